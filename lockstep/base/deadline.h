@@ -1,0 +1,52 @@
+// The moment at which a wait gives up.
+//
+// Everything that can wait takes a Deadline. It is absolute, so that a call
+// made of several waits keeps one limit for all of them. A duration converts:
+// `work.wait(5s)`.
+//
+// Threads: a value; share copies freely.
+#pragma once
+
+#include <chrono>
+
+namespace lockstep {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `duration` from now. Durations too long for the clock mean never.
+  template <class Rep, class Period>
+  Deadline(std::chrono::duration<Rep, Period> duration)  // NOLINT: converts
+      : when_(after(duration)) {}
+
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
+
+  explicit Deadline(Clock::time_point when) : when_(when) {}
+
+  Clock::time_point when() const { return when_; }
+  bool is_never() const { return when_ == Clock::time_point::max(); }
+  bool expired() const { return !is_never() && Clock::now() >= when_; }
+
+  // Time left, zero when it has passed, Clock::duration::max() for never.
+  Clock::duration remaining() const;
+
+  // Time left as poll(2) wants it: milliseconds rounded up, -1 for never.
+  int poll_milliseconds() const;
+
+  friend auto operator<=>(const Deadline&, const Deadline&) = default;
+
+ private:
+  template <class Rep, class Period>
+  static Clock::time_point after(std::chrono::duration<Rep, Period> duration) {
+    using Seconds = std::chrono::duration<double>;
+    if (Seconds(duration) > std::chrono::years(10))
+      return Clock::time_point::max();
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(duration);
+  }
+
+  Clock::time_point when_;
+};
+
+}  // namespace lockstep

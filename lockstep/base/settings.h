@@ -1,0 +1,58 @@
+// Every environment variable that Lockstep reads, in one place.
+//
+// A program reads them once (`Settings::from_environment()`) and passes the
+// struct on; nothing else in the library calls getenv.
+//
+// Threads: a value. from_environment() must not race with setenv.
+// Errors:  InvalidArgument naming the variable, its value and what it must be.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/log.h"
+
+namespace lockstep {
+
+// The value of an environment variable, or nothing when it is unset.
+using EnvironmentLookup =
+    std::function<std::optional<std::string>(const std::string& name)>;
+
+struct Settings {
+  // Where this process stands among the ranks: torchrun's variables. Those
+  // that are unset stay empty.
+  std::optional<int> rank;              // RANK, 0 … WORLD_SIZE - 1
+  std::optional<int> world_size;        // WORLD_SIZE, at least 1
+  std::optional<int> local_rank;        // LOCAL_RANK, within this host
+  std::optional<int> local_world_size;  // LOCAL_WORLD_SIZE, ranks of this host
+  std::optional<std::string> master_address;  // MASTER_ADDR
+  std::optional<int> master_port;             // MASTER_PORT, 0 … 65535
+
+  // LOCKSTEP_STORE: the launcher's store, as open_store() takes it. Comes
+  // before MASTER_ADDR and MASTER_PORT, which stay free for other programs.
+  std::optional<std::string> store;
+  // LOCKSTEP_TOKEN: the job's secret, which every connection must present.
+  std::string token;
+  // LOCKSTEP_BACKEND: used where a program asks for "auto".
+  std::string backend = "auto";
+  // LOCKSTEP_TIMEOUT and LOCKSTEP_RENDEZVOUS_TIMEOUT, in seconds: how long a
+  // collective and finding each other may take.
+  std::chrono::duration<double> timeout = std::chrono::minutes(30);
+  std::chrono::duration<double> rendezvous_timeout = std::chrono::minutes(5);
+  // LOCKSTEP_HEAP_BYTES: address space reserved for a process's shared heap;
+  // memory is used only as it is touched. 0 turns the heap off.
+  std::size_t heap_bytes = std::size_t{1} << 34;
+  // LOCKSTEP_PROGRESS_FD: where rank 0's progress records go under a launcher.
+  std::optional<int> progress_fd;
+  // LOCKSTEP_LOG.
+  LogLevel log_level = LogLevel::kWarn;
+
+  static Settings from_environment();
+
+  // The same, from any source of variables.
+  static Settings read(const EnvironmentLookup& lookup);
+};
+
+}  // namespace lockstep
