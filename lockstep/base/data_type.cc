@@ -72,9 +72,8 @@ float to_float(Float16 value) {
   const std::uint32_t exponent = (value.bits >> 10) & 0x1f;
   const std::uint32_t mantissa = value.bits & 0x3ff;
   if (exponent == 0)  // zero and subnormal: mantissa units of 2^-24
-    return std::bit_cast<float>(
-        sign | std::bit_cast<std::uint32_t>(
-                   std::ldexp(static_cast<float>(mantissa), -24)));
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::ldexp(
+                                           static_cast<float>(mantissa), -24)));
   if (exponent == 31)
     return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) |

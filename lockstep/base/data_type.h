@@ -24,9 +24,9 @@ enum class DataType : std::uint8_t {
 };
 
 inline constexpr std::array kAllDataTypes{
-    DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
-    DataType::kBFloat16, DataType::kInt8,   DataType::kUInt8,
-    DataType::kInt32,   DataType::kInt64,   DataType::kBool};
+    DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
+    DataType::kBFloat16, DataType::kInt8,    DataType::kUInt8,
+    DataType::kInt32,    DataType::kInt64,   DataType::kBool};
 
 // Bytes of one element.
 std::size_t size_of(DataType type);

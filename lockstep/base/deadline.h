@@ -42,8 +42,7 @@ class Deadline {
     using Seconds = std::chrono::duration<double>;
     if (Seconds(duration) > std::chrono::years(10))
       return Clock::time_point::max();
-    return Clock::now() +
-           std::chrono::duration_cast<Clock::duration>(duration);
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(duration);
   }
 
   Clock::time_point when_;

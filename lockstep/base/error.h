@@ -1,5 +1,5 @@
-// The errors of Lockstep: one exception type for each thing a caller may want to
-// handle differently.
+// The errors of Lockstep: one exception type for each thing a caller may want
+// to handle differently.
 //
 // A message says what failed, where (rank, group, sizes), who is missing, the
 // likely cause and the next step; see docs/design/base.md. Bugs of our own are
@@ -90,8 +90,8 @@ class InternalError : public Error {
 }  // namespace lockstep
 
 // Checks an invariant whose violation is a bug of ours, in every build.
-#define LOCKSTEP_CHECK(condition, detail)                                   \
-  do {                                                                      \
-    if (!(condition)) [[unlikely]]                                          \
-      ::lockstep::fail_check(__FILE__, __LINE__, #condition, (detail));     \
+#define LOCKSTEP_CHECK(condition, detail)                               \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]]                                      \
+      ::lockstep::fail_check(__FILE__, __LINE__, #condition, (detail)); \
   } while (false)

@@ -23,9 +23,7 @@ namespace lockstep {
 
 class LOCKSTEP_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
  public:
-  void lock() LOCKSTEP_THREAD_ATTRIBUTE(acquire_capability()) {
-    mutex_.lock();
-  }
+  void lock() LOCKSTEP_THREAD_ATTRIBUTE(acquire_capability()) { mutex_.lock(); }
   void unlock() LOCKSTEP_THREAD_ATTRIBUTE(release_capability()) {
     mutex_.unlock();
   }

@@ -1,0 +1,53 @@
+// An engine that carries out the operations of one group.
+//
+// To add one, implement this class in a folder of its own, register it in
+// comm/registry.cc and add its line to the conformance suite.
+//
+// Threads: start() and abort() may be called from any thread; operations are
+//          carried out in the order in which start() was called.
+// Errors:  start() throws only for bugs; what goes wrong with an operation
+//          surfaces in the Work's wait(). After the first error every later
+//          operation fails at once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "lockstep/comm/operation.h"
+#include "lockstep/comm/work.h"
+
+namespace lockstep {
+
+// Who a backend is within its group.
+struct GroupIdentity {
+  std::string name = "default";
+  int rank = 0;
+  int size = 1;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "shm", "reference", …
+  virtual std::string_view name() const = 0;
+
+  // Whether start() can carry `operation` out. Depends only on what is the
+  // same on every rank.
+  virtual bool supports(const Operation& operation) const = 0;
+
+  // Begins `operation`, whose fields have been validated.
+  virtual Work start(const Operation& operation) = 0;
+
+  // Ends every operation in flight, here and on the other ranks, with an
+  // error, and makes the group unusable. Never blocks.
+  virtual void abort(std::string_view reason) noexcept = 0;
+
+  // Memory of `bytes` bytes, 64-byte aligned and zeroed, in which this
+  // backend's collectives are fastest; ordinary memory by default. Freed with
+  // the pointer, which may outlive the backend.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// How a program joins its group: init_process_group, as in torch.distributed.
+//
+//     lockstep::init_process_group();           // backend auto, env://
+//     auto group = lockstep::default_group();
+//
+// A program that was started alone, without any environment, becomes the one
+// rank of a world of one.
+//
+// Threads: call these from one thread at a time.
+// Errors:  InvalidArgument for settings that cannot work, Timeout naming the
+//          ranks that never came, NetworkError when the store is unreachable.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+struct InitOptions {
+  // "shm", "reference", or "auto": the best that reaches every rank.
+  std::string backend = "auto";
+  // "env://" (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), "tcp://host:port"
+  // (rank 0 serves there) or "file:///path"; the last two need world_size and
+  // rank, here or in the environment.
+  std::string init_method = "env://";
+  std::optional<int> world_size{};
+  std::optional<int> rank{};
+  // How long a collective may take: 30 minutes unless set here or by
+  // LOCKSTEP_TIMEOUT.
+  std::optional<std::chrono::nanoseconds> timeout{};
+};
+
+// Finds the other ranks and makes the default group. InvalidArgument when
+// there is one already.
+std::shared_ptr<ProcessGroup> init_process_group(
+    const InitOptions& options = {});
+
+// The default group, InvalidArgument when there is none.
+std::shared_ptr<ProcessGroup> default_group();
+bool is_initialized();
+
+// Leaves the default group, and does nothing when there is none. Other ranks
+// that still wait for this one get PeerFailure.
+void destroy_process_group();
+
+// One group of `identity.size` ranks on `store`, which all of them share: what
+// init_process_group is made of. `backend` is a name as in InitOptions.
+std::shared_ptr<ProcessGroup> make_group(const std::string& backend,
+                                         const GroupIdentity& identity,
+                                         std::shared_ptr<Store> store,
+                                         const Settings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// A handle on an operation that has been started.
+//
+// Threads: copies may be used from any thread.
+// Errors:  surface in wait(): PeerFailure, Mismatch, Timeout, NetworkError.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+
+namespace lockstep {
+
+// The side of a backend that knows what became of the operations it started.
+// A ticket is the backend's own name for one of them.
+class PendingWork {
+ public:
+  virtual ~PendingWork() = default;
+
+  // Returns when the operation is complete, or throws its error. A deadline of
+  // nothing is the operation's own. When the deadline passes, the whole group
+  // is aborted before Timeout is thrown.
+  virtual void wait(std::uint64_t ticket, std::optional<Deadline> deadline) = 0;
+
+  // Whether wait() would return or throw at once.
+  virtual bool done(std::uint64_t ticket) = 0;
+
+  // The ranks without which the operation cannot go on.
+  virtual std::vector<int> missing(std::uint64_t ticket) = 0;
+};
+
+class Work {
+ public:
+  // An operation that completed while it was being started.
+  Work() = default;
+
+  Work(std::shared_ptr<PendingWork> pending, std::uint64_t ticket)
+      : pending_(std::move(pending)), ticket_(ticket) {}
+
+  // An operation that failed while it was being started; wait() throws `error`.
+  static Work failed(std::exception_ptr error);
+
+  // Waits for completion: until the operation's own deadline, or `deadline`
+  // where one is given. The operation's buffers must stay alive until this
+  // returns or throws.
+  void wait(std::optional<Deadline> deadline = std::nullopt) const {
+    if (pending_) pending_->wait(ticket_, deadline);
+  }
+
+  bool done() const { return !pending_ || pending_->done(ticket_); }
+
+  // The ranks that the operation waits for; empty when it waits for none.
+  std::vector<int> missing() const {
+    return pending_ ? pending_->missing(ticket_) : std::vector<int>{};
+  }
+
+ private:
+  std::shared_ptr<PendingWork> pending_;
+  std::uint64_t ticket_ = 0;
+};
+
+}  // namespace lockstep
