@@ -5,19 +5,22 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/comm/reference/reference_backend.h"
+#include "lockstep/comm/shm/shm_backend.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 1> kNames{"reference"};
+constexpr std::array<std::string_view, 2> kNames{"shm", "reference"};
 
 }  // namespace
 
 std::span<const std::string_view> backend_names() { return kNames; }
 
-std::shared_ptr<Backend> make_backend(
-    const std::string& name, const GroupIdentity& identity,
-    std::shared_ptr<Store> store, [[maybe_unused]] const Settings& settings) {
+std::shared_ptr<Backend> make_backend(const std::string& name,
+                                      const GroupIdentity& identity,
+                                      std::shared_ptr<Store> store,
+                                      const Settings& settings) {
+  if (name == "shm") return make_shm_backend(identity, *store, settings);
   if (name == "reference")
     return make_reference_backend(identity, std::move(store));
   throw InvalidArgument(unknown_name("backend", name, kNames));

@@ -1,0 +1,100 @@
+// The memory through which the ranks of a shared-memory group coordinate: its
+// layout, and nothing else. docs/design/shm.md tells the protocol and why it
+// cannot lose a wake-up.
+//
+// Threads: plain shared memory; what may be touched when is in the protocol.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/comm/operation.h"
+
+namespace lockstep {
+
+inline constexpr std::size_t kCacheLine = 64;
+// Messages up to this size travel in the slot itself, with the flag.
+inline constexpr std::size_t kInlineBytes = 16 << 10;
+// Each rank's share of the area through which buffers outside the heap go.
+inline constexpr std::size_t kStagingBytes = 1 << 20;
+
+// Where one buffer of a list lies in its owner's heap.
+struct Piece {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+inline constexpr std::size_t kMaxPieces = kInlineBytes / sizeof(Piece);
+
+// What a rank has brought to a round. The flag, the signature and the first
+// bytes of the payload share a cache line: a small message is one transfer.
+struct alignas(kCacheLine) Slot {
+  std::atomic<std::uint64_t> round{0};  // written last, with release
+  Signature signature{};
+  std::uint32_t pieces = 0;  // how many of `payload`; kNotInHeap
+  std::uint32_t reserved = 0;
+  // kInlineBytes of data, or an array of Piece.
+  std::byte payload[kInlineBytes];
+
+  static constexpr std::uint32_t kNotInHeap = ~std::uint32_t{0};
+};
+
+enum class Presence : std::uint32_t { kPresent = 0, kLeft = 1, kAborted = 2 };
+
+struct alignas(kCacheLine) RankArea {
+  // Written once, after the two that explain it.
+  std::atomic<Presence> presence{Presence::kPresent};
+  std::int32_t culprit = 0;  // the rank whose failure was the cause, or own
+  char reason[1016] = {};    // zero-terminated
+  Slot slots[2];             // round r uses slots[r % 2]
+};
+
+struct ControlBlock {
+  // Waiters sleep on `bell`, a futex; whoever changes something that others
+  // may wait for rings it if there are `sleepers`.
+  alignas(kCacheLine) std::atomic<std::uint32_t> bell{0};
+  alignas(kCacheLine) std::atomic<std::uint32_t> sleepers{0};
+  // Work of the current round: how many units were handed out and how many are
+  // finished, each with the round's low 32 bits in its upper half, so that a
+  // new round starts from zero without anyone resetting it.
+  alignas(kCacheLine) std::atomic<std::uint64_t> claimed{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> finished{0};
+
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+};
+
+// A view of the mapped segment: the block, the rank areas, the staging areas.
+class ControlView {
+ public:
+  ControlView() = default;
+  ControlView(std::byte* base, int ranks) : base_(base), ranks_(ranks) {}
+
+  static std::size_t bytes_for(int ranks) {
+    return staging_offset(ranks) +
+           static_cast<std::size_t>(ranks) * kStagingBytes;
+  }
+
+  ControlBlock& block() const {
+    return *reinterpret_cast<ControlBlock*>(base_);
+  }
+  RankArea& rank(int r) const {
+    return reinterpret_cast<RankArea*>(base_ + sizeof(ControlBlock))[r];
+  }
+  std::byte* staging(int r) const {
+    return base_ + staging_offset(ranks_) +
+           static_cast<std::size_t>(r) * kStagingBytes;
+  }
+
+ private:
+  static std::size_t staging_offset(int ranks) {
+    constexpr std::size_t kPage = 4096;
+    const std::size_t end = sizeof(ControlBlock) +
+                            static_cast<std::size_t>(ranks) * sizeof(RankArea);
+    return (end + kPage - 1) / kPage * kPage;
+  }
+
+  std::byte* base_ = nullptr;
+  int ranks_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,288 @@
+#include "lockstep/comm/shm/local_exchange.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/shm/control_block.h"
+#include "lockstep/net/process_handle.h"
+#include "lockstep/net/unix_socket.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint32_t kProtocolVersion = 1;
+using Secret = std::array<std::byte, 32>;
+
+// What a rank says first. Sent with its pidfd and, if it has one, its heap.
+struct Hello {
+  std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
+  std::uint32_t version = kProtocolVersion;
+  std::int32_t rank = 0;
+  Secret secret{};
+};
+
+// Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
+// about rank 0 itself comes first and carries the control block as well. An
+// answer with `failed` set is followed by a text instead.
+struct Answer {
+  std::int32_t rank = 0;
+  std::uint32_t has_heap = 0;
+  std::uint32_t failed = 0;
+};
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+Secret make_secret() {
+  Secret secret;
+  if (::getrandom(secret.data(), secret.size(), 0) !=
+      static_cast<ssize_t>(secret.size()))
+    throw SystemError("could not get random bytes", errno);
+  return secret;
+}
+
+// Takes equally long wherever the first difference is.
+bool same_secret(const Secret& a, const Secret& b) {
+  std::byte difference{};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{};
+}
+
+std::string store_key(const GroupIdentity& identity) {
+  return fmt::format("group/{}/shm/leader", identity.name);
+}
+
+// Rank 0's side.
+class Leader {
+ public:
+  Leader(const GroupIdentity& identity, const Heap* heap)
+      : identity_(identity), secret_(make_secret()) {
+    const auto size = static_cast<std::size_t>(identity.size);
+    connections_.resize(size);
+    peers_.processes.resize(size);
+    peers_.heaps.resize(size);
+    peers_.control = create_shared_memory(
+        "lockstep group", ControlView::bytes_for(identity.size));
+    peers_.processes[0] = open_own_process();
+    if (heap != nullptr)
+      peers_.heaps[0] = FileDescriptor(::dup(heap->descriptor().get()));
+  }
+
+  LocalPeers run(Store& store, Deadline deadline) {
+    Bytes invitation(secret_.begin(), secret_.end());
+    const Bytes name = to_bytes(listener_.name());
+    invitation.insert(invitation.end(), name.begin(), name.end());
+    store.set(store_key(identity_), invitation, deadline);
+    try {
+      while (missing_ > 0) welcome_next(deadline);
+    } catch (const Error& error) {
+      tell_failure(error.what());
+      throw;
+    }
+    for (UnixConnection& connection : connections_)
+      if (connection.descriptor() >= 0) send_answers(connection, deadline);
+    return std::move(peers_);
+  }
+
+ private:
+  void welcome_next(Deadline deadline) {
+    std::vector<pollfd> items{{listener_.descriptor(), POLLIN, 0}};
+    for (const UnixConnection& guest : guests_)
+      items.push_back({guest.descriptor(), POLLIN, 0});
+    const int ready =
+        ::poll(items.data(), items.size(), deadline.poll_milliseconds());
+    if (ready == 0) throw Timeout(describe_missing());
+    if (ready < 0 && errno != EINTR)
+      throw SystemError("could not poll the ranks' sockets", errno);
+    for (std::size_t i = items.size(); i-- > 1;)
+      if (items[i].revents != 0) hear_guest(i - 1, deadline);
+    if (items[0].revents == 0) return;
+    FileDescriptor accepted = listener_.accept();
+    if (accepted) guests_.emplace_back(std::move(accepted));
+  }
+
+  // A guest has spoken or hung up; either way it is a guest no longer. Whoever
+  // does not know the secret is no rank of ours, and its errors are not either.
+  void hear_guest(std::size_t index, Deadline deadline) {
+    UnixConnection guest = std::move(guests_[index]);
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
+    UnixConnection::Message message;
+    try {
+      message = guest.receive(deadline);
+    } catch (const NetworkError&) {
+      return;
+    }
+    Hello hello;
+    if (message.bytes.size() != sizeof hello) return;
+    std::memcpy(&hello, message.bytes.data(), sizeof hello);
+    if (hello.magic != Hello{}.magic || hello.version != kProtocolVersion ||
+        !same_secret(hello.secret, secret_))
+      return;
+    admit(hello.rank, std::move(guest), std::move(message.descriptors));
+  }
+
+  void admit(int rank, UnixConnection connection,
+             std::vector<FileDescriptor> descriptors) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (rank < 1 || rank >= identity_.size || peers_.processes[r])
+      throw InvalidArgument(fmt::format(
+          "group \"{}\" of {} ranks: a process joined as rank {}{}\n"
+          "  next:    give every process its own RANK, 0 to {}",
+          identity_.name, identity_.size, rank,
+          rank < 1 || rank >= identity_.size ? "" : ", which is taken",
+          identity_.size - 1));
+    LOCKSTEP_CHECK(!descriptors.empty(), "a rank came without its pidfd");
+    peers_.processes[r] = std::move(descriptors[0]);
+    if (descriptors.size() > 1) peers_.heaps[r] = std::move(descriptors[1]);
+    connections_[r] = std::move(connection);
+    --missing_;
+  }
+
+  void send_answers(UnixConnection& connection, Deadline deadline) {
+    for (int rank = 0; rank < identity_.size; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      std::vector<int> descriptors{peers_.processes[r].get()};
+      const bool has_heap = static_cast<bool>(peers_.heaps[r]);
+      if (has_heap) descriptors.push_back(peers_.heaps[r].get());
+      if (rank == 0) descriptors.push_back(peers_.control.get());
+      const Answer answer{.rank = rank, .has_heap = has_heap};
+      connection.send(bytes_of(answer), descriptors, deadline);
+    }
+  }
+
+  std::string describe_missing() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < identity_.size; ++rank)
+      if (!peers_.processes[static_cast<std::size_t>(rank)])
+        ranks.push_back(rank);
+    return fmt::format(
+        "group \"{}\" of {} ranks could not form on shared memory: timed out\n"
+        "  missing: rank{} {}\n"
+        "  likely:  not started, dead, or on another host\n"
+        "  next:    read the logs of the missing ranks; check that WORLD_SIZE "
+        "is the number of processes started",
+        identity_.name, identity_.size, ranks.size() > 1 ? "s" : "",
+        fmt::join(ranks, ", "));
+  }
+
+  // Best effort: a rank that cannot be told will time out.
+  void tell_failure(const std::string& why) {
+    const Answer answer{.failed = 1};
+    Bytes text(bytes_of(answer).begin(), bytes_of(answer).end());
+    const Bytes reason = to_bytes(why.substr(0, 4096));
+    text.insert(text.end(), reason.begin(), reason.end());
+    for (UnixConnection& connection : connections_) try {
+        if (connection.descriptor() >= 0)
+          connection.send(text, {}, std::chrono::seconds(1));
+      } catch (const Error&) {
+        continue;
+      }
+  }
+
+  const GroupIdentity& identity_;
+  Secret secret_;
+  UnixListener listener_;
+  std::vector<UnixConnection> guests_;  // have not said who they are
+  std::vector<UnixConnection> connections_;
+  LocalPeers peers_;
+  int missing_ = identity_.size - 1;
+};
+
+// Rank 0's invitation, InvalidArgument and the like turned into what the user
+// needs to know.
+std::pair<Secret, std::string> receive_invitation(const GroupIdentity& identity,
+                                                  Store& store,
+                                                  Deadline deadline) {
+  Bytes invitation;
+  try {
+    invitation = store.get(store_key(identity), deadline);
+  } catch (const Timeout&) {
+    throw Timeout(fmt::format(
+        "group \"{}\" of {} ranks could not form on rank {}: timed out\n"
+        "  missing: rank 0\n  likely:  not started, or dead\n"
+        "  next:    read rank 0's log",
+        identity.name, identity.size, identity.rank));
+  }
+  Secret secret;
+  LOCKSTEP_CHECK(invitation.size() > secret.size(), "short invitation");
+  std::memcpy(secret.data(), invitation.data(), secret.size());
+  return {secret, to_text(std::span(invitation).subspan(secret.size()))};
+}
+
+UnixConnection connect_to_leader(const GroupIdentity& identity,
+                                 const std::string& name) {
+  try {
+    return connect_unix(name);
+  } catch (const NetworkError& error) {
+    throw NetworkError(fmt::format(
+        "rank {} cannot reach rank 0 of group \"{}\" on this host: {}\n"
+        "  likely:  the ranks are on different hosts, or rank 0 has ended\n"
+        "  next:    the backend \"shm\" works within one host; start all ranks "
+        "on the same one",
+        identity.rank, identity.name, error.what()));
+  }
+}
+
+void take_answer(UnixConnection::Message message, LocalPeers& peers) {
+  Answer answer;
+  LOCKSTEP_CHECK(message.bytes.size() >= sizeof answer, "short answer");
+  std::memcpy(&answer, message.bytes.data(), sizeof answer);
+  if (answer.failed != 0)
+    throw Timeout(to_text(std::span(message.bytes).subspan(sizeof answer)));
+  const auto r = static_cast<std::size_t>(answer.rank);
+  auto next = message.descriptors.begin();
+  LOCKSTEP_CHECK(message.descriptors.size() ==
+                     1 + answer.has_heap + (answer.rank == 0 ? 1 : 0),
+                 "an answer lacks descriptors (too many files open?)");
+  peers.processes.at(r) = std::move(*next++);
+  if (answer.has_heap != 0) peers.heaps.at(r) = std::move(*next++);
+  if (answer.rank == 0) peers.control = std::move(*next++);
+}
+
+LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
+                  Deadline deadline) {
+  const auto [secret, name] = receive_invitation(identity, store, deadline);
+  UnixConnection leader = connect_to_leader(identity, name);
+  const Hello hello{.rank = identity.rank, .secret = secret};
+  const FileDescriptor self = open_own_process();
+  std::vector<int> descriptors{self.get()};
+  if (heap != nullptr) descriptors.push_back(heap->descriptor().get());
+  leader.send(bytes_of(hello), descriptors, deadline);
+
+  LocalPeers peers;
+  peers.processes.resize(static_cast<std::size_t>(identity.size));
+  peers.heaps.resize(static_cast<std::size_t>(identity.size));
+  // Rank 0 has the same deadline and knows who is missing: let it speak first.
+  const Deadline patient =
+      deadline.is_never() ? deadline
+                          : Deadline(deadline.when() + std::chrono::seconds(2));
+  try {
+    for (int rank = 0; rank < identity.size; ++rank)
+      take_answer(leader.receive(patient), peers);
+  } catch (const NetworkError&) {
+    throw PeerFailure(
+        0, fmt::format("rank 0 of group \"{}\" ended while the group was "
+                       "forming\n  next:    read rank 0's log",
+                       identity.name));
+  }
+  return peers;
+}
+
+}  // namespace
+
+LocalPeers exchange_local(const GroupIdentity& identity, Store& store,
+                          const Heap* heap, Deadline deadline) {
+  if (identity.rank == 0) return Leader(identity, heap).run(store, deadline);
+  return follow(identity, store, heap, deadline);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// How the ranks of one host come to share memory.
+//
+// Rank 0 listens on an abstract Unix socket and puts its name and a secret into
+// the store. The others connect, prove that they know the secret, and send a
+// pidfd of their process and their heap; rank 0 answers each with the control
+// block and everybody's pidfds and heaps. That the exchange succeeds is what
+// "on the same host" means.
+//
+// Threads: called once by each rank, from any thread.
+// Errors:  Timeout naming the ranks that never came; NetworkError when this
+//          rank is on another host than rank 0; PeerFailure when one died.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/heap.h"
+#include "lockstep/net/shared_memory.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+// What every rank knows once the exchange is done.
+struct LocalPeers {
+  FileDescriptor control;                 // the control block's memory
+  std::vector<FileDescriptor> processes;  // a pidfd a rank
+  std::vector<FileDescriptor> heaps;      // a heap a rank, or none
+};
+
+// `heap` may be null. All ranks of the group call this with the same store.
+LocalPeers exchange_local(const GroupIdentity& identity, Store& store,
+                          const Heap* heap, Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "lockstep/comm/shm/progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kSoonest{1};
+constexpr std::chrono::milliseconds kLatest{16};
+constexpr int kIdleLooks = 4;  // in a row, before the thread goes to sleep
+
+}  // namespace
+
+Progress::Progress(std::function<std::uint64_t()> advance)
+    : advance_(std::move(advance)), thread_([this] { run(); }) {}
+
+Progress::~Progress() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Progress::notify() {
+  if (!parked_.load() || !parked_.exchange(false)) return;
+  MutexLock lock(mutex_);
+  wake_.notify_one();
+}
+
+void Progress::run() {
+  std::chrono::milliseconds interval = kSoonest;
+  std::uint64_t last = 0;
+  int idle = 0;
+  while (true) {
+    const std::uint64_t state = advance_();
+    idle = state == 0 ? idle + 1 : 0;
+    interval = state != 0 && state == last ? kSoonest
+                                           : std::min(interval * 2, kLatest);
+    last = state;
+    if (idle >= kIdleLooks) {
+      park();
+      idle = 0;
+    }
+    MutexLock lock(mutex_);
+    if (wake_.wait_for(lock, interval, [this] { return stopping_; })) return;
+  }
+}
+
+// Announces the sleep before the last look, so that whoever starts something
+// after that look sees the announcement.
+void Progress::park() {
+  parked_.store(true);
+  if (advance_() != 0) {
+    parked_.store(false);
+    return;
+  }
+  MutexLock lock(mutex_);
+  wake_.wait(lock, [this] { return stopping_ || !parked_.load(); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The arithmetic of all-reduce on raw memory, as fast as this CPU can.
+//
+// The same source is compiled for several instruction sets and chosen at run
+// time. All of them give the same bits: ranks are combined in the balanced tree
+// that ProcessGroup::all_reduce promises, element by element.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "lockstep/comm/operation.h"
+
+namespace lockstep {
+
+// Combines `count` elements at sources[0] … sources[n - 1], one source a rank,
+// and writes the result to each of `targets`, which may be among the sources.
+// Addresses need only the alignment of an element.
+using ReduceKernel = void (*)(std::span<const std::byte* const> sources,
+                              std::span<std::byte* const> targets,
+                              std::size_t count);
+
+enum class InstructionSet { kPortable, kAvx2, kAvx512 };
+
+// The best instruction set that this CPU has.
+InstructionSet best_instruction_set();
+std::string_view name_of(InstructionSet set);
+
+// The kernel for `op` on `type`, which is_defined() allows.
+ReduceKernel reduce_kernel(ReduceOp op, DataType type,
+                           InstructionSet set = best_instruction_set());
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "lockstep/comm/shm/rounds.h"
+
+namespace lockstep {
+
+void Rounds::arrive() {
+  ++round_;
+  seen_ = 0;
+  slot(rank_, round_).round.store(round_);
+  bell_.ring();
+}
+
+bool Rounds::all_arrived() {
+  while (seen_ < ranks_ && slot(seen_, round_).round.load() >= round_) ++seen_;
+  return seen_ == ranks_;
+}
+
+std::vector<int> Rounds::missing() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < ranks_; ++r)
+    if (slot(r, round_).round.load() < round_) ranks.push_back(r);
+  return ranks;
+}
+
+bool Rounds::claim(std::uint32_t units, std::uint32_t& unit) {
+  std::atomic<std::uint64_t>& claimed = control_.block().claimed;
+  std::uint64_t seen = claimed.load();
+  do {
+    unit = count_of(seen);
+    if (unit >= units) return false;
+  } while (!claimed.compare_exchange_weak(seen, tagged(unit + 1)));
+  return true;
+}
+
+void Rounds::finish(std::uint32_t count) {
+  std::atomic<std::uint64_t>& finished = control_.block().finished;
+  std::uint64_t seen = finished.load();
+  while (
+      !finished.compare_exchange_weak(seen, tagged(count_of(seen) + count))) {
+  }
+  bell_.ring();
+}
+
+bool Rounds::all_finished(std::uint32_t units) const {
+  return count_of(control_.block().finished.load()) >= units;
+}
+
+std::string Rounds::last_seen(int r) const {
+  const Slot& even = control_.rank(r).slots[0];
+  const Slot& odd = control_.rank(r).slots[1];
+  const Slot& latest = even.round.load() > odd.round.load() ? even : odd;
+  if (latest.round.load() == 0) return "no operation";
+  return describe(latest.signature);
+}
+
+}  // namespace lockstep

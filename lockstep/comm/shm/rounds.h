@@ -1,0 +1,79 @@
+// One rank's part in the rounds that every operation of a shared-memory group
+// is made of: bring something, see what the others brought, share the work.
+//
+// In round r each rank fills slot r % 2 of its area and raises the slot's flag
+// to r. When all flags stand at r, everybody may read what all have brought. A
+// slot is free again two rounds later: to raise flag r + 1, a rank has finished
+// round r, so once all flags stand at r + 1 nobody reads slots of round r.
+//
+// Work on large buffers is cut into units that any rank may claim, so that a
+// rank that is not running holds up nothing but what it has not yet brought.
+//
+// Threads: one thread at a time.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/shm/control_block.h"
+#include "lockstep/comm/shm/doorbell.h"
+
+namespace lockstep {
+
+class Rounds {
+ public:
+  Rounds(ControlView control, int rank, int ranks, Doorbell& bell)
+      : control_(control), rank_(rank), ranks_(ranks), bell_(bell) {}
+
+  // The slot to fill for the next round.
+  Slot& next_slot() { return slot(rank_, round_ + 1); }
+
+  // Raises the flag of next_slot(): this rank has arrived in the next round.
+  void arrive();
+
+  // Whether every rank has arrived in the current round.
+  bool all_arrived();
+
+  // Those that have not.
+  std::vector<int> missing() const;
+
+  // What rank `r` brought to the current round; valid once all have arrived.
+  const Slot& brought(int r) const { return slot(r, round_); }
+
+  // Takes one of `units` units of the current round's work; returns false when
+  // none is left.
+  bool claim(std::uint32_t units, std::uint32_t& unit);
+
+  // Says that `count` more units are done.
+  void finish(std::uint32_t count);
+
+  // Whether all of `units` units are done.
+  bool all_finished(std::uint32_t units) const;
+
+  // The operation that rank `r` was last seen in, or "no operation".
+  std::string last_seen(int r) const;
+
+ private:
+  Slot& slot(int r, std::uint64_t round) const {
+    return control_.rank(r).slots[round % 2];
+  }
+  std::uint64_t tagged(std::uint32_t count) const {
+    return round_ << 32 | count;
+  }
+  // How many a counter stands at in this round.
+  std::uint32_t count_of(std::uint64_t counter) const {
+    return counter >> 32 == (round_ & 0xffffffff)
+               ? static_cast<std::uint32_t>(counter)
+               : 0;
+  }
+
+  ControlView control_;
+  int rank_;
+  int ranks_;
+  Doorbell& bell_;
+  std::uint64_t round_ = 0;
+  int seen_ = 0;  // ranks below this one were seen to have arrived
+};
+
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+#include "lockstep/net/unix_socket.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kSocketType = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
+
+FileDescriptor make_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, kSocketType, 0));
+  if (!socket) throw SystemError("could not create a Unix socket", errno);
+  return socket;
+}
+
+void wait_ready(int descriptor, short events, Deadline deadline,
+                const char* what) {
+  pollfd item{descriptor, events, 0};
+  while (true) {
+    const int ready = ::poll(&item, 1, deadline.poll_milliseconds());
+    if (ready > 0) return;
+    if (ready == 0)
+      throw Timeout(fmt::format("timed out {} a process of this host", what));
+    if (errno != EINTR) throw SystemError("could not poll a socket", errno);
+  }
+}
+
+}  // namespace
+
+void UnixConnection::send(std::span<const std::byte> bytes,
+                          std::span<const int> descriptors, Deadline deadline) {
+  LOCKSTEP_CHECK(descriptors.size() <= kMaxDescriptors &&
+                     bytes.size() <= kMaxMessageBytes && !bytes.empty(),
+                 "message too large");
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr)
+      std::array<std::byte, CMSG_SPACE(sizeof(int) * kMaxDescriptors)>
+          control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(),
+                descriptors.size_bytes());
+  }
+  while (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) < 0) {
+    if (errno == EAGAIN)
+      wait_ready(socket_.get(), POLLOUT, deadline, "sending to");
+    else if (errno != EINTR)
+      throw NetworkError(
+          fmt::format("could not send to a process of this host: {}",
+                      std::strerror(errno)));
+  }
+}
+
+UnixConnection::Message UnixConnection::receive(Deadline deadline) {
+  Message result;
+  result.bytes.resize(kMaxMessageBytes);
+  iovec part{result.bytes.data(), result.bytes.size()};
+  alignas(cmsghdr)
+      std::array<std::byte, CMSG_SPACE(sizeof(int) * kMaxDescriptors)>
+          control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t received = -1;
+  while ((received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC)) <
+         0) {
+    if (errno == EAGAIN)
+      wait_ready(socket_.get(), POLLIN, deadline, "waiting for");
+    else if (errno != EINTR)
+      throw NetworkError(
+          fmt::format("could not receive from a process of this host: {}",
+                      std::strerror(errno)));
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof number);
+      result.descriptors.emplace_back(number);
+    }
+  }
+  if (received == 0)
+    throw NetworkError("a process of this host closed its connection");
+  result.bytes.resize(static_cast<std::size_t>(received));
+  return result;
+}
+
+UnixListener::UnixListener() : socket_(make_socket()) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // An address of the family alone asks the kernel for a free abstract name.
+  if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address),
+             sizeof address.sun_family) != 0)
+    throw SystemError("could not bind a Unix socket", errno);
+  socklen_t length = sizeof address;
+  if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address),
+                    &length) != 0)
+    throw SystemError("could not learn a Unix socket's name", errno);
+  name_.assign(address.sun_path + 1,
+               length - offsetof(sockaddr_un, sun_path) - 1);
+  if (::listen(socket_.get(), 512) != 0)
+    throw SystemError("could not listen on a Unix socket", errno);
+}
+
+FileDescriptor UnixListener::accept() {
+  return FileDescriptor(
+      ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+UnixConnection connect_unix(const std::string& name) {
+  FileDescriptor socket = make_socket();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() + 1 > sizeof address.sun_path)
+    throw InvalidArgument(
+        fmt::format("\"{}\" cannot be a Unix socket's name", name));
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                length) != 0)
+    throw NetworkError(
+        fmt::format("no process of this host listens on the abstract socket "
+                    "\"{}\": {}",
+                    name, std::strerror(errno)));
+  return UnixConnection(std::move(socket));
+}
+
+}  // namespace lockstep
