@@ -1,0 +1,127 @@
+#include "lockstep/comm/conformance/conformance_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::int64_t, 7> kSizes{
+    0, 1, 3, 17, 4095, 4097, (1 << 20) + 3};
+
+// What is called, as one choice: an operation and, for all_reduce, a reduction.
+struct Call {
+  OperationKind kind;
+  ReduceOp reduction = ReduceOp::kSum;
+};
+
+std::vector<Call> all_calls() {
+  std::vector<Call> calls{{OperationKind::kBarrier},
+                          {OperationKind::kBroadcast},
+                          {OperationKind::kAllGather}};
+  for (const ReduceOp op : kAllReduceOps)
+    calls.push_back({OperationKind::kAllReduce, op});
+  return calls;
+}
+
+// A case as its choices: (which dimension, which value) in one number each.
+using Choices = std::array<int, 6>;
+
+Choices choices_of(const ConformanceCase& c) {
+  return {c.ranks,
+          static_cast<int>(c.type),
+          static_cast<int>(c.kind) * 16 + static_cast<int>(c.reduction),
+          static_cast<int>(c.elements),
+          static_cast<int>(c.division),
+          static_cast<int>(c.memory)};
+}
+
+// Two choices of different dimensions.
+struct Pair {
+  int first_dimension, first_value, second_dimension, second_value;
+  auto operator<=>(const Pair&) const = default;
+};
+
+template <class Visit>
+void for_each_pair(const ConformanceCase& c, const Visit& visit) {
+  const Choices choices = choices_of(c);
+  const int dimensions = static_cast<int>(choices.size());
+  for (int i = 0; i < dimensions; ++i)
+    for (int j = i + 1; j < dimensions; ++j)
+      visit(Pair{i, choices[static_cast<std::size_t>(i)], j,
+                 choices[static_cast<std::size_t>(j)]});
+}
+
+}  // namespace
+
+std::string describe(const ConformanceCase& c) {
+  constexpr std::array kDivisions{"one buffer", "several buffers",
+                                  "many buffers, some empty"};
+  constexpr std::array kMemories{"group memory", "ordinary memory",
+                                 "group memory on even ranks"};
+  return fmt::format(
+      "{} {} of {} x {} on {} ranks, {}, {}", name_of(c.kind),
+      c.kind == OperationKind::kAllReduce ? name_of(c.reduction) : "",
+      c.elements, name_of(c.type), c.ranks,
+      kDivisions[static_cast<std::size_t>(c.division)],
+      kMemories[static_cast<std::size_t>(c.memory)]);
+}
+
+std::vector<ConformanceCase> all_cases(int ranks) {
+  std::vector<ConformanceCase> cases;
+  const auto add = [&](DataType type, const Call& call, std::int64_t elements) {
+    for (const Division division :
+         {Division::kOneBuffer, Division::kSeveralBuffers,
+          Division::kManyWithEmptyOnes})
+      for (const Memory memory :
+           {Memory::kGroup, Memory::kOrdinary, Memory::kEvenRanksGroup})
+        cases.push_back({ranks, type, call.kind, call.reduction, elements,
+                         division, memory});
+  };
+  for (const Call& call : all_calls())
+    for (const DataType type : kAllDataTypes) {
+      if (call.kind == OperationKind::kAllReduce &&
+          !is_defined(call.reduction, type))
+        continue;
+      for (const std::int64_t elements : kSizes) add(type, call, elements);
+    }
+  return cases;
+}
+
+// Greedy: of a few dozen cases that bring a missing pair, take the one that
+// brings most. Not minimal, but small and always the same.
+Selection pairwise_cases(const std::vector<int>& world_sizes) {
+  std::vector<ConformanceCase> pool;
+  for (const int ranks : world_sizes)
+    for (const ConformanceCase& c : all_cases(ranks)) pool.push_back(c);
+  std::set<Pair> missing;
+  for (const ConformanceCase& c : pool)
+    for_each_pair(c, [&](const Pair& pair) { missing.insert(pair); });
+
+  Selection selection{{}, missing.size()};
+  constexpr std::size_t kCandidates = 60;
+  std::size_t at = 0;
+  while (!missing.empty()) {
+    const ConformanceCase* best = nullptr;
+    int best_gain = 0;
+    for (std::size_t tried = 0; tried < kCandidates || best == nullptr;
+         ++tried) {
+      at = (at + 7919) % pool.size();  // a prime: visits the pool all over
+      int gain = 0;
+      for_each_pair(pool[at],
+                    [&](const Pair& pair) { gain += missing.contains(pair); });
+      if (gain <= best_gain) continue;
+      best = &pool[at];
+      best_gain = gain;
+    }
+    for_each_pair(*best, [&](const Pair& pair) { missing.erase(pair); });
+    selection.cases.push_back(*best);
+  }
+  std::ranges::stable_sort(selection.cases, {}, &ConformanceCase::ranks);
+  return selection;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// What the conformance suite tries: one operation with one choice of everything
+// that may matter.
+//
+// Every backend must pass every valid case. The full grid takes long, so that
+// by default the suite runs a selection in which every valid pair of choices
+// meets at least once (most faults need no more than two to show).
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/operation.h"
+
+namespace lockstep {
+
+// How the elements are divided into buffers.
+enum class Division { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes };
+// Where the buffers lie: what the group's allocate() gives, ordinary memory at
+// an odd multiple of the element's size, or the one on even ranks only.
+enum class Memory { kGroup, kOrdinary, kEvenRanksGroup };
+
+struct ConformanceCase {
+  int ranks = 1;
+  DataType type = DataType::kFloat32;
+  OperationKind kind = OperationKind::kAllReduce;
+  ReduceOp reduction = ReduceOp::kSum;  // all_reduce
+  std::int64_t elements = 0;            // in all buffers of a rank together
+  Division division = Division::kOneBuffer;
+  Memory memory = Memory::kGroup;
+};
+
+std::string describe(const ConformanceCase& c);
+
+// Every valid case for groups of `ranks` ranks.
+std::vector<ConformanceCase> all_cases(int ranks);
+
+// A selection from all_cases() of each of `world_sizes`, in which every valid
+// pair of choices occurs, and how many pairs that are.
+struct Selection {
+  std::vector<ConformanceCase> cases;
+  std::size_t pairs = 0;
+};
+Selection pairwise_cases(const std::vector<int>& world_sizes);
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// One rank's part in a conformance case, the same for every backend and for
+// ranks that are threads or processes.
+//
+// Threads: pure functions but for what the group does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/comm/conformance/conformance_case.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// Runs `c` on `group` and compares every element with the obvious result, which
+// each rank works out by itself from `seed`. Returns "" or what is wrong.
+std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
+                                 std::uint64_t seed);
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// The conformance suite with ranks as threads. To add a backend, add its name
+// to kBackends; conformance_main.cc runs the same cases with ranks as
+// processes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "lockstep/comm/conformance/conformance_rank.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+const std::vector<int> kWorldSizes{1, 2, 3, 4, 8};
+const char* const kBackends[] = {"reference", "shm"};
+
+std::uint64_t seed_of_run() {
+  const char* chosen = std::getenv("LOCKSTEP_TEST_SEED");
+  return chosen == nullptr ? 20261121 : std::strtoull(chosen, nullptr, 10);
+}
+
+std::vector<ConformanceCase> cases_of(int ranks) {
+  if (std::getenv("LOCKSTEP_WHOLE_GRID") != nullptr) return all_cases(ranks);
+  static const Selection selection = pairwise_cases(kWorldSizes);
+  std::vector<ConformanceCase> cases;
+  for (const ConformanceCase& c : selection.cases)
+    if (c.ranks == ranks) cases.push_back(c);
+  return cases;
+}
+
+class Conformance
+    : public testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(Conformance, EveryRankGetsWhatTheReferenceComputes) {
+  const auto [backend, ranks] = GetParam();
+  const std::uint64_t seed = seed_of_run();
+  const auto cases = cases_of(ranks);
+  ASSERT_FALSE(cases.empty());
+  std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
+  run_ranks(backend, ranks, [&](std::shared_ptr<ProcessGroup> group) {
+    auto& mine = wrong[static_cast<std::size_t>(group->rank())];
+    for (std::size_t i = 0; i < cases.size(); ++i)
+      mine += run_conformance_case(*group, cases[i], seed + i);
+  });
+  for (std::size_t r = 0; r < wrong.size(); ++r)
+    EXPECT_EQ(wrong[r], "") << "rank " << r << ", LOCKSTEP_TEST_SEED=" << seed;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
+                         testing::Combine(testing::ValuesIn(kBackends),
+                                          testing::ValuesIn(kWorldSizes)),
+                         [](const auto& choice) {
+                           return std::string(std::get<0>(choice.param)) +
+                                  "With" +
+                                  std::to_string(std::get<1>(choice.param)) +
+                                  "Ranks";
+                         });
+
+TEST(ConformanceCases, MeetEveryValidPairOfChoices) {
+  const Selection selection = pairwise_cases(kWorldSizes);
+  std::size_t grid = 0;
+  for (const int ranks : kWorldSizes) grid += all_cases(ranks).size();
+  std::cout << selection.cases.size() << " of " << grid << " cases cover all "
+            << selection.pairs << " valid pairs of choices\n";
+  // 5 world sizes, 9 types, 11 calls, 7 sizes, 3 divisions, 3 memories: every
+  // pair of choices, less the 4 * 4 reductions that integers and floats lack.
+  std::size_t lacking = 0;
+  for (const ReduceOp op : kAllReduceOps)
+    for (const DataType type : kAllDataTypes) lacking += !is_defined(op, type);
+  EXPECT_EQ(selection.pairs, 5 * (9 + 11 + 7 + 3 + 3) + 9 * (11 + 7 + 3 + 3) -
+                                 lacking + 11 * (7 + 3 + 3) + 7 * (3 + 3) +
+                                 3 * 3);
+  EXPECT_LT(selection.cases.size(), grid / 20);
+}
+
+}  // namespace
+}  // namespace lockstep
