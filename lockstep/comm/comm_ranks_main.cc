@@ -1,0 +1,121 @@
+// One rank of a test, as a process: `lockstep_comm_ranks CASE`, started once a
+// rank with the environment of a launcher. The tests in comm_process_test.cc
+// start it; mpirun or lockstep run can too.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/conformance/conformance_rank.h"
+#include "lockstep/comm/init.h"
+
+namespace lockstep {
+namespace {
+
+void say(const std::string& line) { std::cout << line << std::endl; }
+
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// All cases of the conformance suite for this world size.
+int conformance() {
+  const auto group = init_process_group();
+  const auto seed = static_cast<std::uint64_t>(number_from("SEED", 1));
+  int wrong = 0;
+  const Selection selection = pairwise_cases({group->size()});
+  for (std::size_t i = 0; i < selection.cases.size(); ++i) {
+    const std::string error =
+        run_conformance_case(*group, selection.cases[i], seed + i);
+    if (error.empty()) continue;
+    say(error);
+    ++wrong;
+  }
+  say(std::to_string(selection.cases.size()) + " cases, " +
+      std::to_string(wrong) + " wrong");
+  group->barrier().wait();
+  return wrong == 0 ? 0 : 1;
+}
+
+// Rank VICTIM never calls the all_reduce that the others wait in.
+int held_before_all_reduce() {
+  const auto group = init_process_group();
+  group->barrier().wait();
+  if (group->rank() == number_from("VICTIM", 1)) {
+    say("holding");
+    while (true) ::pause();
+  }
+  std::vector<float> data(static_cast<std::size_t>(number_from("COUNT", 1)), 1);
+  const Work work = group->all_reduce(view(data), ReduceOp::kSum);
+  say("published");
+  work.wait();
+  return 0;
+}
+
+// All-reduces of changing sizes in heap and ordinary memory, for ever.
+int all_reduce_for_ever() {
+  const auto group = init_process_group();
+  std::mt19937 random(static_cast<unsigned>(number_from("SEED", 1)));
+  group->barrier().wait();
+  say("begun");
+  const auto block = group->allocate(std::size_t{1} << 22);
+  std::vector<float> ordinary(1 << 19);
+  while (true) {
+    const auto count = static_cast<std::int64_t>(1 + random() % (1 << 19));
+    Buffer buffer = view(ordinary);
+    if (random() % 2 == 0) buffer.data = block.get();
+    buffer.count = count;
+    group->all_reduce(buffer, ReduceOp::kSum).wait();
+  }
+}
+
+// Rank 1 calls something else than the others.
+int mismatch() {
+  const auto group = init_process_group();
+  std::vector<float> data(10);
+  if (group->rank() == 1) data.resize(11);
+  group->all_reduce(view(data), ReduceOp::kSum).wait();
+  return 0;
+}
+
+int run(const std::string& name) {
+  const std::map<std::string, std::function<int()>> cases{
+      {"conformance", conformance},
+      {"held_before_all_reduce", held_before_all_reduce},
+      {"all_reduce_for_ever", all_reduce_for_ever},
+      {"mismatch", mismatch},
+  };
+  const auto found = cases.find(name);
+  if (found == cases.end()) {
+    say("unknown case " + name);
+    return 2;
+  }
+  try {
+    return found->second();
+  } catch (const PeerFailure& error) {
+    say("PeerFailure of rank " + std::to_string(error.rank()) + ": " +
+        error.what());
+  } catch (const Mismatch& error) {
+    say(std::string("Mismatch: ") + error.what());
+  } catch (const Timeout& error) {
+    say(std::string("Timeout: ") + error.what());
+  } catch (const Error& error) {
+    say(std::string("Error: ") + error.what());
+  }
+  return 10;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::run(argc > 1 ? argv[1] : "");
+}

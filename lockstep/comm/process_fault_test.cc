@@ -1,0 +1,147 @@
+// What happens when ranks, as processes, die or disagree. Deadlines are long:
+// they only keep a failing test from hanging.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/testing/rank_processes.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 2min;
+
+std::vector<std::string> ranks_program(const std::string& name) {
+  return {LOCKSTEP_COMM_RANKS, name};
+}
+
+// Abstract sockets and memfds that belong to `pid`, or to nobody: everything
+// that could be left of a group.
+std::size_t abstract_sockets() {
+  std::ifstream table("/proc/net/unix");
+  std::size_t count = 0;
+  for (std::string line; std::getline(table, line);)
+    count += line.find(" @") != std::string::npos;
+  return count;
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
+TEST(RanksAsProcesses, PassTheConformanceSuite) {
+  for (const int ranks : {1, 2, 3, 8}) {
+    RankProcesses processes(ranks, ranks_program("conformance"));
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+          << "rank " << rank << " of " << ranks << ":\n"
+          << processes.output(rank);
+  }
+}
+
+// COUNT picks the inline, and the staged or mapped, way.
+TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
+  for (const char* count : {"COUNT=1", "COUNT=1000000"}) {
+    RankProcesses processes(3, ranks_program("held_before_all_reduce"),
+                            {count, "VICTIM=1"});
+    processes.wait_for_line(1, "holding", kPatience);
+    processes.wait_for_line(0, "published", kPatience);
+    processes.wait_for_line(2, "published", kPatience);
+    processes.send_signal(1, SIGKILL);
+    for (const int survivor : {0, 2}) {
+      EXPECT_EQ(processes.wait_for_end(survivor, kPatience), 10);
+      EXPECT_NE(processes.output(survivor).find("PeerFailure of rank 1: "
+                                                "all_reduce #2"),
+                std::string::npos)
+          << processes.output(survivor);
+    }
+  }
+}
+
+TEST(AKilledRank, IsNamedWhereverItWas) {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    RankProcesses processes(
+        3, ranks_program("all_reduce_for_ever"),
+        {"SEED=" + std::to_string(seed + static_cast<unsigned>(round))});
+    for (int rank = 0; rank < 3; ++rank)
+      processes.wait_for_line(rank, "begun", kPatience);
+    const int victim = static_cast<int>(random() % 3);
+    // A random moment: not a wait for anything, so a deadline that passes.
+    EXPECT_THROW(
+        processes.wait_for_line((victim + 1) % 3, "a line that never comes",
+                                std::chrono::microseconds(random() % 30000)),
+        Timeout);
+    processes.send_signal(victim, SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      const int code = processes.wait_for_end(rank, kPatience);
+      if (rank == victim) continue;
+      EXPECT_EQ(code, 10) << "seed " << seed << " round " << round;
+      EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
+                                            std::to_string(victim)),
+                std::string::npos)
+          << "seed " << seed << " round " << round << ": "
+          << processes.output(rank);
+    }
+  }
+}
+
+TEST(AKilledRank, LeavesNothingBehind) {
+  const std::size_t sockets = abstract_sockets();
+  const std::size_t descriptors = open_descriptors();
+  for (int victim = 0; victim < 2; ++victim) {
+    RankProcesses processes(
+        2, ranks_program("held_before_all_reduce"),
+        {"COUNT=100000", "VICTIM=" + std::to_string(victim)});
+    processes.wait_for_line(victim, "holding", kPatience);
+    processes.send_signal(victim, SIGKILL);
+    EXPECT_EQ(processes.wait_for_end(victim, kPatience), 128 + SIGKILL);
+    EXPECT_EQ(processes.wait_for_end(1 - victim, kPatience), 10);
+  }
+  EXPECT_EQ(abstract_sockets(), sockets);
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST(RanksThatDisagree, AreToldApartOnEveryRank) {
+  RankProcesses processes(3, ranks_program("mismatch"));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+    const std::string& output = processes.output(rank);
+    EXPECT_NE(output.find("Mismatch: "), std::string::npos) << output;
+    EXPECT_NE(output.find("called:  all_reduce #1 (sum, 10 x float32) by ranks "
+                          "0, 2"),
+              std::string::npos)
+        << output;
+    EXPECT_NE(
+        output.find("called:  all_reduce #1 (sum, 11 x float32) by rank 1"),
+        std::string::npos)
+        << output;
+  }
+}
+
+TEST(ARankThatNeverComes, IsNamedByTheOthers) {
+  // Three ranks are announced, two come: rank 2 is told another world.
+  RankProcesses processes(2, ranks_program("mismatch"),
+                          {"WORLD_SIZE=3", "LOCKSTEP_RENDEZVOUS_TIMEOUT=0.5"});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+    const std::string& output = processes.output(rank);
+    EXPECT_NE(output.find("Timeout: "), std::string::npos) << output;
+    EXPECT_NE(output.find("missing: rank 2"), std::string::npos) << output;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,248 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/heap.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/shm/reduce_kernels.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::size_t count_entries(const char* directory) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator(directory))
+    ++count;
+  return count;
+}
+
+TEST(Heap, GivesZeroedAlignedBlocksAndTakesThemBack) {
+  const auto heap = Heap::create(1 << 20);
+  auto first = heap->allocate(1000);
+  const auto second = heap->allocate(1);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.get()) % Heap::kAlignment,
+            0u);
+  EXPECT_TRUE(std::all_of(first.get(), first.get() + 1000,
+                          [](std::byte b) { return b == std::byte{}; }));
+  std::fill_n(first.get(), 1000, std::byte{7});
+  const std::byte* address = first.get();
+  first.reset();
+  first = heap->allocate(1024);
+  EXPECT_EQ(first.get(), address);
+  EXPECT_EQ(first.get()[5], std::byte{});
+}
+
+TEST(Heap, JoinsFreedNeighbours) {
+  const auto heap = Heap::create(1 << 20);
+  std::vector<std::shared_ptr<std::byte>> blocks;
+  while (auto block = heap->allocate(1 << 16)) blocks.push_back(block);
+  EXPECT_EQ(blocks.size(), 16u);
+  for (const std::size_t i : {3, 5, 4}) blocks[i].reset();
+  EXPECT_NE(heap->allocate(3 << 16), nullptr);
+  EXPECT_EQ(heap->allocate((3 << 16) + 1), nullptr);
+}
+
+TEST(Heap, KnowsWhatLiesWithin) {
+  const auto heap = Heap::create(1 << 20);
+  const auto block = heap->allocate(100);
+  EXPECT_EQ(heap->offset_of(block.get(), 1 << 20), 0u);
+  EXPECT_FALSE(heap->offset_of(block.get(), (1 << 20) + 1).has_value());
+  EXPECT_FALSE(heap->offset_of(&heap, 1).has_value());
+}
+
+TEST(Heap, IsOutOfReachOfPeersOnceDetached) {
+  const auto heap = Heap::create(1 << 20);
+  const auto block = heap->allocate(3 << 12);
+  std::fill_n(block.get(), 3 << 12, std::byte{1});
+  // A peer's mapping: not ours, which the process would share.
+  void* peer = ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED,
+                      heap->descriptor().get(), 0);
+  ASSERT_NE(peer, MAP_FAILED);
+  auto* theirs = static_cast<std::byte*>(peer);
+  theirs[5] = std::byte{2};
+  EXPECT_EQ(block.get()[5], std::byte{2});
+  heap->detach();
+  std::fill_n(theirs, 3 << 12, std::byte{3});
+  EXPECT_EQ(block.get()[5], std::byte{2});
+  EXPECT_EQ(block.get()[(3 << 12) - 1], std::byte{1});
+  block.get()[6] = std::byte{4};
+  EXPECT_EQ(theirs[6], std::byte{3});
+  ::munmap(peer, 1 << 20);
+}
+
+void put(DataType type, float value, std::byte* at) {
+  const Float16 half = to_float16(value);
+  const BFloat16 brain = to_bfloat16(value);
+  if (type == DataType::kFloat32) std::memcpy(at, &value, sizeof value);
+  if (type == DataType::kFloat16) std::memcpy(at, &half, sizeof half);
+  if (type == DataType::kBFloat16) std::memcpy(at, &brain, sizeof brain);
+}
+
+TEST(ReduceKernels, GiveTheSameBitsOnEveryInstructionSet) {
+  constexpr std::size_t kCount = 1031;
+  for (const DataType type :
+       {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16}) {
+    std::vector<std::vector<std::byte>> values(5);
+    std::vector<const std::byte*> sources;
+    for (std::size_t r = 0; r < values.size(); ++r) {
+      values[r].resize(kCount * size_of(type));
+      for (std::size_t i = 0; i < kCount; ++i)
+        put(type, std::sin(static_cast<float>(r * 7919 + i)) * 100,
+            values[r].data() + i * size_of(type));
+      sources.push_back(values[r].data());
+    }
+    for (const ReduceOp op : kAllReduceOps) {
+      if (!is_defined(op, type)) continue;
+      std::vector<std::vector<float>> results;
+      for (int set = 0; set <= static_cast<int>(best_instruction_set());
+           ++set) {
+        results.emplace_back(kCount);
+        auto* target = reinterpret_cast<std::byte*>(results.back().data());
+        reduce_kernel(op, type, static_cast<InstructionSet>(set))(
+            sources, std::span(&target, 1), kCount);
+      }
+      for (const auto& result : results)
+        EXPECT_EQ(
+            std::memcmp(result.data(), results[0].data(), 1031 * size_of(type)),
+            0)
+            << name_of(op) << " of " << name_of(type);
+    }
+  }
+}
+
+TEST(SharedMemory, CarriesAsynchronousOperationsOutInOrder) {
+  run_ranks("shm", 3, [](std::shared_ptr<ProcessGroup> group) {
+    std::vector<std::vector<float>> data;
+    std::vector<Work> works;
+    for (std::size_t i = 0; i < 50; ++i)
+      data.emplace_back(1 + i * 997, static_cast<float>(i));
+    for (auto& one : data)
+      works.push_back(group->all_reduce(view(one), ReduceOp::kSum));
+    for (std::size_t i = works.size(); i-- > 0;) works[i].wait(1min);
+    for (std::size_t i = 0; i < data.size(); ++i)
+      EXPECT_EQ(data[i].back(), 3 * static_cast<float>(i));
+  });
+}
+
+TEST(SharedMemory, CompletesWhatNobodyWaitsFor) {
+  run_ranks("shm", 2, [](std::shared_ptr<ProcessGroup> group) {
+    std::vector<float> data(1 << 20, 1);
+    const Work work = group->all_reduce(view(data), ReduceOp::kSum);
+    while (!work.done()) std::this_thread::yield();
+    EXPECT_EQ(data.back(), 2);
+  });
+}
+
+TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
+  const auto store = open_store("memory:");
+  std::string text;
+  std::thread other([&] {
+    const auto group =
+        make_group("shm", {.name = "g", .rank = 1, .size = 2}, store, {});
+    group->barrier().wait();
+    // Holds the group without taking part, until rank 0 has given up.
+    store->get("given up", 1min);
+  });
+  const auto group =
+      make_group("shm", {.name = "g", .rank = 0, .size = 2}, store, {});
+  group->barrier().wait();
+  std::vector<float> data(10);
+  try {
+    group->all_reduce(view(data), ReduceOp::kSum, {.timeout = 50ms}).wait();
+  } catch (const Timeout& error) {
+    text = error.what();
+  }
+  store->set("given up", {}, 1min);
+  other.join();
+  EXPECT_NE(text.find("all_reduce #2 (sum, 10 x float32) timed out"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("missing: rank 1, last seen in barrier #1"),
+            std::string::npos)
+      << text;
+  EXPECT_THROW(group->barrier().wait(), Timeout);
+}
+
+TEST(SharedMemory, NamesARankThatLeft) {
+  const auto store = open_store("memory:");
+  std::thread other([&] {
+    make_group("shm", {.name = "g", .rank = 1, .size = 2}, store, {});
+  });
+  const auto group =
+      make_group("shm", {.name = "g", .rank = 0, .size = 2}, store, {});
+  other.join();
+  try {
+    group->barrier().wait();
+    ADD_FAILURE() << "rank 1 was not missed";
+  } catch (const PeerFailure& error) {
+    EXPECT_EQ(error.rank(), 1);
+  }
+}
+
+TEST(SharedMemory, CarriesTheReasonOfAnAbortToTheOthers) {
+  const auto store = open_store("memory:");
+  std::thread other([&] {
+    make_group("shm", {.name = "g", .rank = 1, .size = 2}, store, {})
+        ->abort("out of coffee");
+  });
+  const auto group =
+      make_group("shm", {.name = "g", .rank = 0, .size = 2}, store, {});
+  try {
+    group->barrier().wait();
+    ADD_FAILURE() << "the abort went unnoticed";
+  } catch (const PeerFailure& error) {
+    EXPECT_NE(std::string(error.what()).find("out of coffee"),
+              std::string::npos);
+  }
+  other.join();
+}
+
+TEST(SharedMemory, GroupsLeaveNothingBehind) {
+  const auto round = [] {
+    for (int i = 0; i < 20; ++i)
+      run_ranks("shm", 3, [](std::shared_ptr<ProcessGroup> group) {
+        std::vector<float> data(100'000, 1);
+        const Work work = group->all_reduce(view(data), ReduceOp::kSum);
+        work.wait();
+      });
+  };
+  round();
+  const std::size_t descriptors = count_entries("/proc/self/fd");
+  const std::size_t threads = count_entries("/proc/self/task");
+  round();
+  EXPECT_EQ(count_entries("/proc/self/fd"), descriptors);
+  EXPECT_EQ(count_entries("/proc/self/task"), threads);
+}
+
+TEST(SharedMemory, WorksWithoutAHeap) {
+  const auto store = open_store("memory:");
+  Settings settings;
+  settings.heap_bytes = 0;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto group = make_group(
+          "shm", {.name = "g", .rank = rank, .size = 2}, store, settings);
+      const auto block = group->allocate(4 << 20);
+      const Buffer buffer{block.get(), 1 << 20, DataType::kFloat32};
+      std::fill_n(reinterpret_cast<float*>(block.get()), 1 << 20, 2.0f);
+      group->all_reduce(buffer, ReduceOp::kAverage).wait();
+      EXPECT_EQ(reinterpret_cast<float*>(block.get())[(1 << 20) - 1], 2.0f);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace lockstep
