@@ -8,7 +8,8 @@
 //          is cancelled, NetworkError when the store cannot be reached. The
 //          call may then still have taken effect, so repeating set() is safe
 //          and repeating add() is not. InvalidArgument for keys and values
-//          beyond the limits below.
+//          beyond the limits below. SystemError when a file:// store's file
+//          cannot be used.
 #pragma once
 
 #include <cstddef>
@@ -44,10 +45,11 @@ class Store {
                     const Cancellation* cancellation = nullptr) = 0;
 
   // Waits until at least one of `keys` exists and returns the index of the
-  // first that does. `keys` must not be empty.
-  virtual std::size_t wait_any(
-      std::span<const std::string> keys, Deadline deadline,
-      const Cancellation* cancellation = nullptr) = 0;
+  // first that does. `keys` must not be empty, nor longer together than a
+  // value may be.
+  virtual std::size_t wait_any(std::span<const std::string> keys,
+                               Deadline deadline,
+                               const Cancellation* cancellation = nullptr) = 0;
 
   // Adds `amount` to the number at `key` (0 when absent; stored as decimal
   // text) and returns the sum, as one step. InvalidArgument when the value
@@ -56,7 +58,8 @@ class Store {
                            Deadline deadline) = 0;
 
   // Sets `key` to `desired` if it holds `expected` (nothing: if it does not
-  // exist), as one step. Returns what the key holds afterwards.
+  // exist), as one step. Returns what the key holds afterwards: nothing when
+  // it does not exist.
   virtual Bytes compare_and_set(
       std::string_view key, std::optional<std::span<const std::byte>> expected,
       std::span<const std::byte> desired, Deadline deadline) = 0;
@@ -65,9 +68,9 @@ class Store {
   virtual bool erase(std::string_view key, Deadline deadline) = 0;
 
   // Leaves a will: `key` is set to `value` when this client goes without
-  // withdrawing it, as when its process dies. One will a client; a new one
-  // replaces the old. Where deaths cannot be seen (file://), it is only
-  // executed by the destructor.
+  // withdrawing it, as when its process dies or its destructor runs. One will
+  // a client; a new one replaces the old. Where deaths cannot be seen (file://),
+  // it is only executed by the destructor.
   virtual void set_last_will(std::string_view key,
                              std::span<const std::byte> value,
                              Deadline deadline) = 0;
@@ -79,7 +82,7 @@ struct StoreOptions {
   std::string token;
   // tcp://: serve at this address, as well as being a client of it.
   bool serve = false;
-  // tcp://: wait this long for the server to come up.
+  // tcp://: wait this long for the server to come up. file://: for the file.
   Deadline deadline = std::chrono::minutes(5);
 };
 
@@ -87,9 +90,11 @@ struct StoreOptions {
 //   tcp://host:port   a server reached over the network; with `serve`, this
 //                     process is that server and listens on the address that
 //                     `host` names. Port 0 lets the kernel choose; see
-//                     TcpStoreServer to learn which.
+//                     TcpStoreServer to learn which. An IPv6 number stands in
+//                     brackets: tcp://[::1]:29500.
 //   file:///path      a file that all ranks can reach on a shared file system;
-//                     it must not exist from an earlier job.
+//                     it must not exist from an earlier job, and is deleted
+//                     when the last store that has it open is destroyed.
 //   memory:           private to the returned object: ranks that are threads
 //                     of one process share the pointer.
 // Throws InvalidArgument for any other url.

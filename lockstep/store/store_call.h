@@ -1,0 +1,52 @@
+// What a call of a store says of itself: its limits when it starts, its errors
+// when it fails.
+//
+// Threads: one object, one thread at a time.
+// Errors:  as each function says.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/net/wait.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+// A view of the caller's arguments, which must outlive it. Building one checks
+// the keys against the limits of Store: InvalidArgument.
+class StoreCall {
+ public:
+  // `method` as the user wrote it; `url` names the store in messages.
+  StoreCall(const char* method, std::string_view url)
+      : method_(method), url_(url) {}
+  StoreCall(const char* method, std::string_view key, std::string_view url);
+  StoreCall(const char* method, std::span<const std::string> keys,
+            std::string_view url);
+
+  // InvalidArgument when `value` is beyond the limit.
+  void check(std::span<const std::byte> value) const;
+
+  // `get("ranks/3") at tcp://node-a:29500`.
+  std::string text() const;
+
+  // Throws Timeout or Cancelled naming the call, unless `result` is kReady.
+  void check(WaitResult result) const;
+
+  // Throws NetworkError naming the call, `reason` and what to do.
+  [[noreturn]] void fail_connection(std::string_view reason) const;
+
+ private:
+  std::string keys_text() const;
+
+  const char* method_;
+  std::optional<std::string_view> key_;
+  std::span<const std::string> keys_;
+  std::string_view url_;
+  Deadline::Clock::time_point start_ = Deadline::Clock::now();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+// What a store's client and server say to each other: docs/formats/store.md.
+//
+// Pure functions between bytes and values; sockets are elsewhere.
+//
+// Threads: values and pure functions.
+// Errors:  NetworkError saying what is wrong with bytes from outside.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+// Each side starts with these bytes: the name of the protocol and, last, its
+// version.
+constexpr std::size_t kPreambleBytes = 8;
+constexpr std::uint8_t kStoreProtocolVersion = 1;
+Bytes store_preamble();
+
+// The version in the other side's preamble, or nothing when it is no preamble
+// of this protocol.
+std::optional<std::uint8_t> read_preamble(std::span<const std::byte> bytes);
+
+// The longest frames there are: of a client that has not yet presented its
+// token, and of any other (a compare_and_set of two large values).
+constexpr std::size_t kMaxTokenBytes = 256;
+constexpr std::size_t kMaxStoreFrameBytes =
+    2 * Store::kMaxValueBytes + Store::kMaxKeyBytes + 64;
+
+// Whether two tokens are the same, in a time that does not tell where they
+// differ. Tokens beyond kMaxTokenBytes never are.
+bool same_token(std::string_view a, std::string_view b);
+
+enum class RequestKind : std::uint8_t {
+  kSet = 1,
+  kGet = 2,
+  kWaitAny = 3,
+  kAdd = 4,
+  kCompareAndSet = 5,
+  kErase = 6,
+  kSetLastWill = 7,
+  kWithdrawLastWill = 8,
+};
+
+// One call of a store. Views what it was made from.
+struct Request {
+  RequestKind kind{};
+  // Chosen by the client; the answer repeats it.
+  std::uint32_t id = 0;
+  // Exactly one but for kWaitAny (at least one) and kWithdrawLastWill (none).
+  std::vector<std::string_view> keys{};
+  std::int64_t amount = 0;
+  std::optional<std::span<const std::byte>> expected{};
+  std::span<const std::byte> value{};
+};
+
+Bytes encode(const Request& request);
+Request parse_request(std::span<const std::byte> payload);
+
+enum class AnswerStatus : std::uint8_t {
+  kDone = 0,
+  // The call was wrong: the value is the message of an InvalidArgument.
+  kRefused = 1,
+};
+
+// The result of one call: bytes for kGet and kCompareAndSet, a number for
+// kWaitAny (index), kAdd (sum) and kErase (1: existed), else nothing.
+struct Answer {
+  std::uint32_t id = 0;
+  AnswerStatus status = AnswerStatus::kDone;
+  Bytes value{};
+};
+
+Bytes encode(const Answer& answer);
+Answer parse_answer(std::span<const std::byte> payload);
+
+// A number as an answer's value.
+Bytes encode_number(std::int64_t number);
+std::int64_t parse_number(std::span<const std::byte> value);
+
+// The server's verdict on a client's token: empty when it is welcome, else why
+// it is not.
+Bytes encode_verdict(std::string_view refusal);
+std::string parse_verdict(std::span<const std::byte> payload);
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#include "lockstep/store/tcp_connection.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <array>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/net/socket.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kReceiveBytes = std::size_t{1} << 16;
+
+void append(Bytes& to, std::span<const std::byte> data) {
+  to.insert(to.end(), data.begin(), data.end());
+}
+
+}  // namespace
+
+TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
+                             const StoreCall& call, Deadline deadline,
+                             const Cancellation* cancellation)
+    : socket_(std::move(socket)), reader_(kMaxStoreFrameBytes) {
+  append(outgoing_, store_preamble());
+  append(outgoing_, make_frame(to_bytes(token)));
+  const Wait wait{call, deadline, cancellation};
+  check_preamble(wait);
+  const std::string refusal = parse_verdict(next_frame(wait));
+  if (!refusal.empty())
+    throw NetworkError(fmt::format(
+        "{} was turned away: {}\n"
+        "  next:    give every rank the same LOCKSTEP_TOKEN, and check that no "
+        "other job serves its store at this address",
+        call.text(), refusal));
+}
+
+void TcpConnection::check_preamble(const Wait& wait) {
+  auto preamble = reader_.next_bytes(kPreambleBytes);
+  while (!preamble) {
+    exchange(wait);
+    preamble = reader_.next_bytes(kPreambleBytes);
+  }
+  const auto version = read_preamble(*preamble);
+  if (!version)
+    throw NetworkError(fmt::format(
+        "{} failed: whatever answers there is no Lockstep store\n"
+        "  next:    check host and port (MASTER_ADDR and MASTER_PORT)",
+        wait.call.text()));
+  if (*version != kStoreProtocolVersion)
+    throw NetworkError(fmt::format(
+        "{} failed: the server speaks version {} of the protocol, this process "
+        "version {}\n"
+        "  next:    use the same version of Lockstep on every rank",
+        wait.call.text(), *version, kStoreProtocolVersion));
+}
+
+Answer TcpConnection::call(const StoreCall& call, Request& request,
+                           Deadline deadline,
+                           const Cancellation* cancellation) {
+  request.id = ++last_id_;
+  const Wait wait{call, deadline, cancellation};
+  append(outgoing_, make_frame(encode(request)));
+  while (true) {
+    Answer answer = parse_answer(next_frame(wait));
+    // Others answer earlier calls, which have given up.
+    if (answer.id == request.id) return answer;
+  }
+}
+
+std::span<const std::byte> TcpConnection::next_frame(const Wait& wait) {
+  while (true) {
+    if (const auto frame = reader_.next_frame()) return *frame;
+    exchange(wait);
+  }
+}
+
+void TcpConnection::exchange(const Wait& wait) {
+  const auto unsent = std::span(outgoing_).subspan(sent_);
+  if (!unsent.empty()) {
+    const Transfer written = send_some(socket_.get(), unsent);
+    // The reason may lie in what the server said before it hung up: read on.
+    sent_ = written.ended ? outgoing_.size() : sent_ + written.bytes;
+  }
+  if (sent_ == outgoing_.size()) {
+    outgoing_.clear();
+    sent_ = 0;
+  }
+  const short events =
+      static_cast<short>(outgoing_.empty() ? POLLIN : POLLIN | POLLOUT);
+  wait.call.check(
+      wait_for(socket_.get(), events, wait.deadline, wait.cancellation));
+  std::array<std::byte, kReceiveBytes> room;
+  const Transfer read = receive_some(socket_.get(), room);
+  if (read.ended) wait.call.fail_connection("the server closed the connection");
+  reader_.append(std::span(room).first(read.bytes));
+}
+
+}  // namespace lockstep

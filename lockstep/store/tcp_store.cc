@@ -1,0 +1,136 @@
+#include "lockstep/store/tcp_store.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
+#include "lockstep/store/request_store.h"
+#include "lockstep/store/tcp_connection.h"
+#include "lockstep/store/tcp_store_server.h"
+
+namespace lockstep {
+namespace {
+
+// Every call has a connection of its own while it lasts, from a pool that grows
+// to as many as were ever in use at once. A call that gives up throws its
+// connection away, and with it whatever the server still does for it. The last
+// will alone lives on a connection that stays, for its end is what executes it.
+class TcpStore final : public RequestStore {
+ public:
+  TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
+           std::unique_ptr<TcpStoreServer> server);
+
+ private:
+  using Connection = std::unique_ptr<TcpConnection>;
+
+  Bytes carry_out(const StoreCall& call, Request& request, Deadline deadline,
+                  const Cancellation* cancellation) override;
+  Bytes carry_out_on_will(const StoreCall& call, Request& request,
+                          Deadline deadline);
+  Connection connect(const StoreCall& call, Deadline deadline,
+                     const Cancellation* cancellation);
+  Connection take_connection(const StoreCall& call, Deadline deadline,
+                             const Cancellation* cancellation);
+
+  // Destroyed last: the connections close before the server, if it is ours.
+  const std::unique_ptr<TcpStoreServer> server_;
+  const TcpEndpoint endpoint_;
+  const std::string token_;
+
+  Mutex mutex_;
+  std::vector<Connection> idle_ LOCKSTEP_GUARDED_BY(mutex_);
+
+  Mutex will_mutex_;
+  Connection will_ LOCKSTEP_GUARDED_BY(will_mutex_);
+};
+
+TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
+                   std::unique_ptr<TcpStoreServer> server)
+    : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
+      server_(std::move(server)),
+      endpoint_(std::move(endpoint)),
+      token_(options.token) {
+  const StoreCall call("open_store", url());
+  // Only here does a client wait for its server to come up. Later, a server
+  // that refuses connections has died.
+  idle_.push_back(std::make_unique<TcpConnection>(
+      connect_to(endpoint_.host, endpoint_.port, options.deadline), token_,
+      call, options.deadline, nullptr));
+}
+
+Bytes TcpStore::carry_out(const StoreCall& call, Request& request,
+                          Deadline deadline, const Cancellation* cancellation) {
+  if (request.kind == RequestKind::kSetLastWill ||
+      request.kind == RequestKind::kWithdrawLastWill)
+    return carry_out_on_will(call, request, deadline);
+  Connection connection = take_connection(call, deadline, cancellation);
+  Answer answer = connection->call(call, request, deadline, cancellation);
+  {
+    const MutexLock lock(mutex_);
+    idle_.push_back(std::move(connection));
+  }
+  return take_value(std::move(answer));
+}
+
+TcpStore::Connection TcpStore::take_connection(
+    const StoreCall& call, Deadline deadline,
+    const Cancellation* cancellation) {
+  {
+    const MutexLock lock(mutex_);
+    if (!idle_.empty()) {
+      Connection connection = std::move(idle_.back());
+      idle_.pop_back();
+      return connection;
+    }
+  }
+  return connect(call, deadline, cancellation);
+}
+
+TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
+                                       const Cancellation* cancellation) {
+  FileDescriptor socket;
+  try {
+    socket =
+        connect_once(endpoint_.host, endpoint_.port, deadline, cancellation);
+  } catch (const NetworkError& error) {
+    if (deadline.expired()) call.check(WaitResult::kTimedOut);
+    call.fail_connection(error.what());
+  }
+  return std::make_unique<TcpConnection>(std::move(socket), token_, call,
+                                         deadline, cancellation);
+}
+
+Bytes TcpStore::carry_out_on_will(const StoreCall& call, Request& request,
+                                  Deadline deadline) {
+  const MutexLock lock(will_mutex_);
+  if (!will_ && request.kind == RequestKind::kWithdrawLastWill) return {};
+  if (!will_) will_ = connect(call, deadline, nullptr);
+  try {
+    return take_value(will_->call(call, request, deadline, nullptr));
+  } catch (const NetworkError&) {
+    // Broken, and the will executed. A Timeout leaves the connection alone: to
+    // close it would declare this client dead.
+    will_.reset();
+    throw;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
+                                      const StoreOptions& options) {
+  std::unique_ptr<TcpStoreServer> server;
+  if (options.serve) {
+    server = std::make_unique<TcpStoreServer>(endpoint.host, endpoint.port,
+                                              options.token);
+    endpoint.port = server->port();
+  }
+  return std::make_shared<TcpStore>(std::move(endpoint), options,
+                                    std::move(server));
+}
+
+}  // namespace lockstep

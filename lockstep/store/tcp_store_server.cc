@@ -1,0 +1,277 @@
+#include "lockstep/store/tcp_store_server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
+#include "lockstep/net/wake_up.h"
+#include "lockstep/store/server_connection.h"
+#include "lockstep/store/store_protocol.h"
+#include "lockstep/store/store_service.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using Client = StoreService::Client;
+using State = ServerConnection::State;
+
+// So many connections are taken in before those that exist are served again.
+constexpr int kAcceptedAtOnce = 64;
+// How long the server takes in nobody when the process has run out of file
+// descriptors. Those who wait are not turned away.
+constexpr auto kAcceptPause = 100ms;
+
+// Signals are for the program's own threads.
+std::thread start_without_signals(auto body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+// One thread around one poll(2): whatever a connection does or omits, the loop
+// does a bounded piece of work for it and goes on.
+class TcpStoreServer::Loop {
+ public:
+  Loop(FileDescriptor listener, std::string token,
+       const TcpStoreServerLimits& limits)
+      : listener_(std::move(listener)),
+        token_(std::move(token)),
+        limits_(limits),
+        thread_(start_without_signals([this] { run(); })) {}
+
+  ~Loop() {
+    stop_.signal();
+    thread_.join();
+  }
+
+ private:
+  void run();
+  bool serve_once();
+  Deadline next_deadline() const;
+  void accept_some();
+  void make_room();
+  void serve(Client client, ServerConnection& connection);
+  void converse(Client client, ServerConnection& connection);
+  void read_preamble_of(ServerConnection& connection);
+  void read_token_of(ServerConnection& connection);
+  void deliver(const std::vector<StoreService::Reply>& replies);
+  void end_overdue();
+  void remove_ended();
+
+  FileDescriptor listener_;
+  const std::string token_;
+  const TcpStoreServerLimits limits_;
+  WakeUp stop_;
+  StoreService service_;
+  // In the order of their arrival.
+  std::map<Client, ServerConnection> connections_;
+  Client last_client_ = 0;
+  Deadline accept_again_ = Deadline(0ms);
+  std::vector<pollfd> polled_;
+  std::thread thread_;  // last: it uses all the others
+};
+
+void TcpStoreServer::Loop::run() {
+  try {
+    while (serve_once()) continue;
+  } catch (const std::exception& error) {
+    log(LogLevel::kError,
+        fmt::format("the store's server has ended: {}", error.what()));
+  }
+  // Whether asked to end or not, clients must not wait for it any longer.
+  connections_.clear();
+  listener_.reset();
+}
+
+bool TcpStoreServer::Loop::serve_once() {
+  const bool accepting = accept_again_.expired();
+  polled_.clear();
+  polled_.push_back({stop_.descriptor(), POLLIN, 0});
+  polled_.push_back({accepting ? listener_.get() : -1, POLLIN, 0});
+  for (const auto& [client, connection] : connections_)
+    polled_.push_back({connection.descriptor(), connection.events(), 0});
+  if (::poll(polled_.data(), polled_.size(),
+             next_deadline().poll_milliseconds()) < 0 &&
+      errno != EINTR)
+    throw SystemError("could not wait for connections", errno);
+  if (polled_[0].revents != 0) return false;
+  auto polled = polled_.begin() + 2;
+  for (auto& [client, connection] : connections_)
+    if (polled++->revents != 0) serve(client, connection);
+  if (polled_[1].revents != 0) accept_some();
+  end_overdue();
+  remove_ended();
+  return true;
+}
+
+Deadline TcpStoreServer::Loop::next_deadline() const {
+  Deadline next = Deadline::never();
+  if (!accept_again_.expired()) next = accept_again_;
+  for (const auto& [client, connection] : connections_)
+    next = std::min(next, connection.introduction());
+  return next;
+}
+
+void TcpStoreServer::Loop::accept_some() {
+  try {
+    for (int i = 0; i < kAcceptedAtOnce; ++i) {
+      FileDescriptor socket = accept_from(listener_.get());
+      if (!socket) break;
+      connections_.try_emplace(++last_client_, std::move(socket),
+                               Deadline(limits_.introduction));
+    }
+  } catch (const SystemError& error) {
+    log(LogLevel::kWarn, fmt::format("the store's server: {}", error.what()));
+    accept_again_ = Deadline(kAcceptPause);
+  }
+  make_room();
+}
+
+void TcpStoreServer::Loop::make_room() {
+  auto strangers = std::ranges::count_if(
+      connections_, [](const auto& each) { return each.second.is_stranger(); });
+  for (auto& [client, connection] : connections_) {
+    if (strangers <= limits_.strangers) return;
+    if (!connection.is_stranger()) continue;
+    connection.end();
+    --strangers;
+  }
+}
+
+void TcpStoreServer::Loop::serve(Client client, ServerConnection& connection) {
+  if (connection.state() == State::kEnded) return;
+  try {
+    if (connection.has_unsent())
+      connection.flush();
+    else
+      connection.receive();
+    converse(client, connection);
+  } catch (const std::exception& error) {
+    log(LogLevel::kInfo,
+        fmt::format("the store's server closes a connection: {}",
+                    error.what()));
+    connection.end();
+  }
+}
+
+void TcpStoreServer::Loop::converse(Client client,
+                                    ServerConnection& connection) {
+  if (connection.state() == State::kPreamble) read_preamble_of(connection);
+  if (connection.state() == State::kToken) read_token_of(connection);
+  while (connection.state() == State::kWelcome && !connection.has_unsent()) {
+    const auto frame = connection.next_frame();
+    if (!frame) return;
+    deliver(service_.handle(client, parse_request(*frame)));
+  }
+}
+
+void TcpStoreServer::Loop::read_preamble_of(ServerConnection& connection) {
+  const auto preamble = connection.next_preamble();
+  if (!preamble) return;
+  const auto version = read_preamble(*preamble);
+  if (!version) throw NetworkError("it does not speak the store's protocol");
+  connection.send(store_preamble());
+  // The client reads our version from our preamble and explains.
+  if (*version != kStoreProtocolVersion)
+    connection.refuse(make_frame(encode_verdict("another protocol version")));
+}
+
+void TcpStoreServer::Loop::read_token_of(ServerConnection& connection) {
+  const auto frame = connection.next_frame();
+  if (!frame) return;
+  if (token_.empty() || same_token(to_text(*frame), token_)) {
+    connection.welcome();
+    connection.send(make_frame(encode_verdict("")));
+    return;
+  }
+  log(LogLevel::kWarn,
+      "the store's server turned a connection away: wrong job token");
+  connection.refuse(make_frame(encode_verdict("wrong job token")));
+}
+
+void TcpStoreServer::Loop::deliver(
+    const std::vector<StoreService::Reply>& replies) {
+  for (const auto& [client, answer] : replies) {
+    const auto found = connections_.find(client);
+    if (found != connections_.end())
+      found->second.send(make_frame(encode(answer)));
+  }
+}
+
+void TcpStoreServer::Loop::end_overdue() {
+  for (auto& [client, connection] : connections_)
+    if (connection.introduction().expired()) connection.end();
+}
+
+void TcpStoreServer::Loop::remove_ended() {
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    if (each->second.state() != State::kEnded) {
+      ++each;
+      continue;
+    }
+    const Client gone = each->first;
+    connections_.erase(each);
+    deliver(service_.leave(gone));
+    // Delivering may have found an earlier one broken.
+    each = connections_.begin();
+  }
+}
+
+TcpStoreServer::TcpStoreServer(const std::string& host, int port,
+                               std::string token,
+                               const TcpStoreServerLimits& limits) {
+  serve(listen_at(host, port), std::move(token), limits);
+  url_ = "tcp://" + host_and_port(host, port_);
+}
+
+TcpStoreServer::TcpStoreServer(FileDescriptor listener, std::string token,
+                               const TcpStoreServerLimits& limits) {
+  serve(std::move(listener), std::move(token), limits);
+}
+
+TcpStoreServer::~TcpStoreServer() = default;
+
+void TcpStoreServer::serve(FileDescriptor listener, std::string token,
+                           const TcpStoreServerLimits& limits) {
+  if (token.size() > kMaxTokenBytes)
+    throw InvalidArgument(
+        fmt::format("the job token has {} bytes; it may have at most {}",
+                    token.size(), kMaxTokenBytes));
+  // One handed on may block, and the loop must not wait for a client that has
+  // gone again before it was accepted.
+  const int flags = ::fcntl(listener.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) < 0)
+    throw SystemError("could not use the socket to listen on", errno);
+  const SocketAddress address = local_address(listener.get());
+  port_ = address.port();
+  url_ = "tcp://" + address.text();
+  if (token.empty() && !address.is_loopback())
+    log(LogLevel::kWarn,
+        fmt::format("the store at {} asks for no job token: whoever reaches "
+                    "this address can join the job or disturb it (set "
+                    "LOCKSTEP_TOKEN on every rank to prevent that)",
+                    url_));
+  loop_ = std::make_unique<Loop>(std::move(listener), std::move(token), limits);
+}
+
+}  // namespace lockstep
