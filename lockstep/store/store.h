@@ -69,8 +69,8 @@ class Store {
 
   // Leaves a will: `key` is set to `value` when this client goes without
   // withdrawing it, as when its process dies or its destructor runs. One will
-  // a client; a new one replaces the old. Where deaths cannot be seen (file://),
-  // it is only executed by the destructor.
+  // a client; a new one replaces the old. Where deaths cannot be seen
+  // (file://), it is only executed by the destructor.
   virtual void set_last_will(std::string_view key,
                              std::span<const std::byte> value,
                              Deadline deadline) = 0;
@@ -79,7 +79,7 @@ class Store {
 
 struct StoreOptions {
   // The job's secret; a tcp:// server turns away whoever does not present it.
-  std::string token;
+  std::string token = {};
   // tcp://: serve at this address, as well as being a client of it.
   bool serve = false;
   // tcp://: wait this long for the server to come up. file://: for the file.

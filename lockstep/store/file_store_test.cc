@@ -1,0 +1,200 @@
+// What file:// alone has: a file that others may have left, damaged or deleted.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/store/store.h"
+#include "lockstep/store/store_testing.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 5min;
+
+template <class Exception>
+std::string message_of(auto call) {
+  try {
+    call();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class FileStore : public testing::Test {
+ protected:
+  std::string path() const { return (folder_.path() / "store").string(); }
+  std::string url() const { return "file://" + path(); }
+  std::shared_ptr<Store> open(const std::string& token = "secret") const {
+    return open_store(url(), {.token = token});
+  }
+
+  // Writes at the end of the file, as a process would that dies in between.
+  void append(const std::string& bytes) const {
+    std::ofstream file(path(), std::ios::binary | std::ios::app);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(FileStore, LosesNoAddOfManyProcesses) {
+  const auto store = open();
+  std::vector<std::unique_ptr<StoreChild>> children;
+  for (int i = 0; i < 4; ++i)
+    children.push_back(std::make_unique<StoreChild>(
+        std::vector<std::string>{"add", url(), "secret", "count", "100"}));
+  for (const auto& child : children) EXPECT_EQ(child->wait(), 0);
+  EXPECT_EQ(store->add("count", 0, kPatience), 400);
+}
+
+TEST_F(FileStore, LosesNoAddWhenAProcessIsKilled) {
+  const auto store = open();
+  {
+    StoreChild killed({"add", url(), "secret", "count", "1000000"});
+    store->get("count", kPatience);
+  }
+  const std::int64_t before = store->add("count", 0, kPatience);
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(open()->add("count", 1, kPatience), before + 1);
+}
+
+TEST_F(FileStore, DeletesItsFileWhenTheLastOneLeaves) {
+  auto one = open();
+  auto other = open();
+  one.reset();
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  other->set("key", {}, kPatience);
+  other.reset();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+  // The path can be used again, and remembers nothing.
+  EXPECT_FALSE(open()->erase("key", kPatience));
+}
+
+TEST_F(FileStore, SurvivesThatManyComeAndGo) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 20; ++j) open()->add("count", 1, kPatience);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+TEST_F(FileStore, RefusesAFileThatAKilledJobLeft) {
+  {
+    StoreChild child({"leave-will", url(), "secret", "rank 0"});
+    while (!std::filesystem::exists(path())) std::this_thread::yield();
+    open()->get("rank 0/ready", kPatience);
+  }
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  const std::string message = message_of<InvalidArgument>([&] { open(); });
+  EXPECT_TRUE(contains(message, path() + " is left from an earlier job"))
+      << message;
+  EXPECT_TRUE(contains(message, "next:    delete it")) << message;
+}
+
+TEST_F(FileStore, RefusesTheFileOfAnotherJob) {
+  const auto store = open();
+  const std::string message =
+      message_of<InvalidArgument>([&] { open("another"); });
+  EXPECT_TRUE(contains(message, "token was another one")) << message;
+}
+
+TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
+  const std::string text = "a thesis, of which there is no copy";
+  append(text);
+  const std::string message = message_of<InvalidArgument>([&] { open(); });
+  EXPECT_TRUE(contains(message, "is no store's file")) << message;
+  std::ifstream file(path());
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
+}
+
+TEST_F(FileStore, RefusesAnotherVersionOfItsFormat) {
+  append(std::string("LKSFILE\x07") + std::string(8, '\0'));
+  const std::string message = message_of<InvalidArgument>([&] { open(); });
+  EXPECT_TRUE(contains(message, "version 7")) << message;
+}
+
+TEST_F(FileStore, OverwritesHalfARecordOfAProcessThatDied) {
+  const auto store = open();
+  store->set("key", to_bytes("value"), kPatience);
+  append(std::string("\x20\0\0\0\x01\x03\0key", 10));
+  EXPECT_EQ(to_text(store->get("key", kPatience)), "value");
+  const auto other = open();
+  other->set("other", to_bytes("value"), kPatience);
+  EXPECT_EQ(to_text(store->get("other", kPatience)), "value");
+  EXPECT_EQ(to_text(open()->get("key", kPatience)), "value");
+}
+
+TEST_F(FileStore, SaysWhereItsFileIsDamaged) {
+  const auto store = open();
+  append(std::string("\x03\0\0\0\x09\0\0", 7));
+  const std::string message =
+      message_of<InvalidArgument>([&] { store->get("key", kPatience); });
+  EXPECT_TRUE(contains(message, path() + " is damaged at byte 16")) << message;
+  std::filesystem::remove(path());
+}
+
+TEST_F(FileStore, NoticesThatItsFileWasDeleted) {
+  const auto store = open();
+  std::thread waiting(
+      [&] { EXPECT_THROW(store->get("never", kPatience), NetworkError); });
+  std::filesystem::remove(path());
+  waiting.join();
+  EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
+  // A store that stands there now is not the old one's to delete.
+  const auto next = open();
+  next->set("key", to_bytes("new"), kPatience);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+}
+
+TEST_F(FileStore, LosesNothingWhenTheDiskIsFull) {
+  const auto store = open();
+  EXPECT_EQ(StoreChild({"fill", url(), "secret"}).wait(), 0);
+  EXPECT_EQ(to_text(store->get("before", kPatience)), "small");
+  EXPECT_EQ(to_text(store->get("after", kPatience)), "small");
+  EXPECT_FALSE(store->erase("large", kPatience));
+}
+
+TEST_F(FileStore, NamesTheFileThatItCannotOpen) {
+  const std::string message = message_of<SystemError>(
+      [&] { open_store("file://" + path() + "/in/no/folder"); });
+  EXPECT_TRUE(contains(message, path() + "/in/no/folder")) << message;
+  EXPECT_TRUE(contains(message, "No such file or directory")) << message;
+}
+
+TEST_F(FileStore, LeavesTheFileToTheParentOfAForkedProcess) {
+  auto store = open();
+  store->set_last_will("will", {}, kPatience);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    store.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  EXPECT_FALSE(store->erase("will", kPatience));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// What the store's tests run as a process of its own:
+//
+//   lockstep_store_child add URL TOKEN KEY COUNT
+//       adds 1 to KEY so many times
+//   lockstep_store_child leave-will URL TOKEN KEY
+//       leaves a will for KEY, sets KEY/ready and waits to be killed
+//   lockstep_store_child fill URL TOKEN
+//       sets what does not fit under a limit of the file's size, then what does
+#include <sys/resource.h>
+
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 5min;
+
+int add(Store& store, const std::string& key, const std::string& count) {
+  int times = 0;
+  std::from_chars(count.data(), count.data() + count.size(), times);
+  for (int i = 0; i < times; ++i) store.add(key, 1, kPatience);
+  return 0;
+}
+
+int leave_will(Store& store, const std::string& key) {
+  store.set_last_will(key, to_bytes("dead"), kPatience);
+  store.set(key + "/ready", {}, kPatience);
+  store.get("what nobody sets", kPatience);
+  return 1;
+}
+
+int fill(Store& store) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{1000, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  store.set("before", to_bytes("small"), kPatience);
+  try {
+    store.set("large", Bytes(2000), kPatience);
+    return 1;
+  } catch (const SystemError&) {
+    store.set("after", to_bytes("small"), kPatience);
+  }
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  const auto store = open_store(
+      words.at(1), {.token = words.at(2), .deadline = Deadline(kPatience)});
+  if (words[0] == "add") return add(*store, words.at(3), words.at(4));
+  if (words[0] == "leave-will") return leave_will(*store, words.at(3));
+  if (words[0] == "fill") return fill(*store);
+  return 2;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** words) {
+  try {
+    return lockstep::run({words + 1, words + count});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep_store_child: %s\n", error.what());
+    return 3;
+  }
+}

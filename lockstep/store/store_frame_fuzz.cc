@@ -1,0 +1,71 @@
+// The libFuzzer target for whatever a store's server or client reads from its
+// socket: no bytes may crash a parser, and what parses must mean the same when
+// it is written again. store_protocol_test.cc runs it on a fixed seed; with
+// clang and -DLOCKSTEP_FUZZ=ON it is a program of its own.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "lockstep/base/error.h"
+#include "lockstep/net/frame.h"
+#include "lockstep/store/store_protocol.h"
+
+namespace lockstep {
+namespace {
+
+using View = std::span<const std::byte>;
+
+void check_equal(const Bytes& written, View read) {
+  if (!std::ranges::equal(written, read)) std::abort();
+}
+
+// `parse` throws NetworkError for what is wrong, and nothing else.
+void try_parse(auto parse) {
+  try {
+    parse();
+  } catch (const NetworkError&) {
+    return;
+  }
+}
+
+void parse_frame(View frame) {
+  try_parse([&] { check_equal(encode(parse_request(frame)), frame); });
+  try_parse([&] { check_equal(encode(parse_answer(frame)), frame); });
+  try_parse([&] { check_equal(encode_number(parse_number(frame)), frame); });
+  try_parse([&] { parse_verdict(frame); });
+  read_preamble(frame);
+}
+
+// Feeds `data` in pieces of `step` bytes; returns how many bytes of whole
+// frames were found.
+std::size_t parse_stream(View data, std::size_t step) {
+  FrameReader reader(std::size_t{1} << 12);
+  std::size_t found = 0;
+  try {
+    for (std::size_t i = 0; i < data.size(); i += step) {
+      reader.append(data.subspan(i, std::min(step, data.size() - i)));
+      while (const auto frame = reader.next_frame()) {
+        parse_frame(*frame);
+        found += kFrameHeaderBytes + frame->size();
+      }
+    }
+  } catch (const NetworkError&) {
+    return found;
+  }
+  return found;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
+                                      std::size_t size) {
+  const lockstep::View bytes = std::as_bytes(std::span(data, size));
+  lockstep::parse_frame(bytes);
+  const std::size_t found = lockstep::parse_stream(bytes, 7);
+  if (found != lockstep::parse_stream(bytes, std::max(size, std::size_t{1})))
+    std::abort();
+  return 0;
+}
