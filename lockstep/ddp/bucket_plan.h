@@ -1,0 +1,87 @@
+// Which gradients are reduced together: parameter sizes → buckets.
+//
+// Reducing gradients one by one wastes time on latency, reducing them all at
+// once leaves nothing to do during the backward pass. So gradients are gathered
+// into buckets in the order in which they are expected, and a bucket is closed
+// once it reaches its cap. The first cap is small, so that the first reduction
+// starts early. Caps and order are those of PyTorch's
+// compute_bucket_assignment_by_size (Li et al., "PyTorch Distributed", VLDB
+// 2020). See docs/design/ddp.md.
+//
+// The plan is a pure function of its arguments: ranks that pass the same sizes
+// and the same order get the same plan.
+//
+// Threads: values and pure functions.
+// Errors:  InvalidArgument for an order that does not name every parameter
+//          once, and for an alignment that is no power of two.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/data_type.h"
+
+namespace lockstep {
+
+// What the plan needs to know of a parameter. `elements` may be 0.
+struct ParameterSize {
+  std::size_t elements = 0;
+  DataType type = DataType::kFloat32;
+  Device device = {};
+};
+
+struct BucketPlanOptions {
+  // A bucket is closed as soon as its gradients reach this many bytes; a single
+  // gradient may exceed it. The first bucket of each type and device has a cap
+  // of its own. With a cap of 0 every gradient is a bucket.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  // Where gradients may start in the flat buffer: a power of two.
+  std::size_t alignment_bytes = 64;
+};
+
+struct BucketPlan {
+  // A gradient's share of the bucket's flat buffer, in elements.
+  struct Slot {
+    std::size_t parameter = 0;
+    std::size_t offset = 0;
+    std::size_t elements = 0;
+  };
+
+  // Gradients of one data type on one device. `elements` is the length of the
+  // flat buffer; the gaps that alignment leaves between slots belong to nobody.
+  struct Bucket {
+    DataType type = DataType::kFloat32;
+    Device device = {};
+    std::size_t elements = 0;
+    std::vector<Slot> slots = {};
+
+    std::size_t bytes() const { return elements * size_of(type); }
+  };
+
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t position = 0;  // among the bucket's slots
+  };
+
+  // In the order in which they are expected to be complete, which is the order
+  // in which every rank must reduce them. None is without slots.
+  std::vector<Bucket> buckets;
+  // Where each parameter went, by its index.
+  std::vector<Place> places;
+};
+
+// The plan before anything is known of the backward pass: gradients are
+// expected in the reverse of `parameters`' order, the order of registration.
+BucketPlan plan_buckets(std::span<const ParameterSize> parameters,
+                        const BucketPlanOptions& options = {});
+
+// The plan for gradients expected in `order`, a permutation of the parameters'
+// indices: GradientTracker::arrival_order() of a complete step, as one rank saw
+// it and all agreed on.
+BucketPlan plan_buckets(std::span<const ParameterSize> parameters,
+                        std::span<const std::size_t> order,
+                        const BucketPlanOptions& options = {});
+
+}  // namespace lockstep
