@@ -1,0 +1,119 @@
+#include "lockstep/data/image_samples.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/sample_random.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kPixelValues = 256;
+
+[[noreturn]] void fail(const ImageDataset& dataset,
+                       const std::string& problem) {
+  throw InvalidArgument(
+      fmt::format("cannot use data set \"{}\": {}", dataset.title, problem));
+}
+
+void check_dataset(const ImageDataset& dataset) {
+  if (dataset.count < 0 || dataset.channels < 1 || dataset.height < 1 ||
+      dataset.width < 1)
+    fail(dataset, fmt::format("it has {} images of {} x {} x {}", dataset.count,
+                              dataset.channels, dataset.height, dataset.width));
+  const auto pixels =
+      static_cast<std::size_t>(dataset.count * dataset.image_elements());
+  if (dataset.images.size() != pixels)
+    fail(dataset,
+         fmt::format("{} pixels instead of {}", dataset.images.size(), pixels));
+  if (dataset.labels.size() != static_cast<std::size_t>(dataset.count))
+    fail(dataset, fmt::format("{} labels for {} images", dataset.labels.size(),
+                              dataset.count));
+  const auto channels = static_cast<std::size_t>(dataset.channels);
+  if (dataset.mean.size() != channels ||
+      dataset.standard_deviation.size() != channels)
+    fail(dataset, fmt::format("{} means and {} standard deviations for {} "
+                              "channels",
+                              dataset.mean.size(),
+                              dataset.standard_deviation.size(), channels));
+  for (const float deviation : dataset.standard_deviation)
+    if (!(deviation > 0) || std::isinf(deviation))
+      fail(dataset,
+           fmt::format("a standard deviation is {}; it must be positive",
+                       deviation));
+}
+
+}  // namespace
+
+ImageSamples::ImageSamples(const ImageDataset& dataset,
+                           const AugmentationOptions& options)
+    : dataset_(dataset), options_(options) {
+  check_dataset(dataset);
+  const std::int64_t most = std::min(dataset.height, dataset.width);
+  if (options.crop_padding < 0 || options.crop_padding > most)
+    throw InvalidArgument(fmt::format(
+        "cannot augment images of {} x {}: the crop padding is {}; it must be "
+        "0 to {}",
+        dataset.height, dataset.width, options.crop_padding, most));
+  for (std::size_t channel = 0; channel < dataset.mean.size(); ++channel) {
+    Levels& levels = levels_.emplace_back(kPixelValues);
+    for (int pixel = 0; pixel < kPixelValues; ++pixel)
+      levels[static_cast<std::size_t>(pixel)] =
+          (static_cast<float>(pixel) / 255.0f - dataset.mean[channel]) /
+          dataset.standard_deviation[channel];
+  }
+}
+
+std::int64_t ImageSamples::read(std::int64_t index, std::uint64_t epoch,
+                                std::span<float> image) const {
+  const std::span<const std::uint8_t> pixels = dataset_.image(index);
+  const Placement placement = place(index, epoch);
+  const std::size_t area = pixels.size() / levels_.size();
+  for (std::size_t channel = 0; channel < levels_.size(); ++channel)
+    write_channel(pixels.subspan(channel * area, area), levels_[channel],
+                  placement, image.subspan(channel * area, area));
+  return dataset_.labels[static_cast<std::size_t>(index)];
+}
+
+ImageSamples::Placement ImageSamples::place(std::int64_t index,
+                                            std::uint64_t epoch) const {
+  SampleRandom random(options_.seed, epoch, static_cast<std::uint64_t>(index));
+  const auto padding = static_cast<std::uint32_t>(options_.crop_padding);
+  Placement placement;
+  // All three are drawn whatever the options: switching one off leaves the
+  // others as they were.
+  placement.row = std::int64_t{random.below(2 * padding + 1)} - padding;
+  placement.column = std::int64_t{random.below(2 * padding + 1)} - padding;
+  placement.mirrored = random.below(2) == 1 && options_.horizontal_flip;
+  return placement;
+}
+
+void ImageSamples::write_channel(std::span<const std::uint8_t> pixels,
+                                 const Levels& levels,
+                                 const Placement& placement,
+                                 std::span<float> out) const {
+  const std::int64_t height = dataset_.height;
+  const std::int64_t width = dataset_.width;
+  // The columns of the crop that lie within the image.
+  const std::int64_t begin = std::max<std::int64_t>(0, -placement.column);
+  const std::int64_t end = std::min(width, width - placement.column);
+  for (std::int64_t y = 0; y < height; ++y) {
+    float* row = out.data() + y * width;
+    const std::int64_t from = y + placement.row;
+    if (from < 0 || from >= height) {
+      std::fill_n(row, width, levels[0]);
+      continue;
+    }
+    const std::uint8_t* source =
+        pixels.data() + from * width + placement.column;
+    std::fill_n(row, begin, levels[0]);
+    for (std::int64_t x = begin; x < end; ++x) row[x] = levels[source[x]];
+    std::fill(row + end, row + width, levels[0]);
+    if (placement.mirrored) std::reverse(row, row + width);
+  }
+}
+
+}  // namespace lockstep

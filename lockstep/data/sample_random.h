@@ -1,0 +1,43 @@
+// Random numbers that follow from (seed, epoch, sample index) alone: SplitMix64
+// (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
+// OOPSLA 2014).
+//
+// Starting one costs a few multiplications, so each sample has its own.
+//
+// Threads: single-threaded; a value.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+class SampleRandom {
+ public:
+  SampleRandom(std::uint64_t seed, std::uint64_t epoch, std::uint64_t index)
+      // Mixing between the additions keeps (epoch, index) pairs with equal sums
+      // apart.
+      : state_(mix(mix(mix(seed + kStep) + epoch + kStep) + index)) {}
+
+  std::uint64_t next() {
+    state_ += kStep;
+    return mix(state_);
+  }
+
+  // Uniform in 0 … end - 1; `end` is positive.
+  std::uint32_t below(std::uint32_t end) {
+    return static_cast<std::uint32_t>(((next() >> 32) * end) >> 32);
+  }
+
+ private:
+  static constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15u;
+
+  static std::uint64_t mix(std::uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+  std::uint64_t state_;
+};
+
+}  // namespace lockstep
