@@ -89,22 +89,33 @@ std::uint32_t draw_below(std::mt19937& twister, std::uint32_t end) {
   return drawn;
 }
 
+// From here on PyTorch draws 64 bits an index, as the remainder of 32 would
+// favour small numbers, and shuffles from the inside out.
+constexpr std::size_t kLongPermutation =
+    std::numeric_limits<std::uint32_t>::max() / 20;
+
+void shuffle_long(std::vector<std::int64_t>& indices, std::mt19937& twister) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::uint64_t upper_half = twister();
+    const std::uint64_t drawn = upper_half << 32 | twister();
+    const std::size_t other = drawn % (i + 1);
+    indices[i] = indices[other];
+    indices[other] = static_cast<std::int64_t>(i);
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> random_permutation(std::int64_t count,
                                              std::uint64_t seed) {
   std::vector<std::int64_t> indices = ascending(count);
   std::mt19937 twister(static_cast<std::uint32_t>(seed));
-  // PyTorch keeps to one draw an index where its bias towards small remainders
-  // is slight, and joins two, the upper half first, from here on.
-  constexpr std::size_t kTwoDrawsFrom =
-      std::numeric_limits<std::uint32_t>::max() / 20;
-  const bool two_draws = indices.size() >= kTwoDrawsFrom;
-  for (std::size_t i = 0; i + 1 < indices.size(); ++i) {
-    std::uint64_t drawn = twister();
-    if (two_draws) drawn = drawn << 32 | twister();
-    std::swap(indices[i], indices[i + drawn % (indices.size() - i)]);
+  if (indices.size() >= kLongPermutation) {
+    shuffle_long(indices, twister);
+    return indices;
   }
+  for (std::size_t i = 0; i + 1 < indices.size(); ++i)
+    std::swap(indices[i], indices[i + twister() % (indices.size() - i)]);
   return indices;
 }
 

@@ -1,0 +1,283 @@
+#include "lockstep/data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+
+// Samples whose pixels are index + epoch / 1000 and whose label is the index.
+// What happens before a sample is read can be chosen.
+class CountingSource final : public SampleSource {
+ public:
+  explicit CountingSource(
+      std::int64_t size, std::function<void(std::int64_t)> before = [](auto) {})
+      : size_(size), before_(std::move(before)) {}
+
+  std::int64_t size() const override { return size_; }
+  ImageShape shape() const override { return {1, 2, 3}; }
+  std::int64_t read(std::int64_t index, std::uint64_t epoch,
+                    std::span<float> image) const override {
+    before_(index);
+    std::fill(image.begin(), image.end(), value(index, epoch));
+    ++samples_read;
+    return index;
+  }
+
+  static float value(std::int64_t index, std::uint64_t epoch) {
+    return static_cast<float>(index) + static_cast<float>(epoch) / 1000.0f;
+  }
+
+  mutable std::atomic<int> samples_read{0};
+
+ private:
+  std::int64_t size_;
+  std::function<void(std::int64_t)> before_;
+};
+
+// A door that threads wait at until it is opened.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    waiting_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void wait_for_somebody() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  bool waiting_ = false;
+};
+
+std::vector<std::int64_t> first(std::int64_t count) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+  std::iota(indices.begin(), indices.end(), std::int64_t{0});
+  return indices;
+}
+
+std::vector<std::int64_t> labels_of(const Batch& batch) {
+  return {batch.labels().begin(), batch.labels().end()};
+}
+
+// The labels of all batches.
+std::vector<std::vector<std::int64_t>> drain(Loader& loader) {
+  std::vector<std::vector<std::int64_t>> result;
+  while (const auto batch = loader.next(1min))
+    result.push_back(labels_of(*batch));
+  return result;
+}
+
+TEST(Loader, YieldsBatchesInTheOrderOfTheIndices) {
+  const CountingSource source(10);
+  Loader loader(source, {9, 0, 4, 4, 2}, {.batch_size = 2});
+  EXPECT_EQ(loader.batch_count(), 3);
+  EXPECT_THAT(drain(loader), ElementsAre(ElementsAre(9, 0), ElementsAre(4, 4),
+                                         ElementsAre(2)));
+}
+
+TEST(Loader, LeavesTheSmallerLastBatchOutOnRequest) {
+  const CountingSource source(10);
+  Loader loader(source, first(5), {.batch_size = 2, .drop_last = true});
+  EXPECT_EQ(loader.batch_count(), 2);
+  EXPECT_THAT(drain(loader), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  Loader whole(source, first(4), {.batch_size = 2, .drop_last = true});
+  EXPECT_EQ(drain(whole).size(), 2u);
+}
+
+TEST(Loader, FillsImagesForTheEpoch) {
+  const CountingSource source(10);
+  Loader loader(source, {7, 3}, {.batch_size = 2, .epoch = 5});
+  const auto batch = loader.next(1min);
+  ASSERT_TRUE(batch.has_value());
+  EXPECT_EQ(batch->count(), 2);
+  EXPECT_EQ(batch->shape(), (ImageShape{1, 2, 3}));
+  ASSERT_EQ(batch->images().size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i)
+    EXPECT_EQ(batch->images()[i], CountingSource::value(i < 6 ? 7 : 3, 5));
+}
+
+TEST(Loader, OfNoIndicesIsOverAtOnce) {
+  const CountingSource source(10);
+  Loader loader(source, {});
+  EXPECT_EQ(loader.batch_count(), 0);
+  EXPECT_FALSE(loader.next(1min).has_value());
+}
+
+TEST(Loader, StaysOverAtTheEnd) {
+  const CountingSource source(1);
+  Loader loader(source, {0});
+  EXPECT_TRUE(loader.next(1min).has_value());
+  EXPECT_FALSE(loader.next(1min).has_value());
+  EXPECT_FALSE(loader.next(0s).has_value());
+}
+
+TEST(Loader, PreparesNoMoreBatchesThanItMay) {
+  // With two batches ready the third is not begun before one is taken.
+  std::atomic<int> taken{0};
+  std::atomic<bool> too_early{false};
+  const CountingSource source(100, [&](std::int64_t index) {
+    if (index / 2 >= taken.load() + 2) too_early = true;
+  });
+  Loader loader(source, first(100), {.batch_size = 2, .prefetch = 2});
+  for (int i = 0; i < 50; ++i) {
+    // Counted before the call, in which the thread may go on.
+    ++taken;
+    EXPECT_TRUE(loader.next(1min).has_value());
+  }
+  EXPECT_FALSE(too_early.load());
+}
+
+TEST(Loader, PreparesAheadWhileNobodyAsks) {
+  Gate third_batch;
+  const CountingSource source(100, [&](std::int64_t index) {
+    if (index == 4) third_batch.wait();
+  });
+  Loader loader(source, first(100), {.batch_size = 2, .prefetch = 3});
+  third_batch.wait_for_somebody();
+  EXPECT_EQ(source.samples_read.load(), 4);
+  third_batch.open();
+}
+
+TEST(Loader, RecyclesTheMemoryOfBatches) {
+  const CountingSource source(100);
+  Loader loader(source, first(100), {.batch_size = 2, .prefetch = 2});
+  std::set<const float*> addresses;
+  while (const auto batch = loader.next(1min))
+    addresses.insert(batch->images().data());
+  // One held, and two that lie ready or are being filled.
+  EXPECT_LE(addresses.size(), 3u);
+}
+
+TEST(Loader, GoesOnWhileBatchesAreKept) {
+  const CountingSource source(40);
+  Loader loader(source, first(40), {.batch_size = 2, .prefetch = 1});
+  std::vector<Batch> kept;
+  while (auto batch = loader.next(1min)) kept.push_back(std::move(*batch));
+  ASSERT_EQ(kept.size(), 20u);
+  for (std::int64_t i = 0; i < 20; ++i)
+    EXPECT_THAT(labels_of(kept[static_cast<std::size_t>(i)]),
+                ElementsAre(2 * i, 2 * i + 1));
+}
+
+TEST(Loader, MayEndBeforeItsBatches) {
+  const CountingSource source(10);
+  std::optional<Batch> batch;
+  {
+    Loader loader(source, first(10), {.batch_size = 2});
+    batch = loader.next(1min);
+  }
+  EXPECT_THAT(labels_of(*batch), ElementsAre(0, 1));
+  EXPECT_EQ(batch->images()[11], 1.0f);
+}
+
+TEST(Loader, ThrowsWhatTheSourceThrewAfterTheBatchesBeforeIt) {
+  const CountingSource source(10, [](std::int64_t index) {
+    if (index == 5) throw std::runtime_error("sample 5 is broken");
+  });
+  Loader loader(source, first(10), {.batch_size = 2, .prefetch = 9});
+  EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAre(0, 1));
+  EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAre(2, 3));
+  for (int again = 0; again < 2; ++again) {
+    try {
+      loader.next(1min);
+      FAIL() << "no error";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "sample 5 is broken");
+    }
+  }
+}
+
+TEST(Loader, TimesOutWhenABatchIsLateAndCanBeAskedAgain) {
+  Gate gate;
+  const CountingSource source(2, [&](std::int64_t) { gate.wait(); });
+  Loader loader(source, first(2), {.batch_size = 2});
+  try {
+    loader.next(1ms);
+    ADD_FAILURE() << "no error";
+  } catch (const Timeout& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("batch 1 of 1"));
+  }
+  gate.open();
+  EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAre(0, 1));
+}
+
+TEST(Loader, EndsEarlyWithoutReadingTheRest) {
+  // Samples that cost about a microsecond: the whole pass is a second.
+  constexpr std::int64_t kSamples = 1'000'000;
+  Gate begun;
+  begun.open();
+  const CountingSource source(kSamples, [&](std::int64_t index) {
+    if (index == 0) begun.wait();
+    for (volatile int work = 0; work < 500;) work = work + 1;
+  });
+  {
+    Loader loader(source, first(kSamples), {.batch_size = kSamples});
+    begun.wait_for_somebody();
+  }
+  EXPECT_LT(source.samples_read.load(), kSamples);
+}
+
+TEST(Loader, EndsWhileItsThreadWaitsForRoom) {
+  for (int round = 0; round < 50; ++round) {
+    const CountingSource source(100);
+    Loader loader(source, first(100), {.batch_size = 1, .prefetch = 1});
+    if (round % 2 == 0) loader.next(1min);
+  }
+}
+
+TEST(Loader, TakesBatchesBackOnAnyThread) {
+  const CountingSource source(200);
+  Loader loader(source, first(200), {.batch_size = 2});
+  std::vector<std::thread> threads;
+  while (auto batch = loader.next(1min))
+    threads.emplace_back([held = std::move(*batch)] {
+      EXPECT_EQ(held.labels()[0] + 1, held.labels()[1]);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Loader, RefusesOptionsOutOfRange) {
+  const CountingSource source(10);
+  const auto refuses = [&](const LoaderOptions& options) {
+    EXPECT_THROW(Loader(source, first(10), options), InvalidArgument);
+  };
+  refuses({.batch_size = 0});
+  refuses({.batch_size = -1});
+  refuses({.prefetch = 0});
+}
+
+TEST(Loader, RefusesIndicesThatTheSourceDoesNotHave) {
+  const CountingSource source(10);
+  EXPECT_THROW(Loader(source, {0, 10}), InvalidArgument);
+  EXPECT_THROW(Loader(source, {-1}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
