@@ -139,19 +139,25 @@ TEST(Loader, StaysOverAtTheEnd) {
 }
 
 TEST(Loader, PreparesNoMoreBatchesThanItMay) {
-  // With two batches ready the third is not begun before one is taken.
-  std::atomic<int> taken{0};
-  std::atomic<bool> too_early{false};
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::int64_t begun = 0;  // batches of which a sample was asked for
   const CountingSource source(100, [&](std::int64_t index) {
-    if (index / 2 >= taken.load() + 2) too_early = true;
+    const std::lock_guard lock(mutex);
+    begun = index / 2 + 1;
+    changed.notify_all();
   });
   Loader loader(source, first(100), {.batch_size = 2, .prefetch = 2});
-  for (int i = 0; i < 50; ++i) {
-    // Counted before the call, in which the thread may go on.
-    ++taken;
-    EXPECT_TRUE(loader.next(1min).has_value());
+  for (std::int64_t taken = 0; taken <= 48; ++taken) {
+    {
+      // Whatever goes on after the last batch it may begin is seen here, or in
+      // one of the next rounds.
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return begun >= taken + 2; });
+      ASSERT_EQ(begun, taken + 2);
+    }
+    loader.next(1min);
   }
-  EXPECT_FALSE(too_early.load());
 }
 
 TEST(Loader, PreparesAheadWhileNobodyAsks) {
