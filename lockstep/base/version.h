@@ -1,0 +1,12 @@
+// Lockstep's version, as CMakeLists.txt names it: "0.1.0".
+//
+// Threads: a pure function.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+std::string_view version();
+
+}  // namespace lockstep
