@@ -1,0 +1,99 @@
+#include "lockstep/tools/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep {
+namespace {
+
+template <class Number>
+std::optional<Number> parse_number(const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+FlagCheck whole_number(std::int64_t least) {
+  return [least](const std::string& text) -> std::string {
+    // 32 bits hold every count that a flag of ours takes, so nothing that
+    // passes is cut when it is stored.
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    const auto value = parse_number<std::int64_t>(text);
+    if (value && *value >= least && *value <= kMost) return "";
+    return fmt::format("\"{}\" is no whole number from {} to {}", text, least,
+                       kMost);
+  };
+}
+
+FlagCheck number(double least, double below) {
+  return [least, below](const std::string& text) -> std::string {
+    const auto value = parse_number<double>(text);
+    if (value && *value >= least && *value < below) return "";
+    if (std::isinf(below))
+      return fmt::format("\"{}\" is no number from {} on", text, least);
+    return fmt::format(
+        "\"{}\" is no number from {} up to, but not including, {}", text, least,
+        below);
+  };
+}
+
+FlagCheck positive_number() {
+  return [](const std::string& text) -> std::string {
+    const auto value = parse_number<double>(text);
+    if (value && *value > 0 && std::isfinite(*value)) return "";
+    return fmt::format("\"{}\" is no number greater than 0", text);
+  };
+}
+
+FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
+  return [what = std::move(what), known](const std::string& text) {
+    const bool found =
+        std::find(known.begin(), known.end(), text) != known.end();
+    return found ? std::string() : unknown_name(what, text, known);
+  };
+}
+
+void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
+  // CLI11 takes them last first.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    command.parse(std::move(reversed));
+  } catch (const CLI::Success&) {
+    throw;
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+}
+
+std::string unknown_argument(const CLI::App& command, std::string_view name,
+                             std::string_view argument) {
+  if (!argument.starts_with('-'))
+    return fmt::format("{} takes no argument \"{}\"; see {} --help", name,
+                       argument, name);
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& flag : option->get_lnames())
+      flags.push_back("--" + flag);
+  const std::vector<std::string_view> known(flags.begin(), flags.end());
+  const auto typed = argument.substr(0, argument.find('='));
+  const std::string nearest = nearest_name(typed, known);
+  return fmt::format(
+      "unknown flag \"{}\"{}; {} --help lists all", typed,
+      nearest.empty() ? "" : fmt::format(": did you mean \"{}\"?", nearest),
+      name);
+}
+
+}  // namespace lockstep

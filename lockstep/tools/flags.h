@@ -1,0 +1,45 @@
+// What our commands' flags have in common: checks whose refusals read well, and
+// parsing that turns every usage error into one line.
+//
+// Threads: as CLI::App, one at a time.
+// Errors:  InvalidArgument.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+// A check for CLI::Option::check(): returns what is wrong with the text, or "".
+using FlagCheck = std::function<std::string(const std::string&)>;
+
+// A whole number from `least` up to what the flag's type holds.
+FlagCheck whole_number(std::int64_t least);
+
+// A number from `least`; below `below`.
+FlagCheck number(double least, double below);
+
+// A number greater than zero.
+FlagCheck positive_number();
+
+// One of `known`; `what` says what the flag names ("model").
+FlagCheck one_of(std::string what, std::span<const std::string_view> known);
+
+// Parses `arguments` (without the program's name) into what was registered with
+// `command`. Lets CLI::Success (a call for help) pass through.
+void parse_flags(CLI::App& command, std::span<const char* const> arguments);
+
+// One line for flags and arguments that `command` does not know; suggests the
+// nearest flag. `name` is what the user typed to get to the command.
+std::string unknown_argument(const CLI::App& command, std::string_view name,
+                             std::string_view argument);
+
+}  // namespace lockstep

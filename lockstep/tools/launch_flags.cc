@@ -1,0 +1,29 @@
+#include "lockstep/tools/launch_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <string_view>
+
+#include "lockstep/tools/flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 2> kBindings{"cores", "none"};
+
+}  // namespace
+
+void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
+  command
+      .add_option("--cpu-bind", flags.cpu_bind,
+                  "cores: each worker runs on its share of the cores, where "
+                  "there is one core for each; none: anywhere")
+      ->check(one_of("CPU binding", kBindings))
+      ->capture_default_str();
+  command
+      .add_option("--log-dir", flags.log_dir,
+                  "Keep each rank's output in DIR/rank-N.log too")
+      ->type_name("DIR");
+}
+
+}  // namespace lockstep

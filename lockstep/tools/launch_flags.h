@@ -1,0 +1,23 @@
+// The flags that `lockstep run` and `lockstep train` share: how workers are
+// started, whatever they do.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+struct LaunchFlags {
+  std::string cpu_bind = "cores";  // or none
+  std::string log_dir;             // empty: no log is kept
+};
+
+// Adds them to `command`; `flags` must outlive its parsing.
+void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+}  // namespace lockstep

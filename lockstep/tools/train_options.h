@@ -1,0 +1,78 @@
+// The flags of `lockstep train`, parsed twice: by the command, which refuses
+// bad input before it launches anything and chooses the number of ranks, and
+// again by each lockstep-train that it launches.
+//
+// Threads: values and pure functions.
+// Errors:  InvalidArgument with one line that names the flag, what was given
+// and
+//          what would do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+struct TrainOptions {
+  std::string dataset = "fashion-mnist";  // or mnist
+  std::string data_dir;                   // empty: the dataset's usual place
+  bool augment = false;
+
+  std::string model = "convnet";  // or cnn, mlp
+  std::vector<int> hidden;        // mlp: sizes of its hidden layers
+  std::optional<double> dropout;  // nothing: the model's own
+
+  int epochs = 5;
+  // Of all ranks together, and of one; complete_train_options() makes them
+  // agree.
+  std::optional<std::int64_t> global_batch_size;
+  std::optional<std::int64_t> batch_size;
+  std::string optimizer = "sgd";        // or adam
+  std::optional<double> learning_rate;  // never scaled by the number of ranks
+  double momentum = 0.9;                // sgd's
+  double weight_decay = 0;
+  std::uint64_t seed = 0;
+
+  std::string output;      // where rank 0 saves the trained model
+  int evaluate_every = 1;  // epochs between two passes over the test set; the
+                           // last epoch always has one
+  int log_interval = 10;   // steps between two progress records
+
+  std::optional<int> ranks;    // the world size
+  std::optional<int> threads;  // compute threads of a rank; nothing: what
+                               // OMP_NUM_THREADS says
+};
+
+// Where the options are to be put to work.
+struct TrainPlace {
+  int cores = 1;  // that this process may use
+  // The number of ranks where it is settled already, as in a worker.
+  std::optional<int> world_size = std::nullopt;
+};
+
+// Adds the flags, with their help, to `command`. `options` must outlive its
+// parsing.
+void add_train_options(CLI::App& command, TrainOptions& options);
+
+// Fills in what was left open (ranks, both batch sizes, learning rate, hidden
+// sizes, output; threads only where the ranks are to be launched) and refuses
+// what does not fit together.
+void complete_train_options(TrainOptions& options, const TrainPlace& place);
+
+// Both steps for a worker: `arguments` are those after the program's name.
+// Skips the flags that only concern launching.
+TrainOptions parse_train_options(std::span<const char* const> arguments,
+                                 const TrainPlace& place);
+
+// The number of ranks where none is asked for: the largest power of two that is
+// at most `cores` and 8.
+int default_ranks(int cores);
+
+}  // namespace lockstep

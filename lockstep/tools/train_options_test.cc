@@ -1,0 +1,202 @@
+#include "lockstep/tools/train_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TrainOptions parse(const std::vector<const char*>& arguments,
+                   const TrainPlace& place = {.cores = 2}) {
+  return parse_train_options(arguments, place);
+}
+
+std::string error_of(const std::vector<const char*>& arguments,
+                     const TrainPlace& place = {.cores = 2}) {
+  try {
+    parse(arguments, place);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TrainOptions, DefaultsAreTheJobOfTheReadme) {
+  const TrainOptions options = parse({});
+  EXPECT_EQ(options.dataset, "fashion-mnist");
+  EXPECT_EQ(options.model, "convnet");
+  EXPECT_EQ(options.ranks, 2);
+  EXPECT_EQ(options.threads, 1);
+  EXPECT_EQ(options.global_batch_size, 128);
+  EXPECT_EQ(options.batch_size, 64);
+  EXPECT_EQ(options.optimizer, "sgd");
+  EXPECT_GT(options.learning_rate, 0);
+  EXPECT_EQ(options.output, "convnet-fashion-mnist.safetensors");
+}
+
+TEST(TrainOptions, RanksAreTheLargestPowerOfTwoUpToCoresAndEight) {
+  std::vector<int> ranks;
+  for (const int cores : {1, 2, 3, 4, 7, 8, 12, 64})
+    ranks.push_back(default_ranks(cores));
+  EXPECT_THAT(ranks, ElementsAre(1, 2, 2, 4, 4, 8, 8, 8));
+}
+
+TEST(TrainOptions, CoresToSpareBecomeThreads) {
+  EXPECT_EQ(parse({}, {.cores = 16}).threads, 2);
+  EXPECT_EQ(parse({"-n", "1"}, {.cores = 6}).threads, 6);
+  EXPECT_EQ(parse({"-n", "8"}, {.cores = 2}).threads, 1);
+  EXPECT_EQ(parse({"-n", "8", "--threads", "3"}).threads, 3);
+}
+
+TEST(TrainOptions, EveryFlagIsTaken) {
+  const TrainOptions options = parse({"--dataset=mnist",
+                                      "--data-dir",
+                                      "data",
+                                      "--augment",
+                                      "--model",
+                                      "mlp",
+                                      "--hidden",
+                                      "64,32",
+                                      "--dropout",
+                                      "0.5",
+                                      "--epochs",
+                                      "3",
+                                      "--batch-size",
+                                      "5",
+                                      "--optimizer",
+                                      "adam",
+                                      "--lr",
+                                      "1e-2",
+                                      "--momentum",
+                                      "0",
+                                      "--weight-decay",
+                                      "1e-4",
+                                      "--seed",
+                                      "7",
+                                      "-o",
+                                      "model.safetensors",
+                                      "--evaluate-every",
+                                      "2",
+                                      "--log-interval",
+                                      "50",
+                                      "--ranks",
+                                      "3",
+                                      "--threads",
+                                      "2",
+                                      "--cpu-bind",
+                                      "none",
+                                      "--log-dir",
+                                      "logs"});
+  EXPECT_EQ(options.dataset, "mnist");
+  EXPECT_EQ(options.data_dir, "data");
+  EXPECT_TRUE(options.augment);
+  EXPECT_EQ(options.model, "mlp");
+  EXPECT_THAT(options.hidden, ElementsAre(64, 32));
+  EXPECT_EQ(options.dropout, 0.5);
+  EXPECT_EQ(options.epochs, 3);
+  EXPECT_EQ(options.batch_size, 5);
+  EXPECT_EQ(options.global_batch_size, 15);
+  EXPECT_EQ(options.optimizer, "adam");
+  EXPECT_EQ(options.learning_rate, 0.01);
+  EXPECT_EQ(options.momentum, 0);
+  EXPECT_EQ(options.weight_decay, 1e-4);
+  EXPECT_EQ(options.seed, 7u);
+  EXPECT_EQ(options.output, "model.safetensors");
+  EXPECT_EQ(options.evaluate_every, 2);
+  EXPECT_EQ(options.log_interval, 50);
+  EXPECT_EQ(options.ranks, 3);
+  EXPECT_EQ(options.threads, 2);
+}
+
+TEST(TrainOptions, GlobalBatchIsDividedAndBatchSizeIsARanks) {
+  EXPECT_EQ(parse({"--global-batch-size", "96", "-n", "4"}).batch_size, 24);
+  EXPECT_EQ(parse({"--batch-size", "96", "-n", "4"}).global_batch_size, 384);
+  EXPECT_EQ(
+      parse({"--batch-size", "24", "--global-batch-size", "96", "-n", "4"})
+          .batch_size,
+      24);
+}
+
+TEST(TrainOptions, RefusesBatchSizesThatContradictEachOther) {
+  EXPECT_THAT(error_of({"--batch-size", "64", "--global-batch-size", "100"}),
+              AllOf(HasSubstr("global batch of 128"), HasSubstr("is 100")));
+}
+
+TEST(TrainOptions, RefusesAGlobalBatchThatTheRanksDoNotDivide) {
+  EXPECT_EQ(error_of({"-n", "3"}),
+            "a global batch of 128 cannot be divided over 3 ranks: use -n with "
+            "one of 1, 2, 4, 8, or --global-batch-size 126 or 129");
+  EXPECT_EQ(error_of({"-n", "4", "--global-batch-size", "3"}),
+            "a global batch of 3 cannot be divided over 4 ranks: use -n with "
+            "one of 1, 3, or --global-batch-size 4");
+}
+
+TEST(TrainOptions, RefusesWhatIsNoSensibleNumber) {
+  for (const char* flag :
+       {"--batch-size", "--global-batch-size", "--epochs", "--ranks",
+        "--threads", "--hidden", "--evaluate-every", "--log-interval"})
+    for (const char* text : {"0", "-1", "two", "1.5", "", "99999999999"})
+      EXPECT_THAT(error_of({flag, text}),
+                  AllOf(HasSubstr(flag), HasSubstr(text),
+                        HasSubstr("no whole number from 1")))
+          << flag << " " << text;
+  for (const char* flag : {"--lr", "--momentum", "--weight-decay", "--dropout"})
+    for (const char* text : {"-1", "two", "nan", "inf", "1e999"})
+      EXPECT_THAT(error_of({flag, text}),
+                  AllOf(HasSubstr(flag), HasSubstr("is no number")))
+          << flag << " " << text;
+}
+
+TEST(TrainOptions, UnknownNamesListTheKnownAndTheNearest) {
+  EXPECT_THAT(error_of({"--model", "conv-net"}),
+              AllOf(HasSubstr("unknown model \"conv-net\""),
+                    HasSubstr("did you mean \"convnet\"?"),
+                    HasSubstr("convnet, cnn, mlp")));
+  EXPECT_THAT(error_of({"--dataset", "fashon-mnist"}),
+              HasSubstr("did you mean \"fashion-mnist\"?"));
+  EXPECT_THAT(error_of({"--optimizer", "lion"}), HasSubstr("sgd, adam"));
+}
+
+TEST(TrainOptions, UnknownFlagsSuggestTheNearest) {
+  EXPECT_THAT(
+      error_of({"--epoch", "3"}),
+      HasSubstr("unknown flag \"--epoch\": did you mean \"--epochs\"?"));
+  EXPECT_THAT(error_of({"mnist"}), HasSubstr("no argument \"mnist\""));
+}
+
+TEST(TrainOptions, RefusesAFlagWithoutItsValue) {
+  EXPECT_THAT(error_of({"--epochs"}), HasSubstr("--epochs"));
+}
+
+TEST(TrainOptions, RefusesHiddenSizesForOtherModels) {
+  EXPECT_THAT(error_of({"--hidden", "64"}), HasSubstr("--model mlp"));
+}
+
+TEST(TrainOptions, EveryErrorIsOneLine) {
+  for (const auto& arguments : std::vector<std::vector<const char*>>{
+           {"-n", "3"}, {"--model", "x"}, {"--epochs"}, {"--foo"}, {"-n", "x"}})
+    EXPECT_THAT(error_of(arguments),
+                AllOf(Not(HasSubstr("\n")), Not(HasSubstr("no error"))));
+}
+
+TEST(TrainOptions, InAWorkerFollowTheWorldSize) {
+  const TrainPlace worker{.cores = 1, .world_size = 4};
+  const TrainOptions options = parse({}, worker);
+  EXPECT_EQ(options.ranks, 4);
+  EXPECT_EQ(options.batch_size, 32);
+  EXPECT_EQ(options.threads, std::nullopt);
+  EXPECT_THAT(error_of({"-n", "2"}, worker), HasSubstr("one of 4 ranks"));
+}
+
+}  // namespace
+}  // namespace lockstep
