@@ -1,0 +1,83 @@
+#include "lockstep/launch/output_tagger.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+bool is_utf8_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+}
+
+// Where to cut at or a little before `place`, so that no UTF-8 character is
+// torn. In text that is no UTF-8, at `place`.
+std::size_t cut_place(std::string_view text, std::size_t place) {
+  constexpr std::size_t kLongestCharacter = 4;
+  for (std::size_t back = 0; back < kLongestCharacter; ++back)
+    if (!is_utf8_continuation(text[place - back])) return place - back;
+  return place;
+}
+
+// Drops what was written over. A carriage return at the end stays: it is not
+// known yet whether a newline or other text follows.
+void drop_overwritten(std::string& text) {
+  const std::size_t last = text.find_last_not_of('\r');
+  if (last == std::string::npos) return text.clear();
+  if (last + 1 < text.size()) text.resize(last + 2);
+  const std::size_t before = text.rfind('\r', last);
+  if (before != std::string::npos) text.erase(0, before + 1);
+}
+
+}  // namespace
+
+OutputTagger::OutputTagger(std::string tag, LineSink sink)
+    : tag_(std::move(tag)), sink_(std::move(sink)) {}
+
+void OutputTagger::add(std::string_view bytes) {
+  for (;;) {
+    const std::size_t newline = bytes.find('\n');
+    take(bytes.substr(0, newline));
+    if (newline == std::string_view::npos) return;
+    // The newline of a line that was cut just at its end starts no new one.
+    if (!partial_.empty() || !cut_) emit();
+    cut_ = false;
+    bytes.remove_prefix(newline + 1);
+  }
+}
+
+void OutputTagger::take(std::string_view part) {
+  while (!part.empty()) {
+    // One byte more than a line holds, so that cut() sees whether a character
+    // ends there.
+    const std::size_t room = kMaxLineBytes + 1 - partial_.size();
+    const std::size_t count = std::min(room, part.size());
+    partial_ += part.substr(0, count);
+    part.remove_prefix(count);
+    if (partial_.size() > kMaxLineBytes) cut();
+  }
+}
+
+void OutputTagger::cut() {
+  drop_overwritten(partial_);
+  if (partial_.size() <= kMaxLineBytes) return;
+  std::string rest = partial_.substr(cut_place(partial_, kMaxLineBytes));
+  partial_.resize(partial_.size() - rest.size());
+  emit();
+  partial_ = std::move(rest);
+  cut_ = true;
+}
+
+void OutputTagger::emit() {
+  drop_overwritten(partial_);
+  if (partial_.ends_with('\r')) partial_.pop_back();
+  sink_(tag_ + partial_);
+  partial_.clear();
+}
+
+void OutputTagger::finish() {
+  if (!partial_.empty()) emit();
+  cut_ = false;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Cuts what a worker writes into lines, and puts its tag before each.
+//
+// Memory stays bounded whatever comes: a line longer than kMaxLineBytes goes on
+// in the next one. Of a line that was written over with carriage returns, as
+// progress bars do, what remains is what a terminal would still show.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class OutputTagger {
+ public:
+  static constexpr std::size_t kMaxLineBytes = 8192;
+
+  // Receives one line: tag and text, without a newline.
+  using LineSink = std::function<void(std::string_view line)>;
+
+  // `tag` comes before every line: "[rank 1] ".
+  OutputTagger(std::string tag, LineSink sink);
+
+  // Passes the lines that `bytes` completes to the sink; keeps the rest.
+  void add(std::string_view bytes);
+
+  // Passes on a last line that has no newline.
+  void finish();
+
+ private:
+  void take(std::string_view part);
+  void cut();
+  void emit();
+
+  std::string tag_;
+  LineSink sink_;
+  std::string partial_;
+  bool cut_ = false;  // whether partial_ goes on from a line that was cut
+};
+
+}  // namespace lockstep
