@@ -31,8 +31,9 @@ void drop_overwritten(std::string& text) {
 
 }  // namespace
 
-OutputTagger::OutputTagger(std::string tag, LineSink sink)
-    : tag_(std::move(tag)), sink_(std::move(sink)) {}
+OutputTagger::OutputTagger(std::string tag, LineSink sink,
+                           std::size_t line_bytes)
+    : tag_(std::move(tag)), sink_(std::move(sink)), line_bytes_(line_bytes) {}
 
 void OutputTagger::add(std::string_view bytes) {
   for (;;) {
@@ -50,18 +51,18 @@ void OutputTagger::take(std::string_view part) {
   while (!part.empty()) {
     // One byte more than a line holds, so that cut() sees whether a character
     // ends there.
-    const std::size_t room = kMaxLineBytes + 1 - partial_.size();
+    const std::size_t room = line_bytes_ + 1 - partial_.size();
     const std::size_t count = std::min(room, part.size());
     partial_ += part.substr(0, count);
     part.remove_prefix(count);
-    if (partial_.size() > kMaxLineBytes) cut();
+    if (partial_.size() > line_bytes_) cut();
   }
 }
 
 void OutputTagger::cut() {
   drop_overwritten(partial_);
-  if (partial_.size() <= kMaxLineBytes) return;
-  std::string rest = partial_.substr(cut_place(partial_, kMaxLineBytes));
+  if (partial_.size() <= line_bytes_) return;
+  std::string rest = partial_.substr(cut_place(partial_, line_bytes_));
   partial_.resize(partial_.size() - rest.size());
   emit();
   partial_ = std::move(rest);

@@ -1,7 +1,7 @@
 // Cuts what a worker writes into lines, and puts its tag before each.
 //
-// Memory stays bounded whatever comes: a line longer than kMaxLineBytes goes on
-// in the next one. Of a line that was written over with carriage returns, as
+// Memory stays bounded whatever comes: a line that is too long goes on in the
+// next one. Of a line that was written over with carriage returns, as
 // progress bars do, what remains is what a terminal would still show.
 //
 // Threads: one at a time.
@@ -21,8 +21,10 @@ class OutputTagger {
   // Receives one line: tag and text, without a newline.
   using LineSink = std::function<void(std::string_view line)>;
 
-  // `tag` comes before every line: "[rank 1] ".
-  OutputTagger(std::string tag, LineSink sink);
+  // `tag` comes before every line: "[rank 1] ". A line's text has at most
+  // `line_bytes`.
+  OutputTagger(std::string tag, LineSink sink,
+               std::size_t line_bytes = kMaxLineBytes);
 
   // Passes the lines that `bytes` completes to the sink; keeps the rest.
   void add(std::string_view bytes);
@@ -37,6 +39,7 @@ class OutputTagger {
 
   std::string tag_;
   LineSink sink_;
+  std::size_t line_bytes_;
   std::string partial_;
   bool cut_ = false;  // whether partial_ goes on from a line that was cut
 };

@@ -1,0 +1,74 @@
+#include "lockstep/launch/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  if (name == nullptr) return fmt::format("signal {}", signal);
+  return fmt::format("signal {} (SIG{})", signal, name);
+}
+
+// The cause that a signal suggests; "" where it suggests none.
+std::string likely_cause(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return "somebody killed it, or the kernel did because memory ran out "
+             "(then dmesg says \"Out of memory\")";
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+      return "a bug in the program: it touched what it may not";
+    case SIGABRT:
+      return "the program gave up: an exception that nobody caught, or a check "
+             "that failed";
+    default:
+      return "";
+  }
+}
+
+std::string last_lines(const WorkerFailure& failure) {
+  if (failure.last_lines.empty()) return "\n  output:  it wrote nothing";
+  std::string text =
+      fmt::format("\n  output:  its last {}",
+                  failure.last_lines.size() == 1
+                      ? std::string("line")
+                      : fmt::format("{} lines", failure.last_lines.size()));
+  for (const std::string& line : failure.last_lines) text += "\n    " + line;
+  return text;
+}
+
+std::string next_step(const WorkerFailure& failure) {
+  if (!failure.log_path.empty())
+    return fmt::format("all that it wrote is in {}", failure.log_path);
+  return "--log-dir DIR keeps all that each rank writes";
+}
+
+}  // namespace
+
+std::string describe(const ExitStatus& status) {
+  if (status.signal != 0) return "was killed by " + signal_name(status.signal);
+  return fmt::format("exited with code {}", status.code);
+}
+
+std::string describe(const WorkerFailure& failure) {
+  std::string text =
+      fmt::format("lockstep: rank {} of {} {} after {:.1f} s{}", failure.rank,
+                  failure.workers, describe(failure.status), failure.seconds,
+                  failure.workers > 1 ? "; the other ranks were ended" : "");
+  text +=
+      fmt::format("\n  program: {} (process {})", failure.program, failure.pid);
+  // Alone, its last lines are those right above.
+  if (failure.workers > 1) text += last_lines(failure);
+  const std::string cause = likely_cause(failure.status.signal);
+  if (!cause.empty()) text += "\n  likely:  " + cause;
+  return text + "\n  next:    " + next_step(failure);
+}
+
+}  // namespace lockstep

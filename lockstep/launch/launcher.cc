@@ -1,0 +1,241 @@
+#include "lockstep/launch/launcher.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/cpu_share.h"
+#include "lockstep/launch/find_program.h"
+
+namespace lockstep {
+namespace {
+
+std::string path_of(const std::vector<std::string>& environment) {
+  constexpr std::string_view kName = "PATH=";
+  for (const std::string& variable : environment)
+    if (variable.starts_with(kName)) return variable.substr(kName.size());
+  return "/usr/local/bin:/usr/bin:/bin";
+}
+
+// A share of the cores for each worker; empty where they run anywhere.
+std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
+  if (binding == CpuBinding::kNone || workers == 1) return {};
+  const std::vector<int> cores = allowed_cores();
+  // Under a quota others run on the same cores; where, nobody knows.
+  if (usable_cores() < static_cast<int>(cores.size())) return {};
+  return divide_cores(cores, workers);
+}
+
+}  // namespace
+
+Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
+    : options_(std::move(options)), signals_(signals), screen_(screen) {}
+
+JobResult Launcher::run() {
+  started_ = std::chrono::steady_clock::now();
+  try {
+    start_workers();
+    while (!over()) turn();
+  } catch (...) {
+    signal_everything(SIGKILL);
+    workers_.clear();
+    for (const pid_t orphan : orphans_.living({})) {
+      ::kill(orphan, SIGKILL);
+      ::waitpid(orphan, nullptr, 0);
+    }
+    throw;
+  }
+  finish_output();
+  return result_;
+}
+
+void Launcher::start_workers() {
+  if (options_.command.empty() || options_.job.workers < 1)
+    throw InvalidArgument("a job needs a program and at least one worker");
+  const std::string program =
+      find_program(options_.command.front(), path_of(options_.environment));
+  if (!options_.log_directory.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options_.log_directory, error);
+    if (error)
+      throw SystemError(fmt::format("cannot create the folder {} for logs",
+                                    options_.log_directory),
+                        error.value());
+  }
+  const int workers = options_.job.workers;
+  const auto shares = shares_of_cores(options_.cpu_binding, workers);
+  for (int rank = 0; rank < workers; ++rank)
+    start_worker(rank, program,
+                 shares.empty() ? std::vector<int>()
+                                : shares[static_cast<std::size_t>(rank)]);
+}
+
+void Launcher::start_worker(int rank, const std::string& program,
+                            const std::vector<int>& cores) {
+  WorkerCommand command{
+      .program = program,
+      .arguments = options_.command,
+      .environment =
+          worker_environment(options_.environment, options_.job, rank),
+      .cores = cores,
+      .standard_input = rank == 0 ? options_.standard_input : -1,
+      .signal_mask = signals_.original_mask()};
+  const WorkerOptions worker{
+      .rank = rank,
+      .company = options_.job.workers == 1 ? Company::kAlone : Company::kOthers,
+      .log_path = log_path(rank)};
+  workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_));
+}
+
+std::string Launcher::log_path(int rank) const {
+  if (options_.log_directory.empty()) return "";
+  return fmt::format("{}/rank-{}.log", options_.log_directory, rank);
+}
+
+bool Launcher::over() {
+  if (!workers_.ended()) return false;
+  return orphans_.living(workers_.pids()).empty();
+}
+
+void Launcher::turn() {
+  PollSet set;
+  set.watch(signals_.descriptor(), POLLIN, [this] { take_signals(); });
+  for (const auto& worker : workers_.all()) {
+    worker->watch_end(set);
+    if (!screen_.full()) worker->watch_output(set);
+  }
+  screen_.watch(set);
+  set.wait(kill_at_);
+  look_for_failure();
+  look_for_time();
+  screen_.draw();
+  look_for_reader();
+}
+
+void Launcher::take_signals() {
+  for (const int signal : signals_.take()) take_signal(signal);
+}
+
+void Launcher::take_signal(int signal) {
+  if (signal == SIGCHLD) return reap_orphans();
+  if (signal == SIGWINCH) return screen_.resize();
+  if (signal == SIGTSTP) return suspend();
+  if (phase_ != Phase::kRunning) return kill_job();
+  result_.exit_code = 128 + signal;
+  screen_.settle();
+  screen_.print_line(OutputStream::kErr,
+                     fmt::format("lockstep: SIG{} received; ending {} worker{}",
+                                 ::sigabbrev_np(signal), options_.job.workers,
+                                 options_.job.workers == 1 ? "" : "s"));
+  end_job();
+}
+
+void Launcher::reap_orphans() { orphans_.living(workers_.pids()); }
+
+// Ctrl-Z stops the workers too, which it does not reach by itself: they have
+// process groups of their own.
+void Launcher::suspend() {
+  if (phase_ != Phase::kRunning) return;
+  screen_.settle();
+  screen_.draw();
+  workers_.signal_all(SIGSTOP);
+  ::kill(::getpid(), SIGSTOP);
+  workers_.signal_all(SIGCONT);
+}
+
+void Launcher::look_for_failure() {
+  if (phase_ != Phase::kRunning) return;
+  if (Worker* worker = workers_.first_failure()) {
+    record_failure(*worker);
+    end_job();
+  } else if (workers_.ended() && !over()) {
+    end_job();  // all went well, but something that they started goes on
+  }
+}
+
+void Launcher::record_failure(Worker& worker) {
+  const ExitStatus status = worker.process().exit_status().value();
+  const std::chrono::duration<double> lived =
+      std::chrono::steady_clock::now() - started_;
+  result_.exit_code = status.exit_code();
+  result_.failure = WorkerFailure{.rank = worker.rank(),
+                                  .workers = options_.job.workers,
+                                  .pid = worker.process().pid(),
+                                  .status = status,
+                                  .seconds = lived.count(),
+                                  .program = options_.command.front(),
+                                  .last_lines = {},
+                                  .log_path = log_path(worker.rank())};
+}
+
+void Launcher::look_for_time() {
+  if (phase_ == Phase::kEnding && kill_at_.expired()) kill_job();
+  // What was not to be seen when the rest was killed.
+  if (phase_ == Phase::kKilling) signal_everything(SIGKILL);
+}
+
+// Without a reader the job ends as one program in a pipe would.
+void Launcher::look_for_reader() {
+  if (screen_.error() == 0 || phase_ != Phase::kRunning) return;
+  result_.exit_code = 128 + SIGPIPE;
+  screen_.print_line(OutputStream::kErr,
+                     fmt::format("lockstep: output cannot be written ({}); "
+                                 "ending the workers",
+                                 std::strerror(screen_.error())));
+  end_job();
+}
+
+void Launcher::end_job() {
+  phase_ = Phase::kEnding;
+  kill_at_ = Deadline(options_.grace);
+  signal_everything(SIGTERM);
+  signal_everything(SIGCONT);  // one that is stopped would not see the first
+}
+
+void Launcher::kill_job() {
+  phase_ = Phase::kKilling;
+  kill_at_ = Deadline::never();
+  signal_everything(SIGKILL);
+}
+
+void Launcher::signal_everything(int signal) {
+  workers_.signal_all(signal);
+  for (const pid_t orphan : orphans_.living(workers_.pids()))
+    ::kill(orphan, signal);
+}
+
+void Launcher::finish_output() {
+  for (const auto& worker : workers_.all()) worker->drain();
+  screen_.settle();
+  if (result_.failure) {
+    const auto rank = static_cast<std::size_t>(result_.failure->rank);
+    result_.failure->last_lines = workers_.all()[rank]->tail().lines();
+    std::istringstream report(describe(*result_.failure));
+    for (std::string line; std::getline(report, line);)
+      screen_.print_line(OutputStream::kErr, line);
+  }
+  for (;;) {
+    screen_.draw();
+    if (screen_.drained()) return;
+    // A reader who pauses is waited for, unless the user is tired of it.
+    bool tired = false;
+    PollSet set;
+    set.watch(signals_.descriptor(), POLLIN, [&] {
+      for (const int signal : signals_.take())
+        tired |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+    });
+    screen_.watch(set);
+    set.wait(Deadline::never());
+    if (tired) return;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// One turn of a poll loop: descriptors, and what to do when each is ready.
+//
+// Threads: one at a time.
+// Errors:  SystemError when poll(2) fails.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+
+namespace lockstep {
+
+class PollSet {
+ public:
+  // `action` is called when `descriptor` has one of `events`, is closed by its
+  // other side or fails. A negative descriptor is left out.
+  void watch(int descriptor, short events, std::function<void()> action);
+
+  // Waits until something is ready or the deadline passes, then calls the
+  // actions of what is, in the order of watch().
+  void wait(Deadline deadline);
+
+ private:
+  std::vector<pollfd> entries_;
+  std::vector<std::function<void()>> actions_;
+};
+
+}  // namespace lockstep

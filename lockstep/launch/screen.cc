@@ -1,0 +1,80 @@
+#include "lockstep/launch/screen.h"
+
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "lockstep/launch/terminal_text.h"
+
+namespace lockstep {
+namespace {
+
+// Whether both lead to one terminal, pipe or file: then they share a queue, so
+// that order is kept and no line ends up inside another.
+bool lead_to_the_same(int one, int other) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 &&
+         a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+ProgressDisplay::TimePoint now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+Screen::Screen(int out, int err, const EnvironmentLookup& lookup)
+    : terminal_(out),
+      out_style_(terminal_style(out, lookup)),
+      err_style_(terminal_style(err, lookup)),
+      display_(out_style_),
+      out_(out),
+      err_(err),
+      same_target_(lead_to_the_same(out, err)) {}
+
+Screen::Place& Screen::place_of(OutputStream stream) {
+  return stream == OutputStream::kOut || same_target_ ? out_place_ : err_place_;
+}
+
+void Screen::put(Place& place, std::string_view bytes) {
+  if (bytes.empty()) return;
+  place.at_line_start = bytes.back() == '\n';
+  if (place.queue != nullptr)
+    place.queue->add(bytes);
+  else
+    display_.print(bytes);
+}
+
+void Screen::print_line(OutputStream stream, std::string_view line) {
+  Place& place = place_of(stream);
+  const TerminalStyle& style = &place == &out_place_ ? out_style_ : err_style_;
+  if (!place.at_line_start) put(place, "\n");
+  put(place, style.moving ? safe_for_terminal(line) : std::string(line));
+  put(place, "\n");
+}
+
+void Screen::print_bytes(OutputStream stream, std::string_view bytes) {
+  put(place_of(stream), bytes);
+}
+
+void Screen::show(const ProgressRecord& record) {
+  if (!out_place_.at_line_start) put(out_place_, "\n");
+  display_.add(record, now());
+}
+
+void Screen::settle() { out_.add(display_.settle()); }
+
+void Screen::resize() { display_.resize(terminal_columns(terminal_)); }
+
+void Screen::draw() {
+  if (!out_.full()) out_.add(display_.draw(now()));
+  out_.flush();
+  err_.flush();
+}
+
+void Screen::watch(PollSet& set) {
+  for (OutputQueue* queue : {&out_, &err_})
+    if (!queue->empty())
+      set.watch(queue->descriptor(), POLLOUT, [queue] { queue->flush(); });
+}
+
+}  // namespace lockstep

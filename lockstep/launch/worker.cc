@@ -1,0 +1,139 @@
+#include "lockstep/launch/worker.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+std::string tag_of(const WorkerOptions& options) {
+  if (options.company == Company::kAlone) return "";
+  return fmt::format("[rank {}] ", options.rank);
+}
+
+FileDescriptor open_log(const std::string& path) {
+  if (path.empty()) return {};
+  constexpr mode_t kMode = 0666;
+  FileDescriptor log(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode));
+  if (!log)
+    throw SystemError(fmt::format("cannot create the log {}", path), errno);
+  return log;
+}
+
+// Passes on what one read brings. False when the pipe has ended (it is closed
+// then) or is empty.
+template <class Take>
+bool read_once(FileDescriptor& pipe, Take take) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
+  if (count > 0) {
+    take(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+    return true;
+  }
+  if (count == 0 || (errno != EAGAIN && errno != EINTR)) pipe.reset();
+  return false;
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerOptions& options, WorkerCommand command,
+               Screen& screen)
+    : rank_(options.rank),
+      screen_(screen),
+      raw_(options.company == Company::kAlone),
+      log_(open_log(options.log_path)),
+      log_path_(options.log_path),
+      process_(std::move(command),
+               options.rank == 0 ? ProgressPipe::kOpen : ProgressPipe::kNone),
+      out_{OutputStream::kOut, &process_.standard_output,
+           OutputTagger(tag_of(options),
+                        [this](std::string_view line) {
+                          show_line(OutputStream::kOut, line);
+                        })},
+      err_{OutputStream::kErr, &process_.standard_error,
+           OutputTagger(tag_of(options),
+                        [this](std::string_view line) {
+                          show_line(OutputStream::kErr, line);
+                        })},
+      records_(
+          "", [this](std::string_view line) { show_record(line); },
+          kMaxProgressLineBytes) {}
+
+void Worker::watch_output(PollSet& set) {
+  for (Channel* channel : {&out_, &err_})
+    set.watch(channel->pipe->get(), POLLIN,
+              [this, channel] { read_output(*channel); });
+  set.watch(process_.progress.get(), POLLIN, [this] { read_progress(); });
+}
+
+void Worker::watch_end(PollSet& set) {
+  if (!process_.exit_status())
+    set.watch(process_.pidfd(), POLLIN, [this] { process_.exit_status(); });
+}
+
+bool Worker::read_output(Channel& channel) {
+  return read_once(*channel.pipe, [&](std::string_view bytes) {
+    keep_log(bytes);
+    if (raw_) screen_.print_bytes(channel.stream, bytes);
+    channel.tagger.add(bytes);
+  });
+}
+
+bool Worker::read_progress() {
+  return read_once(process_.progress,
+                   [this](std::string_view bytes) { records_.add(bytes); });
+}
+
+void Worker::show_record(std::string_view line) {
+  raw_ = false;
+  try {
+    if (const auto record = decode_progress(line)) screen_.show(*record);
+  } catch (const InvalidArgument&) {
+    show_line(OutputStream::kErr, line);
+  }
+}
+
+void Worker::show_line(OutputStream stream, std::string_view line) {
+  tail_.add(line);
+  if (!raw_) screen_.print_line(stream, line);
+}
+
+void Worker::keep_log(std::string_view bytes) {
+  while (log_ && !bytes.empty()) {
+    const ssize_t written = ::write(log_.get(), bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      screen_.print_line(OutputStream::kErr,
+                         fmt::format("lockstep: {} is no longer written: {}",
+                                     log_path_, std::strerror(errno)));
+      log_.reset();
+    }
+  }
+}
+
+void Worker::drain() {
+  // A descendant that goes on writing must not hold this up.
+  constexpr int kMostReads = 64;
+  for (Channel* channel : {&out_, &err_}) {
+    for (int i = 0; i < kMostReads && read_output(*channel); ++i) {
+    }
+    channel->tagger.finish();
+  }
+  for (int i = 0; i < kMostReads && read_progress(); ++i) {
+  }
+  records_.finish();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#include "lockstep/launch/worker_environment.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// Set for each job, so never inherited from one around it.
+constexpr std::array<std::string_view, 10> kOurs{
+    "RANK",           "LOCAL_RANK",          "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",     "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
+    "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD"};
+
+// torchrun's own: a PyTorch program that saw them would look for torchrun's
+// agent at MASTER_PORT.
+constexpr std::string_view kTorchElastic = "TORCHELASTIC_";
+
+std::string_view name_of(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+bool has(std::span<const std::string> variables, std::string_view name) {
+  return std::any_of(
+      variables.begin(), variables.end(),
+      [&](const std::string& variable) { return name_of(variable) == name; });
+}
+
+bool is_launchers(std::string_view name) {
+  return name.starts_with(kTorchElastic) ||
+         std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
+}
+
+void add_threads(std::vector<std::string>& variables,
+                 const JobEnvironment& job) {
+  constexpr std::string_view kName = "OMP_NUM_THREADS";
+  if (job.threads) {
+    std::erase_if(variables, [&](const std::string& variable) {
+      return name_of(variable) == kName;
+    });
+    variables.push_back(fmt::format("{}={}", kName, *job.threads));
+  } else if (job.workers > 1 && !has(variables, kName)) {
+    variables.push_back(fmt::format("{}=1", kName));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(
+    std::span<const std::string> inherited, const JobEnvironment& job,
+    int rank) {
+  std::vector<std::string> variables;
+  for (const std::string& variable : inherited)
+    if (!is_launchers(name_of(variable))) variables.push_back(variable);
+  const auto set = [&](std::string_view name, const auto& value) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  };
+  set("RANK", rank);
+  set("LOCAL_RANK", rank);
+  set("WORLD_SIZE", job.workers);
+  set("LOCAL_WORLD_SIZE", job.workers);
+  set("GROUP_RANK", 0);
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", job.master_port);
+  if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
+  if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
+  add_threads(variables, job);
+  // Python keeps back what it prints into a pipe until 8 KiB have come
+  // together.
+  if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
+  return variables;
+}
+
+std::vector<std::string> current_environment() {
+  std::vector<std::string> variables;
+  for (char** variable = ::environ; variable != nullptr && *variable != nullptr;
+       ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
+std::string make_job_token() {
+  std::array<unsigned char, 32> bytes{};
+  // Up to 256 bytes come whole or not at all.
+  if (::getrandom(bytes.data(), bytes.size(), 0) !=
+      static_cast<ssize_t>(bytes.size()))
+    throw SystemError("could not get randomness for the job's token", errno);
+  std::string token;
+  for (const unsigned byte : bytes) token += fmt::format("{:02x}", byte);
+  return token;
+}
+
+}  // namespace lockstep

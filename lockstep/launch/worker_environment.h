@@ -1,0 +1,38 @@
+// The environment variables of a worker, as torchrun has them and with our own.
+//
+// Threads: pure functions, but for make_job_token(), which asks the kernel.
+// Errors:  SystemError when there is no randomness to be had.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// What the workers of a job have in common.
+struct JobEnvironment {
+  int workers = 1;
+  std::string store_url;          // LOCKSTEP_STORE; empty: none is served
+  std::string token;              // LOCKSTEP_TOKEN
+  std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
+  // OMP_NUM_THREADS, whatever the user's environment says. Nothing: as torchrun
+  // does, 1 when there are several workers and the user has not set it.
+  std::optional<int> threads;
+};
+
+// "NAME=value" for all that worker `rank` gets: `inherited`, with the variables
+// of launchers, ours and torchrun's, taken out or replaced.
+std::vector<std::string> worker_environment(
+    std::span<const std::string> inherited, const JobEnvironment& job,
+    int rank);
+
+// The environment of this process. Must not race with setenv.
+std::vector<std::string> current_environment();
+
+// A new secret for a job: 32 random bytes in hexadecimal.
+std::string make_job_token();
+
+}  // namespace lockstep

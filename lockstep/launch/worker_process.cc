@@ -1,0 +1,189 @@
+#include "lockstep/launch/worker_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+struct Pipe {
+  FileDescriptor read;
+  FileDescriptor write;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw SystemError("could not make a pipe for a worker's output", errno);
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+// Only our end: the worker's is a description of its own and still blocks.
+void make_nonblocking(const FileDescriptor& descriptor) {
+  ::fcntl(descriptor.get(), F_SETFL, O_NONBLOCK);
+}
+
+// All that the child needs between fork and exec, made ready before: it may
+// call only async-signal-safe functions, as other threads of this process may
+// have held any lock at the fork.
+struct ChildPlan {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  const cpu_set_t* cores;  // null: anywhere
+  const sigset_t* signal_mask;
+  std::array<int, 3> standard;  // to become 0, 1 and 2
+  int progress;                 // stays open; -1: none
+  int failure;                  // takes errno when it all fails
+  pid_t parent;
+};
+
+bool set_up_child(const ChildPlan& plan) {
+  if (::setpgid(0, 0) != 0) return false;
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
+  // The parent may have died before that took effect.
+  if (::getppid() != plan.parent) ::_exit(1);
+  for (int number = 0; number < 3; ++number)
+    if (::dup2(plan.standard[static_cast<std::size_t>(number)], number) < 0)
+      return false;
+  if (plan.progress >= 0 && ::fcntl(plan.progress, F_SETFD, 0) != 0)
+    return false;
+  // Cores may have gone since they were counted; running anywhere is no error.
+  if (plan.cores != nullptr)
+    ::sched_setaffinity(0, sizeof *plan.cores, plan.cores);
+  return ::sigprocmask(SIG_SETMASK, plan.signal_mask, nullptr) == 0;
+}
+
+[[noreturn]] void run_child(const ChildPlan& plan) {
+  if (set_up_child(plan))
+    ::execve(plan.program, plan.arguments, plan.environment);
+  const int error = errno;
+  [[maybe_unused]] const auto written =
+      ::write(plan.failure, &error, sizeof error);
+  ::_exit(127);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+cpu_set_t cpu_set_of(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<std::size_t>(core), &set);
+  return set;
+}
+
+// errno from the child, or 0 once it runs its program (which closes the pipe).
+int read_failure(const FileDescriptor& pipe) {
+  int error = 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(pipe.get(), &error, sizeof error);
+  } while (count < 0 && errno == EINTR);
+  return count == static_cast<ssize_t>(sizeof error) ? error : 0;
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(WorkerCommand command, ProgressPipe wanted) {
+  Pipe records;
+  if (wanted == ProgressPipe::kOpen) {
+    records = make_pipe();
+    make_nonblocking(records.read);
+    command.environment.push_back(
+        fmt::format("LOCKSTEP_PROGRESS_FD={}", records.write.get()));
+  }
+  progress = std::move(records.read);
+  start(command, records.write.get());
+}
+
+void WorkerProcess::start(const WorkerCommand& command, int progress_end) {
+  Pipe out = make_pipe();
+  Pipe err = make_pipe();
+  Pipe failure = make_pipe();
+  FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) throw SystemError("could not open /dev/null", errno);
+  auto arguments = command.arguments;
+  auto environment = command.environment;
+  const auto argument_pointers = pointers_to(arguments);
+  const auto environment_pointers = pointers_to(environment);
+  const cpu_set_t cores = cpu_set_of(command.cores);
+  const int input = command.standard_input;
+  const ChildPlan plan{.program = command.program.c_str(),
+                       .arguments = argument_pointers.data(),
+                       .environment = environment_pointers.data(),
+                       .cores = command.cores.empty() ? nullptr : &cores,
+                       .signal_mask = &command.signal_mask,
+                       .standard = {input >= 0 ? input : nothing.get(),
+                                    out.write.get(), err.write.get()},
+                       .progress = progress_end,
+                       .failure = failure.write.get(),
+                       .parent = ::getpid()};
+
+  pid_ = ::fork();
+  if (pid_ == 0) run_child(plan);
+  if (pid_ < 0) throw SystemError("could not start a process", errno);
+  failure.write.reset();
+  const int error = read_failure(failure.read);
+  pidfd_ = FileDescriptor(::pidfd_open(pid_, 0));
+  if (error != 0 || !pidfd_) {
+    const int reason = error != 0 ? error : errno;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    throw SystemError(fmt::format("cannot start \"{}\"", command.program),
+                      reason);
+  }
+  standard_output = std::move(out.read);
+  standard_error = std::move(err.read);
+  make_nonblocking(standard_output);
+  make_nonblocking(standard_error);
+}
+
+WorkerProcess::~WorkerProcess() {
+  signal_group(SIGKILL);
+  reap();
+}
+
+std::optional<ExitStatus> WorkerProcess::exit_status() {
+  if (status_) return status_;
+  siginfo_t info{};
+  const int result = ::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info,
+                              WEXITED | WNOHANG | WNOWAIT);
+  if (result != 0) {
+    // Somebody else reaped it; how it ended is lost.
+    reaped_ = true;
+    status_ = ExitStatus{.code = 1};
+  } else if (info.si_pid != 0) {
+    status_ = info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status}
+                                         : ExitStatus{.signal = info.si_status};
+  }
+  return status_;
+}
+
+void WorkerProcess::signal_group(int signal) const noexcept {
+  if (!reaped_) ::kill(-pid_, signal);
+}
+
+void WorkerProcess::reap() noexcept {
+  if (std::exchange(reaped_, true)) return;
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// One worker: a process of ours that can be watched, ended and accounted for.
+//
+// It leads a process group of its own, so that what it starts can be ended with
+// it, and the kernel kills it when the process that started it dies. It stays
+// in the process table until reap(), so that its number, and that of its group,
+// cannot come to mean another process.
+//
+// Threads: one at a time; must be started by a thread that lives as long as the
+//          worker should (the kernel's signal on death is tied to it).
+// Errors:  SystemError when it cannot be started: errno as execve had it.
+#pragma once
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/net/file_descriptor.h"
+
+namespace lockstep {
+
+// What to start.
+struct WorkerCommand {
+  std::string program;                   // a file, not searched for
+  std::vector<std::string> arguments;    // the program's name comes first
+  std::vector<std::string> environment;  // "NAME=value"
+  std::vector<int> cores;                // where it may run; none: anywhere
+  int standard_input = -1;               // lent; negative: it reads nothing
+  sigset_t signal_mask{};                // the signals that it has blocked
+};
+
+// How a process ended.
+struct ExitStatus {
+  int code = 0;    // what it returned, if no signal ended it
+  int signal = 0;  // the signal that ended it, or 0
+
+  bool ended_well() const { return code == 0 && signal == 0; }
+  // As shells have it: the code, or 128 + the signal's number.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
+};
+
+// Whether a worker gets a pipe for progress records (docs/formats/progress.md).
+enum class ProgressPipe { kNone, kOpen };
+
+class WorkerProcess {
+ public:
+  WorkerProcess(WorkerCommand command, ProgressPipe progress);
+  // Kills and reaps what is left.
+  ~WorkerProcess();
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Readable once the process has ended.
+  int pidfd() const { return pidfd_.get(); }
+
+  // The ends from which its output is read; they do not block. Close at end of
+  // file. Without a progress pipe, `progress` is empty.
+  FileDescriptor standard_output;
+  FileDescriptor standard_error;
+  FileDescriptor progress;
+
+  // How it ended; nothing while it runs. Does not wait.
+  std::optional<ExitStatus> exit_status();
+
+  // Signals the whole process group, whether or not its leader has ended.
+  void signal_group(int signal) const noexcept;
+
+  // Lets go of its entry in the process table. It must have ended. After this
+  // signal_group() does nothing.
+  void reap() noexcept;
+
+ private:
+  void start(const WorkerCommand& command, int progress_end);
+
+  pid_t pid_ = -1;
+  FileDescriptor pidfd_;
+  std::optional<ExitStatus> status_;
+  bool reaped_ = false;
+};
+
+}  // namespace lockstep

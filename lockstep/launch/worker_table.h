@@ -1,0 +1,45 @@
+// The workers of a job, by rank.
+//
+// Threads: one at a time.
+// Errors:  SystemError when one cannot be started; those that were are killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/launch/worker.h"
+
+namespace lockstep {
+
+class WorkerTable {
+ public:
+  void add(std::unique_ptr<Worker> worker) {
+    workers_.push_back(std::move(worker));
+  }
+
+  const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
+
+  // Their process numbers, ended or not.
+  std::vector<pid_t> pids() const;
+
+  // Whether every one has ended.
+  bool ended() const;
+
+  // The one to blame: among those that did not end well, one that a signal
+  // killed comes before one that gave up, as survivors do when they miss a
+  // peer. Null when there is none.
+  Worker* first_failure() const;
+
+  // Signals the process groups of all, of those too that have ended.
+  void signal_all(int signal) const noexcept;
+
+  // Kills and forgets all.
+  void clear() { workers_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace lockstep
