@@ -2,7 +2,8 @@
 #
 # LOCKSTEP_TORCH names a folder with include/ and lib/ (a LibTorch archive, or
 # the torch package of a Python); `./dev` sets it. CMake's own search is not
-# used: where several LibTorchs are installed it mixes their libraries.
+# used: where several LibTorchs are installed it mixes their libraries. The
+# installed package finds LibTorch with this same file.
 set(LOCKSTEP_TORCH "$ENV{LOCKSTEP_TORCH}" CACHE PATH "Folder of LibTorch")
 if(NOT EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so")
   message(
@@ -12,27 +13,31 @@ if(NOT EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so")
       "installs one; or pass -DLOCKSTEP_TORCH=/path/to/libtorch")
 endif()
 
-file(STRINGS "${LOCKSTEP_TORCH}/include/torch/headeronly/version.h"
-     lockstep_torch_lines REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
-string(REGEX MATCHALL "[0-9]+" lockstep_torch_numbers
-             "${lockstep_torch_lines}")
-list(JOIN lockstep_torch_numbers "." LOCKSTEP_TORCH_VERSION)
-if(LOCKSTEP_TORCH_VERSION VERSION_LESS 2.11)
+# Before 2.9 the version stood elsewhere; those are too old in any case.
+set(LOCKSTEP_TORCH_VERSION "before 2.9")
+set(lockstep_torch_header
+    "${LOCKSTEP_TORCH}/include/torch/headeronly/version.h")
+if(EXISTS "${lockstep_torch_header}")
+  file(STRINGS "${lockstep_torch_header}" lockstep_torch_lines
+       REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  string(REGEX MATCHALL "[0-9]+" lockstep_torch_numbers
+               "${lockstep_torch_lines}")
+  list(JOIN lockstep_torch_numbers "." LOCKSTEP_TORCH_VERSION)
+endif()
+if(NOT LOCKSTEP_TORCH_VERSION VERSION_GREATER_EQUAL 2.11)
   message(FATAL_ERROR "LibTorch ${LOCKSTEP_TORCH_VERSION} at ${LOCKSTEP_TORCH} "
                       "is too old: Lockstep needs 2.11 or newer.")
 endif()
 message(STATUS "LibTorch ${LOCKSTEP_TORCH_VERSION}: ${LOCKSTEP_TORCH}")
 
-add_library(lockstep_libtorch INTERFACE)
-add_library(lockstep::libtorch ALIAS lockstep_libtorch)
+# Imported, so that an exported layer names it instead of exporting its paths.
+add_library(lockstep::libtorch INTERFACE IMPORTED GLOBAL)
 target_include_directories(
-  lockstep_libtorch SYSTEM
+  lockstep::libtorch SYSTEM
   INTERFACE "${LOCKSTEP_TORCH}/include"
             "${LOCKSTEP_TORCH}/include/torch/csrc/api/include")
 target_link_libraries(
-  lockstep_libtorch
+  lockstep::libtorch
   INTERFACE "${LOCKSTEP_TORCH}/lib/libtorch.so"
             "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so"
             "${LOCKSTEP_TORCH}/lib/libc10.so")
-target_link_options(lockstep_libtorch INTERFACE
-                    "LINKER:-rpath,${LOCKSTEP_TORCH}/lib")

@@ -1,0 +1,41 @@
+# Installs every declared layer as one package: find_package(lockstep) gives
+# lockstep::lockstep, which is all layers but those of the command.
+include(CMakePackageConfigHelpers)
+
+get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
+list(REMOVE_ITEM layers tools cli)
+
+add_library(lockstep_all INTERFACE)
+add_library(lockstep::lockstep ALIAS lockstep_all)
+set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
+file(GLOB umbrella CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lockstep/*.h")
+target_sources(lockstep_all INTERFACE FILE_SET HEADERS BASE_DIRS
+                                      "${PROJECT_SOURCE_DIR}" FILES ${umbrella})
+foreach(layer ${layers})
+  set_target_properties(lockstep_${layer} PROPERTIES EXPORT_NAME ${layer})
+  target_link_libraries(lockstep_all INTERFACE lockstep_${layer})
+  list(APPEND targets lockstep_${layer})
+endforeach()
+install(TARGETS lockstep_all ${targets} EXPORT lockstep
+        ARCHIVE FILE_SET HEADERS)
+
+set(package "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
+install(EXPORT lockstep NAMESPACE lockstep:: DESTINATION "${package}"
+        FILE lockstepTargets.cmake)
+
+# The packages that an outside project must find too, from the names of the
+# imported targets that the layers link: fmt::fmt is of package fmt.
+get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
+list(FILTER libraries INCLUDE REGEX "::")
+list(TRANSFORM libraries REPLACE "::.*" "")
+list(REMOVE_DUPLICATES libraries)
+list(REMOVE_ITEM libraries lockstep)
+set(LOCKSTEP_PACKAGES "${libraries}")
+configure_package_config_file(
+  cmake/lockstepConfig.cmake.in "${CMAKE_BINARY_DIR}/lockstepConfig.cmake"
+  INSTALL_DESTINATION "${package}")
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_BINARY_DIR}/lockstepConfig.cmake"
+              "${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake"
+              cmake/LockstepTorch.cmake DESTINATION "${package}")
