@@ -1,0 +1,108 @@
+#include "lockstep/train/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/net/file_descriptor.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& step) {
+  const int reason = errno;
+  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// An open file that has a temporary name until keep() gives it its own.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const fs::path& path) : path_(path) {
+    const std::string stem =
+        (folder_of(path) / ("." + path.filename().string())).string() + "." +
+        std::to_string(::getpid()) + "-";
+    for (int number = 0; !file_; ++number) {
+      name_ = stem + std::to_string(number) + ".tmp";
+      file_ = FileDescriptor(
+          ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
+      if (!file_ && errno != EEXIST)
+        fail(path,
+             "no file can be made in \"" + folder_of(path).string() + "\"");
+    }
+  }
+  ~TemporaryFile() {
+    if (!kept_) ::unlink(name_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0)
+        fail(path_, "writing stopped after " + std::to_string(written_) +
+                        " bytes; what was there before is untouched");
+      written_ += static_cast<std::size_t>(count);
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+
+  // Not before the bytes are on the disk: a rename may reach it first.
+  void keep() {
+    if (::fsync(file_.get()) != 0) fail(path_, "syncing to the disk failed");
+    if (::rename(name_.c_str(), path_.c_str()) != 0)
+      fail(path_, "renaming \"" + name_ + "\" failed");
+    kept_ = true;
+  }
+
+ private:
+  fs::path path_;
+  std::string name_;
+  FileDescriptor file_;
+  std::size_t written_ = 0;
+  bool kept_ = false;
+};
+
+void sync_folder(const fs::path& path) {
+  const FileDescriptor folder(
+      ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) fail(path, "its folder cannot be opened to sync it");
+  // Some file systems cannot sync folders and say EINVAL.
+  if (::fsync(folder.get()) != 0 && errno != EINVAL)
+    fail(path, "syncing its folder to the disk failed");
+}
+
+}  // namespace
+
+void replace_file(const fs::path& path,
+                  std::span<const std::span<const std::byte>> pieces) {
+  TemporaryFile file(path);
+  for (const auto piece : pieces) file.write(piece);
+  file.keep();
+  sync_folder(path);
+}
+
+void prepare_to_replace(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(folder_of(path), error);
+  if (error)
+    throw SystemError("cannot write \"" + path.string() + "\": its folder \"" +
+                          folder_of(path).string() + "\" cannot be made",
+                      error.value());
+  if (fs::is_directory(path, error))
+    throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
+  const TemporaryFile probe(path);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+#include "lockstep/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<DataType> data_type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DataType::kFloat32;
+    case at::kDouble:
+      return DataType::kFloat64;
+    case at::kHalf:
+      return DataType::kFloat16;
+    case at::kBFloat16:
+      return DataType::kBFloat16;
+    case at::kChar:
+      return DataType::kInt8;
+    case at::kByte:
+      return DataType::kUInt8;
+    case at::kInt:
+      return DataType::kInt32;
+    case at::kLong:
+      return DataType::kInt64;
+    case at::kBool:
+      return DataType::kBool;
+    default:
+      return std::nullopt;  // LibTorch's list grows; ours is the format
+  }
+}
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+NamedTensors tensors_of(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  for (const auto& item : module.named_parameters())
+    tensors.emplace(item.key(), item.value());
+  for (const auto& item : module.named_buffers())
+    if (item.value().defined()) tensors.emplace(item.key(), item.value());
+  return tensors;
+}
+
+DataType stored_type(const std::string& name, const at::Tensor& tensor) {
+  const auto type = data_type_of(tensor.scalar_type());
+  if (!type)
+    throw InvalidArgument("tensor \"" + name + "\" is of type " +
+                          c10::toString(tensor.scalar_type()) +
+                          ", which a checkpoint cannot hold");
+  return *type;
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (const auto extent : shape)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  return text + "]";
+}
+
+std::string describe(DataType type, at::IntArrayRef shape) {
+  return std::string(name_of(type)) + " " + shape_text(shape);
+}
+
+// One line for each way in which the file does not fit the module.
+std::string differences(const NamedTensors& ours,
+                        const std::map<std::string, TensorBytes>& stored) {
+  std::string lines;
+  for (const auto& [name, tensor] : ours) {
+    const auto found = stored.find(name);
+    const std::string here =
+        describe(stored_type(name, tensor), tensor.sizes());
+    if (found == stored.end()) {
+      lines += "\n  \"" + name + "\" is missing from the file (" + here + ")";
+      continue;
+    }
+    const std::string there = describe(found->second.type, found->second.shape);
+    if (here != there)
+      lines += "\n  \"" + name + "\" is " + there + " in the file, " + here +
+               " in the model";
+  }
+  for (const auto& [name, tensor] : stored)
+    if (!ours.contains(name))
+      lines += "\n  \"" + name + "\" is in the file only (" +
+               describe(tensor.type, tensor.shape) + ")";
+  return lines;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path,
+                     const torch::nn::Module& module,
+                     const SafetensorsMetadata& metadata) {
+  std::vector<at::Tensor> kept;  // what `stored` borrows
+  std::vector<TensorBytes> stored;
+  for (const auto& [name, tensor] : tensors_of(module)) {
+    const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
+    kept.push_back(dense);
+    stored.push_back({name,
+                      stored_type(name, dense),
+                      dense.sizes().vec(),
+                      {static_cast<const std::byte*>(dense.const_data_ptr()),
+                       dense.nbytes()}});
+  }
+  write_safetensors(path, stored, metadata);
+}
+
+SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
+                                    torch::nn::Module& module) {
+  const SafetensorsFile file(path);
+  std::map<std::string, TensorBytes> stored;
+  for (const TensorBytes& tensor : file.view().tensors)
+    stored.emplace(tensor.name, tensor);
+  const NamedTensors ours = tensors_of(module);
+  if (const std::string lines = differences(ours, stored); !lines.empty())
+    throw InvalidArgument(
+        "the checkpoint \"" + path.string() + "\" does not fit the model:" +
+        lines + "\n  next:    load it into the model that it was saved from");
+
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : ours) {
+    const TensorBytes& bytes = stored.at(name);
+    const at::Tensor borrowed =
+        at::from_blob(const_cast<std::byte*>(bytes.bytes.data()), bytes.shape,
+                      tensor.options().device(at::kCPU).requires_grad(false));
+    at::Tensor(tensor).copy_(borrowed);
+  }
+  return file.view().metadata;
+}
+
+}  // namespace lockstep

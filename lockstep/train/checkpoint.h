@@ -1,0 +1,33 @@
+// Saves the parameters and buffers of a LibTorch module to a safetensors file
+// and loads them back, by name.
+//
+// Python reads the same file: `safetensors.torch.load_file(path)` gives what
+// `model.load_state_dict` takes. docs/formats/checkpoint.md says what is in it.
+//
+// Threads: the module must not be trained meanwhile.
+// Errors:  InvalidArgument naming file and tensor when a file does not fit the
+//          module; see also train/safetensors.h. A module is changed either
+//          completely or not at all.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+
+#include "lockstep/train/safetensors.h"
+
+namespace lockstep {
+
+// Replaces the file at `path` by what `module` holds now; tensors of any device
+// and layout are stored as dense rows. All or nothing: see train/atomic_file.h.
+void save_checkpoint(const std::filesystem::path& path,
+                     const torch::nn::Module& module,
+                     const SafetensorsMetadata& metadata = {});
+
+// Copies the file's tensors over those of `module`, where each keeps its device
+// and its place in memory. Both must have the same names, shapes and types.
+// Returns the file's metadata.
+SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
+                                    torch::nn::Module& module);
+
+}  // namespace lockstep

@@ -1,0 +1,232 @@
+#include "lockstep/train/models.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 3> kModels{"convnet", "cnn", "mlp"};
+
+using torch::nn::Conv2d;
+using torch::nn::Conv2dOptions;
+using torch::nn::Linear;
+
+// Dropout as in LibTorch, but drawing from a generator of its own.
+class SeededDropout : public torch::nn::Module {
+ public:
+  SeededDropout(double probability, const at::Generator& generator)
+      : probability_(probability), generator_(generator) {}
+
+  // Drops single activations.
+  at::Tensor forward(const at::Tensor& input) {
+    return drop(input, input.sizes());
+  }
+
+  // Drops whole channels of samples x channels x height x width.
+  at::Tensor forward_channels(const at::Tensor& input) {
+    return drop(input, {input.size(0), input.size(1), 1, 1});
+  }
+
+ private:
+  at::Tensor drop(const at::Tensor& input, at::IntArrayRef mask_shape) {
+    if (!is_training() || probability_ == 0) return input;
+    const double keep = 1 - probability_;
+    const at::Tensor mask = at::empty(mask_shape, input.options());
+    return input * at::Tensor(mask).bernoulli_(keep, generator_).div_(keep);
+  }
+
+  double probability_;
+  at::Generator generator_;
+};
+
+// What the constructors below need besides sizes.
+class Parts {
+ public:
+  Parts(const ModelOptions& options, double usual_dropout)
+      : generator_(
+            at::make_generator<at::CPUGeneratorImpl>(options.dropout_seed)),
+        dropout_(options.dropout.value_or(usual_dropout)) {}
+
+  std::shared_ptr<SeededDropout> dropout() const {
+    return std::make_shared<SeededDropout>(dropout_, generator_);
+  }
+
+ private:
+  at::Generator generator_;
+  double dropout_;
+};
+
+class ConvNet : public Classifier {
+ public:
+  explicit ConvNet(const ModelOptions& options)
+      : conv1_(Conv2dOptions(options.channels, 32, 3).padding(1)),
+        conv2_(Conv2dOptions(32, 64, 3).padding(1)),
+        fc1_(64 * (options.height / 4) * (options.width / 4), 128),
+        fc2_(128, options.classes),
+        dropout_(Parts(options, 0.25).dropout()) {
+    register_module("conv1", conv1_);
+    register_module("conv2", conv2_);
+    register_module("fc1", fc1_);
+    register_module("dropout", dropout_);
+    register_module("fc2", fc2_);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = at::max_pool2d(conv1_(images).relu(), 2);
+    x = at::max_pool2d(conv2_(x).relu(), 2);
+    x = fc1_(x.flatten(1)).relu();
+    return fc2_(dropout_->forward(x));
+  }
+
+ private:
+  Conv2d conv1_, conv2_;
+  Linear fc1_, fc2_;
+  std::shared_ptr<SeededDropout> dropout_;
+};
+
+// A side after a 5 x 5 convolution without padding and 2 x 2 pooling, twice.
+std::int64_t tutorial_side(std::int64_t side) {
+  return ((side - 4) / 2 - 4) / 2;
+}
+
+// https://github.com/pytorch/examples of the years in which its MNIST example
+// had these sizes; LibTorch's C++ example has them still.
+class TutorialCnn : public Classifier {
+ public:
+  explicit TutorialCnn(const ModelOptions& options)
+      : conv1_(Conv2dOptions(options.channels, 10, 5)),
+        conv2_(Conv2dOptions(10, 20, 5)),
+        fc1_(20 * tutorial_side(options.height) * tutorial_side(options.width),
+             50),
+        fc2_(50, options.classes) {
+    const Parts parts(options, 0.5);
+    register_module("conv1", conv1_);
+    register_module("conv2", conv2_);
+    conv2_drop_ = register_module("conv2_drop", parts.dropout());
+    register_module("fc1", fc1_);
+    dropout_ = register_module("dropout", parts.dropout());
+    register_module("fc2", fc2_);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = at::max_pool2d(conv1_(images), 2).relu();
+    x = conv2_drop_->forward_channels(conv2_(x));
+    x = at::max_pool2d(x, 2).relu();
+    x = fc1_(x.flatten(1)).relu();
+    return fc2_(dropout_->forward(x));
+  }
+
+ private:
+  Conv2d conv1_, conv2_;
+  Linear fc1_, fc2_;
+  std::shared_ptr<SeededDropout> conv2_drop_, dropout_;
+};
+
+class Mlp : public Classifier {
+ public:
+  explicit Mlp(const ModelOptions& options)
+      : dropout_(Parts(options, 0).dropout()) {
+    std::vector<std::int64_t> sizes{options.channels * options.height *
+                                    options.width};
+    sizes.insert(sizes.end(), options.hidden.begin(), options.hidden.end());
+    sizes.push_back(options.classes);
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i)
+      layers_.push_back(register_module("fc" + std::to_string(i + 1),
+                                        Linear(sizes[i], sizes[i + 1])));
+    register_module("dropout", dropout_);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = images.flatten(1);
+    for (std::size_t i = 0; i + 1 < layers_.size(); ++i)
+      x = dropout_->forward(layers_[i](x).relu());
+    return layers_.back()(x);
+  }
+
+ private:
+  std::vector<Linear> layers_;
+  std::shared_ptr<SeededDropout> dropout_;
+};
+
+// The distribution that PyTorch's reset_parameters draws from for Linear and
+// Conv2d alike (He et al., 2015, with a = √5), in its order and arithmetic.
+void reset(at::Tensor weight, at::Tensor bias, const at::Generator& generator) {
+  const auto fan_in = static_cast<double>(weight[0].numel());
+  const double gain = std::sqrt(2.0 / (1 + 5.0));
+  const double bound = std::sqrt(3.0) * (gain / std::sqrt(fan_in));
+  weight.uniform_(-bound, bound, generator);
+  bias.uniform_(-1 / std::sqrt(fan_in), 1 / std::sqrt(fan_in), generator);
+}
+
+void initialize(Classifier& model, std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    if (const auto* conv = module->as<torch::nn::Conv2dImpl>())
+      reset(conv->weight, conv->bias, generator);
+    if (const auto* linear = module->as<torch::nn::LinearImpl>())
+      reset(linear->weight, linear->bias, generator);
+  }
+}
+
+std::shared_ptr<Classifier> construct(std::string_view name,
+                                      const ModelOptions& options) {
+  if (name == "convnet") return std::make_shared<ConvNet>(options);
+  if (name == "cnn") return std::make_shared<TutorialCnn>(options);
+  if (name == "mlp") return std::make_shared<Mlp>(options);
+  throw InvalidArgument(unknown_name("model", name, kModels));
+}
+
+void validate(std::string_view name, const ModelOptions& options) {
+  const auto require = [&](bool fits, const std::string& what) {
+    if (!fits)
+      throw InvalidArgument("the model " + std::string(name) + " " + what);
+  };
+  // What remains after the two poolings must be at least one pixel.
+  const std::int64_t least = name == "cnn" ? 16 : name == "convnet" ? 4 : 1;
+  require(options.height >= least && options.width >= least,
+          "needs images of at least " + std::to_string(least) + " x " +
+              std::to_string(least) + " pixels, not " +
+              std::to_string(options.width) + " x " +
+              std::to_string(options.height));
+  require(options.channels >= 1 && options.classes >= 1,
+          "needs at least one channel and one class");
+  const double dropout = options.dropout.value_or(0);
+  require(dropout >= 0 && dropout < 1,
+          "cannot drop a share of " + std::to_string(dropout) +
+              ": dropout goes from 0 up to, not including, 1");
+  for (const std::int64_t size : options.hidden)
+    require(size >= 1,
+            "cannot have a hidden layer of " + std::to_string(size) + " units");
+}
+
+}  // namespace
+
+std::span<const std::string_view> known_models() { return kModels; }
+
+std::shared_ptr<Classifier> make_model(std::string_view name,
+                                       const ModelOptions& options) {
+  validate(name, options);
+  auto model = construct(name, options);
+  initialize(*model, options.seed);
+  return model;
+}
+
+std::int64_t parameter_count(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : module.parameters())
+    if (parameter.requires_grad()) count += parameter.numel();
+  return count;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// The image classifiers that `lockstep train` knows, by name.
+//
+//   convnet  two 3 x 3 convolutions (32 and 64 channels), each with ReLU and
+//            2 x 2 max-pooling, then 128 hidden units with dropout: 421,642
+//            parameters on 28 x 28 images
+//   cnn      the network of PyTorch's MNIST tutorial: two 5 x 5 convolutions
+//            (10 and 20 channels), dropout, 50 hidden units: 21,840 parameters
+//   mlp      fully connected layers with ReLU and dropout between them
+//
+// All give logits: the loss (cross entropy) takes their softmax.
+//
+// Initial weights are those that PyTorch gives the same layers after
+// torch.manual_seed(seed). Weights and dropout come from generators of the
+// model's own, never from LibTorch's global one, so that a run can be repeated
+// whatever else draws numbers in the process.
+//
+// Threads: a model belongs to one thread at a time.
+// Errors:  InvalidArgument for an unknown name (with the known ones) and for
+//          options that the model cannot work with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+class Classifier : public torch::nn::Module {
+ public:
+  // Images (samples x channels x height x width, float32) to logits
+  // (samples x classes).
+  virtual at::Tensor forward(const at::Tensor& images) = 0;
+};
+
+struct ModelOptions {
+  std::int64_t channels = 1;
+  std::int64_t height = 28;
+  std::int64_t width = 28;
+  std::int64_t classes = 10;
+  // mlp only: the sizes of its hidden layers.
+  std::vector<std::int64_t> hidden{512, 256};
+  // The share of activations that each dropout layer drops in training, from 0
+  // up to but not including 1; the model's own when empty.
+  std::optional<double> dropout{};
+  // Of the initial weights.
+  std::uint64_t seed = 0;
+  // Of what dropout drops; differs from rank to rank, whose samples differ.
+  std::uint64_t dropout_seed = 0;
+};
+
+// The names that make_model() takes.
+std::span<const std::string_view> known_models();
+
+std::shared_ptr<Classifier> make_model(std::string_view name,
+                                       const ModelOptions& options = {});
+
+// Scalars that are trained.
+std::int64_t parameter_count(const torch::nn::Module& module);
+
+}  // namespace lockstep
