@@ -1,0 +1,101 @@
+// Data-parallel training of a module: each rank trains its copy on its share of
+// the batch, and all copies stay the same.
+//
+//     lockstep::init_process_group();
+//     auto model = lockstep::DistributedDataParallel(Net());
+//     torch::optim::SGD optimizer(model.parameters(), 0.01);
+//     …
+//     optimizer.zero_grad();
+//     loss_of(model(input), target).backward();  // .grad is the average now
+//     optimizer.step();
+//
+// As PyTorch's class of this name (Li et al., "PyTorch Distributed", VLDB
+// 2020): the copies start from rank 0's parameters and buffers; gradients are
+// averaged while backward() runs, in buckets. The optimizer, the loss and the
+// loop stay as they are. .grad lies in the buckets, as with PyTorch's
+// gradient_as_bucket_view: clone what must outlive the next backward pass.
+//
+// Every rank must make the wrapper at the same point of the program, run the
+// same number of backward passes, and use every parameter in each. Forward
+// passes need not be matched, except in training mode with gradients on when
+// the module has buffers and they are broadcast. A group of one costs nothing.
+//
+// Threads: single-threaded. The wrapper may be moved, but not during a pass.
+// Errors:  when it is made: Mismatch on every rank when their modules differ,
+//          InvalidArgument for a module without parameters to train, one with
+//          a parameter that cannot be reduced or that is wrapped already.
+//          From backward(): InvalidArgument on every rank when some rank's
+//          parameter got no gradient, and what collectives throw.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <concepts>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/torch/replica.h"
+
+namespace lockstep {
+
+// `Module` is deduced: from a module, which moves into the wrapper, from a
+// shared pointer to one, or from a holder made by TORCH_MODULE.
+template <std::derived_from<torch::nn::Module> Module>
+class DistributedDataParallel {
+ public:
+  explicit DistributedDataParallel(
+      std::shared_ptr<Module> module,
+      const DistributedDataParallelOptions& options = {})
+      : module_(std::move(module)), replica_(module_, options) {}
+
+  explicit DistributedDataParallel(
+      Module module, const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallel(std::make_shared<Module>(std::move(module)),
+                                options) {}
+
+  explicit DistributedDataParallel(
+      const torch::nn::ModuleHolder<Module>& holder,
+      const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallel(
+            holder ? holder.ptr() : std::shared_ptr<Module>(), options) {}
+
+  // The module's own forward(), with its arguments and its result.
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    replica_.before_forward();
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+  template <class... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  // The module itself, for example for torch::save(model.module(), path).
+  const std::shared_ptr<Module>& module() const { return module_; }
+  Module* operator->() const { return module_.get(); }
+  Module& operator*() const { return *module_; }
+
+  // The module's, under the names that they have without the wrapper.
+  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+  torch::OrderedDict<std::string, at::Tensor> named_parameters() const {
+    return module_->named_parameters();
+  }
+  std::vector<at::Tensor> buffers() const { return module_->buffers(); }
+
+  void train() { module_->train(); }
+  void eval() { module_->eval(); }
+  void zero_grad() { module_->zero_grad(); }
+
+  // The ranks that train together.
+  const std::shared_ptr<ProcessGroup>& group() const {
+    return replica_.group();
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+  Replica replica_;
+};
+
+}  // namespace lockstep

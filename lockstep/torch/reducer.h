@@ -1,0 +1,70 @@
+// Averages gradients over the ranks while the backward pass goes on.
+//
+// A hook on each parameter moves its gradient into a bucket (GradientBuckets);
+// the tracker says which buckets are complete; those are reduced at once, each
+// as one asynchronous operation, in the same order on every rank. When
+// backward() returns, every .grad is the average over the ranks. After the
+// first complete step the buckets are planned anew, in the order in which rank
+// 0's gradients arrived. DistributedDataParallel and the other front doors
+// stand on this class. See docs/design/torch.md.
+//
+// Gradients accumulate as in PyTorch: what .grad held before, equal on all
+// ranks, stays part of the average. .grad is memory of the bucket: whoever
+// wants to keep a gradient beyond the next backward pass clones it.
+//
+// Threads: single-threaded, backward passes over its parameters included. It
+//          may be moved between passes.
+// Errors:  from backward(). InvalidArgument on every rank when some rank's
+//          parameter got no gradient: the group stays usable, the gradients of
+//          this pass are of no use. What ProcessGroup's operations throw. When
+//          the pass itself throws on one rank, that rank aborts the group, so
+//          that no other rank waits for it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+struct ReducerOptions {
+  // As in BucketPlanOptions.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+};
+
+class Reducer {
+ public:
+  // `parameters` are leaves that require a gradient, each named once, in the
+  // same order on every rank. In a group of one nothing is hooked.
+  // InvalidArgument when there are none, or one that cannot be reduced or is
+  // reduced by another Reducer.
+  Reducer(std::vector<NamedParameter> parameters,
+          std::shared_ptr<ProcessGroup> group,
+          const ReducerOptions& options = {});
+
+  // Takes the hooks out. Not to be called during a backward pass.
+  ~Reducer();
+  Reducer(Reducer&&) noexcept;
+  Reducer& operator=(Reducer&&) noexcept;
+
+  // Buckets in the present plan; 0 in a group of one.
+  std::size_t bucket_count() const;
+
+ private:
+  // On the heap, where hooks find it wherever the Reducer moves.
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// Makes every rank's model the same: checks that they have the same shape, and
+// copies one rank's contents over the others'.
+//
+// Threads: called by every rank of the group, like the collectives inside.
+// Errors:  Mismatch on every rank when models differ; what ProcessGroup's
+//          operations throw.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// Throws Mismatch, naming the first difference and the ranks, unless the
+// modules of all ranks have the same parameters and buffers: names, types,
+// shapes, strides, and which require a gradient. `module` is only read.
+void check_same_model(ProcessGroup& group, const torch::nn::Module& module);
+
+// Copies rank `root`'s elements over every other rank's, one operation a data
+// type. Tensors need not be contiguous; those that are not are staged.
+void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// LibTorch's tensors as the Buffers that collectives work on.
+//
+//     group->all_reduce(lockstep::view(tensor), ReduceOp::kAverage).wait();
+//
+// A Buffer borrows the tensor's memory: the tensor must stay alive, and must
+// not be resized, until the Work of the operation is done.
+//
+// Threads: pure functions.
+// Errors:  InvalidArgument for tensors that collectives cannot work on: sparse,
+//          not contiguous, on a device or of a type that has no Buffer. The
+//          message says how to get one that they can.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "lockstep/comm/buffer.h"
+
+namespace lockstep {
+
+// The DataType of `type`'s elements; InvalidArgument for those that training
+// does not use, such as complex numbers.
+DataType data_type_of(at::ScalarType type);
+
+// The reverse of it.
+at::ScalarType scalar_type_of(DataType type);
+
+// The elements of a contiguous tensor on the CPU. Tensors share their memory
+// freely, so constness does not protect the elements.
+Buffer view(const at::Tensor& tensor);
+
+// A list of tensors as the list of buffers that makes one operation; they must
+// have one type.
+std::vector<Buffer> views(at::TensorList tensors);
+
+}  // namespace lockstep
