@@ -5,4 +5,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/data/image_dataset.h"
+#include "lockstep/data/image_samples.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/distributed_sampler.h"
+#include "lockstep/torch/tensor_buffer.h"

@@ -53,10 +53,10 @@ struct Net : torch::nn::Module {
 
 // Rank `rank`'s equal share of a batch of `ranks` shares of 4 samples; the
 // whole batch is share 0 of 1.
-struct Batch {
+struct Share {
   at::Tensor input, target;
 };
-inline Batch share_of_batch(int step, int rank, int ranks, int shares) {
+inline Share share_of_batch(int step, int rank, int ranks, int shares) {
   const at::Tensor input = wave({4 * shares, 6}, step);
   const at::Tensor target = wave({4 * shares, 3}, 100 + step);
   const std::int64_t length = 4 * shares / ranks;
@@ -71,11 +71,11 @@ inline at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
 // `model` is a module or a wrapper of one.
 template <class Model>
 void train(Model& model, torch::optim::Optimizer& optimizer,
-           const std::function<Batch(int)>& batch_of_step, int steps) {
+           const std::function<Share(int)>& share_of_step, int steps) {
   for (int step = 0; step < steps; ++step) {
-    const Batch batch = batch_of_step(step);
+    const Share share = share_of_step(step);
     optimizer.zero_grad();
-    loss_of(model.forward(batch.input), batch.target).backward();
+    loss_of(model.forward(share.input), share.target).backward();
     optimizer.step();
   }
 }
