@@ -1,4 +1,4 @@
-#include "lockstep/comm/conformance/conformance_case.h"
+#include "lockstep/comm/testing/conformance_case.h"
 
 #include <fmt/format.h>
 

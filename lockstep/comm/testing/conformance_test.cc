@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "lockstep/comm/conformance/conformance_rank.h"
+#include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {

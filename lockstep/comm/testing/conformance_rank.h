@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/comm/conformance/conformance_case.h"
+#include "lockstep/comm/testing/conformance_case.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/conformance/conformance_rank.h"
+#include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/comm/init.h"
 
 namespace lockstep {

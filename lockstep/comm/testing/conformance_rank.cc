@@ -1,4 +1,4 @@
-#include "lockstep/comm/conformance/conformance_rank.h"
+#include "lockstep/comm/testing/conformance_rank.h"
 
 #include <fmt/format.h>
 
