@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/idx.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
   if (size == 0) return 0;

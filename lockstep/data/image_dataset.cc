@@ -83,7 +83,7 @@ fs::path find_file(const Known& known, const fs::path& directory,
   for (const fs::path& folder :
        {directory, directory / known.torchvision_folder}) {
     for (const std::string_view ending : {"", ".gz"}) {
-      const fs::path path = folder / fmt::format("{}{}", file, ending);
+      fs::path path = folder / fmt::format("{}{}", file, ending);
       std::error_code ignored;  // unreadable counts as not there
       if (fs::exists(path, ignored)) return path;
     }

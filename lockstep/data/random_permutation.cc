@@ -27,6 +27,7 @@ std::vector<std::int64_t> ascending(std::int64_t count) {
 // Python seeds with the number's 32-bit words, lowest first.
 class ArraySeed {
  public:
+  // NOLINTNEXTLINE(readability-identifier-naming): the standard's name
   using result_type = std::uint_least32_t;
 
   explicit ArraySeed(std::uint64_t seed)
