@@ -6,8 +6,6 @@
 
 #include <cerrno>
 
-#include "lockstep/base/error.h"
-
 namespace lockstep {
 namespace {
 
@@ -28,17 +26,22 @@ std::string hint_for(std::string_view name) {
   return "";
 }
 
-[[noreturn]] void refuse(std::string_view name, int error) {
-  throw SystemError(fmt::format("cannot start \"{}\"{}", name, hint_for(name)),
-                    error);
-}
-
 }  // namespace
+
+CannotExecute::CannotExecute(std::string_view name, int error_number)
+    : SystemError(fmt::format("cannot start \"{}\"{}", name, hint_for(name)),
+                  error_number) {}
+
+int CannotExecute::exit_code() const {
+  constexpr int kNotFound = 127;
+  constexpr int kNotExecutable = 126;
+  return error_number() == ENOENT ? kNotFound : kNotExecutable;
+}
 
 std::string find_program(std::string_view name, std::string_view path) {
   if (name.find('/') != std::string_view::npos) {
     const int error = why_not_executable(std::string(name));
-    if (error != 0) refuse(name, error);
+    if (error != 0) throw CannotExecute(name, error);
     return std::string(name);
   }
   int error = ENOENT;
@@ -53,7 +56,7 @@ std::string find_program(std::string_view name, std::string_view path) {
     if (end == std::string_view::npos) break;
     path.remove_prefix(end + 1);
   }
-  refuse(name, error);
+  throw CannotExecute(name, error);
 }
 
 }  // namespace lockstep

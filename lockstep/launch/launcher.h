@@ -8,9 +8,9 @@
 // Threads: one at a time, the thread that constructed the SignalWatch. Other
 //          threads may exist; no other part of the process may start children
 //          meanwhile.
-// Errors:  SystemError when the program cannot be started (ENOENT, EACCES) or
-//          the system refuses processes or pipes. A worker's death is a result,
-//          not an error.
+// Errors:  CannotExecute when the program cannot be started, SystemError when
+//          the system refuses processes, pipes or logs, InvalidArgument. A
+//          worker's death is a result, not an error.
 #pragma once
 
 #include <chrono>

@@ -50,6 +50,7 @@ bool read_once(FileDescriptor& pipe, Take take) {
 Worker::Worker(const WorkerOptions& options, WorkerCommand command,
                Screen& screen)
     : rank_(options.rank),
+      tag_(tag_of(options)),
       screen_(screen),
       raw_(options.company == Company::kAlone),
       log_(open_log(options.log_path)),
@@ -57,12 +58,12 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
       process_(std::move(command),
                options.rank == 0 ? ProgressPipe::kOpen : ProgressPipe::kNone),
       out_{OutputStream::kOut, &process_.standard_output,
-           OutputTagger(tag_of(options),
+           OutputTagger(tag_,
                         [this](std::string_view line) {
                           show_line(OutputStream::kOut, line);
                         })},
       err_{OutputStream::kErr, &process_.standard_error,
-           OutputTagger(tag_of(options),
+           OutputTagger(tag_,
                         [this](std::string_view line) {
                           show_line(OutputStream::kErr, line);
                         })},
@@ -100,12 +101,12 @@ void Worker::show_record(std::string_view line) {
   try {
     if (const auto record = decode_progress(line)) screen_.show(*record);
   } catch (const InvalidArgument&) {
-    show_line(OutputStream::kErr, line);
+    show_line(OutputStream::kErr, tag_ + std::string(line));
   }
 }
 
 void Worker::show_line(OutputStream stream, std::string_view line) {
-  tail_.add(line);
+  tail_.add(line.substr(tag_.size()));
   if (!raw_) screen_.print_line(stream, line);
 }
 

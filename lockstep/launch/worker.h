@@ -59,6 +59,7 @@ class Worker {
   void keep_log(std::string_view bytes);
 
   int rank_;
+  std::string tag_;  // "[rank 1] "; alone it has none
   Screen& screen_;
   // Alone, it has the screen to itself until it asks for a progress display.
   bool raw_;

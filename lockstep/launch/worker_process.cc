@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/find_program.h"
 
 namespace lockstep {
 namespace {
@@ -141,13 +142,13 @@ void WorkerProcess::start(const WorkerCommand& command, int progress_end) {
   if (pid_ < 0) throw SystemError("could not start a process", errno);
   failure.write.reset();
   const int error = read_failure(failure.read);
-  pidfd_ = FileDescriptor(::pidfd_open(pid_, 0));
+  // glibc 2.36 declares pidfd_open in a way that C++ cannot link.
+  pidfd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (error != 0 || !pidfd_) {
     const int reason = error != 0 ? error : errno;
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
-    throw SystemError(fmt::format("cannot start \"{}\"", command.program),
-                      reason);
+    throw CannotExecute(command.program, reason);
   }
   standard_output = std::move(out.read);
   standard_error = std::move(err.read);

@@ -7,7 +7,8 @@
 //
 // Threads: one at a time; must be started by a thread that lives as long as the
 //          worker should (the kernel's signal on death is tied to it).
-// Errors:  SystemError when it cannot be started: errno as execve had it.
+// Errors:  CannotExecute when the program cannot be executed, SystemError when
+//          the system refuses processes or pipes.
 #pragma once
 
 #include <csignal>

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "lockstep/launch/launcher.h"
 #include "lockstep/tools/flags.h"
 
 namespace lockstep {
@@ -24,6 +25,12 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       .add_option("--log-dir", flags.log_dir,
                   "Keep each rank's output in DIR/rank-N.log too")
       ->type_name("DIR");
+}
+
+void apply(const LaunchFlags& flags, LaunchOptions& options) {
+  options.cpu_binding =
+      flags.cpu_bind == "none" ? CpuBinding::kNone : CpuBinding::kCores;
+  options.log_directory = flags.log_dir;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@ class App;
 
 namespace lockstep {
 
+struct LaunchOptions;
+
 struct LaunchFlags {
   std::string cpu_bind = "cores";  // or none
   std::string log_dir;             // empty: no log is kept
@@ -19,5 +21,8 @@ struct LaunchFlags {
 
 // Adds them to `command`; `flags` must outlive its parsing.
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+// Puts them into what is launched.
+void apply(const LaunchFlags& flags, LaunchOptions& options);
 
 }  // namespace lockstep

@@ -47,7 +47,7 @@ void add_model_flags(CLI::App& command, TrainOptions& options) {
       ->check(whole_number(1))
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("N,N,…");
+      ->type_name("N,N,...");
   command
       .add_option("--dropout", options.dropout,
                   "Share of activations dropped in training; the model's own "
@@ -158,8 +158,6 @@ void choose_ranks(TrainOptions& options, const TrainPlace& place) {
     options.ranks = place.world_size;
   else if (!options.ranks)
     options.ranks = default_ranks(place.cores);
-  if (!options.threads && !place.world_size)
-    options.threads = std::max(1, place.cores / *options.ranks);
 }
 
 }  // namespace
@@ -167,6 +165,10 @@ void choose_ranks(TrainOptions& options, const TrainPlace& place) {
 int default_ranks(int cores) {
   const int most = std::clamp(cores, 1, kMostDefaultRanks);
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(most)));
+}
+
+int default_threads(int cores, int ranks) {
+  return std::max(1, cores / std::max(1, ranks));
 }
 
 void add_train_options(CLI::App& command, TrainOptions& options) {

@@ -61,9 +61,8 @@ struct TrainPlace {
 // parsing.
 void add_train_options(CLI::App& command, TrainOptions& options);
 
-// Fills in what was left open (ranks, both batch sizes, learning rate, hidden
-// sizes, output; threads only where the ranks are to be launched) and refuses
-// what does not fit together.
+// Fills in what was left open (but for data_dir, dropout and threads) and
+// refuses what does not fit together.
 void complete_train_options(TrainOptions& options, const TrainPlace& place);
 
 // Both steps for a worker: `arguments` are those after the program's name.
@@ -74,5 +73,9 @@ TrainOptions parse_train_options(std::span<const char* const> arguments,
 // The number of ranks where none is asked for: the largest power of two that is
 // at most `cores` and 8.
 int default_ranks(int cores);
+
+// The compute threads of a rank where nobody says otherwise: cores to spare are
+// put to use.
+int default_threads(int cores, int ranks);
 
 }  // namespace lockstep

@@ -36,7 +36,7 @@ TEST(TrainOptions, DefaultsAreTheJobOfTheReadme) {
   EXPECT_EQ(options.dataset, "fashion-mnist");
   EXPECT_EQ(options.model, "convnet");
   EXPECT_EQ(options.ranks, 2);
-  EXPECT_EQ(options.threads, 1);
+  EXPECT_EQ(options.threads, std::nullopt);
   EXPECT_EQ(options.global_batch_size, 128);
   EXPECT_EQ(options.batch_size, 64);
   EXPECT_EQ(options.optimizer, "sgd");
@@ -52,10 +52,10 @@ TEST(TrainOptions, RanksAreTheLargestPowerOfTwoUpToCoresAndEight) {
 }
 
 TEST(TrainOptions, CoresToSpareBecomeThreads) {
-  EXPECT_EQ(parse({}, {.cores = 16}).threads, 2);
-  EXPECT_EQ(parse({"-n", "1"}, {.cores = 6}).threads, 6);
-  EXPECT_EQ(parse({"-n", "8"}, {.cores = 2}).threads, 1);
-  EXPECT_EQ(parse({"-n", "8", "--threads", "3"}).threads, 3);
+  EXPECT_EQ(default_threads(16, 8), 2);
+  EXPECT_EQ(default_threads(6, 4), 1);
+  EXPECT_EQ(default_threads(6, 1), 6);
+  EXPECT_EQ(default_threads(2, 8), 1);
 }
 
 TEST(TrainOptions, EveryFlagIsTaken) {

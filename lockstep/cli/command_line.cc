@@ -1,0 +1,161 @@
+#include "lockstep/cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/tools/flags.h"
+
+namespace lockstep {
+namespace {
+
+using Arguments = std::span<const char* const>;
+
+// Parses with an application of its own for each command: as a subcommand, it
+// would take a program called like another of ours for that command.
+template <class Register, class Finish>
+Request parse_command(const char* usage, const char* description,
+                      Arguments arguments, Register add_flags, Finish finish) {
+  CLI::App command(description, usage);
+  command.allow_extras();
+  command.set_help_flag("-h,--help", "Print this and exit");
+  add_flags(command);
+  try {
+    parse_flags(command, arguments);
+  } catch (const CLI::CallForHelp&) {
+    return HelpRequest{command.help()};
+  }
+  return finish(command, command.remaining());
+}
+
+std::uint16_t to_port(int number) {
+  constexpr int kLast = 65535;
+  if (number > kLast)
+    throw InvalidArgument(
+        fmt::format("--master-port is {}; ports end at {}", number, kLast));
+  return static_cast<std::uint16_t>(number);
+}
+
+Request parse_run(Arguments arguments, int cores) {
+  RunOptions options;
+  std::string workers = "1";
+  std::string nodes = "1";
+  int port = 0;
+  const auto add_flags = [&](CLI::App& command) {
+    command.prefix_command();
+    command.footer(
+        "The program comes last, with its own flags:\n"
+        "  lockstep run -n 2 ./program --its-flag");
+    command
+        .add_option("-n,--nproc-per-node,--nproc_per_node", workers,
+                    "Workers on this host: a number, or auto or cpu for one a "
+                    "core")
+        ->capture_default_str()
+        ->type_name("N");
+    command.add_option("--nnodes", nodes, "Hosts; so far only 1")
+        ->capture_default_str()
+        ->type_name("N");
+    command.add_flag("--standalone")
+        ->description("Changes nothing; torchrun's users write it");
+    command
+        .add_option("--master-port,--master_port", port,
+                    "MASTER_PORT for the workers [one that is free]")
+        ->check(whole_number(1))
+        ->type_name("PORT");
+    add_launch_flags(command, options.launch);
+  };
+  return parse_command(
+      "lockstep run",
+      "Run a program as several ranks on this host, with torchrun's "
+      "environment.",
+      arguments, add_flags,
+      [&](const CLI::App& command, std::vector<std::string> rest) -> Request {
+        if (!rest.empty() && rest.front() == "--") rest.erase(rest.begin());
+        if (rest.empty())
+          throw InvalidArgument(
+              "run needs a program: lockstep run -n 2 ./program");
+        if (rest.front().starts_with('-'))
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep run", rest.front()));
+        check_nodes(nodes);
+        options.workers = parse_workers(workers, cores);
+        options.master_port = to_port(port);
+        options.command = std::move(rest);
+        return options;
+      });
+}
+
+Request parse_train(Arguments arguments, int cores) {
+  TrainRequest request;
+  request.arguments.assign(arguments.begin(), arguments.end());
+  return parse_command(
+      "lockstep train",
+      "Train an image classifier over all ranks of this host.", arguments,
+      [&](CLI::App& command) {
+        add_train_options(command, request.options);
+        add_launch_flags(command, request.launch);
+      },
+      [&](const CLI::App& command,
+          const std::vector<std::string>& rest) -> Request {
+        if (!rest.empty())
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep train", rest.front()));
+        complete_train_options(request.options, {.cores = cores});
+        return request;
+      });
+}
+
+Request parse_version(Arguments arguments, int /*cores*/) {
+  return parse_command(
+      "lockstep version", "Print the version.", arguments, [](CLI::App&) {},
+      [](const CLI::App& command,
+         const std::vector<std::string>& rest) -> Request {
+        if (!rest.empty())
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep version", rest.front()));
+        return VersionRequest{};
+      });
+}
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  Request (*parse)(Arguments, int cores);
+};
+
+constexpr std::array<Command, 3> kCommands{{
+    {"train", "train an image classifier on every core", parse_train},
+    {"run", "run a program as several ranks", parse_run},
+    {"version", "print the version", parse_version},
+}};
+
+HelpRequest general_help() {
+  std::string text =
+      "Lockstep: data-parallel training for C++ on LibTorch\n\n"
+      "Usage: lockstep COMMAND [flags]\n\nCommands:\n";
+  for (const Command& command : kCommands)
+    text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+  return {text + "\nlockstep COMMAND --help lists a command's flags.\n"};
+}
+
+}  // namespace
+
+Request parse_command_line(Arguments arguments, int cores) {
+  if (arguments.empty())
+    throw InvalidArgument("a command is missing: lockstep --help lists them");
+  const std::string_view name = arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") return general_help();
+  if (name == "--version") return VersionRequest{};
+  std::vector<std::string_view> known;
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.parse(arguments.subspan(1), cores);
+    known.push_back(command.name);
+  }
+  throw InvalidArgument(unknown_name("command", name, known));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// What a user typed after `lockstep`, as a request.
+//
+// Threads: pure functions.
+// Errors:  InvalidArgument with one line, for a usage error.
+#pragma once
+
+#include <span>
+#include <string>
+#include <variant>
+
+#include "lockstep/tools/run_command.h"
+#include "lockstep/tools/train_command.h"
+
+namespace lockstep {
+
+// --help: of the command, or of one of its commands.
+struct HelpRequest {
+  std::string text;
+};
+
+struct VersionRequest {};
+
+using Request =
+    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest>;
+
+// `arguments` are those after the program's name; `cores` are those that the
+// process may use.
+Request parse_command_line(std::span<const char* const> arguments, int cores);
+
+}  // namespace lockstep

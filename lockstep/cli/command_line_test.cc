@@ -1,0 +1,138 @@
+#include "lockstep/cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Request parse(const std::vector<const char*>& arguments, int cores = 4) {
+  return parse_command_line(arguments, cores);
+}
+
+RunOptions parse_run(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "run");
+  return std::get<RunOptions>(parse(arguments));
+}
+
+std::string error_of(const std::vector<const char*>& arguments) {
+  try {
+    parse(arguments);
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string help_of(const std::vector<const char*>& arguments) {
+  return std::get<HelpRequest>(parse(arguments)).text;
+}
+
+TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
+  const RunOptions options = parse_run(
+      {"-n", "2", "--cpu-bind", "none", "--log-dir", "logs",
+       "--master-port=29500", "./program", "-n", "7", "--help", "--", "x"});
+  EXPECT_EQ(options.workers, 2);
+  EXPECT_EQ(options.master_port, 29500);
+  EXPECT_EQ(options.launch.cpu_bind, "none");
+  EXPECT_EQ(options.launch.log_dir, "logs");
+  EXPECT_THAT(options.command,
+              ElementsAre("./program", "-n", "7", "--help", "--", "x"));
+}
+
+TEST(CommandLine, RunIsOneWorkerUnlessTold) {
+  const RunOptions options = parse_run({"true"});
+  EXPECT_EQ(options.workers, 1);
+  EXPECT_EQ(options.master_port, 0);
+  EXPECT_EQ(options.launch.cpu_bind, "cores");
+}
+
+TEST(CommandLine, RunTakesTorchrunsSpellings) {
+  EXPECT_EQ(parse_run({"--nproc-per-node", "3", "true"}).workers, 3);
+  EXPECT_EQ(parse_run({"--nproc_per_node=3", "true"}).workers, 3);
+  EXPECT_EQ(parse_run({"-n4", "--standalone", "true"}).workers, 4);
+  EXPECT_EQ(parse_run({"-n", "auto", "true"}).workers, 4);
+  EXPECT_EQ(parse_run({"-n", "cpu", "--nnodes", "1", "true"}).workers, 4);
+}
+
+TEST(CommandLine, RunMayBeGivenAProgramNamedLikeOneOfOurCommands) {
+  EXPECT_THAT(parse_run({"version"}).command, ElementsAre("version"));
+  EXPECT_THAT(parse_run({"train", "run"}).command, ElementsAre("train", "run"));
+}
+
+TEST(CommandLine, TwoDashesEndTheFlags) {
+  EXPECT_THAT(parse_run({"-n", "2", "--", "true", "-n"}).command,
+              ElementsAre("true", "-n"));
+}
+
+TEST(CommandLine, RunRefusesWhatCannotBe) {
+  EXPECT_THAT(error_of({"run"}), HasSubstr("run needs a program"));
+  EXPECT_THAT(error_of({"run", "-n", "2"}), HasSubstr("run needs a program"));
+  EXPECT_THAT(error_of({"run", "-n"}), HasSubstr("-n"));
+  for (const char* text : {"0", "-1", "two", "1025", "", "gpu", "2.0"})
+    EXPECT_THAT(error_of({"run", "-n", text, "true"}),
+                AllOf(HasSubstr("--nproc-per-node"), HasSubstr(text)));
+  for (const char* text : {"2", "1:4", "0", ""})
+    EXPECT_THAT(error_of({"run", "--nnodes", text, "true"}),
+                HasSubstr("--nnodes"));
+  EXPECT_THAT(error_of({"run", "--master-port", "65536", "true"}),
+              HasSubstr("65536"));
+  EXPECT_THAT(error_of({"run", "--cpu-bind", "core", "true"}),
+              HasSubstr("did you mean \"cores\"?"));
+  EXPECT_THAT(error_of({"run", "--nproc", "2", "true"}),
+              HasSubstr("unknown flag \"--nproc\""));
+}
+
+TEST(CommandLine, TrainHandsOnWhatWasTyped) {
+  const auto request = std::get<TrainRequest>(
+      parse({"train", "--epochs", "1", "--cpu-bind=none"}));
+  EXPECT_EQ(request.options.epochs, 1);
+  EXPECT_EQ(request.options.ranks, 4);
+  EXPECT_EQ(request.launch.cpu_bind, "none");
+  EXPECT_THAT(request.arguments,
+              ElementsAre("--epochs", "1", "--cpu-bind=none"));
+}
+
+TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
+  EXPECT_THAT(error_of({"train", "--batch-size", "0"}),
+              HasSubstr("--batch-size"));
+  EXPECT_THAT(error_of({"train", "-n", "3"}), HasSubstr("3 ranks"));
+  EXPECT_THAT(error_of({"train", "--epoch=3"}),
+              HasSubstr("did you mean \"--epochs\"?"));
+  EXPECT_THAT(error_of({"train", "mnist"}), HasSubstr("\"mnist\""));
+}
+
+TEST(CommandLine, HelpListsCommandsAndFlags) {
+  EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("train"), HasSubstr("run"),
+                                         HasSubstr("version")));
+  EXPECT_THAT(help_of({"run", "--help"}),
+              AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--cpu-bind")));
+  EXPECT_THAT(help_of({"train", "-h"}),
+              AllOf(HasSubstr("--global-batch-size"), HasSubstr("--log-dir")));
+}
+
+TEST(CommandLine, VersionIsAskedForAsUsersDo) {
+  EXPECT_TRUE(std::holds_alternative<VersionRequest>(parse({"version"})));
+  EXPECT_TRUE(std::holds_alternative<VersionRequest>(parse({"--version"})));
+  EXPECT_THAT(error_of({"version", "2"}), HasSubstr("\"2\""));
+}
+
+TEST(CommandLine, AnUnknownCommandSuggestsTheNearest) {
+  EXPECT_THAT(error_of({"trian"}), AllOf(HasSubstr("unknown command \"trian\""),
+                                         HasSubstr("did you mean \"train\"?")));
+  EXPECT_THAT(error_of({}), HasSubstr("a command is missing"));
+  EXPECT_THAT(error_of({"--frobnicate"}), HasSubstr("unknown command"));
+}
+
+}  // namespace
+}  // namespace lockstep

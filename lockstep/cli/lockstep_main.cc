@@ -1,0 +1,83 @@
+// The command `lockstep`: parses what was typed and does it.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/version.h"
+#include "lockstep/cli/command_line.h"
+#include "lockstep/launch/cpu_share.h"
+#include "lockstep/launch/find_program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsageError = 2;
+
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+// Whoever closed one of the first three descriptors would find another file of
+// ours in its place.
+void open_standard_streams() {
+  for (int number = 0; number < 3; ++number)
+    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
+}
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : kFailed;
+}
+
+int carry_out(const HelpRequest& request) { return print(request.text); }
+
+int carry_out(const VersionRequest&) {
+  std::string text = "lockstep " + std::string(version()) + "\n";
+  const auto trainer = find_train_program(variable);
+  text += "trainer  " + trainer.value_or("not built") + "\n";
+  return print(text);
+}
+
+int carry_out(const RunOptions& options) {
+  return run_program(options, variable);
+}
+
+int carry_out(const TrainRequest& request) {
+  return run_training(request, variable);
+}
+
+int complain(const std::exception& error, int exit_code) {
+  std::fprintf(stderr, "lockstep: %s\n", error.what());
+  return exit_code;
+}
+
+int run(std::span<const char* const> arguments) {
+  try {
+    return std::visit([](const auto& request) { return carry_out(request); },
+                      parse_command_line(arguments, usable_cores()));
+  } catch (const InvalidArgument& error) {
+    return complain(error, kUsageError);
+  } catch (const CannotExecute& error) {
+    return complain(error, error.exit_code());
+  } catch (const std::exception& error) {
+    return complain(error, kFailed);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  lockstep::open_standard_streams();
+  const auto size = static_cast<std::size_t>(count);
+  return lockstep::run(
+      std::span<const char* const>(arguments, size).subspan(size > 0 ? 1 : 0));
+}

@@ -1,0 +1,38 @@
+#include "lockstep/tools/job.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "lockstep/launch/free_port.h"
+#include "lockstep/store/tcp_store_server.h"
+
+namespace lockstep {
+namespace {
+
+// A terminal is not handed on: a worker stands in the background of it and
+// would be stopped when it reads.
+int readable_input() {
+  const bool open = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
+  return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
+}
+
+}  // namespace
+
+int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
+  if (options.job.master_port == 0)
+    options.job.master_port = find_free_port();
+  else
+    check_port_is_free(options.job.master_port);
+  options.job.token = make_job_token();
+  options.standard_input = readable_input();
+  // The signals first: the server's thread must not get them.
+  SignalWatch signals;
+  const TcpStoreServer store("127.0.0.1", 0, options.job.token);
+  options.job.store_url = store.url();
+  Screen screen(STDOUT_FILENO, STDERR_FILENO, lookup);
+  return Launcher(std::move(options), signals, screen).run().exit_code;
+}
+
+}  // namespace lockstep

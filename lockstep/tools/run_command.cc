@@ -1,0 +1,45 @@
+#include "lockstep/tools/run_command.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tools/job.h"
+
+namespace lockstep {
+
+int parse_workers(std::string_view text, int cores) {
+  // Far more than a host can carry, and few enough not to bring it down.
+  constexpr int kMost = 1024;
+  if (text == "auto" || text == "cpu") return cores;
+  int workers = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, workers);
+  if (error != std::errc() || stop != end || workers < 1 || workers > kMost)
+    throw InvalidArgument(fmt::format(
+        "--nproc-per-node is \"{}\"; it must be a number from 1 to {}, or auto "
+        "or cpu for the number of cores",
+        text, kMost));
+  return workers;
+}
+
+void check_nodes(std::string_view text) {
+  if (text == "1" || text == "1:1") return;
+  throw InvalidArgument(fmt::format(
+      "--nnodes is \"{}\"; so far all workers run on this host, so it can only "
+      "be 1",
+      text));
+}
+
+int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
+  LaunchOptions launch;
+  launch.command = options.command;
+  launch.job.workers = options.workers;
+  launch.job.master_port = options.master_port;
+  apply(options.launch, launch);
+  return run_job(std::move(launch), lookup);
+}
+
+}  // namespace lockstep
