@@ -11,7 +11,8 @@
 #       the rest     is the library
 #     USES names the layers that this one may include; scripts/check_layers
 #     holds them against the ladder in docs/design/architecture.md.
-#     LIBRARIES stay private, but for lockstep::libtorch.
+#     LIBRARIES stay private, but for lockstep::libtorch. The target NAME_tests
+#     builds the layer's tests.
 #
 #   lockstep_program(TARGET SOURCE layer…)
 #     Declares an installed program; the target `programs` builds them all.
@@ -94,6 +95,7 @@ function(lockstep_layer name)
   if(NOT LOCKSTEP_TESTS)
     return()
   endif()
+  add_custom_target(${name}_tests)
   if(testing)
     add_library(${target}_testing STATIC ${testing})
     target_link_libraries(${target}_testing PUBLIC ${target} GTest::gmock
@@ -109,6 +111,7 @@ function(lockstep_layer name)
     if(needs_torch)
       lockstep_use_torch(${target}_test)
     endif()
+    add_dependencies(${name}_tests ${target}_test)
     gtest_discover_tests(
       ${target}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS ${name})
   endif()
@@ -132,6 +135,7 @@ function(lockstep_fuzzer layer source)
   else()
     target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/fuzz_driver.cc")
   endif()
+  add_dependencies(${layer}_tests ${target})
   add_test(NAME ${stem} COMMAND ${target} -runs=50000 -max_total_time=20)
   set_tests_properties(${stem} PROPERTIES TIMEOUT 300 LABELS "${layer};fuzz")
 endfunction()
@@ -144,5 +148,8 @@ function(lockstep_program target source)
     lockstep_use_torch(${target})
   endif()
   add_dependencies(programs ${target})
+  # Side by side, as when installed: the command looks for its companions there.
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                                             "${CMAKE_BINARY_DIR}/bin")
   install(TARGETS ${target} RUNTIME)
 endfunction()

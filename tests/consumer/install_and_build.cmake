@@ -1,0 +1,16 @@
+# Installs BUILD under SCRATCH, then configures, builds and runs PROJECT, which
+# knows nothing but the prefix.
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+file(REMOVE_RECURSE "${SCRATCH}")
+run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix")
+# The package must find LibTorch by itself.
+unset(ENV{LOCKSTEP_TORCH})
+run("${CMAKE_COMMAND}" -S "${PROJECT}" -B "${SCRATCH}/build" -G Ninja
+    "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+    "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
+    "-DUSE_TORCH=${TORCH_LAYERS}")
+run("${CMAKE_COMMAND}" --build "${SCRATCH}/build")
+run("${SCRATCH}/build/consumer")

@@ -1,0 +1,8 @@
+// What an outside project sees: the installed headers and libraries.
+#include <lockstep/base/settings.h>
+
+int main() {
+  const auto settings = lockstep::Settings::read(
+      [](const std::string&) { return std::nullopt; });
+  return settings.backend == "auto" ? 0 : 1;
+}
