@@ -1,6 +1,5 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -13,23 +12,9 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
-
-constexpr char kBackend[] = "reference";
-using Group = std::shared_ptr<ProcessGroup>;
-
 torch::optim::SGD sgd_with_momentum(std::vector<at::Tensor> parameters) {
   return torch::optim::SGD(std::move(parameters),
                            torch::optim::SGDOptions(0.1).momentum(0.9));
-}
-
-void expect_close(const std::vector<at::Tensor>& actual,
-                  const std::vector<at::Tensor>& expected,
-                  double tolerance = 1e-6) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i)
-    EXPECT_LE((actual[i] - expected[i]).abs().max().item<double>(), tolerance)
-        << "tensor " << i;
 }
 
 // What one process learns from the whole batches.
@@ -41,16 +26,6 @@ std::vector<at::Tensor> weights_of_one_process(Module model, int shares,
       model, optimizer,
       [&](int step) { return share_of_batch(step, 0, 1, shares); }, steps);
   return model.parameters();
-}
-
-template <class Body>
-std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 struct Setting {
@@ -75,7 +50,7 @@ TEST_P(Ranks, LearnWhatOneProcessLearns) {
           return share_of_batch(step, group->rank(), ranks, ranks);
         },
         6);
-    expect_close(model.parameters(), expected);
+    EXPECT_LE(largest_difference(model.parameters(), expected), kTolerance);
   });
 }
 
@@ -89,6 +64,232 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(setting.param.first_bucket_bytes) + "And" +
              std::to_string(setting.param.bucket_bytes);
     });
+
+TEST(DistributedDataParallel, AcceptsAModuleAPointerToOneAndAHolder) {
+  run_ranks(kBackend, 1, [](const Group& group) {
+    auto pointer = std::make_shared<Net>();
+    torch::nn::Linear holder(6, 3);
+    auto of_module = DistributedDataParallel(Net(), {.group = group});
+    auto of_pointer = DistributedDataParallel(pointer, {.group = group});
+    auto of_holder = DistributedDataParallel(holder, {.group = group});
+    static_assert(
+        std::is_same_v<decltype(of_module), DistributedDataParallel<Net>>);
+    static_assert(
+        std::is_same_v<decltype(of_pointer), DistributedDataParallel<Net>>);
+    static_assert(
+        std::is_same_v<decltype(of_holder),
+                       DistributedDataParallel<torch::nn::LinearImpl>>);
+    EXPECT_EQ(of_pointer.module(), pointer);
+    EXPECT_EQ(of_holder.module(), holder.ptr());
+  });
+}
+
+TEST(DistributedDataParallel, ForwardsWithTheModulesOwnArgumentsAndResult) {
+  struct TwoOutputs : torch::nn::Module {
+    TwoOutputs() { weight = register_parameter("weight", wave({2}, 0)); }
+    std::tuple<at::Tensor, int> forward(const at::Tensor& input,
+                                        int number = 7) {
+      return {input * weight, number};
+    }
+    at::Tensor weight;
+  };
+  run_ranks(kBackend, 1, [](const Group& group) {
+    auto model = DistributedDataParallel(TwoOutputs(), {.group = group});
+    EXPECT_EQ(std::get<1>(model(wave({2}, 1))), 7);
+    EXPECT_EQ(std::get<1>(model.forward(wave({2}, 1), 8)), 8);
+  });
+}
+
+TEST(DistributedDataParallel, NamesParametersAsTheModuleDoes) {
+  run_ranks(kBackend, 1, [](const Group& group) {
+    auto model = DistributedDataParallel(Net(), {.group = group});
+    EXPECT_EQ(model.named_parameters().keys(),
+              model.module()->named_parameters().keys());
+    EXPECT_EQ(model.named_parameters().keys().front(), "first.weight");
+    model.eval();
+    EXPECT_FALSE(model->is_training());
+    model.train();
+    EXPECT_TRUE(model->is_training());
+  });
+}
+
+TEST(DistributedDataParallel, WorksAfterTheWrapperHasMoved) {
+  const auto expected = gradients_of_one_process(2);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto made = DistributedDataParallel(Net(), small_buckets(group));
+    auto moved = std::move(made);
+    std::vector<DistributedDataParallel<Net>> models;
+    models.push_back(std::move(moved));
+    backward(models.front(), *group);
+    EXPECT_LE(largest_difference(gradients_of(*models.front()), expected),
+              kTolerance);
+  });
+}
+
+TEST(DistributedDataParallel, AveragesTheGradientsOfTiedWeightsOnce) {
+  struct Tied : torch::nn::Module {
+    Tied() {
+      inner = register_module("inner", torch::nn::Linear(6, 6));
+      outer = register_module("outer", torch::nn::Linear(6, 3));
+      register_module("inner_again", inner);
+      fill(*this, 0);
+    }
+    at::Tensor forward(const at::Tensor& input) {
+      return outer(inner(torch::tanh(inner(input))));
+    }
+    torch::nn::Linear inner{nullptr}, outer{nullptr};
+  };
+  const auto expected = weights_of_one_process(Tied(), 2, 4);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto model = DistributedDataParallel(Tied(), small_buckets(group));
+    auto optimizer = sgd_with_momentum(model.parameters());
+    const auto share_of_step = [&](int step) {
+      return share_of_batch(step, group->rank(), 2, 2);
+    };
+    train(model, optimizer, share_of_step, 4);
+    EXPECT_LE(largest_difference(model.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedDataParallel, LeavesFrozenParametersAlone) {
+  struct HalfFrozen : Net {
+    HalfFrozen() { first->weight.requires_grad_(false); }
+  };
+  const auto expected = weights_of_one_process(HalfFrozen(), 2, 3);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto model = DistributedDataParallel(HalfFrozen(), small_buckets(group));
+    auto optimizer = sgd_with_momentum(model.parameters());
+    const auto share_of_step = [&](int step) {
+      return share_of_batch(step, group->rank(), 2, 2);
+    };
+    train(model, optimizer, share_of_step, 3);
+    EXPECT_FALSE(model->first->weight.grad().defined());
+    EXPECT_LE(largest_difference(model.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedDataParallel, SumsUpTwoForwardPassesBeforeOneBackwardPass) {
+  NetWithBatchNorm alone;
+  alone.norm->eval();  // statistics of a whole batch are not those of shares
+  at::Tensor loss = torch::zeros({});
+  for (const int step : {0, 1}) {
+    const Share batch = share_of_batch(step, 0, 1, 2);
+    loss = loss + loss_of(alone.forward(batch.input), batch.target);
+  }
+  loss.backward();
+  const auto expected = gradients_of(alone);
+
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto model = DistributedDataParallel(NetWithBatchNorm(), {.group = group});
+    model->norm->eval();
+    at::Tensor sum = torch::zeros({});
+    for (const int step : {0, 1}) {
+      const Share share = share_of_batch(step, group->rank(), 2, 2);
+      sum = sum + loss_of(model(share.input), share.target);
+    }
+    sum.backward();
+    EXPECT_LE(largest_difference(gradients_of(*model), expected), kTolerance);
+  });
+}
+
+TEST(DistributedDataParallel, MayRunForwardTwiceInTrainingWithBuffers) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = DistributedDataParallel(NetWithBatchNorm(), {.group = group});
+    const Share share = share_of_batch(0, group->rank(), 2, 2);
+    const at::Tensor first = model(share.input);
+    const at::Tensor second = model(share.input);
+    EXPECT_NO_THROW(loss_of(first + second, share.target).backward());
+  });
+}
+
+// Steps 0 and 1 are accumulated; `clear` prepares .grad for each of two rounds.
+void accumulate_twice(const std::function<void(torch::nn::Module&)>& clear) {
+  Net alone;
+  for (const int step : {0, 1}) {
+    const Share batch = share_of_batch(step, 0, 1, 2);
+    loss_of(alone.forward(batch.input), batch.target).backward();
+  }
+  const auto expected = gradients_of(alone);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto model = DistributedDataParallel(Net(), small_buckets(group));
+    for (int round = 0; round < 3; ++round) {
+      clear(*model);
+      backward(model, *group, 0);
+      backward(model, *group, 1);
+      EXPECT_LE(largest_difference(gradients_of(*model), expected), kTolerance);
+    }
+  });
+}
+
+TEST(DistributedDataParallel, AccumulatesGradientsAfterTheyAreDropped) {
+  accumulate_twice([](torch::nn::Module& module) { module.zero_grad(true); });
+}
+
+TEST(DistributedDataParallel, AccumulatesGradientsAfterTheyAreZeroed) {
+  accumulate_twice([](torch::nn::Module& module) { module.zero_grad(false); });
+}
+
+TEST(DistributedDataParallel, AveragesGradientsOfEveryFloatingPointType) {
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    run_ranks(kBackend, 2, [&](const Group& group) {
+      auto net = std::make_shared<Net>();
+      net->to(type);
+      auto model = DistributedDataParallel(net, small_buckets(group));
+      at::Tensor sum = torch::zeros({}, type);
+      for (const at::Tensor& parameter : net->parameters())
+        sum = sum + (parameter * (group->rank() + 1)).sum();
+      sum.backward();
+      for (const at::Tensor& parameter : net->parameters()) {
+        EXPECT_EQ(parameter.grad().scalar_type(), type);
+        EXPECT_TRUE((parameter.grad() == 1.5).all().item<bool>());
+      }
+    });
+  }
+}
+
+TEST(DistributedDataParallel, AveragesGradientsOfMixedTypes) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto net = std::make_shared<Net>();
+    net->second->to(at::kDouble);
+    auto model = DistributedDataParallel(net, small_buckets(group));
+    at::Tensor sum = torch::zeros({}, at::kDouble);
+    for (const at::Tensor& parameter : net->parameters())
+      sum = sum + (parameter * (group->rank() + 1)).sum().to(at::kDouble);
+    sum.backward();
+    for (const at::Tensor& parameter : net->parameters())
+      EXPECT_TRUE((parameter.grad() == 1.5).all().item<bool>());
+  });
+}
+
+TEST(DistributedDataParallel, KeepsTheStridesOfParametersThatAreNotRowMajor) {
+  struct Strided : torch::nn::Module {
+    Strided() {
+      weight = register_parameter(
+          "weight",
+          wave({4, 3, 2, 2}, 0).contiguous(at::MemoryFormat::ChannelsLast));
+      transposed = register_parameter("transposed", wave({5, 3}, 1).t());
+    }
+    at::Tensor forward(double factor) {
+      return (weight * wave({4, 3, 2, 2}, 5) * factor).sum() +
+             (transposed * wave({3, 5}, 6) * factor).sum();
+    }
+    at::Tensor weight, transposed;
+  };
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = DistributedDataParallel(Strided(), {.group = group});
+    for (int step = 0; step < 3; ++step) {
+      model.zero_grad();
+      model(group->rank() * 2.0).backward();
+      EXPECT_LE(largest_difference(gradients_of(*model),
+                                   {wave({4, 3, 2, 2}, 5), wave({3, 5}, 6)}),
+                kTolerance);
+      EXPECT_EQ(model->weight.grad().strides(), model->weight.strides());
+      EXPECT_EQ(model->transposed.grad().strides(),
+                model->transposed.strides());
+    }
+  });
+}
 
 }  // namespace
 }  // namespace lockstep

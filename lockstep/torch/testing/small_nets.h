@@ -1,8 +1,8 @@
-// Modules, data and a group that records, for the tests of this layer. Weights
-// and data come from formulas: nothing depends on a generator that ranks, being
-// threads, would share.
+// Modules and data for the tests of this layer. Weights and data come from
+// formulas: nothing depends on a generator that ranks, being threads, would
+// share.
 //
-// Threads: functions of their arguments; a RecordingBackend may be shared.
+// Threads: functions of their arguments.
 #pragma once
 
 #include <torch/nn/functional/activation.h>
@@ -11,15 +11,20 @@
 #include <torch/optim/sgd.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/replica.h"
 
 namespace lockstep {
+
+constexpr char kBackend[] = "reference";
+constexpr double kTolerance = 1e-6;  // of float32 sums in another order
+
+using Group = std::shared_ptr<ProcessGroup>;
 
 // `sizes` filled with numbers between -1 and 1; another `phase`, other numbers.
 inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
@@ -51,6 +56,17 @@ struct Net : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, third{nullptr};
 };
 
+struct NetWithBatchNorm : torch::nn::Module {
+  NetWithBatchNorm() {
+    layer = register_module("layer", torch::nn::Linear(6, 3));
+    norm = register_module("norm", torch::nn::BatchNorm1d(3));
+    fill(*this, 0);
+  }
+  at::Tensor forward(const at::Tensor& input) { return norm(layer(input)); }
+  torch::nn::Linear layer{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
 // Rank `rank`'s equal share of a batch of `ranks` shares of 4 samples; the
 // whole batch is share 0 of 1.
 struct Share {
@@ -80,46 +96,60 @@ void train(Model& model, torch::optim::Optimizer& optimizer,
   }
 }
 
-// Passes everything on to another group, and remembers what it was asked for.
-class RecordingBackend : public Backend {
- public:
-  explicit RecordingBackend(std::shared_ptr<ProcessGroup> group)
-      : group_(std::move(group)) {}
+// Options for a group in which many buckets are made of a small net.
+inline DistributedDataParallelOptions small_buckets(const Group& group) {
+  return {.group = group, .first_bucket_bytes = 64, .bucket_bytes = 128};
+}
 
-  std::string_view name() const override { return "recording"; }
-  bool supports(const Operation&) const override { return true; }
-  void abort(std::string_view reason) noexcept override {
-    group_->abort(reason);
-  }
-  Work start(const Operation& operation) override {
-    record(std::string(name_of(operation.kind)));
-    switch (operation.kind) {
-      case OperationKind::kBarrier:
-        return group_->barrier();
-      case OperationKind::kBroadcast:
-        return group_->broadcast(operation.outputs, operation.root);
-      case OperationKind::kAllReduce:
-        return group_->all_reduce(operation.outputs, operation.reduction);
-      case OperationKind::kAllGather:
-        return group_->all_gather(operation.inputs, operation.outputs);
-    }
-    return Work();
-  }
+// One backward pass over this rank's share of step `step`.
+template <class Model>
+void backward(Model& model, const ProcessGroup& group, int step = 0) {
+  const Share share =
+      share_of_batch(step, group.rank(), group.size(), group.size());
+  loss_of(model.forward(share.input), share.target).backward();
+}
 
-  void record(const std::string& event) {
-    const std::lock_guard lock(mutex_);
-    events_.push_back(event);
-  }
-  // What was recorded since the last call.
-  std::vector<std::string> take_events() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(events_, {});
-  }
+inline std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& tensor : module.parameters())
+    gradients.push_back(tensor.grad());
+  return gradients;
+}
 
- private:
-  std::shared_ptr<ProcessGroup> group_;
-  std::mutex mutex_;
-  std::vector<std::string> events_;
-};
+// The gradients that one process computes from all shares at once.
+template <class Module = Net>
+std::vector<at::Tensor> gradients_of_one_process(int shares, int step = 0) {
+  Module module;
+  const Share batch = share_of_batch(step, 0, 1, shares);
+  loss_of(module.forward(batch.input), batch.target).backward();
+  return gradients_of(module);
+}
+
+// Over all elements of two lists of tensors; infinite when they don't fit.
+inline double largest_difference(const std::vector<at::Tensor>& a,
+                                 const std::vector<at::Tensor>& b) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (a.size() != b.size()) return kInfinite;
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].defined() != b[i].defined()) return kInfinite;
+    if (!a[i].defined()) continue;
+    if (a[i].sizes() != b[i].sizes()) return kInfinite;
+    const double difference = (a[i] - b[i]).abs().max().item<double>();
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
+
+// What `body` throws, in words.
+template <class Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 }  // namespace lockstep

@@ -1,0 +1,59 @@
+// A backend that passes everything on to another group, and remembers what it
+// was asked for.
+//
+// Threads: as Backend.
+// Errors:  those of the other group.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+class RecordingBackend : public Backend {
+ public:
+  explicit RecordingBackend(std::shared_ptr<ProcessGroup> group)
+      : group_(std::move(group)) {}
+
+  std::string_view name() const override { return "recording"; }
+  bool supports(const Operation&) const override { return true; }
+  void abort(std::string_view reason) noexcept override {
+    group_->abort(reason);
+  }
+  Work start(const Operation& operation) override {
+    record(std::string(name_of(operation.kind)));
+    switch (operation.kind) {
+      case OperationKind::kBarrier:
+        return group_->barrier();
+      case OperationKind::kBroadcast:
+        return group_->broadcast(operation.outputs, operation.root);
+      case OperationKind::kAllReduce:
+        return group_->all_reduce(operation.outputs, operation.reduction);
+      case OperationKind::kAllGather:
+        return group_->all_gather(operation.inputs, operation.outputs);
+    }
+    return Work();
+  }
+
+  void record(const std::string& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+  }
+  // What was recorded since the last call.
+  std::vector<std::string> take_events() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(events_, {});
+  }
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+  std::mutex mutex_;
+  std::vector<std::string> events_;
+};
+
+}  // namespace lockstep
