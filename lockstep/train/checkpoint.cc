@@ -4,40 +4,15 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
 namespace {
-
-std::optional<DataType> data_type_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DataType::kFloat32;
-    case at::kDouble:
-      return DataType::kFloat64;
-    case at::kHalf:
-      return DataType::kFloat16;
-    case at::kBFloat16:
-      return DataType::kBFloat16;
-    case at::kChar:
-      return DataType::kInt8;
-    case at::kByte:
-      return DataType::kUInt8;
-    case at::kInt:
-      return DataType::kInt32;
-    case at::kLong:
-      return DataType::kInt64;
-    case at::kBool:
-      return DataType::kBool;
-    default:
-      return std::nullopt;  // LibTorch's list grows; ours is the format
-  }
-}
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
@@ -48,15 +23,6 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   for (const auto& item : module.named_buffers())
     if (item.value().defined()) tensors.emplace(item.key(), item.value());
   return tensors;
-}
-
-DataType stored_type(const std::string& name, const at::Tensor& tensor) {
-  const auto type = data_type_of(tensor.scalar_type());
-  if (!type)
-    throw InvalidArgument("tensor \"" + name + "\" is of type " +
-                          c10::toString(tensor.scalar_type()) +
-                          ", which a checkpoint cannot hold");
-  return *type;
 }
 
 std::string shape_text(at::IntArrayRef shape) {
@@ -77,7 +43,7 @@ std::string differences(const NamedTensors& ours,
   for (const auto& [name, tensor] : ours) {
     const auto found = stored.find(name);
     const std::string here =
-        describe(stored_type(name, tensor), tensor.sizes());
+        describe(data_type_of(tensor.scalar_type()), tensor.sizes());
     if (found == stored.end()) {
       lines += "\n  \"" + name + "\" is missing from the file (" + here + ")";
       continue;
@@ -105,7 +71,7 @@ void save_checkpoint(const std::filesystem::path& path,
     const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
     kept.push_back(dense);
     stored.push_back({name,
-                      stored_type(name, dense),
+                      data_type_of(dense.scalar_type()),
                       dense.sizes().vec(),
                       {static_cast<const std::byte*>(dense.const_data_ptr()),
                        dense.nbytes()}});

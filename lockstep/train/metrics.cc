@@ -1,17 +1,14 @@
 #include "lockstep/train/metrics.h"
 
-#include <array>
-#include <span>
+#include <vector>
 
 namespace lockstep {
 
 Metrics reduce(const Metrics& mine, ProcessGroup& group) {
-  std::array<double, 1> loss{mine.loss};
-  std::array<std::int64_t, 2> counts{mine.correct, mine.samples};
-  group.all_reduce(view(std::span(loss)), ReduceOp::kSum, {.place = "loss"})
-      .wait();
-  group.all_reduce(view(std::span(counts)), ReduceOp::kSum, {.place = "counts"})
-      .wait();
+  std::vector<double> loss{mine.loss};
+  std::vector<std::int64_t> counts{mine.correct, mine.samples};
+  group.all_reduce(view(loss), ReduceOp::kSum, {.place = "metrics"}).wait();
+  group.all_reduce(view(counts), ReduceOp::kSum, {.place = "metrics"}).wait();
   return {loss[0], counts[0], counts[1]};
 }
 

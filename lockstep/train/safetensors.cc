@@ -37,7 +37,7 @@ std::string_view type_name(DataType type) {
   return kTypeNames[static_cast<std::size_t>(type)];
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
 
@@ -47,14 +47,14 @@ struct Source {
 
   [[noreturn]] void refuse(const std::string& problem) const {
     throw InvalidArgument(
-        quoted(file) +
+        in_quotes(file) +
         " is not a safetensors file that can be read: " + problem +
         "\n  likely:  it is damaged, was cut short, or is another kind of "
         "file");
   }
   [[noreturn]] void refuse(const std::string& tensor,
                            const std::string& problem) const {
-    refuse("tensor " + quoted(tensor) + ": " + problem);
+    refuse("tensor " + in_quotes(tensor) + ": " + problem);
   }
 };
 
@@ -113,7 +113,7 @@ SafetensorsMetadata read_metadata(const Json& object, const Source& source) {
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string())
-      source.refuse("__metadata__ " + quoted(key) + " is no text");
+      source.refuse("__metadata__ " + in_quotes(key) + " is no text");
     metadata[key] = value.get<std::string>();
   }
   return metadata;
@@ -156,7 +156,7 @@ DataType read_type(const std::string& tensor, const Json& entry,
   const auto name = found->get<std::string>();
   const auto known = std::ranges::find(kTypeNames, name);
   if (known == kTypeNames.end())
-    source.refuse(tensor, "its dtype " + quoted(name) +
+    source.refuse(tensor, "its dtype " + in_quotes(name) +
                               " is none of F32, F64, F16, BF16, I8, U8, I32, "
                               "I64, BOOL");
   return static_cast<DataType>(known - kTypeNames.begin());
@@ -222,9 +222,9 @@ std::string header_text(std::span<const TensorBytes> tensors,
     const std::size_t end = offset + tensor.bytes.size();
     if (tensor.name == kMetadataKey || header.contains(tensor.name))
       throw InvalidArgument("two tensors to save have the name " +
-                            quoted(tensor.name));
+                            in_quotes(tensor.name));
     if (bytes_of(tensor.type, tensor.shape) != tensor.bytes.size())
-      throw InvalidArgument("tensor " + quoted(tensor.name) + " has " +
+      throw InvalidArgument("tensor " + in_quotes(tensor.name) + " has " +
                             std::to_string(tensor.bytes.size()) +
                             " bytes, which do not fit its shape");
     header[tensor.name] = {{"dtype", type_name(tensor.type)},

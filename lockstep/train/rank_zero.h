@@ -1,0 +1,21 @@
+// Something that one rank does for all, such as writing a file: what becomes of
+// it, every rank learns.
+//
+// Threads: a collective: every rank of the group calls it.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// Runs `action` on rank 0 while the other ranks wait for it, as long as a
+// collective of the group may take. When it throws, so does every rank: rank 0
+// what `action` threw, the others an Error that quotes it. `place` names the
+// action in messages: "saving the model".
+void run_on_rank_zero(ProcessGroup& group, std::string_view place,
+                      const std::function<void()>& action);
+
+}  // namespace lockstep

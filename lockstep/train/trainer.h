@@ -1,0 +1,84 @@
+// Trains an image classifier on the ranks of a group: the job behind
+// `lockstep train`.
+//
+// Every rank holds the whole dataset in memory and trains on its share of each
+// global batch under DistributedDataParallel, so that a run on 1, 2, 4 or 8
+// ranks takes the same steps. After an epoch the test set, divided over the
+// ranks, is evaluated. At the end rank 0 saves the model while the others wait.
+//
+// A run follows from its options, the data and the number of ranks and compute
+// threads: repeated, it gives the same weights bit for bit.
+//
+// Threads: every rank of the group calls train(), each with its own options
+//          that are equal to the others'.
+// Errors:  InvalidArgument for options and data that do not fit together, on
+//          every rank and before anything is computed; an output that cannot
+//          be written is found out then too. What collectives throw.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/progress_record.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/data/image_dataset.h"
+#include "lockstep/train/metrics.h"
+#include "lockstep/train/models.h"
+
+namespace lockstep {
+
+struct TrainerOptions {
+  std::string model = "convnet";
+  std::vector<std::int64_t> hidden{512, 256};  // mlp only
+  std::optional<double> dropout{};             // the model's own when empty
+
+  int epochs = 5;
+  // Images in a step of all ranks together; they divide it evenly.
+  std::int64_t global_batch = 128;
+  std::string optimizer = "sgd";  // or adam
+  // The full rate, which `schedule` varies; not scaled by anything else.
+  double learning_rate = 0.05;
+  std::string schedule = "one-cycle";  // or constant
+  double momentum = 0.9;               // sgd's
+  double weight_decay = 0;
+  std::uint64_t seed = 0;
+  // Shifts training images by up to two pixels and mirrors every other one.
+  bool augment = false;
+
+  // Where the trained model goes; nowhere when empty. Its folder is made.
+  std::filesystem::path output{};
+  // Epochs between two evaluations; the last epoch always has one.
+  int evaluate_every = 1;
+  // Steps between two step records.
+  int log_interval = 10;
+};
+
+// The two splits of one dataset.
+struct TrainingData {
+  ImageDataset train;
+  ImageDataset test;
+};
+
+struct TrainingResult {
+  Metrics train;  // of the last epoch, while its weights changed
+  Metrics test;   // of the final weights
+  std::chrono::duration<double> duration{};
+  std::shared_ptr<Classifier> model;
+};
+
+// Takes the records of a run: one start, then steps and epochs. The end is the
+// caller's to report.
+using ProgressSink = std::function<void(const ProgressRecord&)>;
+
+// `progress` is called on rank 0 only, and may be empty.
+TrainingResult train(const TrainerOptions& options, const TrainingData& data,
+                     std::shared_ptr<ProcessGroup> group,
+                     const ProgressSink& progress = {});
+
+}  // namespace lockstep
