@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -23,6 +24,12 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   for (const auto& item : module.named_buffers())
     if (item.value().defined()) tensors.emplace(item.key(), item.value());
   return tensors;
+}
+
+bool can_be_stored(const at::Tensor& tensor) {
+  return std::ranges::any_of(kAllDataTypes, [&](DataType type) {
+    return scalar_type_of(type) == tensor.scalar_type();
+  });
 }
 
 std::string shape_text(at::IntArrayRef shape) {
@@ -68,6 +75,10 @@ void save_checkpoint(const std::filesystem::path& path,
   std::vector<at::Tensor> kept;  // what `stored` borrows
   std::vector<TensorBytes> stored;
   for (const auto& [name, tensor] : tensors_of(module)) {
+    if (!can_be_stored(tensor))
+      throw InvalidArgument("tensor \"" + name +
+                            "\" cannot be saved: " + tensor.toString() +
+                            " is no type that safetensors files hold");
     const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
     kept.push_back(dense);
     stored.push_back({name,

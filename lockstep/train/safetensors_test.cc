@@ -8,7 +8,7 @@
 #include <random>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/test_directory.h"
+#include "lockstep/train/testing/test_directory.h"
 
 namespace lockstep {
 namespace {

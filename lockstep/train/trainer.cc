@@ -12,6 +12,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sample_random.h"
 #include "lockstep/data/sampler_sequence.h"
+#include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
@@ -27,32 +28,29 @@ using Clock = std::chrono::steady_clock;
 
 Seconds since(Clock::time_point start) { return Clock::now() - start; }
 
-[[noreturn]] void refuse(const ProcessGroup& group,
-                         const std::string& problem) {
-  throw InvalidArgument("cannot train on rank " + std::to_string(group.rank()) +
-                        " of " + std::to_string(group.size()) + ": " + problem);
+[[noreturn]] void refuse(const std::string& problem) {
+  throw InvalidArgument("cannot train: " + problem);
 }
 
 void validate(const TrainerOptions& options, const TrainingData& data,
-              const ProcessGroup& group) {
+              int ranks) {
   const std::int64_t batch = options.global_batch;
   if (batch < 1)
-    refuse(group, "a global batch of " + std::to_string(batch) +
-                      " has no images; it must be at least 1");
-  if (batch % group.size() != 0)
-    refuse(group, "a global batch of " + std::to_string(batch) +
-                      " cannot be divided evenly over " +
-                      std::to_string(group.size()) + " ranks");
+    refuse("a global batch of " + std::to_string(batch) +
+           " has no images; it must be at least 1");
+  if (batch % ranks != 0)
+    refuse("a global batch of " + std::to_string(batch) +
+           " cannot be divided evenly over " + std::to_string(ranks) +
+           " ranks");
   if (data.train.count < batch)
-    refuse(group, "the training set has " + std::to_string(data.train.count) +
-                      " images, fewer than one global batch of " +
-                      std::to_string(batch));
-  if (data.test.count < 1) refuse(group, "the test set has no images");
+    refuse("the training set has " + std::to_string(data.train.count) +
+           " images, fewer than one global batch of " + std::to_string(batch));
+  if (data.test.count < 1) refuse("the test set has no images");
   if (options.epochs < 1 || options.evaluate_every < 1 ||
       options.log_interval < 1)
-    refuse(group,
-           "the numbers of epochs, of epochs between evaluations and of steps "
-           "between reports must be at least 1");
+    refuse(
+        "the numbers of epochs, of epochs between evaluations and of steps "
+        "between reports must be at least 1");
 }
 
 ModelOptions model_options(const TrainerOptions& options,
@@ -73,20 +71,12 @@ AugmentationOptions augmentation(const TrainerOptions& options) {
   return {.crop_padding = 2, .horizontal_flip = true, .seed = options.seed};
 }
 
-// A batch as tensors of their own: LibTorch aligns them alike in every run,
-// and the bits of its matrix products may depend on that.
-struct TensorBatch {
-  explicit TensorBatch(const Batch& batch) {
-    const auto [channels, height, width] = batch.shape();
-    images = at::from_blob(batch.images().data(),
-                           {batch.count(), channels, height, width}, at::kFloat)
-                 .clone();
-    labels = at::from_blob(batch.labels().data(), {batch.count()}, at::kLong)
-                 .clone();
-  }
-  at::Tensor images;
-  at::Tensor labels;
-};
+// In memory of LibTorch's own, which it aligns alike in every run: the bits of
+// its matrix products may depend on that.
+BatchTensors aligned(Batch batch) {
+  const BatchTensors borrowed = as_tensors(std::move(batch));
+  return {borrowed.images.clone(), borrowed.labels.clone()};
+}
 
 Metrics measure(const at::Tensor& mean_loss, const at::Tensor& logits,
                 const at::Tensor& labels) {
@@ -118,7 +108,7 @@ class Run {
 
  private:
   Metrics train_epoch(int epoch);
-  Metrics train_step(const TensorBatch& batch);
+  Metrics train_step(const BatchTensors& batch);
   Metrics evaluate();
   void save(const TrainingResult& result);
 
@@ -174,12 +164,12 @@ Metrics Run::train_epoch(int epoch) {
   Metrics total;
   model_.train();
   step_ = 0;
-  while (const auto batch = loader.next(group_.timeout())) {
+  while (auto batch = loader.next(group_.timeout())) {
     set_learning_rate(*optimizer_,
                       options_.learning_rate *
                           learning_rate_factor(schedule_, epoch * steps + step_,
                                                options_.epochs * steps));
-    const Metrics metrics = train_step(TensorBatch(*batch));
+    const Metrics metrics = train_step(aligned(*std::move(batch)));
     total += metrics;
     since_report_ += metrics;
     ++step_;
@@ -189,7 +179,7 @@ Metrics Run::train_epoch(int epoch) {
   return reduce(total, group_);
 }
 
-Metrics Run::train_step(const TensorBatch& batch) {
+Metrics Run::train_step(const BatchTensors& batch) {
   const at::Tensor logits = model_(batch.images);
   const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels);
   optimizer_->zero_grad();
@@ -207,8 +197,8 @@ Metrics Run::evaluate() {
       each_sample_once(test_samples_.size(), group_.size(), group_.rank()),
       {.batch_size = kBatch});
   Metrics total;
-  while (const auto next = loader.next(group_.timeout())) {
-    const TensorBatch batch(*next);
+  while (auto next = loader.next(group_.timeout())) {
+    const BatchTensors batch = aligned(*std::move(next));
     const at::Tensor logits = model_(batch.images);
     total += measure(at::cross_entropy_loss(logits, batch.labels), logits,
                      batch.labels);
@@ -283,7 +273,7 @@ void Run::report_epoch(int epoch, const TrainingResult& result,
 TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      std::shared_ptr<ProcessGroup> group,
                      const ProgressSink& progress) {
-  validate(options, data, *group);
+  validate(options, data, group->size());
   if (!options.output.empty())
     run_on_rank_zero(*group, "preparing to save the trained model",
                      [&] { prepare_to_replace(options.output); });

@@ -1,0 +1,89 @@
+#include "lockstep/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/testing/test_directory.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Parameters, buffers of two types, and a weight that is not contiguous.
+class Net : public torch::nn::Module {
+ public:
+  explicit Net(std::int64_t width = 3)
+      : linear(register_module("linear", torch::nn::Linear(width, 4))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(4))),
+        weight(
+            register_parameter("weight", at::rand({3, 2}, at::kDouble).t())) {}
+
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm;
+  at::Tensor weight;
+};
+
+std::string refusal_of(const std::filesystem::path& path,
+                       torch::nn::Module& net) {
+  try {
+    load_checkpoint(path, net);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Checkpoint, BringsBackParametersAndBuffersWhereTheyAre) {
+  const TestDirectory directory;
+  Net saved, loaded;
+  saved.norm->running_mean.fill_(5);
+  saved.norm->num_batches_tracked.fill_(6);
+  save_checkpoint(directory / "m", saved, {{"epoch", "3"}});
+  const void* place = loaded.linear->weight.data_ptr();
+  const auto metadata = load_checkpoint(directory / "m", loaded);
+  EXPECT_EQ(metadata, (SafetensorsMetadata{{"epoch", "3"}}));
+  for (const auto& item : saved.named_parameters())
+    EXPECT_TRUE(at::equal(item.value(), loaded.named_parameters()[item.key()]))
+        << item.key();
+  for (const auto& item : saved.named_buffers())
+    EXPECT_TRUE(at::equal(item.value(), loaded.named_buffers()[item.key()]))
+        << item.key();
+  EXPECT_EQ(loaded.linear->weight.data_ptr(), place);
+  EXPECT_TRUE(loaded.linear->weight.requires_grad());
+}
+
+TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {
+  const TestDirectory directory;
+  Net saved(5), loaded(3);
+  saved.register_buffer("only_saved", at::zeros({1}));
+  loaded.register_buffer("only_here", at::zeros({2}));
+  save_checkpoint(directory / "m", saved);
+  const at::Tensor before = loaded.norm->weight.clone();
+  saved.norm->weight.detach().fill_(7);
+  EXPECT_THAT(
+      refusal_of(directory / "m", loaded),
+      AllOf(HasSubstr("\"linear.weight\" is float32 [4, 5] in the file, "
+                      "float32 [4, 3] in the model"),
+            HasSubstr("\"only_here\" is missing from the file (float32 [2])"),
+            HasSubstr("\"only_saved\" is in the file only (float32 [1])")));
+  EXPECT_TRUE(at::equal(loaded.norm->weight, before));
+}
+
+TEST(Checkpoint, WillNotSaveATypeThatTheFormatLacks) {
+  const TestDirectory directory;
+  Net net;
+  net.register_buffer("phase", at::zeros({2}, at::kComplexFloat));
+  EXPECT_THROW(save_checkpoint(directory / "m", net), InvalidArgument);
+  EXPECT_TRUE(directory.entries().empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// A small dataset that any classifier learns within seconds: a class is a
+// bright stripe at its own height, in noise.
+//
+// Threads: a pure function.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "lockstep/data/image_dataset.h"
+
+namespace lockstep {
+
+inline ImageDataset striped_images(std::int64_t count, std::uint32_t seed) {
+  constexpr int kSide = 28;
+  constexpr int kClasses = 10;
+  ImageDataset dataset{.title = "Stripes",
+                       .count = count,
+                       .channels = 1,
+                       .height = kSide,
+                       .width = kSide,
+                       .images = {},
+                       .labels = {},
+                       .class_names = std::vector<std::string>(kClasses, "row"),
+                       .mean = {0.3f},
+                       .standard_deviation = {0.3f}};
+  std::mt19937 random(seed);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const int label = static_cast<int>(random() % kClasses);
+    dataset.labels.push_back(label);
+    for (int y = 0; y < kSide; ++y)
+      for (int x = 0; x < kSide; ++x) {
+        const unsigned stripe = y / 2 == label + 2 ? 150 : 0;
+        dataset.images.push_back(
+            static_cast<std::uint8_t>(stripe + random() % 100));
+      }
+  }
+  return dataset;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+#include "lockstep/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <utility>
+#include <variant>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/testing/striped_images.h"
+#include "lockstep/train/testing/test_directory.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Trainer : public ::testing::Test {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+
+  // Trains on `ranks` ranks and returns rank 0's result.
+  TrainingResult train_on(int ranks, const TrainerOptions& options,
+                          const ProgressSink& progress = {}) const {
+    TrainingResult result;
+    run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
+      TrainingResult mine = train(options, data_, group, progress);
+      if (group->rank() == 0) result = std::move(mine);
+    });
+    return result;
+  }
+
+  std::string refusal_on(int ranks, const TrainerOptions& options) const {
+    try {
+      train_on(ranks, options);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  // Neither count is a multiple of the batch or of the ranks.
+  TrainingData data_{striped_images(333, 1), striped_images(103, 2)};
+  TrainerOptions quick_{
+      .model = "mlp", .hidden = {32}, .epochs = 4, .global_batch = 32};
+};
+
+double largest_difference(const TrainingResult& a, const TrainingResult& b) {
+  const auto left = a.model->parameters();
+  const auto right = b.model->parameters();
+  double most = 0;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    most = std::max(most, (left[i] - right[i]).abs().max().item<double>());
+  return most;
+}
+
+TEST_F(Trainer, LearnsOnAnyNumberOfRanksAndCountsEachTestSampleOnce) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    const TrainingResult result = train_on(ranks, quick_);
+    EXPECT_GT(result.test.accuracy(), 0.95) << ranks;
+    EXPECT_EQ(result.test.samples, data_.test.count) << ranks;
+  }
+}
+
+TEST_F(Trainer, LearnsWithAdam) {
+  quick_.optimizer = "adam";
+  quick_.learning_rate = 0.003;
+  EXPECT_GT(train_on(2, quick_).test.accuracy(), 0.95);
+}
+
+TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
+  for (const char* model : {"mlp", "cnn", "convnet"}) {
+    quick_.model = model;
+    quick_.dropout = 0;
+    quick_.epochs = 2;
+    const TrainingResult one = train_on(1, quick_);
+    for (const int ranks : {2, 4}) {
+      const TrainingResult several = train_on(ranks, quick_);
+      EXPECT_LT(largest_difference(one, several), 1e-4) << model << ranks;
+    }
+  }
+}
+
+TEST_F(Trainer, RepeatsARunBitForBitWithItsSeedOnly) {
+  quick_.model = "convnet";
+  quick_.epochs = 1;
+  quick_.augment = true;
+  const TrainingResult one = train_on(2, quick_);
+  EXPECT_EQ(largest_difference(one, train_on(2, quick_)), 0);
+  ++quick_.seed;
+  EXPECT_GT(largest_difference(one, train_on(2, quick_)), 0);
+}
+
+TEST_F(Trainer, ReportsStartStepsAndEpochsInThisOrderFromRankZero) {
+  quick_.epochs = 2;
+  quick_.evaluate_every = 2;
+  std::vector<ProgressRecord> records;
+  const auto keep = [&](const ProgressRecord& r) { records.push_back(r); };
+  const TrainingResult result = train_on(2, quick_, keep);
+  ASSERT_EQ(records.size(), 7u);
+  const auto& start = std::get<StartRecord>(records[0]);
+  EXPECT_EQ(start.ranks, 2);
+  EXPECT_EQ(start.batch_per_rank, 16);
+  EXPECT_EQ(start.train_images, 333);
+  EXPECT_EQ(std::get<StepRecord>(records[1]).step, 10);
+  EXPECT_EQ(std::get<StepRecord>(records[2]).step, 11);
+  EXPECT_EQ(std::get<StepRecord>(records[2]).steps, 11);
+  EXPECT_FALSE(std::get<EpochRecord>(records[3]).test_accuracy.has_value());
+  const auto& last = std::get<EpochRecord>(records[6]);
+  EXPECT_EQ(last.epoch, 2);
+  EXPECT_EQ(last.test_accuracy, result.test.accuracy());
+  EXPECT_EQ(last.train_loss, result.train.mean_loss());
+}
+
+TEST_F(Trainer, SavesTheTrainedModel) {
+  const TestDirectory directory;
+  quick_.output = directory / "runs/model.safetensors";
+  const TrainingResult result = train_on(2, quick_);
+  const auto loaded = make_model("mlp", {.hidden = {32}, .seed = 9});
+  const auto metadata = load_checkpoint(quick_.output, *loaded);
+  EXPECT_EQ(metadata.at("lockstep.model"), "mlp");
+  EXPECT_EQ(largest_difference(result, {.model = loaded}), 0);
+}
+
+TEST_F(Trainer, RefusesAnOutputThatCannotBeWrittenBeforeItTrains) {
+  const TestDirectory directory;
+  quick_.output = directory.path();
+  int records = 0;
+  EXPECT_THROW(train_on(2, quick_, [&](const auto&) { ++records; }), Error);
+  EXPECT_EQ(records, 0);
+}
+
+TEST_F(Trainer, OnAFullDiskFailsOnEveryRankAndKeepsTheEarlierFile) {
+  const TestDirectory directory;
+  if (::mount("none", directory.path().c_str(), "tmpfs", 0, "size=64k") != 0)
+    GTEST_SKIP() << "a small file system needs root";
+  quick_.output = directory / "model";
+  std::ofstream(quick_.output) << "old";
+  quick_.epochs = 1;
+  quick_.global_batch = 30;
+  std::atomic<int> told = 0;
+  run_ranks("shm", 3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    try {
+      train(quick_, data_, group);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
+      ++told;
+    }
+  });
+  EXPECT_EQ(told, 3);
+  EXPECT_EQ(contents(quick_.output), "old");
+  EXPECT_THAT(directory.entries(), ElementsAre("model"));
+  EXPECT_EQ(::umount2(directory.path().c_str(), MNT_DETACH), 0);
+}
+
+TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
+  const auto with = [&](auto change) {
+    TrainerOptions options = quick_;
+    change(options);
+    return refusal_on(2, options);
+  };
+  EXPECT_THAT(with([](auto& o) { o.global_batch = 0; }),
+              HasSubstr("a global batch of 0 has no images"));
+  EXPECT_THAT(with([](auto& o) { o.global_batch = 31; }),
+              HasSubstr("a global batch of 31 cannot be divided"));
+  EXPECT_THAT(with([](auto& o) { o.global_batch = 334; }),
+              HasSubstr("333 images, fewer than one global batch of 334"));
+  EXPECT_THAT(with([](auto& o) { o.epochs = 0; }), HasSubstr("at least 1"));
+  EXPECT_THAT(with([](auto& o) { o.model = "mlpp"; }),
+              HasSubstr("unknown model \"mlpp\""));
+  EXPECT_THAT(with([](auto& o) { o.optimizer = "sdg"; }),
+              HasSubstr("unknown optimizer \"sdg\""));
+  EXPECT_THAT(with([](auto& o) { o.schedule = "cosine"; }),
+              HasSubstr("unknown schedule \"cosine\""));
+  EXPECT_THAT(with([](auto& o) { o.learning_rate = -1; }),
+              HasSubstr("learning rate"));
+}
+
+TEST_F(Trainer, RefusesFewerImagesThanRanks) {
+  data_.train = striped_images(3, 1);
+  quick_.global_batch = 4;
+  EXPECT_THAT(refusal_on(4, quick_), HasSubstr("has 3 images"));
+}
+
+}  // namespace
+}  // namespace lockstep
