@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/testing/conformance_rank.h"
 
 namespace lockstep {
 namespace {

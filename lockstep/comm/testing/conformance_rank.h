@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/comm/testing/conformance_case.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/conformance_case.h"
 
 namespace lockstep {
 
