@@ -193,16 +193,21 @@ TEST_F(TcpStore, WaitsForNobodyWhoIsSlow) {
 }
 
 TEST_F(TcpStore, WaitsForNobodyWhoTakesNoAnswers) {
-  const Bytes large(Store::kMaxValueBytes);
+  // Together more than the buffers of two sockets hold.
+  const Bytes large(std::size_t{4} << 20);
+  constexpr std::size_t kAnswers = 6;
   open()->set("large", large, kPatience);
   Peer deaf(port());
   deaf.introduce("secret");
-  for (int i = 0; i < 20; ++i)
+  for (std::size_t i = 0; i < kAnswers; ++i)
     deaf.say(make_frame(
         encode(Request{.kind = RequestKind::kGet, .keys = {"large"}})));
   expect_service();
   // Nothing was lost for it either.
-  EXPECT_GT(deaf.hear(20 * large.size()).size(), 20 * large.size() - 1);
+  const std::size_t all =
+      kGreetingBytes +
+      kAnswers * make_frame(encode(Answer{.value = large})).size();
+  EXPECT_EQ(deaf.hear(all).size(), all);
 }
 
 TEST_F(TcpStore, EndsAWaitingClientThatAsksAgain) {
