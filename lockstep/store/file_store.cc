@@ -87,12 +87,18 @@ class FileStore final : public Store {
     Bytes value;
   };
 
+  // How long, and for what, a call waits.
+  struct Patience {
+    Deadline deadline;
+    const Cancellation* cancellation = nullptr;
+  };
+
   // Runs `action` with the file locked and the table up to date.
   template <class Action>
-  auto locked(Access access, const StoreCall& call, Deadline deadline,
+  auto locked(Access access, const StoreCall& call, Patience patience,
               Action action);
   Found wait(const StoreCall& call, std::span<const std::string> keys,
-             Deadline deadline, const Cancellation* cancellation);
+             Patience patience);
   std::optional<Found> look(std::span<const std::string> keys) const;
 
   const std::string url_;
@@ -107,7 +113,7 @@ class FileStore final : public Store {
 };
 
 template <class Action>
-auto FileStore::locked(Access access, const StoreCall& call, Deadline deadline,
+auto FileStore::locked(Access access, const StoreCall& call, Patience patience,
                        Action action) {
   Backoff backoff(1ms, 50ms);
   while (true) {
@@ -118,7 +124,7 @@ auto FileStore::locked(Access access, const StoreCall& call, Deadline deadline,
         return action();
       }
     }
-    call.check(backoff.wait(deadline));
+    call.check(backoff.wait(patience.deadline, patience.cancellation));
   }
 }
 
@@ -144,7 +150,7 @@ FileStore::~FileStore() {
   if (::getpid() != owner_) return;
   try {
     const StoreCall call("~Store", url_);
-    locked(Access::kWrite, call, Deadline(kLongestFarewell), [this] {
+    locked(Access::kWrite, call, {kLongestFarewell}, [this] {
       if (will_) log_->set(will_->first, will_->second);
       log_->leave();
     });
@@ -165,20 +171,22 @@ std::optional<FileStore::Found> FileStore::look(
 
 FileStore::Found FileStore::wait(const StoreCall& call,
                                  std::span<const std::string> keys,
-                                 Deadline deadline,
-                                 const Cancellation* cancellation) {
-  // The watch comes before the first look, so that nothing falls between.
+                                 Patience patience) {
+  const auto look_now = [&] {
+    return locked(Access::kRead, call, patience, [&] { return look(keys); });
+  };
+  if (auto found = look_now()) return std::move(*found);
   FileWatch watch(log_->path());
   Backoff backoff(10ms, 200ms);
   while (true) {
-    auto found =
-        locked(Access::kRead, call, deadline, [&] { return look(keys); });
-    if (found) return std::move(*found);
+    // Once more: the watch does not see what came before it.
+    if (auto found = look_now()) return std::move(*found);
     // Asked here too: a file that is written without a pause is always ready.
-    if (cancellation != nullptr && cancellation->cancelled())
+    if (patience.cancellation != nullptr && patience.cancellation->cancelled())
       call.check(WaitResult::kCancelled);
-    if (deadline.expired()) call.check(WaitResult::kTimedOut);
-    call.check(backoff.wait(deadline, cancellation, watch.descriptor()));
+    if (patience.deadline.expired()) call.check(WaitResult::kTimedOut);
+    call.check(backoff.wait(patience.deadline, patience.cancellation,
+                            watch.descriptor()));
     watch.reset();
   }
 }
@@ -187,27 +195,27 @@ void FileStore::set(std::string_view key, std::span<const std::byte> value,
                     Deadline deadline) {
   const StoreCall call("set", key, url_);
   call.check(value);
-  locked(Access::kWrite, call, deadline, [&] { log_->set(key, value); });
+  locked(Access::kWrite, call, {deadline}, [&] { log_->set(key, value); });
 }
 
 Bytes FileStore::get(std::string_view key, Deadline deadline,
                      const Cancellation* cancellation) {
   const StoreCall call("get", key, url_);
   const std::array keys{std::string(key)};
-  return wait(call, keys, deadline, cancellation).value;
+  return wait(call, keys, {deadline, cancellation}).value;
 }
 
 std::size_t FileStore::wait_any(std::span<const std::string> keys,
                                 Deadline deadline,
                                 const Cancellation* cancellation) {
   const StoreCall call("wait_any", keys, url_);
-  return wait(call, keys, deadline, cancellation).index;
+  return wait(call, keys, {deadline, cancellation}).index;
 }
 
 std::int64_t FileStore::add(std::string_view key, std::int64_t amount,
                             Deadline deadline) {
   const StoreCall call("add", key, url_);
-  return locked(Access::kWrite, call, deadline, [&] {
+  return locked(Access::kWrite, call, {deadline}, [&] {
     const std::int64_t sum = log_->table().sum(key, amount);
     log_->set(key, to_bytes(std::to_string(sum)));
     return sum;
@@ -220,7 +228,7 @@ Bytes FileStore::compare_and_set(
   const StoreCall call("compare_and_set", key, url_);
   if (expected) call.check(*expected);
   call.check(desired);
-  return locked(Access::kWrite, call, deadline, [&] {
+  return locked(Access::kWrite, call, {deadline}, [&] {
     if (log_->table().holds(key, expected)) log_->set(key, desired);
     const Bytes* value = log_->table().find(key);
     return value == nullptr ? Bytes() : *value;
@@ -229,7 +237,7 @@ Bytes FileStore::compare_and_set(
 
 bool FileStore::erase(std::string_view key, Deadline deadline) {
   const StoreCall call("erase", key, url_);
-  return locked(Access::kWrite, call, deadline,
+  return locked(Access::kWrite, call, {deadline},
                 [&] { return log_->erase(key); });
 }
 

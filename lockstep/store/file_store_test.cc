@@ -1,4 +1,5 @@
 // What file:// alone has: a file that others may have left, damaged or deleted.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,34 +10,23 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/store/file_log.h"
 #include "lockstep/store/store.h"
-#include "lockstep/store/store_testing.h"
+#include "lockstep/store/testing/store_testing.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 
 constexpr auto kPatience = 5min;
-
-template <class Exception>
-std::string message_of(auto call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class FileStore : public testing::Test {
  protected:
@@ -106,23 +96,22 @@ TEST_F(FileStore, RefusesAFileThatAKilledJobLeft) {
   }
   EXPECT_TRUE(std::filesystem::exists(path()));
   const std::string message = message_of<InvalidArgument>([&] { open(); });
-  EXPECT_TRUE(contains(message, path() + " is left from an earlier job"))
-      << message;
-  EXPECT_TRUE(contains(message, "next:    delete it")) << message;
+  EXPECT_THAT(message, HasSubstr(path() + " is left from an earlier job"));
+  EXPECT_THAT(message, HasSubstr("next:    delete it"));
 }
 
 TEST_F(FileStore, RefusesTheFileOfAnotherJob) {
   const auto store = open();
   const std::string message =
       message_of<InvalidArgument>([&] { open("another"); });
-  EXPECT_TRUE(contains(message, "token was another one")) << message;
+  EXPECT_THAT(message, HasSubstr("token was another one"));
 }
 
 TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
   const std::string text = "a thesis, of which there is no copy";
   append(text);
   const std::string message = message_of<InvalidArgument>([&] { open(); });
-  EXPECT_TRUE(contains(message, "is no store's file")) << message;
+  EXPECT_THAT(message, HasSubstr("is no store's file"));
   std::ifstream file(path());
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
 }
@@ -130,7 +119,7 @@ TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
 TEST_F(FileStore, RefusesAnotherVersionOfItsFormat) {
   append(std::string("LKSFILE\x07") + std::string(8, '\0'));
   const std::string message = message_of<InvalidArgument>([&] { open(); });
-  EXPECT_TRUE(contains(message, "version 7")) << message;
+  EXPECT_THAT(message, HasSubstr("version 7"));
 }
 
 TEST_F(FileStore, OverwritesHalfARecordOfAProcessThatDied) {
@@ -149,7 +138,7 @@ TEST_F(FileStore, SaysWhereItsFileIsDamaged) {
   append(std::string("\x03\0\0\0\x09\0\0", 7));
   const std::string message =
       message_of<InvalidArgument>([&] { store->get("key", kPatience); });
-  EXPECT_TRUE(contains(message, path() + " is damaged at byte 16")) << message;
+  EXPECT_THAT(message, HasSubstr(path() + " is damaged at byte 16"));
   std::filesystem::remove(path());
 }
 
@@ -174,11 +163,30 @@ TEST_F(FileStore, LosesNothingWhenTheDiskIsFull) {
   EXPECT_FALSE(store->erase("large", kPatience));
 }
 
+TEST_F(FileStore, WaitsNoLongerThanItMayForAStoppedProcess) {
+  const auto store = open();
+  store->set("key", {}, kPatience);
+  std::optional<FileLog> other(path());
+  {
+    const auto lock = other->try_lock(FileLog::Access::kWrite);
+    ASSERT_TRUE(lock);
+    EXPECT_THROW(store->set("key", {}, Deadline(5ms)), Timeout);
+    EXPECT_THROW(store->get("key", Deadline(5ms)), Timeout);
+    EXPECT_THROW(open_store(url(), {.token = "secret", .deadline = 5ms}),
+                 Timeout);
+    Cancellation cancellation;
+    std::thread canceller([&] { cancellation.cancel(); });
+    EXPECT_THROW(store->get("key", kPatience, &cancellation), Cancelled);
+    canceller.join();
+  }
+  store->get("key", kPatience);
+}
+
 TEST_F(FileStore, NamesTheFileThatItCannotOpen) {
   const std::string message = message_of<SystemError>(
       [&] { open_store("file://" + path() + "/in/no/folder"); });
-  EXPECT_TRUE(contains(message, path() + "/in/no/folder")) << message;
-  EXPECT_TRUE(contains(message, "No such file or directory")) << message;
+  EXPECT_THAT(message, HasSubstr(path() + "/in/no/folder"));
+  EXPECT_THAT(message, HasSubstr("No such file or directory"));
 }
 
 TEST_F(FileStore, LeavesTheFileToTheParentOfAForkedProcess) {

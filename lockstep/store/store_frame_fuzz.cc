@@ -1,7 +1,7 @@
 // The libFuzzer target for whatever a store's server or client reads from its
 // socket: no bytes may crash a parser, and what parses must mean the same when
-// it is written again. store_protocol_test.cc runs it on a fixed seed; with
-// clang and -DLOCKSTEP_FUZZ=ON it is a program of its own.
+// it is written again. store_protocol_test.cc runs it too, on a corpus of valid
+// frames.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +60,7 @@ std::size_t parse_stream(View data, std::size_t step) {
 }  // namespace
 }  // namespace lockstep
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
   const lockstep::View bytes = std::as_bytes(std::span(data, size));

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/net/frame.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size);
 

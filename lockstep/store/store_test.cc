@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/store/store_testing.h"
 #include "lockstep/store/tcp_store_server.h"
+#include "lockstep/store/testing/store_testing.h"
 
 namespace lockstep {
 namespace {
@@ -30,16 +30,6 @@ constexpr int kThreads = 8;
 
 std::string text_of(Store& store, const std::string& key) {
   return to_text(store.get(key, kPatience));
-}
-
-template <class Exception>
-std::string message_of(auto call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // Runs `body(store, index)` in as many threads, each with a client of its own.

@@ -87,6 +87,7 @@ class TcpStoreServer::Loop {
   std::map<Client, ServerConnection> connections_;
   Client last_client_ = 0;
   Deadline accept_again_ = Deadline(0ms);
+  bool told_of_shortage_ = false;
   std::vector<pollfd> polled_;
   std::thread thread_;  // last: it uses all the others
 };
@@ -137,11 +138,15 @@ void TcpStoreServer::Loop::accept_some() {
     for (int i = 0; i < kAcceptedAtOnce; ++i) {
       FileDescriptor socket = accept_from(listener_.get());
       if (!socket) break;
+      told_of_shortage_ = false;
       connections_.try_emplace(++last_client_, std::move(socket),
                                Deadline(limits_.introduction));
     }
   } catch (const SystemError& error) {
-    log(LogLevel::kWarn, fmt::format("the store's server: {}", error.what()));
+    if (!std::exchange(told_of_shortage_, true))
+      log(LogLevel::kWarn,
+          fmt::format("the store's server lets connections wait: {}",
+                      error.what()));
     accept_again_ = Deadline(kAcceptPause);
   }
   make_room();

@@ -1,4 +1,4 @@
-#include "lockstep/store/store_testing.h"
+#include "lockstep/store/testing/store_testing.h"
 
 #include <signal.h>
 #include <spawn.h>

@@ -1,0 +1,256 @@
+// What strangers, slow clients and wrong ones may do to the server of a tcp://
+// store: nothing, to the others.
+#include "lockstep/store/tcp_store_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/net/frame.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
+#include "lockstep/store/store.h"
+#include "lockstep/store/store_protocol.h"
+#include "lockstep/store/testing/raw_peer.h"
+#include "lockstep/store/testing/store_testing.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr auto kPatience = 5min;
+constexpr const char* kHost = "127.0.0.1";
+// What a server says to a client that is welcome: its preamble, its verdict.
+constexpr std::size_t kGreetingBytes = kPreambleBytes + kFrameHeaderBytes + 1;
+
+class TcpServer : public testing::Test {
+ protected:
+  std::shared_ptr<Store> open(const std::string& token = "secret") {
+    return open_store(server_->url(), {.token = token});
+  }
+
+  // The server still does its work.
+  void expect_service() {
+    const auto store = open();
+    store->set("service", to_bytes("yes"), kPatience);
+    EXPECT_EQ(to_text(store->get("service", kPatience)), "yes");
+  }
+
+  int port() const { return server_->port(); }
+
+  std::unique_ptr<TcpStoreServer> server_ =
+      std::make_unique<TcpStoreServer>(kHost, 0, "secret");
+};
+
+TEST_F(TcpServer, TurnsAwayWhoeverHasAnotherToken) {
+  for (const std::string token : {"", "secre", "secret ", "SECRET"}) {
+    const std::string message = message_of<NetworkError>([&] { open(token); });
+    EXPECT_THAT(message, HasSubstr(server_->url() +
+                                   " was turned away: wrong job token"));
+    EXPECT_THAT(message, HasSubstr("LOCKSTEP_TOKEN"));
+  }
+  expect_service();
+}
+
+TEST_F(TcpServer, LetsEverybodyInWithoutAToken) {
+  const TcpStoreServer server(kHost, 0, "");
+  for (const std::string token : {"", "any"})
+    open_store(server.url(), {.token = token})->add("count", 1, kPatience);
+}
+
+TEST_F(TcpServer, ClosesOnlyTheConnectionThatSpeaksGarbage) {
+  RawPeer browser(port());
+  browser.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(browser.hear_all(), "");
+
+  RawPeer member(port());
+  member.introduce("secret");
+  member.say(make_frame(to_bytes("no request")));
+  EXPECT_EQ(member.hear_all(), to_text(store_preamble()) +
+                                   to_text(make_frame(encode_verdict(""))));
+  expect_service();
+}
+
+TEST_F(TcpServer, ClosesAConnectionWhoseFrameIsTooLong) {
+  RawPeer stranger(port());
+  stranger.say(store_preamble());
+  stranger.say(std::string("\x01\x01\0\0", 4));  // 257: longer than a token
+  EXPECT_EQ(stranger.hear_all(), to_text(store_preamble()));
+
+  RawPeer member(port());
+  member.introduce("secret");
+  member.say("\xff\xff\xff\xff");
+  member.hear_all();
+  expect_service();
+}
+
+TEST_F(TcpServer, WaitsForNobodyWhoIsSlow) {
+  RawPeer silent(port());
+  RawPeer half_preamble(port());
+  half_preamble.say("LKS");
+  RawPeer half_token(port());
+  half_token.say(store_preamble());
+  half_token.say(std::string("\x06\0\0\0sec", 7));
+  RawPeer half_frame(port());
+  half_frame.introduce("secret");
+  half_frame.say(std::string("\xff\0\0\0half", 8));
+  expect_service();
+
+  half_token.say("ret");
+  EXPECT_EQ(half_token.hear(kGreetingBytes).size(), kGreetingBytes);
+}
+
+TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
+  // Together more than the buffers of two sockets hold.
+  const Bytes large(std::size_t{4} << 20);
+  constexpr std::size_t kAnswers = 6;
+  open()->set("large", large, kPatience);
+  RawPeer deaf(port());
+  deaf.introduce("secret");
+  for (std::size_t i = 0; i < kAnswers; ++i)
+    deaf.say(make_frame(
+        encode(Request{.kind = RequestKind::kGet, .keys = {"large"}})));
+  expect_service();
+  // Nothing was lost for it either.
+  const std::size_t all =
+      kGreetingBytes +
+      kAnswers * make_frame(encode(Answer{.value = large})).size();
+  EXPECT_EQ(deaf.hear(all).size(), all);
+}
+
+TEST_F(TcpServer, LetsNewcomersWaitWhileFileDescriptorsAreShort) {
+  const auto member = open();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit before = limit;
+  // One more, for the newcomer's end; none for the server's.
+  limit.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 1;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  RawPeer newcomer(port());
+  newcomer.introduce("secret");
+  for (int i = 0; i < 10; ++i) member->add("count", 1, kPatience);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
+}
+
+TEST_F(TcpServer, EndsAWaitingClientThatAsksAgain) {
+  RawPeer client(port());
+  client.introduce("secret");
+  const Bytes get =
+      make_frame(encode(Request{.kind = RequestKind::kGet, .keys = {"never"}}));
+  client.say(get);
+  client.say(get);
+  client.hear_all();
+  expect_service();
+}
+
+TEST_F(TcpServer, ClosesStrangersWhoSayNothingInTime) {
+  const TcpStoreServer server(kHost, 0, "secret", {.introduction = 30ms});
+  RawPeer silent(server.port());
+  EXPECT_EQ(silent.hear_all(), "");
+}
+
+TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
+  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
+  RawPeer first(server.port());
+  RawPeer second(server.port());
+  const auto member = open_store(server.url(), {.token = "secret"});
+  EXPECT_EQ(first.hear_all(), "");
+  second.introduce("secret");
+  EXPECT_EQ(second.hear(kGreetingBytes).size(), kGreetingBytes);
+  member->add("count", 1, kPatience);
+}
+
+TEST_F(TcpServer, TellsAClientOfAnotherVersionWhichItSpeaks) {
+  RawPeer client(port());
+  Bytes preamble = store_preamble();
+  preamble.back() = std::byte{200};
+  client.say(preamble);
+  client.say(make_frame(to_bytes("secret")));
+  EXPECT_THAT(client.hear_all(), HasSubstr(to_text(store_preamble())));
+  expect_service();
+}
+
+TEST_F(TcpServer, ServesAHundredClients) {
+  constexpr int kClients = 100;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kClients; ++i)
+    threads.emplace_back([&, i] {
+      const auto store = open();
+      store->set("rank " + std::to_string(i), to_bytes("here"), kPatience);
+      if (store->add("here", 1, kPatience) == kClients)
+        store->set("all", {}, kPatience);
+      store->get("all", kPatience);
+      const std::string other = std::to_string((i + 37) % kClients);
+      EXPECT_EQ(to_text(store->get("rank " + other, kPatience)), "here");
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(TcpServer, NamesThePortThatIsInUse) {
+  const std::string message = message_of<NetworkError>(
+      [&] { open_store(server_->url(), {.token = "secret", .serve = true}); });
+  EXPECT_THAT(message,
+              HasSubstr("could not listen at 127.0.0.1:" +
+                        std::to_string(port()) + ": Address already in use"));
+  EXPECT_THAT(message, HasSubstr("next:"));
+}
+
+TEST_F(TcpServer, RefusesAnAddressThatThisHostDoesNotHave) {
+  // TEST-NET-1, RFC 5737: nobody's.
+  EXPECT_THROW(TcpStoreServer("192.0.2.1", 0, ""), NetworkError);
+  EXPECT_THROW(TcpStoreServer("no-such-host.invalid", 0, ""), NetworkError);
+  EXPECT_THROW(TcpStoreServer(kHost, 0, std::string(257, 't')),
+               InvalidArgument);
+}
+
+TEST_F(TcpServer, ServesOnASocketThatListensAlready) {
+  FileDescriptor listener = listen_at(kHost, 0);
+  const std::string url = "tcp://" + local_address(listener.get()).text();
+  const TcpStoreServer server(std::move(listener), "secret");
+  EXPECT_EQ(server.url(), url);
+  open_store(url, {.token = "secret"})->add("count", 1, kPatience);
+}
+
+// How often `text` was logged while `action` ran.
+int count_logged(const std::string& text, auto action) {
+  testing::internal::CaptureStderr();
+  action();
+  const std::string logged = testing::internal::GetCapturedStderr();
+  int count = 0;
+  for (auto at = logged.find(text); at != std::string::npos;
+       at = logged.find(text, at + 1))
+    ++count;
+  return count;
+}
+
+TEST_F(TcpServer, WarnsOnceOfAMissingTokenOffLoopback) {
+  const std::string warning = "asks for no job token";
+  EXPECT_EQ(count_logged(warning,
+                         [] {
+                           const TcpStoreServer server("0.0.0.0", 0, "");
+                           for (int i = 0; i < 3; ++i)
+                             open_store("tcp://127.0.0.1:" +
+                                        std::to_string(server.port()));
+                         }),
+            1);
+  EXPECT_EQ(
+      count_logged(warning, [] { TcpStoreServer("0.0.0.0", 0, "secret"); }), 0);
+  EXPECT_EQ(count_logged(warning, [] { TcpStoreServer("localhost", 0, ""); }),
+            0);
+}
+
+}  // namespace
+}  // namespace lockstep

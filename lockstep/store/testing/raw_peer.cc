@@ -1,0 +1,56 @@
+#include "lockstep/store/testing/raw_peer.h"
+
+#include <poll.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "lockstep/net/frame.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/wait.h"
+#include "lockstep/store/store_protocol.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kPatience = std::chrono::minutes(5);
+
+}  // namespace
+
+RawPeer::RawPeer(FileDescriptor socket) : socket_(std::move(socket)) {}
+
+RawPeer::RawPeer(int port)
+    : RawPeer(connect_to("127.0.0.1", port, kPatience)) {}
+
+void RawPeer::say(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const Transfer sent = send_some(socket_.get(), bytes);
+    if (sent.ended) return;
+    bytes = bytes.subspan(sent.bytes);
+    if (!bytes.empty()) wait_for(socket_.get(), POLLOUT, kPatience);
+  }
+}
+
+void RawPeer::introduce(std::string_view token) {
+  say(store_preamble());
+  say(make_frame(to_bytes(token)));
+}
+
+Bytes RawPeer::hear(std::size_t count) {
+  Bytes heard;
+  while (heard.size() < count) {
+    wait_for(socket_.get(), POLLIN, kPatience);
+    std::array<std::byte, 1 << 16> room;
+    const Transfer read = receive_some(socket_.get(), room);
+    if (read.ended) break;
+    const auto arrived = std::span(room).first(read.bytes);
+    heard.insert(heard.end(), arrived.begin(), arrived.end());
+  }
+  return heard;
+}
+
+std::string RawPeer::hear_all() { return to_text(hear(SIZE_MAX)); }
+
+}  // namespace lockstep
