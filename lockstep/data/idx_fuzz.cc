@@ -1,10 +1,13 @@
 // libFuzzer program for the IDX decoder: whatever the bytes, it either decodes
-// them or throws InvalidArgument. The first byte chooses the dimensions.
+// them or throws InvalidArgument. The first byte chooses the dimensions, and
+// whether the right magic number is put before the rest: random bytes seldom
+// hold it.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/idx.h"
@@ -13,10 +16,13 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
   if (size == 0) return 0;
-  const auto contents = std::as_bytes(std::span(data, size)).subspan(1);
+  const std::uint8_t dimension_count = data[0] % 4 + 1;
+  std::vector<std::uint8_t> contents;
+  if (data[0] >= 128) contents = {0, 0, 8, dimension_count};
+  contents.insert(contents.end(), data + 1, data + size);
   try {
-    const auto array =
-        lockstep::decode_idx(contents, std::size_t{1} + data[0] % 4, "fuzz");
+    const auto array = lockstep::decode_idx(std::as_bytes(std::span(contents)),
+                                            dimension_count, "fuzz");
     std::size_t count = 1;
     for (const std::size_t dimension : array.dimensions) count *= dimension;
     if (count != array.elements.size()) std::abort();

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/idx_samples.h"
+#include "lockstep/data/testing/idx_samples.h"
 
 namespace lockstep {
 namespace {
