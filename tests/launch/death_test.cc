@@ -1,0 +1,204 @@
+// However a job ends, the launcher says how, and leaves nothing behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "launched_command.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+// What a worker does after the part that a test is about: it would go on for
+// long, says so, and takes a child along.
+constexpr const char* kStay = "; sleep 1000 & echo up; wait";
+// The same, deaf to polite requests, as is its child.
+constexpr const char* kStayDeaf =
+    "; trap '' TERM; sleep 1000 & echo up; while :; do wait; sleep 1000; done";
+// A grandchild outside the worker's process group, session and descent.
+constexpr const char* kStray = "; (setsid sleep 1000 &)";
+
+std::string if_rank(int rank, const std::string& script) {
+  return "if [ $RANK = " + std::to_string(rank) + " ]; then " + script + "; fi";
+}
+
+TEST(Death, ByExitCodeIsReportedAndPassedOn) {
+  LaunchedCommand command(
+      shell_workers(3, if_rank(1, "echo last words; exit 7") + kStay));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_FALSE(command.something_is_left());
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("lockstep: rank 1 of 3 exited with code 7"),
+                    HasSubstr("its last line\n    last words\n"),
+                    HasSubstr("the other ranks were ended")));
+}
+
+TEST(Death, BySignalIsReportedAndPassedOn) {
+  LaunchedCommand command(
+      shell_workers(2, if_rank(0, "echo oh >&2; kill -9 $$") + kStay));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_FALSE(command.something_is_left());
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr("rank 0 of 2 was killed by signal 9 (SIGKILL)"),
+            HasSubstr("    oh\n"), HasSubstr("likely:  somebody killed it")));
+}
+
+TEST(Death, ReportShowsTheLastTwentyLines) {
+  const CommandResult result =
+      run_lockstep(shell_workers(2, if_rank(1, "seq 1 50; exit 1") + kStay));
+  std::string tail;
+  for (int i = 31; i <= 50; ++i) tail += "    " + std::to_string(i) + "\n";
+  EXPECT_THAT(result.err, HasSubstr("its last 20 lines\n" + tail + "  next:"));
+}
+
+TEST(Death, OfALonelyRankIsReportedToo) {
+  const CommandResult result =
+      run_lockstep(shell_workers(1, "echo bye; kill -SEGV $$"));
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(result.err,
+              HasSubstr("rank 0 of 1 was killed by signal 11 (SIGSEGV)"));
+}
+
+TEST(Death, NamesTheLogWhereThereIsOne) {
+  std::string folder = testing::TempDir() + "lockstep-death-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  auto arguments = shell_workers(2, "exit $RANK");
+  arguments.insert(arguments.begin() + 1, {"--log-dir", folder});
+  EXPECT_THAT(run_lockstep(arguments).err, HasSubstr(folder + "/rank-1.log\n"));
+}
+
+TEST(Death, EndsWorkersThatIgnoreRequestsToEnd) {
+  LaunchedCommand command(
+      shell_workers(4, if_rank(3, "read line </dev/null; exit 3") + kStayDeaf));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(Death, EndsWorkersThatAreStopped) {
+  LaunchedCommand command(
+      shell_workers(2, if_rank(0, "kill -STOP $$") + "; exit 4"));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(Death, EndsGrandchildrenWhereverTheyHaveGone) {
+  LaunchedCommand command(
+      shell_workers(2, "true" + std::string(kStray) + "; exit 5"));
+  EXPECT_EQ(command.finish().exit_code, 5);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(Success, EndsGrandchildrenToo) {
+  LaunchedCommand command(shell_workers(2, "true" + std::string(kStray)));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(Success, DoesNotWaitForAGrandchildThatHoldsThePipe) {
+  LaunchedCommand command(shell_workers(2, "sleep 1000 & echo done"));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+struct Request {
+  int signal;
+  const char* script;
+};
+
+class Interruption : public testing::TestWithParam<Request> {};
+
+TEST_P(Interruption, EndsAllAndLeavesNothing) {
+  const std::string script = std::string("true") + kStray + GetParam().script;
+  LaunchedCommand command(shell_workers(8, script));
+  ASSERT_TRUE(command.wait_for("up\n", 8));
+  EXPECT_TRUE(command.something_is_left());
+  command.signal(GetParam().signal);
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 128 + GetParam().signal);
+  EXPECT_FALSE(command.something_is_left());
+  EXPECT_THAT(result.err, HasSubstr("ending 8 workers"));
+  EXPECT_THAT(result.err, Not(HasSubstr("exited")));
+}
+
+INSTANTIATE_TEST_SUITE_P(BySignal, Interruption,
+                         testing::Values(Request{SIGINT, kStay},
+                                         Request{SIGINT, kStayDeaf},
+                                         Request{SIGTERM, kStay},
+                                         Request{SIGTERM, kStayDeaf},
+                                         Request{SIGHUP, kStay}));
+
+TEST(Interruption, LetsAWorkerSayItsLastWords) {
+  LaunchedCommand command(
+      shell_workers(2,
+                    "trap 'echo saved; exit 0' TERM; echo up; "
+                    "while :; do sleep 1000; done"));
+  ASSERT_TRUE(command.wait_for("up\n", 2));
+  command.signal(SIGINT);
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[rank 0] saved\n"),
+                                HasSubstr("[rank 1] saved\n")));
+}
+
+TEST(Interruption, IsNotCausedByASignalThatWasIgnoredBefore) {
+  // As nohup does for SIGHUP; the launcher inherits it from the shell.
+  const std::string inner = std::string(LOCKSTEP_COMMAND) +
+                            " run -n 2 sh -c 'kill -HUP $PPID; echo alive'";
+  LaunchedCommand command({"run", "sh", "-c", "trap '' HUP; exec " + inner});
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out).size(), 2u);
+}
+
+TEST(Interruption, OfALauncherInALauncherLeavesNothing) {
+  const std::string script = std::string(LOCKSTEP_COMMAND) +
+                             " run -n 2 sh -c 'true" + kStray + kStay + "'";
+  LaunchedCommand command(shell_workers(2, script));
+  ASSERT_TRUE(command.wait_for("up\n", 4));
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish().exit_code, 130);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(LaunchersDeath, TakesTheWorkersAlong) {
+  LaunchedCommand command(shell_workers(2, "echo up; exec sleep 1000"));
+  ASSERT_TRUE(command.wait_for("up\n", 2));
+  command.signal(SIGKILL);
+  EXPECT_TRUE(command.wait_until_nothing_is_left());
+  EXPECT_EQ(command.finish().exit_code, 128 + SIGKILL);
+}
+
+TEST(Suspension, StopsAndContinuesTheWorkers) {
+  LaunchedCommand command(
+      shell_workers(2,
+                    "echo up; grep State: /proc/$PPID/status; "
+                    "read line; echo on"));
+  ASSERT_TRUE(command.wait_for("on\n", 2));
+  EXPECT_EQ(command.finish().exit_code, 0);
+
+  LaunchedCommand stopped(shell_workers(2, std::string("true") + kStay));
+  ASSERT_TRUE(stopped.wait_for("up\n", 2));
+  stopped.signal(SIGTSTP);
+  ASSERT_TRUE(stopped.wait_until_stopped());
+  stopped.signal(SIGCONT);
+  stopped.signal(SIGINT);
+  EXPECT_EQ(stopped.finish().exit_code, 130);
+  EXPECT_FALSE(stopped.something_is_left());
+}
+
+}  // namespace
+}  // namespace lockstep

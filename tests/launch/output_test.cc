@@ -1,0 +1,208 @@
+// Output of workers arrives whole, whatever they write and whoever reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "launched_command.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+TEST(Output, OfAFloodHasEveryLineWhole) {
+  constexpr int kWorkers = 4;
+  constexpr int kLines = 20'000;
+  const CommandResult result = run_lockstep(shell_workers(
+      kWorkers, "yes \"$RANK abcdefghijklmnopqrstuvwxyz\" | head -n 20000"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::array<int, kWorkers> counts{};
+  for (const std::string& line : sorted_lines(result.out))
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      const std::string number = std::to_string(rank);
+      counts[static_cast<std::size_t>(rank)] +=
+          line ==
+          "[rank " + number + "] " + number + " abcdefghijklmnopqrstuvwxyz";
+    }
+  EXPECT_THAT(counts, Each(kLines));
+}
+
+TEST(Output, KeepsTheOrderOfALonelyWorkersBytes) {
+  const CommandResult result =
+      run_lockstep(shell_workers(1, "printf 'no newline'; printf '\\r100 %%'"));
+  EXPECT_EQ(result.out, "no newline\r100 %");
+}
+
+TEST(Output, TagsALastLineWithoutNewline) {
+  const CommandResult result =
+      run_lockstep(shell_workers(2, "[ $RANK = 0 ] || printf 'half a line'"));
+  EXPECT_EQ(result.out, "[rank 1] half a line\n");
+}
+
+TEST(Output, OfGarbageIsTaggedLikeAnyOther) {
+  const CommandResult result = run_lockstep(
+      shell_workers(2, "head -c 300000 /dev/urandom | tr -d '\\r'; echo"));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_GT(result.out.size(), 500'000u);
+  EXPECT_THAT(sorted_lines(result.out), Each(StartsWith("[rank ")));
+}
+
+TEST(Output, OfOneEndlessLineIsCutAndComplete) {
+  const CommandResult result =
+      run_lockstep(shell_workers(2, "head -c 1000000 /dev/zero | tr '\\0' x"));
+  std::size_t count = 0;
+  for (const char c : result.out) count += c == 'x';
+  EXPECT_EQ(count, 2'000'000u);
+  EXPECT_THAT(sorted_lines(result.out), Each(StartsWith("[rank ")));
+}
+
+TEST(Output, IsAsOrderedAsWrittenWhereBothStreamsAreOne) {
+  // The command's own two streams are one here, as with 2>&1.
+  const std::string inner = std::string(LOCKSTEP_COMMAND) +
+                            " run -n 2 sh -c "
+                            "'for i in 1 2 3; do echo $i; sleep 0; done' 2>&1";
+  const CommandResult result = run_lockstep({"run", "sh", "-c", inner});
+  EXPECT_THAT(result.out, HasSubstr("[rank 0] 1\n"));
+  EXPECT_LT(result.out.find("[rank 0] 1"), result.out.find("[rank 0] 2"));
+  EXPECT_LT(result.out.find("[rank 0] 2"), result.out.find("[rank 0] 3"));
+}
+
+TEST(Output, ThatNobodyReadsDoesNotKeepADeathFromBeingSeen) {
+  // Everything is full of rank 0's lines when rank 1 is let die. Then rank 0 is
+  // asked to end, and tells us past the pipes that are full.
+  std::string folder = testing::TempDir() + "lockstep-output-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string go = folder + "/go";
+  const std::string ended = folder + "/ended";
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo(ended.c_str(), 0600), 0);
+  LaunchedCommand command(shell_workers(
+      2, "if [ $RANK = 1 ]; then read line <" + go + "; exit 6; fi; " +
+             "trap 'echo ended >" + ended + "' TERM; yes"));
+  ASSERT_TRUE(command.wait_until_output_is_full());
+  std::ofstream(go) << "now\n";
+  std::string word;
+  std::ifstream(ended) >> word;
+  EXPECT_EQ(word, "ended");
+  EXPECT_EQ(command.finish().exit_code, 6);
+  EXPECT_FALSE(command.something_is_left());
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Output, ThatNobodyReadsDoesNotKeepCtrlCFromWorking) {
+  LaunchedCommand command(shell_workers(2, "yes"));
+  ASSERT_TRUE(command.wait_until_output_is_full());
+  EXPECT_TRUE(command.interrupt_until_nothing_is_left());
+  EXPECT_EQ(command.finish().exit_code, 130);
+}
+
+TEST(Output, WithoutAReaderEndsTheJob) {
+  LaunchedCommand command(shell_workers(2, "trap '' TERM; echo up; yes"));
+  ASSERT_TRUE(command.wait_for("up\n", 2));
+  command.hang_up();
+  EXPECT_TRUE(command.wait_until_nothing_is_left());
+  EXPECT_EQ(command.finish().exit_code, 128 + SIGPIPE);
+}
+
+constexpr const char* kSteps =
+    "for step in 1 2 3; do echo '{\"record\":\"step\",\"epoch\":1,\"epochs\":2,"
+    "\"step\":'$step',\"steps\":3,\"loss\":0.5,\"images_per_second\":1000,"
+    "\"seconds_left\":2}' >/proc/self/fd/$LOCKSTEP_PROGRESS_FD; done; ";
+
+std::string from_rank_zero(const std::string& script) {
+  return "if [ $RANK = 0 ]; then " + script + "fi; ";
+}
+
+TEST(Progress, IsAPlainLineNowAndThenWherePiped) {
+  const CommandResult result =
+      run_lockstep(shell_workers(2, from_rank_zero(kSteps) + "echo hello"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, Not(HasSubstr("\033")));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("epoch 1/2  1/3  loss 0.500  1,000 images/s  0:02 left\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("2/3")));
+  EXPECT_THAT(result.out, HasSubstr("[rank 1] hello\n"));
+}
+
+TEST(Progress, ThatIsNoRecordIsShownAsOutput) {
+  const CommandResult result = run_lockstep(shell_workers(
+      2, from_rank_zero("echo nonsense >/proc/self/fd/$LOCKSTEP_PROGRESS_FD; "
+                        "echo '{\"record\":\"unknown\"}' "
+                        ">/proc/self/fd/$LOCKSTEP_PROGRESS_FD; ")));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "[rank 0] nonsense\n");
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(Progress, IsAskedOfRankZeroOnly) {
+  const CommandResult result = run_lockstep(
+      shell_workers(2, "[ $RANK = 0 ] || echo \"<$LOCKSTEP_PROGRESS_FD>\""));
+  EXPECT_EQ(result.out, "[rank 1] <>\n");
+}
+
+TEST(ProgressOnATerminal, IsABarThatTearsNoLineAndGoesAtTheEnd) {
+  LaunchedCommand command(
+      shell_workers(
+          2, from_rank_zero(kSteps) + "for i in 1 2 3 4 5; do echo line; done"),
+      {}, Terminal::kPseudo);
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("━"));
+  EXPECT_THAT(result.out, HasSubstr("3/3  loss 0.500"));
+  EXPECT_THAT(result.out, HasSubstr("\r\033[K"));
+  // What stays on the terminal: nothing but the lines.
+  std::string stays;
+  std::size_t bar = 0;
+  for (std::size_t place = 0; place < result.out.size(); ++place) {
+    if (result.out.compare(place, 4, "\r\033[K") == 0) {
+      stays.resize(bar);
+      place += 3;
+      continue;
+    }
+    stays += result.out[place];
+    if (result.out[place] == '\n') bar = stays.size();
+  }
+  std::string expected;
+  for (const char* rank : {"0", "1"})
+    for (int i = 0; i < 5; ++i)
+      expected += "[rank " + std::string(rank) + "] line\n";
+  EXPECT_EQ(sorted_lines(stays), sorted_lines(expected));
+}
+
+TEST(ProgressOnATerminal, HonoursNoColorAndADumbTerminal) {
+  const auto out_with = [](const std::vector<std::string>& environment) {
+    LaunchedCommand command(shell_workers(2, from_rank_zero(kSteps)),
+                            environment, Terminal::kPseudo);
+    return command.finish().out;
+  };
+  EXPECT_THAT(out_with({}), HasSubstr("\033[36m"));
+  const std::string plain = out_with({"NO_COLOR=1"});
+  EXPECT_THAT(plain, Not(HasSubstr("m━")));
+  EXPECT_THAT(plain, HasSubstr("━"));
+  EXPECT_THAT(out_with({"TERM=dumb"}), Not(HasSubstr("\033")));
+  const std::string ascii = out_with({"LANG=C", "NO_COLOR=1"});
+  EXPECT_THAT(ascii, HasSubstr("=="));
+  EXPECT_THAT(ascii, Not(HasSubstr("━")));
+}
+
+TEST(OutputOnATerminal, CannotMoveTheCursor) {
+  LaunchedCommand command(
+      shell_workers(2, "printf '\\033[2J\\033[31mred\\007\\n'"), {},
+      Terminal::kPseudo);
+  EXPECT_THAT(sorted_lines(command.finish().out),
+              testing::ElementsAre("[rank 0] \033[31mred?\033[0m",
+                                   "[rank 1] \033[31mred?\033[0m"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,191 @@
+// What `lockstep run` gives its workers, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "launched_command.h"
+#include "lockstep/launch/cpu_share.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::StartsWith;
+
+TEST(Run, GivesEveryWorkerTorchrunsEnvironment) {
+  const CommandResult result = run_lockstep(shell_workers(
+      8,
+      "echo $RANK $LOCAL_RANK of $WORLD_SIZE $LOCAL_WORLD_SIZE group "
+      "$GROUP_RANK at $MASTER_ADDR, $OMP_NUM_THREADS thread"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<std::string> expected;
+  for (const char* rank : {"0", "1", "2", "3", "4", "5", "6", "7"})
+    expected.push_back(std::string("[rank ") + rank + "] " + rank + " " + rank +
+                       " of 8 8 group 0 at 127.0.0.1, 1 thread");
+  EXPECT_EQ(sorted_lines(result.out), expected);
+}
+
+TEST(Run, GivesAllTheSamePortStoreAndSecret) {
+  const CommandResult result = run_lockstep(shell_workers(
+      3, "echo $MASTER_PORT $LOCKSTEP_STORE $LOCKSTEP_TOKEN | cut -c 1-"));
+  std::set<std::string> values;
+  for (const std::string& line : sorted_lines(result.out))
+    values.insert(line.substr(std::string("[rank 0] ").size()));
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_THAT(*values.begin(),
+              MatchesRegex("[0-9]+ tcp://127.0.0.1:[0-9]+ [0-9a-f]{64}"));
+}
+
+TEST(Run, ServesTheStoreAndLeavesTheMasterPortFree) {
+  const CommandResult result =
+      run_lockstep({"run", "-n", "4", LOCKSTEP_STORE_PROBE});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("[rank 0] rank 0 met 4", "[rank 1] rank 1 met 4",
+                          "[rank 2] rank 2 met 4", "[rank 3] rank 3 met 4"));
+}
+
+TEST(Run, HidesTheVariablesOfALauncherAroundIt) {
+  const CommandResult result =
+      run_lockstep(shell_workers(1, "echo \"$RANK $TORCHELASTIC_RUN_ID.\""),
+                   {"RANK=5", "WORLD_SIZE=9", "TORCHELASTIC_RUN_ID=x"});
+  EXPECT_EQ(result.out, "0 .\n");
+}
+
+TEST(Run, LeavesTheUsersThreadsAlone) {
+  const std::string script = "echo \"<$OMP_NUM_THREADS>\"";
+  EXPECT_EQ(run_lockstep(shell_workers(1, script)).out, "<>\n");
+  EXPECT_THAT(
+      sorted_lines(
+          run_lockstep(shell_workers(2, script), {"OMP_NUM_THREADS=3"}).out),
+      ElementsAre("[rank 0] <3>", "[rank 1] <3>"));
+}
+
+TEST(Run, GivesEachWorkerItsShareOfTheCores) {
+  const auto cores = allowed_cores();
+  if (cores.size() < 2 || usable_cores() < static_cast<int>(cores.size()))
+    GTEST_SKIP() << "needs two cores and no quota";
+  const std::string script = "grep Cpus_allowed_list /proc/self/status";
+  const auto bound = sorted_lines(run_lockstep(shell_workers(2, script)).out);
+  ASSERT_EQ(bound.size(), 2u);
+  EXPECT_NE(bound[0].substr(9), bound[1].substr(9));
+  auto arguments = shell_workers(2, script);
+  arguments.insert(arguments.begin() + 1, "--cpu-bind=none");
+  const auto free = sorted_lines(run_lockstep(arguments).out);
+  EXPECT_EQ(free[0].substr(9), free[1].substr(9));
+  const int many = static_cast<int>(cores.size()) + 1;
+  const auto crowded =
+      sorted_lines(run_lockstep(shell_workers(many, script)).out);
+  EXPECT_EQ(crowded[0].substr(9), free[0].substr(9));
+}
+
+TEST(Run, HandsItsInputToRankZeroOnly) {
+  LaunchedCommand command(shell_workers(2, "cat; echo done"));
+  EXPECT_THAT(sorted_lines(command.finish().out),
+              ElementsAre("[rank 0] done", "[rank 1] done"));
+}
+
+TEST(Run, TagsLinesWhenThereIsMoreThanOneRank) {
+  EXPECT_EQ(run_lockstep(shell_workers(1, "echo a; echo b >&2")).out, "a\n");
+  const CommandResult result =
+      run_lockstep(shell_workers(2, "echo a; echo b >&2"));
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("[rank 0] a", "[rank 1] a"));
+  EXPECT_THAT(sorted_lines(result.err),
+              ElementsAre("[rank 0] b", "[rank 1] b"));
+}
+
+TEST(Run, KeepsEachRanksOutputInALogWhenAsked) {
+  std::string folder = testing::TempDir() + "lockstep-logs-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string logs = folder + "/deep/logs";
+  auto arguments = shell_workers(2, "echo out $RANK; echo err $RANK >&2");
+  arguments.insert(arguments.begin() + 1, {"--log-dir", logs});
+  EXPECT_EQ(run_lockstep(arguments).exit_code, 0);
+  for (const std::string rank : {"0", "1"}) {
+    std::ifstream file(logs + "/rank-" + rank + ".log");
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_THAT(sorted_lines(text), ElementsAre("err " + rank, "out " + rank));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Run, SaysInOneLineThatAProgramIsMissing) {
+  const CommandResult result = run_lockstep({"run", "-n", "2", "no-such-one"});
+  EXPECT_EQ(result.exit_code, 127);
+  EXPECT_EQ(result.err,
+            "lockstep: cannot start \"no-such-one\": No such file or "
+            "directory\n");
+}
+
+TEST(Run, SaysInOneLineThatAFileIsNoProgram) {
+  const CommandResult result = run_lockstep({"run", "/etc/passwd"});
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_EQ(result.err,
+            "lockstep: cannot start \"/etc/passwd\": Permission denied\n");
+}
+
+TEST(Run, SaysWhenTheKernelRefusesAProgram) {
+  const std::string path = testing::TempDir() + "lockstep-bad-interpreter";
+  std::ofstream(path) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  LaunchedCommand command({"run", "-n", "2", path});
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 127);
+  EXPECT_THAT(result.err, StartsWith("lockstep: cannot start"));
+  EXPECT_FALSE(command.something_is_left());
+  std::filesystem::remove(path);
+}
+
+TEST(Run, RefusesAMasterPortThatIsInUse) {
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), generic, size), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), generic, &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const CommandResult result =
+      run_lockstep({"run", "--master-port", port, "true"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("port " + port + " is in use"));
+}
+
+TEST(Run, EndsUsageErrorsWithTwoAndOneLine) {
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"rum"},
+                                             {"run"},
+                                             {"run", "-n", "0", "true"},
+                                             {"run", "--nnodes", "2", "true"},
+                                             {"run", "--no-such-flag", "true"},
+                                             {"train", "--batch-size", "0"},
+                                             {"train", "--model", "resnet"},
+                                             {"version", "--long"}}) {
+    const CommandResult result = run_lockstep(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err,
+                AllOf(StartsWith("lockstep: "), MatchesRegex("[^\n]+\n")));
+  }
+}
+
+TEST(Run, PassesArgumentsAsTheyAre) {
+  EXPECT_EQ(run_lockstep({"run", "printf", "<%s>", "a b", "", "*", "-n"}).out,
+            "<a b><><*><-n>");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+// What `lockstep train` does before LibTorch comes in: the program that trains
+// is a script here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launched_command.h"
+#include "lockstep/launch/cpu_share.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A program in place of lockstep-train.
+class TrainProgram {
+ public:
+  explicit TrainProgram(const std::string& script) {
+    std::string name = testing::TempDir() + "lockstep-train-XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+    std::ofstream(path()) << "#!/bin/sh\n" << script << "\n";
+    std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
+  }
+  ~TrainProgram() { std::filesystem::remove_all(folder_); }
+  TrainProgram(const TrainProgram&) = delete;
+  TrainProgram& operator=(const TrainProgram&) = delete;
+
+  std::string path() const { return folder_ + "/program"; }
+
+  CommandResult run(std::vector<std::string> arguments,
+                    std::vector<std::string> environment = {}) const {
+    arguments.insert(arguments.begin(), "train");
+    environment.push_back("LOCKSTEP_TRAIN_PROGRAM=" + path());
+    return run_lockstep(arguments, environment);
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST(Train, HandsTheFlagsToEveryRank) {
+  const TrainProgram program("echo $WORLD_SIZE: \"$@\"");
+  const CommandResult result =
+      program.run({"-n", "2", "--epochs", "1", "--lr=0.1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("[rank 0] 2: -n 2 --epochs 1 --lr=0.1",
+                          "[rank 1] 2: -n 2 --epochs 1 --lr=0.1"));
+}
+
+TEST(Train, UsesEveryCoreUnlessTold) {
+  const TrainProgram program("echo $WORLD_SIZE");
+  const int cores = usable_cores();
+  const std::string out = program.run({}).out;
+  const auto lines = sorted_lines(out);
+  EXPECT_LE(static_cast<int>(lines.size()), cores);
+  EXPECT_GT(2 * static_cast<int>(lines.size()), std::min(cores, 8));
+}
+
+TEST(Train, MakesThreadsOfCoresToSpare) {
+  const TrainProgram program("echo $OMP_NUM_THREADS");
+  EXPECT_EQ(program.run({"-n", "1"}).out,
+            std::to_string(usable_cores()) + "\n");
+  EXPECT_EQ(program.run({"-n", "1"}, {"OMP_NUM_THREADS=3"}).out, "3\n");
+  EXPECT_EQ(
+      program.run({"-n", "1", "--threads", "5"}, {"OMP_NUM_THREADS=3"}).out,
+      "5\n");
+}
+
+TEST(Train, LaunchesNothingOnBadInput) {
+  const TrainProgram program("echo launched");
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"--batch-size", "0"},
+           {"--global-batch-size", "100", "-n", "8"},
+           {"--model", "conv-net"},
+           {"--dataset", "minst"},
+           {"--optimizer", "sdg"},
+           {"--epoch", "3"}}) {
+    const CommandResult result = program.run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, StartsWith("lockstep: "));
+    EXPECT_EQ(sorted_lines(result.err).size(), 1u) << result.err;
+  }
+}
+
+TEST(Train, SaysWhichRankFailed) {
+  const TrainProgram program(
+      "[ $RANK = 0 ] || { echo no data; exit 1; }; "
+      "exec sleep 1000");
+  const CommandResult result = program.run({"-n", "2"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 of 2 exited with code 1"),
+                                HasSubstr("    no data\n")));
+}
+
+TEST(Train, SaysWhatToDoWhereItsProgramIsMissing) {
+  const CommandResult result = run_lockstep(
+      {"train", "-n", "2"}, {"LOCKSTEP_TRAIN_PROGRAM=/no/such/program"});
+  EXPECT_EQ(result.exit_code, 127);
+  EXPECT_THAT(result.err, HasSubstr("cannot start \"/no/such/program\""));
+}
+
+TEST(Version, IsPrinted) {
+  EXPECT_THAT(run_lockstep({"version"}).out, StartsWith("lockstep "));
+  EXPECT_THAT(run_lockstep({"--help"}).out, HasSubstr("lockstep COMMAND"));
+}
+
+}  // namespace
+}  // namespace lockstep
