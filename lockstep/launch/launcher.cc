@@ -44,6 +44,7 @@ JobResult Launcher::run() {
   try {
     start_workers();
     while (!over()) turn();
+    look_for_failure();  // the last may have ended after the last turn
   } catch (...) {
     signal_everything(SIGKILL);
     workers_.clear();
@@ -113,7 +114,7 @@ void Launcher::turn() {
     if (!screen_.full()) worker->watch_output(set);
   }
   screen_.watch(set);
-  set.wait(kill_at_);
+  set.wait(std::min(kill_at_, screen_.due()));
   look_for_failure();
   look_for_time();
   screen_.draw();

@@ -68,14 +68,23 @@ std::string ProgressDisplay::take_text() {
   return bytes + std::exchange(text_, "");
 }
 
+std::string ProgressDisplay::bar() const {
+  return step_ ? bar_line(*step_, style_) : "";
+}
+
 std::string ProgressDisplay::draw(TimePoint now) {
-  const std::string line = step_ ? bar_line(*step_, style_) : "";
+  const std::string line = bar();
   const bool early = !drawn_.empty() && now - drawn_at_ < kBarInterval;
   if (text_.empty() && (line == drawn_ || early)) return "";
   std::string bytes = take_text() + line;
   drawn_ = line;
   drawn_at_ = now;
   return bytes;
+}
+
+Deadline ProgressDisplay::due() const {
+  if (drawn_.empty() || bar() == drawn_) return Deadline::never();
+  return Deadline(drawn_at_ + kBarInterval);
 }
 
 std::string ProgressDisplay::settle() {

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/progress_record.h"
 #include "lockstep/launch/terminal_style.h"
 
@@ -41,10 +42,15 @@ class ProgressDisplay {
   // The bytes that bring the terminal up to date. Often none.
   std::string draw(TimePoint now);
 
-  // The same, but leaves no bar; it comes back with the next step.
+  // When draw() should be called again though nothing new has come: a change of
+  // the bar was held back for being too soon after another.
+  Deadline due() const;
+
+  // The same as draw(), but leaves no bar; it comes back with the next step.
   std::string settle();
 
  private:
+  std::string bar() const;
   void begin(const StartRecord& record);
   void step(const StepRecord& record, TimePoint now);
   void end_epoch(const EpochRecord& record);

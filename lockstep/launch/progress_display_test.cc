@@ -182,8 +182,10 @@ TEST(ProgressDisplay, RedrawsTheBarOnlySoOften) {
   next.step = 313;
   display.add(next, TimePoint(10ms));
   EXPECT_EQ(display.draw(TimePoint(10ms)), "");
+  EXPECT_EQ(display.due(), Deadline(TimePoint(50ms)));
   EXPECT_EQ(display.draw(TimePoint(60ms)),
             "\r\033[K" + bar_line(next, kAsciiTerminal));
+  EXPECT_TRUE(display.due().is_never());
 }
 
 TEST(ProgressDisplay, FollowsTheTerminalsWidth) {

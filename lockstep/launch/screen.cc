@@ -71,6 +71,10 @@ void Screen::draw() {
   err_.flush();
 }
 
+Deadline Screen::due() const {
+  return out_.full() ? Deadline::never() : display_.due();
+}
+
 void Screen::watch(PollSet& set) {
   for (OutputQueue* queue : {&out_, &err_})
     if (!queue->empty())

@@ -41,6 +41,9 @@ class Screen {
   // Writes what is due and can be written at once.
   void draw();
 
+  // When draw() has something to do though nothing new has come.
+  Deadline due() const;
+
   // Has draw()'s writing go on when there is room for it.
   void watch(PollSet& set);
 

@@ -79,6 +79,8 @@ void Worker::watch_output(PollSet& set) {
 }
 
 void Worker::watch_end(PollSet& set) {
+  // Should this be the moment at which its end is noticed, SIGCHLD is pending
+  // and wakes the loop up.
   if (!process_.exit_status())
     set.watch(process_.pidfd(), POLLIN, [this] { process_.exit_status(); });
 }

@@ -143,9 +143,7 @@ INSTANTIATE_TEST_SUITE_P(BySignal, Interruption,
 
 TEST(Interruption, LetsAWorkerSayItsLastWords) {
   LaunchedCommand command(
-      shell_workers(2,
-                    "trap 'echo saved; exit 0' TERM; echo up; "
-                    "while :; do sleep 1000; done"));
+      shell_workers(2, "trap 'echo saved; exit 0' TERM" + std::string(kStay)));
   ASSERT_TRUE(command.wait_for("up\n", 2));
   command.signal(SIGINT);
   const CommandResult result = command.finish();

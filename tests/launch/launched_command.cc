@@ -1,9 +1,11 @@
 #include "launched_command.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -13,6 +15,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -197,6 +201,25 @@ bool LaunchedCommand::interrupt_until_nothing_is_left() const {
     if (::poll(&entry, 1, kBetweenMilliseconds) > 0) return true;
   }
   return false;
+}
+
+Gate::Gate() {
+  std::string folder = testing::TempDir() + "lockstep-gate-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr)
+    throw std::runtime_error("no folder to be had");
+  folder_ = folder;
+  path_ = folder + "/gate";
+  ::mkfifo(path_.c_str(), S_IRUSR | S_IWUSR);
+}
+
+Gate::~Gate() { std::filesystem::remove_all(folder_); }
+
+void Gate::open() const { std::ofstream(path_) << "open\n"; }
+
+bool Gate::opened() const {
+  std::string word;
+  std::ifstream(path_) >> word;
+  return word == "open";
 }
 
 CommandResult run_lockstep(const std::vector<std::string>& arguments,

@@ -79,6 +79,28 @@ class LaunchedCommand {
   CommandResult result_;
 };
 
+// Lets a worker wait for a test: a named pipe that a script reads a line from.
+class Gate {
+ public:
+  Gate();
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  // For a shell: waits until the gate is opened.
+  std::string wait() const { return "read line <" + path_ + "; "; }
+  // For a shell: opens it.
+  std::string pass() const { return "echo open >" + path_; }
+
+  void open() const;
+  // Whether it was opened by a worker; waits for that.
+  bool opened() const;
+
+ private:
+  std::string folder_;
+  std::string path_;
+};
+
 // Runs it to its end.
 CommandResult run_lockstep(const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});

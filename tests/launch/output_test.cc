@@ -1,13 +1,9 @@
 // Output of workers arrives whole, whatever they write and whoever reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "launched_command.h"
 
@@ -79,23 +75,16 @@ TEST(Output, IsAsOrderedAsWrittenWhereBothStreamsAreOne) {
 TEST(Output, ThatNobodyReadsDoesNotKeepADeathFromBeingSeen) {
   // Everything is full of rank 0's lines when rank 1 is let die. Then rank 0 is
   // asked to end, and tells us past the pipes that are full.
-  std::string folder = testing::TempDir() + "lockstep-output-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::string go = folder + "/go";
-  const std::string ended = folder + "/ended";
-  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  ASSERT_EQ(::mkfifo(ended.c_str(), 0600), 0);
+  const Gate die;
+  const Gate ended;
   LaunchedCommand command(shell_workers(
-      2, "if [ $RANK = 1 ]; then read line <" + go + "; exit 6; fi; " +
-             "trap 'echo ended >" + ended + "' TERM; yes"));
+      2, "if [ $RANK = 1 ]; then " + die.wait() + "exit 6; fi; trap '" +
+             ended.pass() + "' TERM; yes"));
   ASSERT_TRUE(command.wait_until_output_is_full());
-  std::ofstream(go) << "now\n";
-  std::string word;
-  std::ifstream(ended) >> word;
-  EXPECT_EQ(word, "ended");
+  die.open();
+  EXPECT_TRUE(ended.opened());
   EXPECT_EQ(command.finish().exit_code, 6);
   EXPECT_FALSE(command.something_is_left());
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Output, ThatNobodyReadsDoesNotKeepCtrlCFromWorking) {
@@ -151,14 +140,16 @@ TEST(Progress, IsAskedOfRankZeroOnly) {
 }
 
 TEST(ProgressOnATerminal, IsABarThatTearsNoLineAndGoesAtTheEnd) {
+  const Gate go_on;
   LaunchedCommand command(
-      shell_workers(
-          2, from_rank_zero(kSteps) + "for i in 1 2 3 4 5; do echo line; done"),
+      shell_workers(2, from_rank_zero(kSteps + go_on.wait()) +
+                           "for i in 1 2 3 4 5; do echo line; done"),
       {}, Terminal::kPseudo);
+  ASSERT_TRUE(command.wait_for("3/3  loss 0.500"));
+  go_on.open();
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("━"));
-  EXPECT_THAT(result.out, HasSubstr("3/3  loss 0.500"));
   EXPECT_THAT(result.out, HasSubstr("\r\033[K"));
   // What stays on the terminal: nothing but the lines.
   std::string stays;
@@ -181,8 +172,12 @@ TEST(ProgressOnATerminal, IsABarThatTearsNoLineAndGoesAtTheEnd) {
 
 TEST(ProgressOnATerminal, HonoursNoColorAndADumbTerminal) {
   const auto out_with = [](const std::vector<std::string>& environment) {
-    LaunchedCommand command(shell_workers(2, from_rank_zero(kSteps)),
-                            environment, Terminal::kPseudo);
+    const Gate go_on;
+    LaunchedCommand command(
+        shell_workers(2, from_rank_zero(kSteps + go_on.wait())), environment,
+        Terminal::kPseudo);
+    EXPECT_TRUE(command.wait_for("/3  loss"));
+    go_on.open();
     return command.finish().out;
   };
   EXPECT_THAT(out_with({}), HasSubstr("\033[36m"));
