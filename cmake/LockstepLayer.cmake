@@ -33,6 +33,11 @@ if(LOCKSTEP_SANITIZE)
                              -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(lockstep_flags INTERFACE
                       -fsanitize=${lockstep_sanitizers})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND "address" IN_LIST
+                                                LOCKSTEP_SANITIZE)
+    # Shows libFuzzer which paths through a layer an input takes.
+    target_compile_options(lockstep_flags INTERFACE -fsanitize=fuzzer-no-link)
+  endif()
 endif()
 
 add_custom_target(programs)

@@ -57,7 +57,7 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
            "wrap the module anew after changing a parameter's shape");
 }
 
-void copy_gradient(const at::Tensor& gradient, const at::Tensor& slot) {
+void fill_slot(const at::Tensor& slot, const at::Tensor& gradient) {
   const bool same_layout =
       gradient.scalar_type() == slot.scalar_type() &&
       gradient.device().is_cpu() &&
@@ -100,7 +100,7 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
   if (gradient.is_same(slot)) return;
   check_gradient(gradient, slot, name);
   if (gradient.const_data_ptr() != slot.const_data_ptr())
-    copy_gradient(gradient, slot);
+    fill_slot(slot, gradient);
   gradient = slot;
 }
 
