@@ -125,7 +125,8 @@ TEST_F(FileStore, RefusesAnotherVersionOfItsFormat) {
 TEST_F(FileStore, OverwritesHalfARecordOfAProcessThatDied) {
   const auto store = open();
   store->set("key", to_bytes("value"), kPatience);
-  append(std::string("\x20\0\0\0\x01\x03\0key", 10));
+  // Longer than what is written over it.
+  append(std::string("\xff\0\0\0\x01\x03\0key", 10) + std::string(200, 'v'));
   EXPECT_EQ(to_text(store->get("key", kPatience)), "value");
   const auto other = open();
   other->set("other", to_bytes("value"), kPatience);
@@ -152,6 +153,14 @@ TEST_F(FileStore, NoticesThatItsFileWasDeleted) {
   // A store that stands there now is not the old one's to delete.
   const auto next = open();
   next->set("key", to_bytes("new"), kPatience);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+}
+
+TEST_F(FileStore, DeletesNoOtherFileThatTookItsPlace) {
+  auto store = open();
+  std::filesystem::rename(path(), path() + ".moved");
+  append("another file");
+  store.reset();
   EXPECT_TRUE(std::filesystem::exists(path()));
 }
 

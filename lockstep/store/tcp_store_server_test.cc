@@ -162,6 +162,12 @@ TEST_F(TcpServer, ClosesStrangersWhoSayNothingInTime) {
   EXPECT_EQ(silent.hear_all(), "");
 }
 
+TEST_F(TcpServer, LetsAMemberBeSilentForAsLongAsItLikes) {
+  const TcpStoreServer server(kHost, 0, "secret", {.introduction = 200ms});
+  const auto member = open_store(server.url(), {.token = "secret"});
+  EXPECT_THROW(member->get("never", Deadline(400ms)), Timeout);
+}
+
 TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
   const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
   RawPeer first(server.port());
@@ -173,14 +179,14 @@ TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
   member->add("count", 1, kPatience);
 }
 
-TEST_F(TcpServer, TellsAClientOfAnotherVersionWhichItSpeaks) {
-  RawPeer client(port());
+TEST_F(TcpServer, TellsAClientOfAnotherVersionWhichItSpeaksAndHangsUp) {
+  const TcpStoreServer server(kHost, 0, "secret", {.introduction = 1h});
+  RawPeer client(server.port());
   Bytes preamble = store_preamble();
   preamble.back() = std::byte{200};
   client.say(preamble);
   client.say(make_frame(to_bytes("secret")));
   EXPECT_THAT(client.hear_all(), HasSubstr(to_text(store_preamble())));
-  expect_service();
 }
 
 TEST_F(TcpServer, ServesAHundredClients) {

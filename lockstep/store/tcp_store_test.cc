@@ -137,6 +137,19 @@ TEST_F(TcpStore, EndsEveryCallWhenTheServerDies) {
   EXPECT_THROW(store->set_last_will("key", {}, kPatience), NetworkError);
 }
 
+TEST_F(TcpStore, FindsAServerAgainThatTookTheDeadOnesPlace) {
+  const auto store = open();
+  store->set_last_will("will", {}, kPatience);
+  const int same = server_->port();
+  server_.reset();
+  server_ = std::make_unique<TcpStoreServer>(kHost, same, "secret");
+  // The connections to the dead one fail once each.
+  EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
+  EXPECT_THROW(store->set_last_will("will", {}, kPatience), NetworkError);
+  store->set("key", {}, kPatience);
+  store->set_last_will("will", {}, kPatience);
+}
+
 TEST_F(TcpStore, ExecutesTheLastWillOfAProcessThatWasKilled) {
   const auto store = open();
   StoreChild child({"leave-will", server_->url(), "secret", "rank 1"});
