@@ -84,11 +84,20 @@ TEST(Death, EndsWorkersThatIgnoreRequestsToEnd) {
   EXPECT_FALSE(command.something_is_left());
 }
 
-TEST(Death, EndsWorkersThatAreStopped) {
+TEST(Death, LetsWorkersThatAreStoppedEndInTheirOwnWay) {
+  const Gate die;
   LaunchedCommand command(
-      shell_workers(2, if_rank(0, "kill -STOP $$") + "; exit 4"));
+      shell_workers(2, if_rank(1, die.wait() + "exit 4") +
+                           "; trap 'echo saved; exit 0' TERM; "
+                           "sleep 1000 & echo pid $$.; wait"));
+  ASSERT_TRUE(command.wait_for("."));
+  const std::string& out = command.output_so_far();
+  const pid_t worker = std::stoi(out.substr(out.find("pid ") + 4));
+  ASSERT_EQ(::kill(worker, SIGSTOP), 0);
+  die.open();
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.out, HasSubstr("[rank 0] saved\n"));
   EXPECT_FALSE(command.something_is_left());
 }
 

@@ -48,6 +48,8 @@ class LaunchedCommand {
   // output ends before, or patience.
   bool wait_for(const std::string& text, int times = 1);
 
+  const std::string& output_so_far() const { return result_.out; }
+
   // Waits for its end and returns all that was written. Once.
   CommandResult finish();
 
