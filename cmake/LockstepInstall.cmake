@@ -15,6 +15,8 @@ foreach(layer ${layers})
   set_target_properties(lockstep_${layer} PROPERTIES EXPORT_NAME ${layer})
   target_link_libraries(lockstep_all INTERFACE lockstep_${layer})
   list(APPEND targets lockstep_${layer})
+  get_target_property(layer_libraries lockstep_${layer} LOCKSTEP_LIBRARIES)
+  list(APPEND libraries ${layer_libraries})
 endforeach()
 install(TARGETS lockstep_all ${targets} EXPORT lockstep
         ARCHIVE FILE_SET HEADERS)
@@ -25,7 +27,6 @@ install(EXPORT lockstep NAMESPACE lockstep:: DESTINATION "${package}"
 
 # The packages that an outside project must find too, from the names of the
 # imported targets that the layers link: fmt::fmt is of package fmt.
-get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
 list(FILTER libraries INCLUDE REGEX "::")
 list(TRANSFORM libraries REPLACE "::.*" "")
 list(REMOVE_DUPLICATES libraries)

@@ -95,7 +95,7 @@ function(lockstep_layer name)
     lockstep_use_torch(${target})
   endif()
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES ${layer_LIBRARIES})
+  set_property(TARGET ${target} PROPERTY LOCKSTEP_LIBRARIES ${layer_LIBRARIES})
 
   if(NOT LOCKSTEP_TESTS)
     return()

@@ -1,5 +1,5 @@
-# Installs BUILD under SCRATCH, then configures, builds and runs PROJECT, which
-# knows nothing but the prefix.
+# Installs BUILD under SCRATCH, then configures, builds and runs PROJECT with the
+# program SOURCE, knowing nothing but the prefix.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
@@ -11,6 +11,6 @@ unset(ENV{LOCKSTEP_TORCH})
 run("${CMAKE_COMMAND}" -S "${PROJECT}" -B "${SCRATCH}/build" -G Ninja
     "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
     "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
-    "-DUSE_TORCH=${TORCH_LAYERS}")
+    "-DSOURCE=${SOURCE}")
 run("${CMAKE_COMMAND}" --build "${SCRATCH}/build")
 run("${SCRATCH}/build/consumer")

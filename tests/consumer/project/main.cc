@@ -1,4 +1,4 @@
-// What an outside project sees: the installed headers and libraries.
+// The least that an outside project can do without LibTorch.
 #include <lockstep/base/settings.h>
 
 int main() {
