@@ -1,0 +1,168 @@
+// Trains a model for 50 steps in one process, and on several ranks that take
+// equal shares of the same batches, and compares the weights.
+//
+//   lockstep_ddp_golden MODEL RANKS [DIRECTORY]
+//
+// In DIRECTORY lie weights.f32, images.f32 and labels.i64, as ddp_golden.py
+// writes them; the ranks' weights go to weights_of_RANKS_ranks.f32 there.
+// Without it, weights and data come from a seed. Prints the largest difference;
+// exit code 1 when it is above 1e-5.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/train/models.h"
+
+namespace lockstep {
+namespace {
+
+// The same numbers stand in ddp_golden.py.
+constexpr int kSteps = 50;
+constexpr std::int64_t kBatch = 32;
+constexpr std::int64_t kSamples = kSteps * kBatch;
+constexpr double kLearningRate = 0.05;
+constexpr double kMomentum = 0.5;
+
+constexpr double kTolerance = 1e-5;
+constexpr int kSeed = 1;
+
+at::Tensor read_file(const std::string& path, at::IntArrayRef sizes,
+                     at::ScalarType type) {
+  at::Tensor tensor = torch::empty(sizes, type);
+  std::ifstream file(path, std::ios::binary);
+  const auto bytes = static_cast<std::streamsize>(tensor.nbytes());
+  file.read(static_cast<char*>(tensor.data_ptr()), bytes);
+  if (file.gcount() != bytes)
+    throw std::runtime_error(path + " has fewer than " + std::to_string(bytes) +
+                             " bytes");
+  return tensor;
+}
+
+struct Job {
+  std::string model;
+  at::Tensor weights;  // of all parameters, one after another
+  at::Tensor images, labels;
+};
+
+std::shared_ptr<Classifier> new_model(const std::string& name) {
+  return make_model(name, {.dropout = 0, .seed = kSeed});
+}
+
+at::Tensor flat_weights(const torch::nn::Module& model) {
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& parameter : model.parameters())
+    flat.push_back(parameter.detach().flatten());
+  return torch::cat(flat);
+}
+
+void set_weights(const torch::nn::Module& model, const at::Tensor& flat) {
+  const torch::NoGradGuard no_grad;
+  std::int64_t at = 0;
+  for (at::Tensor& parameter : model.parameters()) {
+    parameter.copy_(
+        flat.narrow(0, at, parameter.numel()).view(parameter.sizes()));
+    at += parameter.numel();
+  }
+}
+
+Job seeded_job(const std::string& model) {
+  torch::manual_seed(kSeed);
+  return {model, flat_weights(*new_model(model)),
+          torch::randn({kSamples, 1, 28, 28}),
+          torch::randint(10, {kSamples}, at::kLong)};
+}
+
+Job read_job(const std::string& model, const std::string& directory) {
+  const auto count = parameter_count(*new_model(model));
+  return {
+      model, read_file(directory + "/weights.f32", {count}, at::kFloat),
+      read_file(directory + "/images.f32", {kSamples, 1, 28, 28}, at::kFloat),
+      read_file(directory + "/labels.i64", {kSamples}, at::kLong)};
+}
+
+// `forward` is the module's, or that of the wrapper around it.
+template <class Forward>
+at::Tensor train(const Job& job, const torch::nn::Module& module,
+                 const Forward& forward, int rank, int ranks) {
+  torch::optim::SGD optimizer(
+      module.parameters(),
+      torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
+  const std::int64_t share = kBatch / ranks;
+  for (int step = 0; step < kSteps; ++step) {
+    const std::int64_t first = step * kBatch + rank * share;
+    optimizer.zero_grad();
+    torch::cross_entropy_loss(forward(job.images.narrow(0, first, share)),
+                              job.labels.narrow(0, first, share))
+        .backward();
+    optimizer.step();
+  }
+  return flat_weights(module);
+}
+
+at::Tensor weights_of_one_process(const Job& job) {
+  const auto model = new_model(job.model);
+  set_weights(*model, job.weights);
+  const auto forward = [&](const at::Tensor& x) { return model->forward(x); };
+  return train(job, *model, forward, 0, 1);
+}
+
+at::Tensor weights_of_ranks(const Job& job, int ranks) {
+  at::Tensor result;
+  run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
+    const auto model = new_model(job.model);
+    if (group->rank() == 0) set_weights(*model, job.weights);
+    auto replica = DistributedDataParallel(
+        model, {.group = group, .first_bucket_bytes = std::size_t{1} << 14});
+    const auto forward = [&](const at::Tensor& x) { return replica(x); };
+    const at::Tensor weights =
+        train(job, *model, forward, group->rank(), group->size());
+    if (group->rank() == 0) result = weights;
+  });
+  return result;
+}
+
+int compare(int argc, char** argv) {
+  if (argc < 3 || argc > 4) {
+    std::fprintf(stderr, "usage: %s MODEL RANKS [DIRECTORY]\n", argv[0]);
+    return 2;
+  }
+  torch::set_num_threads(1);
+  const std::string model = argv[1];
+  const int ranks = std::stoi(argv[2]);
+  const Job job = argc == 4 ? read_job(model, argv[3]) : seeded_job(model);
+  const at::Tensor one = weights_of_one_process(job);
+  const at::Tensor many = weights_of_ranks(job, ranks);
+  if (argc == 4)
+    std::ofstream(
+        std::string(argv[3]) + "/weights_of_" + argv[2] + "_ranks.f32",
+        std::ios::binary)
+        .write(static_cast<const char*>(many.const_data_ptr()),
+               static_cast<std::streamsize>(many.nbytes()));
+
+  const double difference = (one - many).abs().max().item<double>();
+  const double moved = (one - job.weights).abs().max().item<double>();
+  std::printf(
+      "%s: weights of %d ranks differ from one process's by at most %.2g; "
+      "training moved them by %.2g\n",
+      model.c_str(), ranks, difference, moved);
+  return difference <= kTolerance && moved > 0.01 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::compare(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
