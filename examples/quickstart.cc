@@ -33,15 +33,17 @@ int main() {
     sampler.set_epoch(epoch);  // (*)
     lockstep::Loader loader(train, sampler.indices(),
                             {.batch_size = 64, .epoch = epoch});
-    at::Tensor loss;
+    double total = 0;
     while (auto batch = loader.next(lockstep::Deadline::never())) {
       const auto [images, labels] = lockstep::as_tensors(std::move(*batch));
       optimizer.zero_grad();
-      loss = torch::cross_entropy_loss(model(images), labels);
+      const at::Tensor loss = torch::cross_entropy_loss(model(images), labels);
       loss.backward();  // averages the gradients over the ranks meanwhile
       optimizer.step();
+      total += loss.item<double>();
     }
     if (group->rank() == 0)
-      std::printf("epoch %zu: loss %.3f\n", epoch + 1, loss.item<double>());
+      std::printf("epoch %zu: mean loss %.3f\n", epoch + 1,
+                  total / static_cast<double>(loader.batch_count()));
   }
 }

@@ -29,38 +29,43 @@ std::vector<at::Tensor> weights_of_one_process(Module model, int shares,
 }
 
 struct Setting {
+  const char* backend;
   int ranks;
   std::size_t first_bucket_bytes, bucket_bytes;
 };
 class Ranks : public testing::TestWithParam<Setting> {};
 
 TEST_P(Ranks, LearnWhatOneProcessLearns) {
-  const auto [ranks, first, later] = GetParam();
+  const Setting& setting = GetParam();
+  const int ranks = setting.ranks;
   const auto expected = weights_of_one_process(Net(), ranks, 6);
-  run_ranks(kBackend, ranks, [&](const Group& group) {
+  run_ranks(setting.backend, ranks, [&](const Group& group) {
     Net net;
     fill(net, group->rank());
     auto model = DistributedDataParallel(
-        std::move(net),
-        {.group = group, .first_bucket_bytes = first, .bucket_bytes = later});
+        std::move(net), {.group = group,
+                         .first_bucket_bytes = setting.first_bucket_bytes,
+                         .bucket_bytes = setting.bucket_bytes});
     auto optimizer = sgd_with_momentum(model.parameters());
-    train(
-        model, optimizer,
-        [&](int step) {
-          return share_of_batch(step, group->rank(), ranks, ranks);
-        },
-        6);
+    const auto share_of_step = [&](int step) {
+      return share_of_batch(step, group->rank(), ranks, ranks);
+    };
+    train(model, optimizer, share_of_step, 6);
     EXPECT_LE(largest_difference(model.parameters(), expected), kTolerance);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(
     AndBuckets, Ranks,
-    testing::Values(Setting{1, 0, 0}, Setting{2, 0, 0}, Setting{2, 100, 200},
-                    Setting{2, 1 << 20, 25 << 20}, Setting{3, 100, 200},
-                    Setting{4, 1 << 20, 25 << 20}, Setting{4, 0, 150}),
+    testing::Values(
+        Setting{"shm", 1, 0, 0}, Setting{"shm", 2, 0, 0},
+        Setting{"shm", 2, 100, 200}, Setting{"shm", 2, 1 << 20, 25 << 20},
+        Setting{"shm", 3, 100, 200}, Setting{"shm", 4, 1 << 20, 25 << 20},
+        Setting{"shm", 4, 0, 150}, Setting{"reference", 2, 100, 200},
+        Setting{"reference", 4, 1 << 20, 25 << 20}),
     [](const auto& setting) {
-      return std::to_string(setting.param.ranks) + "RanksCaps" +
+      return std::string(setting.param.backend) +
+             std::to_string(setting.param.ranks) + "RanksCaps" +
              std::to_string(setting.param.first_bucket_bytes) + "And" +
              std::to_string(setting.param.bucket_bytes);
     });

@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-constexpr char kBackend[] = "reference";
+constexpr char kBackend[] = "shm";
 constexpr double kTolerance = 1e-6;  // of float32 sums in another order
 
 using Group = std::shared_ptr<ProcessGroup>;
