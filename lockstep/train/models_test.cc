@@ -85,7 +85,7 @@ TEST(Models, DropNothingInEvaluation) {
 TEST(Models, RefuseAnUnknownNameAndWhatCannotWork) {
   EXPECT_THAT(refusal_of("convnets", {}),
               HasSubstr("did you mean \"convnet\""));
-  EXPECT_THAT(refusal_of("cnn", {.height = 15}), HasSubstr("28 x 15 pixels"));
+  EXPECT_THAT(refusal_of("cnn", {.height = 15}), HasSubstr("not 28 x 15"));
   EXPECT_THAT(refusal_of("mlp", {.hidden = {4, 0}}), HasSubstr("of 0 units"));
   EXPECT_THAT(refusal_of("mlp", {.dropout = 1}), HasSubstr("dropout"));
 }
