@@ -1,0 +1,160 @@
+"""lockstep-train on small data of its own: alone, on two ranks, and when things
+go wrong."""
+import ctypes
+import os
+import random
+import signal
+import struct
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import plain_safetensors
+
+TRAIN = os.environ["LOCKSTEP_TRAIN"]
+COMMAND = os.environ["LOCKSTEP_COMMAND"]
+SIDE = 28
+IN_MODIFY = 2
+
+
+def write_images(folder, split, count, seed):
+    """IDX files of images that any model learns: a bright row says the class."""
+    draw = random.Random(seed)
+    labels = bytes(draw.randrange(10) for _ in range(count))
+    pixels = bytearray(draw.randrange(100) for _ in range(count * SIDE * SIDE))
+    for image, label in enumerate(labels):
+        begin = (image * SIDE + 4 + 2 * label) * SIDE
+        for i in range(begin, begin + 2 * SIDE):
+            pixels[i] += 150
+    header = struct.pack(">4I", 0x803, count, SIDE, SIDE)
+    (folder / f"{split}-images-idx3-ubyte").write_bytes(header + pixels)
+    (folder / f"{split}-labels-idx1-ubyte").write_bytes(
+        struct.pack(">2I", 0x801, count) + labels)
+
+
+class TrainProgram(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.data = self.folder / "data"
+        self.data.mkdir()
+        write_images(self.data, "train", 320, seed=1)
+        write_images(self.data, "t10k", 101, seed=2)
+        self.output = self.folder / "out" / "model.safetensors"
+
+    def flags(self, **changed):
+        flags = {"data_dir": self.data, "output": self.output, "model": "mlp",
+                 "hidden": "32", "epochs": 3, "global_batch_size": 32,
+                 **changed}
+        return [f"--{name.replace('_', '-')}={value}"
+                for name, value in flags.items()]
+
+    def run_program(self, *command):
+        return subprocess.run(command, capture_output=True, text=True,
+                              check=False, stdin=subprocess.DEVNULL)
+
+    def start_rank(self, rank, **flags):
+        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2",
+                       "LOCKSTEP_STORE": f"file://{self.folder}/store"}
+        return subprocess.Popen([TRAIN, *self.flags(**flags)], env=environment,
+                                stderr=subprocess.PIPE, text=True)
+
+    def test_alone_it_trains_saves_and_says_so(self):
+        result = self.run_program(TRAIN, *self.flags())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout,
+                         r"^test accuracy (9\d|100)\.\d\d % after 3 epochs; "
+                         r"the model is in .*model\.safetensors\n$")
+        tensors, metadata = plain_safetensors.read(self.output)
+        self.assertEqual(tensors["fc1.weight"][:2], ("F32", [32, 784]))
+        self.assertEqual(metadata["lockstep.model"], "mlp")
+
+    def test_the_same_seed_gives_the_same_file_in_another_process(self):
+        self.run_program(COMMAND, "train", "-n", "2", *self.flags())
+        first = self.output.read_bytes()
+        result = self.run_program(COMMAND, "train", "-n", "2", *self.flags())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.output.read_bytes(), first)
+        self.run_program(COMMAND, "train", "-n", "2",
+                         *self.flags(seed=1))
+        self.assertNotEqual(self.output.read_bytes(), first)
+
+    def test_pytorch_gets_the_same_accuracy_from_the_file(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("this Python has no torch")
+        # Few steps at a low rate, so that there is something to get wrong.
+        self.run_program(TRAIN, *self.flags(epochs=1, lr=0.002))
+        tensors, metadata = plain_safetensors.read(self.output)
+        weights = {
+            name: torch.frombuffer(bytearray(content), dtype=torch.float32)
+            .reshape(shape) for name, (_, shape, content) in tensors.items()}
+        raw = (self.data / "t10k-images-idx3-ubyte").read_bytes()[16:]
+        labels = (self.data / "t10k-labels-idx1-ubyte").read_bytes()[8:]
+        images = torch.tensor(list(raw), dtype=torch.float32).reshape(101, -1)
+        # The mean and the deviation of Fashion-MNIST, whatever the images.
+        x = (images / 255 - 0.2860) / 0.3530
+        linear = torch.nn.functional.linear
+        x = linear(x, weights["fc1.weight"], weights["fc1.bias"]).relu()
+        x = linear(x, weights["fc2.weight"], weights["fc2.bias"])
+        accuracy = (x.argmax(1) == torch.tensor(list(labels))).double().mean()
+        self.assertAlmostEqual(float(metadata["lockstep.test_accuracy"]),
+                               accuracy.item(), places=5)
+
+    def test_wrong_flags_and_variables_are_usage_errors(self):
+        for flags in (["--batch-size", "0"], ["--model", "cnm"], ["--nothing"]):
+            result = self.run_program(TRAIN, *flags)
+            self.assertEqual(result.returncode, 2, flags)
+            self.assertTrue(result.stderr.startswith("lockstep-train: "))
+        result = subprocess.run([TRAIN], env={**os.environ, "RANK": "x"},
+                                capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("RANK is \"x\"", result.stderr)
+
+    def test_missing_data_is_named_with_package_and_flag(self):
+        self.data = self.folder / "absent"
+        result = self.run_program(TRAIN, *self.flags())
+        self.assertEqual(result.returncode, 1)
+        for text in (str(self.data), "dataset-fashion-mnist", "--data-dir"):
+            self.assertIn(text, result.stderr)
+
+    def test_a_file_too_large_to_write_fails_every_rank_and_loses_nothing(self):
+        self.output.parent.mkdir()
+        self.output.write_bytes(b"earlier")
+        # 8 MiB in its units of 512 bytes: enough for the group's shared memory,
+        # not for the 12 of the model.
+        result = self.run_program(
+            "sh", "-c", "ulimit -f 16384; exec \"$@\"", "sh", COMMAND, "train",
+            "-n", "2", *self.flags(epochs=1, hidden=4096))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("rank 0 of 2: cannot write", result.stderr)
+        self.assertIn("File too large", result.stderr)
+        self.assertEqual(self.output.read_bytes(), b"earlier")
+        self.assertEqual(os.listdir(self.output.parent), [self.output.name])
+
+    def test_killed_while_it_saves_it_loses_nothing_and_the_other_rank_ends(self):
+        self.output.parent.mkdir()
+        self.output.write_bytes(b"earlier")
+        libc = ctypes.CDLL(None, use_errno=True)
+        watch = libc.inotify_init1(os.O_CLOEXEC)
+        self.addCleanup(os.close, watch)
+        libc.inotify_add_watch(watch, os.fsencode(self.output.parent),
+                               IN_MODIFY)
+        # Tens of megabytes, so that the first bytes are far from the last.
+        ranks = [self.start_rank(rank, epochs=1, hidden="4096,4096")
+                 for rank in range(2)]
+        os.read(watch, 4096)  # the first bytes have been written
+        ranks[0].send_signal(signal.SIGKILL)
+        errors = [process.communicate()[1] for process in ranks]
+        self.assertEqual(ranks[0].returncode, -signal.SIGKILL)
+        self.assertEqual(self.output.read_bytes(), b"earlier")
+        self.assertEqual(ranks[1].returncode, 1)
+        self.assertIn("lockstep-train on rank 1 of 2: ", errors[1])
+        self.assertIn("rank 0", errors[1].split(": ", 1)[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
