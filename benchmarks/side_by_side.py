@@ -1,0 +1,270 @@
+"""What the benchmarks' drivers share: contenders that run side by side and are
+asked in turn, and rows that hold a contender against a peer.
+
+A contender is a group of processes, one a rank, that stay alive and wait. The
+driver writes a question to a pipe of each rank and reads rank 0's answer, so
+that ours and its peers alternate without starting anew, and whatever disturbs
+the machine disturbs both.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
+PYTHON = os.environ.get("LOCKSTEP_PYTHON", "")
+CORES = sorted(os.sched_getaffinity(0))
+ANSWER_SECONDS = 300
+
+
+def program(name):
+    return str(BUILD / "benchmarks" / name)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def rank_environment(rank, ranks, port):
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def start(command, environment, errors, core=None):
+    """Starts a process whose standard output is read; pinned when `core` is."""
+    pin = (lambda: os.sched_setaffinity(0, {core})) if core is not None else None
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        preexec_fn=pin,
+    )
+
+
+def read_line(process, seconds):
+    """The next line of a process's output; None at its end."""
+    line = b""
+    deadline = time.monotonic() + seconds
+    while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            raise TimeoutError(f"no answer within {seconds} s")
+        byte = os.read(process.stdout.fileno(), 1)
+        if not byte:
+            return None
+        line += byte
+    return line.decode().rstrip("\n")
+
+
+class Contender:
+    """Processes that answer questions; end it with close()."""
+
+    def __init__(self, name, ranks):
+        self.name = name
+        self.ranks = ranks
+        self.processes = []
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-bench-"))
+        self.prefix = str(self._folder / "requests")
+        self.errors = open(self._folder / "errors", "w+b")
+        self._pipes = []
+        for rank in range(ranks):
+            os.mkfifo(f"{self.prefix}.{rank}")
+            # For reading too: opening waits for nobody.
+            self._pipes.append(os.open(f"{self.prefix}.{rank}", os.O_RDWR))
+
+    def ask(self, question):
+        for pipe in self._pipes:
+            os.write(pipe, f"{question}\n".encode())
+        try:
+            line = read_line(self.processes[0], ANSWER_SECONDS)
+        except TimeoutError as error:
+            raise RuntimeError(self._failure(question, error)) from error
+        if line is None:
+            raise RuntimeError(self._failure(question, "it ended"))
+        return json.loads(line)
+
+    def _failure(self, question, why):
+        self.errors.seek(0)
+        words = self.errors.read().decode(errors="replace")[-4000:]
+        return f"{self.name} did not answer \"{question}\": {why}\n{words}"
+
+    def close(self):
+        for pipe in self._pipes:
+            os.close(pipe)
+        self._pipes = []
+        for process in self.processes:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+        self.errors.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def start_ranks(name, command, ranks, environment=None):
+    """Starts `command` once a rank, each pinned to a core. The pipes' prefix
+    takes the place of "REQUESTS" in it."""
+    contender = Contender(name, ranks)
+    port = free_port()
+    command = [contender.prefix if c == "REQUESTS" else c for c in command]
+    for rank in range(ranks):
+        variables = {**rank_environment(rank, ranks, port), **(environment or {})}
+        core = CORES[rank % len(CORES)]
+        contender.processes.append(
+            start(command, variables, contender.errors, core)
+        )
+    return contender
+
+
+def start_mpi(name, ranks, options):
+    """Starts the MPI program with mpirun, which places the ranks."""
+    contender = Contender(name, ranks)
+    command = ["mpirun", "-np", str(ranks), "--allow-run-as-root", *options]
+    command += [program("mpi_collectives"), contender.prefix]
+    contender.processes.append(
+        start(command, {"OMP_NUM_THREADS": "1"}, contender.errors)
+    )
+    return contender
+
+
+def alternate(contenders, question, rounds):
+    """Asks all contenders in turn, `rounds` times. Returns, for each key of the
+    answers, a contender's median by its name."""
+    answers = {contender.name: [] for contender in contenders}
+    for _ in range(rounds):
+        for contender in contenders:
+            answers[contender.name].append(contender.ask(question))
+    return {name: medians(several) for name, several in answers.items()}
+
+
+def medians(answers):
+    """The median of each number in a list of answers; other values: the last."""
+    last = answers[-1]
+    return {
+        key: statistics.median(answer[key] for answer in answers)
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        else value
+        for key, value in last.items()
+    }
+
+
+class Table:
+    """Rows of a benchmark, printed as they come and written as JSON."""
+
+    WIDTHS = (30, 26, 10, 10, 22, 7, 7)
+
+    def __init__(self, name):
+        self.name = name
+        self.rows = []
+        self._begin = time.monotonic()
+        self._print("case", "metric", "ours", "peer", "", "ratio", "target", "")
+
+    def add(self, case, metric, unit, ours, peer, peer_name, **judged):
+        """`better` is "lower" or "higher"; `target`, if there is one, bounds
+        ours / peer."""
+        better, target = judged.get("better", "lower"), judged.get("target")
+        ratio = ours / peer if peer else None
+        met = None
+        if target is not None and ratio is not None:
+            met = ratio <= target if better == "lower" else ratio >= target
+        self.rows.append(
+            {
+                "case": case,
+                "metric": metric,
+                "unit": unit,
+                "ours": ours,
+                "peer": peer,
+                "peer_name": peer_name,
+                "ratio": ratio,
+                "better": better,
+                "target": target,
+                "met": met,
+            }
+        )
+        bound = "" if target is None else ("≤" if better == "lower" else "≥")
+        self._print(
+            case,
+            f"{metric}, {unit}",
+            number(ours),
+            number(peer),
+            peer_name,
+            number(ratio),
+            bound + ("" if target is None else number(target)),
+            {None: "", True: "met", False: "MISSED"}[met],
+        )
+
+    def _print(self, *cells):
+        first, second, *rest, last = cells
+        text = f"{first:<{self.WIDTHS[0]}} {second:<{self.WIDTHS[1]}}"
+        for cell, width in zip(rest, self.WIDTHS[2:]):
+            text += f" {cell:>{width}}"
+        print(f"{text}  {last}".rstrip(), flush=True)
+
+    def write(self):
+        """Writes build/bench/NAME.json."""
+        path = BUILD.parent / "bench" / f"{self.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.rows, indent=1) + "\n")
+        missed = sum(row["met"] is False for row in self.rows)
+        judged = sum(row["met"] is not None for row in self.rows)
+        took = time.monotonic() - self._begin
+        print(
+            f"{judged - missed} of {judged} targets met; {took:.0f} s; "
+            f"rows written to {path}"
+        )
+
+
+def number(value):
+    if value is None:
+        return "-"
+    for limit, digits in ((0.995, 3), (99.5, 2), (999.5, 1)):
+        if abs(value) < limit:
+            return f"{value:.{digits}f}"
+    return f"{value:,.0f}"
+
+
+def describe_machine():
+    load = os.getloadavg()[0]
+    print(f"{len(CORES)} cores, load {load:.1f} when starting", flush=True)
+    if load > len(CORES) / 2:
+        print("the machine is busy: ratios still mean something, times do not")
+
+
+@contextlib.contextmanager
+def all_of(contenders):
+    """Closes them all, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contender) for contender in contenders]
+
+
+def fail(message):
+    print(f"benchmark: {message}", file=sys.stderr)
+    sys.exit(1)
