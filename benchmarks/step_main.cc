@@ -28,6 +28,7 @@
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/train/models.h"
 
 namespace lockstep {
