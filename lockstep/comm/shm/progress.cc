@@ -46,7 +46,8 @@ void Progress::run() {
       idle = 0;
     }
     MutexLock lock(mutex_);
-    if (wake_.wait_for(lock, interval, [this] { return stopping_; })) return;
+    if (!stopping_) wake_.wait_for(lock, interval);  // or a little less
+    if (stopping_) return;
   }
 }
 
@@ -59,7 +60,7 @@ void Progress::park() {
     return;
   }
   MutexLock lock(mutex_);
-  wake_.wait(lock, [this] { return stopping_ || !parked_.load(); });
+  while (!stopping_ && parked_.load()) wake_.wait(lock);
 }
 
 }  // namespace lockstep
