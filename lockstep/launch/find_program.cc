@@ -48,7 +48,7 @@ std::string find_program(std::string_view name, std::string_view path) {
   while (!name.empty()) {
     const std::size_t end = path.find(':');
     const std::string_view folder = path.substr(0, end);
-    const std::string file =
+    std::string file =
         fmt::format("{}/{}", folder.empty() ? "." : folder, name);
     const int why = why_not_executable(file);
     if (why == 0) return file;
