@@ -39,6 +39,16 @@ TEST(Replica, StartsFromRankZerosParametersWhateverTheirStrides) {
   });
 }
 
+TEST(Replica, LetsAutogradKnowThatParametersHaveChanged) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    torch::nn::Linear layer(3, 5);
+    const at::Tensor output = layer(wave({2, 3}, 0).requires_grad_());
+    auto model = DistributedDataParallel(layer, {.group = group});
+    EXPECT_THAT(message_of([&] { output.sum().backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  });
+}
+
 TEST(Replica, TakesRankZerosBuffersBeforeForward) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(NetWithBatchNorm(), {.group = group});
