@@ -36,6 +36,7 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .global_batch = flags.global_batch_size.value(),
           .optimizer = flags.optimizer,
           .learning_rate = flags.learning_rate.value(),
+          .schedule = flags.schedule,
           .momentum = flags.momentum,
           .weight_decay = flags.weight_decay,
           .seed = flags.seed,

@@ -20,6 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kDatasets{"fashion-mnist", "mnist"};
 constexpr std::array<std::string_view, 3> kModels{"convnet", "cnn", "mlp"};
 constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
+constexpr std::array<std::string_view, 2> kSchedules{"one-cycle", "constant"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kDefaultGlobalBatch = 128;
 constexpr int kMostDefaultRanks = 8;
@@ -68,6 +69,12 @@ void add_step_flags(CLI::App& command, TrainOptions& options) {
       .add_option("--batch-size", options.batch_size,
                   "Images in a step of one rank, as in PyTorch")
       ->check(whole_number(1));
+  command.add_option("--seed", options.seed, "The same seed, the same run")
+      ->check(whole_number(0))
+      ->capture_default_str();
+}
+
+void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
   command.add_option("--optimizer", options.optimizer, "sgd or adam")
       ->check(one_of("optimizer", kOptimizers))
       ->capture_default_str();
@@ -76,14 +83,17 @@ void add_step_flags(CLI::App& command, TrainOptions& options) {
                   "Learning rate; never scaled by the number of ranks "
                   "[sgd: 0.05, adam: 0.001]")
       ->check(positive_number());
+  command
+      .add_option("--schedule", options.schedule,
+                  "one-cycle (the rate rises to --lr over a fifth of the run, "
+                  "then falls to zero) or constant")
+      ->check(one_of("schedule", kSchedules))
+      ->capture_default_str();
   command.add_option("--momentum", options.momentum, "Of sgd")
       ->check(number(0, 1))
       ->capture_default_str();
   command.add_option("--weight-decay", options.weight_decay, "L2 penalty")
       ->check(number(0, kNoLimit))
-      ->capture_default_str();
-  command.add_option("--seed", options.seed, "The same seed, the same run")
-      ->check(whole_number(0))
       ->capture_default_str();
 }
 
@@ -176,6 +186,7 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
   add_data_flags(command, options);
   add_model_flags(command, options);
   add_step_flags(command, options);
+  add_optimizer_flags(command, options);
 }
 
 void complete_train_options(TrainOptions& options, const TrainPlace& place) {

@@ -36,6 +36,7 @@ struct TrainOptions {
   std::optional<std::int64_t> batch_size;
   std::string optimizer = "sgd";        // or adam
   std::optional<double> learning_rate;  // never scaled by the number of ranks
+  std::string schedule = "one-cycle";   // of the learning rate, or constant
   double momentum = 0.9;                // sgd's
   double weight_decay = 0;
   std::uint64_t seed = 0;

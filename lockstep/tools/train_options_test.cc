@@ -77,6 +77,8 @@ TEST(TrainOptions, EveryFlagIsTaken) {
                                       "adam",
                                       "--lr",
                                       "1e-2",
+                                      "--schedule",
+                                      "constant",
                                       "--momentum",
                                       "0",
                                       "--weight-decay",
@@ -108,6 +110,7 @@ TEST(TrainOptions, EveryFlagIsTaken) {
   EXPECT_EQ(options.global_batch_size, 15);
   EXPECT_EQ(options.optimizer, "adam");
   EXPECT_EQ(options.learning_rate, 0.01);
+  EXPECT_EQ(options.schedule, "constant");
   EXPECT_EQ(options.momentum, 0);
   EXPECT_EQ(options.weight_decay, 1e-4);
   EXPECT_EQ(options.seed, 7u);
