@@ -87,7 +87,7 @@ Request parse(const std::string& text) {
 
 // Rank r writes r + 1 into its buffer.
 Measured prepare_in_place(Engine& engine, const Request& request,
-                          std::shared_ptr<float> data) {
+                          const std::shared_ptr<float>& data) {
   const std::size_t n = request.count();
   const bool sum = request.collective == "all_reduce";
   const auto ranks = static_cast<float>(engine.size());
