@@ -2,7 +2,7 @@
 #include <lockstep/base/settings.h>
 
 int main() {
-  const auto settings = lockstep::Settings::read(
-      [](const std::string&) { return std::nullopt; });
+  const auto settings =
+      lockstep::Settings::read([](const std::string&) { return std::nullopt; });
   return settings.backend == "auto" ? 0 : 1;
 }
