@@ -85,13 +85,23 @@ class ShmBackend : public Backend,
 
   void map_peer_heaps();
   void advance_all() LOCKSTEP_REQUIRES(engine_);
+  void advance_or_give_up() LOCKSTEP_REQUIRES(engine_);
+  bool settled(std::uint64_t ticket) const {
+    return completed_.load() >= ticket || broken_;
+  }
   bool settled_after_try(std::uint64_t ticket);
   std::uint64_t tend();
   std::optional<Departure> find_departure() const;
-  void check_peers(std::uint64_t ticket);
-  void give_up(const std::exception_ptr& error, const Departure& why);
+  void check_peers(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
+  void check_deadline(std::uint64_t ticket, Deadline deadline)
+      LOCKSTEP_REQUIRES(engine_);
+  // Whoever gives up holds the engine: nobody of this process touches the
+  // buffers of the operations any more.
+  void give_up(const std::exception_ptr& error, const Departure& why)
+      LOCKSTEP_REQUIRES(engine_);
   void depart(Presence presence, const Departure& why) noexcept;
-  std::string describe_timeout(std::uint64_t ticket);
+  std::vector<int> missing_now(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
+  std::string describe_timeout(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
   // The operation behind a ticket; null once it is complete.
   Flight* flight_of(std::uint64_t ticket) LOCKSTEP_REQUIRES(queue_mutex_);
   std::string describe_ticket(std::uint64_t ticket);
@@ -188,20 +198,21 @@ void ShmBackend::advance_all() {
   }
 }
 
-bool ShmBackend::settled_after_try(std::uint64_t ticket) {
-  if (completed_.load() >= ticket) return true;
-  if (broken_) return true;
-  if (!engine_.try_lock()) return false;
-  std::exception_ptr error;
+void ShmBackend::advance_or_give_up() {
   try {
     advance_all();
   } catch (...) {
-    error = std::current_exception();
+    give_up(std::current_exception(),
+            {identity_.rank, "its operation failed; see its log"});
   }
+}
+
+bool ShmBackend::settled_after_try(std::uint64_t ticket) {
+  if (settled(ticket)) return true;
+  if (!engine_.try_lock()) return false;
+  advance_or_give_up();
   engine_.unlock();
-  if (error)
-    give_up(error, {identity_.rank, "its operation failed; see its log"});
-  return completed_.load() >= ticket || broken_;
+  return settled(ticket);
 }
 
 std::uint64_t ShmBackend::tend() {
@@ -222,30 +233,33 @@ std::string ShmBackend::describe_ticket(std::uint64_t ticket) {
 }
 
 void ShmBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
-  const auto settled = [&] { return settled_after_try(ticket); };
-  if (!settled()) {
-    if (!deadline) {
-      MutexLock lock(queue_mutex_);
-      const Flight* flight = flight_of(ticket);
-      deadline = flight == nullptr ? Deadline::never() : flight->deadline();
-    }
-    while (true) {
-      const auto patience = std::clamp<nanoseconds>(
-          deadline->remaining(), nanoseconds(1), nanoseconds(kLookAround));
-      if (bell_.wait(settled, patience)) break;
-      check_peers(ticket);
-      if (!deadline->expired() || settled()) continue;
-      const std::string text = describe_timeout(ticket);
-      give_up(std::make_exception_ptr(Timeout(text)),
-              {identity_.rank, "it gave up waiting: " + text});
-    }
+  const auto ready = [&] { return settled_after_try(ticket); };
+  if (!ready() && !deadline) {
+    MutexLock lock(queue_mutex_);
+    const Flight* flight = flight_of(ticket);
+    deadline = flight == nullptr ? Deadline::never() : flight->deadline();
+  }
+  while (!settled(ticket)) {
+    const auto patience = std::clamp<nanoseconds>(
+        deadline->remaining(), nanoseconds(1), nanoseconds(kLookAround));
+    if (bell_.wait(ready, patience)) break;
+    // Another thread may be in the middle of carrying the operation out: what
+    // follows waits for it.
+    MutexLock engine(engine_);
+    check_peers(ticket);
+    check_deadline(ticket, *deadline);
   }
   if (completed_.load() < ticket) std::rethrow_exception(error());
 }
 
 std::vector<int> ShmBackend::missing(std::uint64_t ticket) {
-  if (settled_after_try(ticket)) return {};
   MutexLock engine(engine_);
+  advance_or_give_up();
+  return missing_now(ticket);
+}
+
+std::vector<int> ShmBackend::missing_now(std::uint64_t ticket) {
+  if (settled(ticket)) return {};
   MutexLock lock(queue_mutex_);
   const Flight* flight = flight_of(ticket);
   return flight == nullptr ? std::vector<int>{} : flight->missing(context_);
@@ -270,8 +284,9 @@ std::optional<ShmBackend::Departure> ShmBackend::find_departure() const {
 
 void ShmBackend::check_peers(std::uint64_t ticket) {
   const auto departure = find_departure();
-  // What a peer brought before it went is there: look once more.
-  if (!departure || settled_after_try(ticket)) return;
+  if (!departure) return;
+  advance_or_give_up();  // what a peer brought before it went is there
+  if (settled(ticket)) return;
   const std::string text = fmt::format(
       "{} failed on rank {} of {} (group \"{}\"): rank {} is gone: {}\n"
       "  next:    read rank {}'s log; the group is unusable, make a new one",
@@ -281,8 +296,17 @@ void ShmBackend::check_peers(std::uint64_t ticket) {
           *departure);
 }
 
+void ShmBackend::check_deadline(std::uint64_t ticket, Deadline deadline) {
+  if (!deadline.expired()) return;
+  advance_or_give_up();
+  if (settled(ticket)) return;
+  const std::string text = describe_timeout(ticket);
+  give_up(std::make_exception_ptr(Timeout(text)),
+          {identity_.rank, "it gave up waiting: " + text});
+}
+
 std::string ShmBackend::describe_timeout(std::uint64_t ticket) {
-  const std::vector<int> ranks = missing(ticket);
+  const std::vector<int> ranks = missing_now(ticket);
   std::string text = describe_ticket(ticket);
   double seconds = 0;
   {
@@ -308,6 +332,7 @@ std::string ShmBackend::describe_timeout(std::uint64_t ticket) {
 }
 
 void ShmBackend::abort(std::string_view reason) noexcept {
+  MutexLock engine(engine_);
   give_up(std::make_exception_ptr(
               Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
                                 identity_.name, identity_.rank, reason))),
