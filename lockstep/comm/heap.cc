@@ -21,12 +21,17 @@ std::size_t round_up(std::size_t bytes) {
          Heap::kAlignment;
 }
 
-// Makes every page that touches [begin, end) this process's own copy: an atomic
-// "or 0" writes without changing anything, whatever other threads write.
+// Makes every page that touches [begin, end) this process's own copy: replaces
+// a byte by itself, whatever other threads write. (Not fetch_or(0), which
+// compilers turn into a load.)
 void own_pages(std::byte* begin, std::byte* end, std::size_t page) {
-  for (std::byte* at = begin; at < end; at += page)
-    std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(*at))
-        .fetch_or(0, std::memory_order_relaxed);
+  for (std::byte* at = begin; at < end; at += page) {
+    const std::atomic_ref<unsigned char> byte(
+        reinterpret_cast<unsigned char&>(*at));
+    unsigned char value = byte.load();
+    while (!byte.compare_exchange_weak(value, value)) {
+    }
+  }
 }
 
 }  // namespace
