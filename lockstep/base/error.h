@@ -2,7 +2,7 @@
 // to handle differently.
 //
 // A message says what failed, where (rank, group, sizes), who is missing, the
-// likely cause and the next step; see docs/design/base.md. Bugs of our own are
+// likely cause and the next step; see docs/design/style.md. Bugs of our own are
 // `InternalError`, thrown by LOCKSTEP_CHECK. The library never prints, aborts
 // or exits: tools do.
 //

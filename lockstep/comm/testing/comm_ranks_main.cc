@@ -1,6 +1,6 @@
 // One rank of a test, as a process: `lockstep_comm_ranks CASE`, started once a
-// rank with the environment of a launcher. The tests in comm_process_test.cc
-// start it; mpirun or lockstep run can too.
+// rank with the environment of a launcher. process_fault_test.cc starts it;
+// lockstep run can too.
 #include <unistd.h>
 
 #include <cstdio>

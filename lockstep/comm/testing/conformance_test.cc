@@ -1,5 +1,5 @@
 // The conformance suite with ranks as threads. To add a backend, add its name
-// to kBackends; conformance_main.cc runs the same cases with ranks as
+// to kBackends; comm_ranks_main.cc runs the same cases with ranks as
 // processes.
 #include <gtest/gtest.h>
 
