@@ -30,7 +30,7 @@ std::string require_train_program(const EnvironmentLookup& lookup) {
 }  // namespace
 
 std::optional<std::string> find_train_program(const EnvironmentLookup& lookup) {
-  const auto named = lookup("LOCKSTEP_TRAIN_PROGRAM");
+  auto named = lookup("LOCKSTEP_TRAIN_PROGRAM");
   if (named && !named->empty()) return named;
   const std::filesystem::path folder = own_folder();
   const std::array<std::filesystem::path, 2> places{
