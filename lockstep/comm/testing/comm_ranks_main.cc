@@ -10,11 +10,13 @@
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/conformance_rank.h"
+#include "lockstep/net/shared_memory.h"
 
 namespace lockstep {
 namespace {
@@ -26,9 +28,15 @@ int number_from(const char* variable, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
+// The default group, by the init method that INIT_METHOD names.
+std::shared_ptr<ProcessGroup> join() {
+  const char* method = std::getenv("INIT_METHOD");
+  return init_process_group({.init_method = method ? method : "env://"});
+}
+
 // All cases of the conformance suite for this world size.
 int conformance() {
-  const auto group = init_process_group();
+  const auto group = join();
   const auto seed = static_cast<std::uint64_t>(number_from("SEED", 1));
   int wrong = 0;
   const Selection selection = pairwise_cases({group->size()});
@@ -47,7 +55,7 @@ int conformance() {
 
 // Rank VICTIM never calls the all_reduce that the others wait in.
 int held_before_all_reduce() {
-  const auto group = init_process_group();
+  const auto group = join();
   group->barrier().wait();
   if (group->rank() == number_from("VICTIM", 1)) {
     say("holding");
@@ -62,7 +70,7 @@ int held_before_all_reduce() {
 
 // All-reduces of changing sizes in heap and ordinary memory, for ever.
 int all_reduce_for_ever() {
-  const auto group = init_process_group();
+  const auto group = join();
   std::mt19937 random(static_cast<unsigned>(number_from("SEED", 1)));
   group->barrier().wait();
   say("begun");
@@ -79,10 +87,25 @@ int all_reduce_for_ever() {
 
 // Rank 1 calls something else than the others.
 int mismatch() {
-  const auto group = init_process_group();
+  const auto group = join();
   std::vector<float> data(10);
   if (group->rank() == 1) data.resize(11);
   group->all_reduce(view(data), ReduceOp::kSum).wait();
+  return 0;
+}
+
+// Two threads write the same byte of shared memory, each through the mapping
+// that it asked for, and nothing orders them.
+int planted_race() {
+  const FileDescriptor memory = create_shared_memory("race", 4096);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&memory, i] {
+      const auto mapping = map_shared_memory(memory);
+      for (int turn = 0; turn < 100'000; ++turn)
+        mapping->data()[0] = static_cast<std::byte>(i + turn);
+    });
+  for (std::thread& thread : threads) thread.join();
   return 0;
 }
 
@@ -92,6 +115,7 @@ int run(const std::string& name) {
       {"held_before_all_reduce", held_before_all_reduce},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},
+      {"planted_race", planted_race},
   };
   const auto found = cases.find(name);
   if (found == cases.end()) {

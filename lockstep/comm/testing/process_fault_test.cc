@@ -2,6 +2,7 @@
 // they only keep a failing test from hanging.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -129,6 +130,35 @@ TEST(RanksThatDisagree, AreToldApartOnEveryRank) {
         std::string::npos)
         << output;
   }
+}
+
+TEST(RanksAsProcesses, FindEachOtherThroughAFile) {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("lockstep-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  {
+    RankProcesses processes(
+        2, ranks_program("mismatch"),
+        {"INIT_METHOD=file://" + (folder / "store").string()});
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+      EXPECT_NE(processes.output(rank).find("Mismatch: "), std::string::npos)
+          << processes.output(rank);
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// What makes the thread sanitizer's silence about shared memory worth
+// something.
+TEST(SharedMemoryOfThreads, IsWatchedByTheThreadSanitizer) {
+#if defined(__SANITIZE_THREAD__)
+  RankProcesses processes(1, ranks_program("planted_race"));
+  EXPECT_EQ(processes.wait_for_end(0, kPatience), 66);
+  EXPECT_NE(processes.output(0).find("data race"), std::string::npos);
+#else
+  GTEST_SKIP() << "built without the thread sanitizer";
+#endif
 }
 
 TEST(ARankThatNeverComes, IsNamedByTheOthers) {

@@ -1,0 +1,85 @@
+#include "lockstep/comm/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+Settings settings_of(int rank, int world_size) {
+  Settings settings;
+  settings.rank = rank;
+  settings.world_size = world_size;
+  return settings;
+}
+
+std::string refusal(const InitOptions& options, const Settings& settings) {
+  try {
+    resolve_membership(options, settings);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(Membership, OfAProgramStartedAloneIsAWorldOfOne) {
+  const Membership membership = resolve_membership({}, {});
+  EXPECT_EQ(membership.rank, 0);
+  EXPECT_EQ(membership.world_size, 1);
+  EXPECT_EQ(membership.store_url, "memory:");
+}
+
+TEST(Membership, PrefersTheLaunchersStoreAndLeavesTheMasterPortFree) {
+  Settings settings = settings_of(0, 2);
+  settings.master_address = "10.0.0.1";
+  settings.master_port = 29500;
+  settings.store = "tcp://127.0.0.1:4000";
+  const Membership membership = resolve_membership({}, settings);
+  EXPECT_EQ(membership.store_url, "tcp://127.0.0.1:4000");
+  EXPECT_FALSE(membership.serves_store);
+}
+
+TEST(Membership, LetsRankZeroServeAtTheMasterPortWithoutALauncher) {
+  for (const int rank : {0, 1}) {
+    Settings settings = settings_of(rank, 2);
+    settings.master_address = "localhost";
+    settings.master_port = 29500;
+    const Membership membership = resolve_membership({}, settings);
+    EXPECT_EQ(membership.store_url, "tcp://localhost:29500");
+    EXPECT_EQ(membership.serves_store, rank == 0);
+  }
+}
+
+TEST(Membership, TakesAnInitMethodWithRankAndWorldSize) {
+  const Membership membership = resolve_membership(
+      {.init_method = "tcp://localhost:1234", .world_size = 3, .rank = 0}, {});
+  EXPECT_EQ(membership.store_url, "tcp://localhost:1234");
+  EXPECT_TRUE(membership.serves_store);
+  EXPECT_FALSE(
+      resolve_membership(
+          {.init_method = "file:///tmp/x", .world_size = 3, .rank = 0}, {})
+          .serves_store);
+}
+
+TEST(Membership, RefusesWhatCannotWorkAndSaysWhatIsMissing) {
+  Settings only_rank;
+  only_rank.rank = 1;
+  EXPECT_NE(refusal({}, only_rank).find("world_size is not"),
+            std::string::npos);
+  EXPECT_NE(refusal({}, settings_of(1, 2)).find("MASTER_ADDR is not set"),
+            std::string::npos);
+  EXPECT_NE(refusal({.init_method = "tcp://localhost:1"}, {})
+                .find("needs world_size and rank"),
+            std::string::npos);
+  EXPECT_NE(refusal({.world_size = 2, .rank = 2}, {}).find("ranks count"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal({.rank = 0}, settings_of(1, 2)).find("the environment says 1"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
