@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <latch>
 #include <map>
 #include <random>
 #include <string>
@@ -98,12 +99,15 @@ int mismatch() {
 // that it asked for, and nothing orders them.
 int planted_race() {
   const FileDescriptor memory = create_shared_memory("race", 4096);
+  std::latch both_mapped(2);
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i)
-    threads.emplace_back([&memory, i] {
+    threads.emplace_back([&, i] {
       const auto mapping = map_shared_memory(memory);
-      for (int turn = 0; turn < 100'000; ++turn)
-        mapping->data()[0] = static_cast<std::byte>(i + turn);
+      both_mapped.arrive_and_wait();
+      volatile std::byte* byte = mapping->data();
+      for (int turn = 0; turn < 1000; ++turn)
+        *byte = static_cast<std::byte>(i + turn);
     });
   for (std::thread& thread : threads) thread.join();
   return 0;
