@@ -45,8 +45,8 @@ class Work {
   static Work failed(std::exception_ptr error);
 
   // Waits for completion: until the operation's own deadline, or `deadline`
-  // where one is given. The operation's buffers must stay alive until this
-  // returns or throws.
+  // where one is given, whichever is first. The operation's buffers must stay
+  // alive until this returns or throws.
   void wait(std::optional<Deadline> deadline = std::nullopt) const {
     if (pending_) pending_->wait(ticket_, deadline);
   }

@@ -33,7 +33,7 @@ void Flight::begin(const Operation& operation) {
   operation_.outputs = outputs_;
   operation_.place = place_;
   begun_ = Deadline::Clock::now();
-  deadline_ = Deadline(begun_ + operation.timeout);
+  deadline_ = Deadline(operation.timeout);
   signature_ = signature_of(operation_);
   bytes_ = total_bytes(sources());
   step_ = Step::kQueued;

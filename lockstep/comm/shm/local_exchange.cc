@@ -86,8 +86,11 @@ class Leader {
       while (missing_ > 0) welcome_next(deadline);
     } catch (const Error& error) {
       tell_failure(error.what());
+      store.erase(store_key(identity_), std::chrono::seconds(5));
       throw;
     }
+    // A later group of this name must not find this one's invitation.
+    store.erase(store_key(identity_), deadline);
     for (UnixConnection& connection : connections_)
       if (connection.descriptor() >= 0) send_answers(connection, deadline);
     return std::move(peers_);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/shm/flight.h"
 #include "lockstep/comm/shm/local_exchange.h"
@@ -44,6 +45,7 @@ class ShmBackend : public Backend,
 
   ~ShmBackend() override {
     progress_.reset();
+    abandon_what_is_in_flight();
     depart(Presence::kLeft, {identity_.rank, "it left the group"});
   }
 
@@ -84,6 +86,8 @@ class ShmBackend : public Backend,
   };
 
   void map_peer_heaps();
+  void abandon_what_is_in_flight();
+  void check_heap() const;
   void advance_all() LOCKSTEP_REQUIRES(engine_);
   void advance_or_give_up() LOCKSTEP_REQUIRES(engine_);
   bool settled(std::uint64_t ticket) const {
@@ -91,6 +95,7 @@ class ShmBackend : public Backend,
   }
   bool settled_after_try(std::uint64_t ticket);
   std::uint64_t tend();
+  std::uint64_t oldest_ticket();
   std::optional<Departure> find_departure() const;
   void check_peers(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
   void check_deadline(std::uint64_t ticket, Deadline deadline)
@@ -133,6 +138,7 @@ class ShmBackend : public Backend,
   // Tickets up to this one are complete.
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> broken_{false};
+  Deadline::Clock::time_point next_look_;  // the progress thread's
   std::unique_ptr<Progress> progress_ LOCKSTEP_GUARDED_BY(queue_mutex_);
 };
 
@@ -169,12 +175,28 @@ Work ShmBackend::start(const Operation& operation) {
     ticket = ++started_;
   }
   if (settled_after_try(ticket))
-    return broken_ ? Work::failed(error()) : Work();
+    return completed_.load() >= ticket ? Work() : Work::failed(error());
   MutexLock lock(queue_mutex_);
   if (!progress_)
     progress_ = std::make_unique<Progress>([this] { return tend(); });
   progress_->notify();
   return Work(shared_from_this(), ticket);
+}
+
+// Peers may still reduce into the memory of an operation that nobody waited
+// for.
+void ShmBackend::abandon_what_is_in_flight() {
+  MutexLock engine(engine_);
+  if (oldest_ticket() == 0) return;
+  give_up(std::make_exception_ptr(Error("the group was destroyed")),
+          {identity_.rank, "it left the group with operations in flight"});
+}
+
+void ShmBackend::check_heap() const {
+  if (!heap_ || !heap_->detached()) return;
+  throw Error(
+      "another group of this process failed, so its shared memory was made "
+      "private\n  next:    make this group anew as well");
 }
 
 // Carries operations out, oldest first, until one has to wait for a peer.
@@ -186,15 +208,14 @@ void ShmBackend::advance_all() {
       if (queue_.empty()) return;
       oldest = queue_.front().get();
     }
-    if (heap_ && heap_->detached())
-      throw Error(
-          "another group of this process failed, so its shared memory was made "
-          "private\n  next:    make this group anew as well");
+    check_heap();
     if (!oldest->advance(context_)) return;
+    check_heap();  // a heap detached meanwhile does not hold what peers wrote
     MutexLock lock(queue_mutex_);
     spare_.push_back(std::move(queue_.front()));
     queue_.pop_front();
     completed_.fetch_add(1);
+    bell_.ring();  // for other threads of this process
   }
 }
 
@@ -215,10 +236,26 @@ bool ShmBackend::settled_after_try(std::uint64_t ticket) {
   return settled(ticket);
 }
 
-std::uint64_t ShmBackend::tend() {
-  settled_after_try(~std::uint64_t{0});
+std::uint64_t ShmBackend::oldest_ticket() {
   MutexLock lock(queue_mutex_);
   return queue_.empty() || broken_ ? 0 : completed_.load() + 1;
+}
+
+// Called by the progress thread alone.
+std::uint64_t ShmBackend::tend() {
+  settled_after_try(~std::uint64_t{0});
+  const std::uint64_t oldest = oldest_ticket();
+  if (oldest == 0 || Deadline::Clock::now() < next_look_) return oldest;
+  next_look_ = Deadline::Clock::now() + kLookAround;
+  MutexLock engine(engine_);
+  check_peers(oldest);
+  Deadline deadline = Deadline::never();
+  {
+    MutexLock lock(queue_mutex_);
+    if (const Flight* flight = flight_of(oldest)) deadline = flight->deadline();
+  }
+  check_deadline(oldest, deadline);
+  return oldest;
 }
 
 Flight* ShmBackend::flight_of(std::uint64_t ticket) {
@@ -273,10 +310,12 @@ std::optional<ShmBackend::Departure> ShmBackend::find_departure() const {
     if (r == identity_.rank) continue;
     const RankArea& area = control_.rank(r);
     const Presence presence = area.presence.load();
+    // A process may say why it leaves and end between the two looks.
     if (presence == Presence::kPresent &&
-        has_exited(peers_.processes[static_cast<std::size_t>(r)]))
+        has_exited(peers_.processes[static_cast<std::size_t>(r)]) &&
+        area.presence.load() == Presence::kPresent)
       return Departure{r, "its process ended"};
-    if (presence != Presence::kPresent && !found)
+    if (area.presence.load() != Presence::kPresent && !found)
       found = {area.culprit, area.reason};
   }
   return found;
@@ -341,15 +380,20 @@ void ShmBackend::abort(std::string_view reason) noexcept {
 
 void ShmBackend::give_up(const std::exception_ptr& error,
                          const Departure& why) {
+  if (broken_) return;
+  // First the heap: a late peer may still be writing to what it was asked to
+  // reduce, and whoever sees the error may free it.
+  try {
+    if (has_foreign_peers_) heap_->detach();
+  } catch (const SystemError& failure) {
+    log(LogLevel::kError, failure.what());
+  }
   {
     MutexLock lock(queue_mutex_);
-    if (error_) return;
     error_ = error;
     broken_ = true;
   }
   depart(Presence::kAborted, why);
-  // A late peer may still be writing to what it was asked to reduce.
-  if (has_foreign_peers_) heap_->detach();
 }
 
 void ShmBackend::depart(Presence presence, const Departure& why) noexcept {
