@@ -1,7 +1,8 @@
-// Every environment variable that Lockstep reads, in one place.
+// Every environment variable that a rank reads, in one place. (The command
+// `lockstep` reads a few more, about its terminal and its companion program.)
 //
 // A program reads them once (`Settings::from_environment()`) and passes the
-// struct on; nothing else in the library calls getenv.
+// struct on; no layer below it calls getenv.
 //
 // Threads: a value. from_environment() must not race with setenv.
 // Errors:  InvalidArgument naming the variable, its value and what it must be.
