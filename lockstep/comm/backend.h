@@ -3,8 +3,10 @@
 // To add one, implement this class in a folder of its own, register it in
 // comm/registry.cc and add its line to the conformance suite.
 //
-// Threads: start() and abort() may be called from any thread; operations are
-//          carried out in the order in which start() was called.
+// Threads: start() and abort() may be called from any thread; collectives are
+//          carried out in the order in which start() was called. Sends and
+//          receives are independent of them, and of each other but for this:
+//          messages between two ranks with one tag arrive in order.
 // Errors:  start() throws only for bugs; what goes wrong with an operation
 //          surfaces in the Work's wait(). After the first error every later
 //          operation fails at once.
@@ -12,7 +14,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/comm/operation.h"
 #include "lockstep/comm/work.h"
@@ -24,6 +28,13 @@ struct GroupIdentity {
   std::string name = "default";
   int rank = 0;
   int size = 1;
+  // members[r] is the rank within the job of rank r of this group; empty where
+  // the two are the same.
+  std::vector<int> members{};
+
+  int rank_in_job(int r) const {
+    return members.empty() ? r : members.at(static_cast<std::size_t>(r));
+  }
 };
 
 class Backend {

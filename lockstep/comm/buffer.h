@@ -1,13 +1,15 @@
 // A run of elements somewhere in memory: what every collective works on.
 //
 // A Buffer borrows; whoever makes it keeps the memory alive until the Work of
-// the operation is done.
+// the operation is done. A list of them is one operation (other libraries say
+// coalesced).
 //
 // Threads: a value.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -57,5 +59,29 @@ template <class T>
 Buffer view(const std::vector<T>& elements) {
   return view(std::span<const T>(elements));
 }
+
+// Bytes as a Buffer of uint8.
+inline Buffer view_bytes(std::span<const std::byte> bytes) {
+  return {const_cast<std::byte*>(bytes.data()),
+          static_cast<std::int64_t>(bytes.size()), DataType::kUInt8};
+}
+
+// One buffer or a list of them, as an argument: what it refers to must outlive
+// the call, which temporaries do.
+class Buffers : public std::span<const Buffer> {
+ public:
+  Buffers() = default;
+  Buffers(const Buffer& one) : span(&one, 1) {}                // NOLINT: converts
+  Buffers(std::span<const Buffer> list) : span(list) {}        // NOLINT
+  Buffers(std::span<Buffer> list) : span(list) {}              // NOLINT
+  Buffers(const std::vector<Buffer>& list) : span(list) {}     // NOLINT
+  Buffers(std::initializer_list<Buffer> list)
+      : span(list.begin(), list.size()) {}
+};
+
+// `buffer` cut into one part a rank, in rank order: counts[r] elements for rank
+// r. What the uneven operations (all_gather_v, …) take.
+std::vector<Buffer> split(const Buffer& buffer,
+                          std::span<const std::int64_t> counts);
 
 }  // namespace lockstep

@@ -16,23 +16,25 @@ std::shared_ptr<ProcessGroup>& default_group_slot() {
   return slot;
 }
 
-std::string choose_backend(const InitOptions& options,
-                           const Settings& settings) {
-  const std::string& name =
-      options.backend == "auto" ? settings.backend : options.backend;
+std::string choose_backend(const std::string& asked, const Settings& settings) {
+  const std::string& name = asked == "auto" ? settings.backend : asked;
   // Shared memory is the only fast backend there is so far.
   return name == "auto" ? "shm" : name;
 }
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> make_group(const std::string& backend,
-                                         const GroupIdentity& identity,
-                                         std::shared_ptr<Store> store,
-                                         const Settings& settings) {
-  return std::make_shared<ProcessGroup>(
-      make_backend(backend, identity, std::move(store), settings), identity,
-      std::chrono::duration_cast<std::chrono::nanoseconds>(settings.timeout));
+std::shared_ptr<ProcessGroup> make_group(
+    const std::string& backend, const GroupIdentity& identity,
+    std::shared_ptr<World> world,
+    std::optional<std::chrono::nanoseconds> timeout) {
+  auto made = make_backend(choose_backend(backend, world->settings()), identity,
+                           world->store(), world->settings());
+  const auto chosen = timeout.value_or(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(
+          world->settings().timeout));
+  return std::make_shared<ProcessGroup>(std::move(made), identity, chosen,
+                                        std::move(world));
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
@@ -49,9 +51,9 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
                            .serve = membership.serves_store,
                            .deadline = settings.rendezvous_timeout});
   default_group_slot() =
-      make_group(choose_backend(options, settings),
+      make_group(options.backend,
                  {.rank = membership.rank, .size = membership.world_size},
-                 std::move(store), settings);
+                 std::make_shared<World>(std::move(store), settings));
   return default_group_slot();
 }
 
@@ -65,6 +67,10 @@ std::shared_ptr<ProcessGroup> default_group() {
 
 bool is_initialized() { return default_group_slot() != nullptr; }
 
-void destroy_process_group() { default_group_slot().reset(); }
+void destroy_process_group() {
+  if (!default_group_slot()) return;
+  default_group_slot()->leave();
+  default_group_slot().reset();
+}
 
 }  // namespace lockstep

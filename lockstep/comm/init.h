@@ -45,15 +45,16 @@ std::shared_ptr<ProcessGroup> init_process_group(
 std::shared_ptr<ProcessGroup> default_group();
 bool is_initialized();
 
-// Leaves the default group, and does nothing when there is none. Other ranks
-// that still wait for this one get PeerFailure.
+// Leaves the default group, and does nothing when there is none: the group is
+// unusable afterwards, whoever still holds it. Other ranks that wait for this
+// one get PeerFailure.
 void destroy_process_group();
 
-// One group of `identity.size` ranks on `store`, which all of them share: what
-// init_process_group is made of. `backend` is a name as in InitOptions.
-std::shared_ptr<ProcessGroup> make_group(const std::string& backend,
-                                         const GroupIdentity& identity,
-                                         std::shared_ptr<Store> store,
-                                         const Settings& settings);
+// One group of `identity.size` ranks in `world`, whose store all of them share:
+// what init_process_group is made of. `backend` is a name as in InitOptions.
+std::shared_ptr<ProcessGroup> make_group(
+    const std::string& backend, const GroupIdentity& identity,
+    std::shared_ptr<World> world,
+    std::optional<std::chrono::nanoseconds> timeout = {});
 
 }  // namespace lockstep

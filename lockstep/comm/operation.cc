@@ -5,6 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,6 +32,20 @@ std::string_view name_of(OperationKind kind) {
       return "all_reduce";
     case OperationKind::kAllGather:
       return "all_gather";
+    case OperationKind::kReduce:
+      return "reduce";
+    case OperationKind::kGather:
+      return "gather";
+    case OperationKind::kScatter:
+      return "scatter";
+    case OperationKind::kReduceScatter:
+      return "reduce_scatter";
+    case OperationKind::kAllToAll:
+      return "all_to_all";
+    case OperationKind::kSend:
+      return "send";
+    case OperationKind::kReceive:
+      return "receive";
   }
   return "unknown operation";
 }
@@ -73,41 +89,99 @@ bool is_defined(ReduceOp op, DataType type) {
   return false;
 }
 
+bool reduces(OperationKind kind) {
+  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
+         kind == OperationKind::kReduceScatter;
+}
+
+bool has_root(OperationKind kind) {
+  return kind == OperationKind::kBroadcast || kind == OperationKind::kReduce ||
+         kind == OperationKind::kGather || kind == OperationKind::kScatter;
+}
+
+bool is_point_to_point(OperationKind kind) {
+  return kind == OperationKind::kSend || kind == OperationKind::kReceive;
+}
+
+namespace {
+
+// The list whose counts are the same on every rank.
+std::span<const Buffer> common_list(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kAllGather:
+      return operation.division == Division::kEven ? operation.inputs
+                                                   : operation.outputs;
+    case OperationKind::kReduceScatter:
+      return operation.division == Division::kEven ? operation.outputs
+                                                   : operation.inputs;
+    case OperationKind::kGather:
+    case OperationKind::kSend:
+    case OperationKind::kAllToAll:
+      return operation.inputs;
+    case OperationKind::kBarrier:
+    case OperationKind::kBroadcast:
+    case OperationKind::kAllReduce:
+    case OperationKind::kReduce:
+    case OperationKind::kScatter:
+    case OperationKind::kReceive:
+      return operation.outputs;
+  }
+  return {};
+}
+
+}  // namespace
+
 Signature signature_of(const Operation& operation) {
-  const auto buffers =
-      operation.inputs.empty() ? operation.outputs : operation.inputs;
+  const auto buffers = common_list(operation);
   Signature signature;
   signature.sequence = operation.sequence;
-  for (const Buffer& buffer : buffers)
-    signature.elements += static_cast<std::uint64_t>(buffer.count);
-  signature.layout = buffers.size() > 1 ? hash_of_counts(buffers) : 0;
   signature.kind = static_cast<std::uint8_t>(operation.kind);
-  if (!buffers.empty())
-    signature.type = static_cast<std::uint8_t>(buffers.front().type);
+  signature.division = static_cast<std::uint8_t>(operation.division);
   signature.reduction = static_cast<std::uint8_t>(operation.reduction);
   signature.root = operation.root;
   signature.buffers = static_cast<std::uint32_t>(buffers.size());
+  if (!buffers.empty())
+    signature.type = static_cast<std::uint8_t>(buffers.front().type);
+  if (operation.kind == OperationKind::kAllToAll &&
+      operation.division == Division::kOneARank)
+    return signature;  // the counts differ from rank to rank
+  for (const Buffer& buffer : buffers)
+    signature.elements += static_cast<std::uint64_t>(buffer.count);
+  signature.layout = buffers.size() > 1 ? hash_of_counts(buffers) : 0;
   return signature;
 }
 
 std::string describe(const Signature& signature) {
   const auto kind = static_cast<OperationKind>(signature.kind);
-  std::string line = fmt::format("{} #{}", name_of(kind), signature.sequence);
+  const bool uneven =
+      static_cast<Division>(signature.division) == Division::kOneARank;
+  std::string line = fmt::format("{}{} #{}", name_of(kind),
+                                 uneven ? "_v" : "", signature.sequence);
   if (kind == OperationKind::kBarrier) return line;
   std::string details;
-  if (kind == OperationKind::kAllReduce)
+  if (reduces(kind))
     details = fmt::format("{}, ",
                           name_of(static_cast<ReduceOp>(signature.reduction)));
-  if (kind == OperationKind::kBroadcast)
-    details = fmt::format("from rank {}, ", signature.root);
-  if (signature.buffers > 1)
+  if (has_root(kind))
+    details += fmt::format("root {}, ", signature.root);
+  if (signature.buffers > 1 && !uneven)
     details += fmt::format("{} buffers, ", signature.buffers);
-  return fmt::format("{} ({}{} x {})", line, details, signature.elements,
-                     name_of(static_cast<DataType>(signature.type)));
+  const auto type = name_of(static_cast<DataType>(signature.type));
+  if (kind == OperationKind::kAllToAll && uneven)
+    return fmt::format("{} ({})", line, type);
+  return fmt::format("{} ({}{} x {})", line, details, signature.elements, type);
 }
 
 std::string describe(const Operation& operation) {
   std::string line = describe(signature_of(operation));
+  if (operation.kind == OperationKind::kSend)
+    line += fmt::format(" to rank {}, tag {}", operation.peer, operation.tag);
+  if (operation.kind == OperationKind::kReceive)
+    line += fmt::format(" from {}, tag {}",
+                        operation.peer == kAnySource
+                            ? "any rank"
+                            : fmt::format("rank {}", operation.peer),
+                        operation.tag);
   if (!operation.place.empty()) line += fmt::format(" at {}", operation.place);
   return line;
 }
@@ -131,6 +205,47 @@ std::string describe_mismatch(std::span<const Signature> signatures, int rank,
          "more than the others"
          "\n  next:    make every rank call the same operations in the same "
          "order, with the same sizes and types";
+}
+
+std::vector<std::int64_t> counts_of(const Operation& operation) {
+  std::vector<std::int64_t> counts;
+  if (operation.kind != OperationKind::kAllToAll ||
+      operation.division != Division::kOneARank)
+    return counts;
+  for (const Buffer& buffer : operation.inputs) counts.push_back(buffer.count);
+  for (const Buffer& buffer : operation.outputs) counts.push_back(buffer.count);
+  return counts;
+}
+
+void check_counts(const Operation& operation,
+                  std::span<const std::vector<std::int64_t>> counts,
+                  std::string_view group) {
+  const std::size_t ranks = counts.size();
+  for (std::size_t from = 0; from < ranks; ++from)
+    for (std::size_t to = 0; to < ranks; ++to) {
+      const std::int64_t sent = counts[from].at(to);
+      const std::int64_t expected = counts[to].at(ranks + from);
+      if (sent != expected)
+        throw Mismatch(fmt::format(
+            "{} of group \"{}\": rank {} has {} elements for rank {}, which "
+            "expects {}\n  next:    give outputs[{}] on rank {} as many elements "
+            "as inputs[{}] has on rank {}",
+            describe(operation), group, from, sent, to, expected, from, to, to,
+            from));
+    }
+}
+
+void check_message(const Operation& receive, int source, const Signature& sent,
+                   std::string_view group) {
+  const Signature mine = signature_of(receive);
+  if (sent.elements == mine.elements && sent.type == mine.type) return;
+  throw Mismatch(fmt::format(
+      "a message of group \"{}\" does not fit the buffer it is received "
+      "into\n  sent:    {} x {} by rank {}\n  called:  {}\n"
+      "  next:    receive as many elements, of the type, as are sent; tags keep "
+      "different messages apart",
+      group, sent.elements, name_of(static_cast<DataType>(sent.type)), source,
+      describe(receive)));
 }
 
 }  // namespace lockstep

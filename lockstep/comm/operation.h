@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/comm/buffer.h"
 
@@ -26,6 +27,26 @@ enum class OperationKind : std::uint8_t {
   kBroadcast = 1,
   kAllReduce = 2,
   kAllGather = 3,
+  kReduce = 4,
+  kGather = 5,
+  kScatter = 6,
+  kReduceScatter = 7,
+  kAllToAll = 8,
+  kSend = 9,
+  kReceive = 10,
+};
+
+inline constexpr std::array kAllCollectives{
+    OperationKind::kBarrier,       OperationKind::kBroadcast,
+    OperationKind::kAllReduce,     OperationKind::kAllGather,
+    OperationKind::kReduce,        OperationKind::kGather,
+    OperationKind::kScatter,       OperationKind::kReduceScatter,
+    OperationKind::kAllToAll};
+
+// How the longer list of an operation is divided over the ranks.
+enum class Division : std::uint8_t {
+  kEven = 0,      // each buffer into `size` equal blocks, in rank order
+  kOneARank = 1,  // list[r] belongs to rank r: all_gather_v and its kind
 };
 
 enum class ReduceOp : std::uint8_t {
@@ -39,7 +60,7 @@ enum class ReduceOp : std::uint8_t {
   kBxor = 7,
 };
 
-inline constexpr std::array kAllReduceOps{
+inline constexpr std::array kAllReductions{
     ReduceOp::kSum,     ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
     ReduceOp::kAverage, ReduceOp::kBand,    ReduceOp::kBor, ReduceOp::kBxor};
 
@@ -51,18 +72,45 @@ std::string_view name_of(ReduceOp op);
 // min are "and"; average and the bitwise three are not defined there.
 bool is_defined(ReduceOp op, DataType type);
 
+// Whether the kind combines elements, and so looks at `reduction`.
+bool reduces(OperationKind kind);
+// Whether one rank, the root, has another part than the rest.
+bool has_root(OperationKind kind);
+// Whether the kind moves between two ranks instead of among all.
+bool is_point_to_point(OperationKind kind);
+
+inline constexpr int kAnySource = -1;
+
+// Which list holds what:
+//
+//                    inputs                      outputs
+//   broadcast                                    in place
+//   all_reduce                                   in place
+//   reduce                                       in place; only the root's
+//                                                change
+//   all_gather       own elements                a block a rank
+//   gather           own elements                a block a rank, at the root
+//   scatter          a block a rank, at the root own elements
+//   reduce_scatter   a block a rank              own block, reduced
+//   all_to_all       a block for each rank       a block from each rank
+//   send             the message
+//   receive                                      the message
+//
+// Lists are one operation: inputs[i] goes with outputs[i].
 struct Operation {
   OperationKind kind = OperationKind::kBarrier;
-  // A list is one operation. broadcast and all_reduce work in place on
-  // `outputs` and have no inputs; all_gather reads inputs[i] and fills
-  // outputs[i], which holds `size` times as many elements, in rank order.
+  Division division = Division::kEven;
   std::span<const Buffer> inputs{};
   std::span<const Buffer> outputs{};
-  ReduceOp reduction = ReduceOp::kSum;  // all_reduce
-  int root = 0;                         // broadcast
-  std::uint64_t sequence = 0;           // counts a group's operations from 1
-  std::chrono::nanoseconds timeout{};   // from the call on
-  std::string_view place{};             // the caller's name for it, or ""
+  ReduceOp reduction = ReduceOp::kSum;  // of the kinds that reduce
+  int root = 0;                         // of the kinds that have one
+  int peer = 0;  // send: to whom; receive: from whom, or kAnySource
+  int tag = 0;   // send and receive: messages match when their tags do
+  // Counts a group's collectives from 1; for send and receive, this rank's
+  // messages.
+  std::uint64_t sequence = 0;
+  std::chrono::nanoseconds timeout{};  // from the call on
+  std::string_view place{};            // the caller's name for it, or ""
 };
 
 // One line for messages: `all_reduce #412 (sum, 16777216 x float32)`.
@@ -70,15 +118,17 @@ std::string describe(const Operation& operation);
 
 // The part of an operation in which all ranks must agree, as it travels with
 // the operation itself. Two ranks call the same operation exactly when their
-// signatures are equal.
+// signatures are equal. Where ranks may differ (the counts of all_to_all_v) the
+// backend compares what it moves.
 struct Signature {
   std::uint64_t sequence = 0;
-  std::uint64_t elements = 0;  // of all inputs, or outputs where there are none
+  std::uint64_t elements = 0;  // that a rank brings or gets, without the blocks
+                               // of others; of the whole list in uneven ones
   std::uint32_t layout = 0;    // a hash of the list's counts
   std::uint8_t kind = 0;
   std::uint8_t type = 0;
   std::uint8_t reduction = 0;
-  std::uint8_t reserved = 0;
+  std::uint8_t division = 0;
   std::int32_t root = 0;
   std::uint32_t buffers = 0;  // how many
 
@@ -95,5 +145,19 @@ std::string describe(const Signature& signature);
 // r's; not all are equal.
 std::string describe_mismatch(std::span<const Signature> signatures, int rank,
                               std::string_view group);
+
+// What the signature of all_to_all_v leaves out: how many elements this rank
+// has for each rank, then how many it expects from each. Empty for all else.
+std::vector<std::int64_t> counts_of(const Operation& operation);
+
+// Throws Mismatch unless each rank has for each other what that one expects.
+// `counts[r]` is rank r's counts_of().
+void check_counts(const Operation& operation,
+                  std::span<const std::vector<std::int64_t>> counts,
+                  std::string_view group);
+
+// The same for a message: what was sent must be what the receive is for.
+void check_message(const Operation& receive, int source,
+                   const Signature& sent, std::string_view group);
 
 }  // namespace lockstep

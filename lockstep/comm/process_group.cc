@@ -5,45 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/validation.h"
 
 namespace lockstep {
-namespace {
-
-void check_buffer(const Buffer& buffer, const Operation& operation,
-                  const Buffer& first) {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(fmt::format("{}: {}", name_of(operation.kind), why));
-  };
-  if (buffer.count < 0)
-    refuse(fmt::format("a buffer has {} elements; a count cannot be negative",
-                       buffer.count));
-  if (buffer.data == nullptr && buffer.count > 0)
-    refuse(fmt::format("a buffer of {} elements has a null address",
-                       buffer.count));
-  if (buffer.type != first.type)
-    refuse(fmt::format(
-        "the buffers of one operation must have one type, but there are {} "
-        "and {}; use one operation a type",
-        name_of(first.type), name_of(buffer.type)));
-}
-
-void check_all_gather(const Operation& operation, int size) {
-  if (operation.inputs.size() != operation.outputs.size())
-    throw InvalidArgument(fmt::format(
-        "all_gather: {} inputs but {} outputs; each input needs its output",
-        operation.inputs.size(), operation.outputs.size()));
-  for (std::size_t i = 0; i < operation.inputs.size(); ++i)
-    if (operation.outputs[i].count != operation.inputs[i].count * size)
-      throw InvalidArgument(fmt::format(
-          "all_gather: output {} has {} elements; {} ranks with {} elements "
-          "each need {}",
-          i, operation.outputs[i].count, size, operation.inputs[i].count,
-          operation.inputs[i].count * size));
-}
-
-}  // namespace
 
 std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
@@ -56,94 +23,212 @@ std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend,
                            GroupIdentity identity,
-                           std::chrono::nanoseconds timeout)
-    : backend_(std::move(backend)),
-      identity_(std::move(identity)),
-      timeout_(timeout) {}
+                           std::chrono::nanoseconds timeout,
+                           std::shared_ptr<World> world)
+    : identity_(std::move(identity)),
+      timeout_(timeout),
+      world_(std::move(world)),
+      backend_(std::move(backend)),
+      abortable_(backend_) {}
 
-void ProcessGroup::validate(const Operation& operation) const {
-  if (operation.root < 0 || operation.root >= size())
+void ProcessGroup::refuse_call() const {
+  if (!is_member())
     throw InvalidArgument(fmt::format(
-        "{}: the root is rank {}, but group \"{}\" has ranks 0 to "
-        "{}",
-        name_of(operation.kind), operation.root, name(), size() - 1));
-  const auto& first_list =
-      operation.inputs.empty() ? operation.outputs : operation.inputs;
-  if (first_list.empty()) return;
-  const Buffer& first = first_list.front();
-  for (const Buffer& buffer : operation.inputs)
-    check_buffer(buffer, operation, first);
-  for (const Buffer& buffer : operation.outputs)
-    check_buffer(buffer, operation, first);
-  if (operation.kind == OperationKind::kAllGather)
-    check_all_gather(operation, size());
-  if (operation.kind == OperationKind::kAllReduce &&
-      !is_defined(operation.reduction, first.type))
-    throw InvalidArgument(fmt::format(
-        "all_reduce: {} is not defined on {}{}", name_of(operation.reduction),
-        name_of(first.type),
-        operation.reduction == ReduceOp::kAverage
-            ? "; use sum and divide, or convert to a floating-point type"
-            : ""));
+        "this rank is no member of group \"{}\"\n  next:    ask is_member() "
+        "before calling into a group made by new_group()",
+        name()));
+  throw InvalidArgument(fmt::format(
+      "group \"{}\" was destroyed on rank {}\n  next:    make a new group, or "
+      "destroy this one after its last use",
+      name(), rank()));
+}
+
+std::shared_ptr<Backend> ProcessGroup::member() const {
+  MutexLock lock(start_order_);
+  if (!backend_) refuse_call();
+  return backend_;
+}
+
+std::string ProcessGroup::backend() const {
+  MutexLock lock(start_order_);
+  return backend_ ? std::string(backend_->name()) : "none";
+}
+
+void ProcessGroup::abort(std::string_view reason) noexcept {
+  std::shared_ptr<Backend> backend;
+  {
+    MutexLock lock(abort_mutex_);
+    backend = abortable_;
+  }
+  if (backend) backend->abort(reason);
+}
+
+void ProcessGroup::leave() noexcept {
+  std::shared_ptr<Backend> last;  // destroyed after the locks are released
+  {
+    MutexLock lock(start_order_);
+    last.swap(backend_);
+  }
+  MutexLock lock(abort_mutex_);
+  abortable_.reset();
 }
 
 Work ProcessGroup::run(Operation operation, const CallOptions& options) {
-  validate(operation);
+  validate(operation, identity_);
   operation.timeout = options.timeout.value_or(timeout_);
   operation.place = options.place;
+  if (is_point_to_point(operation.kind)) {
+    operation.sequence = ++messages_;
+    return member()->start(operation);
+  }
+  MutexLock lock(start_order_);
+  if (!backend_) refuse_call();
   if (!backend_->supports(operation))
     throw InvalidArgument(
         fmt::format("the backend \"{}\" cannot do {} on these buffers",
                     backend_->name(), describe(operation)));
-  std::lock_guard lock(start_order_);
   operation.sequence = ++sequence_;
   return backend_->start(operation);
 }
 
-Work ProcessGroup::broadcast(std::span<const Buffer> buffers, int root,
-                             CallOptions options) {
+Work ProcessGroup::broadcast(Buffers buffers, int root, CallOptions options) {
   return run({.kind = OperationKind::kBroadcast,
-              .inputs = {},
               .outputs = buffers,
               .root = root},
              options);
 }
 
-Work ProcessGroup::broadcast(const Buffer& buffer, int root,
-                             CallOptions options) {
-  return broadcast(std::span(&buffer, 1), root, options);
-}
-
-Work ProcessGroup::all_reduce(std::span<const Buffer> buffers, ReduceOp op,
+Work ProcessGroup::all_reduce(Buffers buffers, ReduceOp op,
                               CallOptions options) {
   return run({.kind = OperationKind::kAllReduce,
-              .inputs = {},
               .outputs = buffers,
               .reduction = op},
              options);
 }
 
-Work ProcessGroup::all_reduce(const Buffer& buffer, ReduceOp op,
-                              CallOptions options) {
-  return all_reduce(std::span(&buffer, 1), op, options);
+Work ProcessGroup::reduce(Buffers buffers, ReduceOp op, int root,
+                          CallOptions options) {
+  return run({.kind = OperationKind::kReduce,
+              .outputs = buffers,
+              .reduction = op,
+              .root = root},
+             options);
 }
 
-Work ProcessGroup::all_gather(std::span<const Buffer> inputs,
-                              std::span<const Buffer> outputs,
+Work ProcessGroup::all_gather(Buffers inputs, Buffers outputs,
                               CallOptions options) {
   return run(
       {.kind = OperationKind::kAllGather, .inputs = inputs, .outputs = outputs},
       options);
 }
 
-Work ProcessGroup::all_gather(const Buffer& input, const Buffer& output,
+Work ProcessGroup::all_gather_v(const Buffer& input, Buffers outputs,
+                                CallOptions options) {
+  return run({.kind = OperationKind::kAllGather,
+              .division = Division::kOneARank,
+              .inputs = Buffers(input),
+              .outputs = outputs},
+             options);
+}
+
+Work ProcessGroup::gather(Buffers inputs, Buffers outputs, int root,
+                          CallOptions options) {
+  return run({.kind = OperationKind::kGather,
+              .inputs = inputs,
+              .outputs = rank() == root ? outputs : Buffers(),
+              .root = root},
+             options);
+}
+
+Work ProcessGroup::scatter(Buffers inputs, Buffers outputs, int root,
+                           CallOptions options) {
+  return run({.kind = OperationKind::kScatter,
+              .inputs = rank() == root ? inputs : Buffers(),
+              .outputs = outputs,
+              .root = root},
+             options);
+}
+
+Work ProcessGroup::reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
+                                  CallOptions options) {
+  return run({.kind = OperationKind::kReduceScatter,
+              .inputs = inputs,
+              .outputs = outputs,
+              .reduction = op},
+             options);
+}
+
+Work ProcessGroup::reduce_scatter_v(Buffers inputs, const Buffer& output,
+                                    ReduceOp op, CallOptions options) {
+  return run({.kind = OperationKind::kReduceScatter,
+              .division = Division::kOneARank,
+              .inputs = inputs,
+              .outputs = Buffers(output),
+              .reduction = op},
+             options);
+}
+
+Work ProcessGroup::all_to_all(Buffers inputs, Buffers outputs,
                               CallOptions options) {
-  return all_gather(std::span(&input, 1), std::span(&output, 1), options);
+  return run(
+      {.kind = OperationKind::kAllToAll, .inputs = inputs, .outputs = outputs},
+      options);
+}
+
+Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
+                                CallOptions options) {
+  return run({.kind = OperationKind::kAllToAll,
+              .division = Division::kOneARank,
+              .inputs = inputs,
+              .outputs = outputs},
+             options);
 }
 
 Work ProcessGroup::barrier(CallOptions options) {
-  return run({.kind = OperationKind::kBarrier, .inputs = {}, .outputs = {}},
+  return run({.kind = OperationKind::kBarrier}, options);
+}
+
+Work ProcessGroup::isend(const Buffer& buffer, int to, int tag,
+                         CallOptions options) {
+  return run({.kind = OperationKind::kSend,
+              .inputs = Buffers(buffer),
+              .peer = to,
+              .tag = tag},
              options);
+}
+
+Work ProcessGroup::irecv(const Buffer& buffer, int from, int tag,
+                         CallOptions options) {
+  return run({.kind = OperationKind::kReceive,
+              .outputs = Buffers(buffer),
+              .peer = from,
+              .tag = tag},
+             options);
+}
+
+void ProcessGroup::send(const Buffer& buffer, int to, int tag,
+                        CallOptions options) {
+  isend(buffer, to, tag, options).wait();
+}
+
+int ProcessGroup::recv(const Buffer& buffer, int from, int tag,
+                       CallOptions options) {
+  const Work work = irecv(buffer, from, tag, options);
+  work.wait();
+  return work.source_rank();
+}
+
+std::vector<Work> ProcessGroup::batch_isend_irecv(
+    std::span<const Message> messages, CallOptions options) {
+  std::vector<Work> works;
+  works.reserve(messages.size());
+  for (const Message& message : messages)
+    works.push_back(message.direction == Message::Direction::kSend
+                        ? isend(message.buffer, message.peer, message.tag,
+                                options)
+                        : irecv(message.buffer, message.peer, message.tag,
+                                options));
+  return works;
 }
 
 }  // namespace lockstep

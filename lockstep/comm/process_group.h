@@ -1,6 +1,7 @@
-// A group of ranks that talk: one method a collective.
+// A group of ranks that talk: one method a collective, and messages between
+// two.
 //
-// Every rank of the group must call the same operations in the same order.
+// Every rank of the group must call the same collectives in the same order.
 // Each method checks its arguments, starts the operation and returns a Work;
 // `group.all_reduce(…).wait()` is the synchronous form. Memory behind buffers
 // must stay alive until the Work is done.
@@ -8,23 +9,33 @@
 //     std::vector<float> gradient = …;
 //     group->all_reduce(view(gradient), ReduceOp::kAverage).wait();
 //
-// Threads: methods may be called from any thread; the order of the calls is
-//          what must agree between ranks, so callers on several threads need
+// Where a method takes Buffers, a list of them is one operation. Buffers of one
+// operation have one type; those that are written overlap no other, but that
+// the own block may be in place: the input of all_gather and gather and the
+// output of scatter and reduce_scatter may be this rank's block of the other.
+//
+// Threads: methods may be called from any thread; the order of the collectives
+//          is what must agree between ranks, so callers on several threads need
 //          an order of their own.
-// Errors:  InvalidArgument at once, for arguments that can never work;
+// Errors:  InvalidArgument at once, for arguments that can never work, for a
+//          group that was destroyed and for one that this rank is no member of;
 //          everything else from Work::wait().
+// Source:  the names and meanings are torch.distributed's; the uneven ones are
+//          MPI's (MPI_Allgatherv, …) on lists of buffers.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "lockstep/base/mutex.h"
 #include "lockstep/comm/backend.h"
+#include "lockstep/comm/world.h"
 
 namespace lockstep {
 
@@ -35,59 +46,132 @@ struct CallOptions {
   std::string_view place{};
 };
 
+// One message of a batch.
+struct Message {
+  enum class Direction { kSend, kReceive };
+  Direction direction = Direction::kSend;
+  Buffer buffer{};
+  int peer = 0;  // kAnySource in receives
+  int tag = 0;
+};
+
 class ProcessGroup {
  public:
   static constexpr std::chrono::minutes kDefaultTimeout{30};
 
+  // `backend` is null exactly when this process is no member; identity.rank is
+  // then -1.
   ProcessGroup(std::shared_ptr<Backend> backend, GroupIdentity identity,
-               std::chrono::nanoseconds timeout = kDefaultTimeout);
+               std::chrono::nanoseconds timeout = kDefaultTimeout,
+               std::shared_ptr<World> world = nullptr);
 
   int rank() const { return identity_.rank; }
   int size() const { return identity_.size; }
   const std::string& name() const { return identity_.name; }
-  std::string_view backend() const { return backend_->name(); }
+  const GroupIdentity& identity() const { return identity_; }
+  bool is_member() const { return identity_.rank >= 0; }
+  // "shm", …; "none" where there is no membership any more, or none ever.
+  std::string backend() const;
   std::chrono::nanoseconds timeout() const { return timeout_; }
+  // What sub-groups are made from; null for a group that was made by hand.
+  const std::shared_ptr<World>& world() const { return world_; }
 
   // Copies rank `root`'s elements over every other rank's, in place.
-  Work broadcast(const Buffer& buffer, int root, CallOptions options = {});
-  Work broadcast(std::span<const Buffer> buffers, int root,
-                 CallOptions options = {});
+  Work broadcast(Buffers buffers, int root, CallOptions options = {});
 
   // Combines the elements of all ranks, in place. The ranks are added in one
   // fixed balanced tree, ((0+1)+(2+3))+…, so every rank gets the same bits, run
   // after run; float16 and bfloat16 are summed in float32 and rounded once.
-  Work all_reduce(const Buffer& buffer, ReduceOp op, CallOptions options = {});
-  Work all_reduce(std::span<const Buffer> buffers, ReduceOp op,
-                  CallOptions options = {});
+  Work all_reduce(Buffers buffers, ReduceOp op, CallOptions options = {});
 
-  // Fills `output` with every rank's `input`, in rank order; `output` holds
-  // size() times as many elements.
-  Work all_gather(const Buffer& input, const Buffer& output,
-                  CallOptions options = {});
-  Work all_gather(std::span<const Buffer> inputs,
-                  std::span<const Buffer> outputs, CallOptions options = {});
+  // The same for rank `root` alone; the other ranks' elements stay.
+  Work reduce(Buffers buffers, ReduceOp op, int root, CallOptions options = {});
+
+  // Fills `outputs` with every rank's `inputs`, in rank order; outputs[i] holds
+  // size() times as many elements as inputs[i].
+  Work all_gather(Buffers inputs, Buffers outputs, CallOptions options = {});
+
+  // The same where ranks bring different numbers of elements: outputs[r] holds
+  // as many as rank r's `input`, and every rank gives the same counts.
+  Work all_gather_v(const Buffer& input, Buffers outputs,
+                    CallOptions options = {});
+
+  // The same as all_gather for rank `root` alone; elsewhere `outputs` is
+  // ignored.
+  Work gather(Buffers inputs, Buffers outputs, int root,
+              CallOptions options = {});
+
+  // Gives rank r the r-th of size() blocks of rank `root`'s `inputs`; elsewhere
+  // `inputs` is ignored.
+  Work scatter(Buffers inputs, Buffers outputs, int root,
+               CallOptions options = {});
+
+  // Combines all ranks' `inputs` and gives rank r the r-th of size() blocks.
+  Work reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
+                      CallOptions options = {});
+
+  // The same with blocks of different sizes: inputs[r] is rank r's, and every
+  // rank gives the same counts.
+  Work reduce_scatter_v(Buffers inputs, const Buffer& output, ReduceOp op,
+                        CallOptions options = {});
+
+  // Sends block r of `inputs` to rank r, and gets block r of `outputs` from it.
+  Work all_to_all(Buffers inputs, Buffers outputs, CallOptions options = {});
+
+  // The same with blocks of different sizes: inputs[r] goes to rank r, and
+  // outputs[r] comes from it, where it has as many elements.
+  Work all_to_all_v(Buffers inputs, Buffers outputs, CallOptions options = {});
 
   // Completes when every rank has called it.
   Work barrier(CallOptions options = {});
 
+  // Messages. Those between two ranks with one tag arrive in the order in which
+  // they were sent. A receive takes exactly as many elements, of the type, as
+  // were sent; anything else is a Mismatch and ends the group. Tags count from
+  // 0. A send may complete before its message was received.
+  Work isend(const Buffer& buffer, int to, int tag = 0,
+             CallOptions options = {});
+  Work irecv(const Buffer& buffer, int from, int tag = 0,
+             CallOptions options = {});
+  // The same, waited for. recv returns the rank that sent.
+  void send(const Buffer& buffer, int to, int tag = 0,
+            CallOptions options = {});
+  int recv(const Buffer& buffer, int from = kAnySource, int tag = 0,
+           CallOptions options = {});
+  // Starts them all, in any order without deadlock; works[i] is messages[i]'s.
+  std::vector<Work> batch_isend_irecv(std::span<const Message> messages,
+                                      CallOptions options = {});
+
   // Memory in which this group's collectives are fastest; see Backend.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-    return backend_->allocate(bytes);
+    return member()->allocate(bytes);
   }
 
   // Ends every operation in flight on all ranks with an error that gives
   // `reason`; the group is unusable afterwards. Never blocks.
-  void abort(std::string_view reason) noexcept { backend_->abort(reason); }
+  void abort(std::string_view reason) noexcept;
+
+  // Leaves the group: every later call is an InvalidArgument, and other ranks
+  // that still wait for this one get PeerFailure. Never blocks.
+  void leave() noexcept;
 
  private:
   Work run(Operation operation, const CallOptions& options);
-  void validate(const Operation& operation) const;
+  // A copy of backend_, InvalidArgument when there is none.
+  std::shared_ptr<Backend> member() const;
+  [[noreturn]] void refuse_call() const;
 
-  std::shared_ptr<Backend> backend_;
-  GroupIdentity identity_;
-  std::chrono::nanoseconds timeout_;
-  std::mutex start_order_;  // a sequence number and its start are one step
-  std::uint64_t sequence_ = 0;
+  const GroupIdentity identity_;
+  const std::chrono::nanoseconds timeout_;
+  const std::shared_ptr<World> world_;
+  // A sequence number and its start are one step.
+  mutable Mutex start_order_;
+  std::shared_ptr<Backend> backend_ LOCKSTEP_GUARDED_BY(start_order_);
+  std::uint64_t sequence_ LOCKSTEP_GUARDED_BY(start_order_) = 0;
+  // The same backend again: aborting must not wait for a start.
+  mutable Mutex abort_mutex_;
+  std::shared_ptr<Backend> abortable_ LOCKSTEP_GUARDED_BY(abort_mutex_);
+  std::atomic<std::uint64_t> messages_{0};
 };
 
 }  // namespace lockstep

@@ -31,6 +31,9 @@ class PendingWork {
 
   // The ranks without which the operation cannot go on.
   virtual std::vector<int> missing(std::uint64_t ticket) = 0;
+
+  // The rank whose message a completed receive holds; -1 for all else.
+  virtual int source_rank(std::uint64_t /*ticket*/) { return -1; }
 };
 
 class Work {
@@ -40,6 +43,13 @@ class Work {
 
   Work(std::shared_ptr<PendingWork> pending, std::uint64_t ticket)
       : pending_(std::move(pending)), ticket_(ticket) {}
+
+  // A receive that completed while it was being started.
+  static Work received_from(int source) {
+    Work work;
+    work.source_ = source;
+    return work;
+  }
 
   // An operation that failed while it was being started; wait() throws `error`.
   static Work failed(std::exception_ptr error);
@@ -58,9 +68,15 @@ class Work {
     return pending_ ? pending_->missing(ticket_) : std::vector<int>{};
   }
 
+  // The rank whose message a completed receive holds; -1 for all else.
+  int source_rank() const {
+    return pending_ ? pending_->source_rank(ticket_) : source_;
+  }
+
  private:
   std::shared_ptr<PendingWork> pending_;
   std::uint64_t ticket_ = 0;
+  int source_ = -1;
 };
 
 }  // namespace lockstep

@@ -5,17 +5,22 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
+#include "lockstep/comm/routes.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-class ReferenceBackend : public Backend {
+class ReferenceBackend
+    : public Backend,
+      public std::enable_shared_from_this<ReferenceBackend> {
  public:
   ReferenceBackend(GroupIdentity identity, std::shared_ptr<Store> store)
       : identity_(std::move(identity)),
@@ -35,31 +40,35 @@ class ReferenceBackend : public Backend {
            std::ranges::all_of(operation.outputs, on_cpu);
   }
 
-  Work start(const Operation& operation) override {
-    std::lock_guard lock(one_at_a_time_);
-    if (broken_) return Work::failed(broken_);
-    try {
-      carry_out(operation);
-      return Work();
-    } catch (...) {
-      broken_ = std::current_exception();
-      leave("failed in " + describe(operation));
-      return Work::failed(broken_);
-    }
-  }
+  Work start(const Operation& operation) override;
 
   void abort(std::string_view reason) noexcept override {
     cancelled_.cancel();
     leave(reason);
   }
 
+  // Runs `action` unless an earlier one failed; its error ends the group.
+  template <class Action>
+  void guarded(const Action& action) {
+    const std::lock_guard lock(one_at_a_time_);
+    if (broken_) std::rethrow_exception(broken_);
+    try {
+      action();
+    } catch (const std::exception& error) {
+      broken_ = std::current_exception();
+      leave(error.what());
+      throw;
+    }
+  }
+
  private:
   std::string gone_key(int rank) const { return fmt::format("gone/{}", rank); }
 
   // Tells the others that this rank takes no further part.
+  // What it said first stays.
   void leave(std::string_view reason) noexcept try {
-    store_->set(gone_key(identity_.rank), to_bytes(reason),
-                std::chrono::seconds(5));
+    store_->compare_and_set(gone_key(identity_.rank), std::nullopt,
+                            to_bytes(reason), std::chrono::seconds(5));
   } catch (const Error&) {
     // The store is gone as well: the others see that for themselves.
   }
@@ -88,6 +97,30 @@ class ReferenceBackend : public Backend {
                            identity_.name, owner, reason, owner));
   }
 
+  // Writes what a run of bytes holds under `name`, in chunks, for one reader.
+  void put(const std::string& name, const Run& run, Deadline deadline) {
+    const std::size_t bytes = total_bytes(run);
+    for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
+      Bytes chunk(std::min(kChunkBytes, bytes - at));
+      copy_from(run, at, chunk);
+      store_->set(fmt::format("{}/{}", name, at), chunk, deadline);
+    }
+  }
+
+  // Reads what rank `owner` put under `name` and erases it.
+  Bytes take(const std::string& name, int owner, std::size_t bytes,
+             const Operation& operation, Deadline deadline) {
+    Bytes all;
+    all.reserve(bytes);
+    while (all.size() < bytes) {
+      const std::string key = fmt::format("{}/{}", name, all.size());
+      const Bytes chunk = read(key, owner, operation, deadline);
+      all.insert(all.end(), chunk.begin(), chunk.end());
+      store_->erase(key, deadline);
+    }
+    return all;
+  }
+
   // Every rank's `mine`, in rank order. The last rank to have read them erases
   // them.
   std::vector<Bytes> exchange(const std::string& what,
@@ -110,22 +143,32 @@ class ReferenceBackend : public Backend {
   void carry_out(const Operation& operation) {
     const Deadline deadline(operation.timeout);
     check_signatures(operation, deadline);
-    const std::size_t buffers = operation.outputs.size();
-    for (std::size_t i = 0; i < buffers; ++i) {
-      const Buffer& source =
-          operation.inputs.empty() ? operation.outputs[i] : operation.inputs[i];
-      const std::size_t bytes = source.bytes();
-      for (std::size_t at = 0; at < bytes; at += kChunkBytes)
-        carry_out_chunk(operation, i, at, std::min(kChunkBytes, bytes - at),
-                        deadline);
-    }
+    const Routes routes{operation, identity_.rank, identity_.size};
+    for (int to = 0; to < identity_.size; ++to)
+      put(route_name(operation, identity_.rank, to), routes.outgoing(to),
+          deadline);
+    if (reduces(operation.kind))
+      reduce(operation, routes.result(), deadline);
+    else
+      for (int from = 0; from < identity_.size; ++from) {
+        const Run run = routes.incoming(from);
+        copy_into(run, 0,
+                  take(route_name(operation, from, identity_.rank), from,
+                       total_bytes(run), operation, deadline));
+      }
+  }
+
+  static std::string route_name(const Operation& operation, int from, int to) {
+    return fmt::format("{}/{}/{}", operation.sequence, from, to);
   }
 
   void check_signatures(const Operation& operation, Deadline deadline) {
+    const auto tell = [&](const char* what, std::span<const std::byte> mine) {
+      return exchange(fmt::format("{}/{}", operation.sequence, what), mine,
+                      operation, deadline);
+    };
     const Signature mine = signature_of(operation);
-    const auto all =
-        exchange(fmt::format("{}/signature", operation.sequence),
-                 std::as_bytes(std::span(&mine, 1)), operation, deadline);
+    const auto all = tell("signature", std::as_bytes(std::span(&mine, 1)));
     std::vector<Signature> signatures(all.size());
     for (std::size_t r = 0; r < all.size(); ++r)
       std::memcpy(&signatures[r], all[r].data(), sizeof(Signature));
@@ -133,33 +176,73 @@ class ReferenceBackend : public Backend {
       if (signature != mine)
         throw Mismatch(
             describe_mismatch(signatures, identity_.rank, identity_.name));
+    const std::vector<std::int64_t> counts = counts_of(operation);
+    if (counts.empty()) return;
+    std::vector<std::vector<std::int64_t>> tables;
+    for (const Bytes& bytes : tell("counts", std::as_bytes(std::span(counts)))) {
+      tables.emplace_back(bytes.size() / sizeof(std::int64_t));
+      std::memcpy(tables.back().data(), bytes.data(), bytes.size());
+    }
+    check_counts(operation, tables, identity_.name);
   }
 
-  void carry_out_chunk(const Operation& operation, std::size_t index,
-                       std::size_t at, std::size_t length, Deadline deadline) {
-    const Buffer& output = operation.outputs[index];
-    const bool gathers = operation.kind == OperationKind::kAllGather;
-    const Buffer& source = gathers ? operation.inputs[index] : output;
-    const std::span<std::byte> mine(static_cast<std::byte*>(source.data) + at,
-                                    length);
-    const auto all =
-        exchange(fmt::format("{}/{}/{}", operation.sequence, index, at), mine,
-                 operation, deadline);
-    switch (operation.kind) {
-      case OperationKind::kBarrier:
-        return;
-      case OperationKind::kBroadcast:
-        std::ranges::copy(all[static_cast<std::size_t>(operation.root)],
-                          mine.begin());
-        return;
-      case OperationKind::kAllReduce:
-        return reference_reduce(operation.reduction, output.type, all, mine);
-      case OperationKind::kAllGather:
-        for (std::size_t r = 0; r < all.size(); ++r)
-          std::ranges::copy(all[r], static_cast<std::byte*>(output.data) +
-                                        r * source.bytes() + at);
-        return;
+  void reduce(const Operation& operation, const Run& result,
+              Deadline deadline) {
+    const std::size_t bytes = total_bytes(result);
+    if (bytes == 0) return;
+    std::vector<Bytes> contributions;
+    for (int from = 0; from < identity_.size; ++from)
+      contributions.push_back(take(route_name(operation, from, identity_.rank),
+                                   from, bytes, operation, deadline));
+    Bytes combined(bytes);
+    reference_reduce(operation.reduction, operation.outputs.front().type,
+                     contributions, combined);
+    copy_into(result, 0, combined);
+  }
+
+  static std::string message_name(int from, int to, int tag,
+                                  std::uint64_t number) {
+    return fmt::format("message/{}/{}/{}/{}", from, to, tag, number);
+  }
+
+  void send(const Operation& operation) {
+    const Deadline deadline(operation.timeout);
+    const std::string name =
+        message_name(identity_.rank, operation.peer, operation.tag,
+                     ++sent_[{operation.peer, operation.tag}]);
+    put(name, {operation.inputs}, deadline);
+    const Signature signature = signature_of(operation);
+    store_->set(name, std::as_bytes(std::span(&signature, 1)), deadline);
+  }
+
+  // Returns the rank whose message it was.
+  int receive(const Operation& operation, Deadline deadline) {
+    const auto next = [&](int from) {
+      const auto number = received_[{from, operation.tag}] + 1;
+      return message_name(from, identity_.rank, operation.tag, number);
+    };
+    int from = operation.peer;
+    if (from == kAnySource) {
+      std::vector<std::string> keys;
+      std::vector<int> sources;
+      for (int r = 0; r < identity_.size; ++r) {
+        if (r == identity_.rank) continue;
+        keys.push_back(next(r));
+        sources.push_back(r);
+      }
+      from = sources.at(store_->wait_any(keys, deadline, &cancelled_));
     }
+    const std::string name = next(from);
+    const Bytes header = read(name, from, operation, deadline);
+    Signature signature;
+    std::memcpy(&signature, header.data(), sizeof signature);
+    check_message(operation, from, signature, identity_.name);
+    const Run run{operation.outputs};
+    copy_into(run, 0,
+              take(name, from, total_bytes(run), operation, deadline));
+    store_->erase(name, deadline);
+    ++received_[{from, operation.tag}];
+    return from;
   }
 
   GroupIdentity identity_;
@@ -167,7 +250,73 @@ class ReferenceBackend : public Backend {
   Cancellation cancelled_;
   std::mutex one_at_a_time_;
   std::exception_ptr broken_;
+  // How many messages went to, or came from, which rank with which tag.
+  std::map<std::pair<int, int>, std::uint64_t> sent_;
+  std::map<std::pair<int, int>, std::uint64_t> received_;
+
+  friend class LateReceive;
 };
+
+// A receive, which is carried out by whoever first asks for it.
+class LateReceive : public PendingWork {
+ public:
+  LateReceive(std::shared_ptr<ReferenceBackend> backend,
+              const Operation& operation)
+      : backend_(std::move(backend)),
+        buffer_(operation.outputs.front()),
+        operation_(operation) {
+    operation_.outputs = std::span(&buffer_, 1);
+    operation_.place = {};
+  }
+
+  void wait(std::uint64_t, std::optional<Deadline> deadline) override {
+    const std::lock_guard lock(mutex_);
+    if (source_ < 0)
+      backend_->guarded([&] {
+        source_ = backend_->receive(
+            operation_, deadline.value_or(Deadline(operation_.timeout)));
+      });
+  }
+
+  // Asking is waiting: the reference backend is simple, not quick.
+  bool done(std::uint64_t ticket) override {
+    try {
+      wait(ticket, std::nullopt);
+    } catch (const Error&) {
+      return true;
+    }
+    return true;
+  }
+  std::vector<int> missing(std::uint64_t) override { return {}; }
+  int source_rank(std::uint64_t) override {
+    const std::lock_guard lock(mutex_);
+    return source_;
+  }
+
+ private:
+  std::shared_ptr<ReferenceBackend> backend_;
+  Buffer buffer_;
+  Operation operation_;
+  std::mutex mutex_;
+  int source_ = -1;
+};
+
+Work ReferenceBackend::start(const Operation& operation) {
+  if (operation.kind == OperationKind::kReceive)
+    return Work(std::make_shared<LateReceive>(shared_from_this(), operation),
+                0);
+  try {
+    guarded([&] {
+      if (operation.kind == OperationKind::kSend)
+        send(operation);
+      else
+        carry_out(operation);
+    });
+    return Work();
+  } catch (...) {
+    return Work::failed(std::current_exception());
+  }
+}
 
 }  // namespace
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/shm/buffer_list.h"
+#include "lockstep/comm/buffer_run.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +35,7 @@ void Flight::begin(const Operation& operation) {
   begun_ = Deadline::Clock::now();
   deadline_ = Deadline(operation.timeout);
   signature_ = signature_of(operation_);
-  bytes_ = total_bytes(sources());
+  bytes_ = total_bytes({sources()});
   step_ = Step::kQueued;
   staged_ = false;
   begin_ = 0;
@@ -82,7 +82,7 @@ void Flight::publish(ShmContext& context) {
   const bool contributes = operation_.kind != OperationKind::kBroadcast ||
                            operation_.root == context.identity.rank;
   if (bytes_ <= kInlineBytes) {
-    if (contributes) copy_from(sources(), 0, std::span(slot.payload, bytes_));
+    if (contributes) copy_from({sources()}, 0, std::span(slot.payload, bytes_));
     step_ = Step::kInline;
   } else {
     publish_pieces(context, slot);
@@ -144,13 +144,13 @@ void Flight::finish_inline(const ShmContext& context) {
       return;
     case OperationKind::kBroadcast:
       if (operation_.root != context.identity.rank)
-        copy_into(outputs_, 0, payload(operation_.root));
+        copy_into({outputs_}, 0, payload(operation_.root));
       return;
     case OperationKind::kAllGather:
       for (int r = 0; r < ranks; ++r)
-        copy_into(outputs_, PartOf{index(r), index(ranks)}, 0, payload(r));
+        copy_into({outputs_, index(r), index(ranks)}, 0, payload(r));
       return;
-    case OperationKind::kAllReduce:
+    default:
       break;
   }
   if (bytes_ == 0) return;
@@ -201,7 +201,7 @@ void Flight::publish_stretch(ShmContext& context) {
   for (int r = 0; r < context.identity.size; ++r)
     bases_[index(r)].assign(1, context.control.staging(r));
   if (operation_.kind != OperationKind::kBroadcast || operation_.root == rank)
-    copy_from(sources(), begin_,
+    copy_from({sources()}, begin_,
               std::span(context.control.staging(rank), length_));
   Slot& slot = context.rounds->next_slot();
   slot.signature = signature_;
@@ -262,7 +262,7 @@ void Flight::gather_own(const ShmContext& context) {
     if (!gathers && r != index(operation_.root)) continue;
     if (!gathers && r == index(context.identity.rank)) continue;
     for (std::size_t k = 0; k + 1 < starts_.size(); ++k)
-      copy_into(outputs_, gathers ? PartOf{r, ranks} : PartOf{},
+      copy_into(gathers ? Run{outputs_, r, ranks} : Run{outputs_},
                 begin_ + starts_[k],
                 {bases_[r][k], starts_[k + 1] - starts_[k]});
   }
@@ -270,7 +270,7 @@ void Flight::gather_own(const ShmContext& context) {
 
 void Flight::unload_stretch(const ShmContext& context) {
   if (operation_.kind != OperationKind::kAllReduce) return;
-  copy_into(outputs_, begin_,
+  copy_into({outputs_}, begin_,
             std::span<const std::byte>(
                 context.control.staging(context.identity.rank), length_));
 }

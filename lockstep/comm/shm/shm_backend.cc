@@ -55,7 +55,9 @@ class ShmBackend : public Backend,
     const auto on_cpu = [](const Buffer& buffer) {
       return buffer.device.kind == DeviceKind::kCpu;
     };
-    return std::ranges::all_of(operation.inputs, on_cpu) &&
+    const bool known = static_cast<int>(operation.kind) <= 3 &&
+                       operation.division == Division::kEven;
+    return known && std::ranges::all_of(operation.inputs, on_cpu) &&
            std::ranges::all_of(operation.outputs, on_cpu);
   }
 

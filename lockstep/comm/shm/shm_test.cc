@@ -103,7 +103,7 @@ TEST(ReduceKernels, GiveTheSameBitsOnEveryInstructionSet) {
             values[r].data() + i * size_of(type));
       sources.push_back(values[r].data());
     }
-    for (const ReduceOp op : kAllReduceOps) {
+    for (const ReduceOp op : kAllReductions) {
       if (!is_defined(op, type)) continue;
       std::vector<std::vector<float>> results;
       for (int set = 0; set <= static_cast<int>(best_instruction_set());
@@ -150,13 +150,15 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
   std::string text;
   std::thread other([&] {
     const auto group =
-        make_group("shm", {.name = "g", .rank = 1, .size = 2}, store, {});
+        make_group("shm", {.name = "g", .rank = 1, .size = 2},
+                   std::make_shared<World>(store, Settings{}));
     group->barrier().wait();
     // Holds the group without taking part, until rank 0 has given up.
     store->get("given up", 1min);
   });
   const auto group =
-      make_group("shm", {.name = "g", .rank = 0, .size = 2}, store, {});
+      make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                   std::make_shared<World>(store, Settings{}));
   group->barrier().wait();
   std::vector<float> data(10);
   try {
@@ -178,10 +180,12 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
 TEST(SharedMemory, NamesARankThatLeft) {
   const auto store = open_store("memory:");
   std::thread other([&] {
-    make_group("shm", {.name = "g", .rank = 1, .size = 2}, store, {});
+    make_group("shm", {.name = "g", .rank = 1, .size = 2},
+                   std::make_shared<World>(store, Settings{}));
   });
   const auto group =
-      make_group("shm", {.name = "g", .rank = 0, .size = 2}, store, {});
+      make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                   std::make_shared<World>(store, Settings{}));
   other.join();
   try {
     group->barrier().wait();
@@ -194,11 +198,13 @@ TEST(SharedMemory, NamesARankThatLeft) {
 TEST(SharedMemory, CarriesTheReasonOfAnAbortToTheOthers) {
   const auto store = open_store("memory:");
   std::thread other([&] {
-    make_group("shm", {.name = "g", .rank = 1, .size = 2}, store, {})
+    make_group("shm", {.name = "g", .rank = 1, .size = 2},
+                   std::make_shared<World>(store, Settings{}))
         ->abort("out of coffee");
   });
   const auto group =
-      make_group("shm", {.name = "g", .rank = 0, .size = 2}, store, {});
+      make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                   std::make_shared<World>(store, Settings{}));
   try {
     group->barrier().wait();
     ADD_FAILURE() << "the abort went unnoticed";
@@ -234,7 +240,8 @@ TEST(SharedMemory, WorksWithoutAHeap) {
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       const auto group = make_group(
-          "shm", {.name = "g", .rank = rank, .size = 2}, store, settings);
+          "shm", {.name = "g", .rank = rank, .size = 2},
+          std::make_shared<World>(store, settings));
       const auto block = group->allocate(4 << 20);
       const Buffer buffer{block.get(), 1 << 20, DataType::kFloat32};
       std::fill_n(reinterpret_cast<float*>(block.get()), 1 << 20, 2.0f);

@@ -10,21 +10,28 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::int64_t, 7> kSizes{
-    0, 1, 3, 17, 4095, 4097, (1 << 20) + 3};
+    0, 1, 3, 17, 4095, 4097, (1 << 18) + 3};
 
-// What is called, as one choice: an operation and, for all_reduce, a reduction.
+// What is called, as one choice: an operation and, where it reduces, how.
 struct Call {
   OperationKind kind;
   ReduceOp reduction = ReduceOp::kSum;
 };
 
 std::vector<Call> all_calls() {
-  std::vector<Call> calls{{OperationKind::kBarrier},
-                          {OperationKind::kBroadcast},
-                          {OperationKind::kAllGather}};
-  for (const ReduceOp op : kAllReduceOps)
-    calls.push_back({OperationKind::kAllReduce, op});
+  std::vector<Call> calls;
+  for (const OperationKind kind : kAllCollectives) {
+    if (!reduces(kind)) calls.push_back({kind});
+    if (reduces(kind))
+      for (const ReduceOp op : kAllReductions) calls.push_back({kind, op});
+  }
   return calls;
+}
+
+bool has_uneven_form(OperationKind kind) {
+  return kind == OperationKind::kAllGather ||
+         kind == OperationKind::kReduceScatter ||
+         kind == OperationKind::kAllToAll;
 }
 
 // A case as its choices: (which dimension, which value) in one number each.
@@ -35,7 +42,7 @@ Choices choices_of(const ConformanceCase& c) {
           static_cast<int>(c.type),
           static_cast<int>(c.kind) * 16 + static_cast<int>(c.reduction),
           static_cast<int>(c.elements),
-          static_cast<int>(c.division),
+          static_cast<int>(c.cut),
           static_cast<int>(c.memory)};
 }
 
@@ -59,33 +66,34 @@ void for_each_pair(const ConformanceCase& c, const Visit& visit) {
 
 std::string describe(const ConformanceCase& c) {
   constexpr std::array kDivisions{"one buffer", "several buffers",
-                                  "many buffers, some empty"};
+                                  "many buffers, some empty",
+                                  "one buffer a rank"};
   constexpr std::array kMemories{"group memory", "ordinary memory",
                                  "group memory on even ranks"};
   return fmt::format(
       "{} {} of {} x {} on {} ranks, {}, {}", name_of(c.kind),
-      c.kind == OperationKind::kAllReduce ? name_of(c.reduction) : "",
+      reduces(c.kind) ? name_of(c.reduction) : "",
       c.elements, name_of(c.type), c.ranks,
-      kDivisions[static_cast<std::size_t>(c.division)],
+      kDivisions[static_cast<std::size_t>(c.cut)],
       kMemories[static_cast<std::size_t>(c.memory)]);
 }
 
 std::vector<ConformanceCase> all_cases(int ranks) {
   std::vector<ConformanceCase> cases;
   const auto add = [&](DataType type, const Call& call, std::int64_t elements) {
-    for (const Division division :
-         {Division::kOneBuffer, Division::kSeveralBuffers,
-          Division::kManyWithEmptyOnes})
+    for (const Cut cut :
+         {Cut::kOneBuffer, Cut::kSeveralBuffers, Cut::kManyWithEmptyOnes,
+          Cut::kOneARank}) {
+      if (cut == Cut::kOneARank && !has_uneven_form(call.kind)) continue;
       for (const Memory memory :
            {Memory::kGroup, Memory::kOrdinary, Memory::kEvenRanksGroup})
-        cases.push_back({ranks, type, call.kind, call.reduction, elements,
-                         division, memory});
+        cases.push_back(
+            {ranks, type, call.kind, call.reduction, elements, cut, memory});
+    }
   };
   for (const Call& call : all_calls())
     for (const DataType type : kAllDataTypes) {
-      if (call.kind == OperationKind::kAllReduce &&
-          !is_defined(call.reduction, type))
-        continue;
+      if (reduces(call.kind) && !is_defined(call.reduction, type)) continue;
       for (const std::int64_t elements : kSizes) add(type, call, elements);
     }
   return cases;

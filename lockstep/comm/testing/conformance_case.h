@@ -17,8 +17,9 @@
 
 namespace lockstep {
 
-// How the elements are divided into buffers.
-enum class Division { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes };
+// How the elements are divided into buffers. The last is for the kinds that have
+// an uneven form, and gives some ranks nothing.
+enum class Cut { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes, kOneARank };
 // Where the buffers lie: what the group's allocate() gives, ordinary memory at
 // an odd multiple of the element's size, or the one on even ranks only.
 enum class Memory { kGroup, kOrdinary, kEvenRanksGroup };
@@ -27,9 +28,10 @@ struct ConformanceCase {
   int ranks = 1;
   DataType type = DataType::kFloat32;
   OperationKind kind = OperationKind::kAllReduce;
-  ReduceOp reduction = ReduceOp::kSum;  // all_reduce
-  std::int64_t elements = 0;            // in all buffers of a rank together
-  Division division = Division::kOneBuffer;
+  ReduceOp reduction = ReduceOp::kSum;  // of the kinds that reduce
+  // In all buffers of a rank together, without other ranks' blocks.
+  std::int64_t elements = 0;
+  Cut cut = Cut::kOneBuffer;
   Memory memory = Memory::kGroup;
 };
 

@@ -48,22 +48,29 @@ void store_element(DataType type, std::uint64_t random, std::byte* at) {
   }
 }
 
-std::vector<std::byte> contribution(const ConformanceCase& c,
-                                    std::uint64_t seed, int rank) {
+// The elements of a list, buffer after buffer.
+using Contents = std::vector<std::vector<std::byte>>;
+
+Contents random_contents(const ConformanceCase& c, std::uint64_t seed, int rank,
+                         const std::vector<std::int64_t>& counts) {
   const std::size_t size = size_of(c.type);
-  const auto elements = static_cast<std::size_t>(c.elements);
-  std::vector<std::byte> bytes(elements * size);
-  for (std::size_t i = 0; i < elements; ++i)
-    store_element(
-        c.type,
-        mix(seed + i * 64 + static_cast<std::uint64_t>(rank) + 0x9e3779b9),
-        bytes.data() + i * size);
-  return bytes;
+  Contents contents;
+  std::uint64_t element = 0;
+  for (const std::int64_t count : counts) {
+    auto& bytes = contents.emplace_back(static_cast<std::size_t>(count) * size);
+    for (std::size_t at = 0; at < bytes.size(); at += size)
+      store_element(c.type,
+                    mix(seed + element++ * 64 +
+                        static_cast<std::uint64_t>(rank) + 0x9e3779b9),
+                    bytes.data() + at);
+  }
+  return contents;
 }
 
-std::vector<std::int64_t> buffer_counts(const ConformanceCase& c) {
-  if (c.division == Division::kOneBuffer) return {c.elements};
-  if (c.division == Division::kSeveralBuffers) {
+// What each rank has of its own, however many blocks of others there are.
+std::vector<std::int64_t> own_counts(const ConformanceCase& c) {
+  if (c.cut == Cut::kOneBuffer) return {c.elements};
+  if (c.cut == Cut::kSeveralBuffers) {
     const std::int64_t third = c.elements / 3;
     return {third, third / 2, c.elements - third - third / 2};
   }
@@ -79,35 +86,81 @@ std::vector<std::int64_t> buffer_counts(const ConformanceCase& c) {
   return counts;
 }
 
+// Uneven: what rank `from` has for rank `to`.
+std::int64_t uneven_count(const ConformanceCase& c, int from, int to) {
+  const bool pairs_differ = c.kind == OperationKind::kAllToAll;
+  const int owner = c.kind == OperationKind::kAllGather ? from : to;
+  const int mixed = pairs_differ ? from + 2 * to : owner;
+  return c.elements * ((mixed + 1) % 3) / 2;
+}
+
+bool has_blocks_in(OperationKind kind) {
+  return kind == OperationKind::kScatter ||
+         kind == OperationKind::kReduceScatter ||
+         kind == OperationKind::kAllToAll;
+}
+
+bool has_blocks_out(OperationKind kind) {
+  return kind == OperationKind::kAllGather || kind == OperationKind::kGather ||
+         kind == OperationKind::kAllToAll;
+}
+
+bool works_in_place(OperationKind kind) {
+  return kind == OperationKind::kBroadcast ||
+         kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
+}
+
+std::vector<std::int64_t> times(std::vector<std::int64_t> counts, int factor) {
+  for (std::int64_t& count : counts) count *= factor;
+  return counts;
+}
+
+// The counts of the list that rank `rank` brings, or gets.
+std::vector<std::int64_t> source_counts(const ConformanceCase& c, int rank) {
+  if (c.cut != Cut::kOneARank)
+    return times(own_counts(c), has_blocks_in(c.kind) ? c.ranks : 1);
+  if (!has_blocks_in(c.kind)) return {uneven_count(c, rank, 0)};
+  std::vector<std::int64_t> counts;
+  for (int to = 0; to < c.ranks; ++to)
+    counts.push_back(uneven_count(c, rank, to));
+  return counts;
+}
+
+std::vector<std::int64_t> result_counts(const ConformanceCase& c, int rank) {
+  if (c.cut != Cut::kOneARank)
+    return times(own_counts(c), has_blocks_out(c.kind) ? c.ranks : 1);
+  if (!has_blocks_out(c.kind)) return {uneven_count(c, 0, rank)};
+  std::vector<std::int64_t> counts;
+  for (int from = 0; from < c.ranks; ++from)
+    counts.push_back(uneven_count(c, from, rank));
+  return counts;
+}
+
 // Memory for one list of buffers, with a guard around each in ordinary memory
 // that shows writes beyond the ends.
 class BufferList {
  public:
-  BufferList(ProcessGroup& group, const ConformanceCase& c, std::int64_t times)
+  BufferList(ProcessGroup& group, const ConformanceCase& c,
+             const std::vector<std::int64_t>& counts)
       : type_(c.type) {
     const bool from_group =
         c.memory == Memory::kGroup ||
         (c.memory == Memory::kEvenRanksGroup && group.rank() % 2 == 0);
-    for (const std::int64_t count : buffer_counts(c))
-      add(group, count * times, from_group);
+    for (const std::int64_t count : counts) add(group, count, from_group);
   }
 
   std::span<const Buffer> buffers() const { return buffers_; }
 
-  void fill(const std::vector<std::byte>& bytes) {
-    std::size_t at = 0;
-    for (const Buffer& buffer : buffers_) {
-      if (buffer.count > 0)
-        std::memcpy(buffer.data, bytes.data() + at, buffer.bytes());
-      at += buffer.bytes();
-    }
+  void fill(const Contents& contents) {
+    for (std::size_t i = 0; i < buffers_.size(); ++i)
+      std::ranges::copy(contents[i], static_cast<std::byte*>(buffers_[i].data));
   }
 
-  std::vector<std::byte> bytes() const {
-    std::vector<std::byte> all;
+  Contents contents() const {
+    Contents all;
     for (const Buffer& buffer : buffers_) {
       const auto* data = static_cast<const std::byte*>(buffer.data);
-      all.insert(all.end(), data, data + buffer.bytes());
+      all.emplace_back(data, data + buffer.bytes());
     }
     return all;
   }
@@ -150,41 +203,138 @@ class BufferList {
   std::vector<Buffer> buffers_;
 };
 
-// What `rank` must hold afterwards, buffer after buffer.
-std::vector<std::byte> expected_bytes(
-    const ConformanceCase& c, int root,
-    const std::vector<std::vector<std::byte>>& contributions) {
-  if (c.kind == OperationKind::kBroadcast)
-    return contributions[static_cast<std::size_t>(root)];
-  std::vector<std::byte> result(contributions.front().size());
-  if (c.kind == OperationKind::kAllReduce) {
-    reference_reduce(c.reduction, c.type, contributions, result);
+// What a rank must hold afterwards: the obvious result of what all brought.
+class Expectation {
+ public:
+  Expectation(const ConformanceCase& c, int root, int rank,
+              std::vector<Contents> sources)
+      : case_(c), root_(root), rank_(rank), sources_(std::move(sources)) {}
+
+  Contents contents() const {
+    Contents result;
+    const std::size_t buffers = result_counts(case_, rank_).size();
+    for (std::size_t i = 0; i < buffers; ++i) result.push_back(buffer(i));
     return result;
   }
-  result.clear();  // all_gather: each buffer has every rank's part of it
-  std::size_t at = 0;
-  for (const std::int64_t count : buffer_counts(c)) {
-    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(c.type);
-    for (const auto& bytes_of_rank : contributions)
-      result.insert(
-          result.end(), bytes_of_rank.begin() + static_cast<std::ptrdiff_t>(at),
-          bytes_of_rank.begin() + static_cast<std::ptrdiff_t>(at + bytes));
-    at += bytes;
+
+ private:
+  bool uneven() const { return case_.cut == Cut::kOneARank; }
+
+  const std::vector<std::byte>& source(int rank, std::size_t i) const {
+    return sources_[static_cast<std::size_t>(rank)][i];
   }
-  return result;
+
+  // Rank `of`'s block of what `rank` brings in buffer i.
+  std::vector<std::byte> block(int rank, std::size_t i, int of) const {
+    const auto index = static_cast<std::size_t>(of);
+    if (uneven()) return source(rank, index);
+    const auto& whole = source(rank, i);
+    const std::size_t bytes =
+        whole.size() / static_cast<std::size_t>(case_.ranks);
+    const auto begin =
+        whole.begin() + static_cast<std::ptrdiff_t>(index * bytes);
+    return {begin, begin + static_cast<std::ptrdiff_t>(bytes)};
+  }
+
+  // Every rank's part of buffer i, end to end; one rank's where uneven.
+  template <class Part>
+  std::vector<std::byte> joined(std::size_t i, const Part& part) const {
+    if (uneven()) return part(static_cast<int>(i));
+    std::vector<std::byte> all;
+    for (int rank = 0; rank < case_.ranks; ++rank) {
+      const std::vector<std::byte> one = part(rank);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+  template <class Part>
+  std::vector<std::byte> combined(const Part& part) const {
+    Contents parts;
+    for (int rank = 0; rank < case_.ranks; ++rank) parts.push_back(part(rank));
+    std::vector<std::byte> result(parts.front().size());
+    reference_reduce(case_.reduction, case_.type, parts, result);
+    return result;
+  }
+
+  std::vector<std::byte> buffer(std::size_t i) const {
+    switch (case_.kind) {
+      case OperationKind::kBroadcast:
+        return source(root_, i);
+      case OperationKind::kReduce:
+        if (rank_ != root_) return source(rank_, i);
+        [[fallthrough]];
+      case OperationKind::kAllReduce:
+        return combined([&](int rank) { return source(rank, i); });
+      case OperationKind::kAllGather:
+      case OperationKind::kGather:
+        return joined(
+            i, [&](int rank) { return source(rank, uneven() ? 0 : i); });
+      case OperationKind::kScatter:
+        return block(root_, i, rank_);
+      case OperationKind::kReduceScatter:
+        return combined([&](int rank) { return block(rank, i, rank_); });
+      case OperationKind::kAllToAll:
+        return joined(i, [&](int rank) { return block(rank, i, rank_); });
+      case OperationKind::kBarrier:
+      case OperationKind::kSend:
+      case OperationKind::kReceive:
+        break;
+    }
+    return {};
+  }
+
+  const ConformanceCase& case_;
+  int root_;
+  int rank_;
+  std::vector<Contents> sources_;
+};
+
+std::string compare(const ConformanceCase& c, const Contents& found,
+                    const Contents& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto [a, b] = std::ranges::mismatch(found[i], expected[i]);
+    if (a == found[i].end() && b == expected[i].end()) continue;
+    return fmt::format(
+        "{}: byte {} (element {}) of buffer {} is {:#04x}, expected {:#04x}",
+        describe(c), a - found[i].begin(),
+        static_cast<std::size_t>(a - found[i].begin()) / size_of(c.type), i,
+        a == found[i].end() ? -1 : std::to_integer<int>(*a),
+        b == expected[i].end() ? -1 : std::to_integer<int>(*b));
+  }
+  return "";
 }
 
-std::string compare(const ConformanceCase& c,
-                    const std::vector<std::byte>& found,
-                    const std::vector<std::byte>& expected) {
-  const auto [a, b] = std::ranges::mismatch(found, expected);
-  if (a == found.end() && b == expected.end()) return "";
-  return fmt::format(
-      "{}: byte {} (element {}) is {:#04x}, expected {:#04x}", describe(c),
-      a - found.begin(),
-      static_cast<std::size_t>(a - found.begin()) / size_of(c.type),
-      a == found.end() ? -1 : std::to_integer<int>(*a),
-      b == expected.end() ? -1 : std::to_integer<int>(*b));
+Work call(ProcessGroup& group, const ConformanceCase& c, int root,
+          Buffers inputs, Buffers outputs) {
+  const bool uneven = c.cut == Cut::kOneARank;
+  switch (c.kind) {
+    case OperationKind::kBroadcast:
+      return group.broadcast(outputs, root);
+    case OperationKind::kAllReduce:
+      return group.all_reduce(outputs, c.reduction);
+    case OperationKind::kReduce:
+      return group.reduce(outputs, c.reduction, root);
+    case OperationKind::kAllGather:
+      return uneven ? group.all_gather_v(inputs.front(), outputs)
+                    : group.all_gather(inputs, outputs);
+    case OperationKind::kGather:
+      return group.gather(inputs, outputs, root);
+    case OperationKind::kScatter:
+      return group.scatter(inputs, outputs, root);
+    case OperationKind::kReduceScatter:
+      return uneven
+                 ? group.reduce_scatter_v(inputs, outputs.front(), c.reduction)
+                 : group.reduce_scatter(inputs, outputs, c.reduction);
+    case OperationKind::kAllToAll:
+      return uneven ? group.all_to_all_v(inputs, outputs)
+                    : group.all_to_all(inputs, outputs);
+    case OperationKind::kBarrier:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      break;
+  }
+  return group.barrier();
 }
 
 }  // namespace
@@ -195,29 +345,27 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
     group.barrier().wait();
     return "";
   }
-  std::vector<std::vector<std::byte>> contributions;
+  std::vector<Contents> sources;
   for (int rank = 0; rank < c.ranks; ++rank)
-    contributions.push_back(contribution(c, seed, rank));
-  const auto& mine = contributions[static_cast<std::size_t>(group.rank())];
+    sources.push_back(
+        random_contents(c, seed, rank, source_counts(c, rank)));
+  const Contents mine = sources[static_cast<std::size_t>(group.rank())];
   const int root = static_cast<int>(seed % static_cast<std::uint64_t>(c.ranks));
-  const bool gathers = c.kind == OperationKind::kAllGather;
 
-  BufferList list(group, c, 1);
-  BufferList gathered(group, c, gathers ? c.ranks : 0);
-  list.fill(mine);
-  if (c.kind == OperationKind::kBroadcast)
-    group.broadcast(list.buffers(), root).wait();
-  else if (gathers)
-    group.all_gather(list.buffers(), gathered.buffers()).wait();
-  else
-    group.all_reduce(list.buffers(), c.reduction).wait();
+  BufferList inputs(group, c, source_counts(c, group.rank()));
+  BufferList outputs(group, c, result_counts(c, group.rank()));
+  const bool in_place = works_in_place(c.kind);
+  (in_place ? outputs : inputs).fill(mine);
+  call(group, c, root, inputs.buffers(), outputs.buffers()).wait();
 
-  if (gathers && list.bytes() != mine)
+  if (!in_place && inputs.contents() != mine)
     return describe(c) + ": the input was changed";
-  if (!list.guards_intact() || !gathered.guards_intact())
+  if (!inputs.guards_intact() || !outputs.guards_intact())
     return describe(c) + ": memory beyond a buffer was written";
-  return compare(c, (gathers ? gathered : list).bytes(),
-                 expected_bytes(c, root, contributions));
+  if (c.kind == OperationKind::kGather && group.rank() != root) return "";
+  return compare(c, outputs.contents(),
+                 Expectation(c, root, group.rank(), std::move(sources))
+                     .contents());
 }
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ void run_ranks(const std::string& backend, int ranks,
       try {
         group =
             make_group(backend, {.name = "test", .rank = rank, .size = ranks},
-                       store, Settings{});
+                       std::make_shared<World>(store, Settings{}));
         body(group);
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();

@@ -1,0 +1,38 @@
+// What the groups of one job share in this process: the store in which they
+// meet, and the settings they were started with.
+//
+// Threads: every method may be called from any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/settings.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+class World {
+ public:
+  World(std::shared_ptr<Store> store, Settings settings)
+      : store_(std::move(store)), settings_(std::move(settings)) {}
+
+  const std::shared_ptr<Store>& store() const { return store_; }
+  const Settings& settings() const { return settings_; }
+
+  // `name` with a number that counts how often this process has asked for it:
+  // ranks that make the same groups in the same order find the same names,
+  // whatever other groups each of them makes in between.
+  std::string numbered(const std::string& name);
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const Settings settings_;
+  Mutex mutex_;
+  std::map<std::string, int> counts_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep
