@@ -71,10 +71,10 @@ inline Buffer view_bytes(std::span<const std::byte> bytes) {
 class Buffers : public std::span<const Buffer> {
  public:
   Buffers() = default;
-  Buffers(const Buffer& one) : span(&one, 1) {}                // NOLINT: converts
-  Buffers(std::span<const Buffer> list) : span(list) {}        // NOLINT
-  Buffers(std::span<Buffer> list) : span(list) {}              // NOLINT
-  Buffers(const std::vector<Buffer>& list) : span(list) {}     // NOLINT
+  Buffers(const Buffer& one) : span(&one, 1) {}             // NOLINT: converts
+  Buffers(std::span<const Buffer> list) : span(list) {}     // NOLINT
+  Buffers(std::span<Buffer> list) : span(list) {}           // NOLINT
+  Buffers(const std::vector<Buffer>& list) : span(list) {}  // NOLINT
   Buffers(std::initializer_list<Buffer> list)
       : span(list.begin(), list.size()) {}
 };

@@ -1,5 +1,6 @@
 #include "lockstep/comm/buffer_run.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -13,21 +14,31 @@ std::size_t total_bytes(const Run& run) {
   return total;
 }
 
+void copy(Walk& from, Walk& to, std::size_t bytes) {
+  while (bytes > 0) {
+    const std::size_t length = std::min({bytes, from.left(), to.left()});
+    LOCKSTEP_CHECK(length > 0, "a run is too short for what is copied");
+    if (from.here() != to.here())  // in place
+      std::memcpy(to.here(), from.here(), length);
+    from.advance(length);
+    to.advance(length);
+    bytes -= length;
+  }
+}
+
 void copy_from(const Run& run, std::size_t at, std::span<std::byte> to) {
-  for_each_stretch(
-      run, at, to.size(),
-      [&](std::byte* memory, std::size_t position, std::size_t length) {
-        std::memcpy(to.data() + position, memory, length);
-      });
+  const Buffer buffer = view_bytes(to);
+  Walk from(run, at);
+  Walk into(Run{Buffers(buffer)});
+  copy(from, into, to.size());
 }
 
 void copy_into(const Run& run, std::size_t at,
                std::span<const std::byte> from) {
-  for_each_stretch(
-      run, at, from.size(),
-      [&](std::byte* memory, std::size_t position, std::size_t length) {
-        std::memcpy(memory, from.data() + position, length);
-      });
+  const Buffer buffer = view_bytes(from);
+  Walk source(Run{Buffers(buffer)});
+  Walk into(run, at);
+  copy(source, into, from.size());
 }
 
 std::vector<Buffer> split(const Buffer& buffer,

@@ -3,7 +3,6 @@
 // Threads: pure functions.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -20,25 +19,47 @@ struct Run {
 
 std::size_t total_bytes(const Run& run);
 
-// Calls visit(address, position, length) for each stretch of memory that bytes
-// [at, at + length) of the run consist of; positions count from `at`.
-template <class Visit>
-void for_each_stretch(const Run& run, std::size_t at, std::size_t length,
-                      const Visit& visit) {
-  std::size_t start = 0;  // of the current buffer, within the run
-  const std::size_t end = at + length;
-  for (const Buffer& buffer : run.buffers) {
-    if (start >= end) return;
-    const std::size_t bytes = buffer.bytes() / run.parts;
-    const std::size_t from = std::max(at, start);
-    const std::size_t to = std::min(end, start + bytes);
-    if (from < to)
-      visit(static_cast<std::byte*>(buffer.data) + run.part * bytes +
-                (from - start),
-            from - at, to - from);
-    start += bytes;
+// A position within a run, moving forward.
+class Walk {
+ public:
+  explicit Walk(const Run& run, std::size_t at = 0) : run_(run) {
+    skip_to_next();
+    advance(at);
   }
-}
+
+  // The memory at the position, and how much of it lies in one piece: 0 only
+  // at the end of the run.
+  std::byte* here() const { return here_; }
+  std::size_t left() const { return left_; }
+
+  void advance(std::size_t bytes) {
+    while (bytes > 0 && bytes >= left_ && left_ > 0) {
+      bytes -= left_;
+      ++index_;
+      skip_to_next();
+    }
+    here_ += bytes;
+    left_ -= bytes;
+  }
+
+ private:
+  void skip_to_next() {
+    for (left_ = 0; index_ < run_.buffers.size(); ++index_) {
+      const Buffer& buffer = run_.buffers[index_];
+      left_ = buffer.bytes() / run_.parts;
+      here_ = static_cast<std::byte*>(buffer.data) + run_.part * left_;
+      if (left_ > 0) return;
+    }
+  }
+
+  Run run_;
+  std::size_t index_ = 0;  // the current buffer
+  std::byte* here_ = nullptr;
+  std::size_t left_ = 0;
+};
+
+// Copies `bytes` bytes from one position to another, and moves both.
+void copy(Walk& from, Walk& to, std::size_t bytes);
 
 // Copies bytes [at, at + to.size()) of the run to `to`.
 void copy_from(const Run& run, std::size_t at, std::span<std::byte> to);

@@ -15,10 +15,9 @@ namespace {
 
 void check_ranks(const ProcessGroup& parent, std::span<const int> ranks) {
   const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(
-        fmt::format("new_group [{}]: {} (group \"{}\" has ranks 0 to {})",
-                    fmt::join(ranks, ", "), why, parent.name(),
-                    parent.size() - 1));
+    throw InvalidArgument(fmt::format(
+        "new_group [{}]: {} (group \"{}\" has ranks 0 to {})",
+        fmt::join(ranks, ", "), why, parent.name(), parent.size() - 1));
   };
   if (ranks.empty()) refuse("a group needs at least one rank");
   std::vector<int> sorted(ranks.begin(), ranks.end());
@@ -55,10 +54,9 @@ std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
     return std::make_shared<ProcessGroup>(nullptr, identity, parent.timeout(),
                                           parent.world());
   identity.name = world_of(parent).numbered(identity.name);
-  return make_group(options.backend.empty() ? parent.backend()
-                                            : options.backend,
-                    identity, parent.world(),
-                    options.timeout.value_or(parent.timeout()));
+  return make_group(
+      options.backend.empty() ? parent.backend() : options.backend, identity,
+      parent.world(), options.timeout.value_or(parent.timeout()));
 }
 
 std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
@@ -76,8 +74,8 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
   for (const auto& [key, rank] : members) ranks.push_back(rank);
   if (mine.color >= 0) return new_group(parent, ranks, options);
   return std::make_shared<ProcessGroup>(
-      nullptr, GroupIdentity{.name = "no color", .rank = -1},
-      parent.timeout(), parent.world());
+      nullptr, GroupIdentity{.name = "no color", .rank = -1}, parent.timeout(),
+      parent.world());
 }
 
 }  // namespace lockstep

@@ -30,8 +30,8 @@ std::shared_ptr<ProcessGroup> make_group(
     std::optional<std::chrono::nanoseconds> timeout) {
   auto made = make_backend(choose_backend(backend, world->settings()), identity,
                            world->store(), world->settings());
-  const auto chosen = timeout.value_or(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(
+  const auto chosen =
+      timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
           world->settings().timeout));
   return std::make_shared<ProcessGroup>(std::move(made), identity, chosen,
                                         std::move(world));
@@ -50,10 +50,9 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
                           {.token = settings.token,
                            .serve = membership.serves_store,
                            .deadline = settings.rendezvous_timeout});
-  default_group_slot() =
-      make_group(options.backend,
-                 {.rank = membership.rank, .size = membership.world_size},
-                 std::make_shared<World>(std::move(store), settings));
+  default_group_slot() = make_group(
+      options.backend, {.rank = membership.rank, .size = membership.world_size},
+      std::make_shared<World>(std::move(store), settings));
   return default_group_slot();
 }
 

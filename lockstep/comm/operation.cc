@@ -155,15 +155,14 @@ std::string describe(const Signature& signature) {
   const auto kind = static_cast<OperationKind>(signature.kind);
   const bool uneven =
       static_cast<Division>(signature.division) == Division::kOneARank;
-  std::string line = fmt::format("{}{} #{}", name_of(kind),
-                                 uneven ? "_v" : "", signature.sequence);
+  std::string line = fmt::format("{}{} #{}", name_of(kind), uneven ? "_v" : "",
+                                 signature.sequence);
   if (kind == OperationKind::kBarrier) return line;
   std::string details;
   if (reduces(kind))
     details = fmt::format("{}, ",
                           name_of(static_cast<ReduceOp>(signature.reduction)));
-  if (has_root(kind))
-    details += fmt::format("root {}, ", signature.root);
+  if (has_root(kind)) details += fmt::format("root {}, ", signature.root);
   if (signature.buffers > 1 && !uneven)
     details += fmt::format("{} buffers, ", signature.buffers);
   const auto type = name_of(static_cast<DataType>(signature.type));
@@ -228,7 +227,8 @@ void check_counts(const Operation& operation,
       if (sent != expected)
         throw Mismatch(fmt::format(
             "{} of group \"{}\": rank {} has {} elements for rank {}, which "
-            "expects {}\n  next:    give outputs[{}] on rank {} as many elements "
+            "expects {}\n  next:    give outputs[{}] on rank {} as many "
+            "elements "
             "as inputs[{}] has on rank {}",
             describe(operation), group, from, sent, to, expected, from, to, to,
             from));
@@ -242,7 +242,8 @@ void check_message(const Operation& receive, int source, const Signature& sent,
   throw Mismatch(fmt::format(
       "a message of group \"{}\" does not fit the buffer it is received "
       "into\n  sent:    {} x {} by rank {}\n  called:  {}\n"
-      "  next:    receive as many elements, of the type, as are sent; tags keep "
+      "  next:    receive as many elements, of the type, as are sent; tags "
+      "keep "
       "different messages apart",
       group, sent.elements, name_of(static_cast<DataType>(sent.type)), source,
       describe(receive)));

@@ -37,10 +37,10 @@ enum class OperationKind : std::uint8_t {
 };
 
 inline constexpr std::array kAllCollectives{
-    OperationKind::kBarrier,       OperationKind::kBroadcast,
-    OperationKind::kAllReduce,     OperationKind::kAllGather,
-    OperationKind::kReduce,        OperationKind::kGather,
-    OperationKind::kScatter,       OperationKind::kReduceScatter,
+    OperationKind::kBarrier,   OperationKind::kBroadcast,
+    OperationKind::kAllReduce, OperationKind::kAllGather,
+    OperationKind::kReduce,    OperationKind::kGather,
+    OperationKind::kScatter,   OperationKind::kReduceScatter,
     OperationKind::kAllToAll};
 
 // How the longer list of an operation is divided over the ranks.
@@ -157,7 +157,7 @@ void check_counts(const Operation& operation,
                   std::string_view group);
 
 // The same for a message: what was sent must be what the receive is for.
-void check_message(const Operation& receive, int source,
-                   const Signature& sent, std::string_view group);
+void check_message(const Operation& receive, int source, const Signature& sent,
+                   std::string_view group);
 
 }  // namespace lockstep

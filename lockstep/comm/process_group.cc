@@ -92,18 +92,16 @@ Work ProcessGroup::run(Operation operation, const CallOptions& options) {
 }
 
 Work ProcessGroup::broadcast(Buffers buffers, int root, CallOptions options) {
-  return run({.kind = OperationKind::kBroadcast,
-              .outputs = buffers,
-              .root = root},
-             options);
+  return run(
+      {.kind = OperationKind::kBroadcast, .outputs = buffers, .root = root},
+      options);
 }
 
 Work ProcessGroup::all_reduce(Buffers buffers, ReduceOp op,
                               CallOptions options) {
-  return run({.kind = OperationKind::kAllReduce,
-              .outputs = buffers,
-              .reduction = op},
-             options);
+  return run(
+      {.kind = OperationKind::kAllReduce, .outputs = buffers, .reduction = op},
+      options);
 }
 
 Work ProcessGroup::reduce(Buffers buffers, ReduceOp op, int root,
@@ -223,11 +221,10 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(
   std::vector<Work> works;
   works.reserve(messages.size());
   for (const Message& message : messages)
-    works.push_back(message.direction == Message::Direction::kSend
-                        ? isend(message.buffer, message.peer, message.tag,
-                                options)
-                        : irecv(message.buffer, message.peer, message.tag,
-                                options));
+    works.push_back(
+        message.direction == Message::Direction::kSend
+            ? isend(message.buffer, message.peer, message.tag, options)
+            : irecv(message.buffer, message.peer, message.tag, options));
   return works;
 }
 

@@ -156,9 +156,10 @@ class Validation {
       check_list_size("output", outputs);
       const auto me = static_cast<std::size_t>(identity_.rank);
       if (inputs[me].count != outputs[me].count)
-        refuse("input {} has {} elements and output {} has {}; both are this "
-               "rank's own and must be equal",
-               me, inputs[me].count, me, outputs[me].count);
+        refuse(
+            "input {} has {} elements and output {} has {}; both are this "
+            "rank's own and must be equal",
+            me, inputs[me].count, me, outputs[me].count);
       return;
     }
     if (inputs.size() != outputs.size())

@@ -18,9 +18,8 @@ namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-class ReferenceBackend
-    : public Backend,
-      public std::enable_shared_from_this<ReferenceBackend> {
+class ReferenceBackend : public Backend,
+                         public std::enable_shared_from_this<ReferenceBackend> {
  public:
   ReferenceBackend(GroupIdentity identity, std::shared_ptr<Store> store)
       : identity_(std::move(identity)),
@@ -179,7 +178,8 @@ class ReferenceBackend
     const std::vector<std::int64_t> counts = counts_of(operation);
     if (counts.empty()) return;
     std::vector<std::vector<std::int64_t>> tables;
-    for (const Bytes& bytes : tell("counts", std::as_bytes(std::span(counts)))) {
+    for (const Bytes& bytes :
+         tell("counts", std::as_bytes(std::span(counts)))) {
       tables.emplace_back(bytes.size() / sizeof(std::int64_t));
       std::memcpy(tables.back().data(), bytes.data(), bytes.size());
     }
@@ -238,8 +238,7 @@ class ReferenceBackend
     std::memcpy(&signature, header.data(), sizeof signature);
     check_message(operation, from, signature, identity_.name);
     const Run run{operation.outputs};
-    copy_into(run, 0,
-              take(name, from, total_bytes(run), operation, deadline));
+    copy_into(run, 0, take(name, from, total_bytes(run), operation, deadline));
     store_->erase(name, deadline);
     ++received_[{from, operation.tag}];
     return from;

@@ -16,27 +16,35 @@ namespace lockstep {
 inline constexpr std::size_t kCacheLine = 64;
 // Messages up to this size travel in the slot itself, with the flag.
 inline constexpr std::size_t kInlineBytes = 16 << 10;
-// Each rank's share of the area through which buffers outside the heap go.
-inline constexpr std::size_t kStagingBytes = 1 << 20;
+// What passes through memory of the group at a time where buffers lie outside
+// the heap. Each rank has four such areas: two for what it brings and two for
+// what it has reduced, by the parity of the round.
+inline constexpr std::size_t kStretchBytes = 256 << 10;
+inline constexpr std::size_t kStagingBytes = 4 * kStretchBytes;
 
 // Where one buffer of a list lies in its owner's heap.
 struct Piece {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
-inline constexpr std::size_t kMaxPieces = kInlineBytes / sizeof(Piece);
+
+// Where what a rank brings to an operation is to be found.
+enum class Place : std::uint32_t {
+  kInline = 0,  // in the slot
+  kHeap = 1,    // in the rank's heap; the slot says where
+  kStaged = 2,  // nowhere yet: it comes through the staging areas
+};
 
 // What a rank has brought to a round. The flag, the signature and the first
 // bytes of the payload share a cache line: a small message is one transfer.
 struct alignas(kCacheLine) Slot {
   std::atomic<std::uint64_t> round{0};  // written last, with release
   Signature signature{};
-  std::uint32_t pieces = 0;  // how many of `payload`; kNotInHeap
+  Place place = Place::kInline;
   std::uint32_t reserved = 0;
-  // kInlineBytes of data, or an array of Piece.
+  // For all_to_all_v its counts (see counts_of()) come first; then the elements
+  // themselves, or an array of Piece.
   std::byte payload[kInlineBytes];
-
-  static constexpr std::uint32_t kNotInHeap = ~std::uint32_t{0};
 };
 
 enum class Presence : std::uint32_t { kPresent = 0, kLeft = 1, kAborted = 2 };
@@ -80,12 +88,19 @@ class ControlView {
   RankArea& rank(int r) const {
     return reinterpret_cast<RankArea*>(base_ + sizeof(ControlBlock))[r];
   }
+  // Where rank `r` puts what it brings to, and has reduced in, a round.
+  std::byte* brought(int r, std::uint64_t round) const {
+    return staging(r) + (round % 2) * kStretchBytes;
+  }
+  std::byte* reduced(int r, std::uint64_t round) const {
+    return staging(r) + (2 + round % 2) * kStretchBytes;
+  }
+
+ private:
   std::byte* staging(int r) const {
     return base_ + staging_offset(ranks_) +
            static_cast<std::size_t>(r) * kStagingBytes;
   }
-
- private:
   static std::size_t staging_offset(int ranks) {
     constexpr std::size_t kPage = 4096;
     const std::size_t end = sizeof(ControlBlock) +

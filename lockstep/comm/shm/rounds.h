@@ -26,6 +26,9 @@ class Rounds {
   Rounds(ControlView control, int rank, int ranks, Doorbell& bell)
       : control_(control), rank_(rank), ranks_(ranks), bell_(bell) {}
 
+  // The round in which this rank has arrived last.
+  std::uint64_t current() const { return round_; }
+
   // The slot to fill for the next round.
   Slot& next_slot() { return slot(rank_, round_ + 1); }
 

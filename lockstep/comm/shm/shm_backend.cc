@@ -55,9 +55,8 @@ class ShmBackend : public Backend,
     const auto on_cpu = [](const Buffer& buffer) {
       return buffer.device.kind == DeviceKind::kCpu;
     };
-    const bool known = static_cast<int>(operation.kind) <= 3 &&
-                       operation.division == Division::kEven;
-    return known && std::ranges::all_of(operation.inputs, on_cpu) &&
+    return !is_point_to_point(operation.kind) &&
+           std::ranges::all_of(operation.inputs, on_cpu) &&
            std::ranges::all_of(operation.outputs, on_cpu);
   }
 
@@ -172,7 +171,7 @@ Work ShmBackend::start(const Operation& operation) {
       flight = std::move(spare_.back());
       spare_.pop_back();
     }
-    flight->begin(operation);
+    flight->begin(operation, identity_);
     queue_.push_back(std::move(flight));
     ticket = ++started_;
   }

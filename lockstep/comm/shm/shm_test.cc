@@ -149,16 +149,14 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
   const auto store = open_store("memory:");
   std::string text;
   std::thread other([&] {
-    const auto group =
-        make_group("shm", {.name = "g", .rank = 1, .size = 2},
-                   std::make_shared<World>(store, Settings{}));
+    const auto group = make_group("shm", {.name = "g", .rank = 1, .size = 2},
+                                  std::make_shared<World>(store, Settings{}));
     group->barrier().wait();
     // Holds the group without taking part, until rank 0 has given up.
     store->get("given up", 1min);
   });
-  const auto group =
-      make_group("shm", {.name = "g", .rank = 0, .size = 2},
-                   std::make_shared<World>(store, Settings{}));
+  const auto group = make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                                std::make_shared<World>(store, Settings{}));
   group->barrier().wait();
   std::vector<float> data(10);
   try {
@@ -181,11 +179,10 @@ TEST(SharedMemory, NamesARankThatLeft) {
   const auto store = open_store("memory:");
   std::thread other([&] {
     make_group("shm", {.name = "g", .rank = 1, .size = 2},
-                   std::make_shared<World>(store, Settings{}));
+               std::make_shared<World>(store, Settings{}));
   });
-  const auto group =
-      make_group("shm", {.name = "g", .rank = 0, .size = 2},
-                   std::make_shared<World>(store, Settings{}));
+  const auto group = make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                                std::make_shared<World>(store, Settings{}));
   other.join();
   try {
     group->barrier().wait();
@@ -199,12 +196,11 @@ TEST(SharedMemory, CarriesTheReasonOfAnAbortToTheOthers) {
   const auto store = open_store("memory:");
   std::thread other([&] {
     make_group("shm", {.name = "g", .rank = 1, .size = 2},
-                   std::make_shared<World>(store, Settings{}))
+               std::make_shared<World>(store, Settings{}))
         ->abort("out of coffee");
   });
-  const auto group =
-      make_group("shm", {.name = "g", .rank = 0, .size = 2},
-                   std::make_shared<World>(store, Settings{}));
+  const auto group = make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                                std::make_shared<World>(store, Settings{}));
   try {
     group->barrier().wait();
     ADD_FAILURE() << "the abort went unnoticed";
@@ -239,9 +235,9 @@ TEST(SharedMemory, WorksWithoutAHeap) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
-      const auto group = make_group(
-          "shm", {.name = "g", .rank = rank, .size = 2},
-          std::make_shared<World>(store, settings));
+      const auto group =
+          make_group("shm", {.name = "g", .rank = rank, .size = 2},
+                     std::make_shared<World>(store, settings));
       const auto block = group->allocate(4 << 20);
       const Buffer buffer{block.get(), 1 << 20, DataType::kFloat32};
       std::fill_n(reinterpret_cast<float*>(block.get()), 1 << 20, 2.0f);

@@ -70,20 +70,18 @@ std::string describe(const ConformanceCase& c) {
                                   "one buffer a rank"};
   constexpr std::array kMemories{"group memory", "ordinary memory",
                                  "group memory on even ranks"};
-  return fmt::format(
-      "{} {} of {} x {} on {} ranks, {}, {}", name_of(c.kind),
-      reduces(c.kind) ? name_of(c.reduction) : "",
-      c.elements, name_of(c.type), c.ranks,
-      kDivisions[static_cast<std::size_t>(c.cut)],
-      kMemories[static_cast<std::size_t>(c.memory)]);
+  return fmt::format("{} {} of {} x {} on {} ranks, {}, {}", name_of(c.kind),
+                     reduces(c.kind) ? name_of(c.reduction) : "", c.elements,
+                     name_of(c.type), c.ranks,
+                     kDivisions[static_cast<std::size_t>(c.cut)],
+                     kMemories[static_cast<std::size_t>(c.memory)]);
 }
 
 std::vector<ConformanceCase> all_cases(int ranks) {
   std::vector<ConformanceCase> cases;
   const auto add = [&](DataType type, const Call& call, std::int64_t elements) {
-    for (const Cut cut :
-         {Cut::kOneBuffer, Cut::kSeveralBuffers, Cut::kManyWithEmptyOnes,
-          Cut::kOneARank}) {
+    for (const Cut cut : {Cut::kOneBuffer, Cut::kSeveralBuffers,
+                          Cut::kManyWithEmptyOnes, Cut::kOneARank}) {
       if (cut == Cut::kOneARank && !has_uneven_form(call.kind)) continue;
       for (const Memory memory :
            {Memory::kGroup, Memory::kOrdinary, Memory::kEvenRanksGroup})

@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// How the elements are divided into buffers. The last is for the kinds that have
-// an uneven form, and gives some ranks nothing.
+// How the elements are divided into buffers. The last is for the kinds that
+// have an uneven form, and gives some ranks nothing.
 enum class Cut { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes, kOneARank };
 // Where the buffers lie: what the group's allocate() gives, ordinary memory at
 // an odd multiple of the element's size, or the one on even ranks only.

@@ -268,8 +268,8 @@ class Expectation {
         return combined([&](int rank) { return source(rank, i); });
       case OperationKind::kAllGather:
       case OperationKind::kGather:
-        return joined(
-            i, [&](int rank) { return source(rank, uneven() ? 0 : i); });
+        return joined(i,
+                      [&](int rank) { return source(rank, uneven() ? 0 : i); });
       case OperationKind::kScatter:
         return block(root_, i, rank_);
       case OperationKind::kReduceScatter:
@@ -347,8 +347,7 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
   }
   std::vector<Contents> sources;
   for (int rank = 0; rank < c.ranks; ++rank)
-    sources.push_back(
-        random_contents(c, seed, rank, source_counts(c, rank)));
+    sources.push_back(random_contents(c, seed, rank, source_counts(c, rank)));
   const Contents mine = sources[static_cast<std::size_t>(group.rank())];
   const int root = static_cast<int>(seed % static_cast<std::uint64_t>(c.ranks));
 
@@ -363,9 +362,9 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
   if (!inputs.guards_intact() || !outputs.guards_intact())
     return describe(c) + ": memory beyond a buffer was written";
   if (c.kind == OperationKind::kGather && group.rank() != root) return "";
-  return compare(c, outputs.contents(),
-                 Expectation(c, root, group.rank(), std::move(sources))
-                     .contents());
+  return compare(
+      c, outputs.contents(),
+      Expectation(c, root, group.rank(), std::move(sources)).contents());
 }
 
 }  // namespace lockstep

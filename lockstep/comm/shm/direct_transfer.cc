@@ -1,0 +1,154 @@
+#include "lockstep/comm/shm/direct_transfer.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kLeastUnitBytes = 16 << 10;
+constexpr std::size_t kMostUnitBytes = 256 << 10;
+
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+// A few units for each rank: enough to share the work evenly, few enough that
+// claiming them costs nothing.
+std::size_t choose_unit_bytes(std::size_t bytes, int ranks) {
+  const std::size_t share =
+      bytes / (4 * index(ranks)) / kCacheLine * kCacheLine;
+  return std::clamp(share, kLeastUnitBytes, kMostUnitBytes);
+}
+
+ReduceKernel kernel_of(const SharedOperation& shared) {
+  return reduce_kernel(shared.operation().reduction,
+                       static_cast<DataType>(shared.signature().type));
+}
+
+std::size_t element_size(const SharedOperation& shared) {
+  return size_of(static_cast<DataType>(shared.signature().type));
+}
+
+bool reduces_whole(OperationKind kind) {
+  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
+}
+
+}  // namespace
+
+void DirectTransfer::finish_inline(SharedOperation& shared,
+                                   const ShmContext& context) {
+  if (shared.operation().kind == OperationKind::kBarrier) return;
+  if (reduces_whole(shared.operation().kind))
+    return reduce_slots(shared, context);
+  shared.locate(context);
+  if (reduces(shared.operation().kind))
+    reduce_own_block(shared);
+  else
+    move(shared);
+}
+
+void DirectTransfer::reduce_slots(const SharedOperation& shared,
+                                  const ShmContext& context) {
+  const ReduceKernel kernel = kernel_of(shared);
+  read_.resize(index(shared.ranks()));
+  std::size_t at = 0;
+  for (const Buffer& output : shared.routes().result().buffers) {
+    for (int r = 0; r < shared.ranks(); ++r)
+      read_[index(r)] = context.rounds->brought(r).payload + at;
+    std::byte* const to = static_cast<std::byte*>(output.data);
+    if (output.count > 0)
+      kernel(read_, std::span(&to, 1), static_cast<std::size_t>(output.count));
+    at += output.bytes();
+  }
+}
+
+void DirectTransfer::begin(SharedOperation& shared, const ShmContext& context) {
+  shared.locate(context);
+  own_part_done_ = false;
+  shares_work_ = reduces_whole(shared.operation().kind);
+  if (!shares_work_) return;
+  starts_.assign(1, 0);
+  for (const Buffer& buffer : shared.operation().outputs)
+    starts_.push_back(starts_.back() + buffer.bytes());
+  bytes_ = starts_.back();
+  unit_bytes_ = choose_unit_bytes(bytes_, shared.ranks());
+}
+
+// Units are stretches that anyone may reduce, or one a rank: that it has read
+// what it needs of its peers' memory.
+std::uint32_t DirectTransfer::units(const SharedOperation& shared) const {
+  return shares_work_ ? static_cast<std::uint32_t>((bytes_ + unit_bytes_ - 1) /
+                                                   unit_bytes_)
+                      : static_cast<std::uint32_t>(shared.ranks());
+}
+
+bool DirectTransfer::advance(const SharedOperation& shared,
+                             const ShmContext& context) {
+  std::uint32_t done = 0;
+  if (shares_work_) {
+    std::uint32_t unit = 0;
+    for (; context.rounds->claim(units(shared), unit); ++done)
+      reduce_unit(shared, unit);
+  } else if (!own_part_done_) {
+    if (reduces(shared.operation().kind))
+      reduce_own_block(shared);
+    else
+      move(shared);
+    own_part_done_ = true;
+    done = 1;
+  }
+  if (done > 0) context.rounds->finish(done);
+  return context.rounds->all_finished(units(shared));
+}
+
+void DirectTransfer::move(const SharedOperation& shared) {
+  for (int from = 0; from < shared.ranks(); ++from) {
+    const Run to = shared.routes().incoming(from);
+    Walk source(shared.outgoing(from, shared.rank()));
+    Walk target(to);
+    copy(source, target, total_bytes(to));
+  }
+}
+
+// reduce_scatter: what all bring for this rank has the same pieces everywhere.
+void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
+  const ReduceKernel kernel = kernel_of(shared);
+  std::vector<Walk> sources;
+  for (int r = 0; r < shared.ranks(); ++r)
+    sources.emplace_back(shared.outgoing(r, shared.rank()));
+  read_.resize(sources.size());
+  for (Walk target(shared.routes().result()); target.left() > 0;) {
+    for (std::size_t r = 0; r < read_.size(); ++r) read_[r] = sources[r].here();
+    std::byte* const to = target.here();
+    const std::size_t bytes = target.left();
+    kernel(read_, std::span(&to, 1), bytes / element_size(shared));
+    for (Walk& source : sources) source.advance(bytes);
+    target.advance(bytes);
+  }
+}
+
+void DirectTransfer::reduce_unit(const SharedOperation& shared,
+                                 std::uint32_t unit) {
+  const std::size_t from = unit * unit_bytes_;
+  const std::size_t to = std::min(from + unit_bytes_, bytes_);
+  const ReduceKernel kernel = kernel_of(shared);
+  const bool to_all = shared.operation().kind == OperationKind::kAllReduce;
+  read_.resize(index(shared.ranks()));
+  written_.resize(to_all ? read_.size() : 1);
+  auto piece = static_cast<std::size_t>(
+      std::ranges::upper_bound(starts_, from) - starts_.begin() - 1);
+  for (std::size_t at = from; at < to; ++piece) {
+    const std::size_t end = std::min(to, starts_[piece + 1]);
+    if (end <= at) continue;
+    const auto address = [&](int r) {
+      return static_cast<std::byte*>(shared.source_of(r)[piece].data) +
+             (at - starts_[piece]);
+    };
+    for (int r = 0; r < shared.ranks(); ++r) read_[index(r)] = address(r);
+    if (!to_all) written_[0] = address(shared.operation().root);
+    for (int r = 0; to_all && r < shared.ranks(); ++r)
+      written_[index(r)] = address(r);
+    kernel(read_, written_, (end - at) / element_size(shared));
+    at = end;
+  }
+}
+
+}  // namespace lockstep

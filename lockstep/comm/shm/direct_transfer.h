@@ -1,0 +1,50 @@
+// An operation whose elements every rank can reach: in the slots, or in heaps
+// that are mapped here. Each rank reads its peers' memory and, to reduce in
+// place, writes to it.
+//
+// What is all in slots needs nothing more than the round in which it was
+// brought. Otherwise the operation is complete when every rank has said that it
+// is done with its peers' memory.
+//
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/comm/shm/reduce_kernels.h"
+#include "lockstep/comm/shm/shared_operation.h"
+
+namespace lockstep {
+
+class DirectTransfer {
+ public:
+  // Everything, of an operation that is all inline.
+  void finish_inline(SharedOperation& shared, const ShmContext& context);
+
+  // Prepares an operation that is partly in heaps.
+  void begin(SharedOperation& shared, const ShmContext& context);
+
+  // Goes as far as possible; returns whether the operation is complete.
+  bool advance(const SharedOperation& shared, const ShmContext& context);
+
+ private:
+  void reduce_slots(const SharedOperation& shared, const ShmContext& context);
+  void move(const SharedOperation& shared);
+  void reduce_own_block(const SharedOperation& shared);
+  void reduce_unit(const SharedOperation& shared, std::uint32_t unit);
+  std::uint32_t units(const SharedOperation& shared) const;
+
+  bool shares_work_ = false;  // all_reduce, reduce: anyone may take a unit
+  bool own_part_done_ = false;
+  std::size_t bytes_ = 0;
+  std::size_t unit_bytes_ = 0;
+  // starts_[k] is where buffer k begins within the run of all of them; the last
+  // entry is where it ends.
+  std::vector<std::size_t> starts_;
+  // One kernel call's addresses, kept to allocate nothing an operation.
+  std::vector<const std::byte*> read_;
+  std::vector<std::byte*> written_;
+};
+
+}  // namespace lockstep

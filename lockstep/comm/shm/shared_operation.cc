@@ -1,0 +1,175 @@
+#include "lockstep/comm/shm/shared_operation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+template <class T>
+std::size_t size_in_bytes(const std::vector<T>& values) {
+  return values.size() * sizeof(T);
+}
+
+}  // namespace
+
+void SharedOperation::begin(const Operation& operation,
+                            const GroupIdentity& identity) {
+  inputs_.assign(operation.inputs.begin(), operation.inputs.end());
+  outputs_.assign(operation.outputs.begin(), operation.outputs.end());
+  place_name_.assign(operation.place);
+  operation_ = operation;
+  operation_.inputs = inputs_;
+  operation_.outputs = outputs_;
+  operation_.place = place_name_;
+  signature_ = signature_of(operation_);
+  rank_ = identity.rank;
+  ranks_ = identity.size;
+  counts_ = counts_of(operation_);
+  bytes_ = total_bytes({routes().source()});
+}
+
+void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
+  slot.signature = signature_;
+  const std::size_t table = size_in_bytes(counts_);
+  LOCKSTEP_CHECK(table <= kInlineBytes, "too many ranks for all_to_all_v");
+  if (table > 0) std::memcpy(slot.payload, counts_.data(), table);
+  if (table + bytes_ <= kInlineBytes) {
+    slot.place = Place::kInline;
+    if (bytes_ > 0)
+      copy_from({routes().source()}, 0, {slot.payload + table, bytes_});
+  } else {
+    publish_pieces(context, slot);
+  }
+}
+
+void SharedOperation::publish_pieces(const ShmContext& context,
+                                     Slot& slot) const {
+  slot.place = Place::kStaged;
+  const auto source = routes().source();
+  std::byte* at = slot.payload + size_in_bytes(counts_);
+  const std::byte* const end = slot.payload + kInlineBytes;
+  if (context.peer_heaps.empty()) return;
+  for (const Buffer& buffer : source) {
+    const auto offset = context.heap->offset_of(buffer.data, buffer.bytes());
+    if ((!offset && buffer.count > 0) || at + sizeof(Piece) > end) return;
+    const Piece piece{offset.value_or(0), buffer.bytes()};
+    std::memcpy(at, &piece, sizeof piece);
+    at += sizeof piece;
+  }
+  slot.place = Place::kHeap;
+}
+
+void SharedOperation::meet(const ShmContext& context) {
+  check_signatures(context);
+  place_ = Place::kInline;
+  for (int r = 0; r < ranks_; ++r)
+    place_ = std::max(place_, context.rounds->brought(r).place);
+  if (!counts_.empty()) read_counts(context);
+}
+
+void SharedOperation::locate(const ShmContext& context) {
+  sources_.resize(index(ranks_));
+  for (int r = 0; r < ranks_; ++r) locate_source(context, r);
+}
+
+void SharedOperation::check_signatures(const ShmContext& context) const {
+  bool equal = true;
+  for (int r = 0; r < ranks_; ++r)
+    equal = equal && context.rounds->brought(r).signature == signature_;
+  if (equal) return;
+  std::vector<Signature> signatures;
+  for (int r = 0; r < ranks_; ++r)
+    signatures.push_back(context.rounds->brought(r).signature);
+  throw Mismatch(describe_mismatch(signatures, rank_, context.identity.name));
+}
+
+void SharedOperation::read_counts(const ShmContext& context) {
+  all_counts_.assign(index(ranks_), counts_);
+  for (int r = 0; r < ranks_; ++r)
+    std::memcpy(all_counts_[index(r)].data(),
+                context.rounds->brought(r).payload, size_in_bytes(counts_));
+  check_counts(operation_, all_counts_, context.identity.name);
+}
+
+// The counts of rank `r`'s source list, which follow from this rank's lists.
+std::vector<std::int64_t> SharedOperation::counts_of_source(int r) const {
+  std::vector<std::int64_t> counts;
+  const bool brings_all = !has_root(operation_.kind) ||
+                          operation_.kind == OperationKind::kReduce ||
+                          operation_.kind == OperationKind::kGather;
+  if (!brings_all && r != operation_.root) return counts;
+  if (!all_counts_.empty() && !counts_.empty()) {
+    counts = all_counts_[index(r)];
+    counts.resize(index(ranks_));
+    return counts;
+  }
+  if (operation_.kind == OperationKind::kAllGather &&
+      operation_.division == Division::kOneARank)
+    return {outputs_[index(r)].count};
+  if (operation_.kind == OperationKind::kScatter) {
+    for (const Buffer& buffer : outputs_)
+      counts.push_back(buffer.count * ranks_);
+    return counts;
+  }
+  const auto& list = inputs_.empty() ? outputs_ : inputs_;
+  for (const Buffer& buffer : list) counts.push_back(buffer.count);
+  return counts;
+}
+
+// Finds rank `r`'s source. Signatures hold a hash of the counts; before
+// touching a peer's memory we want certainty.
+void SharedOperation::locate_source(const ShmContext& context, int r) {
+  const Slot& slot = context.rounds->brought(r);
+  const DataType type = static_cast<DataType>(signature_.type);
+  auto& source = sources_[index(r)];
+  source.clear();
+  const std::byte* at = slot.payload + size_in_bytes(counts_);
+  for (const std::int64_t count : counts_of_source(r)) {
+    Buffer buffer{const_cast<std::byte*>(at), count, type};
+    if (slot.place == Place::kInline) {
+      at += buffer.bytes();
+    } else {
+      Piece piece;
+      std::memcpy(&piece, at, sizeof piece);
+      at += sizeof piece;
+      const SharedMapping& heap = *context.peer_heaps[index(r)];
+      if (piece.bytes != buffer.bytes() || piece.bytes > heap.size() ||
+          piece.offset > heap.size() - piece.bytes)
+        throw Mismatch("buffer " + std::to_string(source.size()) + " of " +
+                       describe(operation_) + " has another size on rank " +
+                       std::to_string(r));
+      buffer.data = heap.data() + piece.offset;
+    }
+    source.push_back(buffer);
+  }
+}
+
+Run SharedOperation::outgoing(int r, int to) const {
+  Operation seen = operation_;
+  (inputs_.empty() && seen.kind != OperationKind::kScatter ? seen.outputs
+                                                           : seen.inputs) =
+      source_of(r);
+  return Routes{seen, r, ranks_}.outgoing(to);
+}
+
+std::size_t SharedOperation::longest_route() const {
+  std::size_t longest = 0;
+  if (all_counts_.empty() || counts_.empty()) {
+    for (int r = 0; r < ranks_; ++r)
+      longest = std::max({longest, total_bytes(routes().outgoing(r)),
+                          total_bytes(routes().incoming(r))});
+    return longest;
+  }
+  for (const auto& counts : all_counts_)
+    for (const std::int64_t count : counts)
+      longest = std::max(longest, static_cast<std::size_t>(count));
+  return longest * size_of(static_cast<DataType>(signature_.type));
+}
+
+}  // namespace lockstep

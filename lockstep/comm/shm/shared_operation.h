@@ -1,0 +1,86 @@
+// An operation as one rank sees it once all ranks have brought theirs: what
+// everybody does, and where everybody's elements lie.
+//
+// Threads: a value; what is in the memory is up to the protocol.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/heap.h"
+#include "lockstep/comm/routes.h"
+#include "lockstep/comm/shm/rounds.h"
+
+namespace lockstep {
+
+// What the operations of a group work with.
+struct ShmContext {
+  GroupIdentity identity;
+  ControlView control;
+  Rounds* rounds = nullptr;
+  std::shared_ptr<Heap> heap;  // null: everything is staged
+  // Where each rank's heap is mapped here; empty when some rank has none.
+  std::vector<std::shared_ptr<SharedMapping>> peer_heaps;
+};
+
+class SharedOperation {
+ public:
+  // Takes over the operation's lists; the memory they point to stays the
+  // caller's.
+  void begin(const Operation& operation, const GroupIdentity& identity);
+
+  const Operation& operation() const { return operation_; }
+  const Signature& signature() const { return signature_; }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  // Fills this rank's slot for the first round.
+  void publish(const ShmContext& context, Slot& slot) const;
+
+  // Looks at what all ranks brought to the first round. Throws Mismatch when it
+  // does not fit together.
+  void meet(const ShmContext& context);
+
+  // After meet(): in which of the three places everything is. kHeap means that
+  // some of it is, and the rest inline.
+  Place place() const { return place_; }
+
+  Routes routes() const { return {operation_, rank_, ranks_}; }
+
+  // After meet(), unless place() is kStaged: finds out where everything lies.
+  void locate(const ShmContext& context);
+
+  // After locate(): rank `r`'s source list, at addresses that are valid here,
+  // and what it brings for rank `to`.
+  const std::vector<Buffer>& source_of(int r) const {
+    return sources_[static_cast<std::size_t>(r)];
+  }
+  Run outgoing(int r, int to) const;
+
+  // After meet(): the most bytes that any rank brings for any other.
+  std::size_t longest_route() const;
+
+ private:
+  void check_signatures(const ShmContext& context) const;
+  void read_counts(const ShmContext& context);
+  std::vector<std::int64_t> counts_of_source(int r) const;
+  void locate_source(const ShmContext& context, int r);
+  void publish_pieces(const ShmContext& context, Slot& slot) const;
+
+  Operation operation_;
+  std::vector<Buffer> inputs_;
+  std::vector<Buffer> outputs_;
+  std::string place_name_;
+  Signature signature_;
+  int rank_ = 0;
+  int ranks_ = 1;
+  std::vector<std::int64_t> counts_;  // counts_of(), this rank's
+  std::size_t bytes_ = 0;             // of this rank's source
+
+  Place place_ = Place::kInline;
+  std::vector<std::vector<std::int64_t>> all_counts_;  // by rank
+  std::vector<std::vector<Buffer>> sources_;           // by rank
+};
+
+}  // namespace lockstep

@@ -1,0 +1,191 @@
+#include "lockstep/comm/shm/staged_transfer.h"
+
+#include <algorithm>
+
+#include "lockstep/comm/shm/reduce_kernels.h"
+
+namespace lockstep {
+namespace {
+
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+std::size_t round_up_to_line(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+std::size_t element_size(const SharedOperation& shared) {
+  return size_of(static_cast<DataType>(shared.signature().type));
+}
+
+ReduceKernel kernel_of(const SharedOperation& shared) {
+  return reduce_kernel(shared.operation().reduction,
+                       static_cast<DataType>(shared.signature().type));
+}
+
+// The rest of the run that `walk` is in, up to `most` bytes of it.
+std::size_t bytes_left(Walk walk, std::size_t most) {
+  std::size_t bytes = 0;
+  while (bytes < most && walk.left() > 0) {
+    bytes += walk.left();
+    walk.advance(walk.left());
+  }
+  return std::min(bytes, most);
+}
+
+// Moves `bytes` bytes, or what is left of `walk`, between it and `memory`.
+void store(Walk& walk, std::byte* memory, std::size_t bytes) {
+  const Buffer buffer = view_bytes({memory, bytes});
+  Walk to(Run{Buffers(buffer)});
+  copy(walk, to, bytes_left(walk, bytes));
+}
+void fetch(const std::byte* memory, Walk& walk, std::size_t bytes) {
+  const Buffer buffer = view_bytes({memory, bytes});
+  Walk from(Run{Buffers(buffer)});
+  copy(from, walk, bytes_left(walk, bytes));
+}
+
+}  // namespace
+
+void StagedTransfer::begin(const SharedOperation& shared,
+                           const ShmContext& context) {
+  const OperationKind kind = shared.operation().kind;
+  ranks_ = shared.ranks();
+  in_two_steps_ =
+      kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
+  has_slices_ = kind == OperationKind::kScatter ||
+                kind == OperationKind::kReduceScatter ||
+                kind == OperationKind::kAllToAll;
+  longest_ = shared.longest_route();
+  slice_bytes_ = kStretchBytes;
+  if (has_slices_)
+    slice_bytes_ = kStretchBytes / index(ranks_) / kCacheLine * kCacheLine;
+  stretches_ =
+      std::max<std::size_t>(1, (longest_ + slice_bytes_ - 1) / slice_bytes_);
+  stretch_ = 0;
+  const Routes routes = shared.routes();
+  brings_.clear();
+  gets_.clear();
+  for (int r = 0; has_slices_ && r < ranks_; ++r)
+    brings_.emplace_back(routes.outgoing(r));
+  if (!has_slices_) brings_.emplace_back(Run{routes.source()});
+  for (int r = 0; r < ranks_; ++r) gets_.emplace_back(routes.incoming(r));
+  result_.assign(1, Walk(routes.result()));
+  taken_ = result_;
+  load(shared, context);
+}
+
+bool StagedTransfer::advance(const SharedOperation& shared,
+                             const ShmContext& context) {
+  while (context.rounds->all_arrived()) {
+    if (in_two_steps_) {
+      if (stretch_ > 0) take_reduced(shared, context);
+      if (stretch_ < stretches_) reduce_share(shared, context);
+    } else if (reduces(shared.operation().kind)) {
+      reduce_block(shared, context);
+    } else {
+      take(shared, context);
+    }
+    ++stretch_;
+    if (stretch_ == stretches_ + (in_two_steps_ ? 1 : 0)) return true;
+    load(shared, context);
+  }
+  return false;
+}
+
+void StagedTransfer::load(const SharedOperation& shared,
+                          const ShmContext& context) {
+  std::byte* const area =
+      context.control.brought(shared.rank(), context.rounds->current() + 1);
+  if (stretch_ < stretches_)
+    for (std::size_t i = 0; i < brings_.size(); ++i)
+      store(brings_[i], area + i * slice_bytes_, slice_bytes_);
+  Slot& slot = context.rounds->next_slot();
+  slot.signature = shared.signature();
+  context.rounds->arrive();
+}
+
+void StagedTransfer::take(const SharedOperation& shared,
+                          const ShmContext& context) {
+  const std::size_t slice =
+      has_slices_ ? index(shared.rank()) * slice_bytes_ : 0;
+  for (int from = 0; from < ranks_; ++from)
+    fetch(context.control.brought(from, context.rounds->current()) + slice,
+          gets_[index(from)], slice_bytes_);
+}
+
+// reduce_scatter: this rank's slice of what all have brought.
+void StagedTransfer::reduce_block(const SharedOperation& shared,
+                                  const ShmContext& context) {
+  const ReduceKernel kernel = kernel_of(shared);
+  const std::size_t slice = index(shared.rank()) * slice_bytes_;
+  read_.resize(index(ranks_));
+  Walk& result = result_.front();
+  for (std::size_t at = 0; at < slice_bytes_ && result.left() > 0;) {
+    const std::size_t bytes = std::min(slice_bytes_ - at, result.left());
+    for (int r = 0; r < ranks_; ++r)
+      read_[index(r)] =
+          context.control.brought(r, context.rounds->current()) + slice + at;
+    std::byte* const to = result.here();
+    kernel(read_, std::span(&to, 1), bytes / element_size(shared));
+    result.advance(bytes);
+    at += bytes;
+  }
+}
+
+std::size_t StagedTransfer::bytes_in(std::size_t stretch) const {
+  return std::min(slice_bytes_, longest_ - stretch * slice_bytes_);
+}
+
+StagedTransfer::Share StagedTransfer::share_of(int rank,
+                                               std::size_t stretch) const {
+  const std::size_t bytes = bytes_in(stretch);
+  const std::size_t each = round_up_to_line((bytes - 1) / index(ranks_) + 1);
+  const std::size_t begin = std::min(bytes, index(rank) * each);
+  return {begin, std::min(each, bytes - begin)};
+}
+
+// Reduces this rank's share, to where the others find it and, where it is
+// wanted, to its place in the result.
+void StagedTransfer::reduce_share(const SharedOperation& shared,
+                                  const ShmContext& context) {
+  const std::uint64_t round = context.rounds->current();
+  const ReduceKernel kernel = kernel_of(shared);
+  const Share share = share_of(shared.rank(), stretch_);
+  Walk result = result_.front();
+  result.advance(share.begin);
+  const bool wanted = result_.front().left() > 0;
+  read_.resize(index(ranks_));
+  written_.resize(wanted ? 2 : 1);
+  for (std::size_t at = 0; at < share.bytes;) {
+    std::size_t bytes = share.bytes - at;
+    if (wanted) {
+      bytes = std::min(bytes, result.left());
+      written_[1] = result.here();
+      result.advance(bytes);
+    }
+    for (int r = 0; r < ranks_; ++r)
+      read_[index(r)] = context.control.brought(r, round) + share.begin + at;
+    written_[0] =
+        context.control.reduced(shared.rank(), round) + share.begin + at;
+    kernel(read_, written_, bytes / element_size(shared));
+    at += bytes;
+  }
+  if (wanted) result_.front().advance(bytes_in(stretch_));
+}
+
+void StagedTransfer::take_reduced(const SharedOperation& shared,
+                                  const ShmContext& context) {
+  Walk& taken = taken_.front();
+  if (taken.left() == 0) return;
+  for (int r = 0; r < ranks_; ++r) {
+    const Share share = share_of(r, stretch_ - 1);
+    if (r == shared.rank())
+      taken.advance(share.bytes);
+    else
+      fetch(context.control.reduced(r, context.rounds->current() - 1) +
+                share.begin,
+            taken, share.bytes);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// An operation some of whose elements lie where peers cannot reach them: they
+// pass through the group's memory, a stretch at a time.
+//
+// Each stretch is one round: copy in what this rank brings, arrive, take what
+// the others brought. all_reduce and reduce overlap two stretches: once all
+// have arrived with stretch t, a rank takes what was reduced of stretch t - 1,
+// reduces its share of stretch t, and copies stretch t + 1 in. Areas alternate
+// with the parity of the round, so that one arrival a stretch is all there is
+// to wait for: whoever has arrived in round r + 1 is done with round r.
+//
+// Threads: one thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/comm/shm/shared_operation.h"
+
+namespace lockstep {
+
+class StagedTransfer {
+ public:
+  // Copies the first stretch in and arrives with it.
+  void begin(const SharedOperation& shared, const ShmContext& context);
+
+  // Goes as far as possible; returns whether the operation is complete.
+  bool advance(const SharedOperation& shared, const ShmContext& context);
+
+ private:
+  // A rank's share of a stretch that all reduce together.
+  struct Share {
+    std::size_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  Share share_of(int rank, std::size_t stretch) const;
+  std::size_t bytes_in(std::size_t stretch) const;
+  void load(const SharedOperation& shared, const ShmContext& context);
+  void take(const SharedOperation& shared, const ShmContext& context);
+  void reduce_block(const SharedOperation& shared, const ShmContext& context);
+  void reduce_share(const SharedOperation& shared, const ShmContext& context);
+  void take_reduced(const SharedOperation& shared, const ShmContext& context);
+
+  int ranks_ = 1;
+  bool in_two_steps_ = false;  // all_reduce, reduce
+  bool has_slices_ = false;    // what a rank brings differs from rank to rank
+  std::size_t longest_ = 0;    // bytes that any rank brings for any other
+  std::size_t slice_bytes_ = 0;
+  std::size_t stretches_ = 0;
+  std::size_t stretch_ = 0;  // that this rank has arrived with last
+
+  // Where this rank is in what it brings (for each rank, or for all), in what
+  // it gets of each, and in its result.
+  std::vector<Walk> brings_;
+  std::vector<Walk> gets_;
+  std::vector<Walk> result_;  // none or one; of the stretch being reduced
+  std::vector<Walk> taken_;   // the same, of the stretch before
+  std::vector<const std::byte*> read_;
+  std::vector<std::byte*> written_;
+};
+
+}  // namespace lockstep
