@@ -35,6 +35,14 @@ struct GroupIdentity {
   int rank_in_job(int r) const {
     return members.empty() ? r : members.at(static_cast<std::size_t>(r));
   }
+  // For messages: "rank 1", and where it differs "(rank 5 of the job)".
+  std::string describe(int r) const {
+    const std::string text = "rank " + std::to_string(r);
+    const int in_job = rank_in_job(r);
+    return in_job == r
+               ? text
+               : text + " (rank " + std::to_string(in_job) + " of the job)";
+  }
 };
 
 class Backend {

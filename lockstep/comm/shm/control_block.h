@@ -50,11 +50,40 @@ struct alignas(kCacheLine) Slot {
 enum class Presence : std::uint32_t { kPresent = 0, kLeft = 1, kAborted = 2 };
 
 struct alignas(kCacheLine) RankArea {
-  // Written once, after the two that explain it.
+  // Written once, after what explains it.
   std::atomic<Presence> presence{Presence::kPresent};
-  std::int32_t culprit = 0;  // the rank whose failure was the cause, or own
-  char reason[1016] = {};    // zero-terminated
-  Slot slots[2];             // round r uses slots[r % 2]
+  std::int32_t culprit = 0;    // the rank whose failure was the cause, or own
+  std::int32_t disagreed = 0;  // 1: because the ranks' calls did not fit
+  char reason[2036] = {};      // zero-terminated
+  Slot slots[2];               // round r uses slots[r % 2]
+};
+
+// The messages from one rank to another: what it announces, what the other
+// answers, and a stream for elements that lie in no heap. Counters only grow;
+// each is written by one side.
+struct Lane {
+  static constexpr std::size_t kLetters = 16;
+  static constexpr std::size_t kLetterBytes = 1 << 10;
+  static constexpr std::size_t kStreamBytes = 128 << 10;
+
+  struct alignas(kCacheLine) Letter {
+    Signature signature{};
+    std::int32_t tag = 0;
+    Place place = Place::kInline;
+    Piece piece{};  // kHeap
+    std::byte payload[kLetterBytes];
+  };
+  // Receipts come in any order, each naming its letter by number. For kStaged:
+  // "send it now"; for kHeap: "I have it".
+  alignas(kCacheLine) std::atomic<std::uint64_t> letters_sent{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> letters_taken{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> receipts_sent{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> receipts_taken{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> bytes_sent{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> bytes_taken{0};
+  alignas(kCacheLine) std::uint64_t receipts[kLetters];
+  Letter letters[kLetters];
+  std::byte stream[kStreamBytes];
 };
 
 struct ControlBlock {
@@ -71,15 +100,17 @@ struct ControlBlock {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 };
 
-// A view of the mapped segment: the block, the rank areas, the staging areas.
+// A view of the mapped segment: the block, then an area, a staging area and the
+// lanes of each rank.
 class ControlView {
  public:
   ControlView() = default;
-  ControlView(std::byte* base, int ranks) : base_(base), ranks_(ranks) {}
+  ControlView(std::byte* base, int ranks)
+      : base_(base), ranks_(static_cast<std::size_t>(ranks)) {}
 
   static std::size_t bytes_for(int ranks) {
-    return staging_offset(ranks) +
-           static_cast<std::size_t>(ranks) * kStagingBytes;
+    const ControlView view(nullptr, ranks);
+    return view.lanes_offset() + view.ranks_ * view.ranks_ * sizeof(Lane);
   }
 
   ControlBlock& block() const {
@@ -95,21 +126,30 @@ class ControlView {
   std::byte* reduced(int r, std::uint64_t round) const {
     return staging(r) + (2 + round % 2) * kStretchBytes;
   }
+  // The messages from one rank to another.
+  Lane& lane(int from, int to) const {
+    return reinterpret_cast<Lane*>(
+        base_ + lanes_offset())[static_cast<std::size_t>(from) * ranks_ +
+                                static_cast<std::size_t>(to)];
+  }
 
  private:
+  static constexpr std::size_t kPage = 4096;
+
   std::byte* staging(int r) const {
-    return base_ + staging_offset(ranks_) +
+    return base_ + staging_offset() +
            static_cast<std::size_t>(r) * kStagingBytes;
   }
-  static std::size_t staging_offset(int ranks) {
-    constexpr std::size_t kPage = 4096;
-    const std::size_t end = sizeof(ControlBlock) +
-                            static_cast<std::size_t>(ranks) * sizeof(RankArea);
+  std::size_t staging_offset() const {
+    const std::size_t end = sizeof(ControlBlock) + ranks_ * sizeof(RankArea);
     return (end + kPage - 1) / kPage * kPage;
+  }
+  std::size_t lanes_offset() const {
+    return staging_offset() + ranks_ * kStagingBytes;
   }
 
   std::byte* base_ = nullptr;
-  int ranks_ = 0;
+  std::size_t ranks_ = 0;
 };
 
 }  // namespace lockstep

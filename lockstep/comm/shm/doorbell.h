@@ -30,6 +30,14 @@ class Doorbell {
   // for.
   void ring();
 
+  // Lets a moment pass between looks; false when looking again is pointless,
+  // because another rank may need this core.
+  bool pause_briefly(int turn) const {
+    if (cores_ == Cores::kCrowded) return false;
+    pause(turn);
+    return true;
+  }
+
   // Calls `ready` until it returns true; gives up and returns false after
   // about `patience`, which must be positive.
   template <class Ready>

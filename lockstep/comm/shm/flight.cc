@@ -4,9 +4,13 @@ namespace lockstep {
 
 void Flight::begin(const Operation& operation, const GroupIdentity& identity) {
   shared_.begin(operation, identity);
-  begun_ = Deadline::Clock::now();
-  deadline_ = Deadline(operation.timeout);
+  deadline_ = Deadline::never();
   step_ = Step::kQueued;
+}
+
+void Flight::start_clock() {
+  begun_ = Deadline::Clock::now();
+  deadline_ = Deadline(operation().timeout);
 }
 
 bool Flight::advance(ShmContext& context) {

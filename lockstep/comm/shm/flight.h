@@ -31,6 +31,11 @@ class Flight {
   std::vector<int> missing(const ShmContext& context) const;
 
   const Operation& operation() const { return shared_.operation(); }
+  // Whether it takes so little that looking for its peers again at once pays.
+  bool small() const { return step_ == Step::kMeeting; }
+  // Time is counted from here; until then there is no deadline. (Reading the
+  // clock takes a good part of what a small operation takes.)
+  void start_clock();
   Deadline deadline() const { return deadline_; }
   Deadline::Clock::time_point begun() const { return begun_; }
 

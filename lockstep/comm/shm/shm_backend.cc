@@ -7,15 +7,17 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/comm/shm/departures.h"
 #include "lockstep/comm/shm/flight.h"
 #include "lockstep/comm/shm/local_exchange.h"
+#include "lockstep/comm/shm/post_office.h"
 #include "lockstep/comm/shm/progress.h"
-#include "lockstep/net/process_handle.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +26,9 @@ using std::chrono::nanoseconds;
 
 // How long a waiter sleeps before it looks whether its peers are alive.
 constexpr std::chrono::milliseconds kLookAround{50};
+// How often start() looks for peers that may be just about to arrive, before it
+// leaves an operation to whoever waits for it.
+constexpr int kLooksInStart = 40;
 
 class ShmBackend : public Backend,
                    public PendingWork,
@@ -31,22 +36,14 @@ class ShmBackend : public Backend,
  public:
   ShmBackend(const GroupIdentity& identity, Store& store,
              const Settings& settings)
-      : identity_(identity),
-        heap_(process_heap(settings.heap_bytes)),
-        peers_(exchange_local(identity, store, heap_.get(),
-                              settings.rendezvous_timeout)),
-        mapping_(map_shared_memory(peers_.control)),
-        control_(mapping_->data(), identity.size),
-        bell_(control_.block(), cores_for(identity.size)),
-        rounds_(control_, identity.rank, identity.size, bell_) {
-    context_ = {identity, control_, &rounds_, heap_, {}};
-    map_peer_heaps();
-  }
+      : ShmBackend(identity, process_heap(settings.heap_bytes), store,
+                   settings) {}
 
   ~ShmBackend() override {
     progress_.reset();
     abandon_what_is_in_flight();
-    depart(Presence::kLeft, {identity_.rank, "it left the group"});
+    departures_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
+    bell_.ring();
   }
 
   std::string_view name() const override { return "shm"; }
@@ -55,8 +52,7 @@ class ShmBackend : public Backend,
     const auto on_cpu = [](const Buffer& buffer) {
       return buffer.device.kind == DeviceKind::kCpu;
     };
-    return !is_point_to_point(operation.kind) &&
-           std::ranges::all_of(operation.inputs, on_cpu) &&
+    return std::ranges::all_of(operation.inputs, on_cpu) &&
            std::ranges::all_of(operation.outputs, on_cpu);
   }
 
@@ -66,51 +62,111 @@ class ShmBackend : public Backend,
     return Backend::allocate(bytes);
   }
 
-  Work start(const Operation& operation) override;
+  Work start(const Operation& operation) override {
+    return is_point_to_point(operation.kind) ? start_message(operation)
+                                             : start_collective(operation);
+  }
   void abort(std::string_view reason) noexcept override;
 
-  void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override;
-  bool done(std::uint64_t ticket) override { return settled_after_try(ticket); }
-  std::vector<int> missing(std::uint64_t ticket) override;
+  void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override {
+    wait_for({.ticket = ticket}, deadline);
+  }
+  bool done(std::uint64_t ticket) override {
+    return settled_after_try({.ticket = ticket});
+  }
+  std::vector<int> missing(std::uint64_t ticket) override {
+    return missing_of({.ticket = ticket});
+  }
 
  private:
+  friend class MessageWork;
+
+  // What somebody waits for: the collective with this ticket, or a message.
+  struct Awaited {
+    std::uint64_t ticket = 0;
+    const ShmMessage* message = nullptr;
+  };
+
+  ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
+             Store& store, const Settings& settings)
+      : ShmBackend(identity, heap,
+                   exchange_local(identity, store, heap.get(),
+                                  settings.rendezvous_timeout)) {}
+
+  ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
+             LocalPeers peers)
+      : identity_(identity),
+        heap_(std::move(heap)),
+        mapping_(map_shared_memory(peers.control)),
+        control_(mapping_->data(), identity.size),
+        bell_(control_.block(), cores_for(identity.size)),
+        rounds_(control_, identity.rank, identity.size, bell_),
+        departures_(identity, control_, std::move(peers.processes)),
+        context_{identity, control_, &rounds_, heap_, {}},
+        post_office_(context_, bell_) {
+    map_peer_heaps(peers.heaps);
+  }
+
   static Doorbell::Cores cores_for(int ranks) {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     return ranks <= cores ? Doorbell::Cores::kEnough
                           : Doorbell::Cores::kCrowded;
   }
 
-  // Why a peer can be waited for no longer.
-  struct Departure {
-    int culprit = 0;
-    std::string reason;
-  };
-
-  void map_peer_heaps();
+  void map_peer_heaps(const std::vector<FileDescriptor>& descriptors);
   void abandon_what_is_in_flight();
+  Work start_collective(const Operation& operation);
+  Work start_message(const Operation& operation);
+  void be_carried_forward();
+  Flight* enqueue(const Operation& operation, std::uint64_t& ticket);
+  void reap() LOCKSTEP_REQUIRES(queue_mutex_);
+  void look_a_few_times(Flight& flight) LOCKSTEP_REQUIRES(engine_);
+
   void check_heap() const;
   void advance_all() LOCKSTEP_REQUIRES(engine_);
+  void advance_queue() LOCKSTEP_REQUIRES(engine_);
+  bool advance_one(Flight& flight) LOCKSTEP_REQUIRES(engine_);
+  void advance_messages() LOCKSTEP_REQUIRES(engine_);
   void advance_or_give_up() LOCKSTEP_REQUIRES(engine_);
-  bool settled(std::uint64_t ticket) const {
-    return completed_.load() >= ticket || broken_;
-  }
-  bool settled_after_try(std::uint64_t ticket);
+  bool try_advance();
   std::uint64_t tend();
-  std::uint64_t oldest_ticket();
-  std::optional<Departure> find_departure() const;
-  void check_peers(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
-  void check_deadline(std::uint64_t ticket, Deadline deadline)
+  std::uint64_t state_of_flights();
+
+  bool settled(const Awaited& awaited) const {
+    if (broken_) return true;
+    return awaited.message != nullptr ? awaited.message->done.load()
+                                      : completed_.load() >= awaited.ticket;
+  }
+  bool succeeded(const Awaited& awaited) const {
+    return awaited.message != nullptr ? awaited.message->done.load()
+                                      : completed_.load() >= awaited.ticket;
+  }
+  bool settled_after_try(const Awaited& awaited) {
+    if (settled(awaited)) return true;
+    return try_advance() && settled(awaited);
+  }
+  void wait_for(const Awaited& awaited, std::optional<Deadline> deadline);
+  std::vector<int> missing_of(const Awaited& awaited);
+  void look_around(const Awaited& awaited, Deadline deadline);
+  void check_peers(const Awaited& awaited) LOCKSTEP_REQUIRES(engine_);
+  void check_deadline(const Awaited& awaited, Deadline deadline)
       LOCKSTEP_REQUIRES(engine_);
   // Whoever gives up holds the engine: nobody of this process touches the
   // buffers of the operations any more.
   void give_up(const std::exception_ptr& error, const Departure& why)
       LOCKSTEP_REQUIRES(engine_);
-  void depart(Presence presence, const Departure& why) noexcept;
-  std::vector<int> missing_now(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
-  std::string describe_timeout(std::uint64_t ticket) LOCKSTEP_REQUIRES(engine_);
+
+  // An Awaited, in words and numbers.
+  std::vector<int> missing_now(const Awaited& awaited)
+      LOCKSTEP_REQUIRES(engine_);
+  std::string describe_timeout(const Awaited& awaited)
+      LOCKSTEP_REQUIRES(engine_);
+  std::string describe_call(const Awaited& awaited);
+  Deadline deadline_of(const Awaited& awaited);
+  Deadline::Clock::time_point begun(const Awaited& awaited);
   // The operation behind a ticket; null once it is complete.
   Flight* flight_of(std::uint64_t ticket) LOCKSTEP_REQUIRES(queue_mutex_);
-  std::string describe_ticket(std::uint64_t ticket);
+
   std::exception_ptr error() {
     MutexLock lock(queue_mutex_);
     return error_;
@@ -118,23 +174,30 @@ class ShmBackend : public Backend,
 
   const GroupIdentity identity_;
   std::shared_ptr<Heap> heap_;
-  LocalPeers peers_;
   std::shared_ptr<SharedMapping> mapping_;
   ControlView control_;
   Doorbell bell_;
   Rounds rounds_;
+  Departures departures_;
   bool has_foreign_peers_ = false;
 
-  // Whoever holds `engine_` advances the oldest operation; never held while
+  // Whoever holds `engine_` advances what is in flight; never held while
   // waiting. `queue_mutex_` is only held for a few instructions, so that
   // starting an operation does not wait for another to be carried out. Where
   // both are held, `engine_` was taken first.
   Mutex engine_;
   ShmContext context_ LOCKSTEP_GUARDED_BY(engine_);
+  PostOffice post_office_ LOCKSTEP_GUARDED_BY(engine_);
+  // Somebody found the engine taken since this was last looked at.
+  std::atomic<bool> engine_wanted_{false};
+  std::atomic<bool> has_messages_{false};
   Mutex queue_mutex_;
+  // The first is ticket reaped_ + 1; those up to completed_ are done with.
   std::deque<std::unique_ptr<Flight>> queue_ LOCKSTEP_GUARDED_BY(queue_mutex_);
+  std::uint64_t reaped_ LOCKSTEP_GUARDED_BY(queue_mutex_) = 0;
   std::vector<std::unique_ptr<Flight>> spare_ LOCKSTEP_GUARDED_BY(queue_mutex_);
-  std::uint64_t started_ LOCKSTEP_GUARDED_BY(queue_mutex_) = 0;
+  std::vector<std::shared_ptr<ShmMessage>> posted_
+      LOCKSTEP_GUARDED_BY(queue_mutex_);
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(queue_mutex_);
   // Tickets up to this one are complete.
   std::atomic<std::uint64_t> completed_{0};
@@ -143,15 +206,41 @@ class ShmBackend : public Backend,
   std::unique_ptr<Progress> progress_ LOCKSTEP_GUARDED_BY(queue_mutex_);
 };
 
-void ShmBackend::map_peer_heaps() {
+// A send or receive that did not complete at once.
+class MessageWork : public PendingWork {
+ public:
+  MessageWork(std::shared_ptr<ShmBackend> backend,
+              std::shared_ptr<ShmMessage> message)
+      : backend_(std::move(backend)), message_(std::move(message)) {}
+
+  void wait(std::uint64_t, std::optional<Deadline> deadline) override {
+    backend_->wait_for({.message = message_.get()}, deadline);
+  }
+  bool done(std::uint64_t) override {
+    return backend_->settled_after_try({.message = message_.get()});
+  }
+  std::vector<int> missing(std::uint64_t) override {
+    return backend_->missing_of({.message = message_.get()});
+  }
+  int source_rank(std::uint64_t) override {
+    return message_->done.load() ? message_->source : -1;
+  }
+
+ private:
+  std::shared_ptr<ShmBackend> backend_;
+  std::shared_ptr<ShmMessage> message_;
+};
+
+void ShmBackend::map_peer_heaps(
+    const std::vector<FileDescriptor>& descriptors) {
   std::vector<std::shared_ptr<SharedMapping>> heaps;
   try {
-    for (const FileDescriptor& heap : peers_.heaps)
+    for (const FileDescriptor& heap : descriptors)
       if (heap) heaps.push_back(map_shared_memory(heap));
   } catch (const SystemError&) {
     heaps.clear();  // no address space for them: everything is staged
   }
-  const bool complete = heap_ && heaps.size() == peers_.heaps.size();
+  const bool complete = heap_ && heaps.size() == descriptors.size();
   for (std::size_t r = 0; complete && r < heaps.size(); ++r)
     if (!heap_->offset_of(heaps[r]->data(), 1)) has_foreign_peers_ = true;
   if (!complete) has_foreign_peers_ = heap_ != nullptr;
@@ -159,36 +248,102 @@ void ShmBackend::map_peer_heaps() {
   if (complete) context_.peer_heaps = std::move(heaps);
 }
 
-Work ShmBackend::start(const Operation& operation) {
+void ShmBackend::reap() {
+  for (; reaped_ < completed_.load(); ++reaped_) {
+    spare_.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+}
+
+// Returns the operation's flight if it is the only one, null if it has to wait
+// for others, or for nothing because the group is broken.
+Flight* ShmBackend::enqueue(const Operation& operation, std::uint64_t& ticket) {
+  MutexLock lock(queue_mutex_);
+  if (error_) return nullptr;
+  reap();
+  std::unique_ptr<Flight> flight;
+  if (spare_.empty()) {
+    flight = std::make_unique<Flight>();
+  } else {
+    flight = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  flight->begin(operation, identity_);
+  queue_.push_back(std::move(flight));
+  ticket = reaped_ + queue_.size();
+  return queue_.size() == 1 ? queue_.front().get() : nullptr;
+}
+
+// Peers that do the same are there within a fraction of a microsecond: looking
+// for them a few times is cheaper than what follows.
+void ShmBackend::look_a_few_times(Flight& flight) {
+  for (int i = 0; i < kLooksInStart && !broken_; ++i) {
+    try {
+      if (advance_one(flight)) return;
+    } catch (...) {
+      return advance_or_give_up();  // the same error again, dealt with
+    }
+    if (!flight.small() || !bell_.pause_briefly(i)) return;
+  }
+}
+
+Work ShmBackend::start_collective(const Operation& operation) {
   std::uint64_t ticket = 0;
+  const bool has_engine = engine_.try_lock();
+  Flight* const only = enqueue(operation, ticket);
+  if (has_engine) {
+    if (only != nullptr) look_a_few_times(*only);
+    engine_.unlock();
+  }
+  if (ticket == 0) return Work::failed(error());
+  if (completed_.load() >= ticket) return Work();
+  if (broken_) return Work::failed(error());
+  {
+    MutexLock lock(queue_mutex_);
+    if (Flight* const flight = flight_of(ticket)) flight->start_clock();
+  }
+  be_carried_forward();
+  return Work(shared_from_this(), ticket);
+}
+
+Work ShmBackend::start_message(const Operation& operation) {
+  auto message = std::make_shared<ShmMessage>(operation);
   {
     MutexLock lock(queue_mutex_);
     if (error_) return Work::failed(error_);
-    std::unique_ptr<Flight> flight;
-    if (spare_.empty()) {
-      flight = std::make_unique<Flight>();
-    } else {
-      flight = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    flight->begin(operation, identity_);
-    queue_.push_back(std::move(flight));
-    ticket = ++started_;
+    posted_.push_back(message);
+    has_messages_ = true;
   }
-  if (settled_after_try(ticket))
-    return completed_.load() >= ticket ? Work() : Work::failed(error());
+  if (settled_after_try({.message = message.get()})) {
+    if (message->done.load()) return Work::received_from(message->source);
+    return Work::failed(error());
+  }
+  be_carried_forward();
+  return Work(
+      std::make_shared<MessageWork>(shared_from_this(), std::move(message)), 0);
+}
+
+// Somebody must look after what is in flight, should nobody wait for it.
+void ShmBackend::be_carried_forward() {
   MutexLock lock(queue_mutex_);
-  if (!progress_)
-    progress_ = std::make_unique<Progress>([this] { return tend(); });
+  if (!progress_) try {
+      progress_ = std::make_unique<Progress>([this] { return tend(); });
+    } catch (const std::system_error& failure) {
+      // Then it goes on when somebody waits, or calls again.
+      log(LogLevel::kWarn,
+          fmt::format("no thread for group \"{}\": {}; what is started "
+                      "goes on only while it is waited for",
+                      identity_.name, failure.what()));
+      return;
+    }
   progress_->notify();
-  return Work(shared_from_this(), ticket);
 }
 
 // Peers may still reduce into the memory of an operation that nobody waited
 // for.
 void ShmBackend::abandon_what_is_in_flight() {
   MutexLock engine(engine_);
-  if (oldest_ticket() == 0) return;
+  if (state_of_flights() == 0) return;
   give_up(std::make_exception_ptr(Error("the group was destroyed")),
           {identity_.rank, "it left the group with operations in flight"});
 }
@@ -200,173 +355,207 @@ void ShmBackend::check_heap() const {
       "private\n  next:    make this group anew as well");
 }
 
-// Carries operations out, oldest first, until one has to wait for a peer.
-void ShmBackend::advance_all() {
+bool ShmBackend::advance_one(Flight& flight) {
+  check_heap();
+  if (!flight.advance(context_)) return false;
+  check_heap();  // a heap detached meanwhile does not hold what peers wrote
+  completed_.fetch_add(1);
+  bell_.ring();  // for other threads of this process
+  return true;
+}
+
+// Carries collectives out, oldest first, until one has to wait for a peer.
+void ShmBackend::advance_queue() {
   while (!broken_) {
     Flight* oldest = nullptr;
     {
       MutexLock lock(queue_mutex_);
+      reap();
       if (queue_.empty()) return;
       oldest = queue_.front().get();
     }
-    check_heap();
-    if (!oldest->advance(context_)) return;
-    check_heap();  // a heap detached meanwhile does not hold what peers wrote
-    MutexLock lock(queue_mutex_);
-    spare_.push_back(std::move(queue_.front()));
-    queue_.pop_front();
-    completed_.fetch_add(1);
-    bell_.ring();  // for other threads of this process
+    if (!advance_one(*oldest)) return;
   }
+}
+
+void ShmBackend::advance_messages() {
+  if (broken_ || !has_messages_.load()) return;
+  check_heap();
+  std::vector<std::shared_ptr<ShmMessage>> posted;
+  {
+    MutexLock lock(queue_mutex_);
+    posted.swap(posted_);
+  }
+  for (auto& message : posted) post_office_.post(std::move(message));
+  post_office_.advance();
+  check_heap();
+  MutexLock lock(queue_mutex_);
+  has_messages_ = !post_office_.idle() || !posted_.empty();
+}
+
+void ShmBackend::advance_all() {
+  advance_queue();
+  advance_messages();
 }
 
 void ShmBackend::advance_or_give_up() {
   try {
     advance_all();
+  } catch (const Mismatch& error) {
+    give_up(std::current_exception(), {identity_.rank, error.what(), true});
   } catch (...) {
     give_up(std::current_exception(),
             {identity_.rank, "its operation failed; see its log"});
   }
 }
 
-bool ShmBackend::settled_after_try(std::uint64_t ticket) {
-  if (settled(ticket)) return true;
-  if (!engine_.try_lock()) return false;
+// Advances unless another thread does. That thread looks whether somebody
+// wanted to when it is through, so that what came in between is not left lying.
+bool ShmBackend::try_advance() {
+  if (!engine_.try_lock()) {
+    engine_wanted_ = true;
+    if (!engine_.try_lock()) return false;
+  }
   advance_or_give_up();
   engine_.unlock();
-  return settled(ticket);
+  if (engine_wanted_.load()) {
+    engine_wanted_ = false;
+    bell_.ring();
+  }
+  return true;
 }
 
-std::uint64_t ShmBackend::oldest_ticket() {
+// A number that changes as things complete; 0 when nothing is in flight.
+std::uint64_t ShmBackend::state_of_flights() {
   MutexLock lock(queue_mutex_);
-  return queue_.empty() || broken_ ? 0 : completed_.load() + 1;
+  reap();
+  if (broken_ || (queue_.empty() && !has_messages_)) return 0;
+  return completed_.load() + 1;
 }
 
 // Called by the progress thread alone.
 std::uint64_t ShmBackend::tend() {
-  settled_after_try(~std::uint64_t{0});
-  const std::uint64_t oldest = oldest_ticket();
-  if (oldest == 0 || Deadline::Clock::now() < next_look_) return oldest;
+  try_advance();
+  const std::uint64_t state = state_of_flights();
+  if (state == 0 || Deadline::Clock::now() < next_look_) return state;
   next_look_ = Deadline::Clock::now() + kLookAround;
-  MutexLock engine(engine_);
-  check_peers(oldest);
-  Deadline deadline = Deadline::never();
+  const Awaited oldest{.ticket = completed_.load() + 1};
+  look_around(oldest, deadline_of(oldest));
+  std::shared_ptr<ShmMessage> overdue;
   {
-    MutexLock lock(queue_mutex_);
-    if (const Flight* flight = flight_of(oldest)) deadline = flight->deadline();
+    MutexLock engine(engine_);
+    overdue = post_office_.overdue();
   }
-  check_deadline(oldest, deadline);
-  return oldest;
+  if (overdue) look_around({.message = overdue.get()}, overdue->deadline);
+  return state;
 }
 
 Flight* ShmBackend::flight_of(std::uint64_t ticket) {
-  const std::uint64_t done = completed_.load();
-  return ticket <= done ? nullptr : queue_[ticket - done - 1].get();
+  const bool in_queue =
+      ticket > completed_.load() && ticket - reaped_ <= queue_.size();
+  return in_queue ? queue_[ticket - reaped_ - 1].get() : nullptr;
 }
 
-std::string ShmBackend::describe_ticket(std::uint64_t ticket) {
-  MutexLock lock(queue_mutex_);
-  const Flight* flight = flight_of(ticket);
-  return flight == nullptr ? "an operation" : describe(flight->operation());
-}
-
-void ShmBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
-  const auto ready = [&] { return settled_after_try(ticket); };
-  if (!ready() && !deadline) {
-    MutexLock lock(queue_mutex_);
-    const Flight* flight = flight_of(ticket);
-    deadline = flight == nullptr ? Deadline::never() : flight->deadline();
+void ShmBackend::wait_for(const Awaited& awaited,
+                          std::optional<Deadline> deadline) {
+  const auto ready = [&] { return settled_after_try(awaited); };
+  if (!ready()) {
+    const Deadline limit = deadline ? std::min(*deadline, deadline_of(awaited))
+                                    : deadline_of(awaited);
+    while (!settled(awaited)) {
+      const auto patience = std::clamp<nanoseconds>(
+          limit.remaining(), nanoseconds(1), nanoseconds(kLookAround));
+      if (!bell_.wait(ready, patience)) look_around(awaited, limit);
+    }
   }
-  while (!settled(ticket)) {
-    const auto patience = std::clamp<nanoseconds>(
-        deadline->remaining(), nanoseconds(1), nanoseconds(kLookAround));
-    if (bell_.wait(ready, patience)) break;
-    // Another thread may be in the middle of carrying the operation out: what
-    // follows waits for it.
-    MutexLock engine(engine_);
-    check_peers(ticket);
-    check_deadline(ticket, *deadline);
-  }
-  if (completed_.load() < ticket) std::rethrow_exception(error());
+  if (!succeeded(awaited)) std::rethrow_exception(error());
 }
 
-std::vector<int> ShmBackend::missing(std::uint64_t ticket) {
+// Another thread may be in the middle of carrying things out: this waits for
+// it.
+void ShmBackend::look_around(const Awaited& awaited, Deadline deadline) {
+  MutexLock engine(engine_);
+  check_peers(awaited);
+  check_deadline(awaited, deadline);
+}
+
+std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
   MutexLock engine(engine_);
   advance_or_give_up();
-  return missing_now(ticket);
+  return missing_now(awaited);
 }
 
-std::vector<int> ShmBackend::missing_now(std::uint64_t ticket) {
-  if (settled(ticket)) return {};
-  MutexLock lock(queue_mutex_);
-  const Flight* flight = flight_of(ticket);
-  return flight == nullptr ? std::vector<int>{} : flight->missing(context_);
-}
-
-// A process that ended is a better explanation than a rank that gave up
-// because of it.
-std::optional<ShmBackend::Departure> ShmBackend::find_departure() const {
-  std::optional<Departure> found;
-  for (int r = 0; r < identity_.size; ++r) {
-    if (r == identity_.rank) continue;
-    const RankArea& area = control_.rank(r);
-    const Presence presence = area.presence.load();
-    // A process may say why it leaves and end between the two looks.
-    if (presence == Presence::kPresent &&
-        has_exited(peers_.processes[static_cast<std::size_t>(r)]) &&
-        area.presence.load() == Presence::kPresent)
-      return Departure{r, "its process ended"};
-    if (area.presence.load() != Presence::kPresent && !found)
-      found = {area.culprit, area.reason};
-  }
-  return found;
-}
-
-void ShmBackend::check_peers(std::uint64_t ticket) {
-  const auto departure = find_departure();
+void ShmBackend::check_peers(const Awaited& awaited) {
+  if (settled(awaited)) return;
+  const auto departure = departures_.find(missing_now(awaited));
   if (!departure) return;
   advance_or_give_up();  // what a peer brought before it went is there
-  if (settled(ticket)) return;
-  const std::string text = fmt::format(
-      "{} failed on rank {} of {} (group \"{}\"): rank {} is gone: {}\n"
-      "  next:    read rank {}'s log; the group is unusable, make a new one",
-      describe_ticket(ticket), identity_.rank, identity_.size, identity_.name,
-      departure->culprit, departure->reason, departure->culprit);
-  give_up(std::make_exception_ptr(PeerFailure(departure->culprit, text)),
+  if (settled(awaited)) return;
+  give_up(departures_.error_for(describe_call(awaited), *departure),
           *departure);
 }
 
-void ShmBackend::check_deadline(std::uint64_t ticket, Deadline deadline) {
-  if (!deadline.expired()) return;
+void ShmBackend::check_deadline(const Awaited& awaited, Deadline deadline) {
+  if (settled(awaited) || !deadline.expired()) return;
   advance_or_give_up();
-  if (settled(ticket)) return;
-  const std::string text = describe_timeout(ticket);
+  if (settled(awaited)) return;
+  const std::string text = describe_timeout(awaited);
   give_up(std::make_exception_ptr(Timeout(text)),
           {identity_.rank, "it gave up waiting: " + text});
 }
 
-std::string ShmBackend::describe_timeout(std::uint64_t ticket) {
-  const std::vector<int> ranks = missing_now(ticket);
-  std::string text = describe_ticket(ticket);
-  double seconds = 0;
-  {
-    MutexLock lock(queue_mutex_);
-    if (const Flight* flight = flight_of(ticket))
-      seconds = std::chrono::duration<double>(Deadline::Clock::now() -
-                                              flight->begun())
-                    .count();
+std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
+  if (settled(awaited)) return {};
+  if (awaited.message != nullptr) {
+    const int peer = awaited.message->operation.peer;
+    if (peer != kAnySource) return {peer};
+    std::vector<int> others;
+    for (int r = 0; r < identity_.size; ++r)
+      if (r != identity_.rank) others.push_back(r);
+    return others;
   }
-  text +=
-      fmt::format(" timed out after {:.1f} s on rank {} of {} (group \"{}\")",
-                  seconds, identity_.rank, identity_.size, identity_.name);
+  MutexLock lock(queue_mutex_);
+  const Flight* flight = flight_of(awaited.ticket);
+  return flight == nullptr ? std::vector<int>{} : flight->missing(context_);
+}
+
+std::string ShmBackend::describe_call(const Awaited& awaited) {
+  if (awaited.message != nullptr) return describe(awaited.message->operation);
+  MutexLock lock(queue_mutex_);
+  const Flight* flight = flight_of(awaited.ticket);
+  return flight == nullptr ? "an operation" : describe(flight->operation());
+}
+
+Deadline ShmBackend::deadline_of(const Awaited& awaited) {
+  if (awaited.message != nullptr) return awaited.message->deadline;
+  MutexLock lock(queue_mutex_);
+  const Flight* flight = flight_of(awaited.ticket);
+  return flight == nullptr ? Deadline::never() : flight->deadline();
+}
+
+Deadline::Clock::time_point ShmBackend::begun(const Awaited& awaited) {
+  if (awaited.message != nullptr) return awaited.message->begun;
+  MutexLock lock(queue_mutex_);
+  const Flight* flight = flight_of(awaited.ticket);
+  return flight == nullptr ? Deadline::Clock::now() : flight->begun();
+}
+
+std::string ShmBackend::describe_timeout(const Awaited& awaited) {
+  const std::vector<int> ranks = missing_now(awaited);
+  const std::chrono::duration<double> waited =
+      Deadline::Clock::now() - begun(awaited);
+  std::string text = describe_call(awaited);
+  text += fmt::format(
+      " timed out after {:.1f} s on rank {} of {} (group \"{}\")",
+      waited.count(), identity_.rank, identity_.size, identity_.name);
   for (const int rank : ranks)
-    text += fmt::format("\n  missing: rank {}, last seen in {}", rank,
-                        rounds_.last_seen(rank));
+    text += fmt::format("\n  missing: {}, last seen in {}",
+                        identity_.describe(rank), rounds_.last_seen(rank));
   if (ranks.empty())
     text += "\n  missing: no rank; one of them stopped in the middle";
   return text +
          "\n  likely:  a missing rank is slow or dead, or called another "
-         "collective in this place"
+         "operation in this place"
          "\n  next:    read the missing ranks' logs; LOCKSTEP_TIMEOUT sets how "
          "long to wait, in seconds";
 }
@@ -394,17 +583,7 @@ void ShmBackend::give_up(const std::exception_ptr& error,
     error_ = error;
     broken_ = true;
   }
-  depart(Presence::kAborted, why);
-}
-
-void ShmBackend::depart(Presence presence, const Departure& why) noexcept {
-  RankArea& area = control_.rank(identity_.rank);
-  if (area.presence.load() != Presence::kPresent) return;
-  area.culprit = why.culprit;
-  const std::size_t length =
-      std::min(why.reason.size(), sizeof area.reason - 1);
-  std::memcpy(area.reason, why.reason.data(), length);
-  area.presence.store(presence);
+  departures_.depart(Presence::kAborted, why);
   bell_.ring();
 }
 

@@ -1,0 +1,62 @@
+#include "lockstep/comm/shm/departures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/net/process_handle.h"
+
+namespace lockstep {
+
+void Departures::depart(Presence presence, const Departure& why) noexcept {
+  RankArea& area = control_.rank(identity_.rank);
+  if (area.presence.load() != Presence::kPresent) return;
+  area.culprit = why.culprit;
+  area.disagreed = why.disagreed ? 1 : 0;
+  const std::size_t length =
+      std::min(why.reason.size(), sizeof area.reason - 1);
+  std::memcpy(area.reason, why.reason.data(), length);
+  area.presence.store(presence);
+}
+
+bool Departures::is_needed(int rank, const std::vector<int>& needed) const {
+  return needed.empty() || std::ranges::find(needed, rank) != needed.end();
+}
+
+std::optional<Departure> Departures::find(
+    const std::vector<int>& needed) const {
+  std::optional<Departure> found;
+  for (int r = 0; r < identity_.size; ++r) {
+    if (r == identity_.rank) continue;
+    const RankArea& area = control_.rank(r);
+    const Presence presence = area.presence.load();
+    // A process may say why it leaves and end between the two looks.
+    if (presence == Presence::kPresent &&
+        has_exited(processes_[static_cast<std::size_t>(r)]) &&
+        area.presence.load() == Presence::kPresent)
+      return Departure{r, "its process ended"};
+    const Presence now = area.presence.load();
+    if (now == Presence::kPresent || found) continue;
+    if (now == Presence::kLeft && !is_needed(r, needed)) continue;
+    found = {area.culprit, area.reason, area.disagreed != 0};
+  }
+  return found;
+}
+
+std::exception_ptr Departures::error_for(const std::string& call,
+                                         const Departure& departure) const {
+  if (departure.disagreed)
+    return std::make_exception_ptr(Mismatch(departure.reason));
+  return std::make_exception_ptr(PeerFailure(
+      departure.culprit,
+      fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"
+                  "  next:    read rank {}'s log; the group is unusable, make "
+                  "a new one",
+                  call, identity_.rank, identity_.size, identity_.name,
+                  identity_.describe(departure.culprit), departure.reason,
+                  identity_.rank_in_job(departure.culprit))));
+}
+
+}  // namespace lockstep
