@@ -21,12 +21,21 @@ void Departures::depart(Presence presence, const Departure& why) noexcept {
   area.presence.store(presence);
 }
 
-bool Departures::is_needed(int rank, const std::vector<int>& needed) const {
-  return needed.empty() || std::ranges::find(needed, rank) != needed.end();
+bool Departures::has_left(int rank) const {
+  return control_.rank(rank).presence.load() != Presence::kPresent;
 }
 
-std::optional<Departure> Departures::find(
-    const std::vector<int>& needed) const {
+// Whether the going of `rank`, which left in good order, ends the wait.
+bool Departures::is_missed(int rank, const std::vector<int>& needed,
+                           Need need) const {
+  if (needed.empty()) return true;
+  if (need == Need::kEach)
+    return std::ranges::find(needed, rank) != needed.end();
+  return std::ranges::all_of(needed, [this](int r) { return has_left(r); });
+}
+
+std::optional<Departure> Departures::find(const std::vector<int>& needed,
+                                          Need need) const {
   std::optional<Departure> found;
   for (int r = 0; r < identity_.size; ++r) {
     if (r == identity_.rank) continue;
@@ -39,7 +48,7 @@ std::optional<Departure> Departures::find(
       return Departure{r, "its process ended"};
     const Presence now = area.presence.load();
     if (now == Presence::kPresent || found) continue;
-    if (now == Presence::kLeft && !is_needed(r, needed)) continue;
+    if (now == Presence::kLeft && !is_missed(r, needed, need)) continue;
     found = {area.culprit, area.reason, area.disagreed != 0};
   }
   return found;

@@ -38,18 +38,23 @@ class Departures {
   // be woken by the caller.
   void depart(Presence presence, const Departure& why) noexcept;
 
+  // Whether something waits for each of some ranks, or for any one of them.
+  enum class Need { kEach, kAnyOne };
+
   // A rank whose absence ends what `needed` ranks are needed for (all of them
   // when empty). Dead and failed ranks always do, ranks that left in good order
   // only when needed. A process that ended is a better explanation than a rank
   // that gave up because of it.
-  std::optional<Departure> find(const std::vector<int>& needed = {}) const;
+  std::optional<Departure> find(const std::vector<int>& needed,
+                                Need need = Need::kEach) const;
 
   // The error that `call`, in flight on this rank, ends with.
   std::exception_ptr error_for(const std::string& call,
                                const Departure& departure) const;
 
  private:
-  bool is_needed(int rank, const std::vector<int>& needed) const;
+  bool has_left(int rank) const;
+  bool is_missed(int rank, const std::vector<int>& needed, Need need) const;
 
   const GroupIdentity identity_;
   ControlView control_;

@@ -487,7 +487,11 @@ std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
 
 void ShmBackend::check_peers(const Awaited& awaited) {
   if (settled(awaited)) return;
-  const auto departure = departures_.find(missing_now(awaited));
+  const bool any_source = awaited.message != nullptr &&
+                          awaited.message->operation.peer == kAnySource;
+  const auto departure = departures_.find(
+      missing_now(awaited),
+      any_source ? Departures::Need::kAnyOne : Departures::Need::kEach);
   if (!departure) return;
   advance_or_give_up();  // what a peer brought before it went is there
   if (settled(awaited)) return;
