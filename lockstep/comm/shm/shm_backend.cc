@@ -167,6 +167,10 @@ class ShmBackend : public Backend,
   // The operation behind a ticket; null once it is complete.
   Flight* flight_of(std::uint64_t ticket) LOCKSTEP_REQUIRES(queue_mutex_);
 
+  bool is_in_flight(std::uint64_t ticket) {
+    MutexLock lock(queue_mutex_);
+    return flight_of(ticket) != nullptr;
+  }
   std::exception_ptr error() {
     MutexLock lock(queue_mutex_);
     return error_;
@@ -440,7 +444,7 @@ std::uint64_t ShmBackend::tend() {
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
   next_look_ = Deadline::Clock::now() + kLookAround;
   const Awaited oldest{.ticket = completed_.load() + 1};
-  look_around(oldest, deadline_of(oldest));
+  if (is_in_flight(oldest.ticket)) look_around(oldest, deadline_of(oldest));
   std::shared_ptr<ShmMessage> overdue;
   {
     MutexLock engine(engine_);
