@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -37,6 +38,127 @@ World& world_of(const ProcessGroup& parent) {
   return *parent.world();
 }
 
+// What a group can be made from, or a barrier be called on.
+void check_usable(std::string_view call, const ProcessGroup& group) {
+  if (group.backend() == "none")
+    throw InvalidArgument(fmt::format(
+        "{}: group \"{}\" {}", call, group.name(),
+        group.is_member() ? "was destroyed; make a new one"
+                          : "does not have this rank as a member; ask "
+                            "is_member() first"));
+}
+
+// How long the store may take to answer what it need not wait for.
+constexpr std::chrono::minutes kStoreAnswers{1};
+
+// One call of monitored_barrier. Each rank claims its own key by `here`; who
+// gives up on a rank claims that rank's key by `late`. The first claim stands,
+// so that all agree on who came, however close it was.
+class MonitoredBarrier {
+ public:
+  MonitoredBarrier(const ProcessGroup& group, std::chrono::nanoseconds timeout)
+      : group_(group),
+        timeout_(timeout),
+        name_(world_of(group).numbered("monitored_barrier/" + group.name())),
+        store_(group.world()->store()) {}
+
+  void run() {
+    const Deadline deadline(timeout_);
+    if (!claim(group_.rank(), kHere)) fail(read_verdict(), Late::kThisRank);
+    const std::string late =
+        group_.rank() == 0 ? collect(deadline) : hear(deadline);
+    if (!late.empty()) fail(late, Late::kOthers);
+    clean_up();
+  }
+
+ private:
+  enum class Late { kThisRank, kOthers };
+  static constexpr std::string_view kHere = "here";
+  static constexpr std::string_view kLate = "late";
+
+  std::string key(int rank) const { return fmt::format("{}/{}", name_, rank); }
+  std::string verdict_key() const { return name_ + "/verdict"; }
+
+  // Whether `state` is what stands of `rank` from now on.
+  bool claim(int rank, std::string_view state) {
+    const Bytes stands = store_->compare_and_set(
+        key(rank), std::nullopt, to_bytes(state), kStoreAnswers);
+    return to_text(stands) == state;
+  }
+
+  // Whether `rank` has come by the deadline.
+  bool awaits(int rank, Deadline deadline) {
+    try {
+      return to_text(store_->get(key(rank), deadline)) == kHere;
+    } catch (const Timeout&) {
+      return !claim(rank, kLate);
+    }
+  }
+
+  // Rank 0: waits for all, and tells who is late.
+  std::string collect(Deadline deadline) {
+    std::vector<int> late;
+    for (int rank = 1; rank < group_.size(); ++rank)
+      if (!awaits(rank, deadline)) late.push_back(rank);
+    const std::string verdict = late.empty() ? "" : say_missing(late);
+    store_->set(verdict_key(), to_bytes(verdict), kStoreAnswers);
+    return verdict;
+  }
+
+  // Another rank: waits for rank 0, then for what it says. Rank 0 may have
+  // come at the last moment, and has its own `timeout` from there.
+  std::string hear(Deadline deadline) {
+    return awaits(0, deadline) ? read_verdict() : say_missing({0});
+  }
+
+  // Who is late, as rank 0 says; rank 0 itself where it says nothing.
+  std::string read_verdict() {
+    if (group_.rank() == 0) return say_missing({0});
+    try {
+      return to_text(
+          store_->get(verdict_key(),
+                      std::chrono::duration<double>(timeout_) + kStoreAnswers));
+    } catch (const Timeout&) {
+      return say_missing({0});
+    }
+  }
+
+  std::string say_missing(const std::vector<int>& late) const {
+    return fmt::format("rank{} {}, after {} s", late.size() > 1 ? "s" : "",
+                       fmt::join(late, ", "),
+                       std::chrono::duration<double>(timeout_).count());
+  }
+
+  // All have come; the last to leave erases what nobody reads any more.
+  void clean_up() {
+    const std::string left = name_ + "/left";
+    if (store_->add(left, 1, kStoreAnswers) < group_.size()) return;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      store_->erase(key(rank), kStoreAnswers);
+    store_->erase(verdict_key(), kStoreAnswers);
+    store_->erase(left, kStoreAnswers);
+  }
+
+  [[noreturn]] void fail(const std::string& missing, Late who) const {
+    const bool others = who == Late::kOthers;
+    throw Timeout(fmt::format(
+        "monitored_barrier {} on rank {} of {} (group \"{}\")\n"
+        "  missing: {}\n  likely:  {}\n  next:    {}",
+        others ? "timed out" : "came after the others had given up",
+        group_.rank(), group_.size(), group_.name(), missing,
+        others ? "slow or dead, or on a path without this barrier"
+               : "this rank had more to do than the others, or they less",
+        others
+            ? "read the logs of the missing"
+            : "find out what kept this rank, or give the barrier more time"));
+  }
+
+  const ProcessGroup& group_;
+  const std::chrono::nanoseconds timeout_;
+  const std::string name_;
+  const std::shared_ptr<Store> store_;
+};
+
 }  // namespace
 
 std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
@@ -53,6 +175,7 @@ std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
   if (identity.rank < 0)
     return std::make_shared<ProcessGroup>(nullptr, identity, parent.timeout(),
                                           parent.world());
+  check_usable("new_group", parent);
   identity.name = world_of(parent).numbered(identity.name);
   return make_group(
       options.backend.empty() ? parent.backend() : options.backend, identity,
@@ -76,6 +199,11 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
   return std::make_shared<ProcessGroup>(
       nullptr, GroupIdentity{.name = "no color", .rank = -1}, parent.timeout(),
       parent.world());
+}
+
+void monitored_barrier(ProcessGroup& group, std::chrono::nanoseconds timeout) {
+  check_usable("monitored_barrier", group);
+  MonitoredBarrier(group, timeout).run();
 }
 
 }  // namespace lockstep

@@ -41,7 +41,11 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
                                     const GroupOptions& options = {});
 
 // A barrier that names who is late: Timeout, on every rank that came, with all
-// the ranks of which rank 0 heard nothing within `timeout`.
+// the ranks of which rank 0 heard nothing within `timeout` of its own call; on
+// a late rank too, when it comes. (Where rank 0 itself does not come within
+// `timeout` of another's call, that one names rank 0.) It goes through the
+// job's store, not through the backend, so that the group and what is in flight
+// in it are untouched whatever happens.
 void monitored_barrier(ProcessGroup& group, std::chrono::nanoseconds timeout);
 
 }  // namespace lockstep

@@ -1,0 +1,301 @@
+// Groups made from groups, on every backend that carries their set-up.
+#include "lockstep/comm/groups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <latch>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Group = std::shared_ptr<ProcessGroup>;
+
+// Long enough to never pass in a test that works.
+constexpr auto kPatience = 1min;
+
+// The ranks within the job of everybody in `group`, by asking them.
+std::vector<int> ask_members(ProcessGroup& group, int rank_in_job) {
+  std::vector<int> mine{rank_in_job};
+  std::vector<int> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(view(mine), view(all)).wait(kPatience);
+  return all;
+}
+
+template <class E, class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another type of error: ") + error.what();
+  }
+  return "no error";
+}
+
+class Groups : public testing::TestWithParam<const char*> {
+ protected:
+  static void run(int ranks, const std::function<void(Group)>& body) {
+    run_ranks(GetParam(), ranks, body);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, Groups, testing::Values("reference", "shm"),
+                         [](const auto& backend) {
+                           return std::string(backend.param);
+                         });
+
+TEST_P(Groups, NumberTheirRanksInTheOrderGiven) {
+  run(4, [](Group world) {
+    const std::vector<int> order{3, 0, 2};
+    const Group group = new_group(*world, order);
+    if (world->rank() == 1) {
+      EXPECT_FALSE(group->is_member());
+      return;
+    }
+    EXPECT_EQ(order.at(static_cast<std::size_t>(group->rank())), world->rank());
+    EXPECT_EQ(ask_members(*group, world->rank()), order);
+    EXPECT_EQ(group->backend(), GetParam());
+  });
+}
+
+TEST_P(Groups, MayBeMadeInAnyOrderWhereTheyShareNoMember) {
+  run(4, [](Group world) {
+    const std::vector<int> low{0, 1};
+    const std::vector<int> high{2, 3};
+    const bool is_low = world->rank() < 2;
+    const Group first = new_group(*world, is_low ? low : high);
+    const Group second = new_group(*world, is_low ? high : low);
+    EXPECT_TRUE(first->is_member());
+    EXPECT_FALSE(second->is_member());
+    EXPECT_EQ(ask_members(*first, world->rank()), is_low ? low : high);
+  });
+}
+
+TEST_P(Groups, MayBeMadeByTheirMembersAlone) {
+  run(3, [](Group world) {
+    if (world->rank() == 1) return;
+    const Group pair = new_group(*world, std::vector<int>{0, 2});
+    EXPECT_THAT(ask_members(*pair, world->rank()), ElementsAre(0, 2));
+  });
+}
+
+TEST_P(Groups, OfTheSameRanksAreDifferentGroups) {
+  run(2, [](Group world) {
+    const std::vector<int> both{0, 1};
+    const Group one = new_group(*world, both);
+    const Group other = new_group(*world, both);
+    EXPECT_NE(one->name(), other->name());
+    one->leave();
+    EXPECT_THAT(ask_members(*other, world->rank()), ElementsAre(0, 1));
+  });
+}
+
+TEST_P(Groups, NestAndNameTheirMembersByTheJobsRanks) {
+  run(5, [](Group world) {
+    if (world->rank() == 0) return;
+    const Group outer = new_group(*world, std::vector<int>{4, 3, 2, 1});
+    if (outer->rank() == 0) return;
+    // Ranks 1, 2 and 3 of `outer` are 3, 2 and 1 of the job.
+    const Group inner = new_group(*outer, std::vector<int>{3, 1, 2});
+    EXPECT_THAT(ask_members(*inner, world->rank()), ElementsAre(1, 3, 2));
+    EXPECT_THAT(inner->identity().members, ElementsAre(1, 3, 2));
+    EXPECT_THAT(inner->name(), HasSubstr("[1,3,2]"));
+  });
+}
+
+TEST_P(Groups, RefuseCallsOfThoseThatAreNoMembers) {
+  run(2, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{0});
+    if (world->rank() == 0) return;
+    EXPECT_EQ(group->rank(), -1);
+    EXPECT_EQ(group->backend(), "none");
+    const auto refusal = [&](auto action) {
+      return error_of<InvalidArgument>(action);
+    };
+    std::vector<float> data(1);
+    const auto no_member = HasSubstr("no member of group \"[0]\"");
+    EXPECT_THAT(refusal([&] { group->barrier(); }), no_member);
+    EXPECT_THAT(refusal([&] { group->all_reduce(view(data), ReduceOp::kSum); }),
+                no_member);
+    EXPECT_THAT(refusal([&] { group->send(view(data), 0); }), no_member);
+    EXPECT_THAT(refusal([&] { group->all_gather_v(view(data), view(data)); }),
+                no_member);
+    EXPECT_THAT(refusal([&] { group->allocate(8); }), no_member);
+    EXPECT_THAT(refusal([&] { monitored_barrier(*group, 1s); }),
+                HasSubstr("does not have this rank as a member"));
+    group->leave();
+    group->abort("nothing to abort");
+  });
+}
+
+TEST(NewGroup, RefusesRanksThatCannotBeAGroup) {
+  run_ranks("reference", 3, [](Group world) {
+    const auto refusal = [&](std::vector<int> ranks) {
+      return error_of<InvalidArgument>([&] { new_group(*world, ranks); });
+    };
+    EXPECT_THAT(refusal({}), HasSubstr("at least one rank"));
+    EXPECT_THAT(refusal({0, 3}),
+                HasSubstr("new_group [0, 3]: there is no such rank (group "
+                          "\"test\" has ranks 0 to 2)"));
+    EXPECT_THAT(refusal({-1}), HasSubstr("no such rank"));
+    EXPECT_THAT(refusal({1, 0, 1}), HasSubstr("stands there twice"));
+  });
+}
+
+TEST_P(Groups, SplitByColorAndAreOrderedByKey) {
+  run(6, [](Group world) {
+    const int rank = world->rank();
+    // Rank 5 joins none; even and odd ranks apart, the highest rank first.
+    const Color mine{.color = rank == 5 ? -1 : rank % 2, .key = -rank};
+    const Group group = split(*world, mine);
+    if (rank == 5) {
+      EXPECT_FALSE(group->is_member());
+      EXPECT_THAT(error_of<InvalidArgument>([&] { group->barrier(); }),
+                  HasSubstr("no member"));
+      return;
+    }
+    const std::vector<int> expected =
+        rank % 2 == 0 ? std::vector<int>{4, 2, 0} : std::vector<int>{3, 1};
+    EXPECT_EQ(ask_members(*group, rank), expected);
+  });
+}
+
+TEST_P(Groups, SplitWithEqualKeysKeepTheParentsOrder) {
+  run(4, [](Group world) {
+    const Group group = split(*world, {.color = 7});
+    EXPECT_EQ(group->rank(), world->rank());
+    EXPECT_EQ(group->size(), 4);
+  });
+}
+
+TEST_P(Groups, NameTheRankThatGaveUpAsTheGroupCountsIt) {
+  run(3, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{2, 1});
+    if (world->rank() == 0) return;
+    if (world->rank() == 1) {
+      group->abort("it was told to");
+      return;
+    }
+    try {
+      group->barrier().wait(kPatience);
+      ADD_FAILURE() << "no error";
+    } catch (const PeerFailure& error) {
+      EXPECT_EQ(error.rank(), 1);
+      EXPECT_THAT(error.what(), HasSubstr("\"[2,1]#1\""));
+      EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+      EXPECT_THAT(error.what(), HasSubstr("it was told to"));
+    }
+  });
+}
+
+TEST_P(Groups, StayUsableWhenAGroupMadeFromThemFails) {
+  run(2, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{0, 1});
+    if (world->rank() == 0) group->abort("on purpose");
+    if (world->rank() == 1) {
+      EXPECT_THROW(group->barrier().wait(kPatience), PeerFailure);
+    }
+    world->barrier().wait(kPatience);
+  });
+}
+
+TEST_P(Groups, RefuseEveryCallAfterTheyWereLeft) {
+  run(1, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{0});
+    group->leave();
+    group->leave();
+    const auto refusal = [&](auto action) {
+      return error_of<InvalidArgument>(action);
+    };
+    const auto destroyed = HasSubstr("was destroyed");
+    std::vector<float> data(1);
+    EXPECT_THAT(refusal([&] { group->barrier(); }), destroyed);
+    EXPECT_THAT(refusal([&] { group->broadcast(view(data), 0); }), destroyed);
+    EXPECT_THAT(refusal([&] { group->irecv(view(data), kAnySource); }),
+                destroyed);
+    EXPECT_THAT(refusal([&] { group->allocate(8); }), destroyed);
+    EXPECT_THAT(refusal([&] { split(*group, {}); }), destroyed);
+    EXPECT_THAT(refusal([&] { new_group(*group, std::vector<int>{0}); }),
+                destroyed);
+    EXPECT_THAT(refusal([&] { monitored_barrier(*group, 1s); }), destroyed);
+  });
+}
+
+TEST(TheDefaultGroup, RefusesCallsOnceDestroyedAndCanBeMadeAnew) {
+  const Group first = init_process_group({.backend = "reference"});
+  EXPECT_THROW(init_process_group(), InvalidArgument);
+  destroy_process_group();
+  destroy_process_group();
+  EXPECT_FALSE(is_initialized());
+  EXPECT_THAT(error_of<InvalidArgument>([&] { first->barrier(); }),
+              HasSubstr("group \"default\" was destroyed on rank 0"));
+  EXPECT_THAT(error_of<InvalidArgument>([] { default_group(); }),
+              HasSubstr("call init_process_group() first"));
+  init_process_group({.backend = "reference"})->barrier().wait(kPatience);
+  destroy_process_group();
+}
+
+TEST_P(Groups, PassAMonitoredBarrierTogether) {
+  run(4, [](Group world) {
+    for (int turn = 0; turn < 3; ++turn) monitored_barrier(*world, kPatience);
+    const Group pair = new_group(
+        *world, world->rank() < 2 ? std::vector{1, 0} : std::vector{2, 3});
+    monitored_barrier(*pair, kPatience);
+  });
+}
+
+TEST_P(Groups, LearnFromAMonitoredBarrierAllWhoAreLate) {
+  std::latch gave_up(2);
+  run(4, [&](Group world) {
+    const bool late = world->rank() == 1 || world->rank() == 3;
+    if (late) gave_up.wait();
+    // Rank 0's patience counts, within which rank 2 must be scheduled.
+    const std::string error = error_of<Timeout>([&] {
+      monitored_barrier(*world, world->rank() == 0 ? 500ms : kPatience);
+    });
+    if (!late) gave_up.count_down();
+    EXPECT_THAT(error, HasSubstr("missing: ranks 1, 3, after 0.5 s"));
+    EXPECT_THAT(error, HasSubstr(late ? "after the others had given up"
+                                      : "monitored_barrier timed out on rank"));
+    // The group is as good as before.
+    monitored_barrier(*world, kPatience);
+    world->barrier().wait(kPatience);
+  });
+}
+
+TEST_P(Groups, LearnFromAMonitoredBarrierThatRankZeroIsLate) {
+  std::latch gave_up(2);
+  run(3, [&](Group world) {
+    const bool late = world->rank() == 0;
+    if (late) gave_up.wait();
+    const std::string error =
+        error_of<Timeout>([&] { monitored_barrier(*world, 20ms); });
+    if (!late) gave_up.count_down();
+    EXPECT_THAT(error, HasSubstr("missing: rank 0"));
+  });
+}
+
+TEST(MonitoredBarrier, LeavesNothingInTheStoreWhenAllCame) {
+  const auto store = open_store("memory:");
+  const auto alone = make_group("reference", {.name = "alone"},
+                                std::make_shared<World>(store, Settings{}));
+  monitored_barrier(*alone, kPatience);
+  for (const char* key : {"0", "verdict", "left"})
+    EXPECT_FALSE(store->erase("monitored_barrier/alone#1/" + std::string(key),
+                              kPatience))
+        << key;
+}
+
+}  // namespace
+}  // namespace lockstep
