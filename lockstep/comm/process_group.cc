@@ -74,6 +74,7 @@ void ProcessGroup::leave() noexcept {
 }
 
 Work ProcessGroup::run(Operation operation, const CallOptions& options) {
+  if (!is_member()) refuse_call();
   validate(operation, identity_);
   operation.timeout = options.timeout.value_or(timeout_);
   operation.place = options.place;

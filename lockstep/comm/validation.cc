@@ -12,6 +12,9 @@
 namespace lockstep {
 namespace {
 
+// Of all ranks together; far below what would overflow a count of bytes.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+
 class Validation {
  public:
   Validation(const Operation& operation, const GroupIdentity& identity)
@@ -69,6 +72,8 @@ class Validation {
       if (buffer.count < 0)
         refuse("a buffer has {} elements; a count cannot be negative",
                buffer.count);
+      if (buffer.count > kMostElements / identity_.size)
+        refuse("a buffer has {} elements, more than any memory", buffer.count);
       if (buffer.data == nullptr && buffer.count > 0)
         refuse("a buffer of {} elements has a null address", buffer.count);
       if (buffer.type != first().type)
