@@ -9,28 +9,16 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/rank_environment.h"
 
 namespace lockstep {
 
-// The value of an environment variable, or nothing when it is unset.
-using EnvironmentLookup =
-    std::function<std::optional<std::string>(const std::string& name)>;
-
-struct Settings {
-  // Where this process stands among the ranks: torchrun's variables. Those
-  // that are unset stay empty.
-  std::optional<int> rank;              // RANK, 0 … WORLD_SIZE - 1
-  std::optional<int> world_size;        // WORLD_SIZE, at least 1
-  std::optional<int> local_rank;        // LOCAL_RANK, within this host
-  std::optional<int> local_world_size;  // LOCAL_WORLD_SIZE, ranks of this host
-  std::optional<std::string> master_address;  // MASTER_ADDR
-  std::optional<int> master_port;             // MASTER_PORT, 0 … 65535
-
+// Which rank this is comes first: see RankEnvironment.
+struct Settings : RankEnvironment {
   // LOCKSTEP_STORE: the launcher's store, as open_store() takes it. Comes
   // before MASTER_ADDR and MASTER_PORT, which stay free for other programs.
   std::optional<std::string> store;

@@ -6,14 +6,30 @@
 #include "lockstep/base/log.h"
 #include "lockstep/comm/membership.h"
 #include "lockstep/comm/registry.h"
+#include "lockstep/comm/seat.h"
 
 namespace lockstep {
 namespace {
 
+// What init_process_group made, and the seat under it.
+struct DefaultGroup {
+  std::unique_ptr<Seat> seat;
+  std::shared_ptr<ProcessGroup> group;
+};
+
 // The default group is the one singleton: users of torch.distributed expect it.
-std::shared_ptr<ProcessGroup>& default_group_slot() {
-  static std::shared_ptr<ProcessGroup> slot;
+DefaultGroup& default_group_slot() {
+  static DefaultGroup slot;
   return slot;
+}
+
+[[noreturn]] void refuse_bootstrap(const Membership& membership) {
+  throw InvalidArgument(fmt::format(
+      "init_process_group: mpirun started this as rank {} of {}, but nothing "
+      "says where rank 0 is\n"
+      "  next:    give mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT, a host "
+      "of rank 0 that all can reach and a free port there",
+      membership.rank, membership.world_size));
 }
 
 std::string choose_backend(const std::string& asked, const Settings& settings) {
@@ -38,7 +54,7 @@ std::shared_ptr<ProcessGroup> make_group(
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
-  if (default_group_slot())
+  if (is_initialized())
     throw InvalidArgument(
         "init_process_group: the default group exists already; call "
         "destroy_process_group() first");
@@ -46,30 +62,43 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   set_log_level(settings.log_level);
   if (options.timeout) settings.timeout = *options.timeout;
   const Membership membership = resolve_membership(options, settings);
+  if (membership.needs_bootstrap) refuse_bootstrap(membership);
   auto store = open_store(membership.store_url,
                           {.token = settings.token,
                            .serve = membership.serves_store,
                            .deadline = settings.rendezvous_timeout});
-  default_group_slot() = make_group(
+  DefaultGroup made;
+  if (membership.world_size > 1) {
+    made.seat =
+        std::make_unique<Seat>(store,
+                               JobCard{.rank = membership.rank,
+                                       .world_size = membership.world_size,
+                                       .job = settings.job,
+                                       .has_token = !settings.token.empty()},
+                               settings.rendezvous_timeout);
+    store = made.seat->store();
+  }
+  made.group = make_group(
       options.backend, {.rank = membership.rank, .size = membership.world_size},
       std::make_shared<World>(std::move(store), settings));
-  return default_group_slot();
+  default_group_slot() = std::move(made);
+  return default_group();
 }
 
 std::shared_ptr<ProcessGroup> default_group() {
-  if (!default_group_slot())
+  if (!is_initialized())
     throw InvalidArgument(
         "there is no default group\n  next:    call init_process_group() "
         "first, or pass a group of your own");
-  return default_group_slot();
+  return default_group_slot().group;
 }
 
-bool is_initialized() { return default_group_slot() != nullptr; }
+bool is_initialized() { return default_group_slot().group != nullptr; }
 
 void destroy_process_group() {
-  if (!default_group_slot()) return;
-  default_group_slot()->leave();
-  default_group_slot().reset();
+  if (!is_initialized()) return;
+  default_group_slot().group->leave();
+  default_group_slot() = {};
 }
 
 }  // namespace lockstep

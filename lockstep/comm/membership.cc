@@ -10,12 +10,13 @@ namespace {
 // The one of `chosen` and `from_environment` that is set; InvalidArgument when
 // they contradict each other.
 std::optional<int> agree(const char* name, std::optional<int> chosen,
-                         std::optional<int> from_environment) {
+                         std::optional<int> from_environment,
+                         Launcher launcher) {
   if (chosen && from_environment && *chosen != *from_environment)
     throw InvalidArgument(fmt::format(
-        "init_process_group: {} is {}, but the environment says {}; drop one "
-        "of them",
-        name, *chosen, *from_environment));
+        "init_process_group: {} is {}, but the environment says {} ({}); drop "
+        "one of them",
+        name, *chosen, *from_environment, name_of(launcher)));
   return chosen ? chosen : from_environment;
 }
 
@@ -24,6 +25,11 @@ std::optional<int> agree(const char* name, std::optional<int> chosen,
 void find_store(const Settings& settings, Membership& membership) {
   if (settings.store) {
     membership.store_url = *settings.store;
+    return;
+  }
+  if (!settings.master_address && settings.launcher == Launcher::kMpirun) {
+    membership.store_url.clear();
+    membership.needs_bootstrap = true;
     return;
   }
   if (!settings.master_address || !settings.master_port)
@@ -44,9 +50,10 @@ void find_store(const Settings& settings, Membership& membership) {
 
 Membership resolve_membership(const InitOptions& options,
                               const Settings& settings) {
-  const auto rank = agree("rank", options.rank, settings.rank);
-  const auto size =
-      agree("world_size", options.world_size, settings.world_size);
+  const auto rank =
+      agree("rank", options.rank, settings.rank, settings.launcher);
+  const auto size = agree("world_size", options.world_size, settings.world_size,
+                          settings.launcher);
   const bool from_environment = options.init_method == "env://";
   if (rank.has_value() != size.has_value())
     throw InvalidArgument(fmt::format(

@@ -1,5 +1,6 @@
 // Who this process is among the ranks, worked out from what the user passed and
-// what the environment says.
+// what the environment says: torchrun's variables first, then mpirun's, then
+// srun's (see RankEnvironment).
 //
 // Threads: pure functions.
 // Errors:  InvalidArgument naming what is missing or contradictory.
@@ -16,10 +17,14 @@ namespace lockstep {
 struct Membership {
   int rank = 0;
   int world_size = 1;
-  // As open_store takes it; "memory:" for a world of one.
+  // As open_store takes it; "memory:" for a world of one, "" where it needs
+  // bootstrap.
   std::string store_url = "memory:";
   // Whether this rank serves the store.
   bool serves_store = false;
+  // mpirun started the ranks and nothing says where rank 0 is: MPI itself has
+  // to carry the store's address.
+  bool needs_bootstrap = false;
 };
 
 Membership resolve_membership(const InitOptions& options,
