@@ -132,15 +132,15 @@ void read_srun(const EnvironmentLookup& lookup, RankEnvironment& found) {
 
 }  // namespace
 
-std::string_view name_of(Launcher launcher) {
+std::string_view name_of(StartedBy launcher) {
   switch (launcher) {
-    case Launcher::kNone:
+    case StartedBy::kNone:
       return "none";
-    case Launcher::kTorchrun:
+    case StartedBy::kTorchrun:
       return "torchrun";
-    case Launcher::kMpirun:
+    case StartedBy::kMpirun:
       return "mpirun";
-    case Launcher::kSrun:
+    case StartedBy::kSrun:
       return "srun";
   }
   return "unknown launcher";
@@ -164,15 +164,15 @@ std::string first_host(std::string_view list) {
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   RankEnvironment found;
   if (is_set(lookup, kTorchrun)) {
-    found.launcher = Launcher::kTorchrun;
+    found.launcher = StartedBy::kTorchrun;
     read_place(lookup, kTorchrun, found);
   } else if (is_rank_of_mpirun(lookup)) {
     check_agreement(lookup);
-    found.launcher = Launcher::kMpirun;
+    found.launcher = StartedBy::kMpirun;
     read_place(lookup, is_set(lookup, kOpenMpi) ? kOpenMpi : kPmi, found);
     if (const auto job = lookup("PMIX_NAMESPACE")) found.job = "mpirun " + *job;
   } else if (is_step_of_srun(lookup)) {
-    found.launcher = Launcher::kSrun;
+    found.launcher = StartedBy::kSrun;
     read_srun(lookup, found);
   } else {
     found.local_rank = read_int(lookup, kTorchrun.local_rank, 0);

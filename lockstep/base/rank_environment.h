@@ -19,13 +19,13 @@
 
 namespace lockstep {
 
-enum class Launcher { kNone, kTorchrun, kMpirun, kSrun };
+enum class StartedBy { kNone, kTorchrun, kMpirun, kSrun };
 
 // "torchrun", …; "none".
-std::string_view name_of(Launcher launcher);
+std::string_view name_of(StartedBy launcher);
 
 struct RankEnvironment {
-  Launcher launcher = Launcher::kNone;
+  StartedBy launcher = StartedBy::kNone;
   std::optional<int> rank;              // 0 … world_size - 1
   std::optional<int> world_size;        // at least 1
   std::optional<int> local_rank;        // within this host

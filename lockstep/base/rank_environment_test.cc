@@ -55,13 +55,13 @@ const Variables kSrun{{"SLURM_JOB_ID", "71"},
 
 TEST(RankEnvironment, IsEmptyWhereNobodyStartedRanks) {
   const RankEnvironment found = read({});
-  EXPECT_EQ(found.launcher, Launcher::kNone);
+  EXPECT_EQ(found.launcher, StartedBy::kNone);
   EXPECT_FALSE(found.rank || found.world_size || found.master_address);
 }
 
 TEST(RankEnvironment, RecognisesMpirun) {
   const RankEnvironment found = read(kMpirun);
-  EXPECT_EQ(found.launcher, Launcher::kMpirun);
+  EXPECT_EQ(found.launcher, StartedBy::kMpirun);
   EXPECT_EQ(found.rank, 3);
   EXPECT_EQ(found.world_size, 4);
   EXPECT_EQ(found.local_rank, 1);
@@ -75,7 +75,7 @@ TEST(RankEnvironment, RecognisesTheOtherMpiruns) {
                                       {"PMI_SIZE", "2"},
                                       {"MPI_LOCALRANKID", "0"},
                                       {"MPI_LOCALNRANKS", "1"}});
-  EXPECT_EQ(found.launcher, Launcher::kMpirun);
+  EXPECT_EQ(found.launcher, StartedBy::kMpirun);
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.world_size, 2);
   EXPECT_EQ(found.local_rank, 0);
@@ -84,7 +84,7 @@ TEST(RankEnvironment, RecognisesTheOtherMpiruns) {
 
 TEST(RankEnvironment, RecognisesSrunAndWhereItsRankZeroIs) {
   const RankEnvironment found = read(kSrun);
-  EXPECT_EQ(found.launcher, Launcher::kSrun);
+  EXPECT_EQ(found.launcher, StartedBy::kSrun);
   EXPECT_EQ(found.rank, 4);
   EXPECT_EQ(found.world_size, 5);
   EXPECT_EQ(found.local_rank, 0);
@@ -125,22 +125,22 @@ TEST(RankEnvironment, LetsMasterVariablesOverruleSlurms) {
 TEST(RankEnvironment, TakesABatchScriptOrAShellForNoRank) {
   Variables batch = kSrun;
   batch.erase("SLURM_STEP_ID");
-  EXPECT_EQ(read(batch).launcher, Launcher::kNone);
+  EXPECT_EQ(read(batch).launcher, StartedBy::kNone);
   for (const char* special : {"4294967290", "4294967291", "4294967292"})
     EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_ID", special}})).launcher,
-              Launcher::kNone);
+              StartedBy::kNone);
 }
 
 TEST(RankEnvironment, BelievesTheInnermostLauncher) {
   const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
   EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).rank, 0);
   EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).launcher,
-            Launcher::kTorchrun);
+            StartedBy::kTorchrun);
   EXPECT_EQ(read(with(kSrun, kMpirun)).rank, 3);
   // An mpirun whose agents srun started, and srun with PMI of its own.
   EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "7"}, {"PMI_SIZE", "8"}})).rank, 7);
   EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}})).launcher,
-            Launcher::kSrun);
+            StartedBy::kSrun);
 }
 
 TEST(RankEnvironment, RefusesTwoMpirunsThatContradictEachOther) {

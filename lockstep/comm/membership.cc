@@ -11,7 +11,7 @@ namespace {
 // they contradict each other.
 std::optional<int> agree(const char* name, std::optional<int> chosen,
                          std::optional<int> from_environment,
-                         Launcher launcher) {
+                         StartedBy launcher) {
   if (chosen && from_environment && *chosen != *from_environment)
     throw InvalidArgument(fmt::format(
         "init_process_group: {} is {}, but the environment says {} ({}); drop "
@@ -27,7 +27,7 @@ void find_store(const Settings& settings, Membership& membership) {
     membership.store_url = *settings.store;
     return;
   }
-  if (!settings.master_address && settings.launcher == Launcher::kMpirun) {
+  if (!settings.master_address && settings.launcher == StartedBy::kMpirun) {
     membership.store_url.clear();
     membership.needs_bootstrap = true;
     return;
