@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -102,9 +103,14 @@ std::string first_difference(std::string_view a, std::string_view b) {
 
 void broadcast_of_one_type(ProcessGroup& group,
                            const std::vector<at::Tensor>& tensors, int root) {
+  // Buffers that are written must not overlap; tied weights do.
+  std::set<const void*> storages;
   std::vector<at::Tensor> contiguous;
-  for (const at::Tensor& tensor : tensors)
-    contiguous.push_back(tensor.contiguous());
+  for (const at::Tensor& tensor : tensors) {
+    const bool first = storages.insert(tensor.storage().data()).second;
+    contiguous.push_back(first ? tensor.contiguous()
+                               : tensor.clone(at::MemoryFormat::Contiguous));
+  }
   group.broadcast(views(contiguous), root, {.place = "broadcast of tensors"})
       .wait();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
