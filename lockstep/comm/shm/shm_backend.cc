@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -14,7 +13,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/shm/departures.h"
-#include "lockstep/comm/shm/flight.h"
+#include "lockstep/comm/shm/flight_queue.h"
 #include "lockstep/comm/shm/local_exchange.h"
 #include "lockstep/comm/shm/post_office.h"
 #include "lockstep/comm/shm/progress.h"
@@ -118,8 +117,6 @@ class ShmBackend : public Backend,
   Work start_collective(const Operation& operation);
   Work start_message(const Operation& operation);
   void be_carried_forward();
-  Flight* enqueue(const Operation& operation, std::uint64_t& ticket);
-  void reap() LOCKSTEP_REQUIRES(queue_mutex_);
   void look_a_few_times(Flight& flight) LOCKSTEP_REQUIRES(engine_);
 
   void check_heap() const;
@@ -135,11 +132,11 @@ class ShmBackend : public Backend,
   bool settled(const Awaited& awaited) const {
     if (broken_) return true;
     return awaited.message != nullptr ? awaited.message->done.load()
-                                      : completed_.load() >= awaited.ticket;
+                                      : flights_.completed() >= awaited.ticket;
   }
   bool succeeded(const Awaited& awaited) const {
     return awaited.message != nullptr ? awaited.message->done.load()
-                                      : completed_.load() >= awaited.ticket;
+                                      : flights_.completed() >= awaited.ticket;
   }
   bool settled_after_try(const Awaited& awaited) {
     if (settled(awaited)) return true;
@@ -164,15 +161,11 @@ class ShmBackend : public Backend,
   std::string describe_call(const Awaited& awaited);
   Deadline deadline_of(const Awaited& awaited);
   Deadline::Clock::time_point begun(const Awaited& awaited);
-  // The operation behind a ticket; null once it is complete.
-  Flight* flight_of(std::uint64_t ticket) LOCKSTEP_REQUIRES(queue_mutex_);
-
   bool is_in_flight(std::uint64_t ticket) {
-    MutexLock lock(queue_mutex_);
-    return flight_of(ticket) != nullptr;
+    return flights_.visit(ticket, [](Flight&) {});
   }
   std::exception_ptr error() {
-    MutexLock lock(queue_mutex_);
+    MutexLock lock(mutex_);
     return error_;
   }
 
@@ -186,28 +179,22 @@ class ShmBackend : public Backend,
   bool has_foreign_peers_ = false;
 
   // Whoever holds `engine_` advances what is in flight; never held while
-  // waiting. `queue_mutex_` is only held for a few instructions, so that
-  // starting an operation does not wait for another to be carried out. Where
-  // both are held, `engine_` was taken first.
+  // waiting. `mutex_` is only held for a few instructions, so that starting an
+  // operation does not wait for another to be carried out. Where both are held,
+  // `engine_` was taken first.
   Mutex engine_;
   ShmContext context_ LOCKSTEP_GUARDED_BY(engine_);
   PostOffice post_office_ LOCKSTEP_GUARDED_BY(engine_);
   // Somebody found the engine taken since this was last looked at.
   std::atomic<bool> engine_wanted_{false};
   std::atomic<bool> has_messages_{false};
-  Mutex queue_mutex_;
-  // The first is ticket reaped_ + 1; those up to completed_ are done with.
-  std::deque<std::unique_ptr<Flight>> queue_ LOCKSTEP_GUARDED_BY(queue_mutex_);
-  std::uint64_t reaped_ LOCKSTEP_GUARDED_BY(queue_mutex_) = 0;
-  std::vector<std::unique_ptr<Flight>> spare_ LOCKSTEP_GUARDED_BY(queue_mutex_);
-  std::vector<std::shared_ptr<ShmMessage>> posted_
-      LOCKSTEP_GUARDED_BY(queue_mutex_);
-  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(queue_mutex_);
-  // Tickets up to this one are complete.
-  std::atomic<std::uint64_t> completed_{0};
+  FlightQueue flights_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<ShmMessage>> posted_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   std::atomic<bool> broken_{false};
   Deadline::Clock::time_point next_look_;  // the progress thread's
-  std::unique_ptr<Progress> progress_ LOCKSTEP_GUARDED_BY(queue_mutex_);
+  std::unique_ptr<Progress> progress_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // A send or receive that did not complete at once.
@@ -252,32 +239,6 @@ void ShmBackend::map_peer_heaps(
   if (complete) context_.peer_heaps = std::move(heaps);
 }
 
-void ShmBackend::reap() {
-  for (; reaped_ < completed_.load(); ++reaped_) {
-    spare_.push_back(std::move(queue_.front()));
-    queue_.pop_front();
-  }
-}
-
-// Returns the operation's flight if it is the only one, null if it has to wait
-// for others, or for nothing because the group is broken.
-Flight* ShmBackend::enqueue(const Operation& operation, std::uint64_t& ticket) {
-  MutexLock lock(queue_mutex_);
-  if (error_) return nullptr;
-  reap();
-  std::unique_ptr<Flight> flight;
-  if (spare_.empty()) {
-    flight = std::make_unique<Flight>();
-  } else {
-    flight = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  flight->begin(operation, identity_);
-  queue_.push_back(std::move(flight));
-  ticket = reaped_ + queue_.size();
-  return queue_.size() == 1 ? queue_.front().get() : nullptr;
-}
-
 // Peers that do the same are there within a fraction of a microsecond: looking
 // for them a few times is cheaper than what follows.
 void ShmBackend::look_a_few_times(Flight& flight) {
@@ -292,20 +253,16 @@ void ShmBackend::look_a_few_times(Flight& flight) {
 }
 
 Work ShmBackend::start_collective(const Operation& operation) {
-  std::uint64_t ticket = 0;
+  if (broken_) return Work::failed(error());
   const bool has_engine = engine_.try_lock();
-  Flight* const only = enqueue(operation, ticket);
+  const auto [ticket, only] = flights_.start(operation, identity_);
   if (has_engine) {
     if (only != nullptr) look_a_few_times(*only);
     engine_.unlock();
   }
-  if (ticket == 0) return Work::failed(error());
-  if (completed_.load() >= ticket) return Work();
+  if (flights_.completed() >= ticket) return Work();
   if (broken_) return Work::failed(error());
-  {
-    MutexLock lock(queue_mutex_);
-    if (Flight* const flight = flight_of(ticket)) flight->start_clock();
-  }
+  flights_.visit(ticket, [](Flight& flight) { flight.start_clock(); });
   be_carried_forward();
   return Work(shared_from_this(), ticket);
 }
@@ -313,7 +270,7 @@ Work ShmBackend::start_collective(const Operation& operation) {
 Work ShmBackend::start_message(const Operation& operation) {
   auto message = std::make_shared<ShmMessage>(operation);
   {
-    MutexLock lock(queue_mutex_);
+    MutexLock lock(mutex_);
     if (error_) return Work::failed(error_);
     posted_.push_back(message);
     has_messages_ = true;
@@ -329,7 +286,7 @@ Work ShmBackend::start_message(const Operation& operation) {
 
 // Somebody must look after what is in flight, should nobody wait for it.
 void ShmBackend::be_carried_forward() {
-  MutexLock lock(queue_mutex_);
+  MutexLock lock(mutex_);
   if (!progress_) try {
       progress_ = std::make_unique<Progress>([this] { return tend(); });
     } catch (const std::system_error& failure) {
@@ -363,7 +320,7 @@ bool ShmBackend::advance_one(Flight& flight) {
   check_heap();
   if (!flight.advance(context_)) return false;
   check_heap();  // a heap detached meanwhile does not hold what peers wrote
-  completed_.fetch_add(1);
+  flights_.complete_oldest();
   bell_.ring();  // for other threads of this process
   return true;
 }
@@ -371,14 +328,8 @@ bool ShmBackend::advance_one(Flight& flight) {
 // Carries collectives out, oldest first, until one has to wait for a peer.
 void ShmBackend::advance_queue() {
   while (!broken_) {
-    Flight* oldest = nullptr;
-    {
-      MutexLock lock(queue_mutex_);
-      reap();
-      if (queue_.empty()) return;
-      oldest = queue_.front().get();
-    }
-    if (!advance_one(*oldest)) return;
+    Flight* const oldest = flights_.oldest();
+    if (oldest == nullptr || !advance_one(*oldest)) return;
   }
 }
 
@@ -387,13 +338,13 @@ void ShmBackend::advance_messages() {
   check_heap();
   std::vector<std::shared_ptr<ShmMessage>> posted;
   {
-    MutexLock lock(queue_mutex_);
+    MutexLock lock(mutex_);
     posted.swap(posted_);
   }
   for (auto& message : posted) post_office_.post(std::move(message));
   post_office_.advance();
   check_heap();
-  MutexLock lock(queue_mutex_);
+  MutexLock lock(mutex_);
   has_messages_ = !post_office_.idle() || !posted_.empty();
 }
 
@@ -431,10 +382,8 @@ bool ShmBackend::try_advance() {
 
 // A number that changes as things complete; 0 when nothing is in flight.
 std::uint64_t ShmBackend::state_of_flights() {
-  MutexLock lock(queue_mutex_);
-  reap();
-  if (broken_ || (queue_.empty() && !has_messages_)) return 0;
-  return completed_.load() + 1;
+  if (broken_ || (flights_.empty() && !has_messages_)) return 0;
+  return flights_.completed() + 1;
 }
 
 // Called by the progress thread alone.
@@ -443,7 +392,7 @@ std::uint64_t ShmBackend::tend() {
   const std::uint64_t state = state_of_flights();
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
   next_look_ = Deadline::Clock::now() + kLookAround;
-  const Awaited oldest{.ticket = completed_.load() + 1};
+  const Awaited oldest{.ticket = flights_.completed() + 1};
   if (is_in_flight(oldest.ticket)) look_around(oldest, deadline_of(oldest));
   std::shared_ptr<ShmMessage> overdue;
   {
@@ -452,12 +401,6 @@ std::uint64_t ShmBackend::tend() {
   }
   if (overdue) look_around({.message = overdue.get()}, overdue->deadline);
   return state;
-}
-
-Flight* ShmBackend::flight_of(std::uint64_t ticket) {
-  const bool in_queue =
-      ticket > completed_.load() && ticket - reaped_ <= queue_.size();
-  return in_queue ? queue_[ticket - reaped_ - 1].get() : nullptr;
 }
 
 void ShmBackend::wait_for(const Awaited& awaited,
@@ -522,30 +465,35 @@ std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
       if (r != identity_.rank) others.push_back(r);
     return others;
   }
-  MutexLock lock(queue_mutex_);
-  const Flight* flight = flight_of(awaited.ticket);
-  return flight == nullptr ? std::vector<int>{} : flight->missing(context_);
+  std::vector<int> ranks;
+  const ShmContext& context = context_;
+  flights_.visit(awaited.ticket,
+                 [&](Flight& flight) { ranks = flight.missing(context); });
+  return ranks;
 }
 
 std::string ShmBackend::describe_call(const Awaited& awaited) {
   if (awaited.message != nullptr) return describe(awaited.message->operation);
-  MutexLock lock(queue_mutex_);
-  const Flight* flight = flight_of(awaited.ticket);
-  return flight == nullptr ? "an operation" : describe(flight->operation());
+  std::string call = "an operation";
+  flights_.visit(awaited.ticket,
+                 [&](Flight& flight) { call = describe(flight.operation()); });
+  return call;
 }
 
 Deadline ShmBackend::deadline_of(const Awaited& awaited) {
   if (awaited.message != nullptr) return awaited.message->deadline;
-  MutexLock lock(queue_mutex_);
-  const Flight* flight = flight_of(awaited.ticket);
-  return flight == nullptr ? Deadline::never() : flight->deadline();
+  Deadline deadline = Deadline::never();
+  flights_.visit(awaited.ticket,
+                 [&](Flight& flight) { deadline = flight.deadline(); });
+  return deadline;
 }
 
 Deadline::Clock::time_point ShmBackend::begun(const Awaited& awaited) {
   if (awaited.message != nullptr) return awaited.message->begun;
-  MutexLock lock(queue_mutex_);
-  const Flight* flight = flight_of(awaited.ticket);
-  return flight == nullptr ? Deadline::Clock::now() : flight->begun();
+  auto when = Deadline::Clock::now();
+  flights_.visit(awaited.ticket,
+                 [&](Flight& flight) { when = flight.begun(); });
+  return when;
 }
 
 std::string ShmBackend::describe_timeout(const Awaited& awaited) {
@@ -587,7 +535,7 @@ void ShmBackend::give_up(const std::exception_ptr& error,
     log(LogLevel::kError, failure.what());
   }
   {
-    MutexLock lock(queue_mutex_);
+    MutexLock lock(mutex_);
     error_ = error;
     broken_ = true;
   }

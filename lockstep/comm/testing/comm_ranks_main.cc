@@ -35,12 +35,15 @@ std::shared_ptr<ProcessGroup> join() {
   return init_process_group({.init_method = method ? method : "env://"});
 }
 
-// All cases of the conformance suite for this world size.
+// The cases of this world size in the conformance suite's selection.
 int conformance() {
   const auto group = join();
   const auto seed = static_cast<std::uint64_t>(number_from("SEED", 1));
   int wrong = 0;
-  const Selection selection = pairwise_cases({group->size()});
+  Selection selection = pairwise_cases({1, 2, 3, 4, 8});
+  std::erase_if(selection.cases, [&](const ConformanceCase& c) {
+    return c.ranks != group->size();
+  });
   for (std::size_t i = 0; i < selection.cases.size(); ++i) {
     const std::string error =
         run_conformance_case(*group, selection.cases[i], seed + i);
@@ -51,7 +54,7 @@ int conformance() {
   say(std::to_string(selection.cases.size()) + " cases, " +
       std::to_string(wrong) + " wrong");
   group->barrier().wait();
-  return wrong == 0 ? 0 : 1;
+  return wrong == 0 && !selection.cases.empty() ? 0 : 1;
 }
 
 // Rank VICTIM never calls the all_reduce that the others wait in.
