@@ -35,6 +35,12 @@ struct Settings : RankEnvironment {
   std::size_t heap_bytes = std::size_t{1} << 34;
   // LOCKSTEP_PROGRESS_FD: where rank 0's progress records go under a launcher.
   std::optional<int> progress_fd;
+  // LOCKSTEP_DUMP_DIR: the folder for this rank's record of its operations when
+  // one fails or somebody asks; empty: none is written.
+  std::string dump_directory;
+  // LOCKSTEP_STALL_WARNING, in seconds: how long an operation may wait before a
+  // line in the log says for whom.
+  std::chrono::duration<double> stall_warning = std::chrono::seconds(10);
   // LOCKSTEP_LOG.
   LogLevel log_level = LogLevel::kWarn;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/recorder.h"
 #include "lockstep/comm/validation.h"
 
 namespace lockstep {
@@ -21,6 +22,17 @@ std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
   return {static_cast<std::byte*>(memory), &std::free};
 }
 
+namespace {
+
+std::shared_ptr<GroupRecorder> make_recorder(
+    const std::shared_ptr<World>& world, const GroupIdentity& identity,
+    const std::shared_ptr<Backend>& backend) {
+  if (!world || !backend) return nullptr;
+  return std::make_shared<GroupRecorder>(world->recorder(), identity, backend);
+}
+
+}  // namespace
+
 ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend,
                            GroupIdentity identity,
                            std::chrono::nanoseconds timeout,
@@ -28,8 +40,13 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend,
     : identity_(std::move(identity)),
       timeout_(timeout),
       world_(std::move(world)),
+      recorder_(make_recorder(world_, identity_, backend)),
       backend_(std::move(backend)),
       abortable_(backend_) {}
+
+ProcessGroup::~ProcessGroup() {
+  if (recorder_) recorder_->leave();
+}
 
 void ProcessGroup::refuse_call() const {
   if (!is_member())
@@ -64,6 +81,7 @@ void ProcessGroup::abort(std::string_view reason) noexcept {
 }
 
 void ProcessGroup::leave() noexcept {
+  if (recorder_) recorder_->leave();
   std::shared_ptr<Backend> last;  // destroyed after the locks are released
   {
     MutexLock lock(start_order_);
@@ -80,7 +98,7 @@ Work ProcessGroup::run(Operation operation, const CallOptions& options) {
   operation.place = options.place;
   if (is_point_to_point(operation.kind)) {
     operation.sequence = ++messages_;
-    return member()->start(operation);
+    return start(*member(), operation);
   }
   MutexLock lock(start_order_);
   if (!backend_) refuse_call();
@@ -89,7 +107,16 @@ Work ProcessGroup::run(Operation operation, const CallOptions& options) {
         fmt::format("the backend \"{}\" cannot do {} on these buffers",
                     backend_->name(), describe(operation)));
   operation.sequence = ++sequence_;
-  return backend_->start(operation);
+  return start(*backend_, operation);
+}
+
+Work ProcessGroup::start(Backend& backend, const Operation& operation) {
+  if (!recorder_) return backend.start(operation);
+  const std::uint64_t number = recorder_->begin(operation);
+  if (number == 0) world_->watch();
+  Work work = backend.start(operation);
+  recorder_->started(number, operation, work);
+  return work;
 }
 
 Work ProcessGroup::broadcast(Buffers buffers, int root, CallOptions options) {

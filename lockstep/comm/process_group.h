@@ -55,6 +55,8 @@ struct Message {
   int tag = 0;
 };
 
+class GroupRecorder;
+
 class ProcessGroup {
  public:
   static constexpr std::chrono::minutes kDefaultTimeout{30};
@@ -64,6 +66,9 @@ class ProcessGroup {
   ProcessGroup(std::shared_ptr<Backend> backend, GroupIdentity identity,
                std::chrono::nanoseconds timeout = kDefaultTimeout,
                std::shared_ptr<World> world = nullptr);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   int rank() const { return identity_.rank; }
   int size() const { return identity_.size; }
@@ -157,6 +162,7 @@ class ProcessGroup {
 
  private:
   Work run(Operation operation, const CallOptions& options);
+  Work start(Backend& backend, const Operation& operation);
   // A copy of backend_, InvalidArgument when there is none.
   std::shared_ptr<Backend> member() const;
   [[noreturn]] void refuse_call() const;
@@ -164,6 +170,8 @@ class ProcessGroup {
   const GroupIdentity identity_;
   const std::chrono::nanoseconds timeout_;
   const std::shared_ptr<World> world_;
+  // Null where nobody keeps a record: there is no world, or no membership.
+  const std::shared_ptr<GroupRecorder> recorder_;
   // A sequence number and its start are one step.
   mutable Mutex start_order_;
   std::shared_ptr<Backend> backend_ LOCKSTEP_GUARDED_BY(start_order_);

@@ -1,5 +1,7 @@
 #include "lockstep/comm/work.h"
 
+#include "lockstep/comm/recorder.h"
+
 namespace lockstep {
 namespace {
 
@@ -17,6 +19,40 @@ class FailedWork : public PendingWork {
 };
 
 }  // namespace
+
+void PendingWork::record_with(std::shared_ptr<GroupRecorder> recorder) {
+  if (told_.load() != nullptr) return;
+  recorder_ = std::move(recorder);
+  told_.store(recorder_.get());
+}
+
+void Work::wait_pending(std::optional<Deadline> deadline) const {
+  GroupRecorder* const recorder = pending_->recorder();
+  if (recorder == nullptr) return pending_->wait(ticket_, deadline);
+  recorder->awaited(number_);
+  try {
+    pending_->wait(ticket_, deadline);
+  } catch (...) {
+    recorder->failed(number_, std::current_exception());
+    throw;
+  }
+  recorder->completed(number_);
+}
+
+// An operation that is done because it failed is written down when wait() says
+// how.
+bool Work::done_pending() const {
+  if (!pending_->done(ticket_)) return false;
+  GroupRecorder* const recorder = pending_->recorder();
+  if (recorder == nullptr) return true;
+  try {
+    pending_->wait(ticket_, std::nullopt);
+    recorder->completed(number_);
+  } catch (...) {
+    return true;
+  }
+  return true;
+}
 
 Work Work::failed(std::exception_ptr error) {
   return Work(std::make_shared<FailedWork>(std::move(error)), 0);

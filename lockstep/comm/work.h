@@ -4,6 +4,7 @@
 // Errors:  surface in wait(): PeerFailure, Mismatch, Timeout, NetworkError.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -14,6 +15,8 @@
 #include "lockstep/base/deadline.h"
 
 namespace lockstep {
+
+class GroupRecorder;
 
 // The side of a backend that knows what became of the operations it started.
 // A ticket is the backend's own name for one of them.
@@ -34,6 +37,14 @@ class PendingWork {
 
   // The rank whose message a completed receive holds; -1 for all else.
   virtual int source_rank(std::uint64_t /*ticket*/) { return -1; }
+
+  // Who writes down what becomes of the operations; null: nobody. Told once.
+  void record_with(std::shared_ptr<GroupRecorder> recorder);
+  GroupRecorder* recorder() const { return told_.load(); }
+
+ private:
+  std::shared_ptr<GroupRecorder> recorder_;
+  std::atomic<GroupRecorder*> told_{nullptr};
 };
 
 class Work {
@@ -58,10 +69,10 @@ class Work {
   // where one is given, whichever is first. The operation's buffers must stay
   // alive until this returns or throws.
   void wait(std::optional<Deadline> deadline = std::nullopt) const {
-    if (pending_) pending_->wait(ticket_, deadline);
+    if (pending_) wait_pending(deadline);
   }
 
-  bool done() const { return !pending_ || pending_->done(ticket_); }
+  bool done() const { return !pending_ || done_pending(); }
 
   // The ranks that the operation waits for; empty when it waits for none.
   std::vector<int> missing() const {
@@ -74,8 +85,14 @@ class Work {
   }
 
  private:
+  friend class GroupRecorder;
+
+  void wait_pending(std::optional<Deadline> deadline) const;
+  bool done_pending() const;
+
   std::shared_ptr<PendingWork> pending_;
   std::uint64_t ticket_ = 0;
+  std::uint64_t number_ = 0;  // its recorder's, where there is one
   int source_ = -1;
 };
 

@@ -1,6 +1,32 @@
 #include "lockstep/comm/world.h"
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/comm/recorder.h"
+#include "lockstep/comm/watchdog.h"
+
 namespace lockstep {
+
+World::World(std::shared_ptr<Store> store, Settings settings)
+    : store_(std::move(store)),
+      settings_(std::move(settings)),
+      recorder_(std::make_shared<Recorder>(settings_.dump_directory)) {}
+
+World::~World() = default;
+
+void World::watch() {
+  if (recorder_->world_size() == 1) return;
+  MutexLock lock(mutex_);
+  if (watchdog_) return;
+  try {
+    watchdog_ = std::make_unique<Watchdog>(
+        recorder_, store_,
+        WatchdogOptions{.patience = settings_.stall_warning});
+  } catch (const std::exception& error) {
+    // Out of threads or descriptors: whatever needs them says so better.
+    log(LogLevel::kDebug, error.what());
+  }
+}
 
 std::string World::numbered(const std::string& name) {
   MutexLock lock(mutex_);

@@ -1,5 +1,6 @@
 // What the groups of one job share in this process: the store in which they
-// meet, and the settings they were started with.
+// meet, the settings they were started with, the recorder of their operations
+// and the watchdog over them.
 //
 // Threads: every method may be called from any thread.
 #pragma once
@@ -15,13 +16,24 @@
 
 namespace lockstep {
 
+class Recorder;
+class Watchdog;
+
 class World {
  public:
-  World(std::shared_ptr<Store> store, Settings settings)
-      : store_(std::move(store)), settings_(std::move(settings)) {}
+  World(std::shared_ptr<Store> store, Settings settings);
+  // Ends the watchdog. Never waits for a peer.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   const std::shared_ptr<Store>& store() const { return store_; }
   const Settings& settings() const { return settings_; }
+
+  const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
+
+  // Lets the watchdog begin, unless it has or there are no other ranks.
+  void watch();
 
   // `name` with a number that counts how often this process has asked for it:
   // ranks that make the same groups in the same order find the same names,
@@ -31,8 +43,10 @@ class World {
  private:
   const std::shared_ptr<Store> store_;
   const Settings settings_;
+  const std::shared_ptr<Recorder> recorder_;
   Mutex mutex_;
   std::map<std::string, int> counts_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unique_ptr<Watchdog> watchdog_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

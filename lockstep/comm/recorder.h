@@ -1,0 +1,164 @@
+// Keeps the last operations of a rank, and writes them down when one fails or
+// somebody asks: so that afterwards, with the files of all ranks side by side,
+// `lockstep blame` can say who was at fault.
+//
+// ProcessGroup tells its GroupRecorder of each operation around Backend::start,
+// once for all backends; a Work that was pending tells what became of it. A
+// World has one Recorder. It may outlive the World: Works and backends hold on
+// to it, while it keeps neither a group nor a backend alive.
+//
+// Threads: every method may be called from any thread. What happens once an
+//          operation takes no lock and allocates nothing, but for the few
+//          operations that fail or that have a PendingWork of their own.
+// Errors:  none: a record that cannot be written is a line in the log.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/mutex.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation_ring.h"
+#include "lockstep/comm/record.h"
+
+namespace lockstep {
+
+// What is known of a group, for as long as the ring may speak of it.
+class RecordedGroup {
+ public:
+  RecordedGroup(std::uint32_t id, GroupIdentity identity,
+                const std::shared_ptr<Backend>& backend);
+
+  std::uint32_t id() const { return id_; }
+  const GroupIdentity& identity() const { return identity_; }
+
+  // Whether its operations can still go on: it was not left, and none failed.
+  bool alive() const { return !left_.load() && !failed_.load(); }
+
+  // The ranks that the operation behind `entry` waits for; empty when it waits
+  // for none, or that cannot be told.
+  std::vector<int> missing(const RingEntry& entry) const noexcept;
+
+  GroupRecord snapshot() const;
+
+ private:
+  friend class GroupRecorder;
+  friend class Recorder;
+
+  std::shared_ptr<PendingWork> pending_of(std::uint64_t number) const;
+  void keep(std::uint64_t number, std::weak_ptr<PendingWork> work);
+
+  const std::uint32_t id_;
+  const GroupIdentity identity_;
+  const std::string backend_name_;
+  // Where the backend itself is every operation's PendingWork.
+  const std::weak_ptr<PendingWork> backend_;
+  std::atomic<bool> left_{false};
+  std::atomic<bool> failed_{false};
+  std::atomic<std::uint64_t> last_number_{0};
+  std::atomic<std::uint64_t> last_started_{0};
+  std::atomic<std::uint64_t> last_completed_{0};
+  // Other PendingWorks, by the number of their operation; those that are gone
+  // are dropped now and then.
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, std::weak_ptr<PendingWork>> works_
+      LOCKSTEP_GUARDED_BY(mutex_);
+  std::size_t drop_at_ LOCKSTEP_GUARDED_BY(mutex_) = 64;
+};
+
+// "12 s", "0.5 s".
+std::string describe_seconds(std::chrono::duration<double> time);
+
+// An operation that has started and was not seen to end.
+struct PendingOperation {
+  RingEntry entry;
+  std::shared_ptr<const RecordedGroup> group;
+};
+
+class Recorder {
+ public:
+  using Time = RingEntry::Time;
+
+  // Where dumps go; empty: there are none.
+  explicit Recorder(std::string dump_directory);
+
+  // The first group is the job's own: rank() and world_size() come from it.
+  std::shared_ptr<RecordedGroup> add_group(
+      const GroupIdentity& identity, const std::shared_ptr<Backend>& backend);
+
+  int rank() const { return rank_.load(); }
+  int world_size() const { return world_size_.load(); }
+
+  OperationRing& ring() { return ring_; }
+
+  // Those of groups that are alive, oldest first.
+  std::vector<PendingOperation> pending() const;
+
+  // What this rank is doing, as a phrase for other ranks' messages: 'on host b,
+  // busy with its own work for 12 s, after all_reduce #410'.
+  std::string describe_activity(Time now) const;
+
+  // Notes that `error` left the wait of operation `number`, and dumps.
+  void note_failure(const RecordedGroup& group, std::uint64_t number,
+                    const std::exception_ptr& error) noexcept;
+
+  // Writes the record to the dump directory, if there is one.
+  void dump(std::string_view reason) noexcept;
+
+  RankRecord snapshot(std::string_view reason) const;
+
+ private:
+  std::shared_ptr<const RecordedGroup> find_group(std::uint32_t id) const;
+  void drop_forgotten_groups() LOCKSTEP_REQUIRES(mutex_);
+
+  const std::string dump_directory_;
+  const std::string host_;
+  OperationRing ring_;
+  std::atomic<int> rank_{0};
+  std::atomic<int> world_size_{1};
+  mutable Mutex mutex_;
+  std::uint32_t next_group_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint32_t, std::shared_ptr<RecordedGroup>> groups_
+      LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<FailureRecord> failures_ LOCKSTEP_GUARDED_BY(mutex_);
+  Mutex file_;  // held while the file is written
+};
+
+// A group's pen.
+class GroupRecorder : public std::enable_shared_from_this<GroupRecorder> {
+ public:
+  GroupRecorder(std::shared_ptr<Recorder> recorder,
+                const GroupIdentity& identity,
+                const std::shared_ptr<Backend>& backend);
+
+  // Before and after Backend::start. `started` lets the Work, if it is pending,
+  // tell what becomes of it.
+  std::uint64_t begin(const Operation& operation);
+  void started(std::uint64_t number, const Operation& operation, Work& work);
+
+  // From the Work of operation `number`.
+  void awaited(std::uint64_t number) { recorder_->ring().set_awaited(number); }
+  void completed(std::uint64_t number);
+  // Its wait throws `error`.
+  void failed(std::uint64_t number, const std::exception_ptr& error) noexcept;
+
+  // The group was left: what is pending will never complete.
+  void leave() { group_->left_.store(true); }
+
+ private:
+  void note_completed(std::uint64_t sequence);
+
+  const std::shared_ptr<Recorder> recorder_;
+  const std::shared_ptr<RecordedGroup> group_;
+  // The backend as a PendingWork, to be compared with only; null when it is
+  // none.
+  const PendingWork* const own_work_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "lockstep/store/record_request.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// Whether `key` exists, without waiting for it: replacing a value by itself
+// tells.
+bool exists(Store& store, const std::string& key, Deadline deadline) {
+  const Bytes value = to_bytes("yes");
+  return !store.compare_and_set(key, value, value, deadline).empty();
+}
+
+}  // namespace
+
+std::string listening_key(int rank) {
+  return fmt::format("record/listening/{}", rank);
+}
+
+std::string request_key(std::int64_t number) {
+  return fmt::format("record/request/{}", number);
+}
+
+std::string written_key(std::int64_t number, int rank) {
+  return fmt::format("record/written/{}/{}", number, rank);
+}
+
+std::string question_key(int rank, std::int64_t number) {
+  return fmt::format("record/question/{}/{}", rank, number);
+}
+
+std::string answer_key(int rank, std::int64_t number) {
+  return fmt::format("record/answer/{}/{}", rank, number);
+}
+
+std::int64_t ask(Store& store, int rank, Deadline deadline) {
+  const std::int64_t number =
+      store.add(fmt::format("record/questions/{}", rank), 1, deadline);
+  store.set(question_key(rank, number), to_bytes("?"), deadline);
+  return number;
+}
+
+std::vector<int> request_records(Store& store, std::span<const int> ranks,
+                                 Deadline deadline,
+                                 const Cancellation* cancellation) {
+  std::vector<int> listening;
+  for (const int rank : ranks)
+    if (exists(store, listening_key(rank), deadline)) listening.push_back(rank);
+  const std::int64_t number = store.add("record/requests", 1, deadline);
+  store.set(request_key(number), to_bytes("?"), deadline);
+  std::vector<int> written;
+  for (const int rank : listening) try {
+      store.get(written_key(number, rank), deadline, cancellation);
+      written.push_back(rank);
+    } catch (const Timeout&) {
+      // The deadline is the same for all; what is there already still counts.
+    }
+  return written;
+}
+
+}  // namespace lockstep
