@@ -67,6 +67,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
                           {.token = settings.token,
                            .serve = membership.serves_store,
                            .deadline = settings.rendezvous_timeout});
+  const std::shared_ptr<Store> whole_store = store;
   DefaultGroup made;
   if (membership.world_size > 1) {
     made.seat =
@@ -80,7 +81,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   }
   made.group = make_group(
       options.backend, {.rank = membership.rank, .size = membership.world_size},
-      std::make_shared<World>(std::move(store), settings));
+      std::make_shared<World>(std::move(store), settings, whole_store));
   default_group_slot() = std::move(made);
   return default_group();
 }

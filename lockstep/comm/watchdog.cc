@@ -81,8 +81,10 @@ void Watchdog::with_store(const Call& call) {
 
 void Watchdog::run() {
   with_store([&](Store& store) {
-    store.set(listening_key(recorder_->rank()), to_bytes("yes"),
-              kStorePatience);
+    const int rank = recorder_->rank();
+    next_request_ = next_request(store, kStorePatience);
+    next_question_ = next_question(store, rank, kStorePatience);
+    store.set(listening_key(rank), to_bytes("yes"), kStorePatience);
   });
   while (!ended_.cancelled()) try {
       turn();
@@ -132,12 +134,10 @@ void Watchdog::handle(const std::string& key) {
     });
     ++next_request_;
   } else if (key == question_key(rank, next_question_)) {
-    const std::string activity =
-        recorder_->describe_activity(Deadline::Clock::now());
     with_store([&](Store& store) {
-      store.set(answer_key(rank, next_question_), to_bytes(activity),
-                kStorePatience);
-      store.erase(key, kStorePatience);
+      answer(store, rank, next_question_,
+             recorder_->describe_activity(Deadline::Clock::now()),
+             kStorePatience);
     });
     ++next_question_;
   } else {

@@ -7,8 +7,10 @@
 
 namespace lockstep {
 
-World::World(std::shared_ptr<Store> store, Settings settings)
+World::World(std::shared_ptr<Store> store, Settings settings,
+             std::shared_ptr<Store> whole_store)
     : store_(std::move(store)),
+      whole_store_(whole_store ? std::move(whole_store) : store_),
       settings_(std::move(settings)),
       recorder_(std::make_shared<Recorder>(settings_.dump_directory)) {}
 

@@ -21,7 +21,10 @@ class Watchdog;
 
 class World {
  public:
-  World(std::shared_ptr<Store> store, Settings settings);
+  // `whole_store` is what a launcher knows of, where `store` is only a part of
+  // it.
+  World(std::shared_ptr<Store> store, Settings settings,
+        std::shared_ptr<Store> whole_store = nullptr);
   // Ends the watchdog. Never waits for a peer.
   ~World();
   World(const World&) = delete;
@@ -42,6 +45,7 @@ class World {
 
  private:
   const std::shared_ptr<Store> store_;
+  const std::shared_ptr<Store> whole_store_;
   const Settings settings_;
   const std::shared_ptr<Recorder> recorder_;
   Mutex mutex_;

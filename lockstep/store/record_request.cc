@@ -14,7 +14,31 @@ bool exists(Store& store, const std::string& key, Deadline deadline) {
   return !store.compare_and_set(key, value, value, deadline).empty();
 }
 
+// What is counted.
+constexpr std::string_view kRequests = "record/requests";
+std::string questions_to(int rank) {
+  return fmt::format("record/questions/{}", rank);
+}
+std::string answers_of(int rank) {
+  return fmt::format("record/answers/{}", rank);
+}
+
 }  // namespace
+
+std::int64_t next_request(Store& store, Deadline deadline) {
+  return store.add(kRequests, 0, deadline) + 1;
+}
+
+std::int64_t next_question(Store& store, int rank, Deadline deadline) {
+  return store.add(answers_of(rank), 0, deadline) + 1;
+}
+
+void answer(Store& store, int rank, std::int64_t number, std::string_view text,
+            Deadline deadline) {
+  store.add(answers_of(rank), 1, deadline);
+  store.set(answer_key(rank, number), to_bytes(text), deadline);
+  store.erase(question_key(rank, number), deadline);
+}
 
 std::string listening_key(int rank) {
   return fmt::format("record/listening/{}", rank);
@@ -37,8 +61,7 @@ std::string answer_key(int rank, std::int64_t number) {
 }
 
 std::int64_t ask(Store& store, int rank, Deadline deadline) {
-  const std::int64_t number =
-      store.add(fmt::format("record/questions/{}", rank), 1, deadline);
+  const std::int64_t number = store.add(questions_to(rank), 1, deadline);
   store.set(question_key(rank, number), to_bytes("?"), deadline);
   return number;
 }
@@ -49,7 +72,7 @@ std::vector<int> request_records(Store& store, std::span<const int> ranks,
   std::vector<int> listening;
   for (const int rank : ranks)
     if (exists(store, listening_key(rank), deadline)) listening.push_back(rank);
-  const std::int64_t number = store.add("record/requests", 1, deadline);
+  const std::int64_t number = store.add(kRequests, 1, deadline);
   store.set(request_key(number), to_bytes("?"), deadline);
   std::vector<int> written;
   for (const int rank : listening) try {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/cancellation.h"
@@ -27,8 +28,17 @@ std::string written_key(std::int64_t number, int rank);
 std::string question_key(int rank, std::int64_t number);
 std::string answer_key(int rank, std::int64_t number);
 
+// The number of the first request that is still to come.
+std::int64_t next_request(Store& store, Deadline deadline);
+// The number of the first question to `rank` that it has not answered.
+std::int64_t next_question(Store& store, int rank, Deadline deadline);
+
 // Numbers a question to `rank`, and sets its key.
 std::int64_t ask(Store& store, int rank, Deadline deadline);
+
+// Answers question `number` to `rank`.
+void answer(Store& store, int rank, std::int64_t number, std::string_view text,
+            Deadline deadline);
 
 // Makes every rank write its record and waits for those of `ranks` that listen.
 // Returns the ranks that have written when all have, or the deadline passes.
