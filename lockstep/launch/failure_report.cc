@@ -44,10 +44,17 @@ std::string last_lines(const WorkerFailure& failure) {
   return text;
 }
 
-std::string next_step(const WorkerFailure& failure) {
+std::string where_output_is(const WorkerFailure& failure) {
   if (!failure.log_path.empty())
     return fmt::format("all that it wrote is in {}", failure.log_path);
   return "--log-dir DIR keeps all that each rank writes";
+}
+
+std::string next_step(const WorkerFailure& failure) {
+  if (!failure.record_folder.empty())
+    return fmt::format("lockstep blame {}\n           {}",
+                       failure.record_folder, where_output_is(failure));
+  return where_output_is(failure);
 }
 
 }  // namespace

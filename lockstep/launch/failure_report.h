@@ -19,6 +19,7 @@ struct WorkerFailure {
   std::string program;
   std::deque<std::string> last_lines;  // as LineTail keeps them
   std::string log_path;                // its log, if there is one
+  std::string record_folder;           // of the ranks' records, if any
 };
 
 // Who, how, when; its last lines; the likely cause and the next step. Several

@@ -14,9 +14,16 @@
 #include "lockstep/base/error.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/launch/find_program.h"
+#include "lockstep/launch/job_record.h"
+#include "lockstep/launch/record_folder.h"
 
 namespace lockstep {
 namespace {
+
+// Survivors learn of a death within 50 ms, and write in a few more; and this
+// much may pass until the user sees a job end.
+constexpr std::chrono::milliseconds kLastRecords{300};
+constexpr std::chrono::seconds kAskedRecords{5};
 
 std::string path_of(const std::vector<std::string>& environment) {
   constexpr std::string_view kName = "PATH=";
@@ -114,6 +121,8 @@ void Launcher::turn() {
     if (!screen_.full()) worker->watch_output(set);
   }
   screen_.watch(set);
+  if (collector_)
+    set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
   set.wait(std::min(kill_at_, screen_.due()));
   look_for_failure();
   look_for_time();
@@ -129,6 +138,7 @@ void Launcher::take_signal(int signal) {
   if (signal == SIGCHLD) return reap_orphans();
   if (signal == SIGWINCH) return screen_.resize();
   if (signal == SIGTSTP) return suspend();
+  if (signal == SIGUSR1) return collect_records(kAskedRecords);
   if (phase_ != Phase::kRunning) return kill_job();
   result_.exit_code = 128 + signal;
   screen_.settle();
@@ -152,11 +162,48 @@ void Launcher::suspend() {
   workers_.signal_all(SIGCONT);
 }
 
+// Has every rank that goes on write its record, unless that is under way.
+void Launcher::collect_records(Deadline deadline) {
+  if (collector_ || phase_ != Phase::kRunning) return;
+  std::vector<int> living;
+  for (const auto& worker : workers_.all())
+    if (!worker->process().exit_status()) living.push_back(worker->rank());
+  try {
+    collector_ = std::make_unique<RecordCollector>(options_.job.store_url,
+                                                   options_.job.token,
+                                                   std::move(living), deadline);
+  } catch (const std::exception& error) {
+    screen_.print_line(OutputStream::kErr,
+                       fmt::format("lockstep: the ranks' records cannot be "
+                                   "had: {}",
+                                   error.what()));
+  }
+}
+
+void Launcher::records_came() {
+  const std::vector<int> written = collector_->written();
+  collector_.reset();
+  if (phase_ == Phase::kCollecting) return end_job();
+  if (phase_ != Phase::kRunning) return;
+  screen_.print_line(
+      OutputStream::kErr,
+      written.empty()
+          ? "lockstep: no rank listens, so none wrote its record"
+          : fmt::format(
+                "lockstep: records of rank{} {}; next: lockstep blame {}",
+                written.size() == 1 ? "" : "s", fmt::join(written, ", "),
+                options_.job.dump_directory));
+}
+
 void Launcher::look_for_failure() {
+  if (phase_ == Phase::kCollecting && workers_.ended()) return end_job();
   if (phase_ != Phase::kRunning) return;
   if (Worker* worker = workers_.first_failure()) {
     record_failure(*worker);
-    end_job();
+    collector_.reset();
+    collect_records(kLastRecords);
+    phase_ = Phase::kCollecting;
+    if (!collector_) end_job();
   } else if (workers_.ended() && !over()) {
     end_job();  // all went well, but something that they started goes on
   }
@@ -174,7 +221,26 @@ void Launcher::record_failure(Worker& worker) {
                                   .seconds = lived.count(),
                                   .program = options_.command.front(),
                                   .last_lines = {},
-                                  .log_path = log_path(worker.rank())};
+                                  .log_path = log_path(worker.rank()),
+                                  .record_folder = {}};
+}
+
+// Beside the records of the ranks, if they left any.
+void Launcher::keep_failure() {
+  WorkerFailure& failure = result_.failure.value();
+  const std::string& folder = options_.job.dump_directory;
+  if (folder.empty() || !has_records(folder)) return;
+  failure.record_folder = folder;
+  try {
+    write_job_record(folder, {.workers = failure.workers,
+                              .rank = failure.rank,
+                              .signal = failure.status.signal,
+                              .exit_code = failure.status.code,
+                              .seconds = failure.seconds});
+  } catch (const SystemError& error) {
+    screen_.print_line(OutputStream::kErr,
+                       std::string("lockstep: ") + error.what());
+  }
 }
 
 void Launcher::look_for_time() {
@@ -219,6 +285,7 @@ void Launcher::finish_output() {
   if (result_.failure) {
     const auto rank = static_cast<std::size_t>(result_.failure->rank);
     result_.failure->last_lines = workers_.all()[rank]->tail().lines();
+    keep_failure();
     std::istringstream report(describe(*result_.failure));
     for (std::string line; std::getline(report, line);)
       screen_.print_line(OutputStream::kErr, line);

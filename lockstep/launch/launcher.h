@@ -14,12 +14,14 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/launch/failure_report.h"
 #include "lockstep/launch/orphan_watch.h"
+#include "lockstep/launch/record_collector.h"
 #include "lockstep/launch/screen.h"
 #include "lockstep/launch/signal_watch.h"
 #include "lockstep/launch/worker_environment.h"
@@ -64,7 +66,9 @@ class Launcher {
   JobResult run();
 
  private:
-  enum class Phase { kRunning, kEnding, kKilling };
+  // kCollecting: a worker has failed, and the others are given the time to
+  // write down what they know of it.
+  enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
   void start_workers();
   void start_worker(int rank, const std::string& program,
@@ -75,9 +79,12 @@ class Launcher {
   void take_signals();
   void take_signal(int signal);
   void suspend();
+  void collect_records(Deadline deadline);
+  void records_came();
   void reap_orphans();
   void look_for_failure();
   void record_failure(Worker& worker);
+  void keep_failure();
   void look_for_time();
   void look_for_reader();
   void end_job();
@@ -90,6 +97,7 @@ class Launcher {
   Screen& screen_;
   OrphanWatch orphans_;
   WorkerTable workers_;
+  std::unique_ptr<RecordCollector> collector_;
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;

@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<int, 4> kRequests{SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+constexpr std::array<int, 5> kRequests{SIGINT, SIGTERM, SIGHUP, SIGTSTP,
+                                       SIGUSR1};
 
 bool is_ignored(int signal) {
   struct sigaction action {};

@@ -18,8 +18,8 @@ namespace lockstep {
 
 class SignalWatch {
  public:
-  // SIGINT, SIGTERM, SIGHUP and SIGTSTP; SIGCHLD and SIGWINCH. SIGPIPE is
-  // blocked as well, so that writing to a closed pipe is an error only.
+  // SIGINT, SIGTERM, SIGHUP, SIGTSTP and SIGUSR1; SIGCHLD and SIGWINCH. SIGPIPE
+  // is blocked as well, so that writing to a closed pipe is an error only.
   SignalWatch();
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

@@ -39,13 +39,17 @@ bool is_launchers(std::string_view name) {
          std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
 }
 
+void remove(std::vector<std::string>& variables, std::string_view name) {
+  std::erase_if(variables, [&](const std::string& variable) {
+    return name_of(variable) == name;
+  });
+}
+
 void add_threads(std::vector<std::string>& variables,
                  const JobEnvironment& job) {
   constexpr std::string_view kName = "OMP_NUM_THREADS";
   if (job.threads) {
-    std::erase_if(variables, [&](const std::string& variable) {
-      return name_of(variable) == kName;
-    });
+    remove(variables, kName);
     variables.push_back(fmt::format("{}={}", kName, *job.threads));
   } else if (job.workers > 1 && !has(variables, kName)) {
     variables.push_back(fmt::format("{}=1", kName));
@@ -72,6 +76,10 @@ std::vector<std::string> worker_environment(
   set("MASTER_PORT", job.master_port);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
+  if (!job.dump_directory.empty()) {
+    remove(variables, "LOCKSTEP_DUMP_DIR");
+    set("LOCKSTEP_DUMP_DIR", job.dump_directory);
+  }
   add_threads(variables, job);
   // Python keeps back what it prints into a pipe until 8 KiB have come
   // together.

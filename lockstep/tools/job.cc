@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/launch/free_port.h"
+#include "lockstep/launch/record_folder.h"
 #include "lockstep/store/tcp_store_server.h"
 
 namespace lockstep {
@@ -18,6 +19,16 @@ int readable_input() {
   return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
 }
 
+// Where ranks leave their records: the user's folder, unless that comes from a
+// job around this one, whose ranks have the same names.
+RecordFolder record_folder(const LaunchOptions& options,
+                           const EnvironmentLookup& lookup) {
+  const auto chosen = lookup("LOCKSTEP_DUMP_DIR");
+  if (chosen && !chosen->empty() && !lookup("LOCKSTEP_TOKEN"))
+    return RecordFolder(std::filesystem::absolute(*chosen));
+  return RecordFolder::make_in(options.log_directory);
+}
+
 }  // namespace
 
 int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
@@ -27,6 +38,8 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
     check_port_is_free(options.job.master_port);
   options.job.token = make_job_token();
   options.standard_input = readable_input();
+  const RecordFolder records = record_folder(options, lookup);
+  options.job.dump_directory = records.path();
   // The signals first: the server's thread must not get them.
   SignalWatch signals;
   const TcpStoreServer store("127.0.0.1", 0, options.job.token);
