@@ -100,7 +100,7 @@ class MonitoredBarrier {
     std::vector<int> late;
     for (int rank = 1; rank < group_.size(); ++rank)
       if (!awaits(rank, deadline)) late.push_back(rank);
-    const std::string verdict = late.empty() ? "" : say_missing(late);
+    std::string verdict = late.empty() ? "" : say_missing(late);
     store_->set(verdict_key(), to_bytes(verdict), kStoreAnswers);
     return verdict;
   }

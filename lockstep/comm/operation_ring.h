@@ -84,7 +84,7 @@ class OperationRing {
   static std::optional<Words> read(const Slot& slot);
   static RingEntry decode(const Words& words);
 
-  const TickMoment made_;
+  const TickMoment made_{};
   alignas(128) std::atomic<std::uint64_t> next_{0};
   std::array<Slot, kEntries> slots_{};
 };

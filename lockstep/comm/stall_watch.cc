@@ -22,8 +22,8 @@ std::vector<int> missing_ranks(const PendingOperation& operation) {
   return ranks;
 }
 
-Stall to_stall(const PendingOperation& operation, std::vector<int> missing,
-               StallWatch::Time now) {
+Stall to_stall(const PendingOperation& operation,
+               const std::vector<int>& missing, StallWatch::Time now) {
   const RingEntry& entry = operation.entry;
   const GroupIdentity& identity = operation.group->identity();
   Stall stall{

@@ -7,10 +7,20 @@
 
 namespace lockstep {
 
+namespace {
+
+std::shared_ptr<Store> either(std::shared_ptr<Store> first,
+                              const std::shared_ptr<Store>& second) {
+  if (!first) return second;
+  return first;
+}
+
+}  // namespace
+
 World::World(std::shared_ptr<Store> store, Settings settings,
              std::shared_ptr<Store> whole_store)
     : store_(std::move(store)),
-      whole_store_(whole_store ? std::move(whole_store) : store_),
+      whole_store_(either(std::move(whole_store), store_)),
       settings_(std::move(settings)),
       recorder_(std::make_shared<Recorder>(settings_.dump_directory)) {}
 

@@ -86,7 +86,7 @@ class ShmBackend : public Backend,
     const ShmMessage* message = nullptr;
   };
 
-  ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
+  ShmBackend(const GroupIdentity& identity, const std::shared_ptr<Heap>& heap,
              Store& store, const Settings& settings)
       : ShmBackend(identity, heap,
                    exchange_local(identity, store, heap.get(),
