@@ -18,8 +18,8 @@ struct WorkerFailure {
   double seconds = 0;  // from the job's start
   std::string program;
   std::deque<std::string> last_lines;  // as LineTail keeps them
-  std::string log_path;                // its log, if there is one
-  std::string record_folder;           // of the ranks' records, if any
+  std::string log_path = {};           // its log, if there is one
+  std::string record_folder = {};      // of the ranks' records, if any
 };
 
 // Who, how, when; its last lines; the likely cause and the next step. Several

@@ -18,7 +18,12 @@ RecordCollector::RecordCollector(std::string url, std::string token,
 
 RecordCollector::~RecordCollector() {
   cancelled_.cancel();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+const std::vector<int>& RecordCollector::written() {
+  if (thread_.joinable()) thread_.join();
+  return written_;
 }
 
 void RecordCollector::run() {

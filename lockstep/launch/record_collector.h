@@ -27,8 +27,8 @@ class RecordCollector {
   // Readable once all have written, or the deadline has passed.
   int descriptor() const { return finished_.descriptor(); }
 
-  // The ranks that have written; valid once finished.
-  const std::vector<int>& written() const { return written_; }
+  // The ranks that have written. Waits until finished.
+  const std::vector<int>& written();
 
  private:
   void run();

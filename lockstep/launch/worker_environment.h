@@ -19,7 +19,7 @@ struct JobEnvironment {
   std::string token;              // LOCKSTEP_TOKEN
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's, if there is one.
-  std::string dump_directory;
+  std::string dump_directory = {};
   // OMP_NUM_THREADS, whatever the user's environment says. Nothing: as torchrun
   // does, 1 when there are several workers and the user has not set it.
   std::optional<int> threads;
