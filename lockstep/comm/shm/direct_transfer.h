@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/comm/shm/reduce_kernels.h"
+#include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/shm/shared_operation.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/heap.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/comm/shm/reduce_kernels.h"
+#include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {

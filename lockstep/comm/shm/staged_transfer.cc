@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/comm/shm/reduce_kernels.h"
+#include "lockstep/comm/reduce/reduce_kernels.h"
 
 namespace lockstep {
 namespace {

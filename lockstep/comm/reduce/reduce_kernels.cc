@@ -1,4 +1,4 @@
-#include "lockstep/comm/shm/reduce_kernels.h"
+#include "lockstep/comm/reduce/reduce_kernels.h"
 
 #include "lockstep/base/error.h"
 

@@ -1,2 +1,0 @@
-#define LOCKSTEP_KERNELS reduce_kernel_avx512
-#include "lockstep/comm/shm/reduce_kernels.inc"
