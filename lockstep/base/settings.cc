@@ -3,7 +3,28 @@
 #include <cstdlib>
 #include <limits>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
+namespace {
+
+OperationCheck parse_operation_check(const std::string& text) {
+  if (text == "all") return OperationCheck::kAll;
+  if (text == "small") return OperationCheck::kSmall;
+  if (text == "off") return OperationCheck::kOff;
+  throw InvalidArgument("the environment variable LOCKSTEP_CHECK is \"" + text +
+                        "\"; it must be all, small or off");
+}
+
+void read_network(const EnvironmentLookup& lookup, Settings& settings) {
+  settings.interface = lookup("LOCKSTEP_INTERFACE").value_or("");
+  settings.plugin_path = lookup("LOCKSTEP_PLUGIN_PATH").value_or("");
+  settings.host_id = lookup("LOCKSTEP_HOST_ID").value_or("");
+  if (const auto check = lookup("LOCKSTEP_CHECK"))
+    settings.check = parse_operation_check(*check);
+}
+
+}  // namespace
 
 Settings Settings::read(const EnvironmentLookup& lookup) {
   using Seconds = std::chrono::duration<double>;
@@ -27,6 +48,7 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
   if (const auto fd = read_integer(lookup, "LOCKSTEP_PROGRESS_FD", 0,
                                    std::numeric_limits<int>::max()))
     settings.progress_fd = static_cast<int>(*fd);
+  read_network(lookup, settings);
   if (const auto level = lookup("LOCKSTEP_LOG"))
     settings.log_level = parse_log_level(*level);
   return settings;

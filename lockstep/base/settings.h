@@ -17,6 +17,9 @@
 
 namespace lockstep {
 
+// all; those of up to 64 KiB; none.
+enum class OperationCheck { kAll, kSmall, kOff };
+
 // Which rank this is comes first: see RankEnvironment.
 struct Settings : RankEnvironment {
   // LOCKSTEP_STORE: the launcher's store, as open_store() takes it. Comes
@@ -33,6 +36,19 @@ struct Settings : RankEnvironment {
   // LOCKSTEP_HEAP_BYTES: address space reserved for a process's shared heap;
   // memory is used only as it is touched. 0 turns the heap off.
   std::size_t heap_bytes = std::size_t{1} << 34;
+  // LOCKSTEP_INTERFACE: the network interface (its name, or an address of it)
+  // over which ranks of other hosts reach this one; by default the one that
+  // routes to the store's host.
+  std::string interface;
+  // LOCKSTEP_CHECK: before which collectives between hosts the ranks compare
+  // what they called. Those of up to 16 KiB are compared in any case, for free.
+  OperationCheck check = OperationCheck::kAll;
+  // LOCKSTEP_PLUGIN_PATH: a folder where plug-ins (liblockstep_gloo.so, …) are
+  // looked for first.
+  std::string plugin_path;
+  // LOCKSTEP_HOST_ID: overrides who counts as being on one host: ranks that
+  // give the same text. By default the kernel is asked.
+  std::string host_id;
   // LOCKSTEP_PROGRESS_FD: where rank 0's progress records go under a launcher.
   std::optional<int> progress_fd;
   // LOCKSTEP_DUMP_DIR: the folder for this rank's record of its operations when

@@ -6,11 +6,13 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/comm/reference/reference_backend.h"
 #include "lockstep/comm/shm/shm_backend.h"
+#include "lockstep/comm/wire/wire_backend.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames{"shm", "reference"};
+constexpr std::array<std::string_view, 4> kNames{"shm", "gloo", "mpi",
+                                                 "reference"};
 
 }  // namespace
 
@@ -21,6 +23,8 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
                                       std::shared_ptr<Store> store,
                                       const Settings& settings) {
   if (name == "shm") return make_shm_backend(identity, *store, settings);
+  if (name == "gloo" || name == "mpi")
+    return make_wire_backend(name, identity, std::move(store), settings);
   if (name == "reference")
     return make_reference_backend(identity, std::move(store));
   throw InvalidArgument(unknown_name("backend", name, kNames));

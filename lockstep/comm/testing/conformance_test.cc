@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 const std::vector<int> kWorldSizes{1, 2, 3, 4, 8};
-const char* const kBackends[] = {"reference", "shm"};
+const char* const kBackends[] = {"reference", "shm", "gloo"};
 
 std::uint64_t seed_of_run() {
   const char* chosen = std::getenv("LOCKSTEP_TEST_SEED");

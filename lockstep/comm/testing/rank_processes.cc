@@ -44,6 +44,7 @@ std::vector<std::string> environment_for(
     add(name, std::to_string(ranks));
   add("LOCKSTEP_STORE", store);
   add("LOCKSTEP_TOKEN", "a token of the test");
+  add("LOCKSTEP_PLUGIN_PATH", LOCKSTEP_TEST_PLUGINS);
   for (const std::string& variable : extra) {
     const std::size_t equals = variable.find('=');
     add(variable.substr(0, equals), variable.substr(equals + 1));

@@ -20,6 +20,13 @@ bool is_peer_failure(const std::exception_ptr& error) {
   }
 }
 
+// Finds the plug-ins of this build.
+Settings settings_of_test() {
+  Settings settings;
+  settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
+  return settings;
+}
+
 }  // namespace
 
 void run_ranks(const std::string& backend, int ranks,
@@ -33,7 +40,7 @@ void run_ranks(const std::string& backend, int ranks,
       try {
         group =
             make_group(backend, {.name = "test", .rank = rank, .size = ranks},
-                       std::make_shared<World>(store, Settings{}));
+                       std::make_shared<World>(store, settings_of_test()));
         body(group);
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();

@@ -1,0 +1,213 @@
+#include "lockstep/comm/gloo/plugin/gloo_transport.h"
+
+#include <linux/sockios.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <mutex>
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+constexpr std::uint64_t kCanarySlot = std::uint64_t{255} << 32;
+
+std::uint64_t slot_of(const LockstepTransportMessage& message) {
+  return static_cast<std::uint64_t>(message.channel) << 32 |
+         static_cast<std::uint32_t>(message.tag);
+}
+
+// Gloo writes to connections that may be closed without telling the kernel that
+// it handles that: keeps the signal from the program.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~NoSigpipe() {
+    if (sigismember(&before_, SIGPIPE) != 0) return;
+    sigset_t pending;
+    sigpending(&pending);
+    const timespec at_once{};
+    if (sigismember(&pending, SIGPIPE) != 0)
+      ::sigtimedwait(&signal_, nullptr, &at_once);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t signal_;
+  sigset_t before_;
+};
+
+// The process's device, which brings Gloo's thread. It takes no signals.
+std::shared_ptr<gloo::transport::Device> shared_device() {
+  static std::mutex mutex;
+  static std::weak_ptr<gloo::transport::Device> shared;
+  const std::lock_guard lock(mutex);
+  if (auto device = shared.lock()) return device;
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::shared_ptr<gloo::transport::Device> device;
+  try {
+    // Where pairs listen until they get their connections: out of reach of
+    // other hosts.
+    gloo::transport::tcp::attr loopback("127.0.0.1");
+    device = gloo::transport::tcp::CreateDevice(loopback);
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  shared = device;
+  return device;
+}
+
+// A socket that is closed with something unread in it resets the connection and
+// drops what the peer's kernel has not taken yet. So the end is announced, and
+// what comes is read, until the peer's kernel has everything. It has as a rule;
+// a peer that is frozen is not waited for.
+void deliver_what_was_sent(const std::vector<int>& sockets) {
+  const auto end = Clock::now() + std::chrono::seconds(2);
+  for (const int socket : sockets) ::shutdown(socket, SHUT_WR);
+  for (const int socket : sockets) {
+    std::array<char, 4096> ignored{};
+    for (bool open = true; open && Clock::now() < end;) {
+      ssize_t count = 0;
+      do {
+        count = ::recv(socket, ignored.data(), ignored.size(), MSG_DONTWAIT);
+      } while (count > 0);
+      int unsent = 0;
+      open = count < 0 && errno == EAGAIN &&
+             ::ioctl(socket, SIOCOUTQ, &unsent) == 0 && unsent > 0;
+      pollfd item{socket, POLLIN, 0};
+      if (open) ::poll(&item, 1, 1);
+    }
+  }
+}
+
+}  // namespace
+
+GlooTransport::GlooTransport(const LockstepTransportConfig& config)
+    : rank_(config.rank),
+      size_(config.size),
+      device_(shared_device()),
+      context_(device_->createContext(config.rank, config.size)),
+      canaries_(static_cast<std::size_t>(config.size)) {
+  const NoSigpipe guard;
+  context_->setTimeout(std::chrono::hours(24));
+  auto probe = context_->createUnboundBuffer(&nothing_, 1);
+  GlooBuffer::check_layout(
+      static_cast<gloo::transport::tcp::UnboundBuffer&>(*probe));
+  auto& device = static_cast<gloo::transport::tcp::Device&>(*device_);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    context_->createPair(peer);
+    GlooPair::adopt(pair(peer), device, config.sockets[peer]);
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    auto& canary = canaries_[static_cast<std::size_t>(peer)];
+    canary = context_->createUnboundBuffer(&nothing_, 1);
+    canary->recv(peer, kCanarySlot, 0, 1);
+  }
+}
+
+GlooTransport::~GlooTransport() {
+  std::vector<int> sockets;
+  for (int peer = 0; !closed_ && peer < size_; ++peer)
+    if (peer != rank_) {
+      const int copy = ::dup(GlooPair::socket(pair(peer)));
+      if (copy >= 0) sockets.push_back(copy);
+    }
+  canaries_.clear();
+  context_.reset();
+  deliver_what_was_sent(sockets);
+  for (const int socket : sockets) ::close(socket);
+}
+
+GlooTransport::Pair& GlooTransport::pair(int peer) const {
+  return static_cast<Pair&>(*context_->getPair(peer));
+}
+
+std::unique_ptr<GlooRequest> GlooTransport::make(
+    const LockstepTransportMessage& message, GlooDirection direction) {
+  auto request = std::make_unique<GlooRequest>();
+  request->buffer = context_->createUnboundBuffer(message.data, message.bytes);
+  request->direction = direction;
+  request->peer = message.peer;
+  return request;
+}
+
+std::unique_ptr<GlooRequest> GlooTransport::send(
+    const LockstepTransportMessage& message) {
+  const NoSigpipe guard;
+  auto request = make(message, GlooDirection::kSend);
+  try {
+    request->buffer->send(message.peer, slot_of(message), 0, message.bytes);
+  } catch (const std::exception& error) {
+    throw BrokenConnection(message.peer, error.what());
+  }
+  return request;
+}
+
+std::unique_ptr<GlooRequest> GlooTransport::receive(
+    const LockstepTransportMessage& message) {
+  const NoSigpipe guard;
+  auto request = make(message, GlooDirection::kReceive);
+  try {
+    request->buffer->recv(message.peer, slot_of(message), 0, message.bytes);
+  } catch (const std::exception& error) {
+    throw BrokenConnection(message.peer, error.what());
+  }
+  return request;
+}
+
+bool GlooTransport::connected(int peer) const {
+  auto& canary = static_cast<gloo::transport::tcp::UnboundBuffer&>(
+      *canaries_[static_cast<std::size_t>(peer)]);
+  return GlooBuffer::look(canary) == GlooProgress::kPending;
+}
+
+LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
+                                            microseconds patience) {
+  constexpr microseconds kLookAround{20000};
+  const auto end = Clock::now() + patience;
+  while (true) {
+    if (closed_) return kTransportClosed;
+    // First the connection: what was completed before it ended is done.
+    const bool was_connected = connected(request.peer);
+    const GlooProgress progress = GlooBuffer::look(request.tcp());
+    if (progress == GlooProgress::kDone) return kTransportDone;
+    if (!was_connected || progress == GlooProgress::kBroken)
+      throw BrokenConnection(request.peer, "the connection to it ended");
+    const auto left =
+        std::chrono::duration_cast<microseconds>(end - Clock::now());
+    if (left.count() <= 0) return kTransportNotYet;
+    GlooBuffer::wait(request.tcp(), request.direction,
+                     std::min(left, kLookAround));
+  }
+}
+
+void GlooTransport::close() {
+  if (closed_.exchange(true)) return;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) context_->getPair(peer)->close();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// Gloo's TCP transport as the transport of a wire backend.
+//
+// All transports of a process share one thread of Gloo's. The connections are
+// made, and their ends checked, by whoever creates the transport: Gloo itself
+// would take the first stranger that connects for the peer.
+//
+// Threads: as transport.h says.
+// Errors:  BrokenConnection and other exceptions; gloo_entry.cc makes them
+//          statuses.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/gloo/plugin/gloo_access.h"
+#include "lockstep/comm/wire/transport.h"
+
+namespace lockstep {
+
+struct BrokenConnection : std::runtime_error {
+  BrokenConnection(int broken_peer, const std::string& why)
+      : std::runtime_error(why), peer(broken_peer) {}
+  int peer;
+};
+
+struct GlooRequest {
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+  GlooDirection direction = GlooDirection::kReceive;
+  int peer = 0;
+
+  gloo::transport::tcp::UnboundBuffer& tcp() const {
+    return static_cast<gloo::transport::tcp::UnboundBuffer&>(*buffer);
+  }
+};
+
+class GlooTransport {
+ public:
+  explicit GlooTransport(const LockstepTransportConfig& config);
+  ~GlooTransport();
+
+  std::unique_ptr<GlooRequest> send(const LockstepTransportMessage& message);
+  std::unique_ptr<GlooRequest> receive(const LockstepTransportMessage& message);
+  // kTransportDone, NotYet or Closed.
+  LockstepTransportStatus wait(GlooRequest& request,
+                               std::chrono::microseconds patience);
+  void close();
+
+ private:
+  using Pair = gloo::transport::tcp::Pair;
+
+  Pair& pair(int peer) const;
+  std::unique_ptr<GlooRequest> make(const LockstepTransportMessage& message,
+                                    GlooDirection direction);
+  bool connected(int peer) const;
+
+  const int rank_;
+  const int size_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::transport::Context> context_;
+  // A receive from each peer that nothing is ever sent for: Gloo tells those
+  // that wait when a connection breaks, but forgets the one it is in the middle
+  // of.
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> canaries_;
+  std::byte nothing_{};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+#include "lockstep/comm/wire/block_exchange.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
+// Shorter stretches than this are packed, up to as many bytes.
+constexpr std::size_t kPackedBytes = std::size_t{64} << 10;
+constexpr std::size_t kWindow = 4;  // messages in flight, to or from each rank
+
+// One message: bytes of a run, in place or packed.
+struct Piece {
+  std::byte* memory = nullptr;  // null: packed
+  std::size_t at = 0;
+  std::size_t bytes = 0;
+};
+
+// Cuts a run into messages. Depends only on the lengths of its stretches, which
+// are the same on both ends.
+std::vector<Piece> cut(const Run& run) {
+  std::vector<Piece> pieces;
+  bool open = false;  // the last piece may grow
+  std::size_t at = 0;
+  for (Walk walk(run); walk.left() > 0;) {
+    const bool is_short = walk.left() < kPackedBytes;
+    const std::size_t bytes = std::min(walk.left(), kMessageBytes);
+    if (is_short && open && pieces.back().bytes + bytes <= kPackedBytes) {
+      pieces.back().memory = nullptr;
+      pieces.back().bytes += bytes;
+    } else {
+      pieces.push_back({walk.here(), at, bytes});
+    }
+    open = is_short;
+    at += bytes;
+    walk.advance(bytes);
+  }
+  return pieces;
+}
+
+// What goes to, or comes from, one rank.
+class Stream {
+ public:
+  enum class Direction { kOut, kIn };
+
+  Stream(WireCore& core, Direction direction, int peer, const Run& run)
+      : core_(core),
+        direction_(direction),
+        peer_(peer),
+        run_(run),
+        pieces_(cut(run)) {
+    if (direction == Direction::kIn && !pieces_.empty()) core.expect(peer);
+  }
+
+  bool finished() const { return settled_ == pieces_.size(); }
+
+  // Goes as far as it can without waiting.
+  void advance(int tag) {
+    while (!flights_.empty() && flights_.front().request.done()) settle();
+    while (next_ < pieces_.size() && flights_.size() < kWindow) post(tag);
+  }
+
+  WireCore::Request& oldest() { return flights_.front().request; }
+
+ private:
+  struct Flight {
+    WireCore::Request request;
+    std::byte* memory = nullptr;
+    Piece piece;
+  };
+
+  void post(int tag) {
+    Flight flight{{}, nullptr, pieces_[next_++]};
+    const Piece& piece = flight.piece;
+    flight.memory = piece.memory != nullptr ? piece.memory : packed(piece);
+    const LockstepTransportMessage message{peer_, kChannelCollective, tag,
+                                           flight.memory, piece.bytes};
+    flight.request = direction_ == Direction::kIn
+                         ? core_.transport().receive(message)
+                         : core_.transport().send(message);
+    flights_.push_back(std::move(flight));
+  }
+
+  std::byte* packed(const Piece& piece) {
+    std::byte* memory = nullptr;
+    if (spare_.empty()) {
+      memory = core_.scratch().take(kPackedBytes);
+    } else {
+      memory = spare_.back();
+      spare_.pop_back();
+    }
+    if (direction_ == Direction::kOut)
+      copy_from(run_, piece.at, {memory, piece.bytes});
+    return memory;
+  }
+
+  void settle() {
+    Flight& flight = flights_.front();
+    if (flight.piece.memory == nullptr) {
+      if (direction_ == Direction::kIn)
+        copy_into(run_, flight.piece.at, {flight.memory, flight.piece.bytes});
+      spare_.push_back(flight.memory);
+    }
+    flights_.pop_front();
+    ++settled_;
+    if (direction_ == Direction::kIn && finished()) core_.arrived(peer_);
+  }
+
+  WireCore& core_;
+  const Direction direction_;
+  const int peer_;
+  const Run run_;
+  const std::vector<Piece> pieces_;
+  std::size_t next_ = 0;
+  std::size_t settled_ = 0;
+  std::deque<Flight> flights_;
+  std::vector<std::byte*> spare_;
+};
+
+// Waits until the next message of some stream has gone or come. While it waits
+// for one of them, the others have a window's worth of messages to go on with.
+void wait_for_any(std::list<Stream>& streams, WireCore::Vigil& vigil) {
+  constexpr auto kPatience = 2ms;
+  if (!streams.front().oldest().wait(kPatience)) vigil.check();
+  // Another one's turn next time.
+  streams.splice(streams.end(), streams, streams.begin());
+}
+
+}  // namespace
+
+void exchange_blocks(WireCore& core, const Routes& routes, int tag,
+                     Deadline deadline) {
+  std::list<Stream> streams;
+  for (int step = 1; step < core.size(); ++step) {
+    const int to = (core.rank() + step) % core.size();
+    const int from = (core.rank() - step + core.size()) % core.size();
+    streams.emplace_back(core, Stream::Direction::kIn, from,
+                         routes.incoming(from));
+    streams.emplace_back(core, Stream::Direction::kOut, to,
+                         routes.outgoing(to));
+  }
+  WireCore::Vigil vigil(core, deadline);
+  while (true) {
+    for (Stream& stream : streams) stream.advance(tag);
+    std::erase_if(streams, [](const Stream& s) { return s.finished(); });
+    if (streams.empty()) return;
+    wait_for_any(streams, vigil);
+  }
+}
+
+void copy_own_block(const Routes& routes) {
+  const Run to = routes.incoming(routes.rank);
+  const std::size_t bytes = total_bytes(to);
+  if (bytes == 0) return;
+  Walk from(routes.outgoing(routes.rank));
+  Walk target(to);
+  // In place or apart, never overlapping in part.
+  if (from.here() != target.here()) copy(from, target, bytes);
+}
+
+}  // namespace lockstep

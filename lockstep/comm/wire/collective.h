@@ -1,0 +1,52 @@
+// Carries one collective out, from beginning to end, on the thread that asks.
+//
+//   small       one exchange of control messages, which carry the elements
+//   otherwise   the control messages (unless LOCKSTEP_CHECK says no), then
+//     moves     exchange_blocks
+//     reduces, broadcast   SharePipeline
+//
+// Threads: one collective of a group at a time.
+// Errors:  Mismatch, the same on every rank; WireCore's waits.
+#pragma once
+
+#include "lockstep/comm/routes.h"
+#include "lockstep/comm/wire/control_exchange.h"
+#include "lockstep/comm/wire/share_pipeline.h"
+#include "lockstep/comm/wire/wire_core.h"
+
+namespace lockstep {
+
+class Collective {
+ public:
+  Collective(WireCore& core, ControlExchange& control,
+             const Operation& operation, Deadline deadline);
+
+  void run();
+
+ private:
+  bool is_inline() const;
+  bool is_checked() const;
+  void compare(std::span<const Signature> signatures) const;
+  void check_signatures();
+  void run_inline();
+  void combine_inline();
+  SharePlan empty_plan() const;
+  SharePlan reduction_plan() const;
+  SharePlan scatter_plan() const;
+  SharePlan broadcast_plan() const;
+  void run_pipeline(const SharePlan& plan);
+  int tag() const;
+
+  WireCore& core_;
+  ControlExchange& control_;
+  const Operation& operation_;
+  const Deadline deadline_;
+  const Signature signature_;
+  const Routes routes_;
+  const std::size_t element_bytes_;
+};
+
+// The same in a group of one rank, which needs nobody.
+void run_alone(const Operation& operation);
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "lockstep/comm/wire/group_fault.h"
+
+#include <chrono>
+
+#include "lockstep/base/log.h"
+#include "lockstep/net/byte_stream.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// An error must not wait for a store that does not answer.
+constexpr auto kStorePatience = 2s;
+
+Bytes encode(const Fault& fault) {
+  Bytes bytes;
+  ByteWriter writer(bytes);
+  writer.number(static_cast<std::uint8_t>(fault.kind));
+  writer.number(static_cast<std::uint32_t>(fault.culprit));
+  writer.number(fault.sequence);
+  writer.text(fault.reason);
+  return bytes;
+}
+
+std::optional<Fault> decode(const Bytes& bytes) {
+  ByteReader reader(bytes);
+  Fault fault;
+  fault.kind = static_cast<FaultKind>(reader.number<std::uint8_t>());
+  fault.culprit = static_cast<int>(reader.number<std::uint32_t>());
+  fault.sequence = reader.number<std::uint64_t>();
+  if (reader.overrun()) return std::nullopt;
+  fault.reason = to_text(reader.rest());
+  return fault;
+}
+
+}  // namespace
+
+Fault GroupFault::settle(const Fault& mine) noexcept try {
+  const Bytes held =
+      store_->compare_and_set(key_, std::nullopt, encode(mine), kStorePatience);
+  return decode(held).value_or(mine);
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
+  return mine;
+}
+
+// The store has no way of looking without waiting but to offer a change that
+// cannot apply.
+std::optional<Fault> GroupFault::look() noexcept try {
+  const Bytes never = to_bytes("no fault reads like this");
+  return decode(store_->compare_and_set(key_, never, never, kStorePatience));
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// What ended a group, agreed on by all its ranks through the store.
+//
+// When a rank dies, those that talk to it notice, give up, and are noticed by
+// others in turn. So that all of them name the one it began with, whoever
+// notices first writes it down, and everybody else reports what is written.
+//
+// Threads: every method may be called from any thread.
+// Errors:  none thrown: a store that cannot be reached agrees to what this rank
+//          saw itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+enum class FaultKind : std::uint8_t {
+  kPeerGone = 0,  // the culprit's connection ended
+  kGaveUp = 1,    // a deadline of the culprit passed
+  kMismatch = 2,  // the reason is the table of who called what
+  kAborted = 3,   // the culprit had an error of its own, or was told to stop
+};
+
+struct Fault {
+  FaultKind kind = FaultKind::kAborted;
+  int culprit = 0;  // the rank with which it began
+  // Which collective it was, 0 for a message.
+  std::uint64_t sequence = 0;
+  std::string reason;
+};
+
+// Thrown by waits when another rank has written a fault down.
+class FaultSeen : public Error {
+ public:
+  explicit FaultSeen(Fault fault)
+      : Error(fault.reason), fault_(std::move(fault)) {}
+  const Fault& fault() const { return fault_; }
+
+ private:
+  Fault fault_;
+};
+
+class GroupFault {
+ public:
+  GroupFault(std::shared_ptr<Store> store, std::string key)
+      : store_(std::move(store)), key_(std::move(key)) {}
+
+  // Writes `mine` down unless another fault stands there; returns what does.
+  Fault settle(const Fault& mine) noexcept;
+
+  // What stands there.
+  std::optional<Fault> look() noexcept;
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const std::string key_;
+};
+
+}  // namespace lockstep

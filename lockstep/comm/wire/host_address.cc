@@ -1,0 +1,135 @@
+#include "lockstep/comm/wire/host_address.h"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/net/file_descriptor.h"
+#include "lockstep/net/socket_address.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+// The host's part of an address, as a number.
+std::string number_of(const sockaddr* address, socklen_t length) {
+  std::array<char, NI_MAXHOST> host{};
+  if (::getnameinfo(address, length, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return "";
+  return host.data();
+}
+
+struct Interface {
+  std::string name;
+  std::string address;
+  bool is_up = false;
+  bool is_loopback = false;
+  int family = 0;
+};
+
+std::vector<Interface> interfaces() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(
+      first, &::freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t length =
+        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    found.push_back({each->ifa_name, number_of(each->ifa_addr, length),
+                     (each->ifa_flags & IFF_UP) != 0,
+                     (each->ifa_flags & IFF_LOOPBACK) != 0, family});
+  }
+  return found;
+}
+
+std::string address_of_interface(const std::string& wanted) {
+  std::set<std::string> names;
+  std::optional<std::string> found;
+  for (const Interface& each : interfaces()) {
+    names.insert(each.name);
+    if (each.name != wanted && each.address != wanted) continue;
+    if (!found || each.family == AF_INET) found = each.address;
+  }
+  if (found) return *found;
+  throw InvalidArgument(fmt::format(
+      "LOCKSTEP_INTERFACE is \"{}\", which this host does not have\n  next:    "
+      "name one of: {}",
+      wanted, fmt::join(names, ", ")));
+}
+
+// Host and port of a tcp:// url.
+std::optional<std::pair<std::string, int>> endpoint_of(const std::string& url) {
+  constexpr std::string_view kScheme = "tcp://";
+  const std::size_t colon = url.rfind(':');
+  if (!url.starts_with(kScheme) || colon < kScheme.size()) return std::nullopt;
+  std::string host = url.substr(kScheme.size(), colon - kScheme.size());
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  return std::pair(host, std::atoi(url.c_str() + colon + 1));
+}
+
+// Asks the kernel from where it would send to `host`; sends nothing.
+std::optional<std::string> address_towards(const std::string& host, int port) {
+  try {
+    for (const SocketAddress& address : resolve(host, port)) {
+      const FileDescriptor probe(::socket(address.storage.ss_family,
+                                          SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (::connect(probe.get(), address.get(), address.length) != 0) continue;
+      const SocketAddress own = local_address(probe.get());
+      return number_of(own.get(), own.length);
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::string routed_address(const Settings& settings) {
+  const std::string url = settings.store.value_or("");
+  if (const auto endpoint = endpoint_of(url))
+    if (auto own = address_towards(endpoint->first, endpoint->second))
+      return *own;
+  if (settings.master_address)
+    if (auto own = address_towards(*settings.master_address,
+                                   settings.master_port.value_or(9)))
+      return *own;
+  // Ranks that share memory or a file may be on one host, or may not be.
+  if (!url.starts_with("file:")) return kLoopback;
+  for (const Interface& each : interfaces())
+    if (each.is_up && !each.is_loopback && each.family == AF_INET)
+      return each.address;
+  return kLoopback;
+}
+
+}  // namespace
+
+std::string choose_host_address(const Settings& settings) {
+  const std::string address = settings.interface.empty()
+                                  ? routed_address(settings)
+                                  : address_of_interface(settings.interface);
+  if (log_enabled(LogLevel::kDebug))
+    log(LogLevel::kDebug, fmt::format("other ranks reach this one at {}{}",
+                                      address,
+                                      settings.interface.empty()
+                                          ? ""
+                                          : " (LOCKSTEP_INTERFACE)"));
+  return address;
+}
+
+}  // namespace lockstep

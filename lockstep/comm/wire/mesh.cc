@@ -1,0 +1,302 @@
+#include "lockstep/comm/wire/mesh.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
+#include "lockstep/net/wait.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t kProtocolVersion = 1;
+// After this long without an answer it is worth looking whether the invitation
+// was one that an earlier group of this name left in the store.
+constexpr auto kAnswerPatience = 3s;
+// How long a stranger may take to say who it is.
+constexpr auto kHelloPatience = 30s;
+// How long sent bytes may stay without an answer of the peer's kernel.
+constexpr int kUnansweredMilliseconds = 15000;
+
+using Secret = std::array<std::byte, 32>;
+
+// What a rank puts into the store. Plain bytes: both ends are of one build.
+struct Invitation {
+  std::uint32_t version = kProtocolVersion;
+  std::int32_t port = 0;
+  std::uint64_t nonce = 0;
+  Secret secret{};
+  std::array<char, 64> address{};
+  std::array<char, 64> host{};
+};
+
+// What the one that connects says, and what it gets in return.
+struct Hello {
+  std::array<char, 8> magic{'l', 'o', 'c', 'k', 'w', 'i', 'r', 'e'};
+  std::uint32_t version = kProtocolVersion;
+  std::int32_t rank = 0;
+  Secret yours{};  // of the one who is called
+  Secret mine{};
+  std::array<char, 64> host{};
+};
+
+template <std::size_t size>
+void copy_text(std::array<char, size>& to, const std::string& from) {
+  std::memcpy(to.data(), from.data(), std::min(from.size(), size - 1));
+}
+
+template <class T>
+void fill_randomly(T& value) {
+  if (::getrandom(&value, sizeof value, 0) !=
+      static_cast<ssize_t>(sizeof value))
+    throw SystemError("could not get random bytes", errno);
+}
+
+// Takes equally long wherever the first difference is.
+bool same_secret(const Secret& a, const Secret& b) {
+  std::byte difference{};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{};
+}
+
+std::string host_name() {
+  std::array<char, 64> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Somebody connected who has not proved yet who it is, or whom we called and
+// who has not answered.
+struct Stranger {
+  FileDescriptor socket;
+  int called = -1;  // the rank that we called
+  Deadline deadline;
+  Secret shown{};  // what we showed to the one we called
+  Hello hello{};
+  std::size_t heard = 0;
+};
+
+class Meeting {
+ public:
+  Meeting(const GroupIdentity& identity, Store& store,
+          const std::string& address, Deadline deadline)
+      : identity_(identity),
+        store_(store),
+        deadline_(deadline),
+        listener_(listen_at(address, 0)) {
+    mine_.port = local_address(listener_.get()).port();
+    fill_randomly(mine_.secret);
+    fill_randomly(mine_.nonce);
+    copy_text(mine_.address, address);
+    copy_text(mine_.host, host_name());
+    const auto size = static_cast<std::size_t>(identity.size);
+    mesh_.sockets.resize(size);
+    mesh_.hosts.resize(size);
+    mesh_.hosts[static_cast<std::size_t>(identity.rank)] = host_name();
+  }
+
+  Mesh run() {
+    store_.set(key(identity_.rank), std::as_bytes(std::span(&mine_, 1)),
+               deadline_);
+    if (identity_.rank == 0) mesh_.nonce = fmt::format("{:x}", mine_.nonce);
+    for (int rank = 0; rank < identity_.rank; ++rank) call(rank);
+    while (missing_ > 0) hear_next();
+    // A later group of this name must not find this one's invitation.
+    store_.erase(key(identity_.rank), deadline_);
+    return std::move(mesh_);
+  }
+
+ private:
+  std::string key(int rank) const {
+    return fmt::format("group/{}/wire/{}", identity_.name, rank);
+  }
+
+  // Calls rank `rank` and says hello; again when nobody is there, because what
+  // the store holds may be of an earlier group.
+  void call(int rank) {
+    while (true) {
+      const auto found = look_up(rank, deadline_);
+      if (!found) throw Timeout(describe_missing());
+      const Invitation& invitation = *found;
+      try {
+        Stranger called{connect_once(invitation.address.data(),
+                                     invitation.port, deadline_),
+                        rank, Deadline(kAnswerPatience), invitation.secret};
+        Hello hello{.rank = identity_.rank,
+                    .yours = invitation.secret,
+                    .mine = mine_.secret,
+                    .host = mine_.host};
+        send_hello(called.socket.get(), hello);
+        if (rank == 0) mesh_.nonce = fmt::format("{:x}", invitation.nonce);
+        mesh_.hosts[static_cast<std::size_t>(rank)] = invitation.host.data();
+        strangers_.push_back(std::move(called));
+        return;
+      } catch (const NetworkError& error) {
+        log(LogLevel::kDebug, error.what());
+        retry_.wait(deadline_);
+      }
+      if (deadline_.expired()) throw Timeout(describe_missing());
+    }
+  }
+
+  // What rank `rank` put into the store; nothing when it does not in time.
+  std::optional<Invitation> look_up(int rank, Deadline deadline) {
+    Bytes bytes;
+    try {
+      bytes = store_.get(key(rank), deadline);
+    } catch (const Timeout&) {
+      return std::nullopt;
+    }
+    Invitation invitation;
+    if (bytes.size() != sizeof invitation)
+      throw NetworkError(fmt::format(
+          "group \"{}\": rank {} speaks another version of the wire protocol\n"
+          "  next:    start every rank with the same build of Lockstep",
+          identity_.name, rank));
+    std::memcpy(&invitation, bytes.data(), sizeof invitation);
+    invitation.address.back() = invitation.host.back() = '\0';
+    return invitation;
+  }
+
+  // A new connection takes this much at once.
+  static void send_hello(int socket, const Hello& hello) {
+    const Transfer sent =
+        send_some(socket, std::as_bytes(std::span(&hello, 1)));
+    if (sent.bytes != sizeof hello)
+      throw NetworkError("a rank hung up before it was greeted");
+  }
+
+  void hear_next() {
+    std::vector<pollfd> items{{listener_.get(), POLLIN, 0}};
+    Deadline next = deadline_;
+    for (const Stranger& stranger : strangers_) {
+      items.push_back({stranger.socket.get(), POLLIN, 0});
+      next = std::min(next, stranger.deadline);
+    }
+    if (::poll(items.data(), items.size(), next.poll_milliseconds()) < 0 &&
+        errno != EINTR)
+      throw SystemError("could not poll the ranks' sockets", errno);
+    if (deadline_.expired()) throw Timeout(describe_missing());
+    for (std::size_t i = items.size(); i-- > 1;)
+      if (items[i].revents != 0 || strangers_[i - 1].deadline.expired())
+        hear(i - 1);
+    if (items[0].revents == 0) return;
+    if (FileDescriptor accepted = accept_from(listener_.get()))
+      strangers_.push_back(
+          {std::move(accepted), -1, Deadline(kHelloPatience)});
+  }
+
+  // Takes in what a stranger said; one that hung up, or took too long, is
+  // forgotten, and called again if it was called.
+  void hear(std::size_t index) {
+    Stranger& stranger = strangers_[index];
+    const auto room = std::as_writable_bytes(std::span(&stranger.hello, 1))
+                          .subspan(stranger.heard);
+    const Transfer received = receive_some(stranger.socket.get(), room);
+    stranger.heard += received.bytes;
+    const bool complete = stranger.heard == sizeof(Hello);
+    if (!complete && !received.ended && may_still_speak(stranger)) return;
+    Stranger known = std::move(stranger);
+    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(index));
+    if (complete && is_ours(known)) {
+      admit(std::move(known));
+    } else if (known.called >= 0) {
+      retry_.wait(deadline_);
+      call(known.called);
+    }
+  }
+
+  // One whom we called may be busy; but when its invitation has changed, we
+  // called somebody else.
+  bool may_still_speak(Stranger& stranger) {
+    if (!stranger.deadline.expired()) return true;
+    if (stranger.called < 0) return false;
+    stranger.deadline = Deadline(kAnswerPatience);
+    const auto now = look_up(stranger.called, std::min(deadline_, Deadline(1s)));
+    return !now || same_secret(now->secret, stranger.shown);
+  }
+
+  bool is_ours(const Stranger& stranger) const {
+    const Hello& hello = stranger.hello;
+    return hello.magic == Hello{}.magic && hello.version == kProtocolVersion &&
+           same_secret(hello.yours, mine_.secret) &&
+           (stranger.called < 0 || stranger.called == hello.rank);
+  }
+
+  void admit(Stranger peer) {
+    const int rank = peer.hello.rank;
+    if (rank < 0 || rank >= identity_.size || rank == identity_.rank ||
+        mesh_.sockets[static_cast<std::size_t>(rank)])
+      throw InvalidArgument(fmt::format(
+          "group \"{}\" of {} ranks: a process joined as rank {}, which is "
+          "taken or out of range\n  next:    give every process its own RANK, 0 "
+          "to {}",
+          identity_.name, identity_.size, rank, identity_.size - 1));
+    const auto r = static_cast<std::size_t>(rank);
+    if (peer.called < 0) {
+      send_hello(peer.socket.get(), {.rank = identity_.rank,
+                                     .yours = peer.hello.mine,
+                                     .mine = {},
+                                     .host = mine_.host});
+      peer.hello.host.back() = '\0';
+      mesh_.hosts[r] = peer.hello.host.data();
+    }
+    ::setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT,
+                 &kUnansweredMilliseconds, sizeof kUnansweredMilliseconds);
+    mesh_.sockets[r] = std::move(peer.socket);
+    --missing_;
+  }
+
+  std::string describe_missing() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < identity_.size; ++rank)
+      if (rank != identity_.rank &&
+          !mesh_.sockets[static_cast<std::size_t>(rank)])
+        ranks.push_back(rank);
+    return fmt::format(
+        "group \"{}\" of {} ranks could not form over the network: timed out "
+        "on rank {}, which listens at {}\n"
+        "  missing: rank{} {}\n"
+        "  likely:  not started, dead, or the network between the hosts blocks "
+        "the connection\n"
+        "  next:    read the logs of the missing ranks; LOCKSTEP_INTERFACE "
+        "names the interface to use; LOCKSTEP_LOG=debug says which one it is",
+        identity_.name, identity_.size, identity_.rank,
+        host_and_port(mine_.address.data(), mine_.port),
+        ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
+  }
+
+  const GroupIdentity& identity_;
+  Store& store_;
+  const Deadline deadline_;
+  FileDescriptor listener_;
+  Invitation mine_;
+  std::vector<Stranger> strangers_;
+  Backoff retry_{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
+  Mesh mesh_;
+  int missing_ = identity_.size - 1;
+};
+
+}  // namespace
+
+Mesh connect_mesh(const GroupIdentity& identity, Store& store,
+                  const std::string& address, Deadline deadline) {
+  return Meeting(identity, store, address, deadline).run();
+}
+
+}  // namespace lockstep

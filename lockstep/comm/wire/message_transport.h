@@ -1,0 +1,97 @@
+// A plug-in's transport as C++: who made it destroys it, and what goes wrong is
+// thrown.
+//
+// Threads: every method may be called from any thread; a Request belongs to one
+//          at a time, and must be gone before its transport.
+// Errors:  TransportError.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/comm/wire/transport.h"
+
+namespace lockstep {
+
+// What a transport said; made into an error of the group by GroupFault.
+class TransportError : public Error {
+ public:
+  TransportError(LockstepTransportStatus status, int peer,
+                 const std::string& why)
+      : Error(why), status_(status), peer_(peer) {}
+
+  LockstepTransportStatus status() const { return status_; }
+  // Whose connection broke, -1 when it is not that.
+  int peer() const { return status_ == kTransportBroken ? peer_ : -1; }
+
+ private:
+  LockstepTransportStatus status_;
+  int peer_;
+};
+
+class MessageTransport {
+ public:
+  class Request {
+   public:
+    Request() = default;
+    Request(MessageTransport& transport, LockstepTransportRequest* request)
+        : transport_(&transport), request_(request) {}
+    ~Request() { reset(); }
+    Request(Request&& other) noexcept
+        : transport_(other.transport_),
+          request_(std::exchange(other.request_, nullptr)),
+          done_(other.done_) {}
+    Request& operator=(Request&& other) noexcept;
+
+    explicit operator bool() const { return request_ != nullptr; }
+
+    // Whether it is done, after waiting for at most `patience`.
+    bool wait(std::chrono::microseconds patience);
+    bool done() { return wait(std::chrono::microseconds(0)); }
+    // Forgets it; one that is not done is kept until the transport closes.
+    void reset();
+
+   private:
+    MessageTransport* transport_ = nullptr;
+    LockstepTransportRequest* request_ = nullptr;
+    bool done_ = false;
+  };
+
+  MessageTransport(const LockstepTransportTable& table,
+                   const LockstepTransportConfig& config);
+  ~MessageTransport();
+  MessageTransport(const MessageTransport&) = delete;
+  MessageTransport& operator=(const MessageTransport&) = delete;
+
+  // The memory must stay until the request is done, or gone.
+  Request send(const LockstepTransportMessage& message);
+  Request receive(const LockstepTransportMessage& message);
+
+  // This rank takes no further part, in good order: what was sent still
+  // arrives, what is still being received is forgotten at once.
+  void leave() noexcept;
+
+  // Breaks everything that is pending, here and on the peers. Nothing touches
+  // the memory of forgotten requests any more; that of the others neither, once
+  // they are gone.
+  void close() noexcept;
+
+ private:
+  void keep(LockstepTransportRequest* request);
+  void release_kept() noexcept;
+  [[noreturn]] static void fail(LockstepTransportStatus status,
+                                const LockstepTransportOutcome& outcome);
+
+  const LockstepTransportTable& table_;
+  LockstepTransport* transport_ = nullptr;
+  Mutex mutex_;
+  bool left_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::vector<LockstepTransportRequest*> kept_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,323 @@
+#include "lockstep/comm/wire/wire_backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/wire/collective.h"
+#include "lockstep/comm/wire/transport_plugin.h"
+#include "lockstep/comm/wire/wire_group.h"
+#include "lockstep/comm/wire/wire_mail.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long an operation waits for somebody to wait for it, before the group's
+// own thread carries it out.
+constexpr auto kGrace = 200us;
+
+// An operation that has been started, with a copy of what it borrows.
+struct Queued {
+  explicit Queued(const Operation& given)
+      : inputs(given.inputs.begin(), given.inputs.end()),
+        outputs(given.outputs.begin(), given.outputs.end()),
+        place(given.place),
+        operation(given),
+        deadline(given.timeout) {
+    operation.inputs = inputs;
+    operation.outputs = outputs;
+    operation.place = place;
+  }
+  Queued(const Queued&) = delete;
+  Queued& operator=(const Queued&) = delete;
+
+  std::vector<Buffer> inputs;
+  std::vector<Buffer> outputs;
+  std::string place;
+  Operation operation;
+  Deadline::Clock::time_point begun = Deadline::Clock::now();
+  Deadline deadline;
+};
+
+class WireBackend : public Backend,
+                    public PendingWork,
+                    public std::enable_shared_from_this<WireBackend> {
+ public:
+  WireBackend(std::string name, const GroupIdentity& identity,
+              std::unique_ptr<WireCore> core)
+      : name_(std::move(name)), identity_(identity), core_(std::move(core)) {
+    if (!core_) return;
+    control_ = std::make_unique<ControlExchange>(*core_);
+    mail_ = std::make_unique<WireMail>(*core_);
+  }
+  ~WireBackend() override;
+
+  std::string_view name() const override { return name_; }
+  bool supports(const Operation& operation) const override;
+  Work start(const Operation& operation) override;
+  void abort(std::string_view reason) noexcept override;
+
+  void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override;
+  bool done(std::uint64_t ticket) override { return settled(ticket); }
+  std::vector<int> missing(std::uint64_t ticket) override;
+
+  void wait_for_message(const WireMail::Pointer& message, Deadline deadline);
+  WireMail& mail() { return *mail_; }
+
+ private:
+  Work start_message(const Operation& operation);
+  bool settled(std::uint64_t ticket) const {
+    return completed_.load() >= ticket || broken_;
+  }
+  void carry_out_oldest(Deadline limit) LOCKSTEP_REQUIRES(engine_);
+  Queued* oldest();
+  std::exception_ptr error();
+  void fail(const std::exception_ptr& error, const Operation& operation,
+            Deadline::Clock::time_point begun) noexcept;
+  void run_carrier();
+
+  const std::string name_;
+  const GroupIdentity identity_;
+  std::unique_ptr<WireCore> core_;  // none in a group of one
+  // Whoever holds it carries out the oldest operation, and may block in it.
+  Mutex engine_;
+  std::unique_ptr<ControlExchange> control_;
+  std::unique_ptr<WireMail> mail_;
+
+  // Held for a few instructions; where both are held, engine_ came first.
+  Mutex queue_mutex_;
+  std::condition_variable_any changed_;
+  std::condition_variable_any carrier_wakes_;
+  std::deque<std::unique_ptr<Queued>> queue_ LOCKSTEP_GUARDED_BY(queue_mutex_);
+  std::uint64_t started_ LOCKSTEP_GUARDED_BY(queue_mutex_) = 0;
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(queue_mutex_);
+  bool parked_ LOCKSTEP_GUARDED_BY(queue_mutex_) = false;
+  bool stopping_ LOCKSTEP_GUARDED_BY(queue_mutex_) = false;
+  // Tickets up to this one are complete.
+  std::atomic<std::uint64_t> completed_{0};
+  std::atomic<bool> broken_{false};
+  Mutex fault_mutex_;   // one gives up at a time
+  std::thread carrier_ LOCKSTEP_GUARDED_BY(queue_mutex_);
+};
+
+// The handle on a message.
+class MessageWork : public PendingWork {
+ public:
+  MessageWork(std::shared_ptr<WireBackend> backend, WireMail::Pointer message)
+      : backend_(std::move(backend)), message_(std::move(message)) {}
+
+  void wait(std::uint64_t, std::optional<Deadline> deadline) override {
+    if (message_->done) return;
+    backend_->wait_for_message(
+        message_, std::min(deadline.value_or(message_->deadline),
+                           message_->deadline));
+  }
+  bool done(std::uint64_t) override { return backend_->mail().done(message_); }
+  std::vector<int> missing(std::uint64_t ticket) override {
+    if (done(ticket) || message_->operation.peer == kAnySource) return {};
+    return {message_->operation.peer};
+  }
+  int source_rank(std::uint64_t) override {
+    return message_->done ? message_->source : -1;
+  }
+
+ private:
+  const std::shared_ptr<WireBackend> backend_;
+  const WireMail::Pointer message_;
+};
+
+WireBackend::~WireBackend() {
+  std::thread carrier;
+  bool busy = false;
+  {
+    const MutexLock lock(queue_mutex_);
+    stopping_ = true;
+    busy = !queue_.empty() && !error_;
+    carrier.swap(carrier_);
+    carrier_wakes_.notify_all();
+  }
+  if (busy) core_->leave("it left the group with operations in flight");
+  if (carrier.joinable()) carrier.join();
+  if (core_) core_->transport().leave();
+}
+
+bool WireBackend::supports(const Operation& operation) const {
+  const auto on_cpu = [](const Buffer& buffer) {
+    return buffer.device.kind == DeviceKind::kCpu;
+  };
+  return std::ranges::all_of(operation.inputs, on_cpu) &&
+         std::ranges::all_of(operation.outputs, on_cpu);
+}
+
+std::exception_ptr WireBackend::error() {
+  const MutexLock lock(queue_mutex_);
+  return error_;
+}
+
+Work WireBackend::start(const Operation& operation) {
+  if (broken_) return Work::failed(error());
+  if (is_point_to_point(operation.kind)) return start_message(operation);
+  if (!core_) {
+    run_alone(operation);
+    return {};
+  }
+  const MutexLock lock(queue_mutex_);
+  if (error_) return Work::failed(error_);
+  queue_.push_back(std::make_unique<Queued>(operation));
+  if (!carrier_.joinable()) carrier_ = std::thread([this] { run_carrier(); });
+  if (parked_) carrier_wakes_.notify_one();
+  return Work(shared_from_this(), ++started_);
+}
+
+Work WireBackend::start_message(const Operation& operation) {
+  if (!core_)
+    return Work::failed(std::make_exception_ptr(InvalidArgument(fmt::format(
+        "{}: group \"{}\" has no other rank", describe(operation),
+        identity_.name))));
+  auto message = std::make_shared<WireMessage>(operation);
+  mail_->post(message);
+  if (message->done)
+    return message->source < 0 ? Work() : Work::received_from(message->source);
+  return Work(std::make_shared<MessageWork>(shared_from_this(), message), 0);
+}
+
+void WireBackend::wait_for_message(const WireMail::Pointer& message,
+                                   Deadline deadline) {
+  try {
+    mail_->wait(message, deadline);
+    return;
+  } catch (...) {
+    fail(std::current_exception(), message->operation, message->begun);
+  }
+  std::rethrow_exception(error());
+}
+
+Queued* WireBackend::oldest() {
+  const MutexLock lock(queue_mutex_);
+  return queue_.empty() || error_ ? nullptr : queue_.front().get();
+}
+
+void WireBackend::carry_out_oldest(Deadline limit) {
+  Queued* queued = oldest();
+  if (queued == nullptr) return;
+  core_->expect_nobody();
+  try {
+    Collective(*core_, *control_, queued->operation,
+               std::min(queued->deadline, limit))
+        .run();
+  } catch (...) {
+    fail(std::current_exception(), queued->operation, queued->begun);
+    return;
+  }
+  const MutexLock lock(queue_mutex_);
+  queue_.pop_front();
+  completed_.fetch_add(1);
+}
+
+void WireBackend::wait(std::uint64_t ticket,
+                       std::optional<Deadline> deadline) {
+  while (!settled(ticket)) {
+    if (engine_.try_lock()) {
+      if (!settled(ticket))
+        carry_out_oldest(deadline.value_or(Deadline::never()));
+      engine_.unlock();
+      changed_.notify_all();
+      continue;
+    }
+    Deadline limit = deadline.value_or(Deadline::never());
+    {
+      MutexLock lock(queue_mutex_);
+      if (settled(ticket)) break;
+      limit = std::min(limit,
+                       queue_[ticket - completed_.load() - 1]->deadline);
+      changed_.wait_until(
+          lock, std::min(limit, Deadline(std::chrono::milliseconds(20))).when());
+    }
+    if (limit.expired() && !settled(ticket)) {
+      Queued* blocking = oldest();
+      if (blocking != nullptr)
+        fail(std::make_exception_ptr(WaitExpired()), blocking->operation,
+             blocking->begun);
+    }
+  }
+  if (completed_.load() >= ticket) return;
+  // Nobody of this process touches the operation's buffers any more.
+  const MutexLock engine(engine_);
+  std::rethrow_exception(error());
+}
+
+std::vector<int> WireBackend::missing(std::uint64_t ticket) {
+  return settled(ticket) ? std::vector<int>{} : core_->missing();
+}
+
+void WireBackend::abort(std::string_view reason) noexcept {
+  if (!core_) return;
+  const Operation nothing;
+  fail(std::make_exception_ptr(Error(
+           fmt::format("group \"{}\" was aborted on rank {}: {}",
+                       identity_.name, identity_.rank, reason))),
+       nothing, Deadline::Clock::now());
+}
+
+void WireBackend::fail(const std::exception_ptr& error,
+                       const Operation& operation,
+                       Deadline::Clock::time_point begun) noexcept {
+  const MutexLock one(fault_mutex_);
+  if (broken_) return;
+  const std::exception_ptr told = core_->give_up(error, operation, begun);
+  {
+    const MutexLock lock(queue_mutex_);
+    error_ = told;
+    broken_ = true;
+    changed_.notify_all();
+  }
+  mail_->stop(told);
+}
+
+// Carries out what nobody waits for.
+void WireBackend::run_carrier() {
+  MutexLock lock(queue_mutex_);
+  while (!stopping_) {
+    if (queue_.empty() || error_) {
+      parked_ = true;
+      carrier_wakes_.wait(lock);
+      parked_ = false;
+      continue;
+    }
+    const auto due = queue_.front()->begun + kGrace;
+    if (Deadline::Clock::now() < due) {
+      carrier_wakes_.wait_until(lock, due);
+      continue;
+    }
+    lock.unlock();
+    {
+      const MutexLock engine(engine_);
+      carry_out_oldest(Deadline::never());
+    }
+    changed_.notify_all();
+    lock.lock();
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_wire_backend(const std::string& name,
+                                           const GroupIdentity& identity,
+                                           std::shared_ptr<Store> store,
+                                           const Settings& settings) {
+  std::unique_ptr<WireCore> core;
+  if (identity.size > 1)
+    core = meet_on_the_wire(name, identity, std::move(store), settings);
+  else
+    load_transport(name, settings);  // says at once when it is not there
+  return std::make_shared<WireBackend>(name, identity, std::move(core));
+}
+
+}  // namespace lockstep

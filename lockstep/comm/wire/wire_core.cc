@@ -1,0 +1,185 @@
+#include "lockstep/comm/wire/wire_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+
+// A wait that lasts looks at the store this often: a fault may have begun with
+// ranks that this one does not hear of.
+constexpr auto kLookAround = 200ms;
+
+}  // namespace
+
+WireCore::WireCore(Parts parts)
+    : parts_(std::move(parts)),
+      awaited_(index(parts_.identity.size)),
+      last_seen_(index(parts_.identity.size)) {}
+
+WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
+    : core_(core),
+      deadline_(deadline),
+      next_look_(Deadline::Clock::now() + kLookAround) {}
+
+void WireCore::Vigil::check() {
+  const auto now = Deadline::Clock::now();
+  if (now >= next_look_) {
+    next_look_ = now + kLookAround;
+    if (auto fault = core_.parts_.fault->look())
+      throw FaultSeen(std::move(*fault));
+  }
+  if (deadline_.expired()) throw WaitExpired();
+}
+
+void WireCore::wait(Request& request, Deadline deadline) {
+  if (request.done()) return;
+  Vigil vigil(*this, deadline);
+  while (true) {
+    const auto patience = std::clamp<Deadline::Clock::duration>(
+        deadline.remaining(), 0us, kLookAround);
+    if (request.wait(std::chrono::duration_cast<microseconds>(patience)))
+      return;
+    vigil.check();
+  }
+}
+
+void WireCore::expect_nobody() {
+  for (std::atomic<int>& count : awaited_) count = 0;
+}
+
+void WireCore::wait_for_peer(Request& request, int peer, Deadline deadline) {
+  wait(request, deadline);
+  arrived(peer);
+}
+
+std::vector<int> WireCore::missing() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r)
+    if (awaited_[index(r)].load() > 0) ranks.push_back(r);
+  return ranks;
+}
+
+void WireCore::saw(int peer, const Signature& signature) {
+  const MutexLock lock(mutex_);
+  last_seen_[index(peer)] = signature;
+}
+
+std::string WireCore::name_of_rank(int rank) const {
+  const auto r = index(rank);
+  if (r >= parts_.hosts.size() || parts_.hosts[r].empty())
+    return fmt::format("rank {}", rank);
+  return fmt::format("rank {} on {}", rank, parts_.hosts[r]);
+}
+
+std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
+  if (ranks.empty())
+    return "\n  missing: no rank; one of them stopped in the middle";
+  const MutexLock lock(mutex_);
+  std::string text;
+  for (const int rank : ranks) {
+    const Signature& seen = last_seen_[index(rank)];
+    text += fmt::format("\n  missing: {}, {}", name_of_rank(rank),
+                        seen.sequence == 0
+                            ? std::string("not seen in any operation yet")
+                            : "last seen in " + describe(seen));
+  }
+  return text;
+}
+
+std::string WireCore::describe_timeout(
+    const Operation& operation, Deadline::Clock::time_point begun) const {
+  using Seconds = std::chrono::duration<double>;
+  std::vector<int> ranks = missing();
+  if (operation.kind == OperationKind::kSend ||
+      (operation.kind == OperationKind::kReceive &&
+       operation.peer != kAnySource))
+    ranks = {operation.peer};
+  return fmt::format(
+             "{} timed out after {:.1f} s on rank {} of {} (group \"{}\")",
+             describe(operation), Seconds(Deadline::Clock::now() - begun).count(),
+             rank(), size(), identity().name) +
+         describe_missing(ranks) +
+         "\n  likely:  a missing rank is slow or dead, or called another "
+         "collective in this place"
+         "\n  next:    read the missing ranks' logs; LOCKSTEP_TIMEOUT sets how "
+         "long to wait, in seconds";
+}
+
+Fault WireCore::fault_of(const std::exception_ptr& error,
+                         const Operation& operation,
+                         const std::string& expired) {
+  const std::uint64_t sequence =
+      is_point_to_point(operation.kind) ? 0 : operation.sequence;
+  try {
+    std::rethrow_exception(error);
+  } catch (const FaultSeen& seen) {
+    return seen.fault();
+  } catch (const WaitExpired&) {
+    return {FaultKind::kGaveUp, rank(), sequence,
+            "it gave up waiting: " + expired};
+  } catch (const Mismatch& mismatch) {
+    return {FaultKind::kMismatch, rank(), sequence, mismatch.what()};
+  } catch (const TransportError& broken) {
+    if (broken.peer() >= 0)
+      return {FaultKind::kPeerGone, broken.peer(), sequence,
+              fmt::format("its process ended, or it left the group ({})",
+                          broken.what())};
+    return {FaultKind::kAborted, rank(), sequence, broken.what()};
+  } catch (const std::exception& other) {
+    return {FaultKind::kAborted, rank(), sequence, other.what()};
+  }
+}
+
+std::exception_ptr WireCore::error_of(const Fault& fault,
+                                      const Operation& operation) {
+  if (fault.kind == FaultKind::kMismatch)
+    return std::make_exception_ptr(Mismatch(fault.reason));
+  if (fault.culprit == rank())
+    return std::make_exception_ptr(Error(fmt::format(
+        "{} failed on rank {} of {} (group \"{}\"): the other ranks gave this "
+        "one up: {}",
+        describe(operation), rank(), size(), identity().name, fault.reason)));
+  const std::string text = fmt::format(
+      "{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"
+      "  next:    read rank {}'s log; the group is unusable, make a new one",
+      describe(operation), rank(), size(), identity().name,
+      name_of_rank(fault.culprit), fault.reason, fault.culprit);
+  return std::make_exception_ptr(PeerFailure(fault.culprit, text));
+}
+
+std::exception_ptr WireCore::give_up(
+    const std::exception_ptr& error, const Operation& operation,
+    Deadline::Clock::time_point begun) noexcept {
+  const std::string expired = describe_timeout(operation, begun);
+  const Fault mine = fault_of(error, operation, expired);
+  // Before the connections end, so that whoever sees that finds it written.
+  const Fault fault = parts_.fault->settle(mine);
+  parts_.transport->close();
+  const auto is = [&](FaultKind kind) { return mine.kind == kind; };
+  // Ranks that wait for the same one give up at about the same time.
+  if (is(FaultKind::kGaveUp) && mine.culprit == rank() &&
+      (fault.culprit == rank() || (fault.kind == FaultKind::kGaveUp &&
+                                   fault.sequence == mine.sequence)))
+    return std::make_exception_ptr(Timeout(expired));
+  if (fault.kind == FaultKind::kGaveUp && fault.sequence != 0 &&
+      fault.sequence == operation.sequence && fault.culprit != rank() &&
+      !is_point_to_point(operation.kind) && !missing().empty() &&
+      missing() != std::vector<int>{fault.culprit})
+    return std::make_exception_ptr(Timeout(expired));
+  if (is(FaultKind::kMismatch)) return error_of(mine, operation);
+  if (fault.culprit == rank() && is(FaultKind::kAborted)) return error;
+  return error_of(fault, operation);
+}
+
+void WireCore::leave(const std::string& reason) noexcept {
+  parts_.fault->settle({FaultKind::kAborted, rank(), 0, reason});
+  parts_.transport->close();
+}
+
+}  // namespace lockstep

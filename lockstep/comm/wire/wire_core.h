@@ -1,0 +1,110 @@
+// What the operations of one group share: its transport, what is known of the
+// other ranks, and how to wait for them.
+//
+// Threads: every method may be called from any thread; scratch() belongs to
+//          whoever carries out the group's collective.
+// Errors:  waits throw WaitExpired, TransportError and FaultSeen, of which
+//          fault_error() makes what users see.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/settings.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/wire/group_fault.h"
+#include "lockstep/comm/wire/message_transport.h"
+#include "lockstep/comm/wire/scratch.h"
+
+namespace lockstep {
+
+// The deadline of an operation passed.
+class WaitExpired : public Error {
+ public:
+  WaitExpired() : Error("a deadline passed") {}
+};
+
+class WireCore {
+ public:
+  using Request = MessageTransport::Request;
+
+  struct Parts {
+    GroupIdentity identity;
+    OperationCheck check = OperationCheck::kAll;
+    std::vector<std::string> hosts{};  // of each rank
+    std::unique_ptr<MessageTransport> transport{};
+    std::unique_ptr<GroupFault> fault{};
+  };
+  explicit WireCore(Parts parts);
+
+  const GroupIdentity& identity() const { return parts_.identity; }
+  int rank() const { return parts_.identity.rank; }
+  int size() const { return parts_.identity.size; }
+  OperationCheck check() const { return parts_.check; }
+  MessageTransport& transport() { return *parts_.transport; }
+  Scratch& scratch() { return scratch_; }
+
+  // Kept by whoever waits for long.
+  class Vigil {
+   public:
+    Vigil(WireCore& core, Deadline deadline);
+    // Throws when the deadline has passed or, looked at now and then, another
+    // rank has written a fault down.
+    void check();
+    Deadline deadline() const { return deadline_; }
+
+   private:
+    WireCore& core_;
+    const Deadline deadline_;
+    Deadline::Clock::time_point next_look_;
+  };
+
+  // Waits for `request`.
+  void wait(Request& request, Deadline deadline);
+
+  // The same for a receive from `peer` without which nothing can go on.
+  void wait_for_peer(Request& request, int peer, Deadline deadline);
+  // Says for whom the collective begins, and ceases, to wait. A rank without
+  // which another cannot bring its part is not waited for twice.
+  void expect(int peer) { awaited_[index(peer)].fetch_add(1); }
+  void expect_nobody();
+  void arrived(int peer) { awaited_[index(peer)].fetch_sub(1); }
+  // The ranks that are waited for.
+  std::vector<int> missing() const;
+
+  // Remembers what `peer` called last.
+  void saw(int peer, const Signature& signature);
+  // The lines of a timeout that say who is missing.
+  std::string describe_missing(const std::vector<int>& ranks) const;
+  // "rank 5 on node-b".
+  std::string name_of_rank(int rank) const;
+
+  // Ends the group because of `error`, which was thrown while `operation` was
+  // carried out, and returns the error that its callers get. Nothing touches
+  // buffers any more afterwards.
+  std::exception_ptr give_up(const std::exception_ptr& error,
+                             const Operation& operation,
+                             Deadline::Clock::time_point begun) noexcept;
+  // The same because this rank goes while something is in flight.
+  void leave(const std::string& reason) noexcept;
+
+ private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  Fault fault_of(const std::exception_ptr& error, const Operation& operation,
+                 const std::string& expired);
+  std::exception_ptr error_of(const Fault& fault, const Operation& operation);
+  std::string describe_timeout(const Operation& operation,
+                               Deadline::Clock::time_point begun) const;
+
+  Parts parts_;
+  Scratch scratch_;
+  std::vector<std::atomic<int>> awaited_;
+  mutable Mutex mutex_;
+  std::vector<Signature> last_seen_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

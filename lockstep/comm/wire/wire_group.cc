@@ -1,0 +1,101 @@
+#include "lockstep/comm/wire/wire_group.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+
+#include "lockstep/comm/wire/host_address.h"
+#include "lockstep/comm/wire/mesh.h"
+#include "lockstep/comm/wire/transport_plugin.h"
+
+namespace lockstep {
+namespace {
+
+// What a group is made of, whichever way its ranks are connected.
+struct Meeting {
+  Mesh mesh;
+  std::vector<std::int32_t> sockets;
+  std::vector<std::int32_t> world_ranks;
+};
+
+Meeting meet_by_socket(const GroupIdentity& identity, Store& store,
+                       const Settings& settings, Deadline deadline) {
+  Meeting meeting;
+  meeting.mesh =
+      connect_mesh(identity, store, choose_host_address(settings), deadline);
+  for (const FileDescriptor& socket : meeting.mesh.sockets)
+    meeting.sockets.push_back(socket.get());
+  return meeting;
+}
+
+// The transport's launcher has connected all its processes: what is left to say
+// is which of them is which rank.
+Meeting meet_by_world_rank(const LockstepTransportTable& table,
+                           const GroupIdentity& identity, Store& store,
+                           Deadline deadline) {
+  std::int32_t own = 0;
+  std::int32_t size = 0;
+  LockstepTransportOutcome outcome{};
+  if (table.world_rank(&own, &size, &outcome) != kTransportDone)
+    throw InvalidArgument(outcome.text);
+  const auto key = [&](int rank) {
+    return fmt::format("group/{}/world_rank/{}", identity.name, rank);
+  };
+  store.set(key(identity.rank), to_bytes(std::to_string(own)), deadline);
+  Meeting meeting;
+  for (int rank = 0; rank < identity.size; ++rank) {
+    std::string text;
+    try {
+      text = to_text(store.get(key(rank), deadline));
+    } catch (const Timeout&) {
+      throw Timeout(fmt::format(
+          "group \"{}\" of {} ranks could not form: timed out on rank {}\n"
+          "  missing: rank {}\n  next:    read rank {}'s log",
+          identity.name, identity.size, identity.rank, rank, rank));
+    }
+    meeting.world_ranks.push_back(0);
+    std::from_chars(text.data(), text.data() + text.size(),
+                    meeting.world_ranks.back());
+  }
+  meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
+  return meeting;
+}
+
+}  // namespace
+
+std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
+                                           const GroupIdentity& identity,
+                                           std::shared_ptr<Store> store,
+                                           const Settings& settings) {
+  const LockstepTransportTable& table = load_transport(plugin, settings);
+  const Deadline deadline(settings.rendezvous_timeout);
+  Meeting meeting =
+      table.world_rank == nullptr
+          ? meet_by_socket(identity, *store, settings, deadline)
+          : meet_by_world_rank(table, identity, *store, deadline);
+  const LockstepTransportConfig config{
+      .rank = identity.rank,
+      .size = identity.size,
+      .sockets = meeting.sockets.empty() ? nullptr : meeting.sockets.data(),
+      .world_ranks =
+          meeting.world_ranks.empty() ? nullptr : meeting.world_ranks.data(),
+      .group = identity.name.c_str()};
+  WireCore::Parts parts{.identity = identity,
+                        .check = settings.check,
+                        .hosts = std::move(meeting.mesh.hosts)};
+  try {
+    parts.transport = std::make_unique<MessageTransport>(table, config);
+  } catch (const TransportError& error) {
+    throw NetworkError(fmt::format(
+        "group \"{}\" could not form on {}: {}\n  next:    read the other "
+        "ranks' logs",
+        identity.name, plugin, error.what()));
+  }
+  parts.fault = std::make_unique<GroupFault>(
+      std::move(store), fmt::format("group/{}/{}/fault", identity.name,
+                                    meeting.mesh.nonce));
+  return std::make_unique<WireCore>(std::move(parts));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// How the ranks of a wire group find each other.
+//
+// Threads: called once by each rank, from any thread.
+// Errors:  as make_wire_backend.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/comm/wire/wire_core.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+// The core of `identity`'s group, over the plug-in called `plugin`.
+std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
+                                           const GroupIdentity& identity,
+                                           std::shared_ptr<Store> store,
+                                           const Settings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,284 @@
+#include "lockstep/comm/wire/wire_mail.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+
+// How long one look for a message lasts: while several may come, or others
+// wait, first short, then longer.
+constexpr microseconds kShortestNap = 100us;
+constexpr microseconds kLongestNap = 2ms;
+constexpr microseconds kLoneNap = 20ms;
+
+std::size_t bytes_of(const Signature& signature) {
+  return static_cast<std::size_t>(signature.elements) *
+         size_of(static_cast<DataType>(signature.type));
+}
+
+// The number of a message among its sender's, as a tag.
+int payload_tag(const Signature& signature) {
+  return static_cast<int>(signature.sequence & 0x7fffffff);
+}
+
+}  // namespace
+
+WireMessage::WireMessage(const Operation& given)
+    : place(given.place), operation(given), deadline(given.timeout) {
+  const bool sends = given.kind == OperationKind::kSend;
+  buffer = sends ? given.inputs.front() : given.outputs.front();
+  (sends ? operation.inputs : operation.outputs) = std::span(&buffer, 1);
+  operation.place = place;
+}
+
+WireMail::WireMail(WireCore& core) : core_(core) {
+  const MutexLock lock(mutex_);
+  inboxes_ = std::vector<Inbox>(static_cast<std::size_t>(core.size()));
+  for (int from = 0; from < core.size(); ++from) {
+    if (from == core.rank()) continue;
+    for (Slot& slot : inboxes_[static_cast<std::size_t>(from)].slots)
+      post_slot(from, slot);
+  }
+}
+
+void WireMail::post_slot(int from, Slot& slot) {
+  slot.request = core_.transport().receive(
+      {from, kChannelLetter, 0, slot.memory.data(), kLetterBytes});
+}
+
+bool WireMail::settled(const WireMessage& message) {
+  return message.done || message.error;
+}
+
+void WireMail::post(const Pointer& message) {
+  const MutexLock lock(mutex_);
+  if (message->operation.kind == OperationKind::kReceive)
+    return receive(message);
+  try {
+    send(*message);
+    advance(*message);
+  } catch (const TransportError&) {
+    message->error = std::current_exception();
+  }
+  if (!settled(*message)) moving_.push_back(message);
+}
+
+void WireMail::send(WireMessage& message) {
+  const Letter letter{signature_of(message.operation), message.operation.tag};
+  const std::size_t bytes = message.buffer.bytes();
+  const bool is_short = bytes <= kShortBytes;
+  message.letter.resize(sizeof letter + (is_short ? bytes : 0));
+  std::memcpy(message.letter.data(), &letter, sizeof letter);
+  if (is_short && bytes > 0)
+    std::memcpy(message.letter.data() + sizeof letter, message.buffer.data,
+                bytes);
+  const int to = message.operation.peer;
+  message.letter_request = core_.transport().send(
+      {to, kChannelLetter, 0, message.letter.data(), message.letter.size()});
+  if (!is_short)
+    message.payload_request = core_.transport().send(
+        {to, kChannelPayload, payload_tag(letter.signature),
+         message.buffer.data, bytes});
+}
+
+void WireMail::receive(const Pointer& message) {
+  const Operation& wanted = message->operation;
+  const auto fits = [&](const Kept& kept) {
+    return kept.letter.tag == wanted.tag &&
+           (wanted.peer == kAnySource || wanted.peer == kept.from);
+  };
+  const auto found = std::ranges::find_if(kept_, fits);
+  if (found == kept_.end()) {
+    wanted_.push_back(message);
+    return;
+  }
+  deliver(*message, found->from, found->letter, found->elements.data());
+  kept_.erase(found);
+  if (!settled(*message)) moving_.push_back(message);
+}
+
+// Gives a letter to the receive that it is for: a short message is done, of a
+// long one the elements are asked for.
+void WireMail::deliver(WireMessage& message, int from, const Letter& letter,
+                       const std::byte* elements) try {
+  check_message(message.operation, from, letter.signature,
+                core_.identity().name);
+  message.source = from;
+  const std::size_t bytes = bytes_of(letter.signature);
+  if (bytes > kShortBytes) {
+    message.payload_request = core_.transport().receive(
+        {from, kChannelPayload, payload_tag(letter.signature),
+         message.buffer.data, bytes});
+    return;
+  }
+  if (bytes > 0) std::memcpy(message.buffer.data, elements, bytes);
+  message.done = true;
+} catch (const Error&) {
+  message.error = std::current_exception();
+}
+
+// Finds the receive that a letter is for, or keeps it.
+void WireMail::sort(int from, const Letter& letter,
+                    const std::byte* elements) {
+  const auto found = std::ranges::find_if(wanted_, [&](const Pointer& message) {
+    const Operation& wanted = message->operation;
+    return wanted.tag == letter.tag &&
+           (wanted.peer == kAnySource || wanted.peer == from);
+  });
+  if (found == wanted_.end()) {
+    const std::size_t bytes = bytes_of(letter.signature);
+    Kept kept{from, letter, {}};
+    if (bytes <= kShortBytes) kept.elements.assign(elements, elements + bytes);
+    kept_.push_back(std::move(kept));
+    return;
+  }
+  const Pointer message = *found;
+  wanted_.erase(found);
+  deliver(*message, from, letter, elements);
+  if (!settled(*message)) moving_.push_back(message);
+}
+
+// A rank that has left may have sent what lies in the other slots before.
+void WireMail::take_letters(int from) {
+  Inbox& inbox = inboxes_[static_cast<std::size_t>(from)];
+  if (inbox.lost) return;
+  try {
+    while (inbox.front().request.done()) {
+      Slot& slot = inbox.front();
+      if (!slot.request) throw TransportError(kTransportBroken, from, "it left");
+      Letter letter;
+      std::memcpy(&letter, slot.memory.data(), sizeof letter);
+      sort(from, letter, slot.memory.data() + sizeof letter);
+      slot.request.reset();
+      inbox.oldest = (inbox.oldest + 1) % kLetterSlots;
+      if (!inbox.ending) post_again(from, slot);
+    }
+  } catch (const TransportError&) {
+    inbox.lost = std::current_exception();
+  }
+}
+
+void WireMail::post_again(int from, Slot& slot) {
+  try {
+    post_slot(from, slot);
+  } catch (const TransportError&) {
+    inboxes_[static_cast<std::size_t>(from)].ending = true;
+  }
+}
+
+void WireMail::advance(WireMessage& message) {
+  try {
+    if (message.letter_request.done() && message.payload_request.done())
+      message.done = true;
+  } catch (const TransportError&) {
+    message.error = std::current_exception();
+  }
+  if (!settled(message)) return;
+  message.letter_request.reset();
+  message.payload_request.reset();
+}
+
+void WireMail::advance() {
+  std::exception_ptr lost;
+  int connected = 0;
+  for (int from = 0; from < core_.size(); ++from) {
+    if (from == core_.rank()) continue;
+    take_letters(from);
+    const auto& inbox = inboxes_[static_cast<std::size_t>(from)];
+    if (inbox.lost)
+      lost = inbox.lost;
+    else
+      ++connected;
+  }
+  // What can come no more. From any rank something may, while one is left.
+  for (const Pointer& message : wanted_) {
+    const int peer = message->operation.peer;
+    if (peer == kAnySource && connected == 0) message->error = lost;
+    if (peer != kAnySource)
+      message->error = inboxes_[static_cast<std::size_t>(peer)].lost;
+  }
+  for (const Pointer& message : moving_) advance(*message);
+  const auto is_settled = [](const Pointer& m) { return settled(*m); };
+  std::erase_if(wanted_, is_settled);
+  std::erase_if(moving_, is_settled);
+}
+
+// What has to happen before `message` can be done; of a receive from any rank
+// one rank after the other.
+WireCore::Request* WireMail::request_to_wait_for(WireMessage& message) {
+  if (message.payload_request) return &message.payload_request;
+  if (message.letter_request) return &message.letter_request;
+  int from = message.operation.peer;
+  for (int tries = 0; from == kAnySource && tries < core_.size(); ++tries) {
+    next_inbox_ = (next_inbox_ + 1) % core_.size();
+    const auto& inbox = inboxes_[static_cast<std::size_t>(next_inbox_)];
+    if (next_inbox_ != core_.rank() && !inbox.lost) from = next_inbox_;
+  }
+  LOCKSTEP_CHECK(from >= 0, "a receive that nothing can come for");
+  return &inboxes_[static_cast<std::size_t>(from)].front().request;
+}
+
+bool WireMail::done(const Pointer& message) {
+  const MutexLock lock(mutex_);
+  if (!pumped_ && !settled(*message)) advance();
+  return settled(*message);
+}
+
+void WireMail::wait(const Pointer& message, Deadline deadline) {
+  WireCore::Vigil vigil(core_, deadline);
+  microseconds nap = kShortestNap;
+  ++waiters_;
+  const std::shared_ptr<void> leaving(nullptr, [&](void*) { --waiters_; });
+  MutexLock lock(mutex_);
+  while (true) {
+    if (!pumped_ && !settled(*message)) advance();
+    if (settled(*message)) break;
+    const bool alone =
+        waiters_ == 1 && message->operation.peer != kAnySource;
+    doze(lock, *message, alone ? kLoneNap : nap);
+    nap = std::min(2 * nap, kLongestNap);
+    lock.unlock();
+    vigil.check();
+    lock.lock();
+  }
+  changed_.notify_all();
+  if (message->error) std::rethrow_exception(message->error);
+}
+
+void WireMail::stop(const std::exception_ptr& error) {
+  const MutexLock lock(mutex_);
+  for (Inbox& inbox : inboxes_) inbox.lost = error;
+  for (auto* list : {&wanted_, &moving_}) {
+    for (const Pointer& message : *list) message->error = error;
+    list->clear();
+  }
+  changed_.notify_all();
+}
+
+// Waits a while for something that `message` needs, or for whoever does so on
+// everybody's behalf.
+void WireMail::doze(MutexLock& lock, WireMessage& message,
+                    microseconds patience) {
+  if (pumped_) {
+    changed_.wait_for(lock, kLoneNap);
+    return;
+  }
+  pumped_ = true;
+  WireCore::Request* request = request_to_wait_for(message);
+  lock.unlock();
+  try {
+    request->wait(patience);
+  } catch (const TransportError&) {
+    // advance() meets it again, and knows whom it concerns.
+  }
+  lock.lock();
+  pumped_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// Messages between two ranks of a wire group.
+//
+// A sender writes a letter to the receiver: what is sent, and the elements
+// themselves when they are few. Letters are received whether anybody waits for
+// them or not, and matched with receives by source and tag, in order; those that
+// nobody receives yet are kept. The elements of long messages follow once the
+// receive that they belong to is known, from place to place.
+//
+// Threads: every method may be called from any thread. One of those that wait
+//          moves everybody's messages on.
+// Errors:  WireCore's waits, and Mismatch for a message that does not fit.
+// Source:  MPI's matching rules (MPI 4.0, section 3.5).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/wire/wire_core.h"
+
+namespace lockstep {
+
+// A send or receive on its way.
+struct WireMessage {
+  explicit WireMessage(const Operation& given);
+  WireMessage(const WireMessage&) = delete;
+  WireMessage& operator=(const WireMessage&) = delete;
+
+  Buffer buffer;
+  std::string place;
+  Operation operation;  // its lists and place are the two above
+  Deadline::Clock::time_point begun = Deadline::Clock::now();
+  Deadline deadline;
+
+  // The rest belongs to the mail.
+  std::vector<std::byte> letter;  // of a send
+  WireCore::Request letter_request;
+  WireCore::Request payload_request;
+  int source = -1;  // of a receive that has been matched
+  std::exception_ptr error;
+  std::atomic<bool> done{false};
+};
+
+class WireMail {
+ public:
+  explicit WireMail(WireCore& core);
+
+  using Pointer = std::shared_ptr<WireMessage>;
+
+  void post(const Pointer& message);
+
+  // Waits until `message` is done.
+  void wait(const Pointer& message, Deadline deadline);
+
+  // Whether wait() would return or throw at once.
+  bool done(const Pointer& message);
+
+  // Nothing is delivered any more: every message that is on its way ends with
+  // `error`.
+  void stop(const std::exception_ptr& error);
+
+ private:
+  static constexpr std::size_t kLetterSlots = 4;  // received ahead, from each
+
+  // What travels first.
+  struct Letter {
+    Signature signature{};
+    std::int32_t tag = 0;
+    std::int32_t reserved = 0;
+  };
+  static constexpr std::size_t kShortBytes = std::size_t{4} << 10;
+  static constexpr std::size_t kLetterBytes = sizeof(Letter) + kShortBytes;
+
+  struct Slot {
+    std::array<std::byte, kLetterBytes> memory{};
+    WireCore::Request request;
+  };
+  struct Inbox {
+    std::array<Slot, kLetterSlots> slots;
+    std::size_t oldest = 0;
+    bool ending = false;      // nothing comes but what is in the slots
+    std::exception_ptr lost;  // why nothing more will come
+    Slot& front() { return slots[oldest]; }
+  };
+  // A letter that nobody has received yet.
+  struct Kept {
+    int from = 0;
+    Letter letter;
+    std::vector<std::byte> elements;  // of a short message
+  };
+
+  void post_slot(int from, Slot& slot) LOCKSTEP_REQUIRES(mutex_);
+  void post_again(int from, Slot& slot) LOCKSTEP_REQUIRES(mutex_);
+  void send(WireMessage& message);
+  void receive(const Pointer& message) LOCKSTEP_REQUIRES(mutex_);
+  void take_letters(int from) LOCKSTEP_REQUIRES(mutex_);
+  void sort(int from, const Letter& letter, const std::byte* elements)
+      LOCKSTEP_REQUIRES(mutex_);
+  void deliver(WireMessage& message, int from, const Letter& letter,
+               const std::byte* elements);
+  void advance() LOCKSTEP_REQUIRES(mutex_);
+  void advance(WireMessage& message) LOCKSTEP_REQUIRES(mutex_);
+  WireCore::Request* request_to_wait_for(WireMessage& message)
+      LOCKSTEP_REQUIRES(mutex_);
+  void doze(MutexLock& lock, WireMessage& message,
+            std::chrono::microseconds patience) LOCKSTEP_REQUIRES(mutex_);
+  static bool settled(const WireMessage& message);
+
+  WireCore& core_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  // Whether some thread waits on requests, which then are its own.
+  bool pumped_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::atomic<int> waiters_{0};
+  int next_inbox_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::vector<Inbox> inboxes_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::list<Kept> kept_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::list<Pointer> wanted_ LOCKSTEP_GUARDED_BY(mutex_);  // not matched yet
+  std::list<Pointer> moving_ LOCKSTEP_GUARDED_BY(mutex_);  // matched, or sends
+};
+
+}  // namespace lockstep
