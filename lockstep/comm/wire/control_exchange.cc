@@ -11,7 +11,7 @@ ControlExchange::ControlExchange(WireCore& core)
     peer(rank).out.memory.resize(kMessageBytes);
     for (Mailbox& mailbox : peer(rank).in) {
       mailbox.memory.resize(kMessageBytes);
-      post(rank, mailbox);
+      post_if_there(rank, mailbox);
     }
   }
 }
@@ -21,13 +21,13 @@ void ControlExchange::post(int rank, Mailbox& mailbox) {
       {rank, kChannelControl, 0, mailbox.memory.data(), kMessageBytes});
 }
 
-// A rank may leave the group after this operation: that is an error only if
-// there is another one.
-void ControlExchange::post_again(int rank) {
+// That a rank has left the group is an error only once there is another
+// operation.
+void ControlExchange::post_if_there(int rank, Mailbox& mailbox) {
   try {
-    post(rank, in(rank));
+    post(rank, mailbox);
   } catch (const TransportError&) {
-    in(rank).request.reset();
+    mailbox.request.reset();
   }
 }
 
@@ -82,7 +82,7 @@ void ControlExchange::finish(Deadline deadline) {
     if (rank == core_.rank()) continue;
     core_.wait(peer(rank).out.request, deadline);
     in(rank).request.reset();
-    post_again(rank);
+    post_if_there(rank, in(rank));
   }
   ++turn_;
 }

@@ -56,7 +56,7 @@ class ControlExchange {
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   Mailbox& in(int rank) { return peer(rank).in[turn_ % kAhead]; }
   void post(int rank, Mailbox& mailbox);
-  void post_again(int rank);
+  void post_if_there(int rank, Mailbox& mailbox);
   void send(int rank, const Signature& mine, const FillExtra& extra,
             Deadline deadline);
 

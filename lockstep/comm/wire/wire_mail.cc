@@ -46,9 +46,14 @@ WireMail::WireMail(WireCore& core) : core_(core) {
   }
 }
 
+// A rank that has left sends nothing more, which is no error by itself.
 void WireMail::post_slot(int from, Slot& slot) {
-  slot.request = core_.transport().receive(
-      {from, kChannelLetter, 0, slot.memory.data(), kLetterBytes});
+  try {
+    slot.request = core_.transport().receive(
+        {from, kChannelLetter, 0, slot.memory.data(), kLetterBytes});
+  } catch (const TransportError&) {
+    inboxes_[static_cast<std::size_t>(from)].ending = true;
+  }
 }
 
 bool WireMail::settled(const WireMessage& message) {
@@ -156,18 +161,10 @@ void WireMail::take_letters(int from) {
       sort(from, letter, slot.memory.data() + sizeof letter);
       slot.request.reset();
       inbox.oldest = (inbox.oldest + 1) % kLetterSlots;
-      if (!inbox.ending) post_again(from, slot);
+      if (!inbox.ending) post_slot(from, slot);
     }
   } catch (const TransportError&) {
     inbox.lost = std::current_exception();
-  }
-}
-
-void WireMail::post_again(int from, Slot& slot) {
-  try {
-    post_slot(from, slot);
-  } catch (const TransportError&) {
-    inboxes_[static_cast<std::size_t>(from)].ending = true;
   }
 }
 

@@ -97,7 +97,6 @@ class WireMail {
   };
 
   void post_slot(int from, Slot& slot) LOCKSTEP_REQUIRES(mutex_);
-  void post_again(int from, Slot& slot) LOCKSTEP_REQUIRES(mutex_);
   void send(WireMessage& message);
   void receive(const Pointer& message) LOCKSTEP_REQUIRES(mutex_);
   void take_letters(int from) LOCKSTEP_REQUIRES(mutex_);

@@ -122,9 +122,13 @@ GlooTransport::GlooTransport(const LockstepTransportConfig& config)
   }
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    auto& canary = canaries_[static_cast<std::size_t>(peer)];
-    canary = context_->createUnboundBuffer(&nothing_, 1);
-    canary->recv(peer, kCanarySlot, 0, 1);
+    try {
+      auto canary = context_->createUnboundBuffer(&nothing_, 1);
+      canary->recv(peer, kCanarySlot, 0, 1);
+      canaries_[static_cast<std::size_t>(peer)] = std::move(canary);
+    } catch (const std::exception&) {
+      continue;  // it has left already, which is no error by itself
+    }
   }
 }
 
@@ -179,9 +183,10 @@ std::unique_ptr<GlooRequest> GlooTransport::receive(
 }
 
 bool GlooTransport::connected(int peer) const {
-  auto& canary = static_cast<gloo::transport::tcp::UnboundBuffer&>(
-      *canaries_[static_cast<std::size_t>(peer)]);
-  return GlooBuffer::look(canary) == GlooProgress::kPending;
+  const auto& canary = canaries_[static_cast<std::size_t>(peer)];
+  return canary != nullptr &&
+         GlooBuffer::look(static_cast<gloo::transport::tcp::UnboundBuffer&>(
+             *canary)) == GlooProgress::kPending;
 }
 
 LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
