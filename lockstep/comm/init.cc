@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/membership.h"
@@ -30,6 +33,35 @@ DefaultGroup& default_group_slot() {
       "  next:    give mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT, a host "
       "of rank 0 that all can reach and a free port there",
       membership.rank, membership.world_size));
+}
+
+// Opens the store and takes this rank's seat in it. Rank 0 may still be serving
+// an earlier group's store at the same address: it then goes away under us, and
+// the new one comes up.
+std::unique_ptr<Seat> take_seat(const Membership& membership,
+                                const Settings& settings) {
+  const JobCard card{.rank = membership.rank,
+                     .world_size = membership.world_size,
+                     .job = settings.job,
+                     .has_token = !settings.token.empty()};
+  StoreOptions options{.token = settings.token,
+                       .serve = membership.serves_store,
+                       .deadline = settings.rendezvous_timeout};
+  const auto sit_down = [&] {
+    return std::make_unique<Seat>(open_store(membership.store_url, options),
+                                  card, settings.rendezvous_timeout);
+  };
+  try {
+    return sit_down();
+  } catch (const NetworkError&) {
+    if (!membership.rank_zero_serves || membership.rank == 0 ||
+        options.deadline.expired())
+      throw;
+  }
+  // Once more is enough: rank 0 cannot be two groups ahead of this rank.
+  constexpr std::chrono::seconds kComesUp{10};
+  options.deadline = std::min<Deadline>(options.deadline, kComesUp);
+  return sit_down();
 }
 
 std::string choose_backend(const std::string& asked, const Settings& settings) {
@@ -63,25 +95,19 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   if (options.timeout) settings.timeout = *options.timeout;
   const Membership membership = resolve_membership(options, settings);
   if (membership.needs_bootstrap) refuse_bootstrap(membership);
-  auto store = open_store(membership.store_url,
-                          {.token = settings.token,
-                           .serve = membership.serves_store,
-                           .deadline = settings.rendezvous_timeout});
-  const std::shared_ptr<Store> whole_store = store;
   DefaultGroup made;
+  std::shared_ptr<Store> store, whole_store;
   if (membership.world_size > 1) {
-    made.seat =
-        std::make_unique<Seat>(store,
-                               JobCard{.rank = membership.rank,
-                                       .world_size = membership.world_size,
-                                       .job = settings.job,
-                                       .has_token = !settings.token.empty()},
-                               settings.rendezvous_timeout);
+    made.seat = take_seat(membership, settings);
     store = made.seat->store();
+    whole_store = made.seat->whole_store();
+  } else {
+    store = open_store(membership.store_url);
   }
   made.group = make_group(
       options.backend, {.rank = membership.rank, .size = membership.world_size},
-      std::make_shared<World>(std::move(store), settings, whole_store));
+      std::make_shared<World>(std::move(store), settings,
+                              std::move(whole_store)));
   default_group_slot() = std::move(made);
   return default_group();
 }

@@ -43,7 +43,7 @@ void find_store(const Settings& settings, Membership& membership) {
         membership.world_size));
   membership.store_url = fmt::format("tcp://{}:{}", *settings.master_address,
                                      *settings.master_port);
-  membership.serves_store = membership.rank == 0;
+  membership.rank_zero_serves = true;
 }
 
 }  // namespace
@@ -77,9 +77,9 @@ Membership resolve_membership(const InitOptions& options,
     find_store(settings, membership);
   } else {
     membership.store_url = options.init_method;
-    membership.serves_store =
-        membership.rank == 0 && options.init_method.starts_with("tcp://");
+    membership.rank_zero_serves = options.init_method.starts_with("tcp://");
   }
+  membership.serves_store = membership.rank_zero_serves && membership.rank == 0;
   return membership;
 }
 

@@ -20,7 +20,9 @@ struct Membership {
   // As open_store takes it; "memory:" for a world of one, "" where it needs
   // bootstrap.
   std::string store_url = "memory:";
-  // Whether this rank serves the store.
+  // Whether one of the ranks serves the store, instead of a launcher or a file
+  // system, and whether this is that rank.
+  bool rank_zero_serves = false;
   bool serves_store = false;
   // mpirun started the ranks and nothing says where rank 0 is: MPI itself has
   // to carry the store's address.

@@ -15,7 +15,8 @@
 //   seat/R     nothing, then who took it, then kLeft; kLate once rank 0 has
 //              given up on rank R
 //   card       rank 0's JobCard
-//   objection  what a rank found wrong with it
+//   agreed/R   set by rank R when it has read the card and finds it right
+//   objection  what a rank found wrong with it, or who has given up
 //   verdict    kComplete, or why there is no job; set by rank 0
 //
 // A gathering that failed is over for all its ranks, as one that was left: each
@@ -47,6 +48,7 @@ std::string own_name() {
 }
 
 std::string seat_key(int rank) { return fmt::format("seat/{}", rank); }
+std::string agreed_key(int rank) { return fmt::format("agreed/{}", rank); }
 
 std::string describe_missing(const std::vector<int>& ranks) {
   return fmt::format("{}rank{} {}", kMissing, ranks.size() > 1 ? "s" : "",
@@ -66,7 +68,7 @@ JobCard parse_card(const std::string& text) {
       std::from_chars(text.data() + std::min<std::size_t>(text.size(), 1), end,
                       card.world_size);
   if (error != std::errc() || stop == end || *stop != '\n')
-    throw NetworkError(
+    throw InvalidArgument(
         "init_process_group: the store holds something else than a job of "
         "Lockstep\n  next:    use a port or file of its own");
   card.job.assign(stop + 1, end);
@@ -88,7 +90,7 @@ std::string describe(const JobCard& card) {
 }  // namespace
 
 Seat::Seat(std::shared_ptr<Store> store, const JobCard& card, Seconds patience)
-    : card_(card), patience_(patience), store_(std::move(store)) {
+    : card_(card), patience_(patience), whole_store_(std::move(store)) {
   take();
   try {
     gather();
@@ -106,20 +108,19 @@ void Seat::refuse(const std::string& why) const {
 
 // Sets store_ to the part of the first gathering in which the seat is free.
 void Seat::take() {
-  const std::shared_ptr<Store> whole = store_;
-  const std::int64_t last = whole->add(kGatherings, 0, kStoreAnswers);
+  const std::int64_t last = whole_store_->add(kGatherings, 0, kStoreAnswers);
   // Tells this attempt from others of this process.
   const std::string attempt =
       fmt::format("{}\n{}", own_name(),
                   std::chrono::steady_clock::now().time_since_epoch().count());
   for (std::int64_t number = std::max<std::int64_t>(last, 1);; ++number) {
-    store_ = with_prefix(whole, fmt::format("gathering/{}/", number));
+    store_ = with_prefix(whole_store_, fmt::format("gathering/{}/", number));
     const std::string holder = to_text(store_->compare_and_set(
         seat_key(card_.rank), std::nullopt, to_bytes(attempt), kStoreAnswers));
     const std::string name = holder.substr(0, holder.find('\n'));
     if (holder == attempt) {
       if (card_.rank == 0)
-        whole->add(kGatherings, number - last, kStoreAnswers);
+        whole_store_->add(kGatherings, number - last, kStoreAnswers);
       return;
     }
     if (holder == kLate) miss_gathering();
@@ -148,6 +149,7 @@ void Seat::gather() {
     heed(verdict);
   } else {
     check_card(parse_card(hear("card", deadline)));
+    store_->set(agreed_key(card_.rank), {}, kStoreAnswers);
     // Rank 0 may have come at the last moment, and has its own patience.
     heed(hear("verdict", patience_ + kStoreAnswers));
   }
@@ -158,6 +160,9 @@ std::string Seat::hear(const std::string& key, Deadline deadline) {
   try {
     return to_text(store_->get(key, deadline));
   } catch (const Timeout&) {
+    // Should rank 0 still come, it need not wait for this rank.
+    store_->set("objection", to_bytes(describe_missing({card_.rank})),
+                kStoreAnswers);
     heed(describe_missing({0}));
     throw;
   }
@@ -179,15 +184,16 @@ void Seat::check_card(const JobCard& card) {
 std::string Seat::call_roll(Deadline deadline) {
   std::vector<int> missing;
   for (int rank = 1; rank < card_.world_size; ++rank) {
-    const std::array<std::string, 2> either{"objection", seat_key(rank)};
+    const std::array<std::string, 2> either{"objection", agreed_key(rank)};
     try {
       if (store_->wait_any(either, deadline) == 0)
         return to_text(store_->get("objection", kStoreAnswers));
     } catch (const Timeout&) {
+      // Should it come after all, it learns that nobody waits any more.
+      store_->compare_and_set(seat_key(rank), std::nullopt, to_bytes(kLate),
+                              kStoreAnswers);
+      missing.push_back(rank);
     }
-    const std::string holder = to_text(store_->compare_and_set(
-        seat_key(rank), std::nullopt, to_bytes(kLate), kStoreAnswers));
-    if (holder == kLate || holder == kLeft) missing.push_back(rank);
   }
   return missing.empty() ? std::string(kComplete) : describe_missing(missing);
 }

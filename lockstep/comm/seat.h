@@ -47,6 +47,8 @@ class Seat {
 
   // This gathering's part of the store.
   const std::shared_ptr<Store>& store() const { return store_; }
+  // The store that has that part.
+  const std::shared_ptr<Store>& whole_store() const { return whole_store_; }
 
  private:
   void take();
@@ -62,6 +64,7 @@ class Seat {
 
   const JobCard card_;
   const Seconds patience_;
+  const std::shared_ptr<Store> whole_store_;
   std::shared_ptr<Store> store_;
 };
 

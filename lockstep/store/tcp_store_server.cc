@@ -99,9 +99,11 @@ void TcpStoreServer::Loop::run() {
     log(LogLevel::kError,
         fmt::format("the store's server has ended: {}", error.what()));
   }
-  // Whether asked to end or not, clients must not wait for it any longer.
-  connections_.clear();
+  // Whether asked to end or not, clients must not wait for it any longer. The
+  // listener goes first: a client that sees its connection end may look for a
+  // new server at the same address, and must not find this one.
   listener_.reset();
+  connections_.clear();
 }
 
 bool TcpStoreServer::Loop::serve_once() {

@@ -98,6 +98,22 @@ int mismatch() {
   return 0;
 }
 
+int barrier() {
+  join()->barrier().wait();
+  return 0;
+}
+
+// Two default groups, one after the other.
+int join_twice() {
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto group = join();
+    group->barrier().wait();
+    destroy_process_group();
+  }
+  say("joined twice");
+  return 0;
+}
+
 // Two threads write the same byte of shared memory, each through the mapping
 // that it asked for, and nothing orders them.
 int planted_race() {
@@ -122,6 +138,8 @@ int run(const std::string& name) {
       {"held_before_all_reduce", held_before_all_reduce},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},
+      {"barrier", barrier},
+      {"join_twice", join_twice},
       {"planted_race", planted_race},
   };
   const auto found = cases.find(name);
