@@ -96,9 +96,11 @@ void Launcher::start_worker(int rank, const std::string& program,
       .cores = cores,
       .standard_input = rank == 0 ? options_.standard_input : -1,
       .signal_mask = signals_.original_mask()};
+  const bool untagged =
+      options_.job.workers == 1 || options_.tags == OutputTags::kNone;
   const WorkerOptions worker{
       .rank = rank,
-      .company = options_.job.workers == 1 ? Company::kAlone : Company::kOthers,
+      .company = untagged ? Company::kAlone : Company::kOthers,
       .log_path = log_path(rank)};
   workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_));
 }

@@ -34,6 +34,10 @@ namespace lockstep {
 // of the cores' time away.
 enum class CpuBinding { kCores, kNone };
 
+// Whether workers' lines come tagged with their rank. Without tags a worker's
+// bytes pass as they are: for jobs of which only one rank writes.
+enum class OutputTags { kRank, kNone };
+
 struct LaunchOptions {
   // The program, searched for in PATH, and its arguments.
   std::vector<std::string> command;
@@ -41,6 +45,7 @@ struct LaunchOptions {
   // "NAME=value", from which each worker's environment is made.
   std::vector<std::string> environment = current_environment();
   CpuBinding cpu_binding = CpuBinding::kCores;
+  OutputTags tags = OutputTags::kRank;  // of several workers
   // Rank N's output is kept in rank-N.log there too; empty: nowhere. Created
   // when missing.
   std::string log_directory;
