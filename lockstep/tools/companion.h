@@ -1,0 +1,32 @@
+// The programs beside the command `lockstep` that do what it must not carry
+// itself, because it starts in milliseconds.
+//
+// Threads: pure, but for looking at the disk.
+// Errors:  InvalidArgument.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/base/settings.h"
+
+namespace lockstep {
+
+struct Companion {
+  const char* name;      // "lockstep-train"
+  const char* variable;  // what may name another program in its place
+  // Why it may be missing and what to do, for the user.
+  const char* remedy = "build it (./dev build)";
+};
+
+// What the variable names; else the program of that name beside this process's
+// executable, where it is built, or in ../libexec/lockstep, where it is
+// installed. Nothing when it is in neither.
+std::optional<std::string> find_companion(const Companion& companion,
+                                          const EnvironmentLookup& lookup);
+
+// The same, or InvalidArgument.
+std::string require_companion(const Companion& companion,
+                              const EnvironmentLookup& lookup);
+
+}  // namespace lockstep
