@@ -109,6 +109,27 @@ Request parse_train(Arguments arguments, int cores) {
       });
 }
 
+Request parse_bench(Arguments arguments, int cores) {
+  BenchRequest request;
+  request.arguments.assign(arguments.begin(), arguments.end());
+  return parse_command(
+      "lockstep bench",
+      "Time a collective over the ranks of this host, and verify its results.",
+      arguments,
+      [&](CLI::App& command) {
+        add_bench_options(command, request.options);
+        add_launch_flags(command, request.launch);
+      },
+      [&](const CLI::App& command,
+          const std::vector<std::string>& rest) -> Request {
+        if (!rest.empty())
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep bench", rest.front()));
+        complete_bench_options(request.options, {.cores = cores});
+        return request;
+      });
+}
+
 Request parse_version(Arguments arguments, int /*cores*/) {
   return parse_command(
       "lockstep version", "Print the version.", arguments, [](CLI::App&) {},
@@ -127,9 +148,10 @@ struct Command {
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 3> kCommands{{
+constexpr std::array<Command, 4> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
     {"run", "run a program as several ranks", parse_run},
+    {"bench", "time a collective and verify its results", parse_bench},
     {"version", "print the version", parse_version},
 }};
 

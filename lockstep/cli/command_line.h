@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "lockstep/tools/bench_command.h"
 #include "lockstep/tools/run_command.h"
 #include "lockstep/tools/train_command.h"
 
@@ -20,8 +21,8 @@ struct HelpRequest {
 
 struct VersionRequest {};
 
-using Request =
-    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest>;
+using Request = std::variant<HelpRequest, VersionRequest, RunOptions,
+                             TrainRequest, BenchRequest>;
 
 // `arguments` are those after the program's name; `cores` are those that the
 // process may use.

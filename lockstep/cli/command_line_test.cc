@@ -112,6 +112,18 @@ TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
   EXPECT_THAT(error_of({"train", "mnist"}), HasSubstr("\"mnist\""));
 }
 
+TEST(CommandLine, BenchHandsOnWhatWasTyped) {
+  const auto request = std::get<BenchRequest>(
+      parse({"bench", "all_reduce", "--bytes", "4", "--cpu-bind=none"}));
+  EXPECT_EQ(request.options.collective, "all_reduce");
+  EXPECT_EQ(request.options.ranks, 4);
+  EXPECT_EQ(request.launch.cpu_bind, "none");
+  EXPECT_THAT(request.arguments,
+              ElementsAre("all_reduce", "--bytes", "4", "--cpu-bind=none"));
+  EXPECT_THAT(error_of({"bench", "allreduce"}),
+              HasSubstr("did you mean \"all_reduce\"?"));
+}
+
 TEST(CommandLine, HelpListsCommandsAndFlags) {
   EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("train"), HasSubstr("run"),
                                          HasSubstr("version")));
@@ -119,6 +131,8 @@ TEST(CommandLine, HelpListsCommandsAndFlags) {
               AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--cpu-bind")));
   EXPECT_THAT(help_of({"train", "-h"}),
               AllOf(HasSubstr("--global-batch-size"), HasSubstr("--log-dir")));
+  EXPECT_THAT(help_of({"bench", "--help"}),
+              AllOf(HasSubstr("reduce_scatter"), HasSubstr("--plot")));
 }
 
 TEST(CommandLine, VersionIsAskedForAsUsersDo) {

@@ -54,6 +54,10 @@ int carry_out(const TrainRequest& request) {
   return run_training(request, variable);
 }
 
+int carry_out(const BenchRequest& request) {
+  return run_bench(request, variable);
+}
+
 int complain(const std::exception& error, int exit_code) {
   std::fprintf(stderr, "lockstep: %s\n", error.what());
   return exit_code;

@@ -1,0 +1,34 @@
+// A process group of ours as what carries out a benchmark's collectives.
+//
+// Threads: one at a time.
+// Errors:  as ProcessGroup and Work::wait().
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/tools/bench_engine.h"
+
+namespace lockstep {
+
+class GroupEngine : public Engine {
+ public:
+  explicit GroupEngine(std::shared_ptr<ProcessGroup> group);
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes,
+                                      Memory memory) override;
+  void run(const CollectiveCall& call) override;
+  void barrier() override { group_->barrier().wait(); }
+  std::vector<double> gather(double value) override;
+
+ private:
+  Work start(const CollectiveCall& call);
+  void send_and_receive(const Buffer& input, const Buffer& output);
+
+  const std::shared_ptr<ProcessGroup> group_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,201 @@
+#include "lockstep/tools/bench_measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "lockstep/tools/bench_pattern.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr int kLeastRounds = 10;
+constexpr int kMostRounds = 5000;
+
+Seconds run_once(Engine& engine, const Round& round, std::uint64_t number) {
+  round.prepare(number);
+  engine.barrier();
+  const auto begin = Clock::now();
+  round.run();
+  return Clock::now() - begin;
+}
+
+// As many rounds as fit into the time asked for, on every rank as many.
+int choose_rounds(Engine& engine, const Round& round,
+                  const RoundOptions& options) {
+  if (options.rounds) return *options.rounds;
+  engine.barrier();
+  const auto begin = Clock::now();
+  constexpr int kTrials = 3;
+  for (int i = 0; i < kTrials; ++i)
+    run_once(engine, round, static_cast<std::uint64_t>(i) + 1);
+  const Seconds took = (Clock::now() - begin) / kTrials;
+  const auto all = engine.gather(took.count());
+  const double slowest = *std::max_element(all.begin(), all.end());
+  const double fit = options.budget.count() / std::max(slowest, 1e-9);
+  return static_cast<int>(std::clamp<double>(fit, kLeastRounds, kMostRounds));
+}
+
+// The smallest of the sorted `times` that a `share` of them do not exceed.
+Seconds percentile(const std::vector<Seconds>& times, double share) {
+  const double position = std::ceil(share * static_cast<double>(times.size()));
+  return times.at(static_cast<std::size_t>(std::max(position, 1.0)) - 1);
+}
+
+Seconds average_over_ranks(Engine& engine, Seconds own) {
+  const auto all = engine.gather(own.count());
+  return Seconds(std::accumulate(all.begin(), all.end(), 0.0) /
+                 static_cast<double>(all.size()));
+}
+
+Timings summarise(Engine& engine, std::vector<Seconds> times) {
+  std::sort(times.begin(), times.end());
+  const Seconds mean = std::accumulate(times.begin(), times.end(), Seconds(0)) /
+                       static_cast<double>(times.size());
+  constexpr double kHalf = 0.5;
+  constexpr double kNearlyAll = 0.99;
+  return {.p50 = average_over_ranks(engine, percentile(times, kHalf)),
+          .p99 = average_over_ranks(engine, percentile(times, kNearlyAll)),
+          .mean = average_over_ranks(engine, mean),
+          .rounds = static_cast<int>(times.size())};
+}
+
+std::size_t elements_of_block(const CollectiveCase& wanted, int size) {
+  const auto blocks = static_cast<std::size_t>(
+      std::max(1, blocks_of_row(wanted.collective, size)));
+  return std::max<std::size_t>(1,
+                               wanted.bytes / (blocks * size_of(wanted.type)));
+}
+
+// The buffers of one rank for a collective, and what belongs into them.
+class RankBuffers {
+ public:
+  RankBuffers(Engine& engine, const CollectiveCase& wanted)
+      : engine_(engine),
+        wanted_(wanted),
+        kind_{.type = wanted.type,
+              .op = reduces(wanted.collective) ? wanted.op : ReduceOp::kSum},
+        count_(elements_of_block(wanted, engine.size())),
+        block_bytes_(count_ * size_of(wanted.type)),
+        blocks_(block_counts(wanted.collective, engine.rank(), engine.size())),
+        input_(allocate(blocks_.in)),
+        output_(allocate(blocks_.out)) {}
+
+  void write(std::uint64_t round) const {
+    const bool in_place = blocks_.in == 0 && is_in_place();
+    const int blocks = in_place ? blocks_.out : blocks_.in;
+    std::byte* const data = in_place ? output_.get() : input_.get();
+    for (int b = 0; b < blocks; ++b)
+      write_block(block(data, b), count_, kind_,
+                  {.rank = engine_.rank(), .block = b}, round);
+  }
+
+  void run() const {
+    engine_.run({.collective = wanted_.collective,
+                 .input = input_.get(),
+                 .output = output_.get(),
+                 .count = count_,
+                 .type = kind_.type,
+                 .op = kind_.op});
+  }
+
+  void check(std::uint64_t round) const {
+    const auto expected =
+        expected_blocks(wanted_.collective, engine_.rank(), engine_.size());
+    for (std::size_t b = 0; b < expected.size(); ++b)
+      check_block(block(output_.get(), static_cast<int>(b)), count_, kind_,
+                  expected[b], round);
+  }
+
+ private:
+  std::shared_ptr<std::byte> allocate(int blocks) const {
+    if (blocks == 0) return nullptr;
+    return engine_.allocate(static_cast<std::size_t>(blocks) * block_bytes_,
+                            wanted_.memory);
+  }
+  std::byte* block(std::byte* data, int b) const {
+    return data + static_cast<std::size_t>(b) * block_bytes_;
+  }
+  bool is_in_place() const {
+    return block_counts(wanted_.collective, 0, engine_.size()).in == 0;
+  }
+
+  Engine& engine_;
+  const CollectiveCase wanted_;
+  const ElementKind kind_;
+  const std::size_t count_;
+  const std::size_t block_bytes_;
+  const BlockCounts blocks_;
+  const std::shared_ptr<std::byte> input_;
+  const std::shared_ptr<std::byte> output_;
+};
+
+}  // namespace
+
+Timings time_rounds(Engine& engine, const Round& round,
+                    const RoundOptions& options) {
+  std::uint64_t number = 0;
+  run_once(engine, round, number);
+  round.verify(number++);
+  run_once(engine, round, number++);
+  std::vector<Seconds> times(
+      static_cast<std::size_t>(choose_rounds(engine, round, options)));
+  for (Seconds& time : times) time = run_once(engine, round, number++);
+  round.verify(number - 1);
+  return summarise(engine, std::move(times));
+}
+
+std::size_t rounded_bytes(const CollectiveCase& wanted, int size) {
+  return elements_of_block(wanted, size) * size_of(wanted.type) *
+         static_cast<std::size_t>(blocks_of_row(wanted.collective, size));
+}
+
+std::size_t bytes_of_all_buffers(const CollectiveCase& wanted, int size) {
+  std::size_t blocks = 0;
+  for (int r = 0; r < size; ++r) {
+    const BlockCounts own = block_counts(wanted.collective, r, size);
+    blocks += static_cast<std::size_t>(own.in + own.out);
+  }
+  return blocks * elements_of_block(wanted, size) * size_of(wanted.type);
+}
+
+Timings measure_collective(Engine& engine, const CollectiveCase& wanted,
+                           const RoundOptions& options) {
+  const RankBuffers buffers(engine, wanted);
+  const Round round{
+      .prepare = [&](std::uint64_t number) { buffers.write(number); },
+      .run = [&] { buffers.run(); },
+      .verify = [&](std::uint64_t number) { buffers.check(number); }};
+  return time_rounds(engine, round, options);
+}
+
+// Source: the factors of nccl-tests: doc/PERFORMANCE.md for all but gather,
+// scatter and send_recv, whose source files have them (src/gather.cu, …).
+Bandwidth bandwidth(Collective collective, int size, std::size_t bytes,
+                    std::chrono::duration<double> time) {
+  const double algorithm = static_cast<double>(bytes) / time.count();
+  const double others = static_cast<double>(size - 1) / size;
+  switch (collective) {
+    case Collective::kBarrier:
+      return {};
+    case Collective::kAllReduce:
+      return {algorithm, algorithm * 2 * others};
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return {algorithm, algorithm * others};
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kSendRecv:
+      return {algorithm, algorithm};
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// The flags of `lockstep bench`, parsed twice: by the command, which refuses
+// bad input before it launches anything, and again by each lockstep-bench.
+//
+// Threads: values and pure functions.
+// Errors:  InvalidArgument with one line that names the flag, what was given
+//          and what would do.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/tools/bench_measure.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
+class App;
+}
+
+namespace lockstep {
+
+struct BenchOptions {
+  // As typed.
+  std::string collective;
+  std::string backend = "auto";  // or a backend's name, or "all"
+  std::string bytes = "4..100M";
+  int step_factor = 4;
+  std::string dtype = "float32";
+  std::string op = "sum";
+  std::string memory = "shared";  // or plain
+  std::optional<int> iterations;
+  bool json = false;
+  std::string plot;    // a file; empty: none is drawn
+  std::string output;  // a file; empty: standard output
+  std::optional<int> ranks;
+
+  // What complete_bench_options() makes of it; the sizes ascend.
+  CollectiveCase wanted;
+  std::vector<std::size_t> sizes;
+};
+
+// Adds the flags, with their help, to `command`. `options` must outlive its
+// parsing.
+void add_bench_options(CLI::App& command, BenchOptions& options);
+
+// Where the ranks are to run.
+struct BenchPlace {
+  int cores = 1;
+  // The number of ranks where it is settled already, as under a launcher.
+  std::optional<int> world_size = std::nullopt;
+};
+
+// Fills in what was left open and refuses what does not fit together.
+void complete_bench_options(BenchOptions& options, const BenchPlace& place);
+
+// Both steps for a rank: `arguments` are those after the program's name. Skips
+// the flags that only concern launching.
+BenchOptions parse_bench_options(std::span<const char* const> arguments,
+                                 const BenchPlace& place);
+
+// The number of bytes that a size such as "64", "4K" or "100MiB" means; units
+// are powers of 1024.
+std::size_t parse_bytes(std::string_view text);
+
+// The sizes that "4..100M", "1M" or "4,1K,25M" means: of a range, the first,
+// `factor` times that, and so on, and the last. Ascending, each once.
+std::vector<std::size_t> parse_sizes(std::string_view text, int factor);
+
+// "4 B", "64 KiB", "25 MiB"; bytes where no unit divides it.
+std::string describe_bytes(std::size_t bytes);
+
+}  // namespace lockstep

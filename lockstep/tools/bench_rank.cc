@@ -1,0 +1,204 @@
+#include "lockstep/tools/bench_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_file.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/objects.h"
+#include "lockstep/comm/registry.h"
+#include "lockstep/tools/bench_group_engine.h"
+#include "lockstep/tools/bench_report.h"
+
+namespace lockstep {
+namespace {
+
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+// Rank 0's table or JSON; other ranks print nothing.
+class Printer {
+ public:
+  Printer(const BenchOptions& options, int rank)
+      : table_(rank == 0 && !options.json), path_(options.output) {
+    if (rank != 0 || path_.empty()) return;
+    file_.open(path_);
+    check();
+  }
+
+  void table(const std::string& text) {
+    if (table_) write(text);
+  }
+  void write(const std::string& text) {
+    (path_.empty() ? std::cout : file_) << text << std::flush;
+    check();
+  }
+
+ private:
+  void check() {
+    const std::ostream& stream =
+        path_.empty() ? std::cout : static_cast<std::ostream&>(file_);
+    if (!stream)
+      throw SystemError(
+          "cannot write " + (path_.empty() ? "to standard output" : path_),
+          errno);
+  }
+
+  bool table_;
+  std::string path_;
+  std::ofstream file_;
+};
+
+// What the kernel could give to programs now; nothing where it does not say.
+std::optional<std::size_t> available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::size_t kibibytes = 0;
+  for (std::string rest; file >> name >> kibibytes; std::getline(file, rest))
+    if (name == "MemAvailable:") return kibibytes << 10;
+  return std::nullopt;
+}
+
+// Too little memory would end in the kernel killing whomever it likes. As if
+// all ranks were on this host, but for the share that `hosts` take.
+void check_memory(const BenchOptions& options, int ranks, int hosts) {
+  const auto available = available_memory();
+  if (!available) return;
+  CollectiveCase largest = options.wanted;
+  largest.bytes = options.sizes.back();
+  const std::size_t needed =
+      bytes_of_all_buffers(largest, ranks) / static_cast<std::size_t>(hosts);
+  if (needed <= *available) return;
+  throw InvalidArgument(fmt::format(
+      "--bytes: {} on {} ranks need {:.1f} GiB of this host's memory, of which "
+      "{:.1f} GiB are free; end at a smaller size or take fewer ranks",
+      describe_bytes(largest.bytes), ranks, std::ldexp(needed, -30),
+      std::ldexp(*available, -30)));
+}
+
+// A backend that takes part.
+struct Contender {
+  std::shared_ptr<ProcessGroup> group;
+  std::size_t index;  // in the report
+};
+
+// The group of all ranks on backend `name`, or null with the reason in
+// `left_out`: the same on every rank.
+std::shared_ptr<ProcessGroup> try_backend(ProcessGroup& control,
+                                          const std::string& name,
+                                          std::string& left_out) {
+  std::vector<int> ranks(static_cast<std::size_t>(control.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::shared_ptr<ProcessGroup> group;
+  std::string reason;
+  try {
+    group = new_group(control, ranks, {.backend = name});
+  } catch (const Error& error) {
+    reason = first_line(error.what());
+  }
+  for (const Bytes& each :
+       all_gather_bytes(control, std::as_bytes(std::span(reason)))) {
+    left_out.assign(reinterpret_cast<const char*>(each.data()), each.size());
+    if (!left_out.empty()) return nullptr;
+  }
+  return group;
+}
+
+std::vector<Contender> find_contenders(
+    const BenchOptions& options, const std::shared_ptr<ProcessGroup>& control,
+    BenchReport& report) {
+  if (options.backend != "all") {
+    report.backends.push_back(
+        {.name = control->backend(), .rows = {}, .left_out = ""});
+    return {{.group = control, .index = 0}};
+  }
+  std::vector<Contender> contenders;
+  for (const std::string_view name : backend_names()) {
+    if (name == "reference") continue;
+    BackendRows& backend = report.backends.emplace_back();
+    backend.name = name;
+    auto group = try_backend(*control, backend.name, backend.left_out);
+    if (group)
+      contenders.push_back(
+          {.group = std::move(group), .index = report.backends.size() - 1});
+  }
+  return contenders;
+}
+
+BenchRow measure(const Contender& contender, const CollectiveCase& wanted,
+                 const RoundOptions& rounds) {
+  GroupEngine engine(contender.group);
+  const std::size_t bytes = rounded_bytes(wanted, engine.size());
+  const Timings timings = measure_collective(engine, wanted, rounds);
+  return {.bytes = bytes,
+          .timings = timings,
+          .bandwidth =
+              bandwidth(wanted.collective, engine.size(), bytes, timings.p50)};
+}
+
+// Size by size, each on all backends in turn: what disturbs the machine
+// disturbs all of them.
+void measure_all(const BenchOptions& options, std::vector<Contender> contenders,
+                 BenchReport& report, Printer& printer) {
+  std::size_t last_bytes = 0;
+  for (const std::size_t size : options.sizes) {
+    CollectiveCase wanted = options.wanted;
+    wanted.bytes = size;
+    const std::size_t bytes = rounded_bytes(wanted, report.ranks);
+    if (size != options.sizes.front() && bytes == last_bytes) continue;
+    last_bytes = bytes;
+    std::erase_if(contenders, [&](const Contender& contender) {
+      BackendRows& backend = report.backends[contender.index];
+      try {
+        const BenchRow row =
+            measure(contender, wanted, {.rounds = options.iterations});
+        printer.table(table_row(backend.name, row));
+        backend.rows.push_back(row);
+      } catch (const InvalidArgument& error) {
+        // What a backend does not do, it refuses on every rank.
+        if (options.backend != "all") throw;
+        backend.left_out = first_line(error.what());
+      }
+      return !backend.left_out.empty();
+    });
+  }
+}
+
+}  // namespace
+
+void run_bench_rank(const BenchOptions& options) {
+  const auto control = init_process_group(
+      {.backend = options.backend == "all" ? "auto" : options.backend});
+  const int size = control->size();
+  const int local =
+      control->world()->settings().local_world_size.value_or(size);
+  check_memory(options, size, std::max(1, size / std::max(1, local)));
+  BenchReport report{
+      .what = options.wanted, .ranks = control->size(), .backends = {}};
+  Printer printer(options, control->rank());
+  printer.table(table_head(report));
+  measure_all(options, find_contenders(options, control, report), report,
+              printer);
+  printer.table(table_end(report));
+  if (control->rank() == 0) {
+    if (options.json) printer.write(to_json(report));
+    if (!options.plot.empty())
+      replace_text_file(options.plot, draw_svg(plot_of(report)));
+  }
+  // No rank leaves while another may still need it.
+  control->barrier({.place = "the end of the benchmark"}).wait();
+  destroy_process_group();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+#include "lockstep/tools/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/version.h"
+#include "lockstep/tools/bench_options.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kGiga = 1e9;
+constexpr std::size_t kNameWidth = 10;
+
+double microseconds(std::chrono::duration<double> time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+// "all_reduce, sum of float32", "barrier".
+std::string title_of(const BenchReport& report) {
+  const CollectiveCase& what = report.what;
+  std::string text(name_of(what.collective));
+  if (what.collective == Collective::kBarrier) return text;
+  if (reduces(what.collective))
+    return fmt::format("{}, {} of {}", text, name_of(what.op),
+                       name_of(what.type));
+  return fmt::format("{} of {}", text, name_of(what.type));
+}
+
+std::string_view name_of(Engine::Memory memory) {
+  return memory == Engine::Memory::kPlain ? "plain" : "shared";
+}
+
+// "[µs]" pads by bytes; this pads by letters.
+std::string right_aligned(std::string text, std::size_t width) {
+  std::size_t letters = 0;
+  for (const char byte : text)
+    letters += (static_cast<unsigned char>(byte) & 0xc0) != 0x80 ? 1 : 0;
+  if (letters < width) text.insert(0, width - letters, ' ');
+  return text;
+}
+
+// Three significant digits, and whole numbers from 100 on.
+std::string figure(double value) {
+  if (value >= 100) return fmt::format("{:.0f}", value);
+  return fmt::format("{:#.3g}", value);
+}
+
+Json json_of(const BenchRow& row) {
+  return {{"bytes", row.bytes},
+          {"rounds", row.timings.rounds},
+          {"p50_us", microseconds(row.timings.p50)},
+          {"p99_us", microseconds(row.timings.p99)},
+          {"mean_us", microseconds(row.timings.mean)},
+          {"algorithm_gb_per_s", row.bandwidth.algorithm / kGiga},
+          {"bus_gb_per_s", row.bandwidth.bus / kGiga},
+          {"verified", true}};
+}
+
+Json json_of(const BackendRows& backend) {
+  Json rows = Json::array();
+  for (const BenchRow& row : backend.rows) rows.push_back(json_of(row));
+  Json document{{"backend", backend.name}, {"rows", rows}};
+  if (!backend.left_out.empty()) document["left_out"] = backend.left_out;
+  return document;
+}
+
+const BenchRow* row_of(const BackendRows& backend, std::size_t bytes) {
+  for (const BenchRow& row : backend.rows)
+    if (row.bytes == bytes) return &row;
+  return nullptr;
+}
+
+// The fastest at `bytes`: `before` unless another is clearly faster.
+std::string fastest_at(const BenchReport& report, std::size_t bytes,
+                       const std::string& before) {
+  constexpr double kClearly = 0.95;
+  std::string best;
+  double best_time = 0;
+  double time_before = 0;
+  for (const BackendRows& backend : report.backends) {
+    const BenchRow* const row = row_of(backend, bytes);
+    if (row == nullptr) continue;
+    const double time = row->timings.p50.count();
+    if (backend.name == before) time_before = time;
+    if (!best.empty() && time >= best_time) continue;
+    best = backend.name;
+    best_time = time;
+  }
+  const bool stays = time_before > 0 && best_time > kClearly * time_before;
+  return stays ? before : best;
+}
+
+}  // namespace
+
+std::vector<FastestFrom> fastest_backends(const BenchReport& report) {
+  std::set<std::size_t> sizes;
+  for (const BackendRows& backend : report.backends)
+    for (const BenchRow& row : backend.rows) sizes.insert(row.bytes);
+  std::vector<FastestFrom> ranges;
+  for (const std::size_t bytes : sizes) {
+    const std::string before = ranges.empty() ? "" : ranges.back().backend;
+    std::string best = fastest_at(report, bytes, before);
+    if (best != before)
+      ranges.push_back({.bytes = bytes, .backend = std::move(best)});
+  }
+  return ranges;
+}
+
+std::string table_head(const BenchReport& report) {
+  std::string head = fmt::format("{}, {} rank{}", title_of(report),
+                                 report.ranks, report.ranks == 1 ? "" : "s");
+  if (report.what.collective != Collective::kBarrier)
+    head += fmt::format(", {} memory", name_of(report.what.memory));
+  head += "; every result verified\n\n";
+  head += fmt::format("{:<{}}{:>12}", "backend", kNameWidth, "bytes");
+  for (const auto* column : {"p50 µs", "p99 µs", "alg GB/s", "bus GB/s"})
+    head += right_aligned(column, 11);
+  return head + right_aligned("rounds", 8) + "\n";
+}
+
+std::string table_row(const std::string& backend, const BenchRow& row) {
+  const auto speed = [&](double bytes_per_second) {
+    return row.bytes == 0 ? std::string("-") : figure(bytes_per_second / kGiga);
+  };
+  return fmt::format(
+      "{:<{}}{:>12}{:>11}{:>11}{:>11}{:>11}{:>8}\n", backend, kNameWidth,
+      row.bytes, figure(microseconds(row.timings.p50)),
+      figure(microseconds(row.timings.p99)), speed(row.bandwidth.algorithm),
+      speed(row.bandwidth.bus), row.timings.rounds);
+}
+
+std::string table_end(const BenchReport& report) {
+  std::string end;
+  for (const BackendRows& backend : report.backends)
+    if (!backend.left_out.empty())
+      end += fmt::format("{} left out: {}\n", backend.name, backend.left_out);
+  std::size_t measured = 0;
+  for (const BackendRows& backend : report.backends)
+    measured += backend.rows.empty() ? 0 : 1;
+  if (measured > 1) {
+    for (const FastestFrom& range : fastest_backends(report))
+      end += report.what.collective == Collective::kBarrier
+                 ? fmt::format("fastest: {}\n", range.backend)
+                 : fmt::format("fastest from {} on: {}\n",
+                               describe_bytes(range.bytes), range.backend);
+  }
+  return end.empty() ? end : "\n" + end;
+}
+
+std::string to_json(const BenchReport& report) {
+  Json document{{"lockstep", version()},
+                {"collective", name_of(report.what.collective)},
+                {"ranks", report.ranks}};
+  if (report.what.collective != Collective::kBarrier) {
+    document["dtype"] = name_of(report.what.type);
+    document["memory"] = name_of(report.what.memory);
+  }
+  if (reduces(report.what.collective)) document["op"] = name_of(report.what.op);
+  document["backends"] = Json::array();
+  for (const BackendRows& backend : report.backends)
+    document["backends"].push_back(json_of(backend));
+  document["fastest"] = Json::array();
+  for (const FastestFrom& range : fastest_backends(report))
+    document["fastest"].push_back(
+        {{"from_bytes", range.bytes}, {"backend", range.backend}});
+  constexpr int kIndent = 1;
+  return document.dump(kIndent) + "\n";
+}
+
+Plot plot_of(const BenchReport& report) {
+  Plot plot{
+      .title = fmt::format("{}, {} ranks", title_of(report), report.ranks),
+      .x_label = "bytes",
+      .y_label = "time (p50), µs",
+      .lines = {}};
+  for (const BackendRows& backend : report.backends) {
+    if (backend.rows.empty()) continue;
+    PlotLine line{.name = backend.name, .points = {}};
+    for (const BenchRow& row : backend.rows)
+      line.points.push_back({.x = static_cast<double>(row.bytes),
+                             .y = microseconds(row.timings.p50)});
+    plot.lines.push_back(std::move(line));
+  }
+  return plot;
+}
+
+}  // namespace lockstep

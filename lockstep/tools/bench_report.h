@@ -1,0 +1,57 @@
+// What `lockstep bench` found, as a table, as JSON and as a plot.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "lockstep/tools/bench_measure.h"
+#include "lockstep/tools/bench_plot.h"
+
+namespace lockstep {
+
+// One size on one backend; its result was verified.
+struct BenchRow {
+  std::size_t bytes = 0;
+  Timings timings;
+  Bandwidth bandwidth;
+};
+
+struct BackendRows {
+  std::string name;
+  std::vector<BenchRow> rows;
+  // Why it took no part, or no longer; empty: it did.
+  std::string left_out;
+};
+
+struct BenchReport {
+  CollectiveCase what;
+  int ranks = 1;
+  std::vector<BackendRows> backends;
+};
+
+// From which size on a backend is the fastest.
+struct FastestFrom {
+  std::size_t bytes = 0;
+  std::string backend;
+};
+
+// By ascending size. What is faster by less than a twentieth does not take the
+// place of the one before: that is noise.
+std::vector<FastestFrom> fastest_backends(const BenchReport& report);
+
+// The table, piece by piece as it is measured: what it is about and its head, a
+// row, and what follows from all of them.
+std::string table_head(const BenchReport& report);
+std::string table_row(const std::string& backend, const BenchRow& row);
+std::string table_end(const BenchReport& report);
+
+// One document; docs/guides/bench.md describes it.
+std::string to_json(const BenchReport& report);
+
+// The p50 of each backend, in microseconds, against bytes.
+Plot plot_of(const BenchReport& report);
+
+}  // namespace lockstep
