@@ -16,9 +16,16 @@ OperationCheck parse_operation_check(const std::string& text) {
                         "\"; it must be all, small or off");
 }
 
+std::string parse_wire(const std::string& text) {
+  if (text == "gloo" || text == "mpi") return text;
+  throw InvalidArgument("the environment variable LOCKSTEP_WIRE is \"" + text +
+                        "\"; it must be gloo or mpi");
+}
+
 void read_network(const EnvironmentLookup& lookup, Settings& settings) {
   settings.interface = lookup("LOCKSTEP_INTERFACE").value_or("");
   settings.plugin_path = lookup("LOCKSTEP_PLUGIN_PATH").value_or("");
+  settings.wire = parse_wire(lookup("LOCKSTEP_WIRE").value_or(settings.wire));
   settings.host_id = lookup("LOCKSTEP_HOST_ID").value_or("");
   if (const auto check = lookup("LOCKSTEP_CHECK"))
     settings.check = parse_operation_check(*check);

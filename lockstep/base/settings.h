@@ -46,6 +46,9 @@ struct Settings : RankEnvironment {
   // LOCKSTEP_PLUGIN_PATH: a folder where plug-ins (liblockstep_gloo.so, …) are
   // looked for first.
   std::string plugin_path;
+  // LOCKSTEP_WIRE: the engine between the hosts of the backend "hybrid": gloo
+  // or mpi.
+  std::string wire = "gloo";
   // LOCKSTEP_HOST_ID: overrides who counts as being on one host: ranks that
   // give the same text. By default the kernel is asked.
   std::string host_id;

@@ -66,8 +66,8 @@ std::unique_ptr<Seat> take_seat(const Membership& membership,
 
 std::string choose_backend(const std::string& asked, const Settings& settings) {
   const std::string& name = asked == "auto" ? settings.backend : asked;
-  // Shared memory is the only fast backend there is so far.
-  return name == "auto" ? "shm" : name;
+  // Which is shared memory alone where there is one host.
+  return name == "auto" ? "hybrid" : name;
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(Membership, TakesAnInitMethodWithRankAndWorldSize) {
           .serves_store);
 }
 
-Settings settings_of(Launcher launcher, int rank, int world_size) {
+Settings settings_started_by(StartedBy launcher, int rank, int world_size) {
   Settings settings = settings_of(rank, world_size);
   settings.launcher = launcher;
   return settings;
@@ -72,26 +72,27 @@ Settings settings_of(Launcher launcher, int rank, int world_size) {
 
 TEST(Membership, LeavesTheStoreOfMpirunsRanksToMpi) {
   const Membership membership =
-      resolve_membership({}, settings_of(Launcher::kMpirun, 1, 2));
+      resolve_membership({}, settings_started_by(StartedBy::kMpirun, 1, 2));
   EXPECT_TRUE(membership.needs_bootstrap);
   EXPECT_EQ(membership.rank, 1);
   EXPECT_EQ(membership.world_size, 2);
   EXPECT_EQ(membership.store_url, "");
   // Alone, with an address, or with an init method, there is no need.
-  EXPECT_FALSE(resolve_membership({}, settings_of(Launcher::kMpirun, 0, 1))
-                   .needs_bootstrap);
-  Settings told = settings_of(Launcher::kMpirun, 0, 2);
+  EXPECT_FALSE(
+      resolve_membership({}, settings_started_by(StartedBy::kMpirun, 0, 1))
+          .needs_bootstrap);
+  Settings told = settings_started_by(StartedBy::kMpirun, 0, 2);
   told.master_address = "localhost";
   told.master_port = 29500;
   EXPECT_FALSE(resolve_membership({}, told).needs_bootstrap);
   EXPECT_TRUE(resolve_membership({}, told).serves_store);
   EXPECT_FALSE(resolve_membership({.init_method = "file:///tmp/x"},
-                                  settings_of(Launcher::kMpirun, 0, 2))
+                                  settings_started_by(StartedBy::kMpirun, 0, 2))
                    .needs_bootstrap);
 }
 
 TEST(Membership, FindsRankZeroOfASlurmStepByItself) {
-  Settings settings = settings_of(Launcher::kSrun, 0, 2);
+  Settings settings = settings_started_by(StartedBy::kSrun, 0, 2);
   settings.master_address = "node07";
   settings.master_port = 12499;
   const Membership membership = resolve_membership({}, settings);
@@ -100,9 +101,10 @@ TEST(Membership, FindsRankZeroOfASlurmStepByItself) {
 }
 
 TEST(Membership, SaysWhichLauncherContradictsTheOptions) {
-  EXPECT_NE(refusal({.world_size = 3}, settings_of(Launcher::kSrun, 0, 2))
-                .find("world_size is 3, but the environment says 2 (srun)"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal({.world_size = 3}, settings_started_by(StartedBy::kSrun, 0, 2))
+          .find("world_size is 3, but the environment says 2 (srun)"),
+      std::string::npos);
 }
 
 TEST(Membership, RefusesWhatCannotWorkAndSaysWhatIsMissing) {

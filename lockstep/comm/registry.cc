@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/comm/hybrid/hybrid_backend.h"
 #include "lockstep/comm/reference/reference_backend.h"
 #include "lockstep/comm/shm/shm_backend.h"
 #include "lockstep/comm/wire/wire_backend.h"
@@ -11,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"shm", "gloo", "mpi",
+constexpr std::array<std::string_view, 5> kNames{"shm", "hybrid", "gloo", "mpi",
                                                  "reference"};
 
 }  // namespace
@@ -23,6 +24,8 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
                                       std::shared_ptr<Store> store,
                                       const Settings& settings) {
   if (name == "shm") return make_shm_backend(identity, *store, settings);
+  if (name == "hybrid")
+    return make_hybrid_backend(identity, std::move(store), settings);
   if (name == "gloo" || name == "mpi")
     return make_wire_backend(name, identity, std::move(store), settings);
   if (name == "reference")

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 const std::vector<int> kWorldSizes{1, 2, 3, 4, 8};
-const char* const kBackends[] = {"reference", "shm", "gloo"};
+const char* const kBackends[] = {"reference", "shm", "gloo", "hybrid"};
 
 std::uint64_t seed_of_run() {
   const char* chosen = std::getenv("LOCKSTEP_TEST_SEED");

@@ -174,7 +174,7 @@ TEST_P(Messages, ThatNeverComeAreATimeout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Messages,
-                         testing::Values("reference", "shm", "gloo"),
+                         testing::Values("reference", "shm", "gloo", "hybrid"),
                          [](const auto& backend) {
                            return std::string(backend.param);
                          });

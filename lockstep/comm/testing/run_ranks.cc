@@ -20,10 +20,11 @@ bool is_peer_failure(const std::exception_ptr& error) {
   }
 }
 
-// Finds the plug-ins of this build.
-Settings settings_of_test() {
+// Finds the plug-ins of this build, and makes two hosts of several ranks.
+Settings settings_of_test(int rank, int ranks) {
   Settings settings;
   settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
+  settings.host_id = rank < (ranks + 1) / 2 ? "host a" : "host b";
   return settings;
 }
 
@@ -38,9 +39,9 @@ void run_ranks(const std::string& backend, int ranks,
     threads.emplace_back([&, rank] {
       std::shared_ptr<ProcessGroup> group;
       try {
-        group =
-            make_group(backend, {.name = "test", .rank = rank, .size = ranks},
-                       std::make_shared<World>(store, settings_of_test()));
+        group = make_group(
+            backend, {.name = "test", .rank = rank, .size = ranks},
+            std::make_shared<World>(store, settings_of_test(rank, ranks)));
         body(group);
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();

@@ -1,8 +1,8 @@
 // Operations in which what one rank brings for another arrives in its memory
 // unchanged: gather, scatter, all_gather, all_to_all and their uneven forms.
 //
-// Long stretches go from place to place in messages of a few MiB; short ones are
-// packed together. Several messages to and from each rank are in flight.
+// Long stretches go from place to place in messages of a few MiB; short ones
+// are packed together. Several messages to and from each rank are in flight.
 //
 // Threads: whoever carries out the group's collective.
 // Errors:  WireCore's waits.

@@ -39,10 +39,12 @@ Collective::Collective(WireCore& core, ControlExchange& control,
       routes_{operation, core.rank(), core.size()},
       element_bytes_(size_of(static_cast<DataType>(signature_.type))) {}
 
-void Collective::run() {
+void Collective::run(CollectiveWay* way) {
   core_.scratch().reset();
   if (is_inline()) return run_inline();
   if (is_checked()) check_signatures();
+  if (way != nullptr && way->takes(operation_))
+    return way->run(core_, operation_, tag(), deadline_);
   if (reduces(operation_.kind))
     return run_pipeline(operation_.kind == OperationKind::kReduceScatter
                             ? scatter_plan()
@@ -75,8 +77,8 @@ int Collective::tag() const {
 void Collective::compare(std::span<const Signature> signatures) const {
   for (const Signature& theirs : signatures)
     if (theirs != signature_)
-      throw Mismatch(describe_mismatch(signatures, core_.rank(),
-                                       core_.identity().name));
+      throw Mismatch(
+          describe_mismatch(signatures, core_.rank(), core_.identity().name));
 }
 
 void Collective::check_signatures() {

@@ -2,6 +2,7 @@
 //
 //   small       one exchange of control messages, which carry the elements
 //   otherwise   the control messages (unless LOCKSTEP_CHECK says no), then
+//     a CollectiveWay, where there is one that takes it
 //     moves     exchange_blocks
 //     reduces, broadcast   SharePipeline
 //
@@ -10,6 +11,7 @@
 #pragma once
 
 #include "lockstep/comm/routes.h"
+#include "lockstep/comm/wire/collective_way.h"
 #include "lockstep/comm/wire/control_exchange.h"
 #include "lockstep/comm/wire/share_pipeline.h"
 #include "lockstep/comm/wire/wire_core.h"
@@ -21,7 +23,8 @@ class Collective {
   Collective(WireCore& core, ControlExchange& control,
              const Operation& operation, Deadline deadline);
 
-  void run();
+  // `way` carries out what it takes, if there is one.
+  void run(CollectiveWay* way);
 
  private:
   bool is_inline() const;

@@ -88,8 +88,8 @@ std::optional<std::pair<std::string, int>> endpoint_of(const std::string& url) {
 std::optional<std::string> address_towards(const std::string& host, int port) {
   try {
     for (const SocketAddress& address : resolve(host, port)) {
-      const FileDescriptor probe(::socket(address.storage.ss_family,
-                                          SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      const FileDescriptor probe(
+          ::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
       if (::connect(probe.get(), address.get(), address.length) != 0) continue;
       const SocketAddress own = local_address(probe.get());
       return number_of(own.get(), own.length);
@@ -124,11 +124,9 @@ std::string choose_host_address(const Settings& settings) {
                                   ? routed_address(settings)
                                   : address_of_interface(settings.interface);
   if (log_enabled(LogLevel::kDebug))
-    log(LogLevel::kDebug, fmt::format("other ranks reach this one at {}{}",
-                                      address,
-                                      settings.interface.empty()
-                                          ? ""
-                                          : " (LOCKSTEP_INTERFACE)"));
+    log(LogLevel::kDebug,
+        fmt::format("other ranks reach this one at {}{}", address,
+                    settings.interface.empty() ? "" : " (LOCKSTEP_INTERFACE)"));
   return address;
 }
 

@@ -134,9 +134,9 @@ class Meeting {
       if (!found) throw Timeout(describe_missing());
       const Invitation& invitation = *found;
       try {
-        Stranger called{connect_once(invitation.address.data(),
-                                     invitation.port, deadline_),
-                        rank, Deadline(kAnswerPatience), invitation.secret};
+        Stranger called{
+            connect_once(invitation.address.data(), invitation.port, deadline_),
+            rank, Deadline(kAnswerPatience), invitation.secret};
         Hello hello{.rank = identity_.rank,
                     .yours = invitation.secret,
                     .mine = mine_.secret,
@@ -197,8 +197,7 @@ class Meeting {
         hear(i - 1);
     if (items[0].revents == 0) return;
     if (FileDescriptor accepted = accept_from(listener_.get()))
-      strangers_.push_back(
-          {std::move(accepted), -1, Deadline(kHelloPatience)});
+      strangers_.push_back({std::move(accepted), -1, Deadline(kHelloPatience)});
   }
 
   // Takes in what a stranger said; one that hung up, or took too long, is
@@ -227,7 +226,8 @@ class Meeting {
     if (!stranger.deadline.expired()) return true;
     if (stranger.called < 0) return false;
     stranger.deadline = Deadline(kAnswerPatience);
-    const auto now = look_up(stranger.called, std::min(deadline_, Deadline(1s)));
+    const auto now =
+        look_up(stranger.called, std::min(deadline_, Deadline(1s)));
     return !now || same_secret(now->secret, stranger.shown);
   }
 
@@ -244,7 +244,8 @@ class Meeting {
         mesh_.sockets[static_cast<std::size_t>(rank)])
       throw InvalidArgument(fmt::format(
           "group \"{}\" of {} ranks: a process joined as rank {}, which is "
-          "taken or out of range\n  next:    give every process its own RANK, 0 "
+          "taken or out of range\n  next:    give every process its own RANK, "
+          "0 "
           "to {}",
           identity_.name, identity_.size, rank, identity_.size - 1));
     const auto r = static_cast<std::size_t>(rank);

@@ -16,8 +16,8 @@ Request& Request::operator=(Request&& other) noexcept {
 bool Request::wait(std::chrono::microseconds patience) {
   if (request_ == nullptr || done_) return true;
   LockstepTransportOutcome outcome{};
-  const auto status = transport_->table_.wait(
-      transport_->transport_, request_, patience.count(), &outcome);
+  const auto status = transport_->table_.wait(transport_->transport_, request_,
+                                              patience.count(), &outcome);
   if (status == kTransportNotYet) return false;
   if (status != kTransportDone) fail(status, outcome);
   done_ = true;

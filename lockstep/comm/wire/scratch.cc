@@ -15,15 +15,15 @@ std::size_t aligned(std::size_t bytes) {
 
 std::byte* Scratch::take(std::size_t bytes) {
   bytes = aligned(std::max<std::size_t>(bytes, 1));
-  while (current_ < blocks_.size() &&
-         used_ + bytes > blocks_[current_].bytes) {
+  while (current_ < blocks_.size() && used_ + bytes > blocks_[current_].bytes) {
     ++current_;
     used_ = 0;
   }
   if (current_ == blocks_.size()) {
     const std::size_t size = std::max(bytes, kBlockBytes);
     // new[] of bytes is aligned for any element, which is all that is needed.
-    blocks_.push_back({std::make_unique_for_overwrite<std::byte[]>(size), size});
+    blocks_.push_back(
+        {std::make_unique_for_overwrite<std::byte[]>(size), size});
     used_ = 0;
   }
   std::byte* taken = blocks_[current_].memory.get() + used_;

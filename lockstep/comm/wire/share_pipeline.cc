@@ -22,15 +22,18 @@ SharePipeline::SharePipeline(WireCore& core, const SharePlan& plan, int tag,
                              Deadline deadline)
     : core_(core), plan_(plan), tag_(tag), deadline_(deadline) {
   const auto peers = static_cast<std::size_t>(std::max(core.size() - 1, 1));
-  segment_bytes_ = std::clamp(kRoundBytes / peers, kLeastSegmentBytes,
-                              kMostSegmentBytes) /
-                   64 * 64;
+  segment_bytes_ = plan.segment_bytes;
+  if (segment_bytes_ == 0)
+    segment_bytes_ =
+        std::clamp(kRoundBytes / peers, kLeastSegmentBytes, kMostSegmentBytes) /
+        64 * 64;
   std::size_t largest = 0;
   for (const Share& share : plan.contributions)
     largest = std::max(largest, share.bytes);
   for (const Share& share : plan.results)
     largest = std::max(largest, share.bytes);
-  segments_ = (largest + segment_bytes_ - 1) / segment_bytes_;
+  segments_ =
+      std::max((largest + segment_bytes_ - 1) / segment_bytes_, plan.segments);
 }
 
 void SharePipeline::run() {
@@ -84,6 +87,7 @@ void SharePipeline::settle(Landing& landing) {
 // Sends this rank's parts of all shares' segments, and gets ready for the
 // others'.
 void SharePipeline::post(std::size_t number) {
+  if (plan_.before) plan_.before(number);
   Round& now = round(number);
   now.blocks_used = 0;
   const int me = core_.rank();
@@ -118,8 +122,8 @@ void SharePipeline::post(std::size_t number) {
 // Combines the own share's segment and hands it on.
 void SharePipeline::combine(std::size_t number) {
   Round& now = round(number);
-  const Share own = segment(
-      plan_.results[static_cast<std::size_t>(core_.rank())], number);
+  const Share own =
+      segment(plan_.results[static_cast<std::size_t>(core_.rank())], number);
   if (own.bytes == 0) return;
   for (Landing& landing : now.contributions)
     core_.wait_for_peer(landing.request, landing.peer, deadline_);
@@ -131,9 +135,9 @@ void SharePipeline::combine(std::size_t number) {
     result = now.contributions.front().memory;
   }
   for (const int peer : plan_.audience)
-    now.sends.push_back(core_.transport().send(
-        {peer, kChannelCollective, tag_ + 1, const_cast<std::byte*>(result),
-         own.bytes}));
+    now.sends.push_back(
+        core_.transport().send({peer, kChannelCollective, tag_ + 1,
+                                const_cast<std::byte*>(result), own.bytes}));
 }
 
 const std::byte* SharePipeline::add_up(const Share& own, Round& now) {
@@ -141,17 +145,16 @@ const std::byte* SharePipeline::add_up(const Share& own, Round& now) {
   const Share& whole = plan_.results[me];
   const Share mine{plan_.contributions[me].run,
                    plan_.contributions[me].at + (own.at - whole.at), own.bytes};
-  std::vector<const std::byte*> sources(
-      static_cast<std::size_t>(core_.size()));
+  std::vector<const std::byte*> sources(static_cast<std::size_t>(core_.size()));
   sources[me] = flat(mine, now);
   for (const Landing& landing : now.contributions)
     sources[static_cast<std::size_t>(landing.peer)] = landing.memory;
+  std::erase(sources, nullptr);  // ranks that bring nothing
   const bool kept = plan_.own == SharePlan::Own::kKept;
   std::byte* target = kept ? only_stretch(own) : nullptr;
   const bool direct = target != nullptr;
   if (!direct) target = block(now);
-  plan_.kernel(sources, std::span(&target, 1),
-               own.bytes / plan_.element_bytes);
+  plan_.kernel(sources, std::span(&target, 1), own.bytes / plan_.element_bytes);
   if (kept && !direct) copy_into(own.run, own.at, {target, own.bytes});
   return target;
 }
@@ -164,6 +167,7 @@ void SharePipeline::retire(std::size_t number) {
   done.results.clear();
   done.contributions.clear();
   done.sends.clear();
+  if (plan_.after) plan_.after(number);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
-// Operations in which each rank owns a share of the elements: it gets the others'
-// part of its share, combines them, and hands the result to whoever wants it.
+// Operations in which each rank owns a share of the elements: it gets the
+// others' part of its share, combines them, and hands the result to whoever
+// wants it.
 //
 // all_reduce, reduce and reduce_scatter are such; so is broadcast, where the
 // root's elements are divided among the others, which pass them on: the root
@@ -12,6 +13,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "lockstep/comm/buffer_run.h"
@@ -36,10 +38,16 @@ struct SharePlan {
   std::vector<Share> results;
   // Whether the own result goes to this rank's memory, or only to others.
   enum class Own { kKept, kPassedOn } own = Own::kKept;
-  std::vector<int> sources;   // who brings something for the own share
-  std::vector<int> audience;  // who gets the own result
+  std::vector<int> sources;       // who brings something for the own share
+  std::vector<int> audience;      // who gets the own result
   ReduceKernel kernel = nullptr;  // null: there is one source, nothing to add
   std::size_t element_bytes = 1;
+  // How long segments are, and how many there are at least; 0: as suits.
+  std::size_t segment_bytes = 0;
+  std::size_t segments = 0;
+  // Called before segment `n` is sent, and when all of it has come, if set.
+  std::function<void(std::size_t n)> before{};
+  std::function<void(std::size_t n)> after{};
 };
 
 class SharePipeline {

@@ -53,8 +53,8 @@ struct LockstepTransportConfig {
 struct LockstepTransportMessage {
   std::int32_t peer;
   std::int32_t channel;
-  std::int32_t tag;  // 0 … 2^31 - 1
-  void* data;        // only read by sends
+  std::int32_t tag;   // 0 … 2^31 - 1
+  void* data;         // only read by sends
   std::size_t bytes;  // of receives: at least as many as are sent
 };
 
@@ -93,8 +93,8 @@ struct LockstepTransportTable {
                                   LockstepTransportOutcome* outcome);
 
   // Forgets a request; when this returns, nothing touches its memory any more.
-  // After one that was not done only close() and destroy() may follow, and other
-  // releases.
+  // After one that was not done only close() and destroy() may follow, and
+  // other releases.
   void (*release)(LockstepTransport* transport,
                   LockstepTransportRequest* request);
 

@@ -40,8 +40,7 @@ std::filesystem::path own_folder() {
   std::error_code ignored;
   const auto file = std::filesystem::canonical(info.dli_fname, ignored);
   // For a program the loader may only know the name it was started by.
-  const auto program =
-      std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   return (file.empty() ? program : file).parent_path();
 }
 

@@ -1,8 +1,8 @@
 // The plug-ins that move messages between hosts: finding and loading them.
 //
-// A plug-in `NAME` is the shared object liblockstep_NAME.so. It is looked for in
-// Settings::plugin_path, beside the code that asks, in ../lib beside that, and
-// on the loader's path; once loaded it stays.
+// A plug-in `NAME` is the shared object liblockstep_NAME.so. It is looked for
+// in Settings::plugin_path, beside the code that asks, in ../lib beside that,
+// and on the loader's path; once loaded it stays.
 //
 // Threads: every function may be called from any thread.
 // Errors:  InvalidArgument with the next step when a plug-in cannot be loaded.
@@ -26,7 +26,7 @@ void* plugin_symbol(const std::string& name, const char* symbol,
 
 // Whether a plug-in can be used on this machine.
 struct PluginStatus {
-  std::string name;    // "gloo"
+  std::string name;  // "gloo"
   bool found = false;
   std::string detail{};  // the file that was found; otherwise what to do
 };

@@ -46,13 +46,25 @@ struct Queued {
   Deadline deadline;
 };
 
+std::string text_of(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
 class WireBackend : public Backend,
                     public PendingWork,
                     public std::enable_shared_from_this<WireBackend> {
  public:
-  WireBackend(std::string name, const GroupIdentity& identity,
-              std::unique_ptr<WireCore> core)
-      : name_(std::move(name)), identity_(identity), core_(std::move(core)) {
+  WireBackend(const std::string& plugin, const GroupIdentity& identity,
+              std::unique_ptr<WireCore> core,
+              std::unique_ptr<CollectiveWay> way)
+      : name_(way ? way->name() : plugin),
+        identity_(identity),
+        core_(std::move(core)),
+        way_(std::move(way)) {
     if (!core_) return;
     control_ = std::make_unique<ControlExchange>(*core_);
     mail_ = std::make_unique<WireMail>(*core_);
@@ -63,6 +75,9 @@ class WireBackend : public Backend,
   bool supports(const Operation& operation) const override;
   Work start(const Operation& operation) override;
   void abort(std::string_view reason) noexcept override;
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    return way_ ? way_->allocate(bytes) : Backend::allocate(bytes);
+  }
 
   void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override;
   bool done(std::uint64_t ticket) override { return settled(ticket); }
@@ -85,7 +100,8 @@ class WireBackend : public Backend,
 
   const std::string name_;
   const GroupIdentity identity_;
-  std::unique_ptr<WireCore> core_;  // none in a group of one
+  std::unique_ptr<WireCore> core_;      // none in a group of one
+  std::unique_ptr<CollectiveWay> way_;  // null: there is only the wire
   // Whoever holds it carries out the oldest operation, and may block in it.
   Mutex engine_;
   std::unique_ptr<ControlExchange> control_;
@@ -103,7 +119,7 @@ class WireBackend : public Backend,
   // Tickets up to this one are complete.
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> broken_{false};
-  Mutex fault_mutex_;   // one gives up at a time
+  Mutex fault_mutex_;  // one gives up at a time
   std::thread carrier_ LOCKSTEP_GUARDED_BY(queue_mutex_);
 };
 
@@ -116,8 +132,8 @@ class MessageWork : public PendingWork {
   void wait(std::uint64_t, std::optional<Deadline> deadline) override {
     if (message_->done) return;
     backend_->wait_for_message(
-        message_, std::min(deadline.value_or(message_->deadline),
-                           message_->deadline));
+        message_,
+        std::min(deadline.value_or(message_->deadline), message_->deadline));
   }
   bool done(std::uint64_t) override { return backend_->mail().done(message_); }
   std::vector<int> missing(std::uint64_t ticket) override {
@@ -178,9 +194,9 @@ Work WireBackend::start(const Operation& operation) {
 
 Work WireBackend::start_message(const Operation& operation) {
   if (!core_)
-    return Work::failed(std::make_exception_ptr(InvalidArgument(fmt::format(
-        "{}: group \"{}\" has no other rank", describe(operation),
-        identity_.name))));
+    return Work::failed(std::make_exception_ptr(
+        InvalidArgument(fmt::format("{}: group \"{}\" has no other rank",
+                                    describe(operation), identity_.name))));
   auto message = std::make_shared<WireMessage>(operation);
   mail_->post(message);
   if (message->done)
@@ -211,7 +227,7 @@ void WireBackend::carry_out_oldest(Deadline limit) {
   try {
     Collective(*core_, *control_, queued->operation,
                std::min(queued->deadline, limit))
-        .run();
+        .run(way_.get());
   } catch (...) {
     fail(std::current_exception(), queued->operation, queued->begun);
     return;
@@ -221,8 +237,7 @@ void WireBackend::carry_out_oldest(Deadline limit) {
   completed_.fetch_add(1);
 }
 
-void WireBackend::wait(std::uint64_t ticket,
-                       std::optional<Deadline> deadline) {
+void WireBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
   while (!settled(ticket)) {
     if (engine_.try_lock()) {
       if (!settled(ticket))
@@ -235,10 +250,10 @@ void WireBackend::wait(std::uint64_t ticket,
     {
       MutexLock lock(queue_mutex_);
       if (settled(ticket)) break;
-      limit = std::min(limit,
-                       queue_[ticket - completed_.load() - 1]->deadline);
+      limit = std::min(limit, queue_[ticket - completed_.load() - 1]->deadline);
       changed_.wait_until(
-          lock, std::min(limit, Deadline(std::chrono::milliseconds(20))).when());
+          lock,
+          std::min(limit, Deadline(std::chrono::milliseconds(20))).when());
     }
     if (limit.expired() && !settled(ticket)) {
       Queued* blocking = oldest();
@@ -260,9 +275,9 @@ std::vector<int> WireBackend::missing(std::uint64_t ticket) {
 void WireBackend::abort(std::string_view reason) noexcept {
   if (!core_) return;
   const Operation nothing;
-  fail(std::make_exception_ptr(Error(
-           fmt::format("group \"{}\" was aborted on rank {}: {}",
-                       identity_.name, identity_.rank, reason))),
+  fail(std::make_exception_ptr(
+           Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
+                             identity_.name, identity_.rank, reason))),
        nothing, Deadline::Clock::now());
 }
 
@@ -279,6 +294,7 @@ void WireBackend::fail(const std::exception_ptr& error,
     changed_.notify_all();
   }
   mail_->stop(told);
+  if (way_) way_->abort(text_of(told));
 }
 
 // Carries out what nobody waits for.
@@ -308,16 +324,18 @@ void WireBackend::run_carrier() {
 
 }  // namespace
 
-std::shared_ptr<Backend> make_wire_backend(const std::string& name,
+std::shared_ptr<Backend> make_wire_backend(const std::string& plugin,
                                            const GroupIdentity& identity,
                                            std::shared_ptr<Store> store,
-                                           const Settings& settings) {
+                                           const Settings& settings,
+                                           std::unique_ptr<CollectiveWay> way) {
   std::unique_ptr<WireCore> core;
   if (identity.size > 1)
-    core = meet_on_the_wire(name, identity, std::move(store), settings);
+    core = meet_on_the_wire(plugin, identity, std::move(store), settings);
   else
-    load_transport(name, settings);  // says at once when it is not there
-  return std::make_shared<WireBackend>(name, identity, std::move(core));
+    load_transport(plugin, settings);  // says at once when it is not there
+  return std::make_shared<WireBackend>(plugin, identity, std::move(core),
+                                       std::move(way));
 }
 
 }  // namespace lockstep

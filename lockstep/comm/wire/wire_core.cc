@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,17 @@ using std::chrono::microseconds;
 // A wait that lasts looks at the store this often: a fault may have begun with
 // ranks that this one does not hear of.
 constexpr auto kLookAround = 200ms;
+
+// What a Timeout inside a host says, if that is what `error` is.
+std::optional<std::string> text_of_timeout(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Timeout& timeout) {
+    return timeout.what();
+  } catch (...) {
+    return std::nullopt;
+  }
+}
 
 }  // namespace
 
@@ -102,8 +114,9 @@ std::string WireCore::describe_timeout(
     ranks = {operation.peer};
   return fmt::format(
              "{} timed out after {:.1f} s on rank {} of {} (group \"{}\")",
-             describe(operation), Seconds(Deadline::Clock::now() - begun).count(),
-             rank(), size(), identity().name) +
+             describe(operation),
+             Seconds(Deadline::Clock::now() - begun).count(), rank(), size(),
+             identity().name) +
          describe_missing(ranks) +
          "\n  likely:  a missing rank is slow or dead, or called another "
          "collective in this place"
@@ -121,6 +134,9 @@ Fault WireCore::fault_of(const std::exception_ptr& error,
   } catch (const FaultSeen& seen) {
     return seen.fault();
   } catch (const WaitExpired&) {
+    return {FaultKind::kGaveUp, rank(), sequence,
+            "it gave up waiting: " + expired};
+  } catch (const Timeout&) {  // inside a host
     return {FaultKind::kGaveUp, rank(), sequence,
             "it gave up waiting: " + expired};
   } catch (const Mismatch& mismatch) {
@@ -156,7 +172,8 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
 std::exception_ptr WireCore::give_up(
     const std::exception_ptr& error, const Operation& operation,
     Deadline::Clock::time_point begun) noexcept {
-  const std::string expired = describe_timeout(operation, begun);
+  const std::string expired =
+      text_of_timeout(error).value_or(describe_timeout(operation, begun));
   const Fault mine = fault_of(error, operation, expired);
   // Before the connections end, so that whoever sees that finds it written.
   const Fault fault = parts_.fault->settle(mine);
@@ -164,8 +181,8 @@ std::exception_ptr WireCore::give_up(
   const auto is = [&](FaultKind kind) { return mine.kind == kind; };
   // Ranks that wait for the same one give up at about the same time.
   if (is(FaultKind::kGaveUp) && mine.culprit == rank() &&
-      (fault.culprit == rank() || (fault.kind == FaultKind::kGaveUp &&
-                                   fault.sequence == mine.sequence)))
+      (fault.culprit == rank() ||
+       (fault.kind == FaultKind::kGaveUp && fault.sequence == mine.sequence)))
     return std::make_exception_ptr(Timeout(expired));
   if (fault.kind == FaultKind::kGaveUp && fault.sequence != 0 &&
       fault.sequence == operation.sequence && fault.culprit != rank() &&

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "lockstep/comm/card_exchange.h"
 #include "lockstep/comm/wire/host_address.h"
 #include "lockstep/comm/wire/mesh.h"
 #include "lockstep/comm/wire/transport_plugin.h"
@@ -39,23 +40,11 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
   LockstepTransportOutcome outcome{};
   if (table.world_rank(&own, &size, &outcome) != kTransportDone)
     throw InvalidArgument(outcome.text);
-  const auto key = [&](int rank) {
-    return fmt::format("group/{}/world_rank/{}", identity.name, rank);
-  };
-  store.set(key(identity.rank), to_bytes(std::to_string(own)), deadline);
   Meeting meeting;
-  for (int rank = 0; rank < identity.size; ++rank) {
-    std::string text;
-    try {
-      text = to_text(store.get(key(rank), deadline));
-    } catch (const Timeout&) {
-      throw Timeout(fmt::format(
-          "group \"{}\" of {} ranks could not form: timed out on rank {}\n"
-          "  missing: rank {}\n  next:    read rank {}'s log",
-          identity.name, identity.size, identity.rank, rank, rank));
-    }
+  for (const std::string& card : exchange_cards(
+           identity, "world_rank", std::to_string(own), store, deadline)) {
     meeting.world_ranks.push_back(0);
-    std::from_chars(text.data(), text.data() + text.size(),
+    std::from_chars(card.data(), card.data() + card.size(),
                     meeting.world_ranks.back());
   }
   meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
@@ -70,10 +59,9 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                                            const Settings& settings) {
   const LockstepTransportTable& table = load_transport(plugin, settings);
   const Deadline deadline(settings.rendezvous_timeout);
-  Meeting meeting =
-      table.world_rank == nullptr
-          ? meet_by_socket(identity, *store, settings, deadline)
-          : meet_by_world_rank(table, identity, *store, deadline);
+  Meeting meeting = table.world_rank == nullptr
+                        ? meet_by_socket(identity, *store, settings, deadline)
+                        : meet_by_world_rank(table, identity, *store, deadline);
   const LockstepTransportConfig config{
       .rank = identity.rank,
       .size = identity.size,
@@ -93,8 +81,8 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
         identity.name, plugin, error.what()));
   }
   parts.fault = std::make_unique<GroupFault>(
-      std::move(store), fmt::format("group/{}/{}/fault", identity.name,
-                                    meeting.mesh.nonce));
+      std::move(store),
+      fmt::format("group/{}/{}/fault", identity.name, meeting.mesh.nonce));
   return std::make_unique<WireCore>(std::move(parts));
 }
 

@@ -128,8 +128,7 @@ void WireMail::deliver(WireMessage& message, int from, const Letter& letter,
 }
 
 // Finds the receive that a letter is for, or keeps it.
-void WireMail::sort(int from, const Letter& letter,
-                    const std::byte* elements) {
+void WireMail::sort(int from, const Letter& letter, const std::byte* elements) {
   const auto found = std::ranges::find_if(wanted_, [&](const Pointer& message) {
     const Operation& wanted = message->operation;
     return wanted.tag == letter.tag &&
@@ -155,7 +154,8 @@ void WireMail::take_letters(int from) {
   try {
     while (inbox.front().request.done()) {
       Slot& slot = inbox.front();
-      if (!slot.request) throw TransportError(kTransportBroken, from, "it left");
+      if (!slot.request)
+        throw TransportError(kTransportBroken, from, "it left");
       Letter letter;
       std::memcpy(&letter, slot.memory.data(), sizeof letter);
       sort(from, letter, slot.memory.data() + sizeof letter);
@@ -235,8 +235,7 @@ void WireMail::wait(const Pointer& message, Deadline deadline) {
   while (true) {
     if (!pumped_ && !settled(*message)) advance();
     if (settled(*message)) break;
-    const bool alone =
-        waiters_ == 1 && message->operation.peer != kAnySource;
+    const bool alone = waiters_ == 1 && message->operation.peer != kAnySource;
     doze(lock, *message, alone ? kLoneNap : nap);
     nap = std::min(2 * nap, kLongestNap);
     lock.unlock();

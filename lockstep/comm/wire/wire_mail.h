@@ -2,9 +2,9 @@
 //
 // A sender writes a letter to the receiver: what is sent, and the elements
 // themselves when they are few. Letters are received whether anybody waits for
-// them or not, and matched with receives by source and tag, in order; those that
-// nobody receives yet are kept. The elements of long messages follow once the
-// receive that they belong to is known, from place to place.
+// them or not, and matched with receives by source and tag, in order; those
+// that nobody receives yet are kept. The elements of long messages follow once
+// the receive that they belong to is known, from place to place.
 //
 // Threads: every method may be called from any thread. One of those that wait
 //          moves everybody's messages on.

@@ -1,0 +1,22 @@
+// Every rank of a group tells every other something before the group exists.
+//
+// Threads: called once by each rank, from any thread.
+// Errors:  Timeout naming the ranks that never came; the store's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+// What each rank of `identity`'s group gave as `mine`. `subject` tells several
+// such exchanges of one group apart.
+std::vector<std::string> exchange_cards(const GroupIdentity& identity,
+                                        const std::string& subject,
+                                        const std::string& mine, Store& store,
+                                        Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// The ranks of one host within a group of several, and the memory they share.
+//
+// What goes wrong in here is reported in the numbers of the whole group.
+//
+// Threads: one at a time, but for abort() and allocate().
+// Errors:  wait() throws what WireCore::give_up() takes.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+class HostGroup {
+ public:
+  // `ranks` are the ranks of `whole` on this host; `host` is its number.
+  HostGroup(const GroupIdentity& whole, int host, std::vector<int> ranks,
+            Store& store, const Settings& settings);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // Starts a collective of the host's ranks; the sequence is filled in.
+  Work start(Operation operation);
+
+  // Waits for `work`, which start() returned.
+  void wait(const Work& work);
+
+  // Returns when nothing touches the memory of `work` any more, which may have
+  // failed.
+  static void forget(const Work& work) noexcept;
+
+  void abort(std::string_view reason) noexcept { backend_->abort(reason); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    return backend_->allocate(bytes);
+  }
+
+ private:
+  const std::vector<int> ranks_;
+  const std::shared_ptr<Backend> backend_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace lockstep

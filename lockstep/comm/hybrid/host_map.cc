@@ -1,0 +1,65 @@
+#include "lockstep/comm/hybrid/host_map.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <system_error>
+
+#include "lockstep/comm/card_exchange.h"
+
+namespace lockstep {
+namespace {
+
+// Sharing memory takes one kernel, a network namespace for the socket by which
+// ranks find each other, and a process namespace in which to watch each other.
+std::string host_of_this_process() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
+    std::error_code ignored;
+    id += " " + std::filesystem::read_symlink(space, ignored).string();
+  }
+  return id;
+}
+
+}  // namespace
+
+int HostMap::fewest() const {
+  return static_cast<int>(
+      std::ranges::min_element(ranks_of, {}, [](const auto& ranks) {
+        return ranks.size();
+      })->size());
+}
+
+int HostMap::most() const {
+  return static_cast<int>(
+      std::ranges::max_element(ranks_of, {}, [](const auto& ranks) {
+        return ranks.size();
+      })->size());
+}
+
+HostMap map_hosts(const std::vector<std::string>& ids) {
+  HostMap map;
+  std::map<std::string, int> numbers;
+  for (std::size_t rank = 0; rank < ids.size(); ++rank) {
+    const auto [entry, is_new] = numbers.try_emplace(ids[rank], map.hosts());
+    if (is_new) map.ranks_of.emplace_back();
+    auto& ranks = map.ranks_of[static_cast<std::size_t>(entry->second)];
+    map.host_of.push_back(entry->second);
+    map.index_of.push_back(static_cast<int>(ranks.size()));
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return map;
+}
+
+HostMap find_hosts(const GroupIdentity& identity, Store& store,
+                   const Settings& settings) {
+  if (identity.size == 1) return map_hosts({""});
+  const std::string mine =
+      settings.host_id.empty() ? host_of_this_process() : settings.host_id;
+  return map_hosts(exchange_cards(identity, "host", mine, store,
+                                  settings.rendezvous_timeout));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// How all_reduce and broadcast go when several ranks share a host.
+//
+// The elements are taken in chunks; a chunk has a block for each of the first
+// ranks of every host (as many as the smallest host has), and a block a piece
+// for each host:
+//
+//   all_reduce   reduce-scatter a chunk's blocks inside the host; the ranks
+//   with
+//                the same block on all hosts all-reduce it among them;
+//                all-gather the blocks inside the host
+//   broadcast    inside the root's host in shared memory; from its ranks, a
+//                block each, to the others; all-gather there
+//
+// so that each host sends what one rank alone would, and all ranks of a host
+// send at once. Chunks overlap: while one is on the wire, the next is reduced
+// and the last gathered. A chunk that lies in several buffers passes through
+// memory of the way's own. Cost: six chunks of a few MiB of shared memory, once
+// such an operation has come.
+//
+// Threads: as CollectiveWay.
+// Errors:  as CollectiveWay.
+// Source:  the two-level all-reduce of Horovod's NCCLHierarchicalAllreduce and
+//          of MPI libraries (reduce-scatter, all-reduce across, all-gather).
+#pragma once
+
+#include "lockstep/comm/hybrid/host_group.h"
+#include "lockstep/comm/hybrid/host_map.h"
+#include "lockstep/comm/wire/collective_way.h"
+
+namespace lockstep {
+
+class HybridWay : public CollectiveWay {
+ public:
+  HybridWay(const GroupIdentity& identity, HostMap hosts, Store& store,
+            const Settings& settings);
+
+  std::string_view name() const override { return "hybrid"; }
+  bool takes(const Operation& operation) const override;
+  void run(WireCore& core, const Operation& operation, int tag,
+           Deadline deadline) override;
+  void abort(std::string_view reason) noexcept override { here_.abort(reason); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    return here_.allocate(bytes);
+  }
+
+ private:
+  const HostMap hosts_;
+  HostGroup here_;
+  // Of chunks that lie in several buffers; kept from one operation to the next.
+  std::shared_ptr<std::byte> staging_;
+  std::size_t staging_bytes_ = 0;
+};
+
+}  // namespace lockstep
