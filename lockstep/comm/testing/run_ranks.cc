@@ -20,18 +20,26 @@ bool is_peer_failure(const std::exception_ptr& error) {
   }
 }
 
-// Finds the plug-ins of this build, and makes two hosts of several ranks.
-Settings settings_of_test(int rank, int ranks) {
+// Finds the plug-ins of this build.
+Settings settings_of_test(const std::string& host) {
   Settings settings;
   settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
-  settings.host_id = rank < (ranks + 1) / 2 ? "host a" : "host b";
+  settings.host_id = host;
   return settings;
 }
 
 }  // namespace
 
-void run_ranks(const std::string& backend, int ranks,
-               const std::function<void(std::shared_ptr<ProcessGroup>)>& body) {
+void run_ranks(const std::string& backend, int ranks, const RankBody& body) {
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < ranks; ++rank)
+    hosts.emplace_back(rank < (ranks + 1) / 2 ? "host a" : "host b");
+  run_ranks_on(hosts, backend, body);
+}
+
+void run_ranks_on(const std::vector<std::string>& hosts,
+                  const std::string& backend, const RankBody& body) {
+  const int ranks = static_cast<int>(hosts.size());
   const auto store = open_store("memory:");
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -41,7 +49,9 @@ void run_ranks(const std::string& backend, int ranks,
       try {
         group = make_group(
             backend, {.name = "test", .rank = rank, .size = ranks},
-            std::make_shared<World>(store, settings_of_test(rank, ranks)));
+            std::make_shared<World>(
+                store,
+                settings_of_test(hosts[static_cast<std::size_t>(rank)])));
         body(group);
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();

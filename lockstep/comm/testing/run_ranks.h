@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 
@@ -14,7 +15,13 @@ namespace lockstep {
 // Makes a group of `ranks` threads on `backend` over a store in memory, runs
 // `body` on each and joins them. The first exception that a rank threw, other
 // than the PeerFailures that it caused on its peers, is thrown again.
-void run_ranks(const std::string& backend, int ranks,
-               const std::function<void(std::shared_ptr<ProcessGroup>)>& body);
+using RankBody = std::function<void(std::shared_ptr<ProcessGroup>)>;
+void run_ranks(const std::string& backend, int ranks, const RankBody& body);
+
+// The same with rank r on a host that is called hosts[r], as far as `hybrid` is
+// concerned; without that, the first half of the ranks is on one host and the
+// rest on another.
+void run_ranks_on(const std::vector<std::string>& hosts,
+                  const std::string& backend, const RankBody& body);
 
 }  // namespace lockstep

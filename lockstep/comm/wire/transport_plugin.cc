@@ -8,10 +8,6 @@
 
 #include "lockstep/base/error.h"
 
-#if defined(LOCKSTEP_LINKED_GLOO)
-extern "C" const LockstepTransportTable* lockstep_transport();
-#endif
-
 namespace lockstep {
 namespace {
 
@@ -88,17 +84,10 @@ Loaded open_plugin(const std::string& name, const Settings& settings) {
   return loaded;
 }
 
-#if defined(LOCKSTEP_LINKED_GLOO)
-bool is_linked(const std::string& name) { return name == "gloo"; }
-#endif
-
 }  // namespace
 
 void* plugin_symbol(const std::string& name, const char* symbol,
                     const Settings& settings) {
-#if defined(LOCKSTEP_LINKED_GLOO)
-  if (is_linked(name)) return reinterpret_cast<void*>(&lockstep_transport);
-#endif
   const Loaded loaded = open_plugin(name, settings);
   if (loaded.handle == nullptr)
     throw InvalidArgument(fmt::format(
