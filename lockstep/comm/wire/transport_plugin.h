@@ -2,7 +2,8 @@
 //
 // A plug-in `NAME` is the shared object liblockstep_NAME.so. It is looked for
 // in Settings::plugin_path, beside the code that asks, in ../lib beside that,
-// and on the loader's path; once loaded it stays.
+// where `cmake --install` puts it when it is given no other prefix, and on the
+// loader's path; once loaded it stays.
 //
 // Threads: every function may be called from any thread.
 // Errors:  InvalidArgument with the next step when a plug-in cannot be loaded.
