@@ -170,21 +170,22 @@ std::int64_t parse_number(std::span<const std::byte> value) {
   return number;
 }
 
-Bytes encode_verdict(std::string_view refusal) {
+Bytes encode(const Verdict& verdict) {
   Bytes bytes;
   ByteWriter writer(bytes);
-  writer.number(static_cast<std::uint8_t>(refusal.empty() ? 0 : 1));
-  writer.text(refusal);
+  writer.number(static_cast<std::uint8_t>(verdict.is_welcome ? 0 : 1));
+  writer.text(verdict.text);
   return bytes;
 }
 
-std::string parse_verdict(std::span<const std::byte> payload) {
+Verdict parse_verdict(std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  const auto refused = reader.number<std::uint8_t>();
+  Verdict verdict{.is_welcome = reader.number<std::uint8_t>() == 0};
   if (reader.overrun()) throw NetworkError("an empty verdict on the job token");
-  if (refused == 0) return "";
-  const std::string reason = to_text(reader.rest());
-  return reason.empty() ? "no reason given" : reason;
+  verdict.text = to_text(reader.rest());
+  if (verdict.text.empty() && !verdict.is_welcome)
+    verdict.text = "no reason given";
+  return verdict;
 }
 
 }  // namespace lockstep

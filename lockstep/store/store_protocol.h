@@ -19,7 +19,7 @@ namespace lockstep {
 // Each side starts with these bytes: the name of the protocol and, last, its
 // version.
 constexpr std::size_t kPreambleBytes = 8;
-constexpr std::uint8_t kStoreProtocolVersion = 1;
+constexpr std::uint8_t kStoreProtocolVersion = 2;
 Bytes store_preamble();
 
 // The version in the other side's preamble, or nothing when it is no preamble
@@ -83,9 +83,14 @@ Answer parse_answer(std::span<const std::byte> payload);
 Bytes encode_number(std::int64_t number);
 std::int64_t parse_number(std::span<const std::byte> value);
 
-// The server's verdict on a client's token: empty when it is welcome, else why
-// it is not.
-Bytes encode_verdict(std::string_view refusal);
-std::string parse_verdict(std::span<const std::byte> payload);
+// The server's verdict on a client's token.
+struct Verdict {
+  bool is_welcome = false;
+  // The server's name, which no other has, or why the client is not welcome.
+  std::string text{};
+};
+
+Bytes encode(const Verdict& verdict);
+Verdict parse_verdict(std::span<const std::byte> payload);
 
 }  // namespace lockstep

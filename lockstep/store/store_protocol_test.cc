@@ -57,8 +57,11 @@ TEST(StoreProtocol, ReadsWhatItWrites) {
   EXPECT_EQ(answer.status, AnswerStatus::kRefused);
   EXPECT_EQ(to_text(answer.value), "why");
   EXPECT_EQ(parse_number(encode_number(INT64_MIN)), INT64_MIN);
-  EXPECT_EQ(parse_verdict(encode_verdict("")), "");
-  EXPECT_EQ(parse_verdict(encode_verdict("no")), "no");
+  for (const Verdict& said : {Verdict{true, "name"}, Verdict{false, "no"}}) {
+    const Verdict heard = parse_verdict(encode(said));
+    EXPECT_EQ(heard.is_welcome, said.is_welcome);
+    EXPECT_EQ(heard.text, said.text);
+  }
   EXPECT_EQ(read_preamble(store_preamble()), kStoreProtocolVersion);
 }
 

@@ -28,13 +28,14 @@ TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
   append(outgoing_, make_frame(to_bytes(token)));
   const Wait wait{call, deadline, cancellation};
   check_preamble(wait);
-  const std::string refusal = parse_verdict(next_frame(wait));
-  if (!refusal.empty())
+  Verdict verdict = parse_verdict(next_frame(wait));
+  if (!verdict.is_welcome)
     throw NetworkError(fmt::format(
         "{} was turned away: {}\n"
         "  next:    give every rank the same LOCKSTEP_TOKEN, and check that no "
         "other job serves its store at this address",
-        call.text(), refusal));
+        call.text(), verdict.text));
+  server_ = std::move(verdict.text);
 }
 
 void TcpConnection::check_preamble(const Wait& wait) {

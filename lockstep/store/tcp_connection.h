@@ -24,6 +24,9 @@ class TcpConnection {
                 const StoreCall& call, Deadline deadline,
                 const Cancellation* cancellation);
 
+  // Which server answers: its name, which no other has.
+  const std::string& server() const { return server_; }
+
   // Sends `request` and returns its answer. After a Timeout or a Cancelled the
   // connection can still be used: the answer, should it come, is dropped. But
   // a server that was asked to wait goes on waiting, and takes no other request
@@ -45,6 +48,7 @@ class TcpConnection {
   void check_preamble(const Wait& wait);
 
   FileDescriptor socket_;
+  std::string server_;
   FrameReader reader_;
   Bytes outgoing_;
   std::size_t sent_ = 0;

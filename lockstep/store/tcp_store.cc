@@ -40,6 +40,7 @@ class TcpStore final : public RequestStore {
   const std::unique_ptr<TcpStoreServer> server_;
   const TcpEndpoint endpoint_;
   const std::string token_;
+  std::string server_name_;  // set once, before anybody else knows this
 
   Mutex mutex_;
   std::vector<Connection> idle_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -60,6 +61,7 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
   idle_.push_back(std::make_unique<TcpConnection>(
       connect_to(endpoint_.host, endpoint_.port, options.deadline), token_,
       call, options.deadline, nullptr));
+  server_name_ = idle_.back()->server();
 }
 
 Bytes TcpStore::carry_out(const StoreCall& call, Request& request,
@@ -100,8 +102,12 @@ TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
     if (deadline.expired()) call.check(WaitResult::kTimedOut);
     call.fail_connection(error.what());
   }
-  return std::make_unique<TcpConnection>(std::move(socket), token_, call,
-                                         deadline, cancellation);
+  auto connection = std::make_unique<TcpConnection>(
+      std::move(socket), token_, call, deadline, cancellation);
+  // Another server knows nothing of what was stored in this one.
+  if (connection->server() != server_name_)
+    call.fail_connection("the server has ended, and another taken its place");
+  return connection;
 }
 
 Bytes TcpStore::carry_out_on_will(const StoreCall& call, Request& request,

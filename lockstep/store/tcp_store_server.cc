@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <map>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -48,6 +49,12 @@ std::thread start_without_signals(auto body) {
 
 }  // namespace
 
+// What no other server is called.
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
+}
+
 // One thread around one poll(2): whatever a connection does or omits, the loop
 // does a bounded piece of work for it and goes on.
 class TcpStoreServer::Loop {
@@ -80,6 +87,7 @@ class TcpStoreServer::Loop {
 
   FileDescriptor listener_;
   const std::string token_;
+  const std::string name_ = random_name();
   const TcpStoreServerLimits limits_;
   WakeUp stop_;
   StoreService service_;
@@ -200,7 +208,8 @@ void TcpStoreServer::Loop::read_preamble_of(ServerConnection& connection) {
   connection.send(store_preamble());
   // The client reads our version from our preamble and explains.
   if (*version != kStoreProtocolVersion)
-    connection.refuse(make_frame(encode_verdict("another protocol version")));
+    connection.refuse(
+        make_frame(encode(Verdict{false, "another protocol version"})));
 }
 
 void TcpStoreServer::Loop::read_token_of(ServerConnection& connection) {
@@ -208,12 +217,12 @@ void TcpStoreServer::Loop::read_token_of(ServerConnection& connection) {
   if (!frame) return;
   if (token_.empty() || same_token(to_text(*frame), token_)) {
     connection.welcome();
-    connection.send(make_frame(encode_verdict("")));
+    connection.send(make_frame(encode(Verdict{true, name_})));
     return;
   }
   log(LogLevel::kWarn,
       "the store's server turned a connection away: wrong job token");
-  connection.refuse(make_frame(encode_verdict("wrong job token")));
+  connection.refuse(make_frame(encode(Verdict{false, "wrong job token"})));
 }
 
 void TcpStoreServer::Loop::deliver(
