@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/bootstrap.h"
 #include "lockstep/comm/membership.h"
 #include "lockstep/comm/registry.h"
 #include "lockstep/comm/seat.h"
@@ -14,8 +15,9 @@
 namespace lockstep {
 namespace {
 
-// What init_process_group made, and the seat under it.
+// What init_process_group made, and what lies under it.
 struct DefaultGroup {
+  Bootstrap bootstrap;
   std::unique_ptr<Seat> seat;
   std::shared_ptr<ProcessGroup> group;
 };
@@ -24,15 +26,6 @@ struct DefaultGroup {
 DefaultGroup& default_group_slot() {
   static DefaultGroup slot;
   return slot;
-}
-
-[[noreturn]] void refuse_bootstrap(const Membership& membership) {
-  throw InvalidArgument(fmt::format(
-      "init_process_group: mpirun started this as rank {} of {}, but nothing "
-      "says where rank 0 is\n"
-      "  next:    give mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT, a host "
-      "of rank 0 that all can reach and a free port there",
-      membership.rank, membership.world_size));
 }
 
 // Opens the store and takes this rank's seat in it. Rank 0 may still be serving
@@ -93,9 +86,14 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   Settings settings = Settings::from_environment();
   set_log_level(settings.log_level);
   if (options.timeout) settings.timeout = *options.timeout;
-  const Membership membership = resolve_membership(options, settings);
-  if (membership.needs_bootstrap) refuse_bootstrap(membership);
+  Membership membership = resolve_membership(options, settings);
   DefaultGroup made;
+  if (membership.needs_bootstrap) {
+    made.bootstrap = bootstrap_by_mpi(membership, settings);
+    membership.store_url = made.bootstrap.store_url;
+    settings.store = made.bootstrap.store_url;
+    settings.token = made.bootstrap.token;
+  }
   std::shared_ptr<Store> store, whole_store;
   if (membership.world_size > 1) {
     made.seat = take_seat(membership, settings);

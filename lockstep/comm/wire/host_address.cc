@@ -109,8 +109,13 @@ std::string routed_address(const Settings& settings) {
     if (auto own = address_towards(*settings.master_address,
                                    settings.master_port.value_or(9)))
       return *own;
-  // Ranks that share memory or a file may be on one host, or may not be.
-  if (!url.starts_with("file:")) return kLoopback;
+  // Ranks that share memory are on one host; those that share a file may not
+  // be, and the launcher may say that some are not.
+  const bool may_be_elsewhere =
+      url.starts_with("file:") ||
+      (settings.world_size && settings.local_world_size &&
+       *settings.local_world_size < *settings.world_size);
+  if (!may_be_elsewhere) return kLoopback;
   for (const Interface& each : interfaces())
     if (each.is_up && !each.is_loopback && each.family == AF_INET)
       return each.address;

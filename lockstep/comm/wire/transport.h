@@ -105,9 +105,17 @@ struct LockstepTransportTable {
   // After every request was released. What was sent before still arrives,
   // unless close() was called.
   void (*destroy)(LockstepTransport* transport);
+
+  // Gives every process that the transport's launcher started the text of world
+  // rank 0: of up to `bytes` - 1 characters, at most 1,023. Waits up to
+  // `microseconds` for the others, all of which call it; then kTransportNotYet.
+  // Null where world_rank() is.
+  LockstepTransportStatus (*bootstrap)(char* text, std::size_t bytes,
+                                       std::int64_t microseconds,
+                                       LockstepTransportOutcome* outcome);
 };
 
-constexpr std::uint32_t kTransportVersion = 1;
+constexpr std::uint32_t kTransportVersion = 2;
 
 // What a plug-in exports, under this name.
 typedef const LockstepTransportTable* (*LockstepTransportEntry)();

@@ -1,7 +1,9 @@
 #include "lockstep/comm/wire/wire_group.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <chrono>
 
@@ -30,6 +32,12 @@ Meeting meet_by_socket(const GroupIdentity& identity, Store& store,
   return meeting;
 }
 
+std::string own_host_name() {
+  std::array<char, 64> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
 // The transport's launcher has connected all its processes: what is left to say
 // is which of them is which rank.
 Meeting meet_by_world_rank(const LockstepTransportTable& table,
@@ -42,10 +50,12 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
     throw InvalidArgument(outcome.text);
   Meeting meeting;
   for (const std::string& card : exchange_cards(
-           identity, "world_rank", std::to_string(own), store, deadline)) {
+           identity, "world_rank", fmt::format("{} {}", own, own_host_name()),
+           store, deadline)) {
     meeting.world_ranks.push_back(0);
     std::from_chars(card.data(), card.data() + card.size(),
                     meeting.world_ranks.back());
+    meeting.mesh.hosts.push_back(card.substr(card.find(' ') + 1));
   }
   meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;

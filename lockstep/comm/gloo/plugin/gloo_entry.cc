@@ -101,6 +101,7 @@ constexpr LockstepTransportTable kTable{
     .release = release,
     .close = close,
     .destroy = destroy,
+    .bootstrap = nullptr,
 };
 
 }  // namespace

@@ -1,0 +1,180 @@
+#include "lockstep/comm/mpi/plugin/mpi_engine.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+
+constexpr auto kSpin = 30us;
+constexpr auto kYield = 1ms;
+constexpr auto kLongestNapOfWaiters = 500us;
+constexpr auto kLongestNap = 5ms;
+// How long a process that exits lets the news of its failure go out.
+constexpr auto kLastWords = 200ms;
+
+}  // namespace
+
+MpiEngine& MpiEngine::of_process() {
+  static auto* engine = new MpiEngine;
+  return *engine;
+}
+
+bool MpiEngine::start(microseconds patience) {
+  MpiLink::check_launcher();
+  const auto end = Clock::now() + patience;
+  MutexLock lock(mutex_);
+  if (state_ == State::kNew) {
+    state_ = State::kStarting;
+    // Takes no signals, as threads of libraries should not.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { run(); }).detach();
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  while (state_ == State::kStarting)
+    if (changed_.wait_until(lock, end) == std::cv_status::timeout) break;
+  if (state_ == State::kFailed) throw MpiError(why_failed_);
+  if (state_ == State::kStopped) throw MpiError("the process is exiting");
+  return state_ == State::kRunning;
+}
+
+void MpiEngine::set(State state) {
+  const MutexLock lock(mutex_);
+  state_ = state;
+  changed_.notify_all();
+}
+
+void MpiEngine::run() {
+  if (!begin()) return;
+  serve();
+  router_.finish();
+  set(State::kStopped);
+}
+
+bool MpiEngine::begin() try {
+  router_.start();
+  world_rank_ = router_.link().rank();
+  world_size_ = router_.link().size();
+  // After MPI's own, so that it is called before them.
+  std::atexit(&MpiEngine::at_exit);
+  set(State::kRunning);
+  return true;
+} catch (const std::exception& error) {
+  const MutexLock lock(mutex_);
+  why_failed_ = error.what();
+  state_ = State::kFailed;
+  changed_.notify_all();
+  return false;
+}
+
+// An error of MPI's ends all groups, but not the thread: those who hand it
+// actions must hear of it.
+template <class Action>
+void MpiEngine::guarded(const Action& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    router_.fail(error.what());
+  }
+}
+
+void MpiEngine::serve() {
+  while (true) {
+    bool moved = carry_out_actions();
+    if (!router_.has_failed()) guarded([&] { moved |= router_.advance(); });
+    if (moved) {
+      last_event_ = Clock::now();
+      continue;
+    }
+    if (may_stop()) return;
+    rest();
+  }
+}
+
+bool MpiEngine::carry_out_actions() {
+  std::vector<std::function<void(MpiRouter&)>> actions;
+  {
+    const MutexLock lock(mutex_);
+    actions.swap(actions_);
+  }
+  for (const auto& action : actions) guarded([&] { action(router_); });
+  return !actions.empty();
+}
+
+bool MpiEngine::may_stop() {
+  const MutexLock lock(mutex_);
+  if (!stopping_ || !actions_.empty()) return false;
+  if (!router_.is_sending() || router_.has_failed()) return true;
+  return router_.is_spoilt() && Clock::now() >= stop_by_;
+}
+
+void MpiEngine::rest() {
+  if (roused_.exchange(false)) last_event_ = Clock::now();
+  const auto idle = Clock::now() - last_event_;
+  if (idle < kSpin) return;
+  if (idle < kYield) {
+    ::sched_yield();
+    return;
+  }
+  MutexLock lock(mutex_);
+  if (!actions_.empty()) return;
+  asleep_ = true;
+  const auto longest = waiters_ > 0 ? Clock::duration(kLongestNapOfWaiters)
+                                    : Clock::duration(kLongestNap);
+  if (roused_) {
+    // Somebody came in between.
+  } else if (router_.has_failed() || !router_.is_busy()) {
+    if (!stopping_) wakes_.wait(lock);
+  } else {
+    wakes_.wait_for(lock, std::min(idle / 8, longest));
+  }
+  asleep_ = false;
+}
+
+void MpiEngine::submit(std::function<void(MpiRouter&)> action) {
+  const MutexLock lock(mutex_);
+  actions_.push_back(std::move(action));
+  if (asleep_) wakes_.notify_one();
+}
+
+void MpiEngine::rouse() {
+  roused_ = true;
+  if (!asleep_) return;
+  const MutexLock lock(mutex_);
+  wakes_.notify_one();
+}
+
+void MpiEngine::count_out() {
+  if (--groups_ == 0 && exiting_) stop();
+}
+
+// Groups that live in static objects go later than this: count_out() then does
+// the same.
+void MpiEngine::at_exit() {
+  MpiEngine& engine = of_process();
+  engine.exiting_ = true;
+  if (engine.groups_ == 0) engine.stop();
+}
+
+void MpiEngine::stop() {
+  MutexLock lock(mutex_);
+  if (state_ != State::kRunning) return;
+  stopping_ = true;
+  stop_by_ = Clock::now() + kLastWords;
+  wakes_.notify_one();
+  while (state_ == State::kRunning) changed_.wait(lock);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+// The one thread that calls MPI, for all groups of the process.
+//
+// Others hand it actions. It spins for a moment after anything happened, then
+// gives its core away whenever somebody wants it, then sleeps, for a time in
+// proportion to how long nothing has happened: a wait takes an eighth longer at
+// most, and a process that is idle is woken two hundred times a second; one
+// that has no group, never.
+//
+// MPI knows one beginning and one end a process, so there is one engine. It is
+// never destroyed: a process may exit while MPI does not answer.
+//
+// Threads: any, but for the actions, which run on the engine's.
+// Errors:  MpiError from start().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/mutex.h"
+#include "lockstep/comm/mpi/plugin/mpi_router.h"
+
+namespace lockstep {
+
+class MpiEngine {
+ public:
+  static MpiEngine& of_process();
+
+  // Initialises MPI unless that was done; waits up to `patience` for the other
+  // processes to do so too, and returns whether they have.
+  bool start(std::chrono::microseconds patience);
+
+  // Once start() has returned true.
+  int world_rank() const { return world_rank_; }
+  int world_size() const { return world_size_; }
+
+  // Actions are carried out in this order.
+  void submit(std::function<void(MpiRouter&)> action);
+
+  // Counts groups; the last one to go while the process exits ends MPI.
+  void count_in() { ++groups_; }
+  void count_out();
+
+  // Kept by who waits for a request.
+  class Waiting {
+   public:
+    explicit Waiting(MpiEngine& engine) : engine_(engine) {
+      ++engine_.waiters_;
+      engine_.rouse();
+    }
+    ~Waiting() { --engine_.waiters_; }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    MpiEngine& engine_;
+  };
+  // Says that somebody looks for a request now and then.
+  void rouse();
+
+ private:
+  enum class State { kNew, kStarting, kRunning, kStopped, kFailed };
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  bool begin();
+  void serve();
+  bool carry_out_actions();
+  template <class Action>
+  void guarded(const Action& action);
+  bool may_stop();
+  void rest();
+  void stop();
+  void set(State state);
+  static void at_exit();
+
+  MpiRouter router_;  // the engine's thread
+  Clock::time_point last_event_{};
+
+  std::atomic<int> groups_{0};
+  std::atomic<int> waiters_{0};
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> roused_{false};
+  std::atomic<bool> exiting_{false};
+  int world_rank_ = 0;
+  int world_size_ = 1;
+
+  Mutex mutex_;
+  std::condition_variable_any wakes_;    // the engine
+  std::condition_variable_any changed_;  // state_
+  State state_ LOCKSTEP_GUARDED_BY(mutex_) = State::kNew;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Clock::time_point stop_by_ LOCKSTEP_GUARDED_BY(mutex_){};  // if spoilt
+  std::string why_failed_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::function<void(MpiRouter&)>> actions_
+      LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

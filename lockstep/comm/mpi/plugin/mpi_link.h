@@ -1,0 +1,84 @@
+// MPI itself: everything of it that the plug-in uses, on one communicator that
+// spans all processes and is the plug-in's own.
+//
+// Threads: one, from start() to finish().
+// Errors:  MpiError.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+// Something that MPI refused, or cannot do here. The text may be several lines.
+struct MpiError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Memory of the plug-in's own, not initialised.
+struct MpiBlock {
+  MpiBlock() = default;
+  explicit MpiBlock(std::size_t size)
+      : memory(new std::byte[size]), bytes(size) {}
+
+  std::byte* data() const { return memory.get(); }
+  std::span<std::byte> span() const { return {memory.get(), bytes}; }
+  explicit operator bool() const { return memory != nullptr; }
+
+  std::unique_ptr<std::byte[]> memory;
+  std::size_t bytes = 0;
+};
+
+// A message under way, from or to memory of its own.
+struct MpiTransfer {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MpiBlock block;
+  std::size_t received = 0;  // bytes, once done
+};
+
+class MpiLink {
+ public:
+  // Throws unless mpirun, or srun as its equivalent, started this process.
+  static void check_launcher();
+
+  // Waits until all processes of the job have come here.
+  void start();
+  // Waits for all processes to come here. Only when nothing is under way.
+  void finish();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int last_tag() const { return last_tag_; }  // that MPI allows
+
+  // In order among those with the same ranks and tag. Blocks are of less than
+  // 2 GiB.
+  MpiTransfer send(int to, int tag, MpiBlock block);
+  // From any rank where `from` is MPI_ANY_SOURCE.
+  MpiTransfer receive(int from, int tag, std::size_t bytes);
+  bool done(MpiTransfer& transfer);
+
+  // Of a receive that nothing has come for.
+  void cancel(MpiTransfer& transfer);
+
+  // Keeps a transfer that nobody is interested in, with its memory, for as long
+  // as MPI may touch that: for ever, if its peer never answers.
+  void forget(MpiTransfer transfer);
+  void look_at_forgotten();
+  bool has_forgotten() const { return !forgotten_.empty(); }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  bool initialised_here_ = false;
+  int rank_ = 0;
+  int size_ = 1;
+  int last_tag_ = 32767;
+  std::list<MpiTransfer> forgotten_;
+};
+
+}  // namespace lockstep

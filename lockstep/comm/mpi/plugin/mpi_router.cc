@@ -1,0 +1,117 @@
+#include "lockstep/comm/mpi/plugin/mpi_router.h"
+
+#include <cstring>
+#include <utility>
+
+#include "lockstep/comm/mpi/plugin/mpi_group.h"
+
+namespace lockstep {
+
+void MpiRouter::start() {
+  link_.start();
+  for (MpiTransfer& slot : slots_)
+    slot = link_.receive(MPI_ANY_SOURCE, kMpiPacketTag, kMpiPacketBytes);
+}
+
+void MpiRouter::join(const std::shared_ptr<MpiGroup>& group) {
+  groups_[group->id()] = group;
+  if (has_failed()) group->fail(why_failed_);
+  const auto found = early_.find(group->id());
+  if (found == early_.end()) return;
+  auto packets = std::move(found->second);
+  early_.erase(found);
+  for (auto& [block, bytes] : packets) deliver(std::move(block), bytes);
+}
+
+void MpiRouter::leave(const MpiGroup& group) {
+  groups_.erase(MpiGroupId(group.id()));
+}
+
+void MpiRouter::send(int world_rank, const MpiPacket& packet) {
+  MpiBlock block(sizeof packet);
+  std::memcpy(block.data(), &packet, sizeof packet);
+  send(world_rank, std::move(block), nullptr);
+}
+
+void MpiRouter::send(int world_rank, MpiBlock block,
+                     MpiRequestPointer request) {
+  Leaving leaving{link_.send(world_rank, kMpiPacketTag, std::move(block)),
+                  std::move(request)};
+  if (!link_.done(leaving.transfer))
+    leaving_.push_back(std::move(leaving));
+  else if (leaving.request)
+    leaving.request->finish(kTransportDone);
+}
+
+int MpiRouter::take_stream_tag() {
+  if (!free_tags_.empty()) {
+    const int tag = free_tags_.back();
+    free_tags_.pop_back();
+    return tag;
+  }
+  if (next_tag_ > link_.last_tag())
+    throw MpiError("this MPI has no tags left for long messages");
+  return next_tag_++;
+}
+
+bool MpiRouter::advance() {
+  bool moved = take_packets();
+  const std::size_t before = leaving_.size();
+  std::erase_if(leaving_, [&](Leaving& each) {
+    if (!link_.done(each.transfer)) return false;
+    if (each.request) each.request->finish(kTransportDone);
+    return true;
+  });
+  moved |= leaving_.size() != before;
+  for (auto& [id, group] : groups_) moved |= group->advance();
+  link_.look_at_forgotten();
+  return moved;
+}
+
+// The slots complete in the order in which they were posted as far as one
+// sender's packets go, which is why a later one waits for the earlier.
+bool MpiRouter::take_packets() {
+  bool moved = false;
+  while (link_.done(slots_[oldest_])) {
+    MpiTransfer& slot = slots_[oldest_];
+    oldest_ = (oldest_ + 1) % kSlots;
+    MpiBlock block = std::move(slot.block);
+    const std::size_t bytes = slot.received;
+    slot = link_.receive(MPI_ANY_SOURCE, kMpiPacketTag, kMpiPacketBytes);
+    deliver(std::move(block), bytes);
+    moved = true;
+  }
+  return moved;
+}
+
+void MpiRouter::deliver(MpiBlock block, std::size_t bytes) {
+  MpiPacket packet;
+  if (bytes < sizeof packet) throw MpiError("a packet came that is none");
+  std::memcpy(&packet, block.data(), sizeof packet);
+  const auto found = groups_.find(packet.group);
+  if (found != groups_.end()) {
+    found->second->take(packet,
+                        block.span().first(bytes).subspan(sizeof packet));
+    return;
+  }
+  const auto turns = turns_.find(packet.group.members);
+  if (turns == turns_.end() || turns->second <= packet.group.turn)
+    early_[packet.group].emplace_back(std::move(block), bytes);
+}
+
+void MpiRouter::fail(const std::string& why) {
+  spoil();
+  why_failed_ = why;
+  for (Leaving& each : leaving_)
+    if (each.request) each.request->finish(kTransportFailed, why);
+  for (auto& [id, group] : groups_) group->fail(why);
+}
+
+void MpiRouter::finish() {
+  if (spoilt_ || !groups_.empty() || !leaving_.empty() || link_.has_forgotten())
+    return;
+  for (MpiTransfer& slot : slots_) link_.cancel(slot);
+  link_.finish();
+}
+
+}  // namespace lockstep

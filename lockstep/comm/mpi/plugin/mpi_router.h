@@ -1,0 +1,87 @@
+// Brings every packet to the group that it is for.
+//
+// A few receives for packets are always posted. What comes for a group that
+// this process has not made yet is kept; what comes for one that it has left is
+// dropped.
+//
+// Threads: the progress thread.
+// Errors:  MpiError.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/mpi/plugin/mpi_link.h"
+#include "lockstep/comm/mpi/plugin/mpi_packet.h"
+#include "lockstep/comm/mpi/plugin/mpi_request.h"
+
+namespace lockstep {
+
+class MpiGroup;
+
+class MpiRouter {
+ public:
+  void start();
+
+  // Moves on what can be; returns whether anything happened.
+  bool advance();
+  // Whether something is to be waited for: a group, or a packet on its way.
+  bool is_busy() const { return !groups_.empty() || !leaving_.empty(); }
+  bool is_sending() const { return !leaving_.empty(); }
+  // Nothing works any more: every request ends with `why`.
+  void fail(const std::string& why);
+  bool has_failed() const { return !why_failed_.empty(); }
+
+  // Ends MPI, unless something was left hanging that could hold others up.
+  void finish();
+  // Something was: a group that broke, a message that was given up.
+  void spoil() { spoilt_ = true; }
+  bool is_spoilt() const { return spoilt_; }
+
+  // How many groups of the same `members` there were before.
+  std::uint64_t next_turn(std::uint64_t members) { return turns_[members]++; }
+  void join(const std::shared_ptr<MpiGroup>& group);
+  void leave(const MpiGroup& group);
+
+  // Sends a packet; `request` may be null, and is done with it.
+  void send(int world_rank, const MpiPacket& packet);
+  void send(int world_rank, MpiBlock block, MpiRequestPointer request);
+
+  MpiLink& link() { return link_; }
+  // A tag for a stream to this process. One that is not given back is never
+  // used again, because something may yet come with it.
+  int take_stream_tag();
+  void give_back_stream_tag(int tag) { free_tags_.push_back(tag); }
+
+ private:
+  static constexpr std::size_t kSlots = 8;
+
+  struct Leaving {
+    MpiTransfer transfer;
+    MpiRequestPointer request;
+  };
+
+  bool take_packets();
+  void deliver(MpiBlock block, std::size_t bytes);
+
+  MpiLink link_;
+  std::array<MpiTransfer, kSlots> slots_;
+  std::size_t oldest_ = 0;
+  std::list<Leaving> leaving_;
+  std::map<MpiGroupId, std::shared_ptr<MpiGroup>> groups_;
+  std::map<std::uint64_t, std::uint64_t> turns_;
+  std::map<MpiGroupId, std::vector<std::pair<MpiBlock, std::size_t>>> early_;
+  std::vector<int> free_tags_;
+  int next_tag_ = kMpiFirstStreamTag;
+  bool spoilt_ = false;
+  std::string why_failed_;
+};
+
+}  // namespace lockstep

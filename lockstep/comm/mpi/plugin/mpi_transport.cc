@@ -1,0 +1,124 @@
+#include "lockstep/comm/mpi/plugin/mpi_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int kLongestName = 1024;  // that goes into a message
+
+// FNV-1a (Fowler, Noll, Vo).
+class Hash {
+ public:
+  void add(std::string_view bytes) {
+    for (const char byte : bytes)
+      value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
+
+std::uint64_t hash_of(const LockstepTransportConfig& config,
+                      const std::vector<int>& world_ranks) {
+  Hash hash;
+  hash.add(config.group);
+  for (const int rank : world_ranks) hash.add("," + std::to_string(rank));
+  return hash.value();
+}
+
+std::vector<int> world_ranks_of(const LockstepTransportConfig& config,
+                                int world_size) {
+  std::vector<int> ranks(config.world_ranks, config.world_ranks + config.size);
+  std::vector<int> sorted = ranks;
+  std::ranges::sort(sorted);
+  if (sorted.front() < 0 || sorted.back() >= world_size ||
+      std::ranges::adjacent_find(sorted) != sorted.end())
+    throw MpiError(
+        "the ranks of group \"" +
+        std::string(config.group).substr(0, kLongestName) +
+        "\" are not processes of one mpirun, each another: ranks as threads "
+        "cannot use the backend \"mpi\"");
+  return ranks;
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(const LockstepTransportConfig& config)
+    : engine_(MpiEngine::of_process()),
+      group_(std::make_shared<std::shared_ptr<MpiGroup>>()) {
+  std::vector<int> ranks = world_ranks_of(config, engine_.world_size());
+  engine_.count_in();
+  engine_.submit([group = group_, members = hash_of(config, ranks),
+                  rank = config.rank,
+                  ranks = std::move(ranks)](MpiRouter& router) mutable {
+    const MpiGroupId id{members, router.next_turn(members)};
+    *group = std::make_shared<MpiGroup>(router, id, rank, std::move(ranks));
+    router.join(*group);
+  });
+}
+
+MpiTransport::~MpiTransport() {
+  engine_.submit([group = group_](MpiRouter& router) {
+    (*group)->leave();
+    router.leave(**group);
+    group->reset();
+  });
+  engine_.count_out();
+}
+
+void MpiTransport::with_group(std::function<void(MpiGroup&)> action) {
+  engine_.submit([group = group_, action = std::move(action)](MpiRouter&) {
+    action(**group);
+  });
+}
+
+MpiRequestPointer MpiTransport::send(const LockstepTransportMessage& message) {
+  auto request = std::make_shared<MpiRequest>(message);
+  if (message.bytes <= kMpiShortBytes) {
+    request->packet = MpiBlock(sizeof(MpiPacket) + message.bytes);
+    request->copy_out(0, request->packet.span().subspan(sizeof(MpiPacket)));
+  }
+  with_group([request](MpiGroup& group) { group.send(request); });
+  return request;
+}
+
+MpiRequestPointer MpiTransport::receive(
+    const LockstepTransportMessage& message) {
+  auto request = std::make_shared<MpiRequest>(message);
+  with_group([request](MpiGroup& group) { group.receive(request); });
+  return request;
+}
+
+LockstepTransportStatus MpiTransport::wait(MpiRequest& request,
+                                           std::chrono::microseconds patience,
+                                           LockstepTransportOutcome* outcome) {
+  if (closed_) return kTransportClosed;
+  if (patience.count() > 0) {
+    const MpiEngine::Waiting waiting(engine_);
+    return request.wait(patience, outcome);
+  }
+  const auto status = request.wait(patience, outcome);
+  if (status == kTransportNotYet) engine_.rouse();
+  return status;
+}
+
+// The group may hold what was not done: it is told, and needs no answer.
+void MpiTransport::release(const MpiRequestPointer& request) {
+  request->abandon();
+  LockstepTransportOutcome ignored{};
+  if (request->wait(std::chrono::microseconds(0), &ignored) != kTransportNotYet)
+    return;
+  with_group([request](MpiGroup& group) { group.forget(request); });
+}
+
+void MpiTransport::close() {
+  if (closed_.exchange(true)) return;
+  with_group([](MpiGroup& group) { group.close(); });
+}
+
+}  // namespace lockstep
