@@ -1,6 +1,7 @@
 // One rank of a test, as a process: `lockstep_comm_ranks CASE`, started once a
 // rank with the environment of a launcher. process_fault_test.cc starts it;
 // lockstep run can too.
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/net/shared_memory.h"
@@ -98,6 +100,44 @@ int mismatch() {
   return 0;
 }
 
+// Rank VICTIM leaves, or dies, instead of calling what the others do.
+int leave_early() {
+  join()->barrier().wait();
+  if (default_group()->rank() == number_from("VICTIM", 1))
+    destroy_process_group();
+  else
+    default_group()->barrier().wait();
+  return 0;
+}
+
+int die() {
+  const auto group = join();
+  group->barrier().wait();
+  if (group->rank() == number_from("VICTIM", 1)) ::raise(SIGKILL);
+  group->barrier().wait();
+  return 0;
+}
+
+// Groups that some ranks make before others that they have no part in, and one
+// that all make after different numbers of them.
+int groups_in_different_orders() {
+  const auto world = join();
+  const bool low = world->rank() < 2;
+  std::vector<std::vector<int>> own{{0, 1}, {1, 0}, {0, 1}};
+  if (!low) own = {{3, 2}};
+  own.push_back({0, 1, 2, 3});
+  int sum = 0;
+  for (const std::vector<int>& ranks : own) {
+    const auto group = new_group(*world, ranks);
+    std::vector<int> values(20000, world->rank());  // more than fits a packet
+    group->all_reduce(view(values), ReduceOp::kSum).wait();
+    sum = values.back();
+    if (ranks.size() == 2 && sum != (low ? 1 : 5)) return 1;
+  }
+  say("the sum of all is " + std::to_string(sum));
+  return 0;
+}
+
 int barrier() {
   join()->barrier().wait();
   return 0;
@@ -138,6 +178,9 @@ int run(const std::string& name) {
       {"held_before_all_reduce", held_before_all_reduce},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},
+      {"leave_early", leave_early},
+      {"die", die},
+      {"groups_in_different_orders", groups_in_different_orders},
       {"barrier", barrier},
       {"join_twice", join_twice},
       {"planted_race", planted_race},

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {
@@ -26,6 +27,10 @@ std::vector<float> numbers(std::size_t count, float first) {
 
 class Messages : public testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    if (GetParam() == std::string("mpi") && !started_by_mpirun())
+      GTEST_SKIP() << "its ranks are started by mpirun: see mpi_test.cc";
+  }
   void run(int ranks, const std::function<void(ProcessGroup&)>& body) {
     run_ranks(GetParam(), ranks,
               [&](std::shared_ptr<ProcessGroup> group) { body(*group); });
@@ -174,7 +179,8 @@ TEST_P(Messages, ThatNeverComeAreATimeout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Messages,
-                         testing::Values("reference", "shm", "gloo", "hybrid"),
+                         testing::Values("reference", "shm", "gloo", "hybrid",
+                                         "mpi"),
                          [](const auto& backend) {
                            return std::string(backend.param);
                          });

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/testing/mpirun.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +32,7 @@ Settings settings_of_test(const std::string& host) {
 }  // namespace
 
 void run_ranks(const std::string& backend, int ranks, const RankBody& body) {
+  if (backend == "mpi") return run_rank_of_mpirun(ranks, body);
   std::vector<std::string> hosts;
   for (int rank = 0; rank < ranks; ++rank)
     hosts.emplace_back(rank < (ranks + 1) / 2 ? "host a" : "host b");

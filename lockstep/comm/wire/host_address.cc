@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <memory>
@@ -123,6 +124,12 @@ std::string routed_address(const Settings& settings) {
 }
 
 }  // namespace
+
+std::string own_host_name() {
+  std::array<char, 64> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 std::string choose_host_address(const Settings& settings) {
   const std::string address = settings.interface.empty()

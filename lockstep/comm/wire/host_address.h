@@ -15,4 +15,7 @@ namespace lockstep {
 // is not known either, of the first that is up. Said at debug level.
 std::string choose_host_address(const Settings& settings);
 
+// The name of this host, for messages.
+std::string own_host_name();
+
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
@@ -74,12 +75,6 @@ bool same_secret(const Secret& a, const Secret& b) {
   return difference == std::byte{};
 }
 
-std::string host_name() {
-  std::array<char, 64> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 // Somebody connected who has not proved yet who it is, or whom we called and
 // who has not answered.
 struct Stranger {
@@ -103,11 +98,11 @@ class Meeting {
     fill_randomly(mine_.secret);
     fill_randomly(mine_.nonce);
     copy_text(mine_.address, address);
-    copy_text(mine_.host, host_name());
+    copy_text(mine_.host, own_host_name());
     const auto size = static_cast<std::size_t>(identity.size);
     mesh_.sockets.resize(size);
     mesh_.hosts.resize(size);
-    mesh_.hosts[static_cast<std::size_t>(identity.rank)] = host_name();
+    mesh_.hosts[static_cast<std::size_t>(identity.rank)] = own_host_name();
   }
 
   Mesh run() {

@@ -1,9 +1,8 @@
 #include "lockstep/comm/wire/wire_group.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 
@@ -32,10 +31,15 @@ Meeting meet_by_socket(const GroupIdentity& identity, Store& store,
   return meeting;
 }
 
-std::string own_host_name() {
-  std::array<char, 64> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
+void refuse_threads(std::vector<std::int32_t> world_ranks,
+                    const std::string& group) {
+  std::ranges::sort(world_ranks);
+  if (std::ranges::adjacent_find(world_ranks) == world_ranks.end()) return;
+  throw InvalidArgument(fmt::format(
+      "group \"{}\" cannot form: two of its ranks are threads of one process, "
+      "and MPI knows processes only\n  next:    start each rank as a process "
+      "of its own, with mpirun, or choose another backend",
+      group));
 }
 
 // The transport's launcher has connected all its processes: what is left to say
@@ -57,6 +61,7 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
                     meeting.world_ranks.back());
     meeting.mesh.hosts.push_back(card.substr(card.find(' ') + 1));
   }
+  refuse_threads(meeting.world_ranks, identity.name);
   meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;
 }

@@ -19,8 +19,9 @@ constexpr auto kSpin = 30us;
 constexpr auto kYield = 1ms;
 constexpr auto kLongestNapOfWaiters = 500us;
 constexpr auto kLongestNap = 5ms;
-// How long a process that exits lets the news of its failure go out.
-constexpr auto kLastWords = 200ms;
+// How long a process that exits waits for the others to leave groups that
+// broke.
+constexpr auto kFarewell = 1s;
 
 }  // namespace
 
@@ -116,8 +117,8 @@ bool MpiEngine::carry_out_actions() {
 bool MpiEngine::may_stop() {
   const MutexLock lock(mutex_);
   if (!stopping_ || !actions_.empty()) return false;
-  if (!router_.is_sending() || router_.has_failed()) return true;
-  return router_.is_spoilt() && Clock::now() >= stop_by_;
+  if (!router_.is_unsettled()) return !router_.is_sending();
+  return router_.has_failed() || Clock::now() >= stop_by_;
 }
 
 void MpiEngine::rest() {
@@ -172,7 +173,7 @@ void MpiEngine::stop() {
   MutexLock lock(mutex_);
   if (state_ != State::kRunning) return;
   stopping_ = true;
-  stop_by_ = Clock::now() + kLastWords;
+  stop_by_ = Clock::now() + kFarewell;
   wakes_.notify_one();
   while (state_ == State::kRunning) changed_.wait(lock);
 }

@@ -93,7 +93,8 @@ class MpiEngine {
   std::condition_variable_any changed_;  // state_
   State state_ LOCKSTEP_GUARDED_BY(mutex_) = State::kNew;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  Clock::time_point stop_by_ LOCKSTEP_GUARDED_BY(mutex_){};  // if spoilt
+  // Whatever others do.
+  Clock::time_point stop_by_ LOCKSTEP_GUARDED_BY(mutex_){};
   std::string why_failed_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::function<void(MpiRouter&)>> actions_
       LOCKSTEP_GUARDED_BY(mutex_);

@@ -130,11 +130,11 @@ void MpiGroup::take(const MpiPacket& taken,
                     std::span<const std::byte> message) {
   if (taken.from < 0 || taken.from >= static_cast<int>(world_ranks_.size()))
     throw MpiError("a packet came from a rank that the group does not have");
-  if (ended_ != kTransportNotYet) return;
+  const bool ended = ended_ != kTransportNotYet;
   switch (taken.kind) {
     case MpiPacketKind::kMessage:
     case MpiPacketKind::kOffer:
-      return arrive(taken, message);
+      return ended ? void() : arrive(taken, message);
     case MpiPacketKind::kAccept:
       return begin_stream(taken);
     case MpiPacketKind::kLeft:
@@ -161,7 +161,6 @@ void MpiGroup::end_stream(MpiStream& stream, LockstepTransportStatus status,
                           const std::string& why) {
   stream.give_up();
   stream.request()->finish(status, why);
-  router_.spoil();
   torn_ = true;
 }
 
@@ -219,7 +218,6 @@ void MpiGroup::end_all(LockstepTransportStatus status, const std::string& why) {
   if (ended_ != kTransportNotYet) return;
   ended_ = status;
   why_ended_ = why;
-  router_.spoil();
   for (auto& [key, lane] : lanes_)
     for (const MpiRequestPointer& each : lane.wanted) each->finish(status, why);
   lanes_.clear();
@@ -243,6 +241,11 @@ void MpiGroup::close() {
 void MpiGroup::leave() {
   if (ended_ != kTransportNotYet) return;
   tell_peers(torn_ ? MpiPacketKind::kClosed : MpiPacketKind::kLeft);
+}
+
+bool MpiGroup::is_unsettled() const {
+  return (torn_ || ended_ != kTransportNotYet) &&
+         std::ranges::count(presence_, Presence::kHere) > 1;
 }
 
 void MpiGroup::fail(const std::string& why) { end_all(kTransportFailed, why); }

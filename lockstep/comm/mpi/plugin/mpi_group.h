@@ -46,6 +46,9 @@ class MpiGroup {
   // Ends every request with `why`; tells nobody.
   void fail(const std::string& why);
 
+  // Whether it broke and not all peers are known to have left it.
+  bool is_unsettled() const;
+
   void take(const MpiPacket& packet, std::span<const std::byte> message);
   bool advance();
 

@@ -1,5 +1,6 @@
 #include "lockstep/comm/mpi/plugin/mpi_link.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <utility>
@@ -83,6 +84,7 @@ MpiTransfer MpiLink::send(int to, int tag, MpiBlock block) {
 
 MpiTransfer MpiLink::receive(int from, int tag, std::size_t bytes) {
   MpiTransfer transfer;
+  transfer.receives = true;
   transfer.block = MpiBlock(bytes);
   check(MPI_Irecv(transfer.block.data(), static_cast<int>(bytes), MPI_BYTE,
                   from, tag, comm_, &transfer.request),
@@ -114,6 +116,16 @@ void MpiLink::cancel(MpiTransfer& transfer) {
 
 void MpiLink::look_at_forgotten() {
   std::erase_if(forgotten_, [&](MpiTransfer& each) { return done(each); });
+}
+
+bool MpiLink::has_forgotten_sends() const {
+  return std::ranges::any_of(
+      forgotten_, [](const MpiTransfer& each) { return !each.receives; });
+}
+
+void MpiLink::cancel_forgotten() {
+  for (MpiTransfer& each : forgotten_)
+    if (each.receives) cancel(each);
 }
 
 }  // namespace lockstep

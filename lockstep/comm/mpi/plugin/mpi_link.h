@@ -38,6 +38,7 @@ struct MpiBlock {
 // A message under way, from or to memory of its own.
 struct MpiTransfer {
   MPI_Request request = MPI_REQUEST_NULL;
+  bool receives = false;
   MpiBlock block;
   std::size_t received = 0;  // bytes, once done
 };
@@ -70,7 +71,9 @@ class MpiLink {
   // as MPI may touch that: for ever, if its peer never answers.
   void forget(MpiTransfer transfer);
   void look_at_forgotten();
-  bool has_forgotten() const { return !forgotten_.empty(); }
+  // Of these, whether some are sends, which cannot be cancelled.
+  bool has_forgotten_sends() const;
+  void cancel_forgotten();
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;

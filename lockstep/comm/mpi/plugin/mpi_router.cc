@@ -23,8 +23,9 @@ void MpiRouter::join(const std::shared_ptr<MpiGroup>& group) {
   for (auto& [block, bytes] : packets) deliver(std::move(block), bytes);
 }
 
-void MpiRouter::leave(const MpiGroup& group) {
-  groups_.erase(MpiGroupId(group.id()));
+void MpiRouter::leave(const std::shared_ptr<MpiGroup>& group) {
+  groups_.erase(group->id());
+  if (group->is_unsettled()) broken_[group->id()] = group;
 }
 
 void MpiRouter::send(int world_rank, const MpiPacket& packet) {
@@ -88,10 +89,13 @@ void MpiRouter::deliver(MpiBlock block, std::size_t bytes) {
   MpiPacket packet;
   if (bytes < sizeof packet) throw MpiError("a packet came that is none");
   std::memcpy(&packet, block.data(), sizeof packet);
+  const auto message = block.span().first(bytes).subspan(sizeof packet);
   const auto found = groups_.find(packet.group);
-  if (found != groups_.end()) {
-    found->second->take(packet,
-                        block.span().first(bytes).subspan(sizeof packet));
+  if (found != groups_.end()) return found->second->take(packet, message);
+  const auto broken = broken_.find(packet.group);
+  if (broken != broken_.end()) {
+    broken->second->take(packet, message);
+    if (!broken->second->is_unsettled()) broken_.erase(broken);
     return;
   }
   const auto turns = turns_.find(packet.group.members);
@@ -100,7 +104,6 @@ void MpiRouter::deliver(MpiBlock block, std::size_t bytes) {
 }
 
 void MpiRouter::fail(const std::string& why) {
-  spoil();
   why_failed_ = why;
   for (Leaving& each : leaving_)
     if (each.request) each.request->finish(kTransportFailed, why);
@@ -108,8 +111,8 @@ void MpiRouter::fail(const std::string& why) {
 }
 
 void MpiRouter::finish() {
-  if (spoilt_ || !groups_.empty() || !leaving_.empty() || link_.has_forgotten())
-    return;
+  if (!groups_.empty() || is_sending() || is_unsettled()) return;
+  link_.cancel_forgotten();
   for (MpiTransfer& slot : slots_) link_.cancel(slot);
   link_.finish();
 }

@@ -33,22 +33,26 @@ class MpiRouter {
   // Moves on what can be; returns whether anything happened.
   bool advance();
   // Whether something is to be waited for: a group, or a packet on its way.
-  bool is_busy() const { return !groups_.empty() || !leaving_.empty(); }
+  bool is_busy() const {
+    return !groups_.empty() || !broken_.empty() || !leaving_.empty();
+  }
   bool is_sending() const { return !leaving_.empty(); }
+  // Whether other processes may hang in something of this one's, and it in
+  // something of theirs: they have not all left a group that broke.
+  bool is_unsettled() const {
+    return has_failed() || !broken_.empty() || link_.has_forgotten_sends();
+  }
   // Nothing works any more: every request ends with `why`.
   void fail(const std::string& why);
   bool has_failed() const { return !why_failed_.empty(); }
 
-  // Ends MPI, unless something was left hanging that could hold others up.
+  // Ends MPI, unless that could take for ever.
   void finish();
-  // Something was: a group that broke, a message that was given up.
-  void spoil() { spoilt_ = true; }
-  bool is_spoilt() const { return spoilt_; }
 
   // How many groups of the same `members` there were before.
   std::uint64_t next_turn(std::uint64_t members) { return turns_[members]++; }
   void join(const std::shared_ptr<MpiGroup>& group);
-  void leave(const MpiGroup& group);
+  void leave(const std::shared_ptr<MpiGroup>& group);
 
   // Sends a packet; `request` may be null, and is done with it.
   void send(int world_rank, const MpiPacket& packet);
@@ -76,11 +80,12 @@ class MpiRouter {
   std::size_t oldest_ = 0;
   std::list<Leaving> leaving_;
   std::map<MpiGroupId, std::shared_ptr<MpiGroup>> groups_;
+  // Those that broke and that this process has left, not all others.
+  std::map<MpiGroupId, std::shared_ptr<MpiGroup>> broken_;
   std::map<std::uint64_t, std::uint64_t> turns_;
   std::map<MpiGroupId, std::vector<std::pair<MpiBlock, std::size_t>>> early_;
   std::vector<int> free_tags_;
   int next_tag_ = kMpiFirstStreamTag;
-  bool spoilt_ = false;
   std::string why_failed_;
 };
 

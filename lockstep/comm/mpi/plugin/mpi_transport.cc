@@ -65,7 +65,7 @@ MpiTransport::MpiTransport(const LockstepTransportConfig& config)
 MpiTransport::~MpiTransport() {
   engine_.submit([group = group_](MpiRouter& router) {
     (*group)->leave();
-    router.leave(**group);
+    router.leave(*group);
     group->reset();
   });
   engine_.count_out();
