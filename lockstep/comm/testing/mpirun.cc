@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
@@ -24,6 +25,17 @@ struct MpiJob {
       throw InvalidArgument("these ranks were not started by mpirun alone");
     bootstrap = bootstrap_by_mpi(membership, settings);
     store = open_store(bootstrap.store_url, {.token = bootstrap.token});
+  }
+
+  void meet(const std::string& where) const {
+    using namespace std::chrono_literals;
+    const auto key = [&](int rank) {
+      return where + "/ended/" + std::to_string(rank);
+    };
+    store->set(key(membership.rank), {}, 1min);
+    for (int rank = 0; membership.rank == 0 && rank < membership.world_size;
+         ++rank)
+      store->get(key(rank), 1min);
   }
 
   Settings settings = Settings::from_environment();
@@ -78,6 +90,8 @@ void run_rank_of_mpirun(
   const std::string name = "test/" + std::to_string(job.runs++);
   if (ranks > job.membership.world_size)
     throw InvalidArgument("mpirun started fewer ranks than the test needs");
+  // Rank 0 serves the store for as long as others may need it.
+  const std::shared_ptr<void> meeting(nullptr, [&](void*) { job.meet(name); });
   if (job.membership.rank >= ranks) return;
   const auto group = make_group(
       "mpi", {.name = name, .rank = job.membership.rank, .size = ranks},

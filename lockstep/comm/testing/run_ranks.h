@@ -15,6 +15,7 @@ namespace lockstep {
 // Makes a group of `ranks` threads on `backend` over a store in memory, runs
 // `body` on each and joins them. The first exception that a rank threw, other
 // than the PeerFailures that it caused on its peers, is thrown again.
+// The backend "mpi" has processes for ranks: see testing/mpirun.h.
 using RankBody = std::function<void(std::shared_ptr<ProcessGroup>)>;
 void run_ranks(const std::string& backend, int ranks, const RankBody& body);
 
