@@ -17,8 +17,8 @@ using std::chrono::microseconds;
 
 constexpr auto kSpin = 30us;
 constexpr auto kYield = 1ms;
-constexpr auto kLongestNapOfWaiters = 500us;
-constexpr auto kLongestNap = 5ms;
+constexpr auto kLongestNapOfWaiters = 2ms;
+constexpr auto kLongestNap = 20ms;
 // How long a process that exits waits for the others to leave groups that
 // broke.
 constexpr auto kFarewell = 1s;

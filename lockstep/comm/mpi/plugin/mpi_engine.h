@@ -3,7 +3,7 @@
 // Others hand it actions. It spins for a moment after anything happened, then
 // gives its core away whenever somebody wants it, then sleeps, for a time in
 // proportion to how long nothing has happened: a wait takes an eighth longer at
-// most, and a process that is idle is woken two hundred times a second; one
+// most, and a process that is idle is woken fifty times a second; one
 // that has no group, never.
 //
 // MPI knows one beginning and one end a process, so there is one engine. It is
