@@ -132,9 +132,9 @@ std::string own_host_name() {
 }
 
 std::string choose_host_address(const Settings& settings) {
-  const std::string address = settings.interface.empty()
-                                  ? routed_address(settings)
-                                  : address_of_interface(settings.interface);
+  std::string address = settings.interface.empty()
+                            ? routed_address(settings)
+                            : address_of_interface(settings.interface);
   if (log_enabled(LogLevel::kDebug))
     log(LogLevel::kDebug,
         fmt::format("other ranks reach this one at {}{}", address,

@@ -53,8 +53,8 @@ MpiTransport::MpiTransport(const LockstepTransportConfig& config)
       group_(std::make_shared<std::shared_ptr<MpiGroup>>()) {
   std::vector<int> ranks = world_ranks_of(config, engine_.world_size());
   engine_.count_in();
-  engine_.submit([group = group_, members = hash_of(config, ranks),
-                  rank = config.rank,
+  const std::uint64_t members = hash_of(config, ranks);
+  engine_.submit([group = group_, members, rank = config.rank,
                   ranks = std::move(ranks)](MpiRouter& router) mutable {
     const MpiGroupId id{members, router.next_turn(members)};
     *group = std::make_shared<MpiGroup>(router, id, rank, std::move(ranks));
