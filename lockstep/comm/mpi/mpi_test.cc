@@ -148,5 +148,14 @@ TEST_F(RanksOfMpirun, AreWhatTheBackendMpiNeeds) {
   }
 }
 
+// mpirun ends all of them unless it is told not to.
+TEST_F(RanksOfMpirun, NameTheOneThatDiedWhereTheyOutliveIt) {
+  const Ended ended =
+      run(3, "mpi", "die", {"OMPI_MCA_orte_enable_recovery=1", "VICTIM=2"});
+  for (const int survivor : {0, 1})
+    EXPECT_THAT(ended.output,
+                HasSubstr(of_rank(survivor, "PeerFailure of rank 2: barrier")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -47,12 +47,23 @@ Fault GroupFault::settle(const Fault& mine) noexcept try {
 
 // The store has no way of looking without waiting but to offer a change that
 // cannot apply.
+Bytes GroupFault::peek(const std::string& key) {
+  const Bytes never = to_bytes("nothing reads like this");
+  return store_->compare_and_set(key, never, never, kStorePatience);
+}
+
 std::optional<Fault> GroupFault::look() noexcept try {
-  const Bytes never = to_bytes("no fault reads like this");
-  return decode(store_->compare_and_set(key_, never, never, kStorePatience));
+  return decode(peek(key_));
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
   return std::nullopt;
+}
+
+bool GroupFault::is_set(const std::string& key) noexcept try {
+  return !peek(key).empty();
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
+  return false;
 }
 
 }  // namespace lockstep

@@ -56,7 +56,12 @@ class GroupFault {
   // What stands there.
   std::optional<Fault> look() noexcept;
 
+  // Whether anything has been written to `key` of the same store.
+  bool is_set(const std::string& key) noexcept;
+
  private:
+  Bytes peek(const std::string& key);
+
   const std::shared_ptr<Store> store_;
   const std::string key_;
 };

@@ -55,7 +55,7 @@ std::vector<std::string> places(const std::string& name,
   add(own / "../lib");
   add(own / "../lib/lockstep");
   add(LOCKSTEP_PLUGIN_FOLDER);  // where they were to be installed
-  found.push_back(file);  // the loader's path
+  found.push_back(file);        // the loader's path
   return found;
 }
 

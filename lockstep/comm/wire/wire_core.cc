@@ -34,19 +34,30 @@ WireCore::WireCore(Parts parts)
       awaited_(index(parts_.identity.size)),
       last_seen_(index(parts_.identity.size)) {}
 
-WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
+WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
     : core_(core),
       deadline_(deadline),
+      peer_(peer),
       next_look_(Deadline::Clock::now() + kLookAround) {}
 
 void WireCore::Vigil::check() {
   const auto now = Deadline::Clock::now();
   if (now >= next_look_) {
     next_look_ = now + kLookAround;
-    if (auto fault = core_.parts_.fault->look())
-      throw FaultSeen(std::move(*fault));
+    look_around();
   }
   if (deadline_.expired()) throw WaitExpired();
+}
+
+void WireCore::Vigil::look_around() {
+  const Parts& parts = core_.parts_;
+  if (auto fault = parts.fault->look()) throw FaultSeen(std::move(*fault));
+  if (parts.death_keys.empty()) return;
+  for (const int rank :
+       peer_ == kAnySource ? core_.missing() : std::vector<int>{peer_})
+    if (parts.fault->is_set(parts.death_keys[index(rank)]))
+      throw TransportError(kTransportBroken, rank,
+                           "the store has lost its connection");
 }
 
 void WireCore::wait(Request& request, Deadline deadline) {

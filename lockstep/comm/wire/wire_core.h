@@ -36,6 +36,9 @@ class WireCore {
     GroupIdentity identity;
     OperationCheck check = OperationCheck::kAll;
     std::vector<std::string> hosts{};  // of each rank
+    // Of each rank, where its death is written; empty where the transport sees
+    // it by itself.
+    std::vector<std::string> death_keys{};
     std::unique_ptr<MessageTransport> transport{};
     std::unique_ptr<GroupFault> fault{};
   };
@@ -51,15 +54,19 @@ class WireCore {
   // Kept by whoever waits for long.
   class Vigil {
    public:
-    Vigil(WireCore& core, Deadline deadline);
+    // For `peer`, or for those that expect() named.
+    Vigil(WireCore& core, Deadline deadline, int peer = kAnySource);
     // Throws when the deadline has passed or, looked at now and then, another
-    // rank has written a fault down.
+    // rank has written a fault down, or is known to have died.
     void check();
     Deadline deadline() const { return deadline_; }
 
    private:
+    void look_around();
+
     WireCore& core_;
     const Deadline deadline_;
+    const int peer_;
     Deadline::Clock::time_point next_look_;
   };
 

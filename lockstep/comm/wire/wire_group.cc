@@ -19,6 +19,7 @@ struct Meeting {
   Mesh mesh;
   std::vector<std::int32_t> sockets;
   std::vector<std::int32_t> world_ranks;
+  std::vector<std::string> death_keys;
 };
 
 Meeting meet_by_socket(const GroupIdentity& identity, Store& store,
@@ -62,6 +63,14 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
     meeting.mesh.hosts.push_back(card.substr(card.find(' ') + 1));
   }
   refuse_threads(meeting.world_ranks, identity.name);
+  // MPI does not say that a process has ended. One that leaves the group in
+  // good order says so by itself, before.
+  const auto death_key = [](std::int32_t rank) {
+    return fmt::format("ended/world_rank/{}", rank);
+  };
+  store.set_last_will(death_key(own), to_bytes("ended"), deadline);
+  for (const std::int32_t rank : meeting.world_ranks)
+    meeting.death_keys.push_back(death_key(rank));
   meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;
 }
@@ -86,7 +95,8 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
       .group = identity.name.c_str()};
   WireCore::Parts parts{.identity = identity,
                         .check = settings.check,
-                        .hosts = std::move(meeting.mesh.hosts)};
+                        .hosts = std::move(meeting.mesh.hosts),
+                        .death_keys = std::move(meeting.death_keys)};
   try {
     parts.transport = std::make_unique<MessageTransport>(table, config);
   } catch (const TransportError& error) {

@@ -227,7 +227,7 @@ bool WireMail::done(const Pointer& message) {
 }
 
 void WireMail::wait(const Pointer& message, Deadline deadline) {
-  WireCore::Vigil vigil(core_, deadline);
+  WireCore::Vigil vigil(core_, deadline, message->operation.peer);
   microseconds nap = kShortestNap;
   ++waiters_;
   const std::shared_ptr<void> leaving(nullptr, [&](void*) { --waiters_; });
