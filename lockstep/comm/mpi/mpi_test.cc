@@ -62,6 +62,17 @@ TEST_F(RanksOfMpirun, PassTheConformanceSuite) {
   }
 }
 
+TEST_F(RanksOfMpirun, PassTheConformanceSuiteInTwosOnHybridOverMpi) {
+  const Ended ended = run_program(
+      4,
+      {"/bin/sh", "-c",
+       "LOCKSTEP_HOST_ID=$((OMPI_COMM_WORLD_RANK / 2)) exec $0 conformance",
+       LOCKSTEP_COMM_RANKS},
+      {"LOCKSTEP_BACKEND=hybrid", "LOCKSTEP_WIRE=mpi"});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr(" cases, 0 wrong"));
+}
+
 TEST_F(RanksOfMpirun, PassTheTestsOfMessages) {
   const Ended ended = run_program(
       4, {std::filesystem::read_symlink("/proc/self/exe"), "--gtest_color=no",
@@ -100,6 +111,15 @@ TEST_F(RanksOfMpirun, MakeGroupsInDifferentOrders) {
   EXPECT_EQ(ended.code, 0) << ended.output;
   for (int rank = 0; rank < 4; ++rank)
     EXPECT_THAT(ended.output, HasSubstr(of_rank(rank, "the sum of all is 6")));
+}
+
+TEST_F(RanksOfMpirun, MakeGroupsWithoutLeavingAnythingBehind) {
+  const Ended ended = run(2, "mpi", "many_groups", {"COUNT=200"});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_THAT(
+        ended.output,
+        HasSubstr(of_rank(rank, "more descriptors: 0, more threads: 0")));
 }
 
 // The first rank that ends with an error makes mpirun end the others, so that

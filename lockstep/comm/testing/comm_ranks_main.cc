@@ -6,10 +6,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <latch>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -138,6 +140,33 @@ int groups_in_different_orders() {
   return 0;
 }
 
+std::size_t entries_of(const char* folder) {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+// COUNT groups, one after the other, each used once. What is only made when it
+// is first needed is there after half of them.
+int many_groups() {
+  const auto world = join();
+  const int count = number_from("COUNT", 2);
+  std::vector<int> ranks(static_cast<std::size_t>(world->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::size_t descriptors = 0;
+  std::size_t threads = 0;
+  for (int turn = 0; turn < count; ++turn) {
+    new_group(*world, ranks)->barrier().wait();
+    if (turn != count / 2) continue;
+    descriptors = entries_of("/proc/self/fd");
+    threads = entries_of("/proc/self/task");
+  }
+  say("more descriptors: " +
+      std::to_string(entries_of("/proc/self/fd") - descriptors) +
+      ", more threads: " +
+      std::to_string(entries_of("/proc/self/task") - threads));
+  return 0;
+}
+
 int barrier() {
   join()->barrier().wait();
   return 0;
@@ -181,6 +210,7 @@ int run(const std::string& name) {
       {"leave_early", leave_early},
       {"die", die},
       {"groups_in_different_orders", groups_in_different_orders},
+      {"many_groups", many_groups},
       {"barrier", barrier},
       {"join_twice", join_twice},
       {"planted_race", planted_race},
