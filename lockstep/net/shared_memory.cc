@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -26,6 +27,19 @@ MappingTable& mapping_table() {
   return table;
 }
 
+// Past the limit on files' sizes the kernel sends SIGXFSZ, which would end the
+// program: so that limit is looked at first.
+void size_memory(const FileDescriptor& memory, std::size_t bytes) {
+  rlimit limit{};
+  const bool too_large =
+      ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur;
+  if (!too_large && ::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0)
+    return;
+  throw SystemError("could not size a memfd to " + std::to_string(bytes) +
+                        " bytes (see `ulimit -f`)",
+                    too_large ? EFBIG : errno);
+}
+
 }  // namespace
 
 FileDescriptor create_shared_memory(const std::string& name,
@@ -33,10 +47,7 @@ FileDescriptor create_shared_memory(const std::string& name,
   FileDescriptor memory(
       ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) throw SystemError("could not create a memfd", errno);
-  if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
-    throw SystemError("could not size a memfd to " + std::to_string(bytes) +
-                          " bytes (see `ulimit -f`)",
-                      errno);
+  size_memory(memory, bytes);
   if (::fcntl(memory.get(), F_ADD_SEALS,
               F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     throw SystemError("could not seal a memfd", errno);
