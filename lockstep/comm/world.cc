@@ -32,7 +32,7 @@ void World::watch() {
   if (watchdog_) return;
   try {
     watchdog_ = std::make_unique<Watchdog>(
-        recorder_, store_,
+        recorder_, whole_store_,
         WatchdogOptions{.patience = settings_.stall_warning});
   } catch (const std::exception& error) {
     // Out of threads or descriptors: whatever needs them says so better.
