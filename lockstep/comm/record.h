@@ -67,6 +67,9 @@ struct FailureRecord {
 
 struct RankRecord {
   std::string version{};  // of Lockstep
+  // The same on every rank of a job, and in no other; "" where a rank has not
+  // learned it.
+  std::string job{};
   int rank = 0;
   int world_size = 1;
   std::string host{};

@@ -17,6 +17,7 @@ constexpr const char* kFormat = "lockstep record";
 constexpr int kVersion = 1;
 // More than a rank of any job has; keeps a hostile file from taking all memory.
 constexpr std::size_t kMostEntries = 100'000;
+constexpr int kMostRanks = 1'000'000;
 
 constexpr std::array kAllKinds{
     OperationKind::kBarrier,   OperationKind::kBroadcast,
@@ -168,7 +169,8 @@ GroupRecord to_group(const Json& object) {
   take(object, "left", group.left);
   take(object, "last_started", group.last_started);
   take(object, "last_completed", group.last_completed);
-  if (group.size < 1 || group.rank < 0 || group.rank >= group.size ||
+  if (group.size < 1 || group.size > kMostRanks || group.rank < 0 ||
+      group.rank >= group.size ||
       (!group.members.empty() &&
        group.members.size() != static_cast<std::size_t>(group.size)))
     throw InvalidArgument(
@@ -226,6 +228,7 @@ RankRecord from_json(const Json& object) {
                     version, kVersion));
   RankRecord record;
   take(object, "lockstep", record.version);
+  take(object, "job", record.job);
   take(object, "rank", record.rank);
   take(object, "world_size", record.world_size);
   take(object, "host", record.host);
@@ -235,7 +238,8 @@ RankRecord from_json(const Json& object) {
   record.failures = take_list(object, "failures", to_failure);
   record.groups = take_list(object, "groups", to_group);
   record.operations = take_list(object, "operations", to_operation);
-  if (record.rank < 0 || record.rank >= record.world_size)
+  if (record.rank < 0 || record.rank >= record.world_size ||
+      record.world_size > kMostRanks)
     throw InvalidArgument(
         fmt::format("rank {} of {} cannot be", record.rank, record.world_size));
   return record;
@@ -248,6 +252,7 @@ std::string encode_record(const RankRecord& record) {
   object["format"] = kFormat;
   object["version"] = kVersion;
   object["lockstep"] = record.version;
+  if (!record.job.empty()) object["job"] = record.job;
   object["rank"] = record.rank;
   object["world_size"] = record.world_size;
   object["host"] = record.host;

@@ -32,6 +32,7 @@ RankRecord example() {
   OperationRecord receive{.number = 8, .peer = kAnySource, .tag = 5};
   receive.signature.kind = static_cast<std::uint8_t>(OperationKind::kReceive);
   return {.version = "0.1.0",
+          .job = "node-a/17/1",
           .rank = 2,
           .world_size = 8,
           .host = "node-b",

@@ -106,6 +106,16 @@ std::shared_ptr<RecordedGroup> Recorder::add_group(
   return group;
 }
 
+std::string Recorder::suggest_job() const {
+  return fmt::format("{}/{}/{}", host_, ::getpid(),
+                     SystemClock::now().time_since_epoch().count());
+}
+
+void Recorder::set_job(std::string name) {
+  MutexLock lock(mutex_);
+  job_ = std::move(name);
+}
+
 // A group that was left is forgotten when the ring is.
 void Recorder::drop_forgotten_groups() {
   const std::uint64_t begun = ring_.begun();
@@ -190,6 +200,7 @@ RankRecord Recorder::snapshot(std::string_view reason) const {
   for (const RingEntry& entry : ring_.read())
     record.operations.push_back(to_record(entry, wall));
   MutexLock lock(mutex_);
+  record.job = job_;
   record.failures = failures_;
   for (const auto& [id, group] : groups_)
     record.groups.push_back(group->snapshot());

@@ -95,6 +95,11 @@ class Recorder {
   int rank() const { return rank_.load(); }
   int world_size() const { return world_size_.load(); }
 
+  // What tells the job from others, RankRecord::job: a name that only this rank
+  // would suggest, and the one that all its ranks know it by.
+  std::string suggest_job() const;
+  void set_job(std::string name);
+
   OperationRing& ring() { return ring_; }
 
   // Those of groups that are alive, oldest first.
@@ -123,6 +128,7 @@ class Recorder {
   std::atomic<int> rank_{0};
   std::atomic<int> world_size_{1};
   mutable Mutex mutex_;
+  std::string job_ LOCKSTEP_GUARDED_BY(mutex_);
   std::uint32_t next_group_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::map<std::uint32_t, std::shared_ptr<RecordedGroup>> groups_
       LOCKSTEP_GUARDED_BY(mutex_);

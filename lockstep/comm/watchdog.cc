@@ -82,6 +82,8 @@ void Watchdog::with_store(const Call& call) {
 void Watchdog::run() {
   with_store([&](Store& store) {
     const int rank = recorder_->rank();
+    recorder_->set_job(
+        job_name(store, recorder_->suggest_job(), kStorePatience));
     next_request_ = next_request(store, kStorePatience);
     next_question_ = next_question(store, rank, kStorePatience);
     store.set(listening_key(rank), to_bytes("yes"), kStorePatience);

@@ -198,6 +198,19 @@ TEST(Watchdog, WritesTheRecordWhenAsked) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Watchdog, LearnsTheNameThatAllRanksOfTheJobKnow) {
+  const auto store = open_store("memory:");
+  const auto learned = [](const Rank& rank, int number) {
+    const Watchdog watchdog(rank.recorder, rank.store, {.patience = kPatience});
+    rank.store->get(listening_key(number), kPatience);
+    return rank.recorder->snapshot("request").job;
+  };
+  const std::string name = learned(Rank(0, "", store), 0);
+  EXPECT_EQ(learned(Rank(1, "", store), 1), name);
+  EXPECT_NE(learned(Rank(1), 1), name) << "of another job's store";
+  EXPECT_NE(name, "");
+}
+
 TEST(Watchdog, EndsAtOnceWhateverIsPending) {
   Rank rank(0);
   const Work work = rank.start_pending();

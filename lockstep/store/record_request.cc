@@ -25,6 +25,13 @@ std::string answers_of(int rank) {
 
 }  // namespace
 
+std::string job_name(Store& store, std::string_view suggestion,
+                     Deadline deadline) {
+  const Bytes name = to_bytes(suggestion);
+  return to_text(
+      store.compare_and_set("record/job", std::nullopt, name, deadline));
+}
+
 std::int64_t next_request(Store& store, Deadline deadline) {
   return store.add(kRequests, 0, deadline) + 1;
 }

@@ -28,6 +28,11 @@ std::string written_key(std::int64_t number, int rank);
 std::string question_key(int rank, std::int64_t number);
 std::string answer_key(int rank, std::int64_t number);
 
+// The name of the job that the store serves: what the first of its ranks to ask
+// made of `suggestion`, which no other job should suggest.
+std::string job_name(Store& store, std::string_view suggestion,
+                     Deadline deadline);
+
 // The number of the first request that is still to come.
 std::int64_t next_request(Store& store, Deadline deadline);
 // The number of the first question to `rank` that it has not answered.
