@@ -48,6 +48,8 @@ Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
 
 JobResult Launcher::run() {
   started_ = std::chrono::steady_clock::now();
+  old_records_ = has_records(options_.job.dump_directory);
+  forget_earlier_job(options_.job.dump_directory);
   try {
     start_workers();
     while (!over()) turn();
@@ -281,9 +283,7 @@ void Launcher::signal_everything(int signal) {
     ::kill(orphan, signal);
 }
 
-void Launcher::finish_output() {
-  for (const auto& worker : workers_.all()) worker->drain();
-  screen_.settle();
+void Launcher::report_end() {
   if (result_.failure) {
     const auto rank = static_cast<std::size_t>(result_.failure->rank);
     result_.failure->last_lines = workers_.all()[rank]->tail().lines();
@@ -291,7 +291,18 @@ void Launcher::finish_output() {
     std::istringstream report(describe(*result_.failure));
     for (std::string line; std::getline(report, line);)
       screen_.print_line(OutputStream::kErr, line);
+  } else if (!old_records_ && has_records(options_.job.dump_directory)) {
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: ranks left records; next: lockstep blame {}",
+                    options_.job.dump_directory));
   }
+}
+
+void Launcher::finish_output() {
+  for (const auto& worker : workers_.all()) worker->drain();
+  screen_.settle();
+  report_end();
   for (;;) {
     screen_.draw();
     if (screen_.drained()) return;

@@ -96,6 +96,7 @@ class Launcher {
   void kill_job();
   void signal_everything(int signal);
   void finish_output();
+  void report_end();
 
   LaunchOptions options_;
   SignalWatch& signals_;
@@ -103,6 +104,8 @@ class Launcher {
   OrphanWatch orphans_;
   WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
+  // There were records before the job, in a folder that the user named.
+  bool old_records_ = false;
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;

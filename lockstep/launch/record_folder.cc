@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "lockstep/launch/job_record.h"
+
 namespace lockstep {
 namespace fs = std::filesystem;
 
@@ -29,6 +31,12 @@ RecordFolder::~RecordFolder() {
   if (!is_ours_ || has_records(path_)) return;
   std::error_code error;
   fs::remove_all(path_, error);
+}
+
+void forget_earlier_job(const fs::path& folder) {
+  if (folder.empty()) return;
+  std::error_code error;
+  fs::remove(folder / kJobRecordName, error);
 }
 
 bool has_records(const fs::path& folder) {

@@ -34,6 +34,9 @@ class RecordFolder {
   bool is_ours_ = false;
 };
 
+// Removes what the launcher of an earlier job wrote about its end.
+void forget_earlier_job(const std::filesystem::path& folder);
+
 // Whether ranks have left records in `folder`.
 bool has_records(const std::filesystem::path& folder);
 
