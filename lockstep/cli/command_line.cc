@@ -142,16 +142,68 @@ Request parse_version(Arguments arguments, int /*cores*/) {
       });
 }
 
+void add_json_flag(CLI::App& command, ReportFormat& format) {
+  command.add_flag_callback(
+      "--json", [&format] { format = ReportFormat::kJson; },
+      "Print it as JSON, for programs");
+}
+
+Request parse_blame(Arguments arguments, int /*cores*/) {
+  BlameOptions options;
+  return parse_command(
+      "lockstep blame",
+      "Say who was at fault, from the records that the ranks of a job left.",
+      arguments,
+      [&](CLI::App& command) {
+        command.footer(
+            "Exits with 0 when it names a fault, 3 when the records show none, "
+            "2 when\nthe folder cannot be used.");
+        command
+            .add_option("DIR", options.folder,
+                        "The folder with the records: a failure report names "
+                        "it, and LOCKSTEP_DUMP_DIR chooses it. SIGUSR1 to "
+                        "`lockstep run` asks a job that hangs for them")
+            ->type_name("");
+        add_json_flag(command, options.format);
+      },
+      [&](const CLI::App& command,
+          const std::vector<std::string>& rest) -> Request {
+        if (!rest.empty())
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep blame", rest.front()));
+        if (options.folder.empty())
+          throw InvalidArgument(
+              "blame needs the folder with the records: lockstep blame DIR");
+        return options;
+      });
+}
+
+Request parse_doctor(Arguments arguments, int /*cores*/) {
+  DoctorOptions options;
+  return parse_command(
+      "lockstep doctor", "Show what this machine has for training.", arguments,
+      [&](CLI::App& command) { add_json_flag(command, options.format); },
+      [&](const CLI::App& command,
+          const std::vector<std::string>& rest) -> Request {
+        if (!rest.empty())
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep doctor", rest.front()));
+        return options;
+      });
+}
+
 struct Command {
   std::string_view name;
   std::string_view summary;
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 4> kCommands{{
+constexpr std::array<Command, 6> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
     {"run", "run a program as several ranks", parse_run},
     {"bench", "time a collective and verify its results", parse_bench},
+    {"blame", "say who was at fault when a job failed", parse_blame},
+    {"doctor", "show what this machine has for training", parse_doctor},
     {"version", "print the version", parse_version},
 }};
 

@@ -9,6 +9,8 @@
 #include <variant>
 
 #include "lockstep/tools/bench_command.h"
+#include "lockstep/tools/blame_command.h"
+#include "lockstep/tools/doctor_command.h"
 #include "lockstep/tools/run_command.h"
 #include "lockstep/tools/train_command.h"
 
@@ -21,8 +23,9 @@ struct HelpRequest {
 
 struct VersionRequest {};
 
-using Request = std::variant<HelpRequest, VersionRequest, RunOptions,
-                             TrainRequest, BenchRequest>;
+using Request =
+    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest,
+                 BenchRequest, BlameOptions, DoctorOptions>;
 
 // `arguments` are those after the program's name; `cores` are those that the
 // process may use.

@@ -124,6 +124,23 @@ TEST(CommandLine, BenchHandsOnWhatWasTyped) {
               HasSubstr("did you mean \"all_reduce\"?"));
 }
 
+TEST(CommandLine, BlameTakesAFolder) {
+  const auto options =
+      std::get<BlameOptions>(parse({"blame", "--json", "records"}));
+  EXPECT_EQ(options.folder, "records");
+  EXPECT_EQ(options.format, ReportFormat::kJson);
+  EXPECT_THAT(error_of({"blame"}), HasSubstr("lockstep blame DIR"));
+  EXPECT_THAT(error_of({"blame", "a", "b"}), HasSubstr("\"b\""));
+}
+
+TEST(CommandLine, DoctorTakesNothingButTheFormat) {
+  EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor"})).format,
+            ReportFormat::kText);
+  EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor", "--json"})).format,
+            ReportFormat::kJson);
+  EXPECT_THAT(error_of({"doctor", "now"}), HasSubstr("\"now\""));
+}
+
 TEST(CommandLine, HelpListsCommandsAndFlags) {
   EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("train"), HasSubstr("run"),
                                          HasSubstr("version")));
@@ -131,6 +148,8 @@ TEST(CommandLine, HelpListsCommandsAndFlags) {
               AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--cpu-bind")));
   EXPECT_THAT(help_of({"train", "-h"}),
               AllOf(HasSubstr("--global-batch-size"), HasSubstr("--log-dir")));
+  EXPECT_THAT(help_of({"blame", "--help"}),
+              AllOf(HasSubstr("LOCKSTEP_DUMP_DIR"), HasSubstr("3 when")));
   EXPECT_THAT(help_of({"bench", "--help"}),
               AllOf(HasSubstr("reduce_scatter"), HasSubstr("--plot")));
 }

@@ -58,6 +58,20 @@ int carry_out(const BenchRequest& request) {
   return run_bench(request, variable);
 }
 
+int carry_out(const BlameOptions& options) {
+  const BlameReport report = blame(options);
+  const int printed = print(report.text);
+  return printed == 0 && report.fault == Fault::kNone ? kNoFault : printed;
+}
+
+int carry_out(const DoctorOptions& options) {
+  const DoctorReport report = examine(variable);
+  const int printed =
+      print(options.format == ReportFormat::kJson ? to_json(report)
+                                                  : to_text(report));
+  return printed == 0 && !report.can_train() ? kFailed : printed;
+}
+
 int complain(const std::exception& error, int exit_code) {
   std::fprintf(stderr, "lockstep: %s\n", error.what());
   return exit_code;

@@ -1,0 +1,148 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/heap.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/registry.h"
+#include "lockstep/net/process_handle.h"
+#include "lockstep/tools/doctor_findings.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kPatience{5};
+
+// What a rank of two gets when both add their number, counting from 1.
+std::vector<float> add_ranks(const std::shared_ptr<Store>& store, int rank) {
+  Settings settings;
+  settings.rendezvous_timeout = kPatience;
+  settings.heap_bytes = std::size_t{1} << 20;
+  const auto group =
+      make_group("shm", {.name = "doctor", .rank = rank, .size = 2},
+                 std::make_shared<World>(store, settings), kPatience);
+  std::vector<float> numbers(1 << 14, static_cast<float>(rank + 1));
+  group->all_reduce(view(numbers), ReduceOp::kSum).wait();
+  group->barrier().wait();
+  return numbers;
+}
+
+// The first line of what an error says.
+std::string reason_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    const std::string text = known.what();
+    return text.substr(0, text.find('\n'));
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+struct Engine {
+  std::string_view name;
+  std::string_view use;
+  std::string_view package;  // of Debian
+};
+
+constexpr std::array<Engine, 2> kEnginesBetweenHosts{{
+    {"gloo", "between hosts, over TCP", "libgloo-dev"},
+    {"mpi", "between hosts, started by mpirun or srun", "libopenmpi-dev"},
+}};
+
+bool is_in_this_build(std::string_view name) {
+  return std::ranges::find(backend_names(), name) != backend_names().end();
+}
+
+}  // namespace
+
+Finding try_shared_memory() {
+  Finding finding{.topic = "backend shm",
+                  .text = "two ranks added their numbers through it"};
+  const auto store = open_store("memory:");
+  std::array<std::exception_ptr, 2> errors;
+  std::array<std::thread, 2> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks[static_cast<std::size_t>(rank)] = std::thread([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      try {
+        const auto numbers = add_ranks(store, rank);
+        if (std::ranges::count(numbers, 3.0F) !=
+            static_cast<std::ptrdiff_t>(numbers.size()))
+          throw Error("the sum of two ranks was wrong");
+      } catch (...) {
+        errors[at] = std::current_exception();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& error : errors)
+    if (error) {
+      finding.health = Health::kBad;
+      finding.text = reason_of(error);
+      finding.next =
+          "the ranks of one host cannot work together; see whether "
+          "memfd_create "
+          "and Unix sockets are allowed here (a seccomp filter?)";
+    }
+  return finding;
+}
+
+Finding try_heap(const Settings& settings) {
+  Finding finding{.topic = "shared heap"};
+  const double gibibytes =
+      static_cast<double>(settings.heap_bytes) / static_cast<double>(1 << 30);
+  if (settings.heap_bytes == 0) {
+    finding.health = Health::kLimited;
+    finding.text = "turned off by LOCKSTEP_HEAP_BYTES=0: data is copied";
+    return finding;
+  }
+  try {
+    Heap::create(settings.heap_bytes);
+    finding.text =
+        fmt::format("{:.3g} GiB of address space a rank can be had", gibibytes);
+  } catch (const SystemError& error) {
+    finding.health = Health::kLimited;
+    finding.text = error.what();
+    finding.next =
+        "ranks copy their data instead; raise ulimit -v and ulimit -f, or set "
+        "LOCKSTEP_HEAP_BYTES to less";
+  }
+  return finding;
+}
+
+Finding examine_process_handles() {
+  Finding finding{.topic = "process handles",
+                  .text = "a rank's death is seen at once, by pidfd"};
+  try {
+    open_own_process();
+  } catch (const SystemError& error) {
+    finding.health = Health::kLimited;
+    finding.text = error.what();
+    finding.next = "Linux 5.3 or newer has pidfds";
+  }
+  return finding;
+}
+
+std::vector<Finding> examine_backends() {
+  std::vector<Finding> findings;
+  for (const Engine& engine : kEnginesBetweenHosts) {
+    Finding finding{.topic = fmt::format("backend {}", engine.name),
+                    .text = std::string(engine.use)};
+    if (!is_in_this_build(engine.name)) {
+      finding.health = Health::kLimited;
+      finding.text += ": not in this build";
+      finding.next =
+          fmt::format("apt-get install {}, and build again", engine.package);
+    }
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace lockstep

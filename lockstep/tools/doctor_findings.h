@@ -1,0 +1,33 @@
+// What `lockstep doctor` looks at, topic by topic.
+//
+// Threads: pure, but for asking the kernel; try_shared_memory() starts two
+//          threads and joins them.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/tools/doctor_command.h"
+
+namespace lockstep {
+
+// The machine.
+Finding examine_cores();
+Finding examine_memory();
+Finding examine_vector_units();
+Finding examine_limits();
+
+// The engines: two ranks, as threads, add numbers through shared memory; the
+// heap is made as large as a rank's; the backends of this build.
+Finding try_shared_memory();
+Finding try_heap(const Settings& settings);
+Finding examine_process_handles();
+std::vector<Finding> examine_backends();
+
+// Where other hosts would reach this one.
+Finding examine_network();
+
+// The program that trains, which has LibTorch in it.
+Finding examine_trainer(const EnvironmentLookup& lookup);
+
+}  // namespace lockstep

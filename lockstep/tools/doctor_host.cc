@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "lockstep/launch/cpu_share.h"
+#include "lockstep/tools/doctor_findings.h"
+#include "lockstep/tools/train_command.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kGibibyte = 1 << 30;
+
+// The first line of a file of the kernel's, "" when there is none.
+std::string first_line(const char* file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+std::optional<std::uint64_t> number_in(const std::string& text) {
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+// Bytes of memory that programs can still have, by the kernel's own estimate.
+std::uint64_t available_memory() {
+  std::ifstream stream("/proc/meminfo");
+  std::string name;
+  std::uint64_t kilobytes = 0;
+  std::string unit;
+  while (stream >> name >> kilobytes >> unit)
+    if (name == "MemAvailable:") return kilobytes * 1024;
+  return 0;
+}
+
+std::uint64_t total_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long bytes = ::sysconf(_SC_PAGESIZE);
+  if (pages < 0 || bytes < 0) return 0;
+  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(bytes);
+}
+
+std::string limit_text(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit);
+}
+
+rlim_t soft_limit(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0)
+    return RLIM_INFINITY;
+  return limit.rlim_cur;
+}
+
+}  // namespace
+
+Finding examine_trainer(const EnvironmentLookup& lookup) {
+  const auto program = find_train_program(lookup);
+  if (program) return {.topic = "trainer", .text = *program};
+  return {.topic = "trainer",
+          .health = Health::kLimited,
+          .text = "lockstep-train, which has LibTorch in it, is not built",
+          .next =
+              "./dev build finds or installs LibTorch and builds it; "
+              "`lockstep run` works without"};
+}
+
+Finding examine_cores() {
+  const std::size_t allowed = allowed_cores().size();
+  const int usable = usable_cores();
+  Finding finding{.topic = "cores", .text = fmt::format("{}", usable)};
+  if (static_cast<std::size_t>(usable) < allowed)
+    finding.text += fmt::format(
+        " ({} by number, of which a control group grants part)", allowed);
+  if (usable < 2) {
+    finding.health = Health::kLimited;
+    finding.next = "several ranks on one core are slower than one";
+  }
+  return finding;
+}
+
+Finding examine_memory() {
+  const auto total = static_cast<double>(total_memory());
+  const auto available = static_cast<double>(available_memory());
+  Finding finding{
+      .topic = "memory",
+      .text = fmt::format("{:.1f} GiB, {:.1f} GiB of them available",
+                          total / kGibibyte, available / kGibibyte)};
+  const auto granted = number_in(first_line("/sys/fs/cgroup/memory.max"));
+  if (granted)
+    finding.text += fmt::format("; a control group grants {:.1f} GiB",
+                                static_cast<double>(*granted) / kGibibyte);
+  return finding;
+}
+
+Finding examine_vector_units() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0 &&
+                      __builtin_cpu_supports("avx512bw") != 0 &&
+                      __builtin_cpu_supports("avx512vl") != 0 &&
+                      __builtin_cpu_supports("avx512dq") != 0;
+  if (avx512) return {.topic = "vector units", .text = "AVX-512, AVX2"};
+  if (avx2) return {.topic = "vector units", .text = "AVX2"};
+#endif
+  return {.topic = "vector units",
+          .health = Health::kLimited,
+          .text = "neither AVX2 nor AVX-512: sums run in portable code"};
+}
+
+Finding examine_limits() {
+  // Each rank holds a few descriptors for each other one of its host.
+  constexpr rlim_t kFewDescriptors = 256;
+  const rlim_t files = soft_limit(RLIMIT_NOFILE);
+  Finding finding{
+      .topic = "limits",
+      .text = fmt::format("{} open files, {} bytes of address space, files of "
+                          "{} bytes, {} mappings",
+                          limit_text(files), limit_text(soft_limit(RLIMIT_AS)),
+                          limit_text(soft_limit(RLIMIT_FSIZE)),
+                          first_line("/proc/sys/vm/max_map_count"))};
+  if (files < kFewDescriptors) {
+    finding.health = Health::kLimited;
+    finding.next = "raise the number of open files: ulimit -n 4096";
+  }
+  return finding;
+}
+
+}  // namespace lockstep

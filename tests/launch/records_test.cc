@@ -1,0 +1,109 @@
+// What the ranks of a job leave when it fails or hangs, and what `lockstep
+// blame` makes of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "launched_command.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A job whose records go to a folder of the test's.
+class Records : public testing::Test {
+ protected:
+  Records() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  ~Records() override { std::filesystem::remove_all(folder_); }
+
+  // Rank 1 of three never comes to the others' all_reduce.
+  std::vector<std::string> job() const {
+    return {"run", "-n", "3", LOCKSTEP_COMM_RANKS, "held_before_all_reduce"};
+  }
+  std::vector<std::string> environment(const std::string& more) const {
+    return {"LOCKSTEP_DUMP_DIR=" + folder_, more};
+  }
+  std::string record_of(int rank) const {
+    return folder_ + "/rank-" + std::to_string(rank) + ".json";
+  }
+  bool all_have_written() const {
+    for (const int rank : {0, 1, 2})
+      if (!std::filesystem::exists(record_of(rank))) return false;
+    return true;
+  }
+  CommandResult blame() const { return run_lockstep({"blame", folder_}); }
+
+  std::string folder_ = testing::TempDir() + "lockstep-records-test-XXXXXX";
+};
+
+TEST_F(Records, OfAJobThatTimedOutNameTheRankThatDidNotCome) {
+  LaunchedCommand command(job(), environment("LOCKSTEP_TIMEOUT=0.5"));
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 10);
+  EXPECT_THAT(result.err, HasSubstr("next:    lockstep blame " + folder_));
+  const CommandResult blamed = blame();
+  EXPECT_EQ(blamed.exit_code, 0) << blamed.err;
+  EXPECT_THAT(blamed.out, AllOf(HasSubstr("Rank 1 of 3 did not come to "
+                                          "all_reduce #2"),
+                                HasSubstr("of ranks 0, 1, 2\n")));
+}
+
+TEST_F(Records, TellHowARankDied) {
+  LaunchedCommand command(
+      {"run", "-n", "3", "sh", "-c",
+       "[ $RANK = 1 ] && echo pid $$ that; exec " LOCKSTEP_COMM_RANKS
+       " held_before_all_reduce"},
+      environment("VICTIM=1"));
+  ASSERT_TRUE(command.wait_for("published", 2));
+  ASSERT_TRUE(command.wait_for("holding"));
+  const std::string& output = command.output_so_far();
+  const auto pid = std::stoi(output.substr(output.find("pid ") + 4));
+  ASSERT_GT(pid, 1);
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(command.finish().exit_code, 128 + SIGKILL);
+  const CommandResult blamed = blame();
+  EXPECT_EQ(blamed.exit_code, 0) << blamed.err;
+  EXPECT_THAT(blamed.out,
+              AllOf(HasSubstr("Rank 1 of 3 was killed by signal 9 (SIGKILL)"),
+                    HasSubstr("missed by ranks 0, 2, in all_reduce #2"),
+                    HasSubstr("memory ran out")));
+}
+
+// In a folder that was used for one that failed.
+TEST_F(Records, OfAJobWithoutAFaultShowNone) {
+  run_lockstep(job(), environment("LOCKSTEP_TIMEOUT=0.2"));
+  for (const int rank : {0, 1, 2}) std::filesystem::remove(record_of(rank));
+  LaunchedCommand command(job(), environment("VICTIM=1"));
+  ASSERT_TRUE(command.wait_for("published", 2));
+  ASSERT_TRUE(command.wait_for("holding"));
+  // A rank listens shortly after its first operation.
+  for (int replies = 1; !all_have_written(); ++replies) {
+    command.signal(SIGUSR1);
+    ASSERT_TRUE(command.wait_for("lockstep: ", replies));
+  }
+  command.signal(SIGTERM);
+  EXPECT_THAT(command.finish().err,
+              HasSubstr("lockstep: records of ranks 0, 1, 2; next: lockstep "
+                        "blame " +
+                        folder_));
+  const CommandResult blamed = blame();
+  EXPECT_EQ(blamed.exit_code, 3) << blamed.out;
+  EXPECT_THAT(blamed.out, HasSubstr("No rank that left a record has an error"));
+}
+
+TEST_F(Records, ThatAreNotThereAreAUsageError) {
+  const CommandResult none = blame();
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("holds no record of a rank"));
+  const CommandResult result = run_lockstep({"blame", folder_ + "/missing"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("there is no folder"));
+}
+
+}  // namespace
+}  // namespace lockstep
