@@ -47,13 +47,15 @@ bool DoctorReport::can_train() const {
 
 DoctorReport examine(const EnvironmentLookup& lookup) {
   const Settings settings = Settings::read(lookup);
-  DoctorReport report{{examine_trainer(lookup), examine_cores(),
-                       examine_memory(), examine_vector_units(),
-                       examine_limits(), examine_process_handles(),
-                       try_heap(settings), try_shared_memory()}};
-  for (Finding& backend : examine_backends())
-    report.findings.push_back(std::move(backend));
-  report.findings.push_back(examine_network());
+  DoctorReport report{
+      {try_shared_memory(), try_heap(settings), examine_process_handles()}};
+  for (Finding& plugin : examine_plugins(settings))
+    report.findings.push_back(std::move(plugin));
+  for (Finding& finding : std::vector<Finding>{
+           examine_mpi_launchers(lookup), examine_network(settings),
+           examine_cores(), examine_vector_units(), examine_memory(),
+           examine_memory_limits(), examine_limits(), examine_trainer(lookup)})
+    report.findings.push_back(std::move(finding));
   return report;
 }
 

@@ -1,6 +1,9 @@
 // `lockstep doctor`: what this machine has for training, what is missing, and
 // what to do about it.
 //
+// The command exits with 0 when ranks can work together on this host, through
+// shared memory; with 1 when not, 2 when the environment cannot be read.
+//
 // Threads: main. It starts a few of its own, which have ended when it returns.
 // Errors:  InvalidArgument for environment variables that cannot be read; what
 //          the machine lacks is a finding, not an error.

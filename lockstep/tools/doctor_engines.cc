@@ -10,7 +10,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/heap.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/comm/registry.h"
+#include "lockstep/comm/wire/transport_plugin.h"
+#include "lockstep/launch/find_program.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/tools/doctor_findings.h"
 
@@ -45,19 +46,10 @@ std::string reason_of(const std::exception_ptr& error) {
   }
 }
 
-struct Engine {
-  std::string_view name;
-  std::string_view use;
-  std::string_view package;  // of Debian
-};
-
-constexpr std::array<Engine, 2> kEnginesBetweenHosts{{
-    {"gloo", "between hosts, over TCP", "libgloo-dev"},
-    {"mpi", "between hosts, started by mpirun or srun", "libopenmpi-dev"},
-}};
-
-bool is_in_this_build(std::string_view name) {
-  return std::ranges::find(backend_names(), name) != backend_names().end();
+std::string_view use_of(std::string_view plugin) {
+  if (plugin == "gloo") return "between hosts, over TCP";
+  if (plugin == "mpi") return "between hosts, started by mpirun or srun";
+  return "between hosts";
 }
 
 }  // namespace
@@ -86,9 +78,9 @@ Finding try_shared_memory() {
       finding.health = Health::kBad;
       finding.text = reason_of(error);
       finding.next =
-          "the ranks of one host cannot work together; see whether "
-          "memfd_create "
-          "and Unix sockets are allowed here (a seccomp filter?)";
+          "the ranks of one host cannot work together; see the limits below, "
+          "and whether memfd_create and Unix sockets are allowed here (a "
+          "seccomp filter?)";
     }
   return finding;
 }
@@ -129,20 +121,38 @@ Finding examine_process_handles() {
   return finding;
 }
 
-std::vector<Finding> examine_backends() {
+std::vector<Finding> examine_plugins(const Settings& settings) {
   std::vector<Finding> findings;
-  for (const Engine& engine : kEnginesBetweenHosts) {
-    Finding finding{.topic = fmt::format("backend {}", engine.name),
-                    .text = std::string(engine.use)};
-    if (!is_in_this_build(engine.name)) {
+  for (const PluginStatus& plugin : plugin_status(settings)) {
+    Finding finding{.topic = fmt::format("backend {}", plugin.name),
+                    .text = fmt::format("{}; ", use_of(plugin.name))};
+    if (plugin.found) {
+      finding.text += plugin.detail;
+    } else {
       finding.health = Health::kLimited;
-      finding.text += ": not in this build";
-      finding.next =
-          fmt::format("apt-get install {}, and build again", engine.package);
+      finding.text += "not here";
+      finding.next = plugin.detail;
     }
     findings.push_back(std::move(finding));
   }
   return findings;
+}
+
+Finding examine_mpi_launchers(const EnvironmentLookup& lookup) {
+  Finding finding{.topic = "mpirun, srun"};
+  const std::string path = lookup("PATH").value_or("");
+  for (const char* name : {"mpirun", "srun"}) try {
+      const std::string program = find_program(name, path);
+      finding.text += (finding.text.empty() ? "" : ", ") + program;
+    } catch (const Error&) {
+      continue;  // it is not there
+    }
+  if (finding.text.empty()) {
+    finding.health = Health::kLimited;
+    finding.text = "neither: the backend mpi cannot be used";
+    finding.next = "apt-get install openmpi-bin; all else works without";
+  }
+  return finding;
 }
 
 }  // namespace lockstep

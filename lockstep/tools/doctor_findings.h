@@ -11,23 +11,26 @@
 
 namespace lockstep {
 
-// The machine.
+// The machine. Limits are split by what they limit: descriptors and threads;
+// memory that is shared or locked.
 Finding examine_cores();
 Finding examine_memory();
 Finding examine_vector_units();
 Finding examine_limits();
+Finding examine_memory_limits();
 
 // The engines: two ranks, as threads, add numbers through shared memory; the
-// heap is made as large as a rank's; the backends of this build.
+// heap is made as large as a rank's; plug-ins are loaded.
 Finding try_shared_memory();
 Finding try_heap(const Settings& settings);
 Finding examine_process_handles();
-std::vector<Finding> examine_backends();
+std::vector<Finding> examine_plugins(const Settings& settings);
+Finding examine_mpi_launchers(const EnvironmentLookup& lookup);
 
 // Where other hosts would reach this one.
-Finding examine_network();
+Finding examine_network(const Settings& settings);
 
-// The program that trains, which has LibTorch in it.
+// LibTorch, which only the program that trains has in it.
 Finding examine_trainer(const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -55,6 +56,11 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit);
 }
 
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes == RLIM_INFINITY) return "unlimited";
+  return fmt::format("{:.0f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
 rlim_t soft_limit(int resource) {
   rlimit limit{};
   if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0)
@@ -66,13 +72,14 @@ rlim_t soft_limit(int resource) {
 
 Finding examine_trainer(const EnvironmentLookup& lookup) {
   const auto program = find_train_program(lookup);
-  if (program) return {.topic = "trainer", .text = *program};
-  return {.topic = "trainer",
+  if (program)
+    return {.topic = "LibTorch", .text = fmt::format("yes, in {}", *program)};
+  return {.topic = "LibTorch",
           .health = Health::kLimited,
-          .text = "lockstep-train, which has LibTorch in it, is not built",
-          .next =
-              "./dev build finds or installs LibTorch and builds it; "
-              "`lockstep run` works without"};
+          .text =
+              "no lockstep-train, the program that has it, is here; all "
+              "but `lockstep train` works without",
+          .next = "./dev build finds or installs LibTorch, and builds it"};
 }
 
 Finding examine_cores() {
@@ -119,20 +126,41 @@ Finding examine_vector_units() {
           .text = "neither AVX2 nor AVX-512: sums run in portable code"};
 }
 
+Finding examine_memory_limits() {
+  Finding finding{.topic = "memory limits"};
+  struct statvfs shm {};
+  const bool has_shm = ::statvfs("/dev/shm", &shm) == 0;
+  finding.text = fmt::format(
+      "address space {}, files {}, locked {}; /dev/shm {}",
+      bytes_text(soft_limit(RLIMIT_AS)), bytes_text(soft_limit(RLIMIT_FSIZE)),
+      bytes_text(soft_limit(RLIMIT_MEMLOCK)),
+      has_shm ? bytes_text(std::uint64_t{shm.f_blocks} * shm.f_frsize)
+              : "is not there");
+  finding.text += " (for OpenMPI: the shared heap needs none of it)";
+  return finding;
+}
+
 Finding examine_limits() {
   // Each rank holds a few descriptors for each other one of its host.
   constexpr rlim_t kFewDescriptors = 256;
+  constexpr rlim_t kFewThreads = 64;
   const rlim_t files = soft_limit(RLIMIT_NOFILE);
+  const rlim_t threads = soft_limit(RLIMIT_NPROC);
+  const auto granted = number_in(first_line("/sys/fs/cgroup/pids.max"));
   Finding finding{
       .topic = "limits",
-      .text = fmt::format("{} open files, {} bytes of address space, files of "
-                          "{} bytes, {} mappings",
-                          limit_text(files), limit_text(soft_limit(RLIMIT_AS)),
-                          limit_text(soft_limit(RLIMIT_FSIZE)),
-                          first_line("/proc/sys/vm/max_map_count"))};
+      .text = fmt::format(
+          "{} open files, {} threads of this user{}, {} "
+          "mappings a process",
+          limit_text(files), limit_text(threads),
+          granted ? fmt::format(" ({} in this control group)", *granted) : "",
+          first_line("/proc/sys/vm/max_map_count"))};
   if (files < kFewDescriptors) {
     finding.health = Health::kLimited;
     finding.next = "raise the number of open files: ulimit -n 4096";
+  } else if (threads < kFewThreads || granted.value_or(threads) < kFewThreads) {
+    finding.health = Health::kLimited;
+    finding.next = "raise the number of threads: ulimit -u 4096";
   }
   return finding;
 }

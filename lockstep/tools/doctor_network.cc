@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
+#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/tools/doctor_findings.h"
 
 namespace lockstep {
@@ -54,19 +56,30 @@ std::string default_interface() {
 
 }  // namespace
 
-Finding examine_network() {
-  const std::vector<Interface> found = interfaces();
+Finding examine_network(const Settings& settings) {
   Finding finding{.topic = "network"};
-  if (found.empty()) {
-    finding.text = "loopback only: this host trains alone";
+  const std::string preferred = default_interface();
+  for (const Interface& interface : interfaces())
+    finding.text +=
+        fmt::format("{} {}{}, ", interface.name, interface.address,
+                    interface.name == preferred ? " (the default route)" : "");
+  if (finding.text.empty()) finding.text = "no interface but loopback, ";
+  try {
+    finding.text += fmt::format("of which ranks here would use {}",
+                                choose_host_address(settings));
+  } catch (const InvalidArgument&) {
+    finding.health = Health::kLimited;
+    finding.text += "and LOCKSTEP_INTERFACE names none of them";
+    finding.next = fmt::format(
+        "set LOCKSTEP_INTERFACE to one of them: it is "
+        "\"{}\"",
+        settings.interface);
     return finding;
   }
-  const std::string preferred = default_interface();
-  for (const Interface& interface : found)
+  if (settings.interface.empty() && !settings.store && !settings.master_address)
     finding.text +=
-        fmt::format("{}{} {}{}", finding.text.empty() ? "" : ", ",
-                    interface.name, interface.address,
-                    interface.name == preferred ? " (the default route)" : "");
+        "; with a MASTER_ADDR, the one that routes there, unless "
+        "LOCKSTEP_INTERFACE names another";
   return finding;
 }
 

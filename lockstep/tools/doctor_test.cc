@@ -1,10 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
-#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_file.h"
 #include "lockstep/tools/doctor_command.h"
 #include "lockstep/tools/doctor_findings.h"
 
@@ -25,6 +29,62 @@ TEST(Doctor, FindsThatTrainingWorksHere) {
     EXPECT_FALSE(finding.topic.empty());
     EXPECT_FALSE(finding.text.empty()) << finding.topic;
   }
+}
+
+std::string topics(const DoctorReport& report) {
+  std::string text;
+  for (const Finding& finding : report.findings) text += finding.topic + ";";
+  return text;
+}
+
+TEST(Doctor, LooksAtAllThatMatters) {
+  EXPECT_EQ(topics(examine(nothing_set)),
+            "backend shm;shared heap;process handles;backend gloo;backend mpi;"
+            "mpirun, srun;network;cores;vector units;memory;memory limits;"
+            "limits;LibTorch;");
+}
+
+TEST(Doctor, SaysWhatToInstallForAPluginThatCannotBeLoaded) {
+  std::string folder = testing::TempDir() + "lockstep-doctor-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  replace_text_file(folder + "/liblockstep_mpi.so", "not a library");
+  Settings settings;
+  settings.plugin_path = folder;
+  for (const Finding& plugin : examine_plugins(settings)) {
+    if (plugin.topic != "backend mpi" || plugin.health == Health::kGood)
+      continue;  // where it is installed, the next place has it
+    EXPECT_THAT(plugin.text, HasSubstr("started by mpirun or srun; not here"));
+    EXPECT_THAT(plugin.next, HasSubstr("install libopenmpi-dev"));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Doctor, FindsTheProgramsThatStartMpisRanks) {
+  std::string folder = testing::TempDir() + "lockstep-doctor-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto path = [&](const std::string& name) {
+    return name == "PATH" ? std::optional(folder) : std::nullopt;
+  };
+  const Finding none = examine_mpi_launchers(path);
+  EXPECT_EQ(none.health, Health::kLimited);
+  EXPECT_THAT(none.next, HasSubstr("apt-get install openmpi-bin"));
+  replace_text_file(folder + "/srun", "#!/bin/sh\n");
+  std::filesystem::permissions(folder + "/srun",
+                               std::filesystem::perms::owner_all);
+  const Finding found = examine_mpi_launchers(path);
+  EXPECT_EQ(found.health, Health::kGood);
+  EXPECT_EQ(found.text, folder + "/srun");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Doctor, NamesTheInterfaceThatRanksWouldUse) {
+  Settings settings;
+  EXPECT_THAT(examine_network(settings).text,
+              HasSubstr("ranks here would use 127.0.0.1"));
+  settings.interface = "no such interface";
+  const Finding refused = examine_network(settings);
+  EXPECT_EQ(refused.health, Health::kLimited);
+  EXPECT_THAT(refused.next, HasSubstr("\"no such interface\""));
 }
 
 TEST(Doctor, SaysWhatToDoWhereSomethingIsMissing) {

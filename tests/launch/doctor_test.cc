@@ -1,0 +1,32 @@
+// `lockstep doctor` as a program: what it prints, and what its exit code means.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launched_command.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Doctor, FindsSharedMemoryUsable) {
+  const CommandResult table = run_lockstep({"doctor"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("  ok  backend shm "),
+                               HasSubstr("Training on this host works.\n")));
+  const CommandResult json = run_lockstep({"doctor", "--json"});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_THAT(json.out, HasSubstr("\"can_train\": true"));
+}
+
+TEST(Doctor, FailsWhereSharedMemoryCannotBeHad) {
+  const CommandResult result = run_lockstep(
+      {"run", "sh", "-c", "ulimit -n 8; exec " LOCKSTEP_COMMAND " doctor"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  NO  backend shm "),
+                                HasSubstr("ulimit -n 4096")));
+}
+
+}  // namespace
+}  // namespace lockstep
