@@ -144,6 +144,14 @@ TEST_F(RanksOfMpirun, AreToldForWhomTheyWaitInVain) {
   EXPECT_THAT(ended.output, HasSubstr("missing: rank 1 on "));
 }
 
+// Though MPI only served to find each other, and one never ends.
+TEST_F(RanksOfMpirun, EndWhenOneGivesUpOnAnyBackend) {
+  const Ended ended =
+      run(3, "shm", "held_before_all_reduce", {"LOCKSTEP_TIMEOUT=1"});
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.output, HasSubstr("Timeout: all_reduce #2"));
+}
+
 TEST_F(RanksOfMpirun, NameTheOneThatLeft) {
   const Ended ended = run(3, "mpi", "leave_early");
   EXPECT_EQ(ended.code, 10);
@@ -166,6 +174,13 @@ TEST_F(RanksOfMpirun, AreWhatTheBackendMpiNeeds) {
     EXPECT_THAT(processes.output(rank),
                 HasSubstr("next:    start the program with `mpirun -n"));
   }
+}
+
+TEST_F(RanksOfMpirun, KeepTheirMemoryToThemselvesAfterAnError) {
+  const Ended ended = run(2, "mpi", "stopped_sender");
+  EXPECT_THAT(ended.output, HasSubstr(of_rank(0, "gave up")));
+  EXPECT_THAT(ended.output, HasSubstr(of_rank(0, "0 elements touched")));
+  EXPECT_THAT(ended.output, HasSubstr(of_rank(1, "heard of it")));
 }
 
 // mpirun ends all of them unless it is told not to.

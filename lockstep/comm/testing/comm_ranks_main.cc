@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -140,6 +142,42 @@ int groups_in_different_orders() {
   return 0;
 }
 
+// Rank 1 is stopped while a long message of its goes to rank 0, which gives up,
+// uses the memory for something else, and lets rank 1 go on.
+int stopped_sender() {
+  const auto world = join();
+  const std::vector<int> both{0, 1};
+  const auto group = new_group(*world, both);
+  std::vector<pid_t> pids(2);
+  const std::vector<pid_t> own{::getpid()};
+  world->all_gather(view(own), view(pids)).wait();
+  std::vector<float> values(1 << 24, 1);
+  if (world->rank() == 1) {
+    const Work work = group->isend(view(values), 0);
+    ::raise(SIGSTOP);
+    try {
+      work.wait();
+    } catch (const Error&) {
+      say("heard of it");
+    }
+    world->barrier().wait();
+    return 0;
+  }
+  try {
+    group->recv(view(values), 1, 0, {.timeout = std::chrono::seconds(1)});
+    say("everything came");
+  } catch (const Error&) {
+    say("gave up");
+  }
+  std::ranges::fill(values, 7.0f);
+  ::kill(pids[1], SIGCONT);
+  world->barrier().wait();
+  const auto touched =
+      std::ranges::count_if(values, [](float value) { return value != 7.0f; });
+  say(std::to_string(touched) + " elements touched");
+  return 0;
+}
+
 std::size_t entries_of(const char* folder) {
   return static_cast<std::size_t>(
       std::distance(std::filesystem::directory_iterator(folder), {}));
@@ -211,6 +249,7 @@ int run(const std::string& name) {
       {"die", die},
       {"groups_in_different_orders", groups_in_different_orders},
       {"many_groups", many_groups},
+      {"stopped_sender", stopped_sender},
       {"barrier", barrier},
       {"join_twice", join_twice},
       {"planted_race", planted_race},

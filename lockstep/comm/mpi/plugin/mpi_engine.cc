@@ -69,7 +69,7 @@ bool MpiEngine::begin() try {
   world_rank_ = router_.link().rank();
   world_size_ = router_.link().size();
   // After MPI's own, so that it is called before them.
-  std::atexit(&MpiEngine::at_exit);
+  ::on_exit(&MpiEngine::at_exit, nullptr);
   set(State::kRunning);
   return true;
 } catch (const std::exception& error) {
@@ -163,13 +163,19 @@ void MpiEngine::count_out() {
 
 // Groups that live in static objects go later than this: count_out() then does
 // the same.
-void MpiEngine::at_exit() {
+void MpiEngine::at_exit(int code, void*) {
   MpiEngine& engine = of_process();
+  engine.exit_code_ = code;
   engine.exiting_ = true;
   if (engine.groups_ == 0) engine.stop();
 }
 
+// A process that ends with an error must not wait for others that may never
+// end. It ends well if all of them do the same within a moment; otherwise
+// mpirun, which ends all because of one's error, finds it gone.
 void MpiEngine::stop() {
+  if (exit_code_ != 0)
+    submit([](MpiRouter& router) { router.announce_exit(); });
   MutexLock lock(mutex_);
   if (state_ != State::kRunning) return;
   stopping_ = true;

@@ -75,7 +75,7 @@ class MpiEngine {
   void rest();
   void stop();
   void set(State state);
-  static void at_exit();
+  static void at_exit(int code, void*);
 
   MpiRouter router_;  // the engine's thread
   Clock::time_point last_event_{};
@@ -85,6 +85,7 @@ class MpiEngine {
   std::atomic<bool> asleep_{false};
   std::atomic<bool> roused_{false};
   std::atomic<bool> exiting_{false};
+  std::atomic<int> exit_code_{0};
   int world_rank_ = 0;
   int world_size_ = 1;
 

@@ -141,6 +141,8 @@ void MpiGroup::take(const MpiPacket& taken,
       return part(taken.from, Presence::kLeft);
     case MpiPacketKind::kClosed:
       return part(taken.from, Presence::kClosed);
+    case MpiPacketKind::kExiting:
+      return;  // of no group
   }
 }
 

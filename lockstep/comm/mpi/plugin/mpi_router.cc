@@ -89,6 +89,10 @@ void MpiRouter::deliver(MpiBlock block, std::size_t bytes) {
   MpiPacket packet;
   if (bytes < sizeof packet) throw MpiError("a packet came that is none");
   std::memcpy(&packet, block.data(), sizeof packet);
+  if (packet.kind == MpiPacketKind::kExiting) {
+    ++exiting_;
+    return;
+  }
   const auto message = block.span().first(bytes).subspan(sizeof packet);
   const auto found = groups_.find(packet.group);
   if (found != groups_.end()) return found->second->take(packet, message);
@@ -108,6 +112,14 @@ void MpiRouter::fail(const std::string& why) {
   for (Leaving& each : leaving_)
     if (each.request) each.request->finish(kTransportFailed, why);
   for (auto& [id, group] : groups_) group->fail(why);
+}
+
+void MpiRouter::announce_exit() {
+  exits_ = true;
+  MpiPacket packet;
+  packet.kind = MpiPacketKind::kExiting;
+  for (int rank = 0; rank < link_.size(); ++rank)
+    if (rank != link_.rank()) send(rank, packet);
 }
 
 void MpiRouter::finish() {

@@ -40,11 +40,17 @@ class MpiRouter {
   // Whether other processes may hang in something of this one's, and it in
   // something of theirs: they have not all left a group that broke.
   bool is_unsettled() const {
-    return has_failed() || !broken_.empty() || link_.has_forgotten_sends();
+    return has_failed() || !broken_.empty() || link_.has_forgotten_sends() ||
+           (exits_ && !all_exit());
   }
   // Nothing works any more: every request ends with `why`.
   void fail(const std::string& why);
   bool has_failed() const { return !why_failed_.empty(); }
+
+  // Tells all processes that this one ends with an error, as any that gets here
+  // now may do as well.
+  void announce_exit();
+  bool all_exit() const { return exiting_ == link_.size() - 1; }
 
   // Ends MPI, unless that could take for ever.
   void finish();
@@ -87,6 +93,8 @@ class MpiRouter {
   std::vector<int> free_tags_;
   int next_tag_ = kMpiFirstStreamTag;
   std::string why_failed_;
+  bool exits_ = false;
+  int exiting_ = 0;  // others that have announced their exit
 };
 
 }  // namespace lockstep
