@@ -37,9 +37,11 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 // One logger for the process: a log is the one thing that is global by nature.
+// Never destroyed: what lives in other static objects, the default group's
+// watchdog for one, may log while the process exits.
 spdlog::logger& logger() {
-  static const auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>(
+  static auto* const instance = [] {
+    auto* made = new spdlog::logger(
         "lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("lockstep %l: %v");
     made->set_level(spdlog::level::warn);
