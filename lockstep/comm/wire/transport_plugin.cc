@@ -8,6 +8,14 @@
 
 #include "lockstep/base/error.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_SANITIZED
+#elif defined(__has_feature)  // clang's way of saying it
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LOCKSTEP_SANITIZED
+#endif
+#endif
+
 namespace lockstep {
 namespace {
 
@@ -61,9 +69,9 @@ std::vector<std::string> places(const std::string& name,
 
 // Gloo's names are also those of the Gloo inside LibTorch, so that its plug-in
 // must look at its own library first. The sanitizers forbid that.
-int flags_for(const std::string& name) {
+int flags_for([[maybe_unused]] const std::string& name) {
   int flags = RTLD_NOW | RTLD_LOCAL;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(LOCKSTEP_SANITIZED)
   if (name == "gloo") flags |= RTLD_DEEPBIND;
 #endif
   return flags;
