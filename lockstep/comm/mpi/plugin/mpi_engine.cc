@@ -122,39 +122,53 @@ bool MpiEngine::may_stop() {
 }
 
 void MpiEngine::rest() {
-  if (roused_.exchange(false)) last_event_ = Clock::now();
+  if (expected_.exchange(false)) last_event_ = Clock::now();
   const auto idle = Clock::now() - last_event_;
   if (idle < kSpin) return;
-  if (idle < kYield) {
+  if (idle < kYield)
     ::sched_yield();
-    return;
-  }
+  else
+    sleep(idle);
+}
+
+// Whoever changes what this depends on looks at sleep_ afterwards.
+void MpiEngine::sleep(Clock::duration idle) {
   MutexLock lock(mutex_);
   if (!actions_.empty()) return;
-  asleep_ = true;
-  const auto longest = waiters_ > 0 ? Clock::duration(kLongestNapOfWaiters)
-                                    : Clock::duration(kLongestNap);
-  if (roused_) {
-    // Somebody came in between.
+  sleep_ = Sleep::kShort;
+  const bool attended = attended_.exchange(false) || waiters_ > 0;
+  if (!attended) sleep_ = Sleep::kLong;
+  const auto longest = attended ? Clock::duration(kLongestNapOfWaiters)
+                                : Clock::duration(kLongestNap);
+  if (expected_ || (!attended && attended_)) {
+    // In between.
   } else if (router_.has_failed() || !router_.is_busy()) {
     if (!stopping_) wakes_.wait(lock);
   } else {
     wakes_.wait_for(lock, std::min(idle / 8, longest));
   }
-  asleep_ = false;
+  sleep_ = Sleep::kNone;
+}
+
+void MpiEngine::wake() {
+  const MutexLock lock(mutex_);
+  wakes_.notify_one();
+}
+
+void MpiEngine::expect_soon() {
+  expected_ = true;
+  if (sleep_ != Sleep::kNone) wake();
+}
+
+void MpiEngine::attend() {
+  attended_ = true;
+  if (sleep_ == Sleep::kLong) wake();
 }
 
 void MpiEngine::submit(std::function<void(MpiRouter&)> action) {
   const MutexLock lock(mutex_);
   actions_.push_back(std::move(action));
-  if (asleep_) wakes_.notify_one();
-}
-
-void MpiEngine::rouse() {
-  roused_ = true;
-  if (!asleep_) return;
-  const MutexLock lock(mutex_);
-  wakes_.notify_one();
+  if (sleep_ != Sleep::kNone) wakes_.notify_one();
 }
 
 void MpiEngine::count_out() {

@@ -44,12 +44,15 @@ class MpiEngine {
   void count_in() { ++groups_; }
   void count_out();
 
-  // Kept by who waits for a request.
+  // Somebody begins to wait for something new, which may come at once.
+  void expect_soon();
+  // Somebody still waits, or looks now and then.
+  void attend();
+  // Kept by who waits.
   class Waiting {
    public:
     explicit Waiting(MpiEngine& engine) : engine_(engine) {
       ++engine_.waiters_;
-      engine_.rouse();
     }
     ~Waiting() { --engine_.waiters_; }
     Waiting(const Waiting&) = delete;
@@ -58,10 +61,9 @@ class MpiEngine {
    private:
     MpiEngine& engine_;
   };
-  // Says that somebody looks for a request now and then.
-  void rouse();
 
  private:
+  enum class Sleep { kNone, kShort, kLong };
   enum class State { kNew, kStarting, kRunning, kStopped, kFailed };
   using Clock = std::chrono::steady_clock;
 
@@ -73,6 +75,8 @@ class MpiEngine {
   void guarded(const Action& action);
   bool may_stop();
   void rest();
+  void sleep(Clock::duration idle);
+  void wake();
   void stop();
   void set(State state);
   static void at_exit(int code, void*);
@@ -82,8 +86,9 @@ class MpiEngine {
 
   std::atomic<int> groups_{0};
   std::atomic<int> waiters_{0};
-  std::atomic<bool> asleep_{false};
-  std::atomic<bool> roused_{false};
+  std::atomic<Sleep> sleep_{Sleep::kNone};
+  std::atomic<bool> expected_{false};  // something new, since the last rest
+  std::atomic<bool> attended_{false};  // since the last sleep
   std::atomic<bool> exiting_{false};
   std::atomic<int> exit_code_{0};
   int world_rank_ = 0;

@@ -38,6 +38,7 @@ class MpiRequest {
   const std::size_t bytes;
   // Of a short send: a packet without its header, filled by whoever asked.
   MpiBlock packet{};
+  bool was_waited_for = false;  // belongs to whoever waits
 
   // Waits up to `patience` for the end; kTransportNotYet when it has not come.
   LockstepTransportStatus wait(std::chrono::microseconds patience,

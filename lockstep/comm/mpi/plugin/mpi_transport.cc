@@ -98,13 +98,15 @@ LockstepTransportStatus MpiTransport::wait(MpiRequest& request,
                                            std::chrono::microseconds patience,
                                            LockstepTransportOutcome* outcome) {
   if (closed_) return kTransportClosed;
-  if (patience.count() > 0) {
-    const MpiEngine::Waiting waiting(engine_);
-    return request.wait(patience, outcome);
-  }
-  const auto status = request.wait(patience, outcome);
-  if (status == kTransportNotYet) engine_.rouse();
-  return status;
+  LockstepTransportStatus status =
+      request.wait(std::chrono::microseconds(0), outcome);
+  if (status != kTransportNotYet) return status;
+  engine_.attend();
+  if (patience.count() <= 0) return status;
+  if (!request.was_waited_for) engine_.expect_soon();
+  request.was_waited_for = true;
+  const MpiEngine::Waiting waiting(engine_);
+  return request.wait(patience, outcome);
 }
 
 // The group may hold what was not done: it is told, and needs no answer.
