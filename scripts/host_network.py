@@ -1,0 +1,157 @@
+"""The network namespaces and links that scripts/hosts is made of."""
+import json
+import os
+import shutil
+import subprocess
+
+FOLDER = "/run/netns"
+SWITCH = "switch"
+
+# Run in a host's namespaces: gives it its name, lets names be found, and turns
+# into the command. A bind mount outlives the name of what it shows.
+ENTER = """
+hostname "$1"
+list=$(mktemp) && printf %s "$2" >"$list" && mount --bind "$list" /etc/hosts
+rm -f "$list"
+shift 2
+exec "$@"
+"""
+
+
+class CannotMakeHosts(Exception):
+    """What this machine lacks or refuses."""
+
+
+def run(*command):
+    """Runs a command that must succeed; returns its output."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CannotMakeHosts(f"{command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        words = done.stderr.split("\n")[0] or f"exit status {done.returncode}"
+        raise CannotMakeHosts(f"{' '.join(command)}: {words}")
+    return done.stdout
+
+
+def make_room():
+    """Gives this process's mount namespace a place for names of namespaces that
+    nobody else sees."""
+    run("mount", "--make-rprivate", "/")
+    run("mount", "-t", "proc", "proc", "/proc")
+    if not os.path.isdir(FOLDER):
+        # Made where it is it would stay, and only root may.
+        run("mount", "-t", "tmpfs", "tmpfs", os.path.dirname(FOLDER))
+        os.makedirs(FOLDER)
+    run("mount", "-t", "tmpfs", "tmpfs", FOLDER)
+
+
+def address_of(host):
+    return f"10.77.0.{host + 1}"
+
+
+class Hosts:
+    """The hosts "host0", "host1", … The bridge is in a namespace of its own,
+    where host i's link ends at the port "porti"."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def create(self, rate, delay):
+        for tool in ("ip", "tc"):
+            if not shutil.which(tool):
+                raise CannotMakeHosts(f"there is no {tool}; install iproute2")
+        run("ip", "netns", "add", SWITCH)
+        on_switch("link", "add", "bridge", "type", "bridge")
+        on_switch("link", "set", "bridge", "up")
+        for host in range(self.count):
+            add_host(host)
+            # Each end holds back what it sends: one is the host's upload, the
+            # other its download.
+            if delay:
+                slow_down(f"host{host}", "eth0", delay)
+            if rate:
+                limit(f"host{host}", "eth0", rate,
+                      "parent 1:1" if delay else "root")
+                limit(SWITCH, f"port{host}", rate, "root")
+
+    def command_on(self, host, command):
+        """What to run for `command` to run on `host`."""
+        names = "127.0.0.1 localhost\n" + "".join(
+            f"{address_of(h)} host{h}\n" for h in range(self.count))
+        return ["ip", "netns", "exec", f"host{host}", "unshare", "--uts", "sh",
+                "-c", ENTER, "sh", f"host{host}", names, *command]
+
+    def environment(self):
+        return {
+            **os.environ,
+            "LOCKSTEP_HOSTS": str(self.count),
+            "HOST_ADDRESSES": ",".join(
+                address_of(h) for h in range(self.count)),
+        }
+
+    def environment_of(self, host):
+        return {
+            **self.environment(),
+            "HOST_INDEX": str(host),
+            "HOST_ADDRESS": address_of(host),
+        }
+
+    def traffic(self):
+        """Bytes on each host's link, as its own end of it counts them."""
+        return [
+            {"host": host,
+             "sent": link["stats64"]["tx"]["bytes"],
+             "received": link["stats64"]["rx"]["bytes"]}
+            for host in range(self.count)
+            for link in json.loads(run("ip", "-n", f"host{host}", "-s", "-j",
+                                       "link", "show", "eth0"))
+        ]
+
+
+def on_switch(*words):
+    return run("ip", "-n", SWITCH, *words)
+
+
+def add_host(host):
+    run("ip", "netns", "add", f"host{host}")
+    on_switch("link", "add", f"port{host}", "type", "veth", "peer", "name",
+              "eth0", "netns", f"host{host}")
+    on_switch("link", "set", f"port{host}", "master", "bridge", "up")
+    for words in (("addr", "add", f"{address_of(host)}/24", "dev", "eth0"),
+                  ("link", "set", "eth0", "up"),
+                  ("link", "set", "lo", "up")):
+        run("ip", "-n", f"host{host}", *words)
+
+
+def cut(host):
+    """Both ends of the link see that it is down."""
+    on_switch("link", "set", f"port{host}", "down")
+
+
+def mute(host):
+    """The link stays up, and what is sent on it gets nowhere."""
+    on_switch("link", "set", f"port{host}", "nomaster")
+
+
+def mend(host):
+    on_switch("link", "set", f"port{host}", "master", "bridge", "up")
+
+
+def slow_down(namespace, interface, delay):
+    try:
+        run("tc", "-n", namespace, "qdisc", "add", "dev", interface, "root",
+            "handle", "1:", "netem", "limit", "100000", "delay", delay)
+    except CannotMakeHosts as error:
+        raise CannotMakeHosts(
+            f"--delay needs the kernel's netem, which is not there ({error})"
+        ) from error
+
+
+def limit(namespace, interface, rate, place):
+    # The bucket holds a few of the largest packets; more would let bursts pass
+    # unseen. The queue is short, so that a link's delay stays that of a link.
+    run("tc", "-n", namespace, "qdisc", "add", "dev", interface,
+        *place.split(), "tbf", "rate", rate, "burst", "256kb",
+        "latency", "20ms")

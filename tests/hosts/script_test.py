@@ -1,0 +1,141 @@
+"""scripts/hosts as its users meet it, and that it leaves nothing behind.
+
+    script_test.py HOSTS
+"""
+import os
+import signal
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+HOSTS = sys.argv[1]
+CANNOT = 77
+PATIENCE_SECONDS = 60
+# Says where it is, and stays for ever, as far as this test is concerned.
+HOLD = ["sh", "-c", "readlink /proc/self/ns/net; sleep 1000 & wait"]
+
+
+def hosts(*words):
+    return subprocess.run([HOSTS, *words], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_SECONDS)
+
+
+def is_inhabited(namespace):
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "ns/net") == namespace:
+                return True
+        except OSError:
+            continue  # it has gone, or is not ours to look at
+    return False
+
+
+def machine():
+    """What hosts could be left in: interfaces, mounts, names."""
+    names = Path("/run/netns")
+    return (sorted(os.listdir("/sys/class/net")),
+            Path("/proc/self/mounts").read_text(encoding="utf-8"),
+            sorted(os.listdir(names)) if names.exists() else None)
+
+
+class Script(unittest.TestCase):
+    def setUp(self):
+        self.before = machine()
+        self.addCleanup(lambda: self.assertEqual(machine(), self.before))
+
+    def start(self, *words):
+        process = subprocess.Popen(
+            [HOSTS, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_runs_a_command_on_each_host_and_tags_what_it_says(self):
+        done = hosts("2", "--", "sh", "-c",
+                     "echo $(hostname) $HOST_INDEX of $LOCKSTEP_HOSTS;"
+                     "cat /sys/class/net/eth0/operstate")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), [
+            "[host 0] host0 0 of 2", "[host 0] up",
+            "[host 1] host1 1 of 2", "[host 1] up"])
+
+    def test_ends_as_the_first_command_that_failed(self):
+        done = hosts("3", "--", "sh", "-c", "exit $((HOST_INDEX * 3))")
+        self.assertIn(done.returncode, (3, 6))
+
+    def test_a_host_reaches_another_by_name_until_it_is_cut_off(self):
+        # A neighbour's answer, before it can be remembered, needs the link.
+        script = f"""
+            listen() {{ {HOSTS} exec 1 -- {sys.executable} -c '
+import socket
+server = socket.create_server(("", 7000))
+print("listening", flush=True)
+while True:
+    server.accept()[0].close()
+'; }}
+            listen | {{
+                read -r line
+                call() {{ {HOSTS} exec 0 -- {sys.executable} -c '
+import socket
+socket.create_connection(("host1", 7000), timeout=0.3)
+'; }}
+                call && echo first
+                for verb in cut mute; do
+                    {HOSTS} $verb 1 && {{ call 2>&- || echo $verb; }}
+                    {HOSTS} mend 1 && call && echo mended
+                done
+            }}
+            """
+        process = self.start("2", "--once", "--", "bash", "-c", script)
+        said = [process.stdout.readline().strip() for _ in range(5)]
+        self.assertEqual(said, ["first", "cut", "mended", "mute", "mended"])
+
+    def test_limits_both_directions_of_a_link(self):
+        done = hosts("1", "--rate", "100mbit", "--once", "--", "sh", "-c",
+                     "tc -n host0 qdisc show dev eth0; "
+                     "tc -n switch qdisc show dev port0")
+        self.assertEqual(done.stdout.count("rate 100Mbit"), 2, done)
+
+    def test_leaves_nothing_however_it_ends(self):
+        for number, code in ((signal.SIGKILL, -signal.SIGKILL),
+                             (signal.SIGINT, 128 + signal.SIGINT),
+                             (signal.SIGTERM, 128 + signal.SIGTERM)):
+            for words in (["2", "--", *HOLD],
+                          ["2", "--once", "--", HOSTS, "exec", "0", "--", *HOLD]):
+                with self.subTest(signal=number, words=words):
+                    process = self.start(*words)
+                    namespace = process.stdout.readline().split()[-1]
+                    self.assertTrue(is_inhabited(namespace), namespace)
+                    process.send_signal(number)
+                    self.assertEqual(process.wait(PATIENCE_SECONDS), code)
+                    # At its end when nobody is left that could write to it.
+                    process.stdout.read()
+                    self.assertFalse(is_inhabited(namespace))
+
+    def test_says_why_hosts_cannot_be_made(self):
+        done = subprocess.run(
+            ["setpriv", "--bounding-set=-all", "--inh-caps=-all", HOSTS, "2",
+             "--", "true"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, CANNOT)
+        self.assertRegex(done.stderr, r"^hosts: cannot be made here: .+\n$")
+
+    def test_refuses_what_is_no_rate_or_number_of_hosts(self):
+        for words in (["0", "--", "true"], ["2", "--rate", "fast", "--", "true"],
+                      ["2", "--delay", "5", "--", "true"], ["2"]):
+            self.assertEqual(hosts(*words).returncode, 2, words)
+        self.assertIn("--once", hosts("cut", "1").stderr)
+
+
+def main():
+    first = hosts("1", "--", "true")
+    if first.returncode == CANNOT:
+        print(first.stderr, end="")
+        sys.exit(CANNOT)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
+
+
+main()
