@@ -23,7 +23,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
 PYTHON = os.environ.get("LOCKSTEP_PYTHON", "")
 CORES = sorted(os.sched_getaffinity(0))
-ANSWER_SECONDS = 300
+ANSWER_SECONDS = 120
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class NoAnswer(RuntimeError):
+    """A contender ended or hung; `reason` is the first line that it left."""
+
+    def __init__(self, contender, question, why, words):
+        super().__init__(
+            f"{contender} did not answer \"{question}\": {why}\n{words}")
+        lines = [line for line in words.splitlines()
+                 if line.strip() and "warning" not in line]
+        self.reason = lines[0].strip() if lines else why
 
 
 def program(name):
@@ -98,15 +110,15 @@ class Contender:
         try:
             line = read_line(self.processes[0], ANSWER_SECONDS)
         except TimeoutError as error:
-            raise RuntimeError(self._failure(question, error)) from error
+            raise self._failure(question, error) from error
         if line is None:
-            raise RuntimeError(self._failure(question, "it ended"))
+            raise self._failure(question, "it ended")
         return json.loads(line)
 
     def _failure(self, question, why):
         self.errors.seek(0)
         words = self.errors.read().decode(errors="replace")[-4000:]
-        return f"{self.name} did not answer \"{question}\": {why}\n{words}"
+        return NoAnswer(self.name, question, why, words)
 
     def close(self):
         for pipe in self._pipes:
@@ -144,13 +156,15 @@ def start_ranks(name, command, ranks, environment=None):
     return contender
 
 
-def start_mpi(name, ranks, options):
-    """Starts the MPI program with mpirun, which places the ranks."""
+def start_mpi(name, ranks, options, command=None, around=()):
+    """Starts a program, by default the MPI peer, with mpirun, which places the
+    ranks. `around` is what mpirun itself runs under."""
     contender = Contender(name, ranks)
-    command = ["mpirun", "-np", str(ranks), "--allow-run-as-root", *options]
-    command += [program("mpi_collectives"), contender.prefix]
+    words = [*around, "mpirun", "-np", str(ranks), "--allow-run-as-root"]
+    words += [*options, *(command or [program("mpi_collectives")])]
     contender.processes.append(
-        start(command, {"OMP_NUM_THREADS": "1"}, contender.errors)
+        start([*words, contender.prefix], {"OMP_NUM_THREADS": "1"},
+              contender.errors)
     )
     return contender
 
@@ -179,7 +193,7 @@ def medians(answers):
 class Table:
     """Rows of a benchmark, printed as they come and written as JSON."""
 
-    WIDTHS = (30, 26, 10, 10, 22, 7, 7)
+    WIDTHS = (38, 20, 10, 10, 25, 7, 7)
 
     def __init__(self, name):
         self.name = name
@@ -189,9 +203,10 @@ class Table:
 
     def add(self, case, metric, unit, ours, peer, peer_name, **judged):
         """`better` is "lower" or "higher"; `target`, if there is one, bounds
-        ours / peer."""
+        ours / peer. Without `ours`, which could not be measured, or `peer`,
+        nothing is judged; `peer_name` says why."""
         better, target = judged.get("better", "lower"), judged.get("target")
-        ratio = ours / peer if peer else None
+        ratio = ours / peer if ours is not None and peer else None
         met = None
         if target is not None and ratio is not None:
             met = ratio <= target if better == "lower" else ratio >= target
@@ -234,12 +249,58 @@ class Table:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.rows, indent=1) + "\n")
         missed = sum(row["met"] is False for row in self.rows)
+        if missed:
+            print("missed:")
+        for row in self.rows:
+            if row["met"] is False:
+                print(f"  {row['case']}, {row['metric']}: {number(row['ratio'])}"
+                      f" of {row['peer_name']}, target {number(row['target'])}")
         judged = sum(row["met"] is not None for row in self.rows)
         took = time.monotonic() - self._begin
         print(
             f"{judged - missed} of {judged} targets met; {took:.0f} s; "
             f"rows written to {path}"
         )
+
+
+class Pace:
+    """Keeps a benchmark within its time: every case gets one round, and more
+    while the time that is left allows them."""
+
+    def __init__(self, cases, rounds, seconds):
+        self._cases = cases
+        self._most_rounds = rounds
+        self._seconds = seconds
+        self._done = 0
+        self._begin = time.monotonic()
+
+    def rounds(self):
+        """The numbers of the rounds of the next case."""
+        self._done += 1
+        for round_number in range(self._most_rounds):
+            share = self._seconds * self._done / self._cases
+            if round_number and time.monotonic() - self._begin > share:
+                return
+            yield round_number
+
+    def tell(self, what):
+        """A line about how far it is; not part of the table."""
+        took = time.monotonic() - self._begin
+        print(f"[{took:.0f} s of some {self._seconds}; case {self._done + 1} of"
+              f" {self._cases}] {what}", file=sys.stderr, flush=True)
+
+
+def size_name(size):
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def question(collective, memory, size):
+    """As collective_answers.h reads it."""
+    seconds, least = (0.05, 10) if size < 4 * MIB else (0.25, 3)
+    return f"{collective} {memory} {size} {seconds} {least}"
 
 
 def number(value):

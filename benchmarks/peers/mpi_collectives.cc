@@ -1,16 +1,21 @@
-// One rank of MPI in the benchmark of collectives, started by mpirun:
+// One rank of MPI in the benchmarks of collectives, started by mpirun:
 //
-//   mpi_collectives REQUESTS          answers the driver
-//   (measure_collectives.h)
+//   mpi_collectives REQUESTS          answers the driver (collective_answers.h)
 #include <mpi.h>
 
 #include <exception>
 #include <iostream>
 
-#include "benchmarks/measure_collectives.h"
+#include "benchmarks/collective_answers.h"
 
 namespace {
 
+using lockstep::Collective;
+using lockstep::CollectiveCall;
+
+constexpr int kRoot = 0;
+
+// The driver asks for float32 and sum only.
 class MpiEngine : public lockstep::Engine {
  public:
   MpiEngine() {
@@ -20,23 +25,11 @@ class MpiEngine : public lockstep::Engine {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::shared_ptr<float> allocate(std::size_t count, Memory) override {
-    return lockstep::allocate_plain(count);
+  std::shared_ptr<std::byte> allocate(std::size_t bytes, Memory) override {
+    return lockstep::allocate_plain(bytes);
   }
-
+  void run(const CollectiveCall& call) override;
   void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
-  void all_reduce(float* data, std::size_t count) override {
-    MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT,
-                  MPI_SUM, MPI_COMM_WORLD);
-  }
-  void broadcast(float* data, std::size_t count) override {
-    MPI_Bcast(data, static_cast<int>(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
-  }
-  void all_gather(const float* input, float* output,
-                  std::size_t count) override {
-    MPI_Allgather(input, static_cast<int>(count), MPI_FLOAT, output,
-                  static_cast<int>(count), MPI_FLOAT, MPI_COMM_WORLD);
-  }
   std::vector<double> gather(double value) override {
     std::vector<double> all(static_cast<std::size_t>(size_));
     MPI_Allgather(&value, 1, MPI_DOUBLE, all.data(), 1, MPI_DOUBLE,
@@ -45,9 +38,62 @@ class MpiEngine : public lockstep::Engine {
   }
 
  private:
+  void send_and_receive(const CollectiveCall& call) const {
+    constexpr int kTag = 0;
+    const int count = static_cast<int>(call.count);
+    MPI_Sendrecv(call.input, count, MPI_FLOAT, (rank_ + 1) % size_, kTag,
+                 call.output, count, MPI_FLOAT, (rank_ + size_ - 1) % size_,
+                 kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+  void reduce_in_place(const CollectiveCall& call) const {
+    const void* const own = rank_ == kRoot ? MPI_IN_PLACE : call.output;
+    MPI_Reduce(own, call.output, static_cast<int>(call.count), MPI_FLOAT,
+               MPI_SUM, kRoot, MPI_COMM_WORLD);
+  }
+
   int rank_ = 0;
   int size_ = 0;
 };
+
+void MpiEngine::run(const CollectiveCall& call) {
+  const int count = static_cast<int>(call.count);
+  const auto world = MPI_COMM_WORLD;
+  switch (call.collective) {
+    case Collective::kAllReduce:
+      MPI_Allreduce(MPI_IN_PLACE, call.output, count, MPI_FLOAT, MPI_SUM,
+                    world);
+      return;
+    case Collective::kBroadcast:
+      MPI_Bcast(call.output, count, MPI_FLOAT, kRoot, world);
+      return;
+    case Collective::kReduce:
+      return reduce_in_place(call);
+    case Collective::kAllGather:
+      MPI_Allgather(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
+                    world);
+      return;
+    case Collective::kGather:
+      MPI_Gather(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
+                 kRoot, world);
+      return;
+    case Collective::kScatter:
+      MPI_Scatter(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
+                  kRoot, world);
+      return;
+    case Collective::kReduceScatter:
+      MPI_Reduce_scatter_block(call.input, call.output, count, MPI_FLOAT,
+                               MPI_SUM, world);
+      return;
+    case Collective::kAllToAll:
+      MPI_Alltoall(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
+                   world);
+      return;
+    case Collective::kBarrier:
+      return barrier();
+    case Collective::kSendRecv:
+      return send_and_receive(call);
+  }
+}
 
 }  // namespace
 

@@ -13,7 +13,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr int kLeastRounds = 10;
 constexpr int kMostRounds = 5000;
 
 Seconds run_once(Engine& engine, const Round& round, std::uint64_t number) {
@@ -37,7 +36,8 @@ int choose_rounds(Engine& engine, const Round& round,
   const auto all = engine.gather(took.count());
   const double slowest = *std::max_element(all.begin(), all.end());
   const double fit = options.budget.count() / std::max(slowest, 1e-9);
-  return static_cast<int>(std::clamp<double>(fit, kLeastRounds, kMostRounds));
+  return static_cast<int>(
+      std::clamp<double>(fit, options.least_rounds, kMostRounds));
 }
 
 // The smallest of the sorted `times` that a `share` of them do not exceed.

@@ -22,8 +22,9 @@
 namespace lockstep {
 
 struct RoundOptions {
-  // How many rounds; nothing: as many as fit into `budget`, 10 at least.
+  // How many rounds; nothing: as many as fit into `budget`.
   std::optional<int> rounds{};
+  int least_rounds = 10;
   std::chrono::duration<double> budget = std::chrono::milliseconds(200);
 };
 
