@@ -3,19 +3,10 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 
 FOLDER = "/run/netns"
 SWITCH = "switch"
-
-# Run in a host's namespaces: gives it its name, lets names be found, and turns
-# into the command. A bind mount outlives the name of what it shows.
-ENTER = """
-hostname "$1"
-list=$(mktemp) && printf %s "$2" >"$list" && mount --bind "$list" /etc/hosts
-rm -f "$list"
-shift 2
-exec "$@"
-"""
 
 
 class CannotMakeHosts(Exception):
@@ -62,6 +53,7 @@ class Hosts:
         for tool in ("ip", "tc"):
             if not shutil.which(tool):
                 raise CannotMakeHosts(f"there is no {tool}; install iproute2")
+        self._let_names_be_found()
         run("ip", "netns", "add", SWITCH)
         on_switch("link", "add", "bridge", "type", "bridge")
         on_switch("link", "set", "bridge", "up")
@@ -76,12 +68,19 @@ class Hosts:
                       "parent 1:1" if delay else "root")
                 limit(SWITCH, f"port{host}", rate, "root")
 
+    def _let_names_be_found(self):
+        with tempfile.NamedTemporaryFile("w", prefix="hosts-") as names:
+            names.write("127.0.0.1 localhost\n")
+            for host in range(self.count):
+                names.write(f"{address_of(host)} host{host}\n")
+            names.flush()
+            # A mount outlives the name of what it shows.
+            run("mount", "--bind", names.name, "/etc/hosts")
+
     def command_on(self, host, command):
         """What to run for `command` to run on `host`."""
-        names = "127.0.0.1 localhost\n" + "".join(
-            f"{address_of(h)} host{h}\n" for h in range(self.count))
         return ["ip", "netns", "exec", f"host{host}", "unshare", "--uts", "sh",
-                "-c", ENTER, "sh", f"host{host}", names, *command]
+                "-c", 'hostname "$0" && exec "$@"', f"host{host}", *command]
 
     def environment(self):
         return {

@@ -3,6 +3,7 @@
     script_test.py HOSTS
 """
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ HOSTS = sys.argv[1]
 CANNOT = 77
 PATIENCE_SECONDS = 60
 # Says where it is, and stays for ever, as far as this test is concerned.
-HOLD = ["sh", "-c", "readlink /proc/self/ns/net; sleep 1000 & wait"]
+HOLD = ["sh", "-c", "sleep 1000 & readlink /proc/self/ns/net; wait"]
 
 
 def hosts(*words):
@@ -22,14 +23,17 @@ def hosts(*words):
                           timeout=PATIENCE_SECONDS)
 
 
-def is_inhabited(namespace):
+def inhabitants(namespace):
+    """Descriptors of the processes in a network namespace, by which their end
+    can be waited for."""
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(process / "ns/net") == namespace:
-                return True
+                found.append(os.pidfd_open(int(process.name)))
         except OSError:
             continue  # it has gone, or is not ours to look at
-    return False
+    return found
 
 
 def machine():
@@ -109,12 +113,16 @@ socket.create_connection(("host1", 7000), timeout=0.3)
                 with self.subTest(signal=number, words=words):
                     process = self.start(*words)
                     namespace = process.stdout.readline().split()[-1]
-                    self.assertTrue(is_inhabited(namespace), namespace)
+                    processes = inhabitants(namespace)
+                    self.assertTrue(processes, namespace)
                     process.send_signal(number)
                     self.assertEqual(process.wait(PATIENCE_SECONDS), code)
-                    # At its end when nobody is left that could write to it.
-                    process.stdout.read()
-                    self.assertFalse(is_inhabited(namespace))
+                    for held in processes:
+                        ended, _, _ = select.select([held], [], [],
+                                                    PATIENCE_SECONDS)
+                        self.assertTrue(ended)
+                        os.close(held)
+                    self.assertFalse(inhabitants(namespace))
 
     def test_says_why_hosts_cannot_be_made(self):
         done = subprocess.run(
