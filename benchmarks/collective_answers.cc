@@ -91,7 +91,8 @@ std::string to_json(const Timings& timings) {
   std::ostringstream answer;
   answer << R"({"median_us": )" << microseconds(timings.p50)
          << R"(, "mean_us": )" << microseconds(timings.mean)
-         << R"(, "rounds": )" << timings.rounds << "}";
+         << R"(, "rounds": )" << timings.rounds << R"(, "all_rounds": )"
+         << timings.all_rounds << "}";
   return answer.str();
 }
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import socket
@@ -193,7 +194,7 @@ def medians(answers):
 class Table:
     """Rows of a benchmark, printed as they come and written as JSON."""
 
-    WIDTHS = (38, 20, 10, 10, 25, 7, 7)
+    WIDTHS = (40, 21, 10, 10, 27, 7, 7)
 
     def __init__(self, name):
         self.name = name
@@ -310,6 +311,18 @@ def number(value):
         if abs(value) < limit:
             return f"{value:.{digits}f}"
     return f"{value:,.0f}"
+
+
+def openmpi_version():
+    try:
+        said = subprocess.run(
+            ["mpirun", "--version"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        fail("there is no mpirun; ./dev bench installs it")
+    if not os.path.exists(program("mpi_collectives")):
+        fail("mpi_collectives was not built: CMake found no MPI")
+    return re.search(r"\d+(\.\d+)+", said).group()
 
 
 def describe_machine():

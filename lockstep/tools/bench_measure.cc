@@ -24,14 +24,14 @@ Seconds run_once(Engine& engine, const Round& round, std::uint64_t number) {
 }
 
 // As many rounds as fit into the time asked for, on every rank as many.
+// `number` is that of the next one.
 int choose_rounds(Engine& engine, const Round& round,
-                  const RoundOptions& options) {
+                  const RoundOptions& options, std::uint64_t& number) {
   if (options.rounds) return *options.rounds;
   engine.barrier();
   const auto begin = Clock::now();
   constexpr int kTrials = 3;
-  for (int i = 0; i < kTrials; ++i)
-    run_once(engine, round, static_cast<std::uint64_t>(i) + 1);
+  for (int i = 0; i < kTrials; ++i) run_once(engine, round, number++);
   const Seconds took = (Clock::now() - begin) / kTrials;
   const auto all = engine.gather(took.count());
   const double slowest = *std::max_element(all.begin(), all.end());
@@ -143,10 +143,12 @@ Timings time_rounds(Engine& engine, const Round& round,
   round.verify(number++);
   run_once(engine, round, number++);
   std::vector<Seconds> times(
-      static_cast<std::size_t>(choose_rounds(engine, round, options)));
+      static_cast<std::size_t>(choose_rounds(engine, round, options, number)));
   for (Seconds& time : times) time = run_once(engine, round, number++);
   round.verify(number - 1);
-  return summarise(engine, std::move(times));
+  Timings timings = summarise(engine, std::move(times));
+  timings.all_rounds = static_cast<int>(number);
+  return timings;
 }
 
 std::size_t rounded_bytes(const CollectiveCase& wanted, int size) {

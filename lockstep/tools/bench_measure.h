@@ -35,6 +35,8 @@ struct Timings {
   std::chrono::duration<double> p99{};
   std::chrono::duration<double> mean{};
   int rounds = 0;
+  // With those before, which were not timed.
+  int all_rounds = 0;
 };
 
 // What is timed. `prepare` and `verify` get the round's number and are not.

@@ -144,6 +144,19 @@ TEST(BenchMeasure, PreparesBeforeEveryRoundAndVerifiesTheFirstAndTheLast) {
   });
 }
 
+TEST(BenchMeasure, SaysHowManyRoundsThereWereInAll) {
+  run_ranks("shm", 1, [](std::shared_ptr<ProcessGroup> group) {
+    GroupEngine engine(std::move(group));
+    int runs = 0;
+    const Round round{.run = [&] { ++runs; }};
+    const Timings timings =
+        time_rounds(engine, round, {.least_rounds = 7, .budget = 0s});
+    EXPECT_EQ(timings.rounds, 7);
+    EXPECT_EQ(timings.all_rounds, runs);
+    EXPECT_GT(runs, 7);
+  });
+}
+
 TEST(BenchMeasure, SizesAreWholeElementsAndBlocksOfTheLongerBuffer) {
   EXPECT_EQ(
       rounded_bytes({.collective = Collective::kAllReduce, .bytes = 7}, 3), 4u);
