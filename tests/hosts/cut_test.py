@@ -1,7 +1,5 @@
 """A host loses its link in the middle of all-reduces: every rank, on either
-side, gets PeerFailure, and whom it names leads back to the link. That is a rank
-of the other side or, where ranks can no longer agree because the store is out
-of reach or has ended with its rank, one that gave up before for that reason.
+side, gets PeerFailure naming a rank of the other side.
 
     scripts/hosts 3 --once -- cut_test.py HOSTS RANKS_PROGRAM cut|mute HOST
 """
@@ -102,17 +100,13 @@ class Link(unittest.TestCase):
         self.assertIn(f"rank {culprit} on host{host_of(culprit)}", rank.output)
         return culprit
 
-    def test_a_lost_link_is_what_every_error_leads_back_to(self):
+    def test_a_lost_link_is_what_every_rank_names(self):
         ranks = self.start_ranks()
         hosts(VERB, CUT_HOST)
         culprits = [self.culprit_of(rank) for rank in ranks]
         print(f"named: {culprits}")
-        for first in range(RANKS):
-            rank, seen = first, set()
-            while is_cut_off(rank) == is_cut_off(first):
-                self.assertNotIn(rank, seen, f"a circle: {culprits}")
-                seen.add(rank)
-                rank = culprits[rank]
+        for rank, culprit in enumerate(culprits):
+            self.assertNotEqual(is_cut_off(rank), is_cut_off(culprit), rank)
         for host in range(HOST_COUNT):
             left = subprocess.run(["ip", "netns", "pids", f"host{host}"],
                                   check=True, capture_output=True, text=True)
