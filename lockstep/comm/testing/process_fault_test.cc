@@ -10,6 +10,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/rank_processes.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +22,11 @@ constexpr auto kPatience = 2min;
 
 std::vector<std::string> ranks_program(const std::string& name) {
   return {LOCKSTEP_COMM_RANKS, name};
+}
+
+int free_port() {
+  const FileDescriptor probe = listen_at("127.0.0.1", 0);
+  return local_address(probe.get()).port();
 }
 
 std::size_t open_descriptors() {
@@ -59,32 +66,48 @@ TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
   }
 }
 
+// One of the ranks is killed at a random moment of their all_reduces; the
+// others name it.
+void kill_somewhere(int ranks, unsigned seed,
+                    std::vector<std::string> environment) {
+  std::mt19937 random(seed);
+  environment.push_back("SEED=" + std::to_string(seed));
+  RankProcesses processes(ranks, ranks_program("all_reduce_for_ever"),
+                          environment);
+  for (int rank = 0; rank < ranks; ++rank)
+    processes.wait_for_line(rank, "begun", kPatience);
+  const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  // A random moment: not a wait for anything, so a deadline that passes.
+  EXPECT_THROW(
+      processes.wait_for_line((victim + 1) % ranks, "a line that never comes",
+                              std::chrono::microseconds(random() % 30000)),
+      Timeout);
+  processes.send_signal(victim, SIGKILL);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int code = processes.wait_for_end(rank, kPatience);
+    if (rank == victim) continue;
+    EXPECT_EQ(code, 10) << "seed " << seed;
+    EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
+                                          std::to_string(victim)),
+              std::string::npos)
+        << "seed " << seed << ": " << processes.output(rank);
+  }
+}
+
 TEST(AKilledRank, IsNamedWhereverItWas) {
   const unsigned seed = std::random_device{}();
-  std::mt19937 random(seed);
-  for (int round = 0; round < 20; ++round) {
-    RankProcesses processes(
-        3, ranks_program("all_reduce_for_ever"),
-        {"SEED=" + std::to_string(seed + static_cast<unsigned>(round))});
-    for (int rank = 0; rank < 3; ++rank)
-      processes.wait_for_line(rank, "begun", kPatience);
-    const int victim = static_cast<int>(random() % 3);
-    // A random moment: not a wait for anything, so a deadline that passes.
-    EXPECT_THROW(
-        processes.wait_for_line((victim + 1) % 3, "a line that never comes",
-                                std::chrono::microseconds(random() % 30000)),
-        Timeout);
-    processes.send_signal(victim, SIGKILL);
-    for (int rank = 0; rank < 3; ++rank) {
-      const int code = processes.wait_for_end(rank, kPatience);
-      if (rank == victim) continue;
-      EXPECT_EQ(code, 10) << "seed " << seed << " round " << round;
-      EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
-                                            std::to_string(victim)),
-                std::string::npos)
-          << "seed " << seed << " round " << round << ": "
-          << processes.output(rank);
-    }
+  for (unsigned round = 0; round < 20; ++round)
+    kill_somewhere(3, seed + round, {});
+}
+
+// The store ends with rank 0: with the killed rank, or with a survivor that is
+// quicker than the other.
+TEST(AKilledRank, IsNamedOnTheWireWhenTheStoreEndsAsWell) {
+  const unsigned seed = std::random_device{}();
+  for (unsigned round = 0; round < 20; ++round) {
+    const std::string store =
+        "INIT_METHOD=tcp://127.0.0.1:" + std::to_string(free_port());
+    kill_somewhere(5, seed + round, {"LOCKSTEP_BACKEND=gloo", store});
   }
 }
 

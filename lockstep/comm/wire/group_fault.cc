@@ -13,6 +13,8 @@ using namespace std::chrono_literals;
 // An error must not wait for a store that does not answer.
 constexpr auto kStorePatience = 2s;
 
+}  // namespace
+
 Bytes encode(const Fault& fault) {
   Bytes bytes;
   ByteWriter writer(bytes);
@@ -33,8 +35,6 @@ std::optional<Fault> decode(const Bytes& bytes) {
   fault.reason = to_text(reader.rest());
   return fault;
 }
-
-}  // namespace
 
 Fault GroupFault::settle(const Fault& mine) noexcept try {
   const Bytes held =

@@ -34,6 +34,10 @@ struct Fault {
   std::string reason;
 };
 
+// As bytes, and back; nothing where they are none.
+Bytes encode(const Fault& fault);
+std::optional<Fault> decode(const Bytes& bytes);
+
 // Thrown by waits when another rank has written a fault down.
 class FaultSeen : public Error {
  public:

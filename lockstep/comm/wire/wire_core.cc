@@ -32,7 +32,12 @@ std::optional<std::string> text_of_timeout(const std::exception_ptr& error) {
 WireCore::WireCore(Parts parts)
     : parts_(std::move(parts)),
       awaited_(index(parts_.identity.size)),
-      last_seen_(index(parts_.identity.size)) {}
+      last_seen_(index(parts_.identity.size)) {
+  if (parts_.death_keys.empty())
+    last_words_.emplace(*parts_.transport, rank(), size());
+}
+
+WireCore::~WireCore() { parts_.transport->leave(); }
 
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
     : core_(core),
@@ -153,6 +158,8 @@ Fault WireCore::fault_of(const std::exception_ptr& error,
   } catch (const Mismatch& mismatch) {
     return {FaultKind::kMismatch, rank(), sequence, mismatch.what()};
   } catch (const TransportError& broken) {
+    if (broken.peer() >= 0 && last_words_)
+      if (auto heard = last_words_->heard_from(broken.peer())) return *heard;
     if (broken.peer() >= 0)
       return {FaultKind::kPeerGone, broken.peer(), sequence,
               fmt::format("its process ended, or it left the group ({})",
@@ -188,6 +195,7 @@ std::exception_ptr WireCore::give_up(
   const Fault mine = fault_of(error, operation, expired);
   // Before the connections end, so that whoever sees that finds it written.
   const Fault fault = parts_.fault->settle(mine);
+  if (last_words_) last_words_->say(fault);
   parts_.transport->close();
   const auto is = [&](FaultKind kind) { return mine.kind == kind; };
   // Ranks that wait for the same one give up at about the same time.

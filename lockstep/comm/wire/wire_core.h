@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/wire/group_fault.h"
+#include "lockstep/comm/wire/last_words.h"
 #include "lockstep/comm/wire/message_transport.h"
 #include "lockstep/comm/wire/scratch.h"
 
@@ -43,6 +45,9 @@ class WireCore {
     std::unique_ptr<GroupFault> fault{};
   };
   explicit WireCore(Parts parts);
+  ~WireCore();
+  WireCore(const WireCore&) = delete;
+  WireCore& operator=(const WireCore&) = delete;
 
   const GroupIdentity& identity() const { return parts_.identity; }
   int rank() const { return parts_.identity.rank; }
@@ -108,6 +113,8 @@ class WireCore {
                                Deadline::Clock::time_point begun) const;
 
   Parts parts_;
+  // Where the transport sees by itself that a connection ends.
+  std::optional<LastWords> last_words_;
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;
   mutable Mutex mutex_;

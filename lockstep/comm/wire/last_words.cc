@@ -1,0 +1,76 @@
+#include "lockstep/comm/wire/last_words.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "lockstep/base/deadline.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+
+constexpr auto kPatience = 100ms;
+// Beside the control messages of collectives, which have tag 0.
+constexpr std::int32_t kTag = 1;
+
+}  // namespace
+
+LastWords::LastWords(MessageTransport& transport, int rank, int size)
+    : transport_(transport),
+      rank_(rank),
+      peers_(static_cast<std::size_t>(size)) {
+  const MutexLock lock(mutex_);
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    Peer& from = peers_[static_cast<std::size_t>(peer)];
+    try {
+      from.request = transport_.receive(
+          {peer, kChannelControl, kTag, from.memory.data(), kBytes});
+    } catch (const TransportError&) {
+      continue;  // it has left already, which is no error by itself
+    }
+  }
+}
+
+void LastWords::say(const Fault& fault) noexcept {
+  const MutexLock lock(mutex_);
+  if (!unsaid_.empty()) return;
+  const Bytes text = encode(fault);
+  std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+    if (peer == rank_ || peer == fault.culprit) continue;
+    try {
+      unsaid_.push_back(
+          transport_.send({peer, kChannelControl, kTag, own_.data(), kBytes}));
+    } catch (const TransportError&) {
+      continue;
+    }
+  }
+  const Deadline deadline(kPatience);
+  for (MessageTransport::Request& request : unsaid_) {
+    try {
+      request.wait(
+          std::max(0us, duration_cast<microseconds>(deadline.remaining())));
+    } catch (const TransportError&) {
+      continue;
+    }
+  }
+}
+
+std::optional<Fault> LastWords::heard_from(int peer) noexcept try {
+  const MutexLock lock(mutex_);
+  Peer& from = peers_[static_cast<std::size_t>(peer)];
+  if (!from.request || !from.request.done()) return std::nullopt;
+  auto fault = decode({from.memory.begin(), from.memory.end()});
+  // What follows the text is empty memory.
+  if (fault) fault->reason.resize(std::strlen(fault->reason.c_str()));
+  return fault;
+} catch (const std::exception&) {
+  return std::nullopt;
+}
+
+}  // namespace lockstep
