@@ -1,0 +1,133 @@
+// Collectives and messages on tensors: torch.distributed's functions, under
+// its names and with its order of arguments, each on a group.
+//
+//     lockstep::all_reduce(*group, tensor, ReduceOp::kSum).wait();
+//     Work work = lockstep::isend(*group, tensor, 1);   // async_op=True
+//
+// A tensor may have any strides. One that is not contiguous travels as a copy,
+// and what arrives for it is there when wait() has returned, not before. Every
+// Work is to be waited for; until then it keeps its tensors alive. Shapes must
+// be right before the call: nothing is resized.
+//
+// Autograd: as in torch.distributed the operations are no part of a graph, and
+// tensors that require a gradient, leaves too, are read and written as under
+// no_grad. What was written counts as modified in place, so that a backward
+// pass that needs the old values says so. The operations of two tensors of a
+// list are one: lists ("coalesced") need one type, not one shape.
+//
+// Threads: as ProcessGroup.
+// Errors:  as ProcessGroup; InvalidArgument at once for a tensor that is
+//          undefined, sparse, complex or not on the group's device, for shapes
+//          and types that do not fit, and for tensors to write to whose
+//          elements share memory (expand()).
+// Source:  torch.distributed. Other than there, a rank that is no member may
+//          not call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// Rank `root`'s elements replace every other rank's.
+Work broadcast(ProcessGroup& group, const at::Tensor& tensor, int root,
+               CallOptions options = {});
+Work broadcast_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
+                         CallOptions options = {});
+
+// In place; see ProcessGroup::all_reduce on the order of additions.
+Work all_reduce(ProcessGroup& group, const at::Tensor& tensor,
+                ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+Work all_reduce_coalesced(ProcessGroup& group, at::TensorList tensors,
+                          ReduceOp op = ReduceOp::kSum,
+                          CallOptions options = {});
+
+// In place on rank `root`; the other ranks' tensors stay as they are.
+Work reduce(ProcessGroup& group, const at::Tensor& tensor, int root,
+            ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+Work reduce_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
+                      ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+
+// outputs[r] becomes rank r's `input`. Ranks may bring different shapes, which
+// all must know: outputs[r] has rank r's.
+Work all_gather(ProcessGroup& group, at::TensorList outputs,
+                const at::Tensor& input, CallOptions options = {});
+// The same into one tensor, of size() times as many elements: the inputs one
+// after the other, be it along the first dimension or along a new one.
+Work all_gather_into_tensor(ProcessGroup& group, const at::Tensor& output,
+                            const at::Tensor& input, CallOptions options = {});
+Work all_gather_into_tensor_coalesced(ProcessGroup& group,
+                                      at::TensorList outputs,
+                                      at::TensorList inputs,
+                                      CallOptions options = {});
+
+// The same as all_gather on rank `root`, of one shape on all ranks; elsewhere
+// `outputs` is empty.
+Work gather(ProcessGroup& group, const at::Tensor& input,
+            at::TensorList outputs, int root, CallOptions options = {});
+
+// `output` becomes rank `root`'s inputs[rank()]; elsewhere `inputs` is empty.
+Work scatter(ProcessGroup& group, const at::Tensor& output,
+             at::TensorList inputs, int root, CallOptions options = {});
+
+// `output` becomes all ranks' inputs[rank()], combined. inputs[r] has the shape
+// of rank r's output.
+Work reduce_scatter(ProcessGroup& group, const at::Tensor& output,
+                    at::TensorList inputs, ReduceOp op = ReduceOp::kSum,
+                    CallOptions options = {});
+// The same from one tensor, whose r-th part of size() equal ones is rank r's.
+Work reduce_scatter_tensor(ProcessGroup& group, const at::Tensor& output,
+                           const at::Tensor& input,
+                           ReduceOp op = ReduceOp::kSum,
+                           CallOptions options = {});
+Work reduce_scatter_tensor_coalesced(ProcessGroup& group,
+                                     at::TensorList outputs,
+                                     at::TensorList inputs,
+                                     ReduceOp op = ReduceOp::kSum,
+                                     CallOptions options = {});
+
+// outputs[r] becomes rank r's inputs[rank()], of whatever shape both know.
+Work all_to_all(ProcessGroup& group, at::TensorList outputs,
+                at::TensorList inputs, CallOptions options = {});
+
+// How many rows, along the first dimension, come from and go to each rank; an
+// empty list: equally many.
+struct SplitSizes {
+  std::vector<std::int64_t> output{};
+  std::vector<std::int64_t> input{};
+};
+
+// The same between two tensors. Either every rank gives split sizes or none.
+Work all_to_all_single(ProcessGroup& group, const at::Tensor& output,
+                       const at::Tensor& input, const SplitSizes& splits = {},
+                       CallOptions options = {});
+
+// Messages: see ProcessGroup. recv returns the rank that sent.
+Work isend(ProcessGroup& group, const at::Tensor& tensor, int to, int tag = 0,
+           CallOptions options = {});
+Work irecv(ProcessGroup& group, const at::Tensor& tensor, int from = kAnySource,
+           int tag = 0, CallOptions options = {});
+void send(ProcessGroup& group, const at::Tensor& tensor, int to, int tag = 0,
+          CallOptions options = {});
+int recv(ProcessGroup& group, const at::Tensor& tensor, int from = kAnySource,
+         int tag = 0, CallOptions options = {});
+
+// One message of a batch.
+struct TensorMessage {
+  Message::Direction direction = Message::Direction::kSend;
+  at::Tensor tensor{};
+  int peer = 0;  // kAnySource in receives
+  int tag = 0;
+};
+
+// Starts them all, in any order without deadlock; works[i] is messages[i]'s.
+std::vector<Work> batch_isend_irecv(ProcessGroup& group,
+                                    std::span<const TensorMessage> messages,
+                                    CallOptions options = {});
+
+}  // namespace lockstep
