@@ -12,3 +12,4 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/distributed_sampler.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
