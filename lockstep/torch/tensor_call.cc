@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -79,7 +79,7 @@ class TensorCall::TensorWork : public PendingWork {
 
   void wait(std::uint64_t, std::optional<Deadline> deadline) override {
     work_.wait(deadline);
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const WriteBack& result : tensors_->write_backs)
       copy_of(result.from, result.to);
     *tensors_ = {};
@@ -95,8 +95,8 @@ class TensorCall::TensorWork : public PendingWork {
   };
 
   const Work work_;
-  std::mutex mutex_;  // of the contents
-  std::unique_ptr<Tensors> tensors_;
+  Mutex mutex_;
+  std::unique_ptr<Tensors> tensors_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 TensorCall::TensorCall(const ProcessGroup& group, const char* operation)

@@ -14,8 +14,7 @@ namespace {
 
 using Use = Buffer (TensorCall::*)(const at::Tensor&, Argument);
 
-// The name of a list's i-th tensor; a list of one is a plain argument where
-// `operation` takes no lists.
+// The name of a list's i-th tensor.
 Argument at_index(const char* name, std::size_t i) {
   return {name, static_cast<std::int64_t>(i)};
 }
