@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Holds the guides' C++ snippets against the examples they are taken from.
+
+Every block of C++ must stand, but for its indentation, in the file of examples/
+that the text before it linked last; one before which none is linked is free.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def lines_of(text):
+    """The lines of `text` without what is not told apart: indentation."""
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def contains(lines, part):
+    return any(
+        lines[i : i + len(part)] == part
+        for i in range(len(lines) - len(part) + 1)
+    )
+
+
+def check(guide):
+    wrong = checked = 0
+    source = None
+    pieces = re.split(r"^```cpp\n(.*?)^```$", guide.read_text(), flags=re.S | re.M)
+    for text, block in zip(pieces[0::2], pieces[1::2]):
+        links = re.findall(r"\(\.\./\.\./(examples/\w+\.cc)\)", text)
+        source = links[-1] if links else source
+        if source is None:
+            continue
+        checked += 1
+        if contains(lines_of((ROOT / source).read_text()), lines_of(block)):
+            continue
+        wrong += 1
+        print(f"{guide.relative_to(ROOT)}: not in {source}:\n{block}")
+    return wrong, checked
+
+
+def main():
+    results = [check(guide) for guide in (ROOT / "docs" / "guides").glob("*.md")]
+    wrong = sum(result[0] for result in results)
+    checked = sum(result[1] for result in results)
+    print(f"{checked} snippets, {wrong} not found")
+    return 1 if wrong or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
