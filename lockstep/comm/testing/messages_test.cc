@@ -52,6 +52,24 @@ TEST_P(Messages, ArriveWholeWhateverTheirSize) {
   });
 }
 
+TEST_P(Messages, ArriveThoughTheReceiverWaitsForSomethingElse) {
+  // Below the 10 s after which the watchdog looks at what is in flight.
+  constexpr CallOptions kImpatience{.timeout = 8s};
+  run(2, [&](ProcessGroup& group) {
+    std::vector<float> data = numbers(100'000, 1);
+    Work received;
+    if (group.rank() == 0) {
+      group.send(view(data), 1, 0, kImpatience);
+    } else {
+      data.assign(data.size(), -1);
+      received = group.irecv(view(data), 0);
+    }
+    group.barrier().wait(kPatience);
+    received.wait(kPatience);
+    EXPECT_EQ(data, numbers(100'000, 1));
+  });
+}
+
 TEST_P(Messages, ComeFromTheGroupsOwnMemoryToo) {
   run(2, [](ProcessGroup& group) {
     constexpr std::int64_t kCount = 1 << 18;

@@ -161,6 +161,7 @@ WireBackend::~WireBackend() {
   }
   if (busy) core_->leave("it left the group with operations in flight");
   if (carrier.joinable()) carrier.join();
+  mail_.reset();
   if (core_) core_->transport().leave();
 }
 

@@ -15,6 +15,9 @@ using std::chrono::microseconds;
 constexpr microseconds kShortestNap = 100us;
 constexpr microseconds kLongestNap = 2ms;
 constexpr microseconds kLoneNap = 20ms;
+// How long messages wait for somebody to wait for one of them, before the
+// postman moves them on.
+constexpr microseconds kGrace = 500us;
 
 std::size_t bytes_of(const Signature& signature) {
   return static_cast<std::size_t>(signature.elements) *
@@ -46,6 +49,17 @@ WireMail::WireMail(WireCore& core) : core_(core) {
   }
 }
 
+WireMail::~WireMail() {
+  std::thread postman;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    postman.swap(postman_);
+    postman_wakes_.notify_all();
+  }
+  if (postman.joinable()) postman.join();
+}
+
 // A rank that has left sends nothing more, which is no error by itself.
 void WireMail::post_slot(int from, Slot& slot) {
   try {
@@ -62,15 +76,45 @@ bool WireMail::settled(const WireMessage& message) {
 
 void WireMail::post(const Pointer& message) {
   const MutexLock lock(mutex_);
-  if (message->operation.kind == OperationKind::kReceive)
-    return receive(message);
-  try {
-    send(*message);
-    advance(*message);
-  } catch (const TransportError&) {
-    message->error = std::current_exception();
+  if (message->operation.kind == OperationKind::kReceive) {
+    receive(message);
+  } else {
+    try {
+      send(*message);
+      advance(*message);
+    } catch (const TransportError&) {
+      message->error = std::current_exception();
+    }
+    if (!settled(*message)) moving_.push_back(message);
   }
-  if (!settled(*message)) moving_.push_back(message);
+  call_postman();
+}
+
+// A message that this rank has begun must arrive though this rank waits for
+// something else: its peer may be unable to go on before.
+void WireMail::call_postman() {
+  if (is_idle() || stopping_) return;
+  if (!postman_.joinable())
+    postman_ = std::thread([this] { run_postman(); });
+  else if (parked_)
+    postman_wakes_.notify_one();
+}
+
+// Only looks, so that nobody who comes to wait has to wait for it.
+void WireMail::run_postman() {
+  MutexLock lock(mutex_);
+  microseconds nap = kGrace;
+  while (!stopping_) {
+    parked_ = is_idle();
+    if (parked_) {
+      postman_wakes_.wait(lock);
+      nap = kGrace;
+      parked_ = false;
+    }
+    postman_wakes_.wait_for(lock, nap);
+    nap = std::min(2 * nap, kLongestNap);
+    if (!stopping_ && waiters_ == 0 && !pumped_) advance();
+  }
 }
 
 void WireMail::send(WireMessage& message) {

@@ -7,7 +7,8 @@
 // the receive that they belong to is known, from place to place.
 //
 // Threads: every method may be called from any thread. One of those that wait
-//          moves everybody's messages on.
+//          moves everybody's messages on; while none waits, a thread of the
+//          mail's own does.
 // Errors:  WireCore's waits, and Mismatch for a message that does not fit.
 // Source:  MPI's matching rules (MPI 4.0, section 3.5).
 #pragma once
@@ -21,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/comm/wire/wire_core.h"
@@ -51,6 +53,7 @@ struct WireMessage {
 class WireMail {
  public:
   explicit WireMail(WireCore& core);
+  ~WireMail();
 
   using Pointer = std::shared_ptr<WireMessage>;
 
@@ -104,12 +107,17 @@ class WireMail {
       LOCKSTEP_REQUIRES(mutex_);
   void deliver(WireMessage& message, int from, const Letter& letter,
                const std::byte* elements);
+  bool is_idle() const LOCKSTEP_REQUIRES(mutex_) {
+    return wanted_.empty() && moving_.empty();
+  }
+  void call_postman() LOCKSTEP_REQUIRES(mutex_);
   void advance() LOCKSTEP_REQUIRES(mutex_);
   void advance(WireMessage& message) LOCKSTEP_REQUIRES(mutex_);
   WireCore::Request* request_to_wait_for(WireMessage& message)
       LOCKSTEP_REQUIRES(mutex_);
   void doze(MutexLock& lock, WireMessage& message,
             std::chrono::microseconds patience) LOCKSTEP_REQUIRES(mutex_);
+  void run_postman();
   static bool settled(const WireMessage& message);
 
   WireCore& core_;
@@ -123,6 +131,11 @@ class WireMail {
   std::list<Kept> kept_ LOCKSTEP_GUARDED_BY(mutex_);
   std::list<Pointer> wanted_ LOCKSTEP_GUARDED_BY(mutex_);  // not matched yet
   std::list<Pointer> moving_ LOCKSTEP_GUARDED_BY(mutex_);  // matched, or sends
+
+  std::condition_variable_any postman_wakes_;
+  bool parked_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::thread postman_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep
