@@ -3,50 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
+#include "lockstep/comm/testing/random_elements.h"
 
 namespace lockstep {
 namespace {
-
-std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser (Steele 2014)
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-// Element `i` of rank `rank`, stored at `at`. Floats are small and of mixed
-// magnitude, so that another order of summation would show.
-void store_element(DataType type, std::uint64_t random, std::byte* at) {
-  const float value =
-      std::ldexp(static_cast<float>(static_cast<int>(random % 2001) - 1000),
-                 static_cast<int>(random >> 40) % 12 - 12);
-  const auto put = [at](auto element) {
-    std::memcpy(at, &element, sizeof element);
-  };
-  switch (type) {
-    case DataType::kFloat32:
-      return put(value);
-    case DataType::kFloat64:
-      return put(static_cast<double>(value));
-    case DataType::kFloat16:
-      return put(to_float16(value));
-    case DataType::kBFloat16:
-      return put(to_bfloat16(value));
-    case DataType::kBool:
-      return put(static_cast<std::uint8_t>(random % 3 != 0));
-    case DataType::kInt8:
-    case DataType::kUInt8:
-    case DataType::kInt32:
-    case DataType::kInt64:
-      std::memcpy(at, &random, size_of(type));
-  }
-}
 
 // The elements of a list, buffer after buffer.
 using Contents = std::vector<std::vector<std::byte>>;
@@ -60,8 +26,8 @@ Contents random_contents(const ConformanceCase& c, std::uint64_t seed, int rank,
     auto& bytes = contents.emplace_back(static_cast<std::size_t>(count) * size);
     for (std::size_t at = 0; at < bytes.size(); at += size)
       store_element(c.type,
-                    mix(seed + element++ * 64 +
-                        static_cast<std::uint64_t>(rank) + 0x9e3779b9),
+                    mix_bits(seed + element++ * 64 +
+                             static_cast<std::uint64_t>(rank) + 0x9e3779b9),
                     bytes.data() + at);
   }
   return contents;
