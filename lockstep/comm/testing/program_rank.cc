@@ -120,7 +120,7 @@ Work start(ProcessGroup& group, const Step& step,
 class ProgramRank::Memory {
  public:
   Memory(ProcessGroup& group, DataType type, std::uint64_t random)
-      : group_(group), type_(type), random_(random) {}
+      : group_(group), type_(type), random_(random), salt_(random) {}
 
   Buffer add(std::int64_t count) {
     const std::size_t bytes = static_cast<std::size_t>(count) * size_of(type_);
@@ -149,8 +149,9 @@ class ProgramRank::Memory {
     for (const Buffer& buffer : buffers) fill(buffer);
   }
 
+  // Tells the same elements in another operation's buffers apart.
   std::uint64_t hash() const {
-    std::uint64_t hash = 0xcbf29ce484222325;
+    std::uint64_t hash = salt_;
     for (const Buffer& buffer : buffers_)
       hash = hash_of(
           {static_cast<const std::byte*>(buffer.data), buffer.bytes()}, hash);
@@ -161,6 +162,7 @@ class ProgramRank::Memory {
   ProcessGroup& group_;
   DataType type_;
   std::uint64_t random_;
+  std::uint64_t salt_;
   std::vector<std::shared_ptr<std::byte>> blocks_;
   std::vector<Buffer> buffers_;
 };
@@ -242,7 +244,11 @@ void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
   std::vector<Message> batch;
   std::vector<std::unique_ptr<Memory>> memories;
   const auto me = static_cast<std::uint64_t>(rank_);
-  for (const Step::Letter& letter : step.letters) {
+  // Half of the ranks in another order: only tags say what is meant for what.
+  std::vector<Step::Letter> letters = step.letters;
+  if (group.rank() % 2 == 0)
+    std::ranges::stable_sort(letters, {}, &Step::Letter::tag);
+  for (const Step::Letter& letter : letters) {
     const bool sends = letter.from == group.rank();
     if (!sends && letter.to != group.rank()) continue;
     auto& memory = memories.emplace_back(std::make_unique<Memory>(
@@ -267,10 +273,12 @@ void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
 // They may come in any order: their sum stands for them.
 void ProgramRank::take_from_any_source(const Step& step, ProcessGroup& group) {
   for (const Step::Letter& letter : step.letters) {
-    Memory memory(group, step.type,
-                  step.seed + static_cast<std::uint64_t>(letter.from));
+    const bool sends = letter.from == group.rank();
+    Memory memory(
+        group, step.type,
+        step.seed + static_cast<std::uint64_t>(sends ? rank_ + 1 : 0));
     const Buffer buffer = memory.add(letter.count);
-    if (letter.from == group.rank()) {
+    if (sends) {
       memory.fill(buffer);
       group.send(buffer, letter.to, letter.tag, kPatience);
     } else if (letter.to == group.rank()) {
