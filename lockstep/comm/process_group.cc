@@ -246,13 +246,23 @@ int ProcessGroup::recv(const Buffer& buffer, int from, int tag,
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(
     std::span<const Message> messages, CallOptions options) {
+  if (!is_member()) refuse_call();
+  const auto operation_of = [](const Message& message) -> Operation {
+    const bool sends = message.direction == Message::Direction::kSend;
+    return {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
+            .inputs = sends ? Buffers(message.buffer) : Buffers(),
+            .outputs = sends ? Buffers() : Buffers(message.buffer),
+            .peer = message.peer,
+            .tag = message.tag};
+  };
+  // All are checked before the first is on its way: a caller that is refused
+  // may free the memory of every one.
+  for (const Message& message : messages)
+    validate(operation_of(message), identity_);
   std::vector<Work> works;
   works.reserve(messages.size());
   for (const Message& message : messages)
-    works.push_back(
-        message.direction == Message::Direction::kSend
-            ? isend(message.buffer, message.peer, message.tag, options)
-            : irecv(message.buffer, message.peer, message.tag, options));
+    works.push_back(run(operation_of(message), options));
   return works;
 }
 

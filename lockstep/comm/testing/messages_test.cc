@@ -70,6 +70,23 @@ TEST_P(Messages, ArriveThoughTheReceiverWaitsForSomethingElse) {
   });
 }
 
+TEST_P(Messages, OfABatchAreRefusedBeforeAnyIsSent) {
+  run(2, [](ProcessGroup& group) {
+    std::vector<float> first{1};
+    std::vector<float> second{2};
+    if (group.rank() == 0) {
+      const std::vector<Message> batch{
+          {Message::Direction::kSend, view(first), 1},
+          {Message::Direction::kSend, view(first), 99}};
+      EXPECT_THROW(group.batch_isend_irecv(batch), InvalidArgument);
+      group.send(view(second), 1);
+    } else {
+      group.recv(view(first), 0);
+      EXPECT_EQ(first, second);
+    }
+  });
+}
+
 TEST_P(Messages, ComeFromTheGroupsOwnMemoryToo) {
   run(2, [](ProcessGroup& group) {
     constexpr std::int64_t kCount = 1 << 18;
