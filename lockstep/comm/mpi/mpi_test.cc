@@ -153,7 +153,7 @@ TEST_F(RanksOfMpirun, EndWhenOneGivesUpOnAnyBackend) {
 }
 
 TEST_F(RanksOfMpirun, NameTheOneThatLeft) {
-  const Ended ended = run(3, "mpi", "leave_early");
+  const Ended ended = run(3, "mpi", "leave_early", {"LOCKSTEP_TIMEOUT=20"});
   EXPECT_EQ(ended.code, 10);
   EXPECT_THAT(ended.output, HasSubstr("PeerFailure of rank 1: barrier #2"));
   EXPECT_THAT(ended.output, HasSubstr("it left the group"));
@@ -174,6 +174,14 @@ TEST_F(RanksOfMpirun, AreWhatTheBackendMpiNeeds) {
     EXPECT_THAT(processes.output(rank),
                 HasSubstr("next:    start the program with `mpirun -n"));
   }
+}
+
+TEST_F(RanksOfMpirun, AreProcessesNotThreads) {
+  const Ended ended = run(1, "mpi", "ranks_as_threads");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.output,
+              HasSubstr("two of its ranks are threads of one process"));
+  EXPECT_THAT(ended.output, HasSubstr("next:    start each rank as a process"));
 }
 
 TEST_F(RanksOfMpirun, KeepTheirMemoryToThemselvesAfterAnError) {

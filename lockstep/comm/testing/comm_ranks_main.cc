@@ -23,6 +23,7 @@
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/conformance_rank.h"
+#include "lockstep/comm/world.h"
 #include "lockstep/net/shared_memory.h"
 
 namespace lockstep {
@@ -178,6 +179,24 @@ int stopped_sender() {
   return 0;
 }
 
+// Two ranks of a group in this process, which some backends cannot have.
+int ranks_as_threads() {
+  const auto store = open_store("memory:");
+  const auto world =
+      std::make_shared<World>(store, Settings::from_environment());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        make_group("auto", {.rank = rank, .size = 2}, world)->barrier().wait();
+      } catch (const InvalidArgument& error) {
+        say(std::string("refused: ") + error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}
+
 std::size_t entries_of(const char* folder) {
   return static_cast<std::size_t>(
       std::distance(std::filesystem::directory_iterator(folder), {}));
@@ -249,6 +268,7 @@ int run(const std::string& name) {
       {"die", die},
       {"groups_in_different_orders", groups_in_different_orders},
       {"many_groups", many_groups},
+      {"ranks_as_threads", ranks_as_threads},
       {"stopped_sender", stopped_sender},
       {"barrier", barrier},
       {"join_twice", join_twice},
