@@ -19,8 +19,7 @@ constexpr auto kSpin = 30us;
 constexpr auto kYield = 1ms;
 constexpr auto kLongestNapOfWaiters = 2ms;
 constexpr auto kLongestNap = 20ms;
-// How long a process that exits waits for the others to leave groups that
-// broke.
+// How long a process that has failed waits for the others to end too.
 constexpr auto kFarewell = 1s;
 
 }  // namespace
@@ -115,10 +114,16 @@ bool MpiEngine::carry_out_actions() {
 }
 
 bool MpiEngine::may_stop() {
+  {
+    const MutexLock lock(mutex_);
+    if (!stopping_ || !actions_.empty()) return false;
+  }
+  guarded([&] { router_.announce_exit(); });
+  if (router_.has_failed()) return true;
+  if (router_.all_exit()) return !router_.is_sending();
+  const bool in_order = exit_code_ == 0 && !router_.is_unsettled();
   const MutexLock lock(mutex_);
-  if (!stopping_ || !actions_.empty()) return false;
-  if (!router_.is_unsettled()) return !router_.is_sending();
-  return router_.has_failed() || Clock::now() >= stop_by_;
+  return !in_order && Clock::now() >= stop_by_;
 }
 
 void MpiEngine::rest() {
@@ -142,8 +147,8 @@ void MpiEngine::sleep(Clock::duration idle) {
                                 : Clock::duration(kLongestNap);
   if (expected_ || (!attended && attended_)) {
     // In between.
-  } else if (router_.has_failed() || !router_.is_busy()) {
-    if (!stopping_) wakes_.wait(lock);
+  } else if (!stopping_ && (router_.has_failed() || !router_.is_busy())) {
+    wakes_.wait(lock);
   } else {
     wakes_.wait_for(lock, std::min(idle / 8, longest));
   }
@@ -184,12 +189,10 @@ void MpiEngine::at_exit(int code, void*) {
   if (engine.groups_ == 0) engine.stop();
 }
 
-// A process that ends with an error must not wait for others that may never
-// end. It ends well if all of them do the same within a moment; otherwise
-// mpirun, which ends all because of one's error, finds it gone.
+// MPI ends when all processes are ready for it. A process that ends with an
+// error, or has been in a group that broke, does not wait long for others,
+// which may never end: mpirun then finds it gone, and ends them.
 void MpiEngine::stop() {
-  if (exit_code_ != 0)
-    submit([](MpiRouter& router) { router.announce_exit(); });
   MutexLock lock(mutex_);
   if (state_ != State::kRunning) return;
   stopping_ = true;

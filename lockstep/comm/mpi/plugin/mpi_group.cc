@@ -142,6 +142,7 @@ void MpiGroup::take(const MpiPacket& taken,
     case MpiPacketKind::kClosed:
       return part(taken.from, Presence::kClosed);
     case MpiPacketKind::kExiting:
+    case MpiPacketKind::kAllExit:
       return;  // of no group
   }
 }

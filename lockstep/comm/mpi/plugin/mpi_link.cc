@@ -18,9 +18,7 @@ void check(int code, const char* what) {
 
 // The level at which the program itself has initialised MPI, if it has.
 int level_of_program() {
-  int finished = 0;
-  MPI_Finalized(&finished);
-  if (finished != 0)
+  if (MpiLink::is_over())
     throw MpiError(
         "the program has finalised MPI already\n  next:    leave that to "
         "Lockstep, or do it after the last group is destroyed");
@@ -67,6 +65,12 @@ void MpiLink::start() {
   int known = 0;
   MPI_Comm_get_attr(comm_, MPI_TAG_UB, &last_tag, &known);
   if (known != 0) last_tag_ = *last_tag;
+}
+
+bool MpiLink::is_over() {
+  int finished = 0;
+  MPI_Finalized(&finished);
+  return finished != 0;
 }
 
 void MpiLink::finish() {

@@ -53,6 +53,9 @@ class MpiLink {
   // Waits for all processes to come here. Only when nothing is under way.
   void finish();
 
+  // Whether the program has finalised MPI, which it may if it initialised it.
+  static bool is_over();
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   int last_tag() const { return last_tag_; }  // that MPI allows

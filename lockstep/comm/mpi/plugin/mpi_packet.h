@@ -29,7 +29,9 @@ enum class MpiPacketKind : std::int32_t {
   kAccept = 2,   // and may be sent, with the stream tag
   kLeft = 3,     // the sender leaves the group in good order
   kClosed = 4,   // the sender has broken with the group
-  kExiting = 5,  // the sending process ends with an error; of no group
+  // Of no group:
+  kExiting = 5,  // to world rank 0: this process is ready for MPI's end
+  kAllExit = 6,  // and from it: so are all
 };
 
 struct MpiPacket {

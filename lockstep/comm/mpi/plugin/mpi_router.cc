@@ -90,7 +90,10 @@ void MpiRouter::deliver(MpiBlock block, std::size_t bytes) {
   if (bytes < sizeof packet) throw MpiError("a packet came that is none");
   std::memcpy(&packet, block.data(), sizeof packet);
   if (packet.kind == MpiPacketKind::kExiting) {
-    ++exiting_;
+    return count_exit();
+  }
+  if (packet.kind == MpiPacketKind::kAllExit) {
+    all_exit_ = true;
     return;
   }
   const auto message = block.span().first(bytes).subspan(sizeof packet);
@@ -115,15 +118,25 @@ void MpiRouter::fail(const std::string& why) {
 }
 
 void MpiRouter::announce_exit() {
+  if (exits_ || has_failed() || link_.has_forgotten_sends()) return;
+  if (link_.is_over()) return fail("the program has finalised MPI");
   exits_ = true;
+  if (link_.rank() == 0) return count_exit();
   MpiPacket packet;
   packet.kind = MpiPacketKind::kExiting;
-  for (int rank = 0; rank < link_.size(); ++rank)
-    if (rank != link_.rank()) send(rank, packet);
+  send(0, packet);
+}
+
+void MpiRouter::count_exit() {
+  if (++exiting_ < link_.size()) return;
+  all_exit_ = true;
+  MpiPacket packet;
+  packet.kind = MpiPacketKind::kAllExit;
+  for (int rank = 1; rank < link_.size(); ++rank) send(rank, packet);
 }
 
 void MpiRouter::finish() {
-  if (!groups_.empty() || is_sending() || is_unsettled()) return;
+  if (!all_exit_ || is_sending() || has_failed()) return;
   link_.cancel_forgotten();
   for (MpiTransfer& slot : slots_) link_.cancel(slot);
   link_.finish();

@@ -34,25 +34,25 @@ class MpiRouter {
   bool advance();
   // Whether something is to be waited for: a group, or a packet on its way.
   bool is_busy() const {
-    return !groups_.empty() || !broken_.empty() || !leaving_.empty();
+    return !groups_.empty() || !broken_.empty() || !leaving_.empty() || exits_;
   }
   bool is_sending() const { return !leaving_.empty(); }
   // Whether other processes may hang in something of this one's, and it in
   // something of theirs: they have not all left a group that broke.
   bool is_unsettled() const {
-    return has_failed() || !broken_.empty() || link_.has_forgotten_sends() ||
-           (exits_ && !all_exit());
+    return has_failed() || !broken_.empty() || link_.has_forgotten_sends();
   }
   // Nothing works any more: every request ends with `why`.
   void fail(const std::string& why);
   bool has_failed() const { return !why_failed_.empty(); }
 
-  // Tells all processes that this one ends with an error, as any that gets here
-  // now may do as well.
+  // Says, once it can be said, that this process is ready for MPI's end.
   void announce_exit();
-  bool all_exit() const { return exiting_ == link_.size() - 1; }
+  // Whether all are. MPI's own way of finding out, in MPI_Finalize, is not to
+  // be had: mpirun 4.1 hangs when a process ends while others wait there.
+  bool all_exit() const { return all_exit_; }
 
-  // Ends MPI, unless that could take for ever.
+  // Ends MPI, if all processes are ready.
   void finish();
 
   // How many groups of the same `members` there were before.
@@ -80,6 +80,7 @@ class MpiRouter {
 
   bool take_packets();
   void deliver(MpiBlock block, std::size_t bytes);
+  void count_exit();
 
   MpiLink link_;
   std::array<MpiTransfer, kSlots> slots_;
@@ -94,7 +95,8 @@ class MpiRouter {
   int next_tag_ = kMpiFirstStreamTag;
   std::string why_failed_;
   bool exits_ = false;
-  int exiting_ = 0;  // others that have announced their exit
+  int exiting_ = 0;  // on world rank 0: how many are ready
+  bool all_exit_ = false;
 };
 
 }  // namespace lockstep
