@@ -4,8 +4,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "lockstep/base/deadline.h"
-
 namespace lockstep {
 namespace {
 
@@ -51,14 +49,18 @@ void LastWords::say(const Fault& fault) noexcept {
     }
   }
   const Deadline deadline(kPatience);
-  for (MessageTransport::Request& request : unsaid_) {
-    try {
-      request.wait(
-          std::max(0us, duration_cast<microseconds>(deadline.remaining())));
-    } catch (const TransportError&) {
-      continue;
-    }
-  }
+  for (MessageTransport::Request& request : unsaid_) wait(request, deadline);
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
+    if (peer != fault.culprit)
+      wait(peers_[static_cast<std::size_t>(peer)].request, deadline);
+}
+
+void LastWords::wait(MessageTransport::Request& request,
+                     Deadline deadline) noexcept try {
+  const auto patience = duration_cast<microseconds>(deadline.remaining());
+  request.wait(std::max(0us, patience));
+} catch (const std::exception&) {
+  return;  // that connection has ended
 }
 
 std::optional<Fault> LastWords::heard_from(int peer) noexcept try {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/wire/group_fault.h"
 #include "lockstep/comm/wire/message_transport.h"
@@ -25,7 +26,8 @@ class LastWords {
   // The transport must have left or closed before this goes.
   LastWords(MessageTransport& transport, int rank, int size);
 
-  // Takes a tenth of a second at most, whatever peers do.
+  // Returns when the others have said theirs, so that nobody hangs up on one
+  // who still listens; after a tenth of a second at most, whatever they do.
   void say(const Fault& fault) noexcept;
 
   // What `peer` has said.
@@ -38,6 +40,9 @@ class LastWords {
     Message memory{};
     MessageTransport::Request request;
   };
+
+  static void wait(MessageTransport::Request& request,
+                   Deadline deadline) noexcept;
 
   MessageTransport& transport_;
   const int rank_;

@@ -194,8 +194,12 @@ std::exception_ptr WireCore::give_up(
       text_of_timeout(error).value_or(describe_timeout(operation, begun));
   const Fault mine = fault_of(error, operation, expired);
   // Before the connections end, so that whoever sees that finds it written.
-  const Fault fault = parts_.fault->settle(mine);
+  Fault fault = parts_.fault->settle(mine);
   if (last_words_) last_words_->say(fault);
+  // Who says why it gave up is not the culprit.
+  if (last_words_ && fault.kind == FaultKind::kPeerGone &&
+      fault.culprit != rank())
+    fault = last_words_->heard_from(fault.culprit).value_or(fault);
   parts_.transport->close();
   const auto is = [&](FaultKind kind) { return mine.kind == kind; };
   // Ranks that wait for the same one give up at about the same time.
