@@ -89,8 +89,23 @@ void expect_nothing_left(const BeforeAndAfter& found) {
   EXPECT_LE(after.mappings, before.mappings + 4 * kLateThreads);
 }
 
+// Sanitizers map and keep memory of their own.
+constexpr bool is_sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#elif defined(__has_feature)
+  return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+  return false;
+#endif
+}
+
 class Leaks : public testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    if (is_sanitized()) GTEST_SKIP() << "sanitizers keep memory of their own";
+  }
+
   // What between hosts costs much more.
   int count(const char* variable, int otherwise) const {
     const bool on_wire = std::string(GetParam()) == "gloo";
