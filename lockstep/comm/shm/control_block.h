@@ -47,11 +47,17 @@ struct alignas(kCacheLine) Slot {
   std::byte payload[kInlineBytes];
 };
 
+// What a rank does in a round whose work is shared.
+enum class Part : std::uint32_t { kNone = 0, kAtWork = 1, kDone = 2 };
+
 enum class Presence : std::uint32_t { kPresent = 0, kLeft = 1, kAborted = 2 };
 
 struct alignas(kCacheLine) RankArea {
   // Written once, after what explains it.
   std::atomic<Presence> presence{Presence::kPresent};
+  // The part that this rank has in the work of a round: the round's low 32 bits
+  // above a Part. Only told, so that others know whom a round waits for.
+  std::atomic<std::uint64_t> part{0};
   std::int32_t culprit = 0;    // the rank whose failure was the cause, or own
   std::int32_t disagreed = 0;  // 1: because the ranks' calls did not fit
   char reason[2036] = {};      // zero-terminated

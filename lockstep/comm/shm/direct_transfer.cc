@@ -82,21 +82,40 @@ std::uint32_t DirectTransfer::units(const SharedOperation& shared) const {
 
 bool DirectTransfer::advance(const SharedOperation& shared,
                              const ShmContext& context) {
-  std::uint32_t done = 0;
-  if (shares_work_) {
-    std::uint32_t unit = 0;
-    for (; context.rounds->claim(units(shared), unit); ++done)
-      reduce_unit(shared, unit);
-  } else if (!own_part_done_) {
-    if (reduces(shared.operation().kind))
-      reduce_own_block(shared);
+  if (!own_part_done_) {
+    if (shares_work_)
+      reduce_units(shared, context);
     else
-      move(shared);
+      do_own_part(shared, context);
     own_part_done_ = true;
-    done = 1;
   }
-  if (done > 0) context.rounds->finish(done);
   return context.rounds->all_finished(units(shared));
+}
+
+void DirectTransfer::reduce_units(const SharedOperation& shared,
+                                  const ShmContext& context) {
+  Rounds& rounds = *context.rounds;
+  std::uint32_t done = 0;
+  std::uint32_t unit = 0;
+  rounds.begin_part();
+  for (; rounds.claim(units(shared), unit); ++done) reduce_unit(shared, unit);
+  if (done > 0) rounds.finish(done);
+  rounds.end_part();
+}
+
+void DirectTransfer::do_own_part(const SharedOperation& shared,
+                                 const ShmContext& context) {
+  if (reduces(shared.operation().kind))
+    reduce_own_block(shared);
+  else
+    move(shared);
+  context.rounds->finish(1);
+  context.rounds->end_part();
+}
+
+std::vector<int> DirectTransfer::unfinished(const ShmContext& context) const {
+  return context.rounds->unfinished(shares_work_ ? Rounds::Work::kAnybodys
+                                                 : Rounds::Work::kOwn);
 }
 
 void DirectTransfer::move(const SharedOperation& shared) {

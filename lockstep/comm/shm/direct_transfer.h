@@ -28,15 +28,20 @@ class DirectTransfer {
   // Goes as far as possible; returns whether the operation is complete.
   bool advance(const SharedOperation& shared, const ShmContext& context);
 
+  // The ranks without which it does not complete.
+  std::vector<int> unfinished(const ShmContext& context) const;
+
  private:
+  void reduce_units(const SharedOperation& shared, const ShmContext& context);
+  void do_own_part(const SharedOperation& shared, const ShmContext& context);
   void reduce_slots(const SharedOperation& shared, const ShmContext& context);
   void move(const SharedOperation& shared);
   void reduce_own_block(const SharedOperation& shared);
   void reduce_unit(const SharedOperation& shared, std::uint32_t unit);
   std::uint32_t units(const SharedOperation& shared) const;
 
-  bool shares_work_ = false;  // all_reduce, reduce: anyone may take a unit
-  bool own_part_done_ = false;
+  bool shares_work_ = false;    // all_reduce, reduce: anyone may take a unit
+  bool own_part_done_ = false;  // nothing is left for this rank to do
   std::size_t bytes_ = 0;
   std::size_t unit_bytes_ = 0;
   // starts_[k] is where buffer k begins within the run of all of them; the last

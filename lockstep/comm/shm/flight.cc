@@ -45,7 +45,9 @@ bool Flight::after_meeting(ShmContext& context) {
 
 std::vector<int> Flight::missing(const ShmContext& context) const {
   if (step_ == Step::kQueued) return {};
-  return context.rounds->missing();
+  const std::vector<int> absent = context.rounds->missing();
+  return absent.empty() && step_ == Step::kDirect ? direct_.unfinished(context)
+                                                  : absent;
 }
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ class Flight {
   // Mismatch when the ranks disagree.
   bool advance(ShmContext& context);
 
-  // The ranks that have not arrived.
+  // The ranks that have not arrived, or hold it up in the middle.
   std::vector<int> missing(const ShmContext& context) const;
 
   const Operation& operation() const { return shared_.operation(); }

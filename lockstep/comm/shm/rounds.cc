@@ -21,6 +21,18 @@ std::vector<int> Rounds::missing() const {
   return ranks;
 }
 
+std::vector<int> Rounds::unfinished(Work work) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < ranks_; ++r) {
+    const auto part = static_cast<Part>(
+        count_of(control_.rank(r).part.load(std::memory_order_acquire)));
+    const bool holds_up =
+        work == Work::kOwn ? part != Part::kDone : part == Part::kAtWork;
+    if (holds_up) ranks.push_back(r);
+  }
+  return ranks;
+}
+
 bool Rounds::claim(std::uint32_t units, std::uint32_t& unit) {
   std::atomic<std::uint64_t>& claimed = control_.block().claimed;
   std::uint64_t seen = claimed.load();

@@ -41,6 +41,16 @@ class Rounds {
   // Those that have not.
   std::vector<int> missing() const;
 
+  // Says that this rank begins with, or has done, its part of the current
+  // round's work; finish() comes between the two.
+  void begin_part() { tell_part(Part::kAtWork); }
+  void end_part() { tell_part(Part::kDone); }
+  // Those without which the round's work does not end: where everybody has a
+  // part of its own, those that have not done theirs; where anybody takes what
+  // is there, those that have taken something.
+  enum class Work { kOwn, kAnybodys };
+  std::vector<int> unfinished(Work work) const;
+
   // What rank `r` brought to the current round; valid once all have arrived.
   const Slot& brought(int r) const { return slot(r, round_); }
 
@@ -63,6 +73,10 @@ class Rounds {
   }
   std::uint64_t tagged(std::uint32_t count) const {
     return round_ << 32 | count;
+  }
+  void tell_part(Part part) {
+    control_.rank(rank_).part.store(tagged(static_cast<std::uint32_t>(part)),
+                                    std::memory_order_release);
   }
   // How many a counter stands at in this round.
   std::uint32_t count_of(std::uint64_t counter) const {

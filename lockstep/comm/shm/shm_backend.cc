@@ -465,9 +465,10 @@ std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
       if (r != identity_.rank) others.push_back(r);
     return others;
   }
+  // Those that are behind the oldest wait for whom it waits for.
   std::vector<int> ranks;
   const ShmContext& context = context_;
-  flights_.visit(awaited.ticket,
+  flights_.visit(flights_.completed() + 1,
                  [&](Flight& flight) { ranks = flight.missing(context); });
   return ranks;
 }

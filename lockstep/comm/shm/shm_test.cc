@@ -175,6 +175,23 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
   EXPECT_THROW(group->barrier().wait(), Timeout);
 }
 
+// Collectives run one after the other: whom the oldest misses, all miss.
+TEST(SharedMemory, NamesTheMissingRankForAnOperationBehindOthers) {
+  const auto store = open_store("memory:");
+  std::thread other([&] {
+    const auto group = make_group("shm", {.name = "g", .rank = 1, .size = 2},
+                                  std::make_shared<World>(store, Settings{}));
+    store->get("given up", 1min);
+  });
+  const auto group = make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                                std::make_shared<World>(store, Settings{}));
+  const Work first = group->barrier();
+  const Work second = group->barrier();
+  EXPECT_EQ(second.missing(), std::vector{1});
+  store->set("given up", {}, 1min);
+  other.join();
+}
+
 TEST(SharedMemory, NamesARankThatLeft) {
   const auto store = open_store("memory:");
   std::thread other([&] {
