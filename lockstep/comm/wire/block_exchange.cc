@@ -127,9 +127,15 @@ class Stream {
 
 // Waits until the next message of some stream has gone or come. While it waits
 // for one of them, the others have a window's worth of messages to go on with.
-void wait_for_any(std::list<Stream>& streams, WireCore::Vigil& vigil) {
+void wait_for_any(WireCore& core, std::list<Stream>& streams,
+                  WireCore::Vigil& vigil) {
   constexpr auto kPatience = 2ms;
-  if (!streams.front().oldest().wait(kPatience)) vigil.check();
+  if (!streams.front().oldest().wait(kPatience)) {
+    std::vector<int> peers;
+    for (Stream& stream : streams) peers.push_back(stream.oldest().peer());
+    core.held_up_by(std::move(peers));
+    vigil.check();
+  }
   // Another one's turn next time.
   streams.splice(streams.end(), streams, streams.begin());
 }
@@ -152,7 +158,7 @@ void exchange_blocks(WireCore& core, const Routes& routes, int tag,
     for (Stream& stream : streams) stream.advance(tag);
     std::erase_if(streams, [](const Stream& s) { return s.finished(); });
     if (streams.empty()) return;
-    wait_for_any(streams, vigil);
+    wait_for_any(core, streams, vigil);
   }
 }
 

@@ -9,6 +9,7 @@ Request& Request::operator=(Request&& other) noexcept {
   reset();
   transport_ = other.transport_;
   request_ = std::exchange(other.request_, nullptr);
+  peer_ = other.peer_;
   done_ = other.done_;
   return *this;
 }
@@ -68,7 +69,7 @@ Request MessageTransport::send(const LockstepTransportMessage& message) {
   const auto status =
       table_.post_send(transport_, &message, &request, &outcome);
   if (status != kTransportDone) fail(status, outcome);
-  return {*this, request};
+  return {*this, request, message.peer};
 }
 
 Request MessageTransport::receive(const LockstepTransportMessage& message) {
@@ -77,7 +78,7 @@ Request MessageTransport::receive(const LockstepTransportMessage& message) {
   const auto status =
       table_.post_receive(transport_, &message, &request, &outcome);
   if (status != kTransportDone) fail(status, outcome);
-  return {*this, request};
+  return {*this, request, message.peer};
 }
 
 void MessageTransport::leave() noexcept {

@@ -39,16 +39,20 @@ class MessageTransport {
   class Request {
    public:
     Request() = default;
-    Request(MessageTransport& transport, LockstepTransportRequest* request)
-        : transport_(&transport), request_(request) {}
+    Request(MessageTransport& transport, LockstepTransportRequest* request,
+            int peer)
+        : transport_(&transport), request_(request), peer_(peer) {}
     ~Request() { reset(); }
     Request(Request&& other) noexcept
         : transport_(other.transport_),
           request_(std::exchange(other.request_, nullptr)),
+          peer_(other.peer_),
           done_(other.done_) {}
     Request& operator=(Request&& other) noexcept;
 
     explicit operator bool() const { return request_ != nullptr; }
+    // To or from whom.
+    int peer() const { return peer_; }
 
     // Whether it is done, after waiting for at most `patience`.
     bool wait(std::chrono::microseconds patience);
@@ -59,6 +63,7 @@ class MessageTransport {
    private:
     MessageTransport* transport_ = nullptr;
     LockstepTransportRequest* request_ = nullptr;
+    int peer_ = -1;
     bool done_ = false;
   };
 

@@ -162,8 +162,11 @@ const std::byte* SharePipeline::add_up(const Share& own, Round& now) {
 // Waits until nothing of the round's memory is in use.
 void SharePipeline::retire(std::size_t number) {
   Round& done = round(number);
+  std::vector<WireCore::Request*> pending;
+  for (Landing& landing : done.results) pending.push_back(&landing.request);
+  for (WireCore::Request& send : done.sends) pending.push_back(&send);
+  core_.wait_for_all(pending, deadline_);
   for (Landing& landing : done.results) settle(landing);
-  for (WireCore::Request& send : done.sends) core_.wait(send, deadline_);
   done.results.clear();
   done.contributions.clear();
   done.sends.clear();

@@ -66,19 +66,40 @@ void WireCore::Vigil::look_around() {
 }
 
 void WireCore::wait(Request& request, Deadline deadline) {
-  if (request.done()) return;
+  Request* const only = &request;
+  wait_for_all(std::span(&only, 1), deadline);
+}
+
+void WireCore::wait_for_all(std::span<Request* const> requests,
+                            Deadline deadline) {
+  const auto is_done = [](Request* request) { return request->done(); };
+  auto next = std::ranges::find_if_not(requests, is_done);
+  if (next == requests.end()) return;
   Vigil vigil(*this, deadline);
-  while (true) {
+  while (next != requests.end()) {
+    std::vector<int> peers;
+    for (Request* request : std::span(next, requests.end()))
+      if (!is_done(request)) peers.push_back(request->peer());
+    held_up_by(std::move(peers));
     const auto patience = std::clamp<Deadline::Clock::duration>(
         deadline.remaining(), 0us, kLookAround);
-    if (request.wait(std::chrono::duration_cast<microseconds>(patience)))
-      return;
-    vigil.check();
+    if (!(*next)->wait(std::chrono::duration_cast<microseconds>(patience)))
+      vigil.check();
+    next = std::find_if_not(next, requests.end(), is_done);
   }
+}
+
+void WireCore::held_up_by(std::vector<int> peers) {
+  std::ranges::sort(peers);
+  const auto repeated = std::ranges::unique(peers);
+  peers.erase(repeated.begin(), repeated.end());
+  const MutexLock lock(mutex_);
+  held_up_by_ = std::move(peers);
 }
 
 void WireCore::expect_nobody() {
   for (std::atomic<int>& count : awaited_) count = 0;
+  held_up_by({});
 }
 
 void WireCore::wait_for_peer(Request& request, int peer, Deadline deadline) {
@@ -90,7 +111,9 @@ std::vector<int> WireCore::missing() const {
   std::vector<int> ranks;
   for (int r = 0; r < size(); ++r)
     if (awaited_[index(r)].load() > 0) ranks.push_back(r);
-  return ranks;
+  if (!ranks.empty()) return ranks;
+  const MutexLock lock(mutex_);
+  return held_up_by_;
 }
 
 void WireCore::saw(int peer, const Signature& signature) {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,7 +86,12 @@ class WireCore {
   void expect(int peer) { awaited_[index(peer)].fetch_add(1); }
   void expect_nobody();
   void arrived(int peer) { awaited_[index(peer)].fetch_sub(1); }
-  // The ranks that are waited for.
+  // Waits for all of them.
+  void wait_for_all(std::span<Request* const> requests, Deadline deadline);
+  // Says to and from whom the messages are that are waited for.
+  void held_up_by(std::vector<int> peers);
+  // The ranks that are waited for; where all have brought their parts, those
+  // that do not take, or pass on, what they must.
   std::vector<int> missing() const;
 
   // Remembers what `peer` called last.
@@ -118,6 +124,7 @@ class WireCore {
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;
   mutable Mutex mutex_;
+  std::vector<int> held_up_by_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Signature> last_seen_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
