@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/wait.h"
 
 extern char** environ;
 
@@ -43,7 +44,7 @@ std::vector<std::string> environment_for(
   for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"})
     add(name, std::to_string(ranks));
   add("LOCKSTEP_STORE", store);
-  add("LOCKSTEP_TOKEN", "a token of the test");
+  add("LOCKSTEP_TOKEN", RankProcesses::kToken);
   add("LOCKSTEP_PLUGIN_PATH", LOCKSTEP_TEST_PLUGINS);
   for (const std::string& variable : extra) {
     const std::size_t equals = variable.find('=');
@@ -56,8 +57,7 @@ std::vector<std::string> environment_for(
 
 RankProcesses::RankProcesses(int ranks, const std::vector<std::string>& command,
                              const std::vector<std::string>& extra)
-    : server_(std::make_unique<TcpStoreServer>("127.0.0.1", 0,
-                                               "a token of the test")),
+    : server_(std::make_unique<TcpStoreServer>("127.0.0.1", 0, kToken)),
       ranks_(static_cast<std::size_t>(ranks)) {
   for (int rank = 0; rank < ranks; ++rank) {
     start(rank, command, environment_for(rank, ranks, server_->url(), extra));
@@ -123,6 +123,11 @@ std::string RankProcesses::wait_for_line(int rank, const std::string& text,
       throw Error("rank " + std::to_string(rank) + " ended without saying \"" +
                   text + "\"; it said:\n" + waited.output);
   }
+}
+
+bool RankProcesses::lives_until(int rank, Deadline moment) const {
+  return wait_for(at(rank).process.get(), POLLIN, moment) ==
+         WaitResult::kTimedOut;
 }
 
 int RankProcesses::wait_for_end(int rank, Deadline deadline) {

@@ -34,6 +34,12 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   pid_t pid(int rank) const { return at(rank).pid; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // The store that the test serves, and its sudden end.
+  const std::string& store_url() const { return server_->url(); }
+  static constexpr const char* kToken = "a token of the test";
+  void stop_store() { server_.reset(); }
   void send_signal(int rank, int signal);
 
   // Reads rank `rank`'s output until a line contains `text`, and returns that
@@ -44,6 +50,9 @@ class RankProcesses {
   // Waits until rank `rank` has ended and returns its exit code, or 128 + the
   // signal that killed it.
   int wait_for_end(int rank, Deadline deadline);
+
+  // Lets time pass; returns early, with false, when rank `rank` ends.
+  bool lives_until(int rank, Deadline moment) const;
 
   // All that rank `rank` printed so far (standard output and error).
   const std::string& output(int rank) const { return at(rank).output; }
