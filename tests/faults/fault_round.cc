@@ -1,0 +1,84 @@
+#include "fault_round.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> variables_of(const RoundSetting& setting) {
+  std::vector<std::string> variables = setting.variables;
+  variables.push_back("LOCKSTEP_BACKEND=" + setting.backend);
+  variables.push_back(fmt::format("SEED={}", setting.seed));
+  return variables;
+}
+
+}  // namespace
+
+FaultRound::FaultRound(const RoundSetting& setting, const std::string& name)
+    : setting_(setting),
+      processes_(std::make_unique<RankProcesses>(
+          setting.ranks, std::vector<std::string>{LOCKSTEP_FAULT_RANK, name},
+          variables_of(setting))) {}
+
+void FaultRound::all_say(const std::string& text) {
+  for (int rank = 0; rank < ranks(); ++rank)
+    processes_->wait_for_line(rank, text, kPatience);
+}
+
+RankError FaultRound::error_of(int rank, int number) {
+  const std::string end = fmt::format("end of error {}", number);
+  processes_->wait_for_line(rank, end, kPatience);
+  const std::string& output = processes_->output(rank);
+  const std::string head = fmt::format("error {} ", number);
+  std::size_t begin = output.find(head);
+  if (begin != 0) begin = output.find("\n" + head) + 1;
+  std::istringstream line(output.substr(begin + head.size()));
+  RankError error;
+  line >> error.type >> error.rank >> error.at;
+  const std::size_t text = output.find('\n', begin) + 1;
+  error.message = output.substr(text, output.find("\n" + end, text) - text);
+  return error;
+}
+
+void FaultRound::expect(bool right, const std::string& complaint) {
+  if (!right) complaints_ += complaint + "\n";
+}
+
+void FaultRound::expect_clean_end(int rank) {
+  constexpr int kGotAnError = 10;
+  const int code = processes_->wait_for_end(rank, kPatience);
+  const std::string& output = processes_->output(rank);
+  std::size_t leaks = 0;
+  for (std::size_t at = 0;
+       (at = output.find("\nleft ", at)) != std::string::npos; ++at)
+    leaks += output.compare(at, 13, "\nleft nothing") != 0;
+  expect(code == kGotAnError && leaks == 0,
+         fmt::format("rank {} ended with code {}:\n{}", rank, code, output));
+}
+
+void FaultRound::note_time(const RankError& error, std::int64_t moment) {
+  milliseconds_.push_back(static_cast<double>(error.at - moment) / 1e6);
+}
+
+std::string FaultRound::finish() {
+  processes_.reset();
+  if (complaints_.empty()) return "";
+  return fmt::format("backend {}, {} ranks, seed {}:\n{}", setting_.backend,
+                     setting_.ranks, setting_.seed, complaints_);
+}
+
+std::int64_t monotonic_now() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+void attempt(FaultRound& round, const std::function<void()>& steps) {
+  try {
+    steps();
+  } catch (const std::exception& error) {
+    round.expect(false, error.what());
+  }
+}
+
+}  // namespace lockstep

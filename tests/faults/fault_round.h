@@ -1,0 +1,77 @@
+// One fault, injected into ranks that are processes: what each of them said,
+// and whether that was right.
+//
+// Threads: one at a time.
+// Errors:  complaints are collected, never thrown; what RankProcesses throws
+//          when a rank does not say what it must is one of them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/testing/rank_processes.h"
+
+namespace lockstep {
+
+// What left a wait of a rank.
+struct RankError {
+  std::string type;     // "PeerFailure"
+  int rank = -1;        // the culprit, or -1
+  std::int64_t at = 0;  // nanoseconds of the monotonic clock
+  std::string message;
+};
+
+struct RoundSetting {
+  std::string backend;
+  int ranks = 3;
+  unsigned seed = 1;
+  std::vector<std::string> variables{};  // "NAME=value"
+};
+
+class FaultRound {
+ public:
+  // Long: it only keeps a hang, the one thing that must not be, from lasting.
+  static constexpr std::chrono::seconds kPatience{60};
+
+  // Starts the ranks in the case `name` of lockstep_fault_rank, which begin.
+  FaultRound(const RoundSetting& setting, const std::string& name);
+
+  RankProcesses& processes() { return *processes_; }
+  int ranks() const { return processes_->size(); }
+
+  // Waits until every rank has printed a line that is, or begins with, `text`.
+  void all_say(const std::string& text);
+  // Waits for the `number`th error of rank `rank`.
+  RankError error_of(int rank, int number = 0);
+
+  // Adds a complaint unless `right`.
+  void expect(bool right, const std::string& complaint);
+  // That rank `rank` ends as one does that got an error and cleaned up.
+  void expect_clean_end(int rank);
+  // How long after `moment` the error was seen, for the table.
+  void note_time(const RankError& error, std::int64_t moment);
+
+  // Ends the processes and returns the complaints: "" when there is none.
+  std::string finish();
+
+  const std::string& complaints() const { return complaints_; }
+  const std::vector<double>& milliseconds() const { return milliseconds_; }
+
+ private:
+  const RoundSetting setting_;
+  std::unique_ptr<RankProcesses> processes_;
+  std::string complaints_;
+  std::vector<double> milliseconds_;
+};
+
+// The monotonic clock's nanoseconds, as ranks print them.
+std::int64_t monotonic_now();
+
+// The same round of which a step throws is a complaint too.
+void attempt(FaultRound& round, const std::function<void()>& steps);
+
+}  // namespace lockstep

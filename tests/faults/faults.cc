@@ -1,0 +1,244 @@
+#include "faults.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "fault_calls.h"
+#include "fault_round.h"
+#include "lockstep/launch/free_port.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a seed chooses.
+struct Choice {
+  explicit Choice(const Injection& injection) : random(injection.seed) {
+    ranks = 2 + static_cast<int>(random() % 3);
+    victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    moment = std::chrono::microseconds(random() % 30000);
+  }
+
+  RoundSetting setting(const Injection& injection,
+                       std::vector<std::string> variables = {}) const {
+    return {.backend = injection.backend,
+            .ranks = ranks,
+            .seed = injection.seed,
+            .variables = std::move(variables)};
+  }
+
+  std::mt19937 random;
+  int ranks = 0;
+  int victim = 0;
+  std::chrono::microseconds moment{};
+};
+
+std::string told(int rank, const RankError& error) {
+  return fmt::format("rank {} got {} of rank {}: {}", rank, error.type,
+                     error.rank, error.message);
+}
+
+// Whether the message speaks of `rank` as one that is missing.
+bool names_missing(const RankError& error, int rank) {
+  return error.message.find(fmt::format("missing: rank {}", rank)) !=
+         std::string::npos;
+}
+
+Outcome close(FaultRound& round) {
+  return {.complaints = round.finish(), .milliseconds = round.milliseconds()};
+}
+
+void expect_peer_failure(FaultRound& round, int victim, std::int64_t moment) {
+  for (int rank = 0; rank < round.ranks(); ++rank) {
+    if (rank == victim) continue;
+    const RankError error = round.error_of(rank);
+    round.note_time(error, moment);
+    round.expect(error.type == "PeerFailure" && error.rank == victim,
+                 told(rank, error));
+    round.expect_clean_end(rank);
+  }
+}
+
+void kill_and_watch(FaultRound& round, const Choice& choice, int victim) {
+  round.all_say("begun");
+  round.expect(round.processes().lives_until(victim, choice.moment),
+               fmt::format("rank {} ended before it was killed: {}", victim,
+                           round.processes().output(victim)));
+  const std::int64_t moment = monotonic_now();
+  round.processes().send_signal(victim, SIGKILL);
+  expect_peer_failure(round, victim, moment);
+  round.processes().wait_for_end(victim, FaultRound::kPatience);
+}
+
+}  // namespace
+
+Outcome inject_kill(const Injection& injection) {
+  const Choice choice(injection);
+  FaultRound round(choice.setting(injection), "work");
+  attempt(round, [&] { kill_and_watch(round, choice, choice.victim); });
+  return close(round);
+}
+
+Outcome inject_kill_of_store(const Injection& injection) {
+  const Choice choice(injection);
+  FaultRound round(
+      choice.setting(injection, {fmt::format("INIT_METHOD=tcp://127.0.0.1:{}",
+                                             find_free_port())}),
+      "work");
+  attempt(round, [&] { kill_and_watch(round, choice, 0); });
+  return close(round);
+}
+
+Outcome inject_stop(const Injection& injection) {
+  const Choice choice(injection);
+  const int victim = choice.victim;
+  FaultRound round(choice.setting(injection, {"LOCKSTEP_TIMEOUT=2"}), "guard");
+  RankProcesses& processes = round.processes();
+  attempt(round, [&] {
+    round.all_say("begun");
+    processes.lives_until(victim, choice.moment);
+    const std::int64_t moment = monotonic_now();
+    processes.send_signal(victim, SIGSTOP);
+    for (int rank = 0; rank < round.ranks(); ++rank) {
+      if (rank == victim) continue;
+      const RankError error = round.error_of(rank);
+      round.note_time(error, moment);
+      const bool gave_up =
+          error.type == "Timeout" || error.type == "PeerFailure";
+      round.expect(
+          gave_up && (error.rank == victim || names_missing(error, victim)),
+          told(rank, error));
+      processes.wait_for_line(rank, "guarding", FaultRound::kPatience);
+    }
+    processes.send_signal(victim, SIGCONT);
+    // Whatever it still does, it has done when it has its own error.
+    processes.wait_for_line(victim, "guarding", FaultRound::kPatience);
+    open_store(processes.store_url(), {.token = RankProcesses::kToken})
+        ->set("late rank went on", {}, FaultRound::kPatience);
+    for (int rank = 0; rank < round.ranks(); ++rank) {
+      processes.wait_for_line(rank, "kept", FaultRound::kPatience);
+      round.expect_clean_end(rank);
+    }
+  });
+  return close(round);
+}
+
+namespace {
+
+std::vector<std::pair<std::size_t, std::size_t>> all_pairs() {
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  for (std::size_t first = 0; first < kAllCalls.size(); ++first)
+    for (std::size_t second = first + 1; second < kAllCalls.size(); ++second)
+      pairs.emplace_back(first, second);
+  return pairs;
+}
+
+// The time that the rank's line says which begins with `head`.
+std::int64_t time_in(FaultRound& round, int rank, const std::string& head) {
+  const std::string line =
+      round.processes().wait_for_line(rank, head, FaultRound::kPatience);
+  return std::stoll(line.substr(head.size()));
+}
+
+// When the last rank made the call.
+std::int64_t last_call(FaultRound& round, int number) {
+  std::int64_t last = 0;
+  for (int rank = 0; rank < round.ranks(); ++rank)
+    last = std::max(last,
+                    time_in(round, rank, fmt::format("calling {} ", number)));
+  return last;
+}
+
+void watch_pair(FaultRound& round, int number,
+                std::pair<std::size_t, std::size_t> pair) {
+  const std::int64_t moment = last_call(round, number);
+  for (int rank = 0; rank < round.ranks(); ++rank) {
+    const RankError error = round.error_of(rank, number);
+    round.note_time(error, moment);
+    const auto names = [&](std::size_t call) {
+      return error.message.find(
+                 fmt::format("called:  {} #", name_of(kAllCalls[call]))) !=
+             std::string::npos;
+    };
+    round.expect(
+        error.type == "Mismatch" && names(pair.first) && names(pair.second),
+        fmt::format("pair {}: {}", number, told(rank, error)));
+  }
+}
+
+}  // namespace
+
+int count_pairs() { return static_cast<int>(all_pairs().size()); }
+
+Outcome inject_mismatch(const Injection& injection,
+                        const std::vector<int>& pairs, std::size_t& survived) {
+  Choice choice(injection);
+  const auto all = all_pairs();
+  std::string list;
+  std::vector<std::pair<std::size_t, std::size_t>> chosen;
+  for (const int pair : pairs) {
+    chosen.push_back(all[static_cast<std::size_t>(pair)]);
+    if (choice.random() % 2 == 0)
+      std::swap(chosen.back().first, chosen.back().second);
+    list += fmt::format("{}-{} ", chosen.back().first, chosen.back().second);
+  }
+  FaultRound round(choice.setting(injection, {"PAIRS=" + list}), "mismatch");
+  survived = 0;
+  attempt(round, [&] {
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const bool fine_before = round.complaints().empty();
+      watch_pair(round, static_cast<int>(i), chosen[i]);
+      survived += fine_before && round.complaints().empty();
+    }
+    for (int rank = 0; rank < round.ranks(); ++rank)
+      round.expect_clean_end(rank);
+  });
+  return close(round);
+}
+
+Outcome inject_store_death(const Injection& injection) {
+  const Choice choice(injection);
+  FaultRound round(choice.setting(injection), "without_store");
+  attempt(round, [&] {
+    round.all_say("begun");
+    round.processes().lives_until(choice.victim, choice.moment);
+    round.processes().stop_store();
+    for (int rank = 0; rank < round.ranks(); ++rank) {
+      const std::int64_t moment = time_in(round, rank, "worked on ");
+      const RankError error = round.error_of(rank);
+      round.note_time(error, moment);
+      round.expect(error.type == "NetworkError", told(rank, error));
+      round.expect_clean_end(rank);
+    }
+  });
+  return close(round);
+}
+
+Outcome inject_store_death_in_forming(const Injection& injection) {
+  const Choice choice(injection);
+  FaultRound round(choice.setting(injection, {"LOCKSTEP_RENDEZVOUS_TIMEOUT=2"}),
+                   "form");
+  attempt(round, [&] {
+    round.all_say("begun");
+    round.processes().lives_until(choice.victim, choice.moment);
+    const std::int64_t moment = monotonic_now();
+    round.processes().stop_store();
+    for (int rank = 0; rank < round.ranks(); ++rank) {
+      const RankError error = round.error_of(rank);
+      round.note_time(error, moment);
+      const bool right = error.type == "NetworkError" ||
+                         error.type == "Timeout" || error.type == "PeerFailure";
+      round.expect(right, told(rank, error));
+      round.expect_clean_end(rank);
+    }
+  });
+  return close(round);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#include "own_resources.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace lockstep {
+namespace {
+
+std::size_t entries(const char* folder) {
+  const std::filesystem::directory_iterator all(folder);
+  return static_cast<std::size_t>(
+      std::distance(begin(all), std::filesystem::directory_iterator()));
+}
+
+bool is_shared(const std::string& mapping) {
+  const bool shared = mapping.find(" rw-s ") != std::string::npos;
+  return shared && (mapping.find("/memfd:") != std::string::npos ||
+                    mapping.find(" /dev/shm/") != std::string::npos);
+}
+
+std::string surplus(std::size_t now, std::size_t earlier, const char* what) {
+  if (now <= earlier) return "";
+  return " " + std::to_string(now - earlier) + " " + what;
+}
+
+}  // namespace
+
+OwnResources OwnResources::count() {
+  OwnResources found{.descriptors = entries("/proc/self/fd"),
+                     .threads = entries("/proc/self/task")};
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    found.shared_mappings += is_shared(line);
+  return found;
+}
+
+std::string OwnResources::more_than(const OwnResources& earlier) const {
+  return surplus(descriptors, earlier.descriptors, "descriptors") +
+         surplus(shared_mappings, earlier.shared_mappings, "shared mappings") +
+         surplus(threads, earlier.threads, "threads");
+}
+
+}  // namespace lockstep
