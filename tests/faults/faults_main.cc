@@ -180,6 +180,7 @@ int run(int argc, char** argv) {
   Leftovers leftovers(refused.empty() ? Leftovers::Scope::kIsolated
                                       : Leftovers::Scope::kOwn);
   fmt::print("faults from seed {} on\n", plan.seed);
+  std::fflush(stdout);
   Campaign campaign(plan, leftovers);
   for (const std::string& backend : plan.backends)
     if (can_run(backend)) campaign.run(backend);
