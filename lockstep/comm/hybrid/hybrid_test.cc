@@ -175,6 +175,17 @@ TEST_P(Hybrid, NamesARankOfAnyHostByItsRankInTheGroup) {
   }
 }
 
+// Whether it waits for a rank of its own host or of another.
+TEST_P(Hybrid, IsLeftAtOnceWithAnOperationInFlight) {
+  run_ranks_on(GetParam(), "hybrid", [](std::shared_ptr<ProcessGroup> group) {
+    std::vector<float> values(1'000'000);
+    group->all_reduce(view(values), ReduceOp::kSum).wait();
+    if (group->rank() != 2)
+      static_cast<void>(group->all_reduce(view(values), ReduceOp::kSum));
+    group->leave();  // returns, and nothing touches the values any more
+  });
+}
+
 TEST(HybridGroups, OfOneHostAreSharedMemoryAndOfLonelyRanksTheWire) {
   const auto backend_on = [](const std::vector<std::string>& hosts) {
     std::string name;

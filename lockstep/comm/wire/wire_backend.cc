@@ -159,7 +159,9 @@ WireBackend::~WireBackend() {
     carrier.swap(carrier_);
     carrier_wakes_.notify_all();
   }
-  if (busy) core_->leave("it left the group with operations in flight");
+  constexpr const char* kBusy = "it left the group with operations in flight";
+  if (busy) core_->leave(kBusy);
+  if (busy && way_) way_->abort(kBusy);
   if (carrier.joinable()) carrier.join();
   mail_.reset();
   if (core_) core_->transport().leave();
