@@ -19,6 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr auto kPatience = 2min;
 
@@ -78,9 +79,10 @@ TEST_F(RanksOfMpirun, PassTheTestsOfMessages) {
       4, {std::filesystem::read_symlink("/proc/self/exe"), "--gtest_color=no",
           "--gtest_filter=Backends/Messages.*/mpi"});
   EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, Not(HasSubstr("PASSED  ] 0 tests")));
+  EXPECT_THAT(ended.output, Not(HasSubstr("SKIPPED")));
   for (int rank = 0; rank < 4; ++rank)
-    EXPECT_THAT(ended.output,
-                HasSubstr(of_rank(rank, "[  PASSED  ] 10 tests.")));
+    EXPECT_THAT(ended.output, HasSubstr(of_rank(rank, "[  PASSED  ] ")));
 }
 
 TEST_F(RanksOfMpirun, FindEachOtherThoughNothingSaysWhereRankZeroIs) {
