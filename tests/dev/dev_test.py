@@ -109,8 +109,8 @@ class InstallPackages(Machine):
 class Dev(Machine):
     def test_help_names_every_verb(self):
         text = self.run_script("dev").stdout
-        for verb in ("setup", "build", "train", "test", "check", "sanitize",
-                     "bench", "clean"):
+        for verb in ("setup", "build", "train", "test", "test faults", "check",
+                     "sanitize", "bench", "clean"):
             self.assertRegex(text, rf"(?m)^  {verb} ")
 
     def test_an_unknown_verb_is_a_usage_error(self):
