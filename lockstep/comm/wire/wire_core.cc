@@ -91,8 +91,7 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
 
 void WireCore::held_up_by(std::vector<int> peers) {
   std::ranges::sort(peers);
-  const auto repeated = std::ranges::unique(peers);
-  peers.erase(repeated.begin(), repeated.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   const MutexLock lock(mutex_);
   held_up_by_ = std::move(peers);
 }
