@@ -209,7 +209,9 @@ TEST(Blame, NamesTheSenderThatAReceiveWaitsFor) {
   const Verdict verdict = judge_records({receiver, rank_record(2)});
   EXPECT_EQ(verdict.fault, Fault::kAbsence);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
-  EXPECT_THAT(verdict.paragraph, HasSubstr("had called nothing yet"));
+  EXPECT_THAT(verdict.paragraph,
+              AllOf(HasSubstr("Rank 2 of 4 did not do its part of receive"),
+                    HasSubstr("had called nothing yet")));
 }
 
 // One was stopped in the middle of it, which nobody can name.

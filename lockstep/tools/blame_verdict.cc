@@ -167,6 +167,11 @@ Verdict judge_error(const Root& root) {
   return verdict;
 }
 
+bool is_message(const OperationRecord& operation) {
+  return is_point_to_point(
+      static_cast<OperationKind>(operation.signature.kind));
+}
+
 std::string_view how_it_waits(const Wait& wait) {
   return wait.operation->state == OperationState::kStarted ? "has waited"
                                                            : "gave up after";
@@ -175,11 +180,12 @@ std::string_view how_it_waits(const Wait& wait) {
 Verdict judge_absence(const Evidence& evidence, const Wait& wait) {
   Verdict verdict{.fault = Fault::kAbsence, .ranks = wait.late};
   put_operation(verdict, wait);
-  verdict.paragraph = fmt::format(
-      "{} of {} did not come to {} of {}, in which rank {} {} {:.1f} s.",
-      name_ranks(wait.late), evidence.world_size(), verdict.operation,
-      quoted_group(*wait.group), wait.rank->rank, how_it_waits(wait),
-      wait.seconds());
+  verdict.paragraph =
+      fmt::format("{} of {} did not {} {} of {}, in which rank {} {} {:.1f} s.",
+                  name_ranks(wait.late), evidence.world_size(),
+                  is_message(*wait.operation) ? "do its part of" : "come to",
+                  verdict.operation, quoted_group(*wait.group), wait.rank->rank,
+                  how_it_waits(wait), wait.seconds());
   verdict.paragraph.front() = 'R';
   constexpr std::size_t kMostShown = 3;
   for (std::size_t i = 0; i < std::min(wait.late.size(), kMostShown); ++i)
