@@ -202,6 +202,18 @@ Outcome inject_mismatch(const Injection& injection,
   return close(round);
 }
 
+namespace {
+
+// A rank may be past the store, and wait for one that is not.
+bool comes_of_the_store(const RankError& error,
+                        const std::vector<RankError>& all) {
+  if (error.type == "NetworkError") return true;
+  return error.type == "PeerFailure" && error.rank >= 0 &&
+         all.at(static_cast<std::size_t>(error.rank)).type == "NetworkError";
+}
+
+}  // namespace
+
 Outcome inject_store_death(const Injection& injection) {
   const Choice choice(injection);
   FaultRound round(choice.setting(injection), "without_store");
@@ -214,18 +226,11 @@ Outcome inject_store_death(const Injection& injection) {
       const std::int64_t moment = time_in(round, rank, "worked on ");
       errors.push_back(round.error_of(rank));
       round.note_time(errors.back(), moment);
+      round.expect_clean_end(rank);
     }
-    // A rank that lost the store goes, and may be missed by one that was just
-    // forming a group with it.
-    const auto lost_it = [](const RankError& error) {
-      return error.type == "NetworkError";
-    };
     for (int rank = 0; rank < round.ranks(); ++rank) {
       const RankError& error = errors[static_cast<std::size_t>(rank)];
-      round.expect(lost_it(error) || (error.type == "PeerFailure" &&
-                                      std::ranges::any_of(errors, lost_it)),
-                   told(rank, error));
-      round.expect_clean_end(rank);
+      round.expect(comes_of_the_store(error, errors), told(rank, error));
     }
   });
   return close(round);

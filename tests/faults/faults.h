@@ -38,7 +38,7 @@ Outcome inject_mismatch(const Injection& injection,
                         const std::vector<int>& pairs, std::size_t& survived);
 
 // The store dies: the group works on, and who needs the store gets a
-// NetworkError.
+// NetworkError, or PeerFailure naming a rank that did.
 Outcome inject_store_death(const Injection& injection);
 
 // The same while groups form. Nobody waits for it.
