@@ -27,8 +27,9 @@ void GlooBuffer::wait(Base& buffer, GlooDirection direction,
   auto& changed = direction == GlooDirection::kSend
                       ? buffer.*(&GlooBuffer::sendCv_)
                       : buffer.*(&GlooBuffer::recvCv_);
-  if (look_locked(buffer) == GlooProgress::kPending)
-    changed.wait_for(lock, patience);
+  changed.wait_for(lock, patience, [&] {
+    return look_locked(buffer) != GlooProgress::kPending;
+  });
 }
 
 void GlooBuffer::check_layout(Base& buffer) {

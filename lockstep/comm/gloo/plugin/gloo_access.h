@@ -1,12 +1,12 @@
-// The protected members of Gloo's TCP transport that its public interface has no
-// substitute for.
+// The protected members of Gloo's TCP transport that its public interface has
+// no substitute for.
 //
 // Gloo's own waits close every connection of the group when they time out, and
 // its own rendezvous takes the first connection that comes for the peer. So a
 // request is looked at through its members, and a connection that we have made
-// and checked is put in the place of Gloo's. Only members that come before those
-// of unknown layout are touched; check_layout() holds them against what the
-// library does.
+// and checked is put in the place of Gloo's. Only members that come before
+// those of unknown layout are touched; check_layout() holds them against what
+// the library does.
 //
 // Threads: as said at each function.
 // Errors:  exceptions of Gloo and std::runtime_error.

@@ -107,7 +107,7 @@ constexpr LockstepTransportTable kTable{
 }  // namespace
 }  // namespace lockstep
 
-extern "C" __attribute__((visibility("default")))
-const LockstepTransportTable* lockstep_transport() {
+extern "C" __attribute__((visibility("default"))) const LockstepTransportTable*
+lockstep_transport() {
   return &lockstep::kTable;
 }

@@ -1,5 +1,5 @@
-// Stands in for the header of this name, which Debian's libgloo-dev lacks though
-// its other headers include it.
+// Stands in for the header of this name, which Debian's libgloo-dev lacks
+// though its other headers include it.
 //
 // Only the names are needed: the classes that hold such pointers are made and
 // destroyed inside the library, and nothing of ours lies behind them in memory.
