@@ -258,6 +258,14 @@ int form() {
   return kGotAnError;
 }
 
+// Puts the first half of the ranks on one host and the rest on another, as far
+// as the backend "hybrid" is concerned.
+void choose_host() {
+  const int rank = std::stoi(text_from("RANK", "0"));
+  const int size = std::stoi(text_from("WORLD_SIZE", "1"));
+  ::setenv("LOCKSTEP_HOST_ID", rank < (size + 1) / 2 ? "a" : "b", 1);
+}
+
 int run(const std::string& name) {
   const std::map<std::string, int (*)()> cases{
       {"work", work},         {"guard", guard},
@@ -275,6 +283,7 @@ int run(const std::string& name) {
 
 int main(int argc, char** argv) {
   try {
+    lockstep::choose_host();
     return lockstep::run(argc > 1 ? argv[1] : "");
   } catch (const std::exception& error) {
     std::cout << "failed: " << error.what() << std::endl;

@@ -41,15 +41,15 @@ class Passage {
     SharePlan plan = wire_plan();
     plan.before = [this](std::size_t c) { prepare(c); };
     plan.after = [this](std::size_t c) { finish(c); };
-    try {
-      SharePipeline(parts_.core, plan, tag, parts_.deadline).run();
-      complete_last(chunks_.size());
-    } catch (const std::exception& error) {
-      parts_.here.abort(error.what());
-      for (const Work& work : first_) HostGroup::forget(work);
-      for (const Work& work : last_) HostGroup::forget(work);
-      throw;
-    }
+    SharePipeline(parts_.core, plan, tag, parts_.deadline).run();
+    complete_last(chunks_.size());
+  }
+
+  // All that was begun inside the host.
+  std::vector<Work> works() const {
+    std::vector<Work> all = first_;
+    all.insert(all.end(), last_.begin(), last_.end());
+    return all;
   }
 
  private:
@@ -227,7 +227,18 @@ void HybridWay::run(WireCore& core, const Operation& operation, int tag,
     staging_bytes_ = std::max(staging_bytes_, bytes);
     return staging_.get();
   };
-  Passage({core, hosts_, here_, operation, deadline}, places).run(tag);
+  Passage passage({core, hosts_, here_, operation, deadline}, places);
+  try {
+    passage.run(tag);
+  } catch (...) {
+    abandoned_ = passage.works();
+    throw;
+  }
+}
+
+void HybridWay::calm_down() noexcept {
+  for (const Work& work : abandoned_) HostGroup::forget(work);
+  abandoned_.clear();
 }
 
 }  // namespace lockstep

@@ -38,6 +38,7 @@ class HybridWay : public CollectiveWay {
   bool takes(const Operation& operation) const override;
   void run(WireCore& core, const Operation& operation, int tag,
            Deadline deadline) override;
+  void calm_down() noexcept override;
   void abort(std::string_view reason) noexcept override { here_.abort(reason); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
     return here_.allocate(bytes);
@@ -46,6 +47,8 @@ class HybridWay : public CollectiveWay {
  private:
   const HostMap hosts_;
   HostGroup here_;
+  // What run() had begun inside the host when it threw.
+  std::vector<Work> abandoned_;
   // Of chunks that lie in several buffers; kept from one operation to the next.
   std::shared_ptr<std::byte> staging_;
   std::size_t staging_bytes_ = 0;

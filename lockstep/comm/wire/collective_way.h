@@ -26,9 +26,13 @@ class CollectiveWay {
   virtual bool takes(const Operation& operation) const = 0;
 
   // `tag` and `tag + 1` are free for messages of the collective channel. When
-  // this returns or throws, nothing touches the operation's buffers any more.
+  // this returns, nothing touches the operation's buffers any more; when it
+  // throws, not until abort() was called and calm_down() has returned. Must not
+  // tell others of the failure itself: its cause is not written down yet.
   virtual void run(WireCore& core, const Operation& operation, int tag,
                    Deadline deadline) = 0;
+
+  virtual void calm_down() noexcept = 0;
 
   // As Backend.
   virtual void abort(std::string_view reason) noexcept = 0;

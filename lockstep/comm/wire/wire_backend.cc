@@ -233,6 +233,7 @@ void WireBackend::carry_out_oldest(Deadline limit) {
         .run(way_.get());
   } catch (...) {
     fail(std::current_exception(), queued->operation, queued->begun);
+    if (way_) way_->calm_down();
     return;
   }
   const MutexLock lock(queue_mutex_);
