@@ -18,7 +18,6 @@
 #include <random>
 #include <sstream>
 #include <string>
-#include <thread>
 
 #include "fault_calls.h"
 #include "lockstep/base/error.h"
@@ -285,8 +284,6 @@ int run(const std::string& name) {
 int main(int argc, char** argv) {
   try {
     lockstep::choose_host();
-    // The thread sanitizer starts one of its own with the first.
-    std::thread([] {}).join();
     return lockstep::run(argc > 1 ? argv[1] : "");
   } catch (const std::exception& error) {
     std::cout << "failed: " << error.what() << std::endl;
