@@ -33,10 +33,19 @@ class ShmBackend : public Backend,
                    public PendingWork,
                    public std::enable_shared_from_this<ShmBackend> {
  public:
-  ShmBackend(const GroupIdentity& identity, Store& store,
-             const Settings& settings)
-      : ShmBackend(identity, process_heap(settings.heap_bytes), store,
-                   settings) {}
+  ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
+             std::shared_ptr<SharedMapping> mapping, LocalPeers peers)
+      : identity_(identity),
+        heap_(std::move(heap)),
+        mapping_(std::move(mapping)),
+        control_(mapping_->data(), identity.size),
+        bell_(control_.block(), cores_for(identity.size)),
+        rounds_(control_, identity.rank, identity.size, bell_),
+        departures_(identity, control_, std::move(peers.processes)),
+        context_{identity, control_, &rounds_, heap_, {}},
+        post_office_(context_, bell_) {
+    map_peer_heaps(peers.heaps);
+  }
 
   ~ShmBackend() override {
     progress_.reset();
@@ -85,26 +94,6 @@ class ShmBackend : public Backend,
     std::uint64_t ticket = 0;
     const ShmMessage* message = nullptr;
   };
-
-  ShmBackend(const GroupIdentity& identity, const std::shared_ptr<Heap>& heap,
-             Store& store, const Settings& settings)
-      : ShmBackend(identity, heap,
-                   exchange_local(identity, store, heap.get(),
-                                  settings.rendezvous_timeout)) {}
-
-  ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
-             LocalPeers peers)
-      : identity_(identity),
-        heap_(std::move(heap)),
-        mapping_(map_shared_memory(peers.control)),
-        control_(mapping_->data(), identity.size),
-        bell_(control_.block(), cores_for(identity.size)),
-        rounds_(control_, identity.rank, identity.size, bell_),
-        departures_(identity, control_, std::move(peers.processes)),
-        context_{identity, control_, &rounds_, heap_, {}},
-        post_office_(context_, bell_) {
-    map_peer_heaps(peers.heaps);
-  }
 
   static Doorbell::Cores cores_for(int ranks) {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -549,7 +538,12 @@ void ShmBackend::give_up(const std::exception_ptr& error,
 std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
                                           Store& store,
                                           const Settings& settings) {
-  return std::make_shared<ShmBackend>(identity, store, settings);
+  auto heap = process_heap(settings.heap_bytes);
+  LocalPeers peers =
+      exchange_local(identity, store, heap.get(), settings.rendezvous_timeout);
+  auto mapping = map_shared_memory(peers.control);
+  return std::make_shared<ShmBackend>(identity, std::move(heap),
+                                      std::move(mapping), std::move(peers));
 }
 
 }  // namespace lockstep
