@@ -104,12 +104,14 @@ std::string children() {
 
 std::string isolate() {
   if (!unshare_all()) return refusal("no namespaces of our own");
+  // First: whatever else fails, ranks must be able to reach each other.
+  if (!raise_loopback()) return refusal("loopback cannot be brought up");
   if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return refusal("mounts cannot be made private");
   if (::mount("faults", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, nullptr) !=
       0)
     return refusal("no /dev/shm of our own");
-  return raise_loopback() ? "" : refusal("loopback cannot be brought up");
+  return "";
 }
 
 Leftovers::Leftovers(Scope scope) : scope_(scope) {
