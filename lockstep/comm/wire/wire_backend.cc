@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -92,7 +93,9 @@ class WireBackend : public Backend,
     return completed_.load() >= ticket || broken_;
   }
   void carry_out_oldest(Deadline limit) LOCKSTEP_REQUIRES(engine_);
-  Queued* oldest();
+  // Null once `ticket` is settled. Shared: whoever names what it waits for
+  // does so while the engine's holder may complete it.
+  std::shared_ptr<Queued> oldest_until(std::uint64_t ticket);
   std::exception_ptr error();
   void fail(const std::exception_ptr& error, const Operation& operation,
             Deadline::Clock::time_point begun) noexcept;
@@ -111,7 +114,7 @@ class WireBackend : public Backend,
   Mutex queue_mutex_;
   std::condition_variable_any changed_;
   std::condition_variable_any carrier_wakes_;
-  std::deque<std::unique_ptr<Queued>> queue_ LOCKSTEP_GUARDED_BY(queue_mutex_);
+  std::deque<std::shared_ptr<Queued>> queue_ LOCKSTEP_GUARDED_BY(queue_mutex_);
   std::uint64_t started_ LOCKSTEP_GUARDED_BY(queue_mutex_) = 0;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(queue_mutex_);
   bool parked_ LOCKSTEP_GUARDED_BY(queue_mutex_) = false;
@@ -189,7 +192,7 @@ Work WireBackend::start(const Operation& operation) {
   }
   const MutexLock lock(queue_mutex_);
   if (error_) return Work::failed(error_);
-  queue_.push_back(std::make_unique<Queued>(operation));
+  queue_.push_back(std::make_shared<Queued>(operation));
   if (!carrier_.joinable()) carrier_ = std::thread([this] { run_carrier(); });
   if (parked_) carrier_wakes_.notify_one();
   return Work(shared_from_this(), ++started_);
@@ -218,14 +221,15 @@ void WireBackend::wait_for_message(const WireMail::Pointer& message,
   std::rethrow_exception(error());
 }
 
-Queued* WireBackend::oldest() {
+std::shared_ptr<Queued> WireBackend::oldest_until(std::uint64_t ticket) {
   const MutexLock lock(queue_mutex_);
-  return queue_.empty() || error_ ? nullptr : queue_.front().get();
+  return queue_.empty() || settled(ticket) ? nullptr : queue_.front();
 }
 
 void WireBackend::carry_out_oldest(Deadline limit) {
-  Queued* queued = oldest();
-  if (queued == nullptr) return;
+  constexpr auto kAny = std::numeric_limits<std::uint64_t>::max();
+  const std::shared_ptr<Queued> queued = oldest_until(kAny);
+  if (!queued) return;
   core_->expect_nobody();
   try {
     Collective(*core_, *control_, queued->operation,
@@ -259,12 +263,11 @@ void WireBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
           lock,
           std::min(limit, Deadline(std::chrono::milliseconds(20))).when());
     }
-    if (limit.expired() && !settled(ticket)) {
-      Queued* blocking = oldest();
-      if (blocking != nullptr)
-        fail(std::make_exception_ptr(WaitExpired()), blocking->operation,
-             blocking->begun);
-    }
+    const std::shared_ptr<Queued> blocking =
+        limit.expired() ? oldest_until(ticket) : nullptr;
+    if (blocking)
+      fail(std::make_exception_ptr(WaitExpired()), blocking->operation,
+           blocking->begun);
   }
   if (completed_.load() >= ticket) return;
   // Nobody of this process touches the operation's buffers any more.
