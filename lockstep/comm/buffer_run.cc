@@ -10,8 +10,8 @@ namespace lockstep {
 
 std::size_t total_bytes(const Run& run) {
   std::size_t total = 0;
-  for (const Buffer& buffer : run.buffers) total += buffer.bytes() / run.parts;
-  return total;
+  for (const Buffer& buffer : run.buffers) total += buffer.bytes();
+  return run.parts == 1 ? total : total / run.parts;
 }
 
 void copy(Walk& from, Walk& to, std::size_t bytes) {
@@ -27,8 +27,17 @@ void copy(Walk& from, Walk& to, std::size_t bytes) {
 }
 
 void copy_from(const Run& run, std::size_t at, std::span<std::byte> to) {
-  const Buffer buffer = view_bytes(to);
+  if (to.empty()) return;
+  if (run.buffers.size() == 1 && run.parts == 1) {  // as most are
+    const Buffer& only = run.buffers.front();
+    LOCKSTEP_CHECK(at + to.size() <= only.bytes(),
+                   "a run is too short for what is copied");
+    std::memcpy(to.data(), static_cast<const std::byte*>(only.data) + at,
+                to.size());
+    return;
+  }
   Walk from(run, at);
+  const Buffer buffer = view_bytes(to);
   Walk into(Run{Buffers(buffer)});
   copy(from, into, to.size());
 }

@@ -106,8 +106,7 @@ std::optional<std::size_t> Heap::offset_of(const void* address,
 // mapping would lose what other threads write in between.)
 void Heap::detach() {
   MutexLock lock(mutex_);
-  if (detached_) return;
-  detached_ = true;
+  if (detached_.exchange(true)) return;
   void* address =
       ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
@@ -119,11 +118,6 @@ void Heap::detach() {
     const std::size_t first = offset / page * page;
     own_pages(mapping_->data() + first, mapping_->data() + offset + size, page);
   }
-}
-
-bool Heap::detached() const {
-  MutexLock lock(mutex_);
-  return detached_;
 }
 
 std::size_t Heap::bytes_in_use() const {

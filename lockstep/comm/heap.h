@@ -14,6 +14,7 @@
 // Errors:  allocate() returns null when the heap is full.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -46,7 +47,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   // Makes the memory private to this process. What is in it stays.
   void detach();
-  bool detached() const;
+  bool detached() const { return detached_.load(); }
 
   std::size_t bytes_in_use() const;
 
@@ -60,7 +61,9 @@ class Heap : public std::enable_shared_from_this<Heap> {
   // Free and used blocks by offset; neighbouring free blocks are joined.
   std::map<std::size_t, std::size_t> free_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<std::size_t, std::size_t> used_ LOCKSTEP_GUARDED_BY(mutex_);
-  bool detached_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // True before the first page is made private, so that whoever reads what
+  // peers wrote and then finds it false has read what they wrote.
+  std::atomic<bool> detached_{false};
 };
 
 // The heap of this process, made on first use with `bytes` bytes; null when

@@ -9,7 +9,6 @@
 #include "lockstep/comm/operation_ring.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace lockstep {
@@ -24,8 +23,6 @@ constexpr std::size_t kGroup = 7;      // and, above, the length of the place
 constexpr std::size_t kTicket = 8;
 constexpr std::size_t kAwaited = 9;
 constexpr std::size_t kPlace = 10;  // six words
-constexpr std::size_t kSignatureWords = 4;
-static_assert(sizeof(Signature) == kSignatureWords * sizeof(std::uint64_t));
 
 // A stamp: 0 for a slot never used, 1 while it is written, else the entry's
 // number plus 1 above its state.
@@ -39,15 +36,41 @@ constexpr std::uint64_t stamp_of(std::uint64_t number, OperationState state) {
 constexpr auto kRelease = std::memory_order_release;
 constexpr auto kAcquire = std::memory_order_acquire;
 
+using SignatureWords = std::array<std::uint64_t, 4>;
+
+Signature signature_from(const SignatureWords& words) {
+  return {.sequence = words[0],
+          .elements = words[1],
+          .layout = static_cast<std::uint32_t>(words[2]),
+          .kind = static_cast<std::uint8_t>(words[2] >> 32),
+          .type = static_cast<std::uint8_t>(words[2] >> 40),
+          .reduction = static_cast<std::uint8_t>(words[2] >> 48),
+          .division = static_cast<std::uint8_t>(words[2] >> 56),
+          .root = static_cast<std::int32_t>(words[3]),
+          .buffers = static_cast<std::uint32_t>(words[3] >> 32)};
+}
+
 // The signature, with a message's peer and tag where it has no root and no
-// layout.
-Signature packed_signature(const Operation& operation) {
-  Signature signature = signature_of(operation);
-  if (is_point_to_point(operation.kind)) {
-    signature.root = operation.peer;
-    signature.layout = static_cast<std::uint32_t>(operation.tag);
-  }
-  return signature;
+// layout. Word by word: reading a word that was just written in parts makes the
+// processor wait for all of them.
+template <class Words>
+void store_signature(Words& words, const Operation& operation) {
+  const Signature signature = signature_of(operation);
+  const bool is_message = is_point_to_point(operation.kind);
+  const int root = is_message ? operation.peer : signature.root;
+  const auto layout =
+      is_message ? static_cast<std::uint32_t>(operation.tag) : signature.layout;
+  words[kSignature].store(signature.sequence, kRelease);
+  words[kSignature + 1].store(signature.elements, kRelease);
+  words[kSignature + 2].store(std::uint64_t{layout} |
+                                  std::uint64_t{signature.kind} << 32 |
+                                  std::uint64_t{signature.type} << 40 |
+                                  std::uint64_t{signature.reduction} << 48 |
+                                  std::uint64_t{signature.division} << 56,
+                              kRelease);
+  words[kSignature + 3].store(std::uint64_t{static_cast<std::uint32_t>(root)} |
+                                  std::uint64_t{signature.buffers} << 32,
+                              kRelease);
 }
 
 }  // namespace
@@ -72,12 +95,8 @@ std::uint64_t OperationRing::begin(std::uint32_t group,
   // turn of the ring: it keeps it, and this operation goes unrecorded.
   if (words[kStamp].exchange(kWriting, std::memory_order_acq_rel) == kWriting)
     return number;
-  const auto signature =
-      std::bit_cast<std::array<std::uint64_t, kSignatureWords>>(
-          packed_signature(operation));
   words[kStarted].store(read_ticks(), kRelease);
-  for (std::size_t i = 0; i < kSignatureWords; ++i)
-    words[kSignature + i].store(signature[i], kRelease);
+  store_signature(words, operation);
   const std::size_t length = std::min(operation.place.size(), kPlaceBytes);
   words[kGroup].store(std::uint64_t{length} << 32 | group, kRelease);
   words[kTicket].store(0, kRelease);
@@ -107,19 +126,21 @@ void OperationRing::set_awaited(std::uint64_t number) {
 
 // Should the entry be overwritten between the look and the stores, a newer one
 // gets a wrong time for its end, which settling it replaces.
-std::optional<Signature> OperationRing::settle(std::uint64_t number,
-                                               OperationState state) {
-  if (!holds(number)) return std::nullopt;
+bool OperationRing::settle(std::uint64_t number, OperationState state) {
+  if (!holds(number)) return false;
   auto& words = slot(number).words;
   words[kEnded].store(read_ticks(), kRelease);
-  std::array<std::uint64_t, kSignatureWords> signature;
-  for (std::size_t i = 0; i < kSignatureWords; ++i)
-    signature[i] = words[kSignature + i].load(kAcquire);
   std::uint64_t expected = stamp_of(number, OperationState::kStarted);
-  if (!words[kStamp].compare_exchange_strong(expected, stamp_of(number, state),
-                                             std::memory_order_acq_rel))
-    return std::nullopt;
-  return std::bit_cast<Signature>(signature);
+  return words[kStamp].compare_exchange_strong(
+      expected, stamp_of(number, state), std::memory_order_acq_rel);
+}
+
+std::optional<Signature> OperationRing::find(std::uint64_t number) {
+  SignatureWords signature;
+  for (std::size_t i = 0; i < signature.size(); ++i)
+    signature[i] = slot(number).words[kSignature + i].load(kAcquire);
+  if (!holds(number)) return std::nullopt;
+  return signature_from(signature);
 }
 
 std::optional<OperationRing::Words> OperationRing::read(const Slot& slot) {
@@ -137,9 +158,9 @@ RingEntry OperationRing::decode(const Words& words) {
   entry.number = (words[kStamp] >> kStateBits) - 1;
   entry.state =
       static_cast<OperationState>(words[kStamp] & ((1u << kStateBits) - 1));
-  std::array<std::uint64_t, kSignatureWords> signature;
-  std::copy_n(&words[kSignature], kSignatureWords, signature.begin());
-  entry.signature = std::bit_cast<Signature>(signature);
+  SignatureWords signature;
+  std::copy_n(&words[kSignature], signature.size(), signature.begin());
+  entry.signature = signature_from(signature);
   if (is_point_to_point(static_cast<OperationKind>(entry.signature.kind))) {
     entry.peer = entry.signature.root;
     entry.tag = static_cast<int>(entry.signature.layout);

@@ -61,8 +61,11 @@ class OperationRing {
   // overwritten.
   void set_ticket(std::uint64_t number, std::uint64_t ticket);
   void set_awaited(std::uint64_t number);
-  // Returns what was settled; nothing when it was settled before.
-  std::optional<Signature> settle(std::uint64_t number, OperationState state);
+  // Returns whether it was settled now, and not before.
+  bool settle(std::uint64_t number, OperationState state);
+
+  // What it is; nothing once it is settled, or has been overwritten.
+  std::optional<Signature> find(std::uint64_t number);
 
   // How many operations have begun.
   std::uint64_t begun() const { return next_.load(std::memory_order_relaxed); }

@@ -29,8 +29,9 @@ TEST(OperationRing, RemembersWhatWasCalledAndHowItEnded) {
                                       .sequence = 1});
   ring->set_ticket(second, 77);
   ring->set_awaited(second);
-  EXPECT_EQ(ring->settle(first, OperationState::kCompleted),
-            signature_of(operation));
+  EXPECT_EQ(ring->find(first), signature_of(operation));
+  EXPECT_TRUE(ring->settle(first, OperationState::kCompleted));
+  EXPECT_FALSE(ring->find(first).has_value());
 
   const auto entries = ring->read();
   ASSERT_EQ(entries.size(), 2u);
@@ -51,8 +52,8 @@ TEST(OperationRing, RemembersWhatWasCalledAndHowItEnded) {
 TEST(OperationRing, CountsOnlyTheFirstEndOfAnOperation) {
   const auto ring = std::make_unique<OperationRing>();
   const auto number = ring->begin(0, all_reduce(1));
-  EXPECT_TRUE(ring->settle(number, OperationState::kFailed).has_value());
-  EXPECT_FALSE(ring->settle(number, OperationState::kCompleted).has_value());
+  EXPECT_TRUE(ring->settle(number, OperationState::kFailed));
+  EXPECT_FALSE(ring->settle(number, OperationState::kCompleted));
   EXPECT_EQ(ring->read().at(0).state, OperationState::kFailed);
 }
 
@@ -70,7 +71,7 @@ TEST(OperationRing, KeepsTheLastThousandAndLeavesNewerEntriesAlone) {
   for (std::uint64_t i = 0; i < kOperations; ++i) ring->begin(0, all_reduce(i));
   ring->set_ticket(1, 5);
   ring->set_awaited(1);
-  EXPECT_FALSE(ring->settle(1, OperationState::kFailed).has_value());
+  EXPECT_FALSE(ring->settle(1, OperationState::kFailed));
   const auto entries = ring->read();
   ASSERT_GE(entries.size(), 1000u);
   EXPECT_EQ(entries.back().signature.sequence, kOperations - 1);

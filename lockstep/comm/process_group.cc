@@ -91,7 +91,7 @@ void ProcessGroup::leave() noexcept {
   abortable_.reset();
 }
 
-Work ProcessGroup::run(Operation operation, const CallOptions& options) {
+Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
   if (!is_member()) refuse_call();
   validate(operation, identity_);
   operation.timeout = options.timeout.value_or(timeout_);
@@ -111,7 +111,12 @@ Work ProcessGroup::run(Operation operation, const CallOptions& options) {
 }
 
 Work ProcessGroup::start(Backend& backend, const Operation& operation) {
-  if (!recorder_) return backend.start(operation);
+  return recorder_ ? start_recorded(backend, operation)
+                   : backend.start(operation);
+}
+
+Work ProcessGroup::start_recorded(Backend& backend,
+                                  const Operation& operation) {
   const std::uint64_t number = recorder_->begin(operation);
   if (number == 0) world_->watch();
   Work work = backend.start(operation);
@@ -119,21 +124,22 @@ Work ProcessGroup::start(Backend& backend, const Operation& operation) {
   return work;
 }
 
-Work ProcessGroup::broadcast(Buffers buffers, int root, CallOptions options) {
+Work ProcessGroup::broadcast(Buffers buffers, int root,
+                             const CallOptions& options) {
   return run(
       {.kind = OperationKind::kBroadcast, .outputs = buffers, .root = root},
       options);
 }
 
 Work ProcessGroup::all_reduce(Buffers buffers, ReduceOp op,
-                              CallOptions options) {
+                              const CallOptions& options) {
   return run(
       {.kind = OperationKind::kAllReduce, .outputs = buffers, .reduction = op},
       options);
 }
 
 Work ProcessGroup::reduce(Buffers buffers, ReduceOp op, int root,
-                          CallOptions options) {
+                          const CallOptions& options) {
   return run({.kind = OperationKind::kReduce,
               .outputs = buffers,
               .reduction = op,
@@ -142,14 +148,14 @@ Work ProcessGroup::reduce(Buffers buffers, ReduceOp op, int root,
 }
 
 Work ProcessGroup::all_gather(Buffers inputs, Buffers outputs,
-                              CallOptions options) {
+                              const CallOptions& options) {
   return run(
       {.kind = OperationKind::kAllGather, .inputs = inputs, .outputs = outputs},
       options);
 }
 
 Work ProcessGroup::all_gather_v(const Buffer& input, Buffers outputs,
-                                CallOptions options) {
+                                const CallOptions& options) {
   return run({.kind = OperationKind::kAllGather,
               .division = Division::kOneARank,
               .inputs = Buffers(input),
@@ -158,7 +164,7 @@ Work ProcessGroup::all_gather_v(const Buffer& input, Buffers outputs,
 }
 
 Work ProcessGroup::gather(Buffers inputs, Buffers outputs, int root,
-                          CallOptions options) {
+                          const CallOptions& options) {
   return run({.kind = OperationKind::kGather,
               .inputs = inputs,
               .outputs = rank() == root ? outputs : Buffers(),
@@ -167,7 +173,7 @@ Work ProcessGroup::gather(Buffers inputs, Buffers outputs, int root,
 }
 
 Work ProcessGroup::scatter(Buffers inputs, Buffers outputs, int root,
-                           CallOptions options) {
+                           const CallOptions& options) {
   return run({.kind = OperationKind::kScatter,
               .inputs = rank() == root ? inputs : Buffers(),
               .outputs = outputs,
@@ -176,7 +182,7 @@ Work ProcessGroup::scatter(Buffers inputs, Buffers outputs, int root,
 }
 
 Work ProcessGroup::reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
-                                  CallOptions options) {
+                                  const CallOptions& options) {
   return run({.kind = OperationKind::kReduceScatter,
               .inputs = inputs,
               .outputs = outputs,
@@ -185,7 +191,7 @@ Work ProcessGroup::reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
 }
 
 Work ProcessGroup::reduce_scatter_v(Buffers inputs, const Buffer& output,
-                                    ReduceOp op, CallOptions options) {
+                                    ReduceOp op, const CallOptions& options) {
   return run({.kind = OperationKind::kReduceScatter,
               .division = Division::kOneARank,
               .inputs = inputs,
@@ -195,14 +201,14 @@ Work ProcessGroup::reduce_scatter_v(Buffers inputs, const Buffer& output,
 }
 
 Work ProcessGroup::all_to_all(Buffers inputs, Buffers outputs,
-                              CallOptions options) {
+                              const CallOptions& options) {
   return run(
       {.kind = OperationKind::kAllToAll, .inputs = inputs, .outputs = outputs},
       options);
 }
 
 Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
-                                CallOptions options) {
+                                const CallOptions& options) {
   return run({.kind = OperationKind::kAllToAll,
               .division = Division::kOneARank,
               .inputs = inputs,
@@ -210,12 +216,12 @@ Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
              options);
 }
 
-Work ProcessGroup::barrier(CallOptions options) {
+Work ProcessGroup::barrier(const CallOptions& options) {
   return run({.kind = OperationKind::kBarrier}, options);
 }
 
 Work ProcessGroup::isend(const Buffer& buffer, int to, int tag,
-                         CallOptions options) {
+                         const CallOptions& options) {
   return run({.kind = OperationKind::kSend,
               .inputs = Buffers(buffer),
               .peer = to,
@@ -224,7 +230,7 @@ Work ProcessGroup::isend(const Buffer& buffer, int to, int tag,
 }
 
 Work ProcessGroup::irecv(const Buffer& buffer, int from, int tag,
-                         CallOptions options) {
+                         const CallOptions& options) {
   return run({.kind = OperationKind::kReceive,
               .outputs = Buffers(buffer),
               .peer = from,
@@ -233,19 +239,19 @@ Work ProcessGroup::irecv(const Buffer& buffer, int from, int tag,
 }
 
 void ProcessGroup::send(const Buffer& buffer, int to, int tag,
-                        CallOptions options) {
+                        const CallOptions& options) {
   isend(buffer, to, tag, options).wait();
 }
 
 int ProcessGroup::recv(const Buffer& buffer, int from, int tag,
-                       CallOptions options) {
+                       const CallOptions& options) {
   const Work work = irecv(buffer, from, tag, options);
   work.wait();
   return work.source_rank();
 }
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(
-    std::span<const Message> messages, CallOptions options) {
+    std::span<const Message> messages, const CallOptions& options) {
   if (!is_member()) refuse_call();
   const auto operation_of = [](const Message& message) -> Operation {
     const bool sends = message.direction == Message::Direction::kSend;

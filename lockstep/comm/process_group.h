@@ -82,70 +82,75 @@ class ProcessGroup {
   const std::shared_ptr<World>& world() const { return world_; }
 
   // Copies rank `root`'s elements over every other rank's, in place.
-  Work broadcast(Buffers buffers, int root, CallOptions options = {});
+  Work broadcast(Buffers buffers, int root, const CallOptions& options = {});
 
   // Combines the elements of all ranks, in place. The ranks are added in one
   // fixed balanced tree, ((0+1)+(2+3))+…, so every rank gets the same bits, run
   // after run; float16 and bfloat16 are summed in float32 and rounded once.
-  Work all_reduce(Buffers buffers, ReduceOp op, CallOptions options = {});
+  Work all_reduce(Buffers buffers, ReduceOp op,
+                  const CallOptions& options = {});
 
   // The same for rank `root` alone; the other ranks' elements stay.
-  Work reduce(Buffers buffers, ReduceOp op, int root, CallOptions options = {});
+  Work reduce(Buffers buffers, ReduceOp op, int root,
+              const CallOptions& options = {});
 
   // Fills `outputs` with every rank's `inputs`, in rank order; outputs[i] holds
   // size() times as many elements as inputs[i].
-  Work all_gather(Buffers inputs, Buffers outputs, CallOptions options = {});
+  Work all_gather(Buffers inputs, Buffers outputs,
+                  const CallOptions& options = {});
 
   // The same where ranks bring different numbers of elements: outputs[r] holds
   // as many as rank r's `input`, and every rank gives the same counts.
   Work all_gather_v(const Buffer& input, Buffers outputs,
-                    CallOptions options = {});
+                    const CallOptions& options = {});
 
   // The same as all_gather for rank `root` alone; elsewhere `outputs` is
   // ignored.
   Work gather(Buffers inputs, Buffers outputs, int root,
-              CallOptions options = {});
+              const CallOptions& options = {});
 
   // Gives rank r the r-th of size() blocks of rank `root`'s `inputs`; elsewhere
   // `inputs` is ignored.
   Work scatter(Buffers inputs, Buffers outputs, int root,
-               CallOptions options = {});
+               const CallOptions& options = {});
 
   // Combines all ranks' `inputs` and gives rank r the r-th of size() blocks.
   Work reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
-                      CallOptions options = {});
+                      const CallOptions& options = {});
 
   // The same with blocks of different sizes: inputs[r] is rank r's, and every
   // rank gives the same counts.
   Work reduce_scatter_v(Buffers inputs, const Buffer& output, ReduceOp op,
-                        CallOptions options = {});
+                        const CallOptions& options = {});
 
   // Sends block r of `inputs` to rank r, and gets block r of `outputs` from it.
-  Work all_to_all(Buffers inputs, Buffers outputs, CallOptions options = {});
+  Work all_to_all(Buffers inputs, Buffers outputs,
+                  const CallOptions& options = {});
 
   // The same with blocks of different sizes: inputs[r] goes to rank r, and
   // outputs[r] comes from it, where it has as many elements.
-  Work all_to_all_v(Buffers inputs, Buffers outputs, CallOptions options = {});
+  Work all_to_all_v(Buffers inputs, Buffers outputs,
+                    const CallOptions& options = {});
 
   // Completes when every rank has called it.
-  Work barrier(CallOptions options = {});
+  Work barrier(const CallOptions& options = {});
 
   // Messages. Those between two ranks with one tag arrive in the order in which
   // they were sent. A receive takes exactly as many elements, of the type, as
   // were sent; anything else is a Mismatch and ends the group. Tags count from
   // 0. A send may complete before its message was received.
   Work isend(const Buffer& buffer, int to, int tag = 0,
-             CallOptions options = {});
+             const CallOptions& options = {});
   Work irecv(const Buffer& buffer, int from, int tag = 0,
-             CallOptions options = {});
+             const CallOptions& options = {});
   // The same, waited for. recv returns the rank that sent.
   void send(const Buffer& buffer, int to, int tag = 0,
-            CallOptions options = {});
+            const CallOptions& options = {});
   int recv(const Buffer& buffer, int from = kAnySource, int tag = 0,
-           CallOptions options = {});
+           const CallOptions& options = {});
   // Starts them all, in any order without deadlock; works[i] is messages[i]'s.
   std::vector<Work> batch_isend_irecv(std::span<const Message> messages,
-                                      CallOptions options = {});
+                                      const CallOptions& options = {});
 
   // Memory in which this group's collectives are fastest; see Backend.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
@@ -161,8 +166,9 @@ class ProcessGroup {
   void leave() noexcept;
 
  private:
-  Work run(Operation operation, const CallOptions& options);
+  Work run(Operation&& operation, const CallOptions& options);
   Work start(Backend& backend, const Operation& operation);
+  Work start_recorded(Backend& backend, const Operation& operation);
   // A copy of backend_, InvalidArgument when there is none.
   std::shared_ptr<Backend> member() const;
   [[noreturn]] void refuse_call() const;

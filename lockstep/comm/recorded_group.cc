@@ -84,10 +84,11 @@ void GroupRecorder::started(std::uint64_t number, const Operation& operation,
 }
 
 void GroupRecorder::completed(std::uint64_t number) {
-  const auto settled =
-      recorder_->ring().settle(number, OperationState::kCompleted);
-  if (settled && !is_point_to_point(static_cast<OperationKind>(settled->kind)))
-    note_completed(settled->sequence);
+  OperationRing& ring = recorder_->ring();
+  const auto signature = ring.find(number);
+  if (ring.settle(number, OperationState::kCompleted) && signature &&
+      !is_point_to_point(static_cast<OperationKind>(signature->kind)))
+    note_completed(signature->sequence);
 }
 
 // Works may be waited for in any order.

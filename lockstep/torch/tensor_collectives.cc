@@ -120,7 +120,7 @@ class Rows {
 }  // namespace
 
 Work broadcast(ProcessGroup& group, const at::Tensor& tensor, int root,
-               CallOptions options) {
+               const CallOptions& options) {
   TensorCall call(group, "broadcast");
   const Buffer buffer = group.rank() == root ? call.read(tensor, {"tensor"})
                                              : call.write(tensor, {"tensor"});
@@ -128,7 +128,7 @@ Work broadcast(ProcessGroup& group, const at::Tensor& tensor, int root,
 }
 
 Work broadcast_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
-                         CallOptions options) {
+                         const CallOptions& options) {
   TensorCall call(group, "broadcast_coalesced");
   const Use use = group.rank() == root ? &TensorCall::read : &TensorCall::write;
   const auto buffers = use_all(call, use, tensors, "tensors");
@@ -136,21 +136,21 @@ Work broadcast_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
 }
 
 Work all_reduce(ProcessGroup& group, const at::Tensor& tensor, ReduceOp op,
-                CallOptions options) {
+                const CallOptions& options) {
   TensorCall call(group, "all_reduce");
   const Buffer buffer = call.update(tensor, {"tensor"});
   return call.finish(group.all_reduce(buffer, op, options));
 }
 
 Work all_reduce_coalesced(ProcessGroup& group, at::TensorList tensors,
-                          ReduceOp op, CallOptions options) {
+                          ReduceOp op, const CallOptions& options) {
   TensorCall call(group, "all_reduce_coalesced");
   const auto buffers = use_all(call, &TensorCall::update, tensors, "tensors");
   return call.finish(group.all_reduce(buffers, op, options));
 }
 
 Work reduce(ProcessGroup& group, const at::Tensor& tensor, int root,
-            ReduceOp op, CallOptions options) {
+            ReduceOp op, const CallOptions& options) {
   TensorCall call(group, "reduce");
   const Buffer buffer = group.rank() == root ? call.update(tensor, {"tensor"})
                                              : call.read(tensor, {"tensor"});
@@ -158,7 +158,7 @@ Work reduce(ProcessGroup& group, const at::Tensor& tensor, int root,
 }
 
 Work reduce_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
-                      ReduceOp op, CallOptions options) {
+                      ReduceOp op, const CallOptions& options) {
   TensorCall call(group, "reduce_coalesced");
   const Use use =
       group.rank() == root ? &TensorCall::update : &TensorCall::read;
@@ -167,7 +167,7 @@ Work reduce_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
 }
 
 Work all_gather(ProcessGroup& group, at::TensorList outputs,
-                const at::Tensor& input, CallOptions options) {
+                const at::Tensor& input, const CallOptions& options) {
   TensorCall call(group, "all_gather");
   call.check_one_a_rank(outputs, "outputs");
   const std::size_t own = own_index(group);
@@ -178,7 +178,8 @@ Work all_gather(ProcessGroup& group, at::TensorList outputs,
 }
 
 Work all_gather_into_tensor(ProcessGroup& group, const at::Tensor& output,
-                            const at::Tensor& input, CallOptions options) {
+                            const at::Tensor& input,
+                            const CallOptions& options) {
   TensorCall call(group, "all_gather_into_tensor");
   call.check_blocks(output, {"output"}, input, {"input"});
   const Buffer in = call.read(input, {"input"});
@@ -189,7 +190,7 @@ Work all_gather_into_tensor(ProcessGroup& group, const at::Tensor& output,
 Work all_gather_into_tensor_coalesced(ProcessGroup& group,
                                       at::TensorList outputs,
                                       at::TensorList inputs,
-                                      CallOptions options) {
+                                      const CallOptions& options) {
   TensorCall call(group, "all_gather_into_tensor_coalesced");
   check_lengths(call, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -201,7 +202,7 @@ Work all_gather_into_tensor_coalesced(ProcessGroup& group,
 }
 
 Work gather(ProcessGroup& group, const at::Tensor& input,
-            at::TensorList outputs, int root, CallOptions options) {
+            at::TensorList outputs, int root, const CallOptions& options) {
   TensorCall call(group, "gather");
   const Buffer in = call.read(input, {"input"});
   if (group.rank() != root) {
@@ -216,7 +217,7 @@ Work gather(ProcessGroup& group, const at::Tensor& input,
 }
 
 Work scatter(ProcessGroup& group, const at::Tensor& output,
-             at::TensorList inputs, int root, CallOptions options) {
+             at::TensorList inputs, int root, const CallOptions& options) {
   TensorCall call(group, "scatter");
   const Buffer out = call.write(output, {"output"});
   if (group.rank() != root) {
@@ -231,7 +232,8 @@ Work scatter(ProcessGroup& group, const at::Tensor& output,
 }
 
 Work reduce_scatter(ProcessGroup& group, const at::Tensor& output,
-                    at::TensorList inputs, ReduceOp op, CallOptions options) {
+                    at::TensorList inputs, ReduceOp op,
+                    const CallOptions& options) {
   TensorCall call(group, "reduce_scatter");
   call.check_one_a_rank(inputs, "inputs");
   const std::size_t own = own_index(group);
@@ -243,7 +245,7 @@ Work reduce_scatter(ProcessGroup& group, const at::Tensor& output,
 
 Work reduce_scatter_tensor(ProcessGroup& group, const at::Tensor& output,
                            const at::Tensor& input, ReduceOp op,
-                           CallOptions options) {
+                           const CallOptions& options) {
   TensorCall call(group, "reduce_scatter_tensor");
   call.check_blocks(input, {"input"}, output, {"output"});
   const Buffer in = call.read(input, {"input"});
@@ -254,7 +256,7 @@ Work reduce_scatter_tensor(ProcessGroup& group, const at::Tensor& output,
 Work reduce_scatter_tensor_coalesced(ProcessGroup& group,
                                      at::TensorList outputs,
                                      at::TensorList inputs, ReduceOp op,
-                                     CallOptions options) {
+                                     const CallOptions& options) {
   TensorCall call(group, "reduce_scatter_tensor_coalesced");
   check_lengths(call, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -266,7 +268,7 @@ Work reduce_scatter_tensor_coalesced(ProcessGroup& group,
 }
 
 Work all_to_all(ProcessGroup& group, at::TensorList outputs,
-                at::TensorList inputs, CallOptions options) {
+                at::TensorList inputs, const CallOptions& options) {
   TensorCall call(group, "all_to_all");
   call.check_one_a_rank(outputs, "outputs");
   call.check_one_a_rank(inputs, "inputs");
@@ -280,7 +282,7 @@ Work all_to_all(ProcessGroup& group, at::TensorList outputs,
 
 Work all_to_all_single(ProcessGroup& group, const at::Tensor& output,
                        const at::Tensor& input, const SplitSizes& splits,
-                       CallOptions options) {
+                       const CallOptions& options) {
   TensorCall call(group, "all_to_all_single");
   call.check_type(output, {"output"}, input, {"input"});
   const Rows input_rows(call, group, "input", input);
@@ -299,26 +301,26 @@ Work all_to_all_single(ProcessGroup& group, const at::Tensor& output,
 }
 
 Work isend(ProcessGroup& group, const at::Tensor& tensor, int to, int tag,
-           CallOptions options) {
+           const CallOptions& options) {
   TensorCall call(group, "send");
   const Buffer buffer = call.read(tensor, {"tensor"});
   return call.finish(group.isend(buffer, to, tag, options));
 }
 
 Work irecv(ProcessGroup& group, const at::Tensor& tensor, int from, int tag,
-           CallOptions options) {
+           const CallOptions& options) {
   TensorCall call(group, "receive");
   const Buffer buffer = call.write(tensor, {"tensor"});
   return call.finish(group.irecv(buffer, from, tag, options));
 }
 
 void send(ProcessGroup& group, const at::Tensor& tensor, int to, int tag,
-          CallOptions options) {
+          const CallOptions& options) {
   isend(group, tensor, to, tag, options).wait();
 }
 
 int recv(ProcessGroup& group, const at::Tensor& tensor, int from, int tag,
-         CallOptions options) {
+         const CallOptions& options) {
   const Work work = irecv(group, tensor, from, tag, options);
   work.wait();
   return work.source_rank();
@@ -326,7 +328,7 @@ int recv(ProcessGroup& group, const at::Tensor& tensor, int from, int tag,
 
 std::vector<Work> batch_isend_irecv(ProcessGroup& group,
                                     std::span<const TensorMessage> messages,
-                                    CallOptions options) {
+                                    const CallOptions& options) {
   std::deque<TensorCall> calls;
   std::vector<Message> batch;
   for (std::size_t i = 0; i < messages.size(); ++i) {

@@ -36,64 +36,66 @@ namespace lockstep {
 
 // Rank `root`'s elements replace every other rank's.
 Work broadcast(ProcessGroup& group, const at::Tensor& tensor, int root,
-               CallOptions options = {});
+               const CallOptions& options = {});
 Work broadcast_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
-                         CallOptions options = {});
+                         const CallOptions& options = {});
 
 // In place; see ProcessGroup::all_reduce on the order of additions.
 Work all_reduce(ProcessGroup& group, const at::Tensor& tensor,
-                ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+                ReduceOp op = ReduceOp::kSum, const CallOptions& options = {});
 Work all_reduce_coalesced(ProcessGroup& group, at::TensorList tensors,
                           ReduceOp op = ReduceOp::kSum,
-                          CallOptions options = {});
+                          const CallOptions& options = {});
 
 // In place on rank `root`; the other ranks' tensors stay as they are.
 Work reduce(ProcessGroup& group, const at::Tensor& tensor, int root,
-            ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+            ReduceOp op = ReduceOp::kSum, const CallOptions& options = {});
 Work reduce_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
-                      ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+                      ReduceOp op = ReduceOp::kSum,
+                      const CallOptions& options = {});
 
 // outputs[r] becomes rank r's `input`. Ranks may bring different shapes, which
 // all must know: outputs[r] has rank r's.
 Work all_gather(ProcessGroup& group, at::TensorList outputs,
-                const at::Tensor& input, CallOptions options = {});
+                const at::Tensor& input, const CallOptions& options = {});
 // The same into one tensor, of size() times as many elements: the inputs one
 // after the other, be it along the first dimension or along a new one.
 Work all_gather_into_tensor(ProcessGroup& group, const at::Tensor& output,
-                            const at::Tensor& input, CallOptions options = {});
+                            const at::Tensor& input,
+                            const CallOptions& options = {});
 Work all_gather_into_tensor_coalesced(ProcessGroup& group,
                                       at::TensorList outputs,
                                       at::TensorList inputs,
-                                      CallOptions options = {});
+                                      const CallOptions& options = {});
 
 // The same as all_gather on rank `root`, of one shape on all ranks; elsewhere
 // `outputs` is empty.
 Work gather(ProcessGroup& group, const at::Tensor& input,
-            at::TensorList outputs, int root, CallOptions options = {});
+            at::TensorList outputs, int root, const CallOptions& options = {});
 
 // `output` becomes rank `root`'s inputs[rank()]; elsewhere `inputs` is empty.
 Work scatter(ProcessGroup& group, const at::Tensor& output,
-             at::TensorList inputs, int root, CallOptions options = {});
+             at::TensorList inputs, int root, const CallOptions& options = {});
 
 // `output` becomes all ranks' inputs[rank()], combined. inputs[r] has the shape
 // of rank r's output.
 Work reduce_scatter(ProcessGroup& group, const at::Tensor& output,
                     at::TensorList inputs, ReduceOp op = ReduceOp::kSum,
-                    CallOptions options = {});
+                    const CallOptions& options = {});
 // The same from one tensor, whose r-th part of size() equal ones is rank r's.
 Work reduce_scatter_tensor(ProcessGroup& group, const at::Tensor& output,
                            const at::Tensor& input,
                            ReduceOp op = ReduceOp::kSum,
-                           CallOptions options = {});
+                           const CallOptions& options = {});
 Work reduce_scatter_tensor_coalesced(ProcessGroup& group,
                                      at::TensorList outputs,
                                      at::TensorList inputs,
                                      ReduceOp op = ReduceOp::kSum,
-                                     CallOptions options = {});
+                                     const CallOptions& options = {});
 
 // outputs[r] becomes rank r's inputs[rank()], of whatever shape both know.
 Work all_to_all(ProcessGroup& group, at::TensorList outputs,
-                at::TensorList inputs, CallOptions options = {});
+                at::TensorList inputs, const CallOptions& options = {});
 
 // How many rows, along the first dimension, come from and go to each rank; an
 // empty list: equally many.
@@ -105,17 +107,17 @@ struct SplitSizes {
 // The same between two tensors. Either every rank gives split sizes or none.
 Work all_to_all_single(ProcessGroup& group, const at::Tensor& output,
                        const at::Tensor& input, const SplitSizes& splits = {},
-                       CallOptions options = {});
+                       const CallOptions& options = {});
 
 // Messages: see ProcessGroup. recv returns the rank that sent.
 Work isend(ProcessGroup& group, const at::Tensor& tensor, int to, int tag = 0,
-           CallOptions options = {});
+           const CallOptions& options = {});
 Work irecv(ProcessGroup& group, const at::Tensor& tensor, int from = kAnySource,
-           int tag = 0, CallOptions options = {});
+           int tag = 0, const CallOptions& options = {});
 void send(ProcessGroup& group, const at::Tensor& tensor, int to, int tag = 0,
-          CallOptions options = {});
+          const CallOptions& options = {});
 int recv(ProcessGroup& group, const at::Tensor& tensor, int from = kAnySource,
-         int tag = 0, CallOptions options = {});
+         int tag = 0, const CallOptions& options = {});
 
 // One message of a batch.
 struct TensorMessage {
@@ -128,6 +130,6 @@ struct TensorMessage {
 // Starts them all, in any order without deadlock; works[i] is messages[i]'s.
 std::vector<Work> batch_isend_irecv(ProcessGroup& group,
                                     std::span<const TensorMessage> messages,
-                                    CallOptions options = {});
+                                    const CallOptions& options = {});
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ struct alignas(kCacheLine) Slot {
   std::atomic<std::uint64_t> round{0};  // written last, with release
   Signature signature{};
   Place place = Place::kInline;
-  std::uint32_t reserved = 0;
+  std::uint32_t used = 0;  // bytes of the payload
   // For all_to_all_v its counts (see counts_of()) come first; then the elements
   // themselves, or an array of Piece.
   std::byte payload[kInlineBytes];

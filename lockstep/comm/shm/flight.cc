@@ -30,6 +30,7 @@ bool Flight::after_meeting(ShmContext& context) {
   switch (shared_.place()) {
     case Place::kInline:
       direct_.finish_inline(shared_, context);
+      context.rounds->take_back_next_slot();
       return true;
     case Place::kHeap:
       step_ = Step::kDirect;

@@ -29,9 +29,11 @@ FlightQueue::Started FlightQueue::start(const Operation& operation,
 }
 
 Flight* FlightQueue::oldest() {
+  if (current_ != nullptr) return current_;
   MutexLock lock(mutex_);
   reap();
-  return queue_.empty() ? nullptr : queue_.front().get();
+  if (!queue_.empty()) current_ = queue_.front().get();
+  return current_;
 }
 
 bool FlightQueue::empty() {

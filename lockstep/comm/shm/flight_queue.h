@@ -5,7 +5,8 @@
 // the pointer that oldest() gave it until it says that the flight is complete;
 // everybody may ask about tickets meanwhile.
 //
-// Threads: every method may be called from any thread.
+// Threads: oldest() and complete_oldest() by the one thread that advances;
+//          every other method from any thread.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,10 @@ class FlightQueue {
   // The flight to advance; null when there is none.
   Flight* oldest();
   // The oldest is complete.
-  void complete_oldest() { completed_.fetch_add(1); }
+  void complete_oldest() {
+    current_ = nullptr;
+    completed_.fetch_add(1);
+  }
 
   // Tickets up to this one are complete.
   std::uint64_t completed() const { return completed_.load(); }
@@ -50,6 +54,9 @@ class FlightQueue {
   std::uint64_t reaped_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Flight>> spare_ LOCKSTEP_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> completed_{0};
+  // What oldest() returned last, until it is complete: whoever advances looks
+  // again and again, and needs no lock for that.
+  Flight* current_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -1,12 +1,31 @@
 #include "lockstep/comm/shm/rounds.h"
 
+#include <algorithm>
+
 namespace lockstep {
+namespace {
+
+// Of a payload; more would be on their way for longer than there is time.
+constexpr std::size_t kTakenBack = 4 << 10;
+
+}  // namespace
 
 void Rounds::arrive() {
   ++round_;
   seen_ = 0;
   slot(rank_, round_).round.store(round_);
   bell_.ring();
+}
+
+#if defined(__x86_64__)
+__attribute__((target("prfchw")))  // elsewhere it would fetch for reading
+#endif
+void Rounds::take_back_next_slot() {
+  const auto* const begin = reinterpret_cast<const std::byte*>(&next_slot());
+  const std::byte* const end =
+      next_slot().payload + std::min(std::size_t{next_slot().used}, kTakenBack);
+  for (const std::byte* at = begin; at < end; at += kCacheLine)
+    __builtin_prefetch(at, 1);
 }
 
 bool Rounds::all_arrived() {

@@ -35,6 +35,11 @@ class Rounds {
   // Raises the flag of next_slot(): this rank has arrived in the next round.
   void arrive();
 
+  // Once all have arrived: fetches the lines of next_slot() for writing, which
+  // the peers took when they last read them, so that the next operation does
+  // not wait for that.
+  void take_back_next_slot();
+
   // Whether every rank has arrived in the current round.
   bool all_arrived();
 

@@ -20,6 +20,7 @@ std::size_t size_in_bytes(const std::vector<T>& values) {
 
 void SharedOperation::begin(const Operation& operation,
                             const GroupIdentity& identity) {
+  const Signature signature = signature_of(operation);
   inputs_.assign(operation.inputs.begin(), operation.inputs.end());
   outputs_.assign(operation.outputs.begin(), operation.outputs.end());
   place_name_.assign(operation.place);
@@ -27,7 +28,7 @@ void SharedOperation::begin(const Operation& operation,
   operation_.inputs = inputs_;
   operation_.outputs = outputs_;
   operation_.place = place_name_;
-  signature_ = signature_of(operation_);
+  signature_ = signature;
   rank_ = identity.rank;
   ranks_ = identity.size;
   counts_ = counts_of(operation_);
@@ -41,6 +42,7 @@ void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
   if (table > 0) std::memcpy(slot.payload, counts_.data(), table);
   if (table + bytes_ <= kInlineBytes) {
     slot.place = Place::kInline;
+    slot.used = static_cast<std::uint32_t>(table + bytes_);
     if (bytes_ > 0)
       copy_from({routes().source()}, 0, {slot.payload + table, bytes_});
   } else {
@@ -81,7 +83,8 @@ void SharedOperation::locate(const ShmContext& context) {
 void SharedOperation::check_signatures(const ShmContext& context) const {
   bool equal = true;
   for (int r = 0; r < ranks_; ++r)
-    equal = equal && context.rounds->brought(r).signature == signature_;
+    equal = equal &&
+            (r == rank_ || context.rounds->brought(r).signature == signature_);
   if (equal) return;
   std::vector<Signature> signatures;
   for (int r = 0; r < ranks_; ++r)
