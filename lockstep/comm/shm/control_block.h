@@ -16,6 +16,9 @@ namespace lockstep {
 inline constexpr std::size_t kCacheLine = 64;
 // Messages up to this size travel in the slot itself, with the flag.
 inline constexpr std::size_t kInlineBytes = 16 << 10;
+// More than this is reduced where it lies, if peers can reach it: then one rank
+// fetches each line once, while through slots every rank fetches all of them.
+inline constexpr std::size_t kReducedInlineBytes = 1 << 10;
 // What passes through memory of the group at a time where buffers lie outside
 // the heap. Each rank has four such areas: two for what it brings and two for
 // what it has reduced, by the parity of the round.

@@ -27,17 +27,12 @@ std::size_t element_size(const SharedOperation& shared) {
   return size_of(static_cast<DataType>(shared.signature().type));
 }
 
-bool reduces_whole(OperationKind kind) {
-  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
-}
-
 }  // namespace
 
 void DirectTransfer::finish_inline(SharedOperation& shared,
                                    const ShmContext& context) {
   if (shared.operation().kind == OperationKind::kBarrier) return;
-  if (reduces_whole(shared.operation().kind))
-    return reduce_slots(shared, context);
+  if (shared.reduces_whole()) return reduce_slots(shared, context);
   shared.locate(context);
   if (reduces(shared.operation().kind))
     reduce_own_block(shared);
@@ -63,7 +58,7 @@ void DirectTransfer::reduce_slots(const SharedOperation& shared,
 void DirectTransfer::begin(SharedOperation& shared, const ShmContext& context) {
   shared.locate(context);
   own_part_done_ = false;
-  shares_work_ = reduces_whole(shared.operation().kind);
+  shares_work_ = shared.reduces_whole();
   if (!shares_work_) return;
   starts_.assign(1, 0);
   for (const Buffer& buffer : shared.operation().outputs)
@@ -89,7 +84,19 @@ bool DirectTransfer::advance(const SharedOperation& shared,
       do_own_part(shared, context);
     own_part_done_ = true;
   }
-  return context.rounds->all_finished(units(shared));
+  if (!context.rounds->all_finished(units(shared))) return false;
+  if (shares_work_) take_from_own_slot(shared, context);
+  return true;
+}
+
+// A rank that brought its elements inline, while others have theirs in heaps,
+// finds the result where it brought them.
+void DirectTransfer::take_from_own_slot(const SharedOperation& shared,
+                                        const ShmContext& context) {
+  const Slot& slot = context.rounds->brought(shared.rank());
+  if (slot.place != Place::kInline) return;
+  const Run result = shared.routes().result();
+  copy_into(result, 0, {slot.payload, total_bytes(result)});
 }
 
 void DirectTransfer::reduce_units(const SharedOperation& shared,

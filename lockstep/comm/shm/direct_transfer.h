@@ -35,6 +35,8 @@ class DirectTransfer {
   void reduce_units(const SharedOperation& shared, const ShmContext& context);
   void do_own_part(const SharedOperation& shared, const ShmContext& context);
   void reduce_slots(const SharedOperation& shared, const ShmContext& context);
+  void take_from_own_slot(const SharedOperation& shared,
+                          const ShmContext& context);
   void move(const SharedOperation& shared);
   void reduce_own_block(const SharedOperation& shared);
   void reduce_unit(const SharedOperation& shared, std::uint32_t unit);

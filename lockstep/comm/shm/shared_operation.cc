@@ -40,14 +40,15 @@ void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
   const std::size_t table = size_in_bytes(counts_);
   LOCKSTEP_CHECK(table <= kInlineBytes, "too many ranks for all_to_all_v");
   if (table > 0) std::memcpy(slot.payload, counts_.data(), table);
-  if (table + bytes_ <= kInlineBytes) {
-    slot.place = Place::kInline;
-    slot.used = static_cast<std::uint32_t>(table + bytes_);
-    if (bytes_ > 0)
-      copy_from({routes().source()}, 0, {slot.payload + table, bytes_});
-  } else {
+  if (table + bytes_ > kInlineBytes) return publish_pieces(context, slot);
+  if (reduces_whole() && bytes_ > kReducedInlineBytes) {
     publish_pieces(context, slot);
+    if (slot.place == Place::kHeap) return;
   }
+  slot.place = Place::kInline;
+  slot.used = static_cast<std::uint32_t>(table + bytes_);
+  if (bytes_ > 0)
+    copy_from({routes().source()}, 0, {slot.payload + table, bytes_});
 }
 
 void SharedOperation::publish_pieces(const ShmContext& context,

@@ -35,6 +35,12 @@ class SharedOperation {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
 
+  // Whether what all ranks bring is combined as one: all_reduce and reduce.
+  bool reduces_whole() const {
+    return operation_.kind == OperationKind::kAllReduce ||
+           operation_.kind == OperationKind::kReduce;
+  }
+
   // Fills this rank's slot for the first round.
   void publish(const ShmContext& context, Slot& slot) const;
 

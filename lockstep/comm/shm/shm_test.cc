@@ -245,6 +245,40 @@ TEST(SharedMemory, GroupsLeaveNothingBehind) {
   EXPECT_EQ(count_entries("/proc/self/task"), threads);
 }
 
+// Small enough for a slot, and yet in a heap on some ranks.
+TEST(SharedMemory, ReducesWhatLiesInHeapsOnSomeRanksAndElsewhereOnOthers) {
+  constexpr int kRanks = 3;
+  run_ranks("shm", kRanks, [](const std::shared_ptr<ProcessGroup>& group) {
+    for (int root = 0; root < kRanks; ++root) {
+      for (const std::size_t count : {100u, 700u, 4000u}) {
+        const bool in_heap = (group->rank() + root) % 2 == 0;
+        std::vector<float> plain(2 * count);
+        const auto shared = group->allocate(2 * count * sizeof(float));
+        float* const data =
+            in_heap ? reinterpret_cast<float*>(shared.get()) : plain.data();
+        const auto part = static_cast<std::int64_t>(count / 2);
+        const std::vector<Buffer> list{
+            {data, part, DataType::kFloat32},
+            {data + count, part, DataType::kFloat32}};
+        const auto own = static_cast<float>(group->rank() + 1);
+        std::fill_n(data, 2 * count, own);
+        group->reduce(list, ReduceOp::kSum, root).wait();
+        const float sum = group->rank() == root ? 6 : own;
+        for (std::size_t i = 0; i < count / 2; ++i) {
+          ASSERT_EQ(data[i], sum);
+          ASSERT_EQ(data[count + i], sum);
+        }
+        ASSERT_EQ(data[count / 2], own);  // between the two
+        std::fill_n(data, 2 * count, own);
+        group->all_reduce(list, ReduceOp::kSum).wait();
+        ASSERT_EQ(data[0], 6);
+        ASSERT_EQ(data[count + count / 2 - 1], 6);
+        ASSERT_EQ(data[count / 2], own);
+      }
+    }
+  });
+}
+
 TEST(SharedMemory, WorksWithoutAHeap) {
   const auto store = open_store("memory:");
   Settings settings;

@@ -50,8 +50,7 @@ void StagedTransfer::begin(const SharedOperation& shared,
                            const ShmContext& context) {
   const OperationKind kind = shared.operation().kind;
   ranks_ = shared.ranks();
-  in_two_steps_ =
-      kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
+  in_two_steps_ = shared.reduces_whole();
   has_slices_ = kind == OperationKind::kScatter ||
                 kind == OperationKind::kReduceScatter ||
                 kind == OperationKind::kAllToAll;
