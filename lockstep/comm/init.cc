@@ -1,6 +1,7 @@
 #include "lockstep/comm/init.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,10 +23,21 @@ struct DefaultGroup {
   std::shared_ptr<ProcessGroup> group;
 };
 
+// Ends with the process that has it. A child that was forked and ends as
+// programs do must neither leave the group in its parent's name nor wait for
+// threads that only the parent has.
+struct DefaultGroupOfProcess {
+  ~DefaultGroupOfProcess() {
+    if (::getpid() != process) static_cast<void>(value.release());
+  }
+  const pid_t process = ::getpid();
+  std::unique_ptr<DefaultGroup> value = std::make_unique<DefaultGroup>();
+};
+
 // The default group is the one singleton: users of torch.distributed expect it.
 DefaultGroup& default_group_slot() {
-  static DefaultGroup slot;
-  return slot;
+  static DefaultGroupOfProcess slot;
+  return *slot.value;
 }
 
 // Opens the store and takes this rank's seat in it. Rank 0 may still be serving

@@ -2,6 +2,8 @@
 // rank with the environment of a launcher. process_fault_test.cc starts it;
 // lockstep run can too.
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <latch>
@@ -62,6 +65,37 @@ int conformance() {
       std::to_string(wrong) + " wrong");
   group->barrier().wait();
   return wrong == 0 && !selection.cases.empty() ? 0 : 1;
+}
+
+// The same where rank 1 has no address space for a second heap.
+int conformance_without_room() {
+  if (number_from("RANK", 0) == 1) {
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const auto heap =
+        static_cast<std::uint64_t>(Settings::from_environment().heap_bytes);
+    const rlim_t most = pages * page + heap + heap / 2;
+    const rlimit limit{most, most};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+  }
+  return conformance();
+}
+
+// Rank 0 has a child for a while, which ends as programs do.
+int forked_child() {
+  // Nobody but the library holds the group, and it has threads of its own.
+  join();
+  for (int turn = 0; turn < 100; ++turn) default_group()->barrier().wait();
+  if (default_group()->rank() == 0) {
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(0);
+    int status = 0;
+    if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+  }
+  default_group()->barrier().wait();
+  say("all are still here");
+  return 0;
 }
 
 // Rank VICTIM never calls the all_reduce that the others wait in.
@@ -261,6 +295,8 @@ int planted_race() {
 int run(const std::string& name) {
   const std::map<std::string, std::function<int()>> cases{
       {"conformance", conformance},
+      {"conformance_without_room", conformance_without_room},
+      {"forked_child", forked_child},
       {"held_before_all_reduce", held_before_all_reduce},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},

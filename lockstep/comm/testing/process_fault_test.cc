@@ -47,6 +47,29 @@ TEST(RanksAsProcesses, PassTheConformanceSuite) {
   }
 }
 
+TEST(RanksAsProcesses, StageWhatOneOfThemHasNoAddressSpaceFor) {
+  const std::string heap =
+      "LOCKSTEP_HEAP_BYTES=" + std::to_string(std::size_t{4} << 30);
+  RankProcesses processes(3, ranks_program("conformance_without_room"), {heap});
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+        << "rank " << rank << ":\n"
+        << processes.output(rank);
+}
+
+TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
+  for (const char* backend : {"shm", "gloo"}) {
+    RankProcesses processes(2, ranks_program("forked_child"),
+                            {std::string("LOCKSTEP_BACKEND=") + backend});
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+          << processes.output(rank);
+      EXPECT_NE(processes.output(rank).find("all are still here"),
+                std::string::npos);
+    }
+  }
+}
+
 // COUNT picks the inline, and the staged or mapped, way.
 TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
   for (const char* count : {"COUNT=1", "COUNT=1000000"}) {
