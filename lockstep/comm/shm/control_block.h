@@ -61,9 +61,11 @@ struct alignas(kCacheLine) RankArea {
   // The part that this rank has in the work of a round: the round's low 32 bits
   // above a Part. Only told, so that others know whom a round waits for.
   std::atomic<std::uint64_t> part{0};
+  // 1: this rank has the heaps of all ranks mapped. Written once, and only so.
+  std::atomic<std::uint32_t> has_all_heaps{0};
   std::int32_t culprit = 0;    // the rank whose failure was the cause, or own
   std::int32_t disagreed = 0;  // 1: because the ranks' calls did not fit
-  char reason[2036] = {};      // zero-terminated
+  char reason[2032] = {};      // zero-terminated
   Slot slots[2];               // round r uses slots[r % 2]
 };
 

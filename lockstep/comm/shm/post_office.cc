@@ -113,19 +113,16 @@ bool PostOffice::announce(int to) {
     Lane::Letter& letter = lane.letters[number % Lane::kLetters];
     letter.signature = signature_of(message->operation);
     letter.tag = message->operation.tag;
-    const auto offset =
-        context_.peer_heaps.empty()
-            ? std::nullopt
-            : context_.heap->offset_of(buffer.data, buffer.bytes());
     if (buffer.bytes() <= Lane::kLetterBytes) {
       letter.place = Place::kInline;
       if (buffer.count > 0)
         std::memcpy(letter.payload, buffer.data, buffer.bytes());
       complete(*message);
     } else {
-      message->in_heap = offset.has_value();
-      letter.place = offset ? Place::kHeap : Place::kStaged;
-      letter.piece = {offset.value_or(0), buffer.bytes()};
+      const auto piece = context_.heaps->find(buffer.data, buffer.bytes());
+      message->in_heap = piece.has_value();
+      letter.place = piece ? Place::kHeap : Place::kStaged;
+      letter.piece = piece.value_or(Piece{});
       outbox.announced.emplace(number, message);
     }
     lane.letters_sent.store(number + 1);
@@ -237,13 +234,11 @@ void PostOffice::deliver(const Kept& letter, const Pointer& receive) {
         std::memcpy(buffer.data, letter.payload.data(), buffer.bytes());
       return complete(*receive);
     case Place::kHeap: {
-      const SharedMapping& heap = *context_.peer_heaps[index(letter.from)];
-      LOCKSTEP_CHECK(letter.piece.bytes == buffer.bytes() &&
-                         letter.piece.bytes <= heap.size() &&
-                         letter.piece.offset <= heap.size() - buffer.bytes(),
+      const std::byte* const from =
+          context_.heaps->at(letter.from, letter.piece);
+      LOCKSTEP_CHECK(from != nullptr && letter.piece.bytes == buffer.bytes(),
                      "a letter names memory outside its sender's heap");
-      std::memcpy(buffer.data, heap.data() + letter.piece.offset,
-                  buffer.bytes());
+      std::memcpy(buffer.data, from, buffer.bytes());
       owe_receipt(letter);
       return complete(*receive);
     }

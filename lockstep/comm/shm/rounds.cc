@@ -1,12 +1,21 @@
 #include "lockstep/comm/shm/rounds.h"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
 
 // Of a payload; more would be on their way for longer than there is time.
 constexpr std::size_t kTakenBack = 4 << 10;
+
+// A unit takes microseconds, its thread perhaps a while to get a core.
+constexpr std::chrono::seconds kLongestUnit{30};
 
 }  // namespace
 
@@ -40,11 +49,28 @@ std::vector<int> Rounds::missing() const {
   return ranks;
 }
 
+// A peer says that it is at work before it takes a unit: one that took its unit
+// before there were none left is seen at work until it is through.
+void Rounds::end_work(std::span<const int> ranks) {
+  std::uint64_t seen = control_.block().claimed.load();
+  constexpr std::uint32_t kAll = std::numeric_limits<std::uint32_t>::max();
+  while (!control_.block().claimed.compare_exchange_weak(seen, tagged(kAll))) {
+  }
+  const Deadline deadline(kLongestUnit);
+  const auto at_work = [&](int r) { return part_of(r) == Part::kAtWork; };
+  while (std::ranges::any_of(ranks, at_work)) {
+    if (deadline.expired())
+      throw Timeout(
+          "a thread of this process does not end its part of a "
+          "collective that was given up");
+    std::this_thread::yield();
+  }
+}
+
 std::vector<int> Rounds::unfinished(Work work) const {
   std::vector<int> ranks;
   for (int r = 0; r < ranks_; ++r) {
-    const auto part = static_cast<Part>(
-        count_of(control_.rank(r).part.load(std::memory_order_acquire)));
+    const Part part = part_of(r);
     const bool holds_up =
         work == Work::kOwn ? part != Part::kDone : part == Part::kAtWork;
     if (holds_up) ranks.push_back(r);

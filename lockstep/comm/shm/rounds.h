@@ -50,6 +50,11 @@ class Rounds {
   // round's work; finish() comes between the two.
   void begin_part() { tell_part(Part::kAtWork); }
   void end_part() { tell_part(Part::kDone); }
+  // Lets no rank take more of the current round's work, and returns when none
+  // of `ranks`, threads of this process, is in the middle of some. Throws
+  // Timeout should that last longer than any unit does.
+  void end_work(std::span<const int> ranks);
+
   // Those without which the round's work does not end: where everybody has a
   // part of its own, those that have not done theirs; where anybody takes what
   // is there, those that have taken something.
@@ -82,6 +87,10 @@ class Rounds {
   void tell_part(Part part) {
     control_.rank(rank_).part.store(tagged(static_cast<std::uint32_t>(part)),
                                     std::memory_order_release);
+  }
+  Part part_of(int r) const {
+    return static_cast<Part>(
+        count_of(control_.rank(r).part.load(std::memory_order_acquire)));
   }
   // How many a counter stands at in this round.
   std::uint32_t count_of(std::uint64_t counter) const {

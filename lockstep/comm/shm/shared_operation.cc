@@ -57,13 +57,13 @@ void SharedOperation::publish_pieces(const ShmContext& context,
   const auto source = routes().source();
   std::byte* at = slot.payload + size_in_bytes(counts_);
   const std::byte* const end = slot.payload + kInlineBytes;
-  if (context.peer_heaps.empty()) return;
+  if (!context.heaps->in_reach()) return;
   for (const Buffer& buffer : source) {
-    const auto offset = context.heap->offset_of(buffer.data, buffer.bytes());
-    if ((!offset && buffer.count > 0) || at + sizeof(Piece) > end) return;
-    const Piece piece{offset.value_or(0), buffer.bytes()};
-    std::memcpy(at, &piece, sizeof piece);
-    at += sizeof piece;
+    const auto piece = context.heaps->find(buffer.data, buffer.bytes());
+    if ((!piece && buffer.count > 0) || at + sizeof(Piece) > end) return;
+    const Piece told = piece.value_or(Piece{});
+    std::memcpy(at, &told, sizeof told);
+    at += sizeof told;
   }
   slot.place = Place::kHeap;
 }
@@ -142,13 +142,11 @@ void SharedOperation::locate_source(const ShmContext& context, int r) {
       Piece piece;
       std::memcpy(&piece, at, sizeof piece);
       at += sizeof piece;
-      const SharedMapping& heap = *context.peer_heaps[index(r)];
-      if (piece.bytes != buffer.bytes() || piece.bytes > heap.size() ||
-          piece.offset > heap.size() - piece.bytes)
+      buffer.data = context.heaps->at(r, piece);
+      if (piece.bytes != buffer.bytes() || buffer.data == nullptr)
         throw Mismatch("buffer " + std::to_string(source.size()) + " of " +
                        describe(operation_) + " has another size on rank " +
                        std::to_string(r));
-      buffer.data = heap.data() + piece.offset;
     }
     source.push_back(buffer);
   }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/heap.h"
 #include "lockstep/comm/routes.h"
+#include "lockstep/comm/shm/peer_heaps.h"
 #include "lockstep/comm/shm/rounds.h"
 
 namespace lockstep {
@@ -19,9 +19,7 @@ struct ShmContext {
   GroupIdentity identity;
   ControlView control;
   Rounds* rounds = nullptr;
-  std::shared_ptr<Heap> heap;  // null: everything is staged
-  // Where each rank's heap is mapped here; empty when some rank has none.
-  std::vector<std::shared_ptr<SharedMapping>> peer_heaps;
+  PeerHeaps* heaps = nullptr;
 };
 
 class SharedOperation {

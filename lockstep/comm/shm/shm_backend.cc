@@ -13,8 +13,10 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/shm/departures.h"
+#include "lockstep/comm/shm/engine.h"
 #include "lockstep/comm/shm/flight_queue.h"
 #include "lockstep/comm/shm/local_exchange.h"
+#include "lockstep/comm/shm/peer_heaps.h"
 #include "lockstep/comm/shm/post_office.h"
 #include "lockstep/comm/shm/progress.h"
 
@@ -36,16 +38,14 @@ class ShmBackend : public Backend,
   ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
              std::shared_ptr<SharedMapping> mapping, LocalPeers peers)
       : identity_(identity),
-        heap_(std::move(heap)),
         mapping_(std::move(mapping)),
         control_(mapping_->data(), identity.size),
         bell_(control_.block(), cores_for(identity.size)),
         rounds_(control_, identity.rank, identity.size, bell_),
         departures_(identity, control_, std::move(peers.processes)),
-        context_{identity, control_, &rounds_, heap_, {}},
-        post_office_(context_, bell_) {
-    map_peer_heaps(peers.heaps);
-  }
+        heaps_(control_, identity.rank, std::move(heap), peers.heaps),
+        context_{identity, control_, &rounds_, &heaps_},
+        post_office_(context_, bell_) {}
 
   ~ShmBackend() override {
     progress_.reset();
@@ -65,9 +65,8 @@ class ShmBackend : public Backend,
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-    if (heap_ && !heap_->detached())
-      if (auto block = heap_->allocate(bytes)) return block;
-    return Backend::allocate(bytes);
+    auto block = heaps_.allocate(bytes);
+    return block ? block : Backend::allocate(bytes);
   }
 
   Work start(const Operation& operation) override {
@@ -101,14 +100,12 @@ class ShmBackend : public Backend,
                           : Doorbell::Cores::kCrowded;
   }
 
-  void map_peer_heaps(const std::vector<FileDescriptor>& descriptors);
   void abandon_what_is_in_flight();
   Work start_collective(const Operation& operation);
   Work start_message(const Operation& operation);
   void be_carried_forward();
   void look_a_few_times(Flight& flight) LOCKSTEP_REQUIRES(engine_);
 
-  void check_heap() const;
   void advance_all() LOCKSTEP_REQUIRES(engine_);
   void advance_queue() LOCKSTEP_REQUIRES(engine_);
   bool advance_one(Flight& flight) LOCKSTEP_REQUIRES(engine_);
@@ -159,23 +156,20 @@ class ShmBackend : public Backend,
   }
 
   const GroupIdentity identity_;
-  std::shared_ptr<Heap> heap_;
   std::shared_ptr<SharedMapping> mapping_;
   ControlView control_;
   Doorbell bell_;
   Rounds rounds_;
   Departures departures_;
-  bool has_foreign_peers_ = false;
+  PeerHeaps heaps_;
 
   // Whoever holds `engine_` advances what is in flight; never held while
   // waiting. `mutex_` is only held for a few instructions, so that starting an
   // operation does not wait for another to be carried out. Where both are held,
   // `engine_` was taken first.
-  Mutex engine_;
+  Engine engine_{bell_};
   ShmContext context_ LOCKSTEP_GUARDED_BY(engine_);
   PostOffice post_office_ LOCKSTEP_GUARDED_BY(engine_);
-  // Somebody found the engine taken since this was last looked at.
-  std::atomic<bool> engine_wanted_{false};
   std::atomic<bool> has_messages_{false};
   FlightQueue flights_;
   Mutex mutex_;
@@ -210,23 +204,6 @@ class MessageWork : public PendingWork {
   std::shared_ptr<ShmBackend> backend_;
   std::shared_ptr<ShmMessage> message_;
 };
-
-void ShmBackend::map_peer_heaps(
-    const std::vector<FileDescriptor>& descriptors) {
-  std::vector<std::shared_ptr<SharedMapping>> heaps;
-  try {
-    for (const FileDescriptor& heap : descriptors)
-      if (heap) heaps.push_back(map_shared_memory(heap));
-  } catch (const SystemError&) {
-    heaps.clear();  // no address space for them: everything is staged
-  }
-  const bool complete = heap_ && heaps.size() == descriptors.size();
-  for (std::size_t r = 0; complete && r < heaps.size(); ++r)
-    if (!heap_->offset_of(heaps[r]->data(), 1)) has_foreign_peers_ = true;
-  if (!complete) has_foreign_peers_ = heap_ != nullptr;
-  MutexLock lock(engine_);
-  if (complete) context_.peer_heaps = std::move(heaps);
-}
 
 // Peers that do the same are there within a fraction of a microsecond: looking
 // for them a few times is cheaper than what follows.
@@ -292,23 +269,16 @@ void ShmBackend::be_carried_forward() {
 // Peers may still reduce into the memory of an operation that nobody waited
 // for.
 void ShmBackend::abandon_what_is_in_flight() {
-  MutexLock engine(engine_);
+  const EngineLock engine(engine_);
   if (state_of_flights() == 0) return;
   give_up(std::make_exception_ptr(Error("the group was destroyed")),
           {identity_.rank, "it left the group with operations in flight"});
 }
 
-void ShmBackend::check_heap() const {
-  if (!heap_ || !heap_->detached()) return;
-  throw Error(
-      "another group of this process failed, so its shared memory was made "
-      "private\n  next:    make this group anew as well");
-}
-
 bool ShmBackend::advance_one(Flight& flight) {
-  check_heap();
+  heaps_.check();
   if (!flight.advance(context_)) return false;
-  check_heap();  // a heap detached meanwhile does not hold what peers wrote
+  heaps_.check();  // a heap detached meanwhile does not hold what peers wrote
   flights_.complete_oldest();
   bell_.ring();  // for other threads of this process
   return true;
@@ -324,7 +294,7 @@ void ShmBackend::advance_queue() {
 
 void ShmBackend::advance_messages() {
   if (broken_ || !has_messages_.load()) return;
-  check_heap();
+  heaps_.check();
   std::vector<std::shared_ptr<ShmMessage>> posted;
   {
     MutexLock lock(mutex_);
@@ -332,7 +302,7 @@ void ShmBackend::advance_messages() {
   }
   for (auto& message : posted) post_office_.post(std::move(message));
   post_office_.advance();
-  check_heap();
+  heaps_.check();
   MutexLock lock(mutex_);
   has_messages_ = !post_office_.idle() || !posted_.empty();
 }
@@ -347,25 +317,18 @@ void ShmBackend::advance_or_give_up() {
     advance_all();
   } catch (const Mismatch& error) {
     give_up(std::current_exception(), {identity_.rank, error.what(), true});
-  } catch (...) {
+  } catch (const std::exception& error) {
     give_up(std::current_exception(),
-            {identity_.rank, "its operation failed; see its log"});
+            {identity_.rank,
+             fmt::format("its operation failed: {}", error.what())});
   }
 }
 
-// Advances unless another thread does. That thread looks whether somebody
-// wanted to when it is through, so that what came in between is not left lying.
+// Advances unless another thread does.
 bool ShmBackend::try_advance() {
-  if (!engine_.try_lock()) {
-    engine_wanted_ = true;
-    if (!engine_.try_lock()) return false;
-  }
+  if (!engine_.try_lock()) return false;
   advance_or_give_up();
   engine_.unlock();
-  if (engine_wanted_.load()) {
-    engine_wanted_ = false;
-    bell_.ring();
-  }
   return true;
 }
 
@@ -385,7 +348,7 @@ std::uint64_t ShmBackend::tend() {
   if (is_in_flight(oldest.ticket)) look_around(oldest, deadline_of(oldest));
   std::shared_ptr<ShmMessage> overdue;
   {
-    MutexLock engine(engine_);
+    const EngineLock engine(engine_);
     overdue = post_office_.overdue();
   }
   if (overdue) look_around({.message = overdue.get()}, overdue->deadline);
@@ -410,13 +373,13 @@ void ShmBackend::wait_for(const Awaited& awaited,
 // Another thread may be in the middle of carrying things out: this waits for
 // it.
 void ShmBackend::look_around(const Awaited& awaited, Deadline deadline) {
-  MutexLock engine(engine_);
+  const EngineLock engine(engine_);
   check_peers(awaited);
   check_deadline(awaited, deadline);
 }
 
 std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
-  MutexLock engine(engine_);
+  const EngineLock engine(engine_);
   advance_or_give_up();
   return missing_now(awaited);
 }
@@ -507,7 +470,7 @@ std::string ShmBackend::describe_timeout(const Awaited& awaited) {
 }
 
 void ShmBackend::abort(std::string_view reason) noexcept {
-  MutexLock engine(engine_);
+  const EngineLock engine(engine_);
   give_up(std::make_exception_ptr(
               Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
                                 identity_.name, identity_.rank, reason))),
@@ -517,11 +480,12 @@ void ShmBackend::abort(std::string_view reason) noexcept {
 void ShmBackend::give_up(const std::exception_ptr& error,
                          const Departure& why) {
   if (broken_) return;
-  // First the heap: a late peer may still be writing to what it was asked to
+  // First the memory: a late peer may still be writing to what it was asked to
   // reduce, and whoever sees the error may free it.
   try {
-    if (has_foreign_peers_) heap_->detach();
-  } catch (const SystemError& failure) {
+    if (!heaps_.neighbours().empty()) rounds_.end_work(heaps_.neighbours());
+    heaps_.detach();
+  } catch (const Error& failure) {
     log(LogLevel::kError, failure.what());
   }
   {

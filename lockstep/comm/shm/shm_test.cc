@@ -2,10 +2,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <latch>
 #include <numeric>
 #include <thread>
 
@@ -190,6 +192,39 @@ TEST(SharedMemory, NamesTheMissingRankForAnOperationBehindOthers) {
   EXPECT_EQ(second.missing(), std::vector{1});
   store->set("given up", {}, 1min);
   other.join();
+}
+
+// Ranks that are threads reduce into each other's memory, which no remapping
+// keeps them from: whoever gives up waits for those in the middle of it.
+TEST(SharedMemory, NoThreadWritesToABufferAfterItsErrorWasSeen) {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kCount = 1 << 20;
+  std::atomic<int> errors{0};
+  for (int turn = 0; turn < 200 && errors < 20; ++turn) {
+    std::latch all_ended(kRanks);
+    const auto body = [&](const std::shared_ptr<ProcessGroup>& group) {
+      const auto block = group->allocate(kCount * sizeof(float));
+      auto* const data = reinterpret_cast<float*>(block.get());
+      std::fill_n(data, kCount, 1.0f);
+      group->barrier().wait();
+      bool failed = false;
+      try {
+        const Buffer buffer{data, kCount, DataType::kFloat32};
+        const auto timeout = std::chrono::microseconds(100 + 50 * (turn % 40));
+        group->all_reduce(buffer, ReduceOp::kSum, {.timeout = timeout}).wait();
+      } catch (const Error&) {
+        failed = true;
+        ++errors;
+        std::fill_n(data, kCount, 7.0f);
+      }
+      all_ended.arrive_and_wait();
+      if (failed) {
+        EXPECT_EQ(std::count(data, data + kCount, 7.0f), kCount);
+      }
+    };
+    run_ranks("shm", kRanks, body);
+  }
+  EXPECT_GT(errors, 0) << "no all_reduce was slow enough to time out";
 }
 
 TEST(SharedMemory, NamesARankThatLeft) {

@@ -1,0 +1,81 @@
+#include "lockstep/comm/shm/peer_heaps.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/net/shared_memory.h"
+
+namespace lockstep {
+namespace {
+
+// One mapping a descriptor; empty where one is missing or cannot be mapped.
+std::vector<std::shared_ptr<SharedMapping>> map_all(
+    const std::vector<FileDescriptor>& descriptors) {
+  std::vector<std::shared_ptr<SharedMapping>> heaps;
+  try {
+    for (const FileDescriptor& heap : descriptors) {
+      if (!heap) return {};
+      heaps.push_back(map_shared_memory(heap));
+    }
+  } catch (const SystemError&) {
+    return {};  // no address space for them
+  }
+  return heaps;
+}
+
+}  // namespace
+
+PeerHeaps::PeerHeaps(ControlView control, int rank, std::shared_ptr<Heap> own,
+                     const std::vector<FileDescriptor>& descriptors)
+    : control_(control), own_(std::move(own)) {
+  if (own_) heaps_ = map_all(descriptors);
+  if (heaps_.empty()) return;
+  for (int r = 0; r < static_cast<int>(heaps_.size()); ++r) {
+    if (r == rank) continue;
+    if (own_->offset_of(heaps_[static_cast<std::size_t>(r)]->data(), 1))
+      neighbours_.push_back(r);
+    else
+      has_strangers_ = true;
+  }
+  control_.rank(rank).has_all_heaps.store(1);
+}
+
+bool PeerHeaps::in_reach() {
+  if (in_reach_ || heaps_.empty()) return in_reach_;
+  in_reach_ = true;
+  for (int r = 0; r < static_cast<int>(heaps_.size()); ++r)
+    in_reach_ = in_reach_ && control_.rank(r).has_all_heaps.load() != 0;
+  return in_reach_;
+}
+
+std::optional<Piece> PeerHeaps::find(const void* address, std::size_t bytes) {
+  if (!in_reach()) return std::nullopt;
+  const auto offset = own_->offset_of(address, bytes);
+  if (!offset) return std::nullopt;
+  return Piece{*offset, bytes};
+}
+
+std::byte* PeerHeaps::at(int r, const Piece& piece) const {
+  if (heaps_.empty()) return nullptr;
+  const SharedMapping& heap = *heaps_[static_cast<std::size_t>(r)];
+  if (piece.bytes > heap.size() || piece.offset > heap.size() - piece.bytes)
+    return nullptr;
+  return heap.data() + piece.offset;
+}
+
+std::shared_ptr<std::byte> PeerHeaps::allocate(std::size_t bytes) {
+  return own_ && !own_->detached() ? own_->allocate(bytes) : nullptr;
+}
+
+void PeerHeaps::check() const {
+  if (!own_ || !own_->detached()) return;
+  throw Error(
+      "another group of this process failed, so its shared memory was made "
+      "private\n  next:    make this group anew as well");
+}
+
+void PeerHeaps::detach() {
+  if (has_strangers_) own_->detach();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// The heaps of a group's ranks: this rank's own, and where its peers' are
+// mapped here.
+//
+// Buffers are told by where they lie in a heap only once every rank has said
+// that it has all heaps mapped; a rank that lacks the address space for them
+// makes all stage their elements, and nobody reads what it cannot reach.
+//
+// Threads: in_reach() by one thread at a time; all else by any.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/comm/heap.h"
+#include "lockstep/comm/shm/control_block.h"
+#include "lockstep/net/file_descriptor.h"
+
+namespace lockstep {
+
+class PeerHeaps {
+ public:
+  // `own` is null when this rank has none; `descriptors` has the heap of each
+  // rank that has one.
+  PeerHeaps(ControlView control, int rank, std::shared_ptr<Heap> own,
+            const std::vector<FileDescriptor>& descriptors);
+
+  // Whether all ranks have all heaps mapped. Some may not have said so yet, so
+  // that false turns into true, and never back.
+  bool in_reach();
+
+  // Where this rank's memory lies in its heap, for peers to reach; nothing when
+  // some of them cannot.
+  std::optional<Piece> find(const void* address, std::size_t bytes);
+
+  // Where a piece of rank `r`'s heap is here; null when it lies outside.
+  std::byte* at(int r, const Piece& piece) const;
+
+  // Null without a heap that peers share, or when it is full.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes);
+
+  // Throws when the heap was made private: what peers wrote is not there.
+  void check() const;
+
+  // Makes the heap private, if other processes write to it.
+  void detach();
+
+  // The ranks that are threads of this process, and write to its memory
+  // whatever is made private.
+  const std::vector<int>& neighbours() const { return neighbours_; }
+
+ private:
+  const ControlView control_;
+  const std::shared_ptr<Heap> own_;
+  std::vector<std::shared_ptr<SharedMapping>> heaps_;  // none, or one a rank
+  std::vector<int> neighbours_;
+  bool has_strangers_ = false;  // peers in other processes have the heap
+  bool in_reach_ = false;
+};
+
+}  // namespace lockstep
