@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/comm/shm/awaited.h"
 #include "lockstep/comm/shm/departures.h"
 #include "lockstep/comm/shm/engine.h"
 #include "lockstep/comm/shm/flight_queue.h"
@@ -76,23 +77,20 @@ class ShmBackend : public Backend,
   void abort(std::string_view reason) noexcept override;
 
   void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override {
-    wait_for({.ticket = ticket}, deadline);
+    wait_for(collective(ticket), deadline);
   }
   bool done(std::uint64_t ticket) override {
-    return settled_after_try({.ticket = ticket});
+    return settled_after_try(collective(ticket));
   }
   std::vector<int> missing(std::uint64_t ticket) override {
-    return missing_of({.ticket = ticket});
+    return missing_of(collective(ticket));
   }
 
  private:
   friend class MessageWork;
 
-  // What somebody waits for: the collective with this ticket, or a message.
-  struct Awaited {
-    std::uint64_t ticket = 0;
-    const ShmMessage* message = nullptr;
-  };
+  Awaited collective(std::uint64_t ticket) { return {flights_, ticket}; }
+  Awaited arrival(const ShmMessage& message) { return {flights_, message}; }
 
   static Doorbell::Cores cores_for(int ranks) {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -116,13 +114,7 @@ class ShmBackend : public Backend,
   std::uint64_t state_of_flights();
 
   bool settled(const Awaited& awaited) const {
-    if (broken_) return true;
-    return awaited.message != nullptr ? awaited.message->done.load()
-                                      : flights_.completed() >= awaited.ticket;
-  }
-  bool succeeded(const Awaited& awaited) const {
-    return awaited.message != nullptr ? awaited.message->done.load()
-                                      : flights_.completed() >= awaited.ticket;
+    return broken_ || awaited.complete();
   }
   bool settled_after_try(const Awaited& awaited) {
     if (settled(awaited)) return true;
@@ -139,14 +131,8 @@ class ShmBackend : public Backend,
   void give_up(const std::exception_ptr& error, const Departure& why)
       LOCKSTEP_REQUIRES(engine_);
 
-  // An Awaited, in words and numbers.
   std::vector<int> missing_now(const Awaited& awaited)
       LOCKSTEP_REQUIRES(engine_);
-  std::string describe_timeout(const Awaited& awaited)
-      LOCKSTEP_REQUIRES(engine_);
-  std::string describe_call(const Awaited& awaited);
-  Deadline deadline_of(const Awaited& awaited);
-  Deadline::Clock::time_point begun(const Awaited& awaited);
   bool is_in_flight(std::uint64_t ticket) {
     return flights_.visit(ticket, [](Flight&) {});
   }
@@ -188,13 +174,13 @@ class MessageWork : public PendingWork {
       : backend_(std::move(backend)), message_(std::move(message)) {}
 
   void wait(std::uint64_t, std::optional<Deadline> deadline) override {
-    backend_->wait_for({.message = message_.get()}, deadline);
+    backend_->wait_for(backend_->arrival(*message_), deadline);
   }
   bool done(std::uint64_t) override {
-    return backend_->settled_after_try({.message = message_.get()});
+    return backend_->settled_after_try(backend_->arrival(*message_));
   }
   std::vector<int> missing(std::uint64_t) override {
-    return backend_->missing_of({.message = message_.get()});
+    return backend_->missing_of(backend_->arrival(*message_));
   }
   int source_rank(std::uint64_t) override {
     return message_->done.load() ? message_->source : -1;
@@ -241,7 +227,7 @@ Work ShmBackend::start_message(const Operation& operation) {
     posted_.push_back(message);
     has_messages_ = true;
   }
-  if (settled_after_try({.message = message.get()})) {
+  if (settled_after_try(arrival(*message))) {
     if (message->done.load()) return Work::received_from(message->source);
     return Work::failed(error());
   }
@@ -344,14 +330,15 @@ std::uint64_t ShmBackend::tend() {
   const std::uint64_t state = state_of_flights();
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
   next_look_ = Deadline::Clock::now() + kLookAround;
-  const Awaited oldest{.ticket = flights_.completed() + 1};
-  if (is_in_flight(oldest.ticket)) look_around(oldest, deadline_of(oldest));
+  const std::uint64_t oldest = flights_.completed() + 1;
+  if (is_in_flight(oldest))
+    look_around(collective(oldest), collective(oldest).deadline());
   std::shared_ptr<ShmMessage> overdue;
   {
     const EngineLock engine(engine_);
     overdue = post_office_.overdue();
   }
-  if (overdue) look_around({.message = overdue.get()}, overdue->deadline);
+  if (overdue) look_around(arrival(*overdue), overdue->deadline);
   return state;
 }
 
@@ -359,15 +346,15 @@ void ShmBackend::wait_for(const Awaited& awaited,
                           std::optional<Deadline> deadline) {
   const auto ready = [&] { return settled_after_try(awaited); };
   if (!ready()) {
-    const Deadline limit = deadline ? std::min(*deadline, deadline_of(awaited))
-                                    : deadline_of(awaited);
+    const Deadline own = awaited.deadline();
+    const Deadline limit = deadline ? std::min(*deadline, own) : own;
     while (!settled(awaited)) {
       const auto patience = std::clamp<nanoseconds>(
           limit.remaining(), nanoseconds(1), nanoseconds(kLookAround));
       if (!bell_.wait(ready, patience)) look_around(awaited, limit);
     }
   }
-  if (!succeeded(awaited)) std::rethrow_exception(error());
+  if (!awaited.complete()) std::rethrow_exception(error());
 }
 
 // Another thread may be in the middle of carrying things out: this waits for
@@ -386,15 +373,13 @@ std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
 
 void ShmBackend::check_peers(const Awaited& awaited) {
   if (settled(awaited)) return;
-  const bool any_source = awaited.message != nullptr &&
-                          awaited.message->operation.peer == kAnySource;
   const auto departure = departures_.find(
-      missing_now(awaited),
-      any_source ? Departures::Need::kAnyOne : Departures::Need::kEach);
+      missing_now(awaited), awaited.wants_any() ? Departures::Need::kAnyOne
+                                                : Departures::Need::kEach);
   if (!departure) return;
   advance_or_give_up();  // what a peer brought before it went is there
   if (settled(awaited)) return;
-  give_up(departures_.error_for(describe_call(awaited), *departure),
+  give_up(departures_.error_for(awaited.describe_call(), *departure),
           *departure);
 }
 
@@ -402,71 +387,13 @@ void ShmBackend::check_deadline(const Awaited& awaited, Deadline deadline) {
   if (settled(awaited) || !deadline.expired()) return;
   advance_or_give_up();
   if (settled(awaited)) return;
-  const std::string text = describe_timeout(awaited);
+  const std::string text = awaited.describe_timeout(context_);
   give_up(std::make_exception_ptr(Timeout(text)),
           {identity_.rank, "it gave up waiting: " + text});
 }
 
 std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
-  if (settled(awaited)) return {};
-  if (awaited.message != nullptr) {
-    const int peer = awaited.message->operation.peer;
-    if (peer != kAnySource) return {peer};
-    std::vector<int> others;
-    for (int r = 0; r < identity_.size; ++r)
-      if (r != identity_.rank) others.push_back(r);
-    return others;
-  }
-  // Those that are behind the oldest wait for whom it waits for.
-  std::vector<int> ranks;
-  const ShmContext& context = context_;
-  flights_.visit(flights_.completed() + 1,
-                 [&](Flight& flight) { ranks = flight.missing(context); });
-  return ranks;
-}
-
-std::string ShmBackend::describe_call(const Awaited& awaited) {
-  if (awaited.message != nullptr) return describe(awaited.message->operation);
-  std::string call = "an operation";
-  flights_.visit(awaited.ticket,
-                 [&](Flight& flight) { call = describe(flight.operation()); });
-  return call;
-}
-
-Deadline ShmBackend::deadline_of(const Awaited& awaited) {
-  if (awaited.message != nullptr) return awaited.message->deadline;
-  Deadline deadline = Deadline::never();
-  flights_.visit(awaited.ticket,
-                 [&](Flight& flight) { deadline = flight.deadline(); });
-  return deadline;
-}
-
-Deadline::Clock::time_point ShmBackend::begun(const Awaited& awaited) {
-  if (awaited.message != nullptr) return awaited.message->begun;
-  auto when = Deadline::Clock::now();
-  flights_.visit(awaited.ticket,
-                 [&](Flight& flight) { when = flight.begun(); });
-  return when;
-}
-
-std::string ShmBackend::describe_timeout(const Awaited& awaited) {
-  const std::vector<int> ranks = missing_now(awaited);
-  const std::chrono::duration<double> waited =
-      Deadline::Clock::now() - begun(awaited);
-  std::string text = describe_call(awaited);
-  text += fmt::format(
-      " timed out after {:.1f} s on rank {} of {} (group \"{}\")",
-      waited.count(), identity_.rank, identity_.size, identity_.name);
-  for (const int rank : ranks)
-    text += fmt::format("\n  missing: {}, last seen in {}",
-                        identity_.describe(rank), rounds_.last_seen(rank));
-  if (ranks.empty())
-    text += "\n  missing: no rank; one of them stopped in the middle";
-  return text +
-         "\n  likely:  a missing rank is slow or dead, or called another "
-         "operation in this place"
-         "\n  next:    read the missing ranks' logs; LOCKSTEP_TIMEOUT sets how "
-         "long to wait, in seconds";
+  return broken_ ? std::vector<int>{} : awaited.missing(context_);
 }
 
 void ShmBackend::abort(std::string_view reason) noexcept {

@@ -1,0 +1,68 @@
+#include "lockstep/comm/shm/awaited.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace lockstep {
+
+std::vector<int> Awaited::missing(const ShmContext& context) const {
+  std::vector<int> ranks;
+  if (complete()) return ranks;
+  if (wants_any()) {
+    for (int r = 0; r < context.identity.size; ++r)
+      if (r != context.identity.rank) ranks.push_back(r);
+    return ranks;
+  }
+  if (message_ != nullptr) return {message_->operation.peer};
+  // Those that are behind the oldest wait for whom it waits for.
+  flights_->visit(flights_->completed() + 1,
+                  [&](Flight& flight) { ranks = flight.missing(context); });
+  return ranks;
+}
+
+std::string Awaited::describe_call() const {
+  if (message_ != nullptr) return describe(message_->operation);
+  std::string call = "an operation";
+  flights_->visit(ticket_,
+                  [&](Flight& flight) { call = describe(flight.operation()); });
+  return call;
+}
+
+Deadline Awaited::deadline() const {
+  if (message_ != nullptr) return message_->deadline;
+  Deadline deadline = Deadline::never();
+  flights_->visit(ticket_,
+                  [&](Flight& flight) { deadline = flight.deadline(); });
+  return deadline;
+}
+
+Deadline::Clock::time_point Awaited::begun() const {
+  if (message_ != nullptr) return message_->begun;
+  auto when = Deadline::Clock::now();
+  flights_->visit(ticket_, [&](Flight& flight) { when = flight.begun(); });
+  return when;
+}
+
+std::string Awaited::describe_timeout(const ShmContext& context) const {
+  const GroupIdentity& identity = context.identity;
+  const std::vector<int> ranks = missing(context);
+  const std::chrono::duration<double> waited = Deadline::Clock::now() - begun();
+  std::string text = describe_call();
+  text +=
+      fmt::format(" timed out after {:.1f} s on rank {} of {} (group \"{}\")",
+                  waited.count(), identity.rank, identity.size, identity.name);
+  for (const int rank : ranks)
+    text +=
+        fmt::format("\n  missing: {}, last seen in {}", identity.describe(rank),
+                    context.rounds->last_seen(rank));
+  if (ranks.empty())
+    text += "\n  missing: no rank; one of them stopped in the middle";
+  return text +
+         "\n  likely:  a missing rank is slow or dead, or called another "
+         "operation in this place"
+         "\n  next:    read the missing ranks' logs; LOCKSTEP_TIMEOUT sets how "
+         "long to wait, in seconds";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// What somebody waits for in a shared-memory group: a collective, by its
+// ticket, or a message. And what is said of it when it does not come.
+//
+// Threads: a value; may be asked from any thread, but for what takes an
+//          ShmContext, by the one that advances.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/comm/shm/flight_queue.h"
+#include "lockstep/comm/shm/post_office.h"
+
+namespace lockstep {
+
+class Awaited {
+ public:
+  Awaited(FlightQueue& flights, std::uint64_t ticket)
+      : flights_(&flights), ticket_(ticket) {}
+  Awaited(FlightQueue& flights, const ShmMessage& message)
+      : flights_(&flights), message_(&message) {}
+
+  bool complete() const {
+    return message_ != nullptr ? message_->done.load()
+                               : flights_->completed() >= ticket_;
+  }
+
+  // Whether any of the ranks that missing() names would do.
+  bool wants_any() const {
+    return message_ != nullptr && message_->operation.peer == kAnySource;
+  }
+
+  // The ranks without which it does not complete.
+  std::vector<int> missing(const ShmContext& context) const;
+
+  // The operation, as describe() has it.
+  std::string describe_call() const;
+
+  // The text of a Timeout.
+  std::string describe_timeout(const ShmContext& context) const;
+
+  Deadline deadline() const;
+
+ private:
+  Deadline::Clock::time_point begun() const;
+
+  FlightQueue* flights_;
+  std::uint64_t ticket_ = 0;
+  const ShmMessage* message_ = nullptr;  // null: it is the collective
+};
+
+}  // namespace lockstep
