@@ -1,15 +1,13 @@
 #include "lockstep/comm/bootstrap.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstdint>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/comm/wire/host_address.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 
@@ -37,18 +35,11 @@ const LockstepTransportTable& mpi(const Membership& membership,
   }
 }
 
-// Strangers on the network know the port, but not this.
-std::string random_token() {
-  std::array<std::uint64_t, 4> words{};
-  if (::getrandom(words.data(), sizeof words, 0) !=
-      static_cast<ssize_t>(sizeof words))
-    throw SystemError("could not get random bytes", errno);
-  return fmt::format("{:016x}", fmt::join(words, ""));
-}
-
 Bootstrap serve(const Settings& settings) {
   Bootstrap made;
-  made.token = settings.token.empty() ? random_token() : settings.token;
+  // Strangers on the network know the port, but not this.
+  made.token =
+      settings.token.empty() ? random_hex(sizeof(Secret)) : settings.token;
   made.server = std::make_unique<TcpStoreServer>(choose_host_address(settings),
                                                  0, made.token);
   made.store_url = made.server->url();

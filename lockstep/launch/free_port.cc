@@ -5,10 +5,12 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <fstream>
 #include <random>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -76,7 +78,7 @@ std::uint16_t find_free_port() {
   const PortRange ports = quiet_ports();
   if (ports.first > ports.last) return kernels_choice();
   // Not seeded by the user: two jobs of one seed must not meet at a port.
-  std::random_device random;
+  std::mt19937_64 random(random_value<std::uint64_t>());
   std::uniform_int_distribution<int> choose(ports.first, ports.last);
   for (int i = 0; i < kTries; ++i) {
     const auto port = static_cast<std::uint16_t>(choose(random));

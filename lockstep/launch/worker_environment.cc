@@ -1,15 +1,11 @@
 #include "lockstep/launch/worker_environment.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <string_view>
-
-#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -93,17 +89,6 @@ std::vector<std::string> current_environment() {
        ++variable)
     variables.emplace_back(*variable);
   return variables;
-}
-
-std::string make_job_token() {
-  std::array<unsigned char, 32> bytes{};
-  // Up to 256 bytes come whole or not at all.
-  if (::getrandom(bytes.data(), bytes.size(), 0) !=
-      static_cast<ssize_t>(bytes.size()))
-    throw SystemError("could not get randomness for the job's token", errno);
-  std::string token;
-  for (const unsigned byte : bytes) token += fmt::format("{:02x}", byte);
-  return token;
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // The environment variables of a worker, as torchrun has them and with our own.
 //
-// Threads: pure functions, but for make_job_token(), which asks the kernel.
-// Errors:  SystemError when there is no randomness to be had.
+// Threads: pure functions.
+// Errors:  none thrown.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,5 @@ std::vector<std::string> worker_environment(
 
 // The environment of this process. Must not race with setenv.
 std::vector<std::string> current_environment();
-
-// A new secret for a job: 32 random bytes in hexadecimal.
-std::string make_job_token();
 
 }  // namespace lockstep

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/net/byte_stream.h"
 
 namespace lockstep {
@@ -93,12 +95,9 @@ bool same_token(std::string_view a, std::string_view b) {
   std::array<char, kMaxTokenBytes> padded_b{};
   std::ranges::copy(a, padded_a.begin());
   std::ranges::copy(b, padded_b.begin());
-  // Volatile: else a compiler may stop at the first difference.
-  volatile unsigned difference = static_cast<unsigned>(a.size() ^ b.size());
-  for (std::size_t i = 0; i < kMaxTokenBytes; ++i)
-    difference =
-        difference | static_cast<unsigned char>(padded_a[i] ^ padded_b[i]);
-  return difference == 0;
+  const bool same = equal_in_constant_time(std::as_bytes(std::span(padded_a)),
+                                           std::as_bytes(std::span(padded_b)));
+  return same && a.size() == b.size();
 }
 
 Bytes encode(const Request& request) {

@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <csignal>
 #include <map>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wake_up.h"
@@ -49,12 +49,6 @@ std::thread start_without_signals(auto body) {
 
 }  // namespace
 
-// What no other server is called.
-std::string random_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
-}
-
 // One thread around one poll(2): whatever a connection does or omits, the loop
 // does a bounded piece of work for it and goes on.
 class TcpStoreServer::Loop {
@@ -87,7 +81,7 @@ class TcpStoreServer::Loop {
 
   FileDescriptor listener_;
   const std::string token_;
-  const std::string name_ = random_name();
+  const std::string name_ = random_hex(12);  // that no other server has
   const TcpStoreServerLimits limits_;
   WakeUp stop_;
   StoreService service_;

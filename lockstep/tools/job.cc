@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lockstep/base/secret.h"
 #include "lockstep/launch/free_port.h"
 #include "lockstep/launch/record_folder.h"
 #include "lockstep/store/tcp_store_server.h"
@@ -36,7 +37,7 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
     options.job.master_port = find_free_port();
   else
     check_port_is_free(options.job.master_port);
-  options.job.token = make_job_token();
+  options.job.token = random_hex(sizeof(Secret));
   options.standard_input = readable_input();
   const RecordFolder records = record_folder(options, lookup);
   options.job.dump_directory = records.path();

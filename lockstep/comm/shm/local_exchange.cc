@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/random.h>
 
 #include <array>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/unix_socket.h"
@@ -18,7 +18,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint32_t kProtocolVersion = 1;
-using Secret = std::array<std::byte, 32>;
 
 // What a rank says first. Sent with its pidfd and, if it has one, its heap.
 struct Hello {
@@ -42,21 +41,6 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-Secret make_secret() {
-  Secret secret;
-  if (::getrandom(secret.data(), secret.size(), 0) !=
-      static_cast<ssize_t>(secret.size()))
-    throw SystemError("could not get random bytes", errno);
-  return secret;
-}
-
-// Takes equally long wherever the first difference is.
-bool same_secret(const Secret& a, const Secret& b) {
-  std::byte difference{};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{};
-}
-
 std::string store_key(const GroupIdentity& identity) {
   return fmt::format("group/{}/shm/leader", identity.name);
 }
@@ -65,7 +49,7 @@ std::string store_key(const GroupIdentity& identity) {
 class Leader {
  public:
   Leader(const GroupIdentity& identity, const Heap* heap)
-      : identity_(identity), secret_(make_secret()) {
+      : identity_(identity), secret_(random_value<Secret>()) {
     const auto size = static_cast<std::size_t>(identity.size);
     connections_.resize(size);
     peers_.processes.resize(size);
@@ -128,7 +112,7 @@ class Leader {
     if (message.bytes.size() != sizeof hello) return;
     std::memcpy(&hello, message.bytes.data(), sizeof hello);
     if (hello.magic != Hello{}.magic || hello.version != kProtocolVersion ||
-        !same_secret(hello.secret, secret_))
+        !equal_in_constant_time(hello.secret, secret_))
       return;
     admit(hello.rank, std::move(guest), std::move(message.descriptors));
   }

@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
@@ -33,8 +33,6 @@ constexpr auto kAnswerPatience = 3s;
 constexpr auto kHelloPatience = 30s;
 // How long sent bytes may stay without an answer of the peer's kernel.
 constexpr int kUnansweredMilliseconds = 15000;
-
-using Secret = std::array<std::byte, 32>;
 
 // What a rank puts into the store. Plain bytes: both ends are of one build.
 struct Invitation {
@@ -61,20 +59,6 @@ void copy_text(std::array<char, size>& to, const std::string& from) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), size - 1));
 }
 
-template <class T>
-void fill_randomly(T& value) {
-  if (::getrandom(&value, sizeof value, 0) !=
-      static_cast<ssize_t>(sizeof value))
-    throw SystemError("could not get random bytes", errno);
-}
-
-// Takes equally long wherever the first difference is.
-bool same_secret(const Secret& a, const Secret& b) {
-  std::byte difference{};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{};
-}
-
 // Somebody connected who has not proved yet who it is, or whom we called and
 // who has not answered.
 struct Stranger {
@@ -95,8 +79,8 @@ class Meeting {
         deadline_(deadline),
         listener_(listen_at(address, 0)) {
     mine_.port = local_address(listener_.get()).port();
-    fill_randomly(mine_.secret);
-    fill_randomly(mine_.nonce);
+    mine_.secret = random_value<Secret>();
+    mine_.nonce = random_value<std::uint64_t>();
     copy_text(mine_.address, address);
     copy_text(mine_.host, own_host_name());
     const auto size = static_cast<std::size_t>(identity.size);
@@ -223,13 +207,13 @@ class Meeting {
     stranger.deadline = Deadline(kAnswerPatience);
     const auto now =
         look_up(stranger.called, std::min(deadline_, Deadline(1s)));
-    return !now || same_secret(now->secret, stranger.shown);
+    return !now || equal_in_constant_time(now->secret, stranger.shown);
   }
 
   bool is_ours(const Stranger& stranger) const {
     const Hello& hello = stranger.hello;
     return hello.magic == Hello{}.magic && hello.version == kProtocolVersion &&
-           same_secret(hello.yours, mine_.secret) &&
+           equal_in_constant_time(hello.yours, mine_.secret) &&
            (stranger.called < 0 || stranger.called == hello.rank);
   }
 
