@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/find_program.h"
+#include "lockstep/net/process_handle.h"
 
 namespace lockstep {
 namespace {
@@ -141,14 +141,14 @@ void WorkerProcess::start(const WorkerCommand& command, int progress_end) {
   if (pid_ == 0) run_child(plan);
   if (pid_ < 0) throw SystemError("could not start a process", errno);
   failure.write.reset();
-  const int error = read_failure(failure.read);
-  // glibc 2.36 declares pidfd_open in a way that C++ cannot link.
-  pidfd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  if (error != 0 || !pidfd_) {
-    const int reason = error != 0 ? error : errno;
+  try {
+    const int error = read_failure(failure.read);
+    if (error != 0) throw CannotExecute(command.program, error);
+    pidfd_ = open_process(pid_);
+  } catch (...) {
     ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    throw CannotExecute(command.program, reason);
+    reap();
+    throw;
   }
   standard_output = std::move(out.read);
   standard_error = std::move(err.read);

@@ -1,5 +1,6 @@
 #include "lockstep/net/process_handle.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,14 +11,17 @@
 
 namespace lockstep {
 
-FileDescriptor open_own_process() {
-  // glibc has had pidfd_open only since 2.36.
-  FileDescriptor process(
-      static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+FileDescriptor open_process(pid_t pid) {
+  // glibc has pidfd_open only since 2.36, and there declares it in a way that
+  // C++ cannot link.
+  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process)
-    throw SystemError("could not open a pidfd on this process", errno);
+    throw SystemError(fmt::format("could not open a pidfd on process {}", pid),
+                      errno);
   return process;
 }
+
+FileDescriptor open_own_process() { return open_process(::getpid()); }
 
 bool has_exited(const FileDescriptor& process) {
   pollfd item{process.get(), POLLIN, 0};

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/process_handle.h"
 #include "lockstep/net/wait.h"
 
 extern char** environ;
@@ -89,8 +89,7 @@ void RankProcesses::start(int rank, const std::vector<std::string>& command,
                                    pointers_to(environment).data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw SystemError("could not start " + command[0], failed);
-  started.process = FileDescriptor(
-      static_cast<int>(::syscall(SYS_pidfd_open, started.pid, 0)));
+  started.process = open_process(started.pid);
 }
 
 void RankProcesses::send_signal(int rank, int signal) {
