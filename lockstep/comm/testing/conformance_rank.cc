@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
+#include "lockstep/comm/testing/any_collective.h"
 #include "lockstep/comm/testing/random_elements.h"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ namespace {
 using Contents = std::vector<std::vector<std::byte>>;
 
 Contents random_contents(const ConformanceCase& c, std::uint64_t seed, int rank,
-                         const std::vector<std::int64_t>& counts) {
+                         const Counts& counts) {
   const std::size_t size = size_of(c.type);
   Contents contents;
   std::uint64_t element = 0;
@@ -34,13 +35,13 @@ Contents random_contents(const ConformanceCase& c, std::uint64_t seed, int rank,
 }
 
 // What each rank has of its own, however many blocks of others there are.
-std::vector<std::int64_t> own_counts(const ConformanceCase& c) {
+Counts own_counts(const ConformanceCase& c) {
   if (c.cut == Cut::kOneBuffer) return {c.elements};
   if (c.cut == Cut::kSeveralBuffers) {
     const std::int64_t third = c.elements / 3;
     return {third, third / 2, c.elements - third - third / 2};
   }
-  std::vector<std::int64_t> counts;
+  Counts counts;
   std::int64_t left = c.elements;
   for (int i = 0; i < 40; ++i) {
     const std::int64_t count =
@@ -60,46 +61,13 @@ std::int64_t uneven_count(const ConformanceCase& c, int from, int to) {
   return c.elements * ((mixed + 1) % 3) / 2;
 }
 
-bool has_blocks_in(OperationKind kind) {
-  return kind == OperationKind::kScatter ||
-         kind == OperationKind::kReduceScatter ||
-         kind == OperationKind::kAllToAll;
-}
-
-bool has_blocks_out(OperationKind kind) {
-  return kind == OperationKind::kAllGather || kind == OperationKind::kGather ||
-         kind == OperationKind::kAllToAll;
-}
-
-bool works_in_place(OperationKind kind) {
-  return kind == OperationKind::kBroadcast ||
-         kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
-}
-
-std::vector<std::int64_t> times(std::vector<std::int64_t> counts, int factor) {
-  for (std::int64_t& count : counts) count *= factor;
-  return counts;
-}
-
-// The counts of the list that rank `rank` brings, or gets.
-std::vector<std::int64_t> source_counts(const ConformanceCase& c, int rank) {
-  if (c.cut != Cut::kOneARank)
-    return times(own_counts(c), has_blocks_in(c.kind) ? c.ranks : 1);
-  if (!has_blocks_in(c.kind)) return {uneven_count(c, rank, 0)};
-  std::vector<std::int64_t> counts;
-  for (int to = 0; to < c.ranks; ++to)
-    counts.push_back(uneven_count(c, rank, to));
-  return counts;
-}
-
-std::vector<std::int64_t> result_counts(const ConformanceCase& c, int rank) {
-  if (c.cut != Cut::kOneARank)
-    return times(own_counts(c), has_blocks_out(c.kind) ? c.ranks : 1);
-  if (!has_blocks_out(c.kind)) return {uneven_count(c, 0, rank)};
-  std::vector<std::int64_t> counts;
-  for (int from = 0; from < c.ranks; ++from)
-    counts.push_back(uneven_count(c, from, rank));
-  return counts;
+ListSizes sizes_of(const ConformanceCase& c) {
+  ListSizes sizes{.kind = c.kind, .ranks = c.ranks};
+  if (c.cut == Cut::kOneARank)
+    sizes.uneven = [&c](int from, int to) { return uneven_count(c, from, to); };
+  else
+    sizes.own = own_counts(c);
+  return sizes;
 }
 
 // Memory for one list of buffers, with a guard around each in ordinary memory
@@ -107,7 +75,7 @@ std::vector<std::int64_t> result_counts(const ConformanceCase& c, int rank) {
 class BufferList {
  public:
   BufferList(ProcessGroup& group, const ConformanceCase& c,
-             const std::vector<std::int64_t>& counts)
+             const Counts& counts)
       : type_(c.type) {
     const bool from_group =
         c.memory == Memory::kGroup ||
@@ -178,7 +146,7 @@ class Expectation {
 
   Contents contents() const {
     Contents result;
-    const std::size_t buffers = result_counts(case_, rank_).size();
+    const std::size_t buffers = sizes_of(case_).gained(rank_).size();
     for (std::size_t i = 0; i < buffers; ++i) result.push_back(buffer(i));
     return result;
   }
@@ -271,38 +239,6 @@ std::string compare(const ConformanceCase& c, const Contents& found,
   return "";
 }
 
-Work call(ProcessGroup& group, const ConformanceCase& c, int root,
-          Buffers inputs, Buffers outputs) {
-  const bool uneven = c.cut == Cut::kOneARank;
-  switch (c.kind) {
-    case OperationKind::kBroadcast:
-      return group.broadcast(outputs, root);
-    case OperationKind::kAllReduce:
-      return group.all_reduce(outputs, c.reduction);
-    case OperationKind::kReduce:
-      return group.reduce(outputs, c.reduction, root);
-    case OperationKind::kAllGather:
-      return uneven ? group.all_gather_v(inputs.front(), outputs)
-                    : group.all_gather(inputs, outputs);
-    case OperationKind::kGather:
-      return group.gather(inputs, outputs, root);
-    case OperationKind::kScatter:
-      return group.scatter(inputs, outputs, root);
-    case OperationKind::kReduceScatter:
-      return uneven
-                 ? group.reduce_scatter_v(inputs, outputs.front(), c.reduction)
-                 : group.reduce_scatter(inputs, outputs, c.reduction);
-    case OperationKind::kAllToAll:
-      return uneven ? group.all_to_all_v(inputs, outputs)
-                    : group.all_to_all(inputs, outputs);
-    case OperationKind::kBarrier:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      break;
-  }
-  return group.barrier();
-}
-
 }  // namespace
 
 std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
@@ -311,17 +247,24 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
     group.barrier().wait();
     return "";
   }
+  const ListSizes sizes = sizes_of(c);
   std::vector<Contents> sources;
   for (int rank = 0; rank < c.ranks; ++rank)
-    sources.push_back(random_contents(c, seed, rank, source_counts(c, rank)));
+    sources.push_back(random_contents(c, seed, rank, sizes.brought(rank)));
   const Contents mine = sources[static_cast<std::size_t>(group.rank())];
   const int root = static_cast<int>(seed % static_cast<std::uint64_t>(c.ranks));
 
-  BufferList inputs(group, c, source_counts(c, group.rank()));
-  BufferList outputs(group, c, result_counts(c, group.rank()));
+  BufferList inputs(group, c, sizes.brought(group.rank()));
+  BufferList outputs(group, c, sizes.gained(group.rank()));
   const bool in_place = works_in_place(c.kind);
   (in_place ? outputs : inputs).fill(mine);
-  call(group, c, root, inputs.buffers(), outputs.buffers()).wait();
+  const AnyCollective collective{.kind = c.kind,
+                                 .division = c.cut == Cut::kOneARank
+                                                 ? Division::kOneARank
+                                                 : Division::kEven,
+                                 .reduction = c.reduction,
+                                 .root = root};
+  collective.start(group, inputs.buffers(), outputs.buffers()).wait();
 
   if (!in_place && inputs.contents() != mine)
     return describe(c) + ": the input was changed";

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "lockstep/comm/objects.h"
+#include "lockstep/comm/testing/any_collective.h"
 #include "lockstep/comm/testing/random_elements.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using Counts = std::vector<std::int64_t>;
 
 constexpr std::size_t kMostInFlight = 12;
 // Long enough to never pass in a test that works.
@@ -26,11 +26,6 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash) {
   return hash;
 }
 
-Counts times(Counts counts, int factor) {
-  for (std::int64_t& count : counts) count *= factor;
-  return counts;
-}
-
 // Uneven: what each rank has for each other, or of its own, from the most.
 std::int64_t uneven_count(const Step& step, int from, int to) {
   if (step.kind == OperationKind::kAllGather) to = 0;
@@ -41,77 +36,26 @@ std::int64_t uneven_count(const Step& step, int from, int to) {
       mixed % static_cast<std::uint64_t>(step.counts[0] + 1));
 }
 
-bool has_blocks_in(OperationKind kind) {
-  return kind == OperationKind::kScatter ||
-         kind == OperationKind::kReduceScatter ||
-         kind == OperationKind::kAllToAll;
-}
-
-bool has_blocks_out(OperationKind kind) {
-  return kind == OperationKind::kAllGather || kind == OperationKind::kGather ||
-         kind == OperationKind::kAllToAll;
-}
-
-bool works_in_place(OperationKind kind) {
-  return kind == OperationKind::kBroadcast ||
-         kind == OperationKind::kAllReduce || kind == OperationKind::kReduce;
+ListSizes sizes_of(const Step& step, const ProcessGroup& group) {
+  ListSizes sizes{.kind = step.kind, .ranks = group.size()};
+  if (step.division == Division::kEven)
+    sizes.own = step.counts;
+  else
+    sizes.uneven = [&step](int from, int to) {
+      return uneven_count(step, from, to);
+    };
+  return sizes;
 }
 
 Counts input_counts(const Step& step, const ProcessGroup& group) {
   if (works_in_place(step.kind)) return {};
-  if (step.division == Division::kEven)
-    return times(step.counts, has_blocks_in(step.kind) ? group.size() : 1);
-  if (!has_blocks_in(step.kind)) return {uneven_count(step, group.rank(), 0)};
-  Counts counts;
-  for (int to = 0; to < group.size(); ++to)
-    counts.push_back(uneven_count(step, group.rank(), to));
-  return counts;
+  return sizes_of(step, group).brought(group.rank());
 }
 
 Counts output_counts(const Step& step, const ProcessGroup& group) {
   if (step.kind == OperationKind::kGather && group.rank() != step.root)
     return {};
-  if (step.division == Division::kEven)
-    return times(step.counts, has_blocks_out(step.kind) ? group.size() : 1);
-  if (!has_blocks_out(step.kind)) return {uneven_count(step, 0, group.rank())};
-  Counts counts;
-  for (int from = 0; from < group.size(); ++from)
-    counts.push_back(uneven_count(step, from, group.rank()));
-  return counts;
-}
-
-Work start(ProcessGroup& group, const Step& step,
-           const std::vector<Buffer>& inputs,
-           const std::vector<Buffer>& outputs) {
-  const bool uneven = step.division == Division::kOneARank;
-  switch (step.kind) {
-    case OperationKind::kBroadcast:
-      return group.broadcast(outputs, step.root, kPatience);
-    case OperationKind::kAllReduce:
-      return group.all_reduce(outputs, step.reduction, kPatience);
-    case OperationKind::kReduce:
-      return group.reduce(outputs, step.reduction, step.root, kPatience);
-    case OperationKind::kAllGather:
-      return uneven ? group.all_gather_v(inputs.front(), outputs, kPatience)
-                    : group.all_gather(inputs, outputs, kPatience);
-    case OperationKind::kGather:
-      return group.gather(inputs, outputs, step.root, kPatience);
-    case OperationKind::kScatter:
-      return group.scatter(inputs, outputs, step.root, kPatience);
-    case OperationKind::kReduceScatter:
-      return uneven ? group.reduce_scatter_v(inputs, outputs.front(),
-                                             step.reduction, kPatience)
-                    : group.reduce_scatter(inputs, outputs, step.reduction,
-                                           kPatience);
-    case OperationKind::kAllToAll:
-      return uneven ? group.all_to_all_v(inputs, outputs, kPatience)
-                    : group.all_to_all(inputs, outputs, kPatience);
-    case OperationKind::kBarrier:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      break;
-  }
-  return group.barrier(kPatience);
+  return sizes_of(step, group).gained(group.rank());
 }
 
 }  // namespace
@@ -236,7 +180,11 @@ void ProgramRank::start_collective(const Step& step, ProcessGroup& group) {
                     static_cast<std::size_t>(group.rank()) * own[i].bytes();
   }
   memory->fill(works_in_place(step.kind) ? outputs : inputs);
-  Work work = start(group, step, inputs, outputs);
+  const AnyCollective collective{.kind = step.kind,
+                                 .division = step.division,
+                                 .reduction = step.reduction,
+                                 .root = step.root};
+  Work work = collective.start(group, inputs, outputs, kPatience);
   keep(step, std::move(work), std::move(memory));
 }
 
