@@ -5,26 +5,18 @@
 // would take the first stranger that connects for the peer.
 //
 // Threads: as transport.h says.
-// Errors:  BrokenConnection and other exceptions; gloo_entry.cc makes them
-//          statuses.
+// Errors:  BrokenConnection and other exceptions; TransportEntry makes statuses
+//          of them.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "lockstep/comm/gloo/plugin/gloo_access.h"
-#include "lockstep/comm/wire/transport.h"
+#include "lockstep/comm/wire/transport_entry.h"
 
 namespace lockstep {
-
-struct BrokenConnection : std::runtime_error {
-  BrokenConnection(int broken_peer, const std::string& why)
-      : std::runtime_error(why), peer(broken_peer) {}
-  int peer;
-};
 
 struct GlooRequest {
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
@@ -38,6 +30,8 @@ struct GlooRequest {
 
 class GlooTransport {
  public:
+  using Request = GlooRequest;
+
   explicit GlooTransport(const LockstepTransportConfig& config);
   ~GlooTransport();
 

@@ -18,16 +18,15 @@ microseconds left_until(Clock::time_point end) {
                   std::chrono::duration_cast<microseconds>(end - Clock::now()));
 }
 
-// Whether `request` is done by `end`; released in any case.
-bool finish(MpiTransport& transport, const MpiRequestPointer& request,
-            Clock::time_point end) {
-  LockstepTransportOutcome outcome{};
-  const auto status = transport.wait(*request, left_until(end), &outcome);
-  transport.release(request);
-  if (status == kTransportDone || status == kTransportNotYet)
-    return status == kTransportDone;
-  throw MpiError("the process of world rank " + std::to_string(request->peer) +
-                 " is gone: " + outcome.text);
+// Whether `request` is done by `end`.
+bool finish(MpiTransport& transport,
+            const std::unique_ptr<MpiTransport::Request>& request,
+            Clock::time_point end) try {
+  return transport.wait(*request, left_until(end)) == kTransportDone;
+} catch (const std::exception& error) {
+  throw MpiError("the process of world rank " +
+                 std::to_string(request->message().peer) +
+                 " is gone: " + error.what());
 }
 
 }  // namespace

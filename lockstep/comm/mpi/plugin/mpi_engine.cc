@@ -19,6 +19,9 @@ constexpr auto kSpin = 30us;
 constexpr auto kYield = 1ms;
 constexpr auto kLongestNapOfWaiters = 2ms;
 constexpr auto kLongestNap = 20ms;
+// How long the other processes may take to initialise MPI, once all ranks of a
+// group have met in the store.
+constexpr auto kInitPatience = 1min;
 // How long a process that has failed waits for the others to end too.
 constexpr auto kFarewell = 1s;
 
@@ -27,6 +30,16 @@ constexpr auto kFarewell = 1s;
 MpiEngine& MpiEngine::of_process() {
   static auto* engine = new MpiEngine;
   return *engine;
+}
+
+MpiEngine& MpiEngine::started() {
+  MpiEngine& engine = of_process();
+  if (!engine.start(kInitPatience))
+    throw MpiError(
+        "MPI_Init_thread waits for processes of this mpirun that do not come\n"
+        "  next:    let all of them make their first group on \"mpi\" "
+        "together");
+  return engine;
 }
 
 bool MpiEngine::start(microseconds patience) {

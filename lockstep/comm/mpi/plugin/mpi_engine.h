@@ -29,6 +29,10 @@ class MpiEngine {
  public:
   static MpiEngine& of_process();
 
+  // The same once all processes have initialised MPI; MpiError when some do not
+  // come in time.
+  static MpiEngine& started();
+
   // Initialises MPI unless that was done; waits up to `patience` for the other
   // processes to do so too, and returns whether they have.
   bool start(std::chrono::microseconds patience);

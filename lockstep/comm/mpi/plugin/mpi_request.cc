@@ -1,12 +1,10 @@
 #include "lockstep/comm/mpi/plugin/mpi_request.h"
 
-#include <cstdio>
 #include <cstring>
 
 namespace lockstep {
 
-LockstepTransportStatus MpiRequest::wait(std::chrono::microseconds patience,
-                                         LockstepTransportOutcome* outcome) {
+LockstepTransportStatus MpiRequest::wait(std::chrono::microseconds patience) {
   if (status_ == kTransportDone) return kTransportDone;
   if (status_ == kTransportNotYet && patience.count() <= 0)
     return kTransportNotYet;
@@ -14,8 +12,8 @@ LockstepTransportStatus MpiRequest::wait(std::chrono::microseconds patience,
   MutexLock lock(mutex_);
   while (status_ == kTransportNotYet)
     if (changed_.wait_until(lock, end) == std::cv_status::timeout) break;
-  outcome->peer = peer;
-  std::snprintf(outcome->text, sizeof outcome->text, "%s", why_.c_str());
+  if (status_ == kTransportBroken) throw BrokenConnection(peer, why_);
+  if (status_ == kTransportFailed) throw MpiError(why_);
   return status_;
 }
 

@@ -6,7 +6,7 @@
 // begun. So abandon() is all it takes to be rid of a message.
 //
 // Threads: wait(), abandon() by whoever asked; the rest by the progress thread.
-// Errors:  none thrown.
+// Errors:  BrokenConnection and MpiError, from wait().
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/mpi/plugin/mpi_link.h"
-#include "lockstep/comm/wire/transport.h"
+#include "lockstep/comm/wire/transport_entry.h"
 
 namespace lockstep {
 
@@ -40,9 +40,10 @@ class MpiRequest {
   MpiBlock packet{};
   bool was_waited_for = false;  // belongs to whoever waits
 
-  // Waits up to `patience` for the end; kTransportNotYet when it has not come.
-  LockstepTransportStatus wait(std::chrono::microseconds patience,
-                               LockstepTransportOutcome* outcome);
+  // Waits up to `patience` for the end: kTransportDone, Closed, or NotYet when
+  // it has not come.
+  LockstepTransportStatus wait(std::chrono::microseconds patience);
+  bool has_ended() const { return status_ != kTransportNotYet; }
 
   // The caller's memory is not touched any more.
   void abandon();

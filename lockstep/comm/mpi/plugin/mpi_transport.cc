@@ -48,8 +48,24 @@ std::vector<int> world_ranks_of(const LockstepTransportConfig& config,
 
 }  // namespace
 
+MpiTransport::Request::Request(MpiTransport& transport,
+                               MpiRequestPointer message)
+    : transport_(transport), message_(std::move(message)) {}
+
+// The group may hold what was not done: it is told, and needs no answer.
+MpiTransport::Request::~Request() {
+  try {
+    message_->abandon();
+    if (message_->has_ended()) return;
+    transport_.with_group(
+        [message = message_](MpiGroup& group) { group.forget(message); });
+  } catch (const std::exception&) {
+    return;  // no memory to tell it with: the group forgets it at its own end
+  }
+}
+
 MpiTransport::MpiTransport(const LockstepTransportConfig& config)
-    : engine_(MpiEngine::of_process()),
+    : engine_(MpiEngine::started()),
       group_(std::make_shared<std::shared_ptr<MpiGroup>>()) {
   std::vector<int> ranks = world_ranks_of(config, engine_.world_size());
   engine_.count_in();
@@ -77,45 +93,36 @@ void MpiTransport::with_group(std::function<void(MpiGroup&)> action) {
   });
 }
 
-MpiRequestPointer MpiTransport::send(const LockstepTransportMessage& message) {
+std::unique_ptr<MpiTransport::Request> MpiTransport::send(
+    const LockstepTransportMessage& message) {
   auto request = std::make_shared<MpiRequest>(message);
   if (message.bytes <= kMpiShortBytes) {
     request->packet = MpiBlock(sizeof(MpiPacket) + message.bytes);
     request->copy_out(0, request->packet.span().subspan(sizeof(MpiPacket)));
   }
   with_group([request](MpiGroup& group) { group.send(request); });
-  return request;
+  return std::make_unique<Request>(*this, std::move(request));
 }
 
-MpiRequestPointer MpiTransport::receive(
+std::unique_ptr<MpiTransport::Request> MpiTransport::receive(
     const LockstepTransportMessage& message) {
   auto request = std::make_shared<MpiRequest>(message);
   with_group([request](MpiGroup& group) { group.receive(request); });
-  return request;
+  return std::make_unique<Request>(*this, std::move(request));
 }
 
-LockstepTransportStatus MpiTransport::wait(MpiRequest& request,
-                                           std::chrono::microseconds patience,
-                                           LockstepTransportOutcome* outcome) {
+LockstepTransportStatus MpiTransport::wait(Request& request,
+                                           std::chrono::microseconds patience) {
   if (closed_) return kTransportClosed;
-  LockstepTransportStatus status =
-      request.wait(std::chrono::microseconds(0), outcome);
+  MpiRequest& message = request.message();
+  const auto status = message.wait(std::chrono::microseconds(0));
   if (status != kTransportNotYet) return status;
   engine_.attend();
   if (patience.count() <= 0) return status;
-  if (!request.was_waited_for) engine_.expect_soon();
-  request.was_waited_for = true;
+  if (!message.was_waited_for) engine_.expect_soon();
+  message.was_waited_for = true;
   const MpiEngine::Waiting waiting(engine_);
-  return request.wait(patience, outcome);
-}
-
-// The group may hold what was not done: it is told, and needs no answer.
-void MpiTransport::release(const MpiRequestPointer& request) {
-  request->abandon();
-  LockstepTransportOutcome ignored{};
-  if (request->wait(std::chrono::microseconds(0), &ignored) != kTransportNotYet)
-    return;
-  with_group([request](MpiGroup& group) { group.forget(request); });
+  return message.wait(patience);
 }
 
 void MpiTransport::close() {

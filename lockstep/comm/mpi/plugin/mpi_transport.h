@@ -1,7 +1,8 @@
 // A group's messages over MPI, as transport.h wants them.
 //
 // Threads: as transport.h says.
-// Errors:  MpiError; mpi_entry.cc makes statuses of them.
+// Errors:  BrokenConnection and MpiError; TransportEntry makes statuses of
+// them.
 #pragma once
 
 #include <atomic>
@@ -12,24 +13,36 @@
 #include "lockstep/comm/mpi/plugin/mpi_engine.h"
 #include "lockstep/comm/mpi/plugin/mpi_group.h"
 #include "lockstep/comm/mpi/plugin/mpi_request.h"
-#include "lockstep/comm/wire/transport.h"
+#include "lockstep/comm/wire/transport_entry.h"
 
 namespace lockstep {
 
 class MpiTransport {
  public:
-  // The engine has been started.
+  class Request {
+   public:
+    Request(MpiTransport& transport, MpiRequestPointer message);
+    ~Request();
+    Request(const Request&) = delete;
+    Request& operator=(const Request&) = delete;
+
+    MpiRequest& message() const { return *message_; }
+
+   private:
+    MpiTransport& transport_;
+    const MpiRequestPointer message_;
+  };
+
+  // Starts the engine, unless it has been.
   explicit MpiTransport(const LockstepTransportConfig& config);
   ~MpiTransport();
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
-  MpiRequestPointer send(const LockstepTransportMessage& message);
-  MpiRequestPointer receive(const LockstepTransportMessage& message);
-  LockstepTransportStatus wait(MpiRequest& request,
-                               std::chrono::microseconds patience,
-                               LockstepTransportOutcome* outcome);
-  void release(const MpiRequestPointer& request);
+  std::unique_ptr<Request> send(const LockstepTransportMessage& message);
+  std::unique_ptr<Request> receive(const LockstepTransportMessage& message);
+  LockstepTransportStatus wait(Request& request,
+                               std::chrono::microseconds patience);
   void close();
 
  private:

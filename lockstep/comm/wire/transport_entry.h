@@ -1,0 +1,156 @@
+// A C++ class as the C table of transport.h: what a plug-in exports.
+//
+// It is all in this header, because a plug-in links none of our libraries.
+//
+// Threads: as transport.h says, which holds for the class.
+// Errors:  what the class throws becomes a status: a BrokenConnection
+//          kTransportBroken, all else kTransportFailed.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "lockstep/comm/wire/transport.h"
+
+namespace lockstep {
+
+// The connection to `peer` is gone.
+struct BrokenConnection : std::runtime_error {
+  BrokenConnection(int broken_peer, const std::string& why)
+      : std::runtime_error(why), peer(broken_peer) {}
+  int peer;
+};
+
+// What the class must have. A Request owns a message that was posted: when it
+// is gone, nothing touches the message's memory any more. wait() returns
+// kTransportDone, NotYet or Closed.
+template <class T>
+concept TransportClass =
+    std::constructible_from<T, const LockstepTransportConfig&> &&
+    requires(T transport, typename T::Request& request,
+             const LockstepTransportMessage& message,
+             std::chrono::microseconds patience) {
+  {
+    transport.send(message)
+    } -> std::same_as<std::unique_ptr<typename T::Request>>;
+  {
+    transport.receive(message)
+    } -> std::same_as<std::unique_ptr<typename T::Request>>;
+  {
+    transport.wait(request, patience)
+    } -> std::same_as<LockstepTransportStatus>;
+  transport.close();
+};
+
+// Runs `action` and tells what it throws as plain data.
+template <class Action>
+LockstepTransportStatus guarded(LockstepTransportOutcome* outcome,
+                                const Action& action) {
+  const auto tell = [&](const char* text) {
+    std::snprintf(outcome->text, sizeof outcome->text, "%s", text);
+  };
+  try {
+    return action();
+  } catch (const BrokenConnection& error) {
+    outcome->peer = error.peer;
+    tell(error.what());
+    return kTransportBroken;
+  } catch (const std::exception& error) {
+    tell(error.what());
+  } catch (...) {
+    tell("an unknown error");
+  }
+  return kTransportFailed;
+}
+
+template <TransportClass T>
+class TransportEntry {
+ public:
+  // Of a transport that has no launcher of its own.
+  static constexpr LockstepTransportTable table() {
+    return {.version = kTransportVersion,
+            .world_rank = nullptr,
+            .create = create,
+            .post_send = post_send,
+            .post_receive = post_receive,
+            .wait = wait,
+            .release = release,
+            .close = close,
+            .destroy = destroy,
+            .bootstrap = nullptr};
+  }
+
+ private:
+  using Status = LockstepTransportStatus;
+  using Outcome = LockstepTransportOutcome;
+  using Request = typename T::Request;
+
+  static T& of(LockstepTransport* transport) {
+    return *reinterpret_cast<T*>(transport);
+  }
+  static Request& of(LockstepTransportRequest* request) {
+    return *reinterpret_cast<Request*>(request);
+  }
+  static LockstepTransportRequest* handle(std::unique_ptr<Request> request) {
+    return reinterpret_cast<LockstepTransportRequest*>(request.release());
+  }
+
+  static Status create(const LockstepTransportConfig* config,
+                       LockstepTransport** transport, Outcome* outcome) {
+    return guarded(outcome, [&] {
+      *transport = reinterpret_cast<LockstepTransport*>(new T(*config));
+      return kTransportDone;
+    });
+  }
+
+  static Status post_send(LockstepTransport* transport,
+                          const LockstepTransportMessage* message,
+                          LockstepTransportRequest** request,
+                          Outcome* outcome) {
+    return guarded(outcome, [&] {
+      *request = handle(of(transport).send(*message));
+      return kTransportDone;
+    });
+  }
+
+  static Status post_receive(LockstepTransport* transport,
+                             const LockstepTransportMessage* message,
+                             LockstepTransportRequest** request,
+                             Outcome* outcome) {
+    return guarded(outcome, [&] {
+      *request = handle(of(transport).receive(*message));
+      return kTransportDone;
+    });
+  }
+
+  static Status wait(LockstepTransport* transport,
+                     LockstepTransportRequest* request,
+                     std::int64_t microseconds, Outcome* outcome) {
+    return guarded(outcome, [&] {
+      return of(transport).wait(of(request),
+                                std::chrono::microseconds(microseconds));
+    });
+  }
+
+  static void release(LockstepTransport*, LockstepTransportRequest* request) {
+    delete &of(request);
+  }
+
+  static void close(LockstepTransport* transport) {
+    Outcome ignored{};
+    guarded(&ignored, [&] {
+      of(transport).close();
+      return kTransportDone;
+    });
+  }
+
+  static void destroy(LockstepTransport* transport) { delete &of(transport); }
+};
+
+}  // namespace lockstep
