@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -27,12 +28,7 @@ Settings read(const std::map<std::string, std::string>& variables) {
 }
 
 std::string message_of(const std::map<std::string, std::string>& variables) {
-  try {
-    read(variables);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { read(variables); });
 }
 
 TEST(Deadline, NeverHasNoEnd) {

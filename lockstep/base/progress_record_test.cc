@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -50,12 +51,7 @@ ProgressRecord round_trip(const ProgressRecord& record) {
 }
 
 std::string error_of(const std::string& line) {
-  try {
-    decode_progress(line);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { decode_progress(line); });
 }
 
 TEST(ProgressRecord, SurvivesTheWayThroughALine) {

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -23,12 +23,7 @@ RankEnvironment read(const Variables& variables) {
 }
 
 std::string refusal(const Variables& variables) {
-  try {
-    read(variables);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "not refused";
+  return error_text([&] { read(variables); });
 }
 
 Variables with(Variables variables, const Variables& more) {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -25,13 +25,9 @@ RunOptions parse_run(std::vector<const char*> arguments) {
 }
 
 std::string error_of(const std::vector<const char*>& arguments) {
-  try {
-    parse(arguments);
-  } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
-  }
-  return "no error";
+  const std::string text = error_text([&] { parse(arguments); });
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+  return text;
 }
 
 std::string help_of(const std::vector<const char*>& arguments) {

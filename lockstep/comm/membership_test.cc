@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -17,12 +17,7 @@ Settings settings_of(int rank, int world_size) {
 }
 
 std::string refusal(const InitOptions& options, const Settings& settings) {
-  try {
-    resolve_membership(options, settings);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "not refused";
+  return error_text([&] { resolve_membership(options, settings); });
 }
 
 TEST(Membership, OfAProgramStartedAloneIsAWorldOfOne) {

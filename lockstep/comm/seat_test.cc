@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/testing/rank_processes.h"
 
 namespace lockstep {
@@ -33,14 +34,7 @@ void on_threads(int ranks, const std::function<void(int)>& rank_body) {
 template <class E>
 std::string refusal(const SharedStore& store, const JobCard& card,
                     Seat::Seconds patience = kPatience) {
-  try {
-    const Seat seat(store, card, patience);
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
+  return error_text<E>([&] { const Seat seat(store, card, patience); });
 }
 
 TEST(Seats, AreTakenTogetherAndShareAPartOfTheStore) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/data/testing/idx_samples.h"
 
 namespace lockstep {
@@ -23,12 +24,7 @@ IdxArray decode(const FileBytes& file, std::size_t dimension_count) {
 }
 
 std::string message_of(const FileBytes& file, std::size_t dimension_count) {
-  try {
-    decode(file, dimension_count);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { decode(file, dimension_count); });
 }
 
 auto says(std::size_t offset, const std::string& expected,

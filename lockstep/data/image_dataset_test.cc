@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/data/testing/idx_samples.h"
 
 namespace lockstep {
@@ -37,12 +38,8 @@ class ImageDatasetFiles : public testing::Test {
   }
 
   std::string message(std::string_view dataset = "fashion-mnist") {
-    try {
-      load_dataset(dataset, Split::kTrain, directory_);
-    } catch (const InvalidArgument& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_text(
+        [&] { load_dataset(dataset, Split::kTrain, directory_); });
   }
 
   fs::path directory_;

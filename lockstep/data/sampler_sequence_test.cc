@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/data/data_partitioner.h"
 #include "lockstep/data/random_permutation.h"
 
@@ -32,12 +33,7 @@ std::vector<std::int64_t> in_order(std::int64_t length, int world_size,
 }
 
 std::string message_of(std::int64_t length, const SamplerOptions& options) {
-  try {
-    sampler_sequence(length, options);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { sampler_sequence(length, options); });
 }
 
 // Expected values: torch 2.13, torch.randperm(n, generator=g).

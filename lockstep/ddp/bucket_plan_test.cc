@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -40,12 +40,7 @@ std::vector<std::vector<std::size_t>> contents(const BucketPlan& plan) {
 
 std::string message_of(const std::vector<std::size_t>& order,
                        const BucketPlanOptions& options = {}) {
-  try {
-    plan_buckets(floats({1, 2, 3}), order, options);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { plan_buckets(floats({1, 2, 3}), order, options); });
 }
 
 // The obvious version, one class of parameters at a time: cut the class's

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
 
@@ -21,16 +22,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kPatience = 5min;
 constexpr const char* kHost = "127.0.0.1";
-
-template <class Exception>
-std::string message_of(auto call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -59,7 +50,7 @@ TEST(SocketAddress, WritesIpv6InBrackets) {
 
 TEST(SocketAddress, NamesTheHostThatNobodyKnows) {
   const std::string message =
-      message_of<NetworkError>([] { resolve("no-such-host.invalid", 80); });
+      error_text<NetworkError>([] { resolve("no-such-host.invalid", 80); });
   EXPECT_TRUE(contains(message, "\"no-such-host.invalid\"")) << message;
 }
 
@@ -119,7 +110,7 @@ TEST(Socket, NamesThePortThatIsInUse) {
   const FileDescriptor listener = listen_at(kHost, 0);
   const int port = local_address(listener.get()).port();
   const std::string message =
-      message_of<NetworkError>([&] { listen_at(kHost, port); });
+      error_text<NetworkError>([&] { listen_at(kHost, port); });
   EXPECT_TRUE(contains(message, "127.0.0.1:" + std::to_string(port)))
       << message;
   EXPECT_TRUE(contains(message, "choose another port")) << message;
@@ -129,10 +120,10 @@ TEST(Connect, TriesOnceOrUntilTheDeadline) {
   const int port = unused_port();
   const std::string address = "127.0.0.1:" + std::to_string(port);
   const std::string once =
-      message_of<NetworkError>([&] { connect_once(kHost, port, kPatience); });
+      error_text<NetworkError>([&] { connect_once(kHost, port, kPatience); });
   EXPECT_TRUE(contains(once, address + ": Connection refused")) << once;
   const std::string patient =
-      message_of<Timeout>([&] { connect_to(kHost, port, 30ms); });
+      error_text<Timeout>([&] { connect_to(kHost, port, 30ms); });
   EXPECT_TRUE(contains(patient, address)) << patient;
   EXPECT_TRUE(contains(patient, "next:")) << patient;
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -23,13 +23,9 @@ BenchOptions parse(const std::vector<const char*>& arguments,
 
 std::string error_of(const std::vector<const char*>& arguments,
                      const BenchPlace& place = {.cores = 4}) {
-  try {
-    parse(arguments, place);
-  } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
-  }
-  return "no error";
+  const std::string text = error_text([&] { parse(arguments, place); });
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+  return text;
 }
 
 TEST(BenchOptions, ACollectiveIsEnough) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/train/testing/test_directory.h"
 
 namespace lockstep {
@@ -33,12 +34,7 @@ class Net : public torch::nn::Module {
 
 std::string refusal_of(const std::filesystem::path& path,
                        torch::nn::Module& net) {
-  try {
-    load_checkpoint(path, net);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { load_checkpoint(path, net); });
 }
 
 TEST(Checkpoint, BringsBackParametersAndBuffersWhereTheyAre) {

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -21,12 +21,7 @@ at::Tensor some_images(std::int64_t count) {
 }
 
 std::string refusal_of(const std::string& name, const ModelOptions& options) {
-  try {
-    make_model(name, options);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { make_model(name, options); });
 }
 
 TEST(Models, HaveTheParametersThatTheDocumentsSay) {

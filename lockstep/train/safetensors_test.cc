@@ -8,6 +8,7 @@
 #include <random>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/train/testing/test_directory.h"
 
 namespace lockstep {
@@ -28,12 +29,8 @@ std::string file_of(const std::string& header, const std::string& data = "") {
 }
 
 std::string refusal_of(const std::string& file) {
-  try {
-    parse_safetensors(bytes_of(file), "a.safetensors");
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text(
+      [&] { parse_safetensors(bytes_of(file), "a.safetensors"); });
 }
 
 std::string entry(const std::string& type, const std::string& shape,

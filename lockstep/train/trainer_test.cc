@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/testing/striped_images.h"
@@ -40,12 +41,7 @@ class Trainer : public ::testing::Test {
   }
 
   std::string refusal_on(int ranks, const TrainerOptions& options) const {
-    try {
-      train_on(ranks, options);
-    } catch (const InvalidArgument& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_text([&] { train_on(ranks, options); });
   }
 
   // Neither count is a multiple of the batch or of the ranks.
