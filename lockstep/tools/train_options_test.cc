@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 
 namespace lockstep {
 namespace {
@@ -23,12 +23,7 @@ TrainOptions parse(const std::vector<const char*>& arguments,
 
 std::string error_of(const std::vector<const char*>& arguments,
                      const TrainPlace& place = {.cores = 2}) {
-  try {
-    parse(arguments, place);
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_text([&] { parse(arguments, place); });
 }
 
 TEST(TrainOptions, DefaultsAreTheJobOfTheReadme) {
@@ -58,66 +53,47 @@ TEST(TrainOptions, CoresToSpareBecomeThreads) {
   EXPECT_EQ(default_threads(2, 8), 1);
 }
 
-TEST(TrainOptions, EveryFlagIsTaken) {
-  const TrainOptions options = parse({"--dataset=mnist",
-                                      "--data-dir",
-                                      "data",
-                                      "--augment",
-                                      "--model",
-                                      "mlp",
-                                      "--hidden",
-                                      "64,32",
-                                      "--dropout",
-                                      "0.5",
-                                      "--epochs",
-                                      "3",
-                                      "--batch-size",
-                                      "5",
-                                      "--optimizer",
-                                      "adam",
-                                      "--lr",
-                                      "1e-2",
-                                      "--schedule",
-                                      "constant",
-                                      "--momentum",
-                                      "0",
-                                      "--weight-decay",
-                                      "1e-4",
-                                      "--seed",
-                                      "7",
-                                      "-o",
-                                      "model.safetensors",
-                                      "--evaluate-every",
-                                      "2",
-                                      "--log-interval",
-                                      "50",
-                                      "--ranks",
-                                      "3",
-                                      "--threads",
-                                      "2",
-                                      "--cpu-bind",
-                                      "none",
-                                      "--log-dir",
-                                      "logs"});
+TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
+  const TrainOptions options =
+      parse({"--dataset=mnist", "--data-dir", "data", "--augment", "--model",
+             "mlp", "--hidden", "64,32", "--dropout", "0.5"});
   EXPECT_EQ(options.dataset, "mnist");
   EXPECT_EQ(options.data_dir, "data");
   EXPECT_TRUE(options.augment);
   EXPECT_EQ(options.model, "mlp");
   EXPECT_THAT(options.hidden, ElementsAre(64, 32));
   EXPECT_EQ(options.dropout, 0.5);
-  EXPECT_EQ(options.epochs, 3);
-  EXPECT_EQ(options.batch_size, 5);
-  EXPECT_EQ(options.global_batch_size, 15);
+}
+
+TEST(TrainOptions, TheOptimizerIsThatWhichTheFlagsDescribe) {
+  const TrainOptions options =
+      parse({"--optimizer", "adam", "--lr", "1e-2", "--schedule", "constant",
+             "--momentum", "0", "--weight-decay", "1e-4"});
   EXPECT_EQ(options.optimizer, "adam");
   EXPECT_EQ(options.learning_rate, 0.01);
   EXPECT_EQ(options.schedule, "constant");
   EXPECT_EQ(options.momentum, 0);
   EXPECT_EQ(options.weight_decay, 1e-4);
+}
+
+TEST(TrainOptions, TheRunIsAsLongAndTellsAsMuchAsTheFlagsSay) {
+  const TrainOptions options =
+      parse({"--epochs", "3", "--seed", "7", "-o", "model.safetensors",
+             "--evaluate-every", "2", "--log-interval", "50"});
+  EXPECT_EQ(options.epochs, 3);
   EXPECT_EQ(options.seed, 7u);
   EXPECT_EQ(options.output, "model.safetensors");
   EXPECT_EQ(options.evaluate_every, 2);
   EXPECT_EQ(options.log_interval, 50);
+}
+
+TEST(TrainOptions, WorkersAndTheirBatchesAreWhatTheFlagsSay) {
+  const TrainOptions options =
+      parse({"--ranks", "3", "--batch-size", "5", "--threads", "2",
+             "--cpu-bind", "none", "--log-dir", "logs"});
   EXPECT_EQ(options.ranks, 3);
+  EXPECT_EQ(options.batch_size, 5);
+  EXPECT_EQ(options.global_batch_size, 15);
   EXPECT_EQ(options.threads, 2);
 }
 
