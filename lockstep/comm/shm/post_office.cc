@@ -26,17 +26,6 @@ void for_each_part(std::uint64_t position, std::size_t bytes,
 
 }  // namespace
 
-ShmMessage::ShmMessage(const Operation& given)
-    : buffer(given.kind == OperationKind::kSend ? given.inputs.front()
-                                                : given.outputs.front()),
-      place(given.place),
-      operation(given),
-      deadline(given.timeout) {
-  const bool sends = given.kind == OperationKind::kSend;
-  (sends ? operation.inputs : operation.outputs) = std::span(&buffer, 1);
-  operation.place = place;
-}
-
 PostOffice::PostOffice(const ShmContext& context, Doorbell& bell)
     : context_(context),
       bell_(bell),
@@ -51,7 +40,7 @@ void PostOffice::post(Pointer message) {
     return;
   }
   const auto letter = std::ranges::find_if(kept_, [&](const Kept& kept) {
-    return matches(*message, kept.from, kept.tag);
+    return message->matches(kept.from, kept.tag);
   });
   if (letter == kept_.end()) {
     receives_.push_back(std::move(message));
@@ -193,12 +182,6 @@ PostOffice::Kept PostOffice::keep(const Lane::Letter& letter, int from,
   return kept;
 }
 
-bool PostOffice::matches(const ShmMessage& receive, int from, int tag) {
-  const int wanted = receive.operation.peer;
-  return (wanted == kAnySource || wanted == from) &&
-         receive.operation.tag == tag;
-}
-
 bool PostOffice::take_letters(int from) {
   Lane& lane = lane_from(from);
   bool changed = false;
@@ -210,7 +193,7 @@ bool PostOffice::take_letters(int from) {
     changed = true;
     const auto receive = std::ranges::find_if(
         receives_,
-        [&](const Pointer& one) { return matches(*one, from, letter.tag); });
+        [&](const Pointer& one) { return one->matches(from, letter.tag); });
     if (receive == receives_.end()) {
       kept_.push_back(std::move(letter));
       continue;

@@ -10,37 +10,24 @@
 // Source:  MPI's matching rules (MPI 4.0, section 3.5).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/comm/posted_message.h"
 #include "lockstep/comm/shm/doorbell.h"
 #include "lockstep/comm/shm/shared_operation.h"
 
 namespace lockstep {
 
-// A send or receive on its way.
-struct ShmMessage {
-  explicit ShmMessage(const Operation& given);
-  ShmMessage(const ShmMessage&) = delete;
-  ShmMessage& operator=(const ShmMessage&) = delete;
-
-  Buffer buffer;
-  std::string place;
-  Operation operation;  // its lists and place are the two above
-  Deadline::Clock::time_point begun = Deadline::Clock::now();
-  Deadline deadline;
+struct ShmMessage : PostedMessage {
+  using PostedMessage::PostedMessage;
 
   bool in_heap = false;   // of a send: the receiver takes it from there
   std::size_t moved = 0;  // bytes that went through the stream
-  int source = -1;        // of a receive, once it is done
-  std::atomic<bool> done{false};
 };
 
 class PostOffice {
@@ -97,7 +84,6 @@ class PostOffice {
   bool send_receipts(int from);
   bool stream_in(int from);
   static Kept keep(const Lane::Letter& letter, int from, std::uint64_t number);
-  static bool matches(const ShmMessage& receive, int from, int tag);
   void deliver(const Kept& letter, const Pointer& receive);
   void owe_receipt(const Kept& letter);
   void complete(ShmMessage& message);

@@ -31,14 +31,6 @@ int payload_tag(const Signature& signature) {
 
 }  // namespace
 
-WireMessage::WireMessage(const Operation& given)
-    : place(given.place), operation(given), deadline(given.timeout) {
-  const bool sends = given.kind == OperationKind::kSend;
-  buffer = sends ? given.inputs.front() : given.outputs.front();
-  (sends ? operation.inputs : operation.outputs) = std::span(&buffer, 1);
-  operation.place = place;
-}
-
 WireMail::WireMail(WireCore& core) : core_(core) {
   const MutexLock lock(mutex_);
   inboxes_ = std::vector<Inbox>(static_cast<std::size_t>(core.size()));
@@ -136,10 +128,8 @@ void WireMail::send(WireMessage& message) {
 }
 
 void WireMail::receive(const Pointer& message) {
-  const Operation& wanted = message->operation;
   const auto fits = [&](const Kept& kept) {
-    return kept.letter.tag == wanted.tag &&
-           (wanted.peer == kAnySource || wanted.peer == kept.from);
+    return message->matches(kept.from, kept.letter.tag);
   };
   const auto found = std::ranges::find_if(kept_, fits);
   if (found == kept_.end()) {
@@ -174,9 +164,7 @@ void WireMail::deliver(WireMessage& message, int from, const Letter& letter,
 // Finds the receive that a letter is for, or keeps it.
 void WireMail::sort(int from, const Letter& letter, const std::byte* elements) {
   const auto found = std::ranges::find_if(wanted_, [&](const Pointer& message) {
-    const Operation& wanted = message->operation;
-    return wanted.tag == letter.tag &&
-           (wanted.peer == kAnySource || wanted.peer == from);
+    return message->matches(from, letter.tag);
   });
   if (found == wanted_.end()) {
     const std::size_t bytes = bytes_of(letter.signature);

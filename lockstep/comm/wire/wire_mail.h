@@ -20,34 +20,23 @@
 #include <exception>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "lockstep/comm/posted_message.h"
 #include "lockstep/comm/wire/wire_core.h"
 
 namespace lockstep {
 
-// A send or receive on its way.
-struct WireMessage {
-  explicit WireMessage(const Operation& given);
-  WireMessage(const WireMessage&) = delete;
-  WireMessage& operator=(const WireMessage&) = delete;
+// All that it adds belongs to the mail.
+struct WireMessage : PostedMessage {
+  using PostedMessage::PostedMessage;
 
-  Buffer buffer;
-  std::string place;
-  Operation operation;  // its lists and place are the two above
-  Deadline::Clock::time_point begun = Deadline::Clock::now();
-  Deadline deadline;
-
-  // The rest belongs to the mail.
   std::vector<std::byte> letter;  // of a send
   WireCore::Request letter_request;
   WireCore::Request payload_request;
-  int source = -1;  // of a receive that has been matched
   std::exception_ptr error;
-  std::atomic<bool> done{false};
 };
 
 class WireMail {
