@@ -171,18 +171,23 @@ std::string describe(const Signature& signature) {
   return fmt::format("{} ({}{} x {})", line, details, signature.elements, type);
 }
 
-std::string describe(const Operation& operation) {
-  std::string line = describe(signature_of(operation));
-  if (operation.kind == OperationKind::kSend)
-    line += fmt::format(" to rank {}, tag {}", operation.peer, operation.tag);
-  if (operation.kind == OperationKind::kReceive)
-    line += fmt::format(" from {}, tag {}",
-                        operation.peer == kAnySource
-                            ? "any rank"
-                            : fmt::format("rank {}", operation.peer),
-                        operation.tag);
-  if (!operation.place.empty()) line += fmt::format(" at {}", operation.place);
+std::string describe(const Signature& signature, int peer, int tag,
+                     std::string_view place) {
+  std::string line = describe(signature);
+  const auto kind = static_cast<OperationKind>(signature.kind);
+  if (kind == OperationKind::kSend)
+    line += fmt::format(" to rank {}, tag {}", peer, tag);
+  if (kind == OperationKind::kReceive)
+    line += fmt::format(
+        " from {}, tag {}",
+        peer == kAnySource ? "any rank" : fmt::format("rank {}", peer), tag);
+  if (!place.empty()) line += fmt::format(" at {}", place);
   return line;
+}
+
+std::string describe(const Operation& operation) {
+  return describe(signature_of(operation), operation.peer, operation.tag,
+                  operation.place);
 }
 
 std::string describe_mismatch(std::span<const Signature> signatures, int rank,

@@ -141,6 +141,10 @@ Signature signature_of(const Operation& operation);
 // The same line as describe(), for what another rank called.
 std::string describe(const Signature& signature);
 
+// And for what is known from elsewhere. `peer` and `tag` are of messages.
+std::string describe(const Signature& signature, int peer, int tag,
+                     std::string_view place);
+
 // The text of a Mismatch: a table of who called what. `signatures[r]` is rank
 // r's; not all are equal.
 std::string describe_mismatch(std::span<const Signature> signatures, int rank,

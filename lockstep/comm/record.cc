@@ -20,18 +20,8 @@ const GroupRecord* RankRecord::find_group(std::int64_t id) const {
 }
 
 std::string describe(const OperationRecord& operation) {
-  std::string line = describe(operation.signature);
-  const auto kind = static_cast<OperationKind>(operation.signature.kind);
-  if (kind == OperationKind::kSend)
-    line += fmt::format(" to rank {}, tag {}", operation.peer, operation.tag);
-  if (kind == OperationKind::kReceive)
-    line += fmt::format(" from {}, tag {}",
-                        operation.peer == kAnySource
-                            ? "any rank"
-                            : fmt::format("rank {}", operation.peer),
-                        operation.tag);
-  if (!operation.place.empty()) line += fmt::format(" at {}", operation.place);
-  return line;
+  return describe(operation.signature, operation.peer, operation.tag,
+                  operation.place);
 }
 
 std::string short_name(const Signature& signature) {
