@@ -61,8 +61,7 @@ class Passage {
   void finish(std::size_t c);
   void complete_last(std::size_t end);
   Operation within_host(OperationKind kind) const;
-  Work reduce_blocks(std::size_t c);
-  Work gather_blocks(std::size_t c);
+  Work move_blocks(OperationKind kind, std::size_t c);
   Work broadcast_chunk(std::size_t c);
   SharePlan wire_plan();
   void plan_reduction(SharePlan& plan);
@@ -93,13 +92,13 @@ void Passage::start_first(std::size_t c) {
   if (c >= Chunks::kPlaces) complete_last(c - Chunks::kPlaces + 1);
   if (reducing_ || parts_.core.rank() == parts_.operation.root)
     chunks_.fetch(c);
-  if (reducing_) first_[c] = reduce_blocks(c);
+  if (reducing_) first_[c] = move_blocks(OperationKind::kReduceScatter, c);
   if (is_source()) first_[c] = broadcast_chunk(c);
 }
 
 // When a chunk has come from the wire.
 void Passage::finish(std::size_t c) {
-  if (!is_source()) last_[c] = gather_blocks(c);
+  if (!is_source()) last_[c] = move_blocks(OperationKind::kAllGather, c);
   complete_last(c);
 }
 
@@ -119,25 +118,16 @@ Operation Passage::within_host(OperationKind kind) const {
           .place = parts_.operation.place};
 }
 
-Work Passage::reduce_blocks(std::size_t c) {
+// Reduces a chunk within the host, so that each rank has its block, or gathers
+// the blocks again.
+Work Passage::move_blocks(OperationKind kind, std::size_t c) {
   std::vector<Buffer> blocks;
   for (int b = 0; b < parts_.here.size(); ++b)
     blocks.push_back(chunks_.block(c, at(b)));
   const Buffer own = blocks[at(index_)];
-  Operation operation = within_host(OperationKind::kReduceScatter);
-  operation.inputs = blocks;
-  operation.outputs = {&own, 1};
-  return parts_.here.start(operation);
-}
-
-Work Passage::gather_blocks(std::size_t c) {
-  std::vector<Buffer> blocks;
-  for (int b = 0; b < parts_.here.size(); ++b)
-    blocks.push_back(chunks_.block(c, at(b)));
-  const Buffer own = blocks[at(index_)];
-  Operation operation = within_host(OperationKind::kAllGather);
-  operation.inputs = {&own, 1};
-  operation.outputs = blocks;
+  Operation operation = within_host(kind);
+  (reduces(kind) ? operation.inputs : operation.outputs) = blocks;
+  (reduces(kind) ? operation.outputs : operation.inputs) = {&own, 1};
   return parts_.here.start(operation);
 }
 
