@@ -63,22 +63,22 @@ void MessageTransport::release_kept() noexcept {
   kept_.clear();
 }
 
-Request MessageTransport::send(const LockstepTransportMessage& message) {
+Request MessageTransport::post(
+    decltype(LockstepTransportTable::post_send) posts,
+    const LockstepTransportMessage& message) {
   LockstepTransportRequest* request = nullptr;
   LockstepTransportOutcome outcome{};
-  const auto status =
-      table_.post_send(transport_, &message, &request, &outcome);
+  const auto status = posts(transport_, &message, &request, &outcome);
   if (status != kTransportDone) fail(status, outcome);
   return {*this, request, message.peer};
 }
 
+Request MessageTransport::send(const LockstepTransportMessage& message) {
+  return post(table_.post_send, message);
+}
+
 Request MessageTransport::receive(const LockstepTransportMessage& message) {
-  LockstepTransportRequest* request = nullptr;
-  LockstepTransportOutcome outcome{};
-  const auto status =
-      table_.post_receive(transport_, &message, &request, &outcome);
-  if (status != kTransportDone) fail(status, outcome);
-  return {*this, request, message.peer};
+  return post(table_.post_receive, message);
 }
 
 void MessageTransport::leave() noexcept {

@@ -87,6 +87,8 @@ class MessageTransport {
   void close() noexcept;
 
  private:
+  Request post(decltype(LockstepTransportTable::post_send) posts,
+               const LockstepTransportMessage& message);
   void keep(LockstepTransportRequest* request);
   void release_kept() noexcept;
   [[noreturn]] static void fail(LockstepTransportStatus status,

@@ -77,8 +77,8 @@ class TransportEntry {
     return {.version = kTransportVersion,
             .world_rank = nullptr,
             .create = create,
-            .post_send = post_send,
-            .post_receive = post_receive,
+            .post_send = post<&T::send>,
+            .post_receive = post<&T::receive>,
             .wait = wait,
             .release = release,
             .close = close,
@@ -97,9 +97,6 @@ class TransportEntry {
   static Request& of(LockstepTransportRequest* request) {
     return *reinterpret_cast<Request*>(request);
   }
-  static LockstepTransportRequest* handle(std::unique_ptr<Request> request) {
-    return reinterpret_cast<LockstepTransportRequest*>(request.release());
-  }
 
   static Status create(const LockstepTransportConfig* config,
                        LockstepTransport** transport, Outcome* outcome) {
@@ -109,22 +106,13 @@ class TransportEntry {
     });
   }
 
-  static Status post_send(LockstepTransport* transport,
-                          const LockstepTransportMessage* message,
-                          LockstepTransportRequest** request,
-                          Outcome* outcome) {
+  template <auto kMethod>
+  static Status post(LockstepTransport* transport,
+                     const LockstepTransportMessage* message,
+                     LockstepTransportRequest** request, Outcome* outcome) {
     return guarded(outcome, [&] {
-      *request = handle(of(transport).send(*message));
-      return kTransportDone;
-    });
-  }
-
-  static Status post_receive(LockstepTransport* transport,
-                             const LockstepTransportMessage* message,
-                             LockstepTransportRequest** request,
-                             Outcome* outcome) {
-    return guarded(outcome, [&] {
-      *request = handle(of(transport).receive(*message));
+      std::unique_ptr<Request> posted = (of(transport).*kMethod)(*message);
+      *request = reinterpret_cast<LockstepTransportRequest*>(posted.release());
       return kTransportDone;
     });
   }

@@ -149,37 +149,33 @@ GlooTransport::Pair& GlooTransport::pair(int peer) const {
   return static_cast<Pair&>(*context_->getPair(peer));
 }
 
-std::unique_ptr<GlooRequest> GlooTransport::make(
+std::unique_ptr<GlooRequest> GlooTransport::post(
     const LockstepTransportMessage& message, GlooDirection direction) {
+  const NoSigpipe guard;
   auto request = std::make_unique<GlooRequest>();
   request->buffer = context_->createUnboundBuffer(message.data, message.bytes);
   request->direction = direction;
   request->peer = message.peer;
+  const std::uint64_t slot = slot_of(message);
+  try {
+    if (direction == GlooDirection::kSend)
+      request->buffer->send(message.peer, slot, 0, message.bytes);
+    else
+      request->buffer->recv(message.peer, slot, 0, message.bytes);
+  } catch (const std::exception& error) {
+    throw BrokenConnection(message.peer, error.what());
+  }
   return request;
 }
 
 std::unique_ptr<GlooRequest> GlooTransport::send(
     const LockstepTransportMessage& message) {
-  const NoSigpipe guard;
-  auto request = make(message, GlooDirection::kSend);
-  try {
-    request->buffer->send(message.peer, slot_of(message), 0, message.bytes);
-  } catch (const std::exception& error) {
-    throw BrokenConnection(message.peer, error.what());
-  }
-  return request;
+  return post(message, GlooDirection::kSend);
 }
 
 std::unique_ptr<GlooRequest> GlooTransport::receive(
     const LockstepTransportMessage& message) {
-  const NoSigpipe guard;
-  auto request = make(message, GlooDirection::kReceive);
-  try {
-    request->buffer->recv(message.peer, slot_of(message), 0, message.bytes);
-  } catch (const std::exception& error) {
-    throw BrokenConnection(message.peer, error.what());
-  }
-  return request;
+  return post(message, GlooDirection::kReceive);
 }
 
 bool GlooTransport::connected(int peer) const {

@@ -46,7 +46,7 @@ class GlooTransport {
   using Pair = gloo::transport::tcp::Pair;
 
   Pair& pair(int peer) const;
-  std::unique_ptr<GlooRequest> make(const LockstepTransportMessage& message,
+  std::unique_ptr<GlooRequest> post(const LockstepTransportMessage& message,
                                     GlooDirection direction);
   bool connected(int peer) const;
 
