@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/store/file_log.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/testing/store_testing.h"
@@ -95,22 +96,21 @@ TEST_F(FileStore, RefusesAFileThatAKilledJobLeft) {
     open()->get("rank 0/ready", kPatience);
   }
   EXPECT_TRUE(std::filesystem::exists(path()));
-  const std::string message = message_of<InvalidArgument>([&] { open(); });
+  const std::string message = error_text([&] { open(); });
   EXPECT_THAT(message, HasSubstr(path() + " is left from an earlier job"));
   EXPECT_THAT(message, HasSubstr("next:    delete it"));
 }
 
 TEST_F(FileStore, RefusesTheFileOfAnotherJob) {
   const auto store = open();
-  const std::string message =
-      message_of<InvalidArgument>([&] { open("another"); });
+  const std::string message = error_text([&] { open("another"); });
   EXPECT_THAT(message, HasSubstr("token was another one"));
 }
 
 TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
   const std::string text = "a thesis, of which there is no copy";
   append(text);
-  const std::string message = message_of<InvalidArgument>([&] { open(); });
+  const std::string message = error_text([&] { open(); });
   EXPECT_THAT(message, HasSubstr("is no store's file"));
   std::ifstream file(path());
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
@@ -118,7 +118,7 @@ TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
 
 TEST_F(FileStore, RefusesAnotherVersionOfItsFormat) {
   append(std::string("LKSFILE\x07") + std::string(8, '\0'));
-  const std::string message = message_of<InvalidArgument>([&] { open(); });
+  const std::string message = error_text([&] { open(); });
   EXPECT_THAT(message, HasSubstr("version 7"));
 }
 
@@ -137,8 +137,7 @@ TEST_F(FileStore, OverwritesHalfARecordOfAProcessThatDied) {
 TEST_F(FileStore, SaysWhereItsFileIsDamaged) {
   const auto store = open();
   append(std::string("\x03\0\0\0\x09\0\0", 7));
-  const std::string message =
-      message_of<InvalidArgument>([&] { store->get("key", kPatience); });
+  const std::string message = error_text([&] { store->get("key", kPatience); });
   EXPECT_THAT(message, HasSubstr(path() + " is damaged at byte 16"));
   std::filesystem::remove(path());
 }
@@ -192,7 +191,7 @@ TEST_F(FileStore, WaitsNoLongerThanItMayForAStoppedProcess) {
 }
 
 TEST_F(FileStore, NamesTheFileThatItCannotOpen) {
-  const std::string message = message_of<SystemError>(
+  const std::string message = error_text<SystemError>(
       [&] { open_store("file://" + path() + "/in/no/folder"); });
   EXPECT_THAT(message, HasSubstr(path() + "/in/no/folder"));
   EXPECT_THAT(message, HasSubstr("No such file or directory"));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/store/tcp_store_server.h"
 #include "lockstep/store/testing/store_testing.h"
 
@@ -249,7 +250,7 @@ TEST_P(EveryStore, SaysWhetherWhatItErasedWasThere) {
 
 TEST_P(EveryStore, NamesTheKeyThatNeverCame) {
   const auto store = open();
-  const std::string message = message_of<Timeout>(
+  const std::string message = error_text<Timeout>(
       [&] { store->get("ranks/3/address", Deadline(20ms)); });
   EXPECT_NE(message.find("get(\"" + prefix() + "ranks/3/address\") at " +
                          scheme() + ":"),
@@ -258,7 +259,7 @@ TEST_P(EveryStore, NamesTheKeyThatNeverCame) {
   EXPECT_NE(message.find("next:"), std::string::npos) << message;
   const std::vector<std::string> keys(10, "many");
   const std::string any =
-      message_of<Timeout>([&] { store->wait_any(keys, Deadline(20ms)); });
+      error_text<Timeout>([&] { store->wait_any(keys, Deadline(20ms)); });
   EXPECT_NE(any.find("many\" and 2 more) at"), std::string::npos) << any;
 }
 
@@ -351,8 +352,7 @@ TEST(OpenStore, RefusesAUrlThatNamesNoStore) {
                                       "tcp://host:1x",
                                       "tcp://[::1]"};
   for (const std::string& url : urls) {
-    const std::string message =
-        message_of<InvalidArgument>([&] { open_store(url); });
+    const std::string message = error_text([&] { open_store(url); });
     EXPECT_NE(message.find("\"" + url + "\" names no store"), std::string::npos)
         << message;
   }

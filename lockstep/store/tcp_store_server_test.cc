@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/net/frame.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
@@ -58,7 +59,7 @@ class TcpServer : public testing::Test {
 
 TEST_F(TcpServer, TurnsAwayWhoeverHasAnotherToken) {
   for (const std::string token : {"", "secre", "secret ", "SECRET"}) {
-    const std::string message = message_of<NetworkError>([&] { open(token); });
+    const std::string message = error_text<NetworkError>([&] { open(token); });
     EXPECT_THAT(message, HasSubstr(server_->url() +
                                    " was turned away: wrong job token"));
     EXPECT_THAT(message, HasSubstr("LOCKSTEP_TOKEN"));
@@ -210,7 +211,7 @@ TEST_F(TcpServer, ServesAHundredClients) {
 }
 
 TEST_F(TcpServer, NamesThePortThatIsInUse) {
-  const std::string message = message_of<NetworkError>(
+  const std::string message = error_text<NetworkError>(
       [&] { open_store(server_->url(), {.token = "secret", .serve = true}); });
   EXPECT_THAT(message,
               HasSubstr("could not listen at 127.0.0.1:" +

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
 #include "lockstep/net/frame.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
@@ -73,7 +74,7 @@ TEST_F(TcpStore, SaysWhichVersionAServerSpeaks) {
   preamble.back() = std::byte{200};
   const FakeServer server(to_text(preamble));
   const std::string message =
-      message_of<NetworkError>([&] { open_store(server.url()); });
+      error_text<NetworkError>([&] { open_store(server.url()); });
   EXPECT_THAT(message, HasSubstr("speaks version 200"));
   EXPECT_THAT(message, HasSubstr("this process version " +
                                  std::to_string(kStoreProtocolVersion)));
@@ -82,13 +83,13 @@ TEST_F(TcpStore, SaysWhichVersionAServerSpeaks) {
 TEST_F(TcpStore, SaysThatSomethingElseAnswers) {
   const FakeServer server("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n");
   const std::string message =
-      message_of<NetworkError>([&] { open_store(server.url()); });
+      error_text<NetworkError>([&] { open_store(server.url()); });
   EXPECT_THAT(message, HasSubstr("no Lockstep store"));
 }
 
 TEST_F(TcpStore, TimesOutOnAServerThatSaysNothing) {
   const FakeServer server("");
-  const std::string message = message_of<Timeout>(
+  const std::string message = error_text<Timeout>(
       [&] { open_store(server.url(), {.deadline = Deadline(30ms)}); });
   EXPECT_THAT(message, HasSubstr("open_store at " + server.url()));
 }
@@ -109,7 +110,7 @@ TEST_F(TcpStore, WaitsForAServerThatComesLater) {
 TEST_F(TcpStore, NamesTheServerThatNeverCame) {
   const std::string url = server_->url();
   server_.reset();
-  const std::string message = message_of<Timeout>(
+  const std::string message = error_text<Timeout>(
       [&] { open_store(url, {.deadline = Deadline(50ms)}); });
   EXPECT_THAT(message, HasSubstr(url.substr(6)));
   EXPECT_THAT(message, HasSubstr("Connection refused"));
@@ -127,7 +128,7 @@ TEST_F(TcpStore, EndsEveryCallWhenTheServerDies) {
   const std::string url = server_->url();
   std::thread waiting([&] {
     const std::string message =
-        message_of<NetworkError>([&] { store->get("never", kPatience); });
+        error_text<NetworkError>([&] { store->get("never", kPatience); });
     EXPECT_THAT(message, HasSubstr("get(\"never\") at " + url));
   });
   server_.reset();

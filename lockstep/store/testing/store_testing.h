@@ -1,5 +1,5 @@
 // What the store's tests share: a folder, a child process, a count of file
-// descriptors, the message of an exception.
+// descriptors.
 //
 // Threads: one object, one thread at a time.
 // Errors:  SystemError.
@@ -46,17 +46,5 @@ class StoreChild {
 
 // Open file descriptors of this process.
 int count_descriptors();
-
-// What `call` throws says; "no error" when it throws nothing. Other exceptions
-// than `Exception` pass.
-template <class Exception>
-std::string message_of(auto call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 }  // namespace lockstep
