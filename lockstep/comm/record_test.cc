@@ -1,13 +1,13 @@
 #include "lockstep/comm/record.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {
@@ -114,9 +114,8 @@ TEST(Record, IsDescribedInTheWordsOfTheOperation) {
 }
 
 TEST(Record, IsWrittenWholeIntoAFolderThatIsMadeForIt) {
-  std::string folder = testing::TempDir() + "lockstep-record-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::filesystem::path below = folder + "/a/b";
+  const TestDirectory folder;
+  const std::filesystem::path below = folder / "a/b";
   write_record(below, example());
   std::ifstream file(below / "rank-2.json");
   std::ostringstream text;
@@ -125,7 +124,6 @@ TEST(Record, IsWrittenWholeIntoAFolderThatIsMadeForIt) {
   for (const auto& entry : std::filesystem::directory_iterator(below))
     EXPECT_EQ(entry.path().filename(), "rank-2.json");
   EXPECT_THROW(write_record(below / "rank-2.json", example()), SystemError);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

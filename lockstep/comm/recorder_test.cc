@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <map>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/scripted_backend.h"
@@ -24,7 +24,6 @@ using testing::StartsWith;
 class RecordedRank : public testing::Test {
  protected:
   RecordedRank() {
-    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
     Settings settings;
     settings.dump_directory = folder_;
     world_ = std::make_shared<World>(open_store("memory:"), settings);
@@ -33,7 +32,6 @@ class RecordedRank : public testing::Test {
                                             GroupIdentity{.rank = 2, .size = 4},
                                             std::chrono::minutes(1), world_);
   }
-  ~RecordedRank() override { std::filesystem::remove_all(folder_); }
 
   Recorder& recorder() { return *world_->recorder(); }
   std::filesystem::path dump() const { return folder_ + "/rank-2.json"; }
@@ -41,7 +39,8 @@ class RecordedRank : public testing::Test {
     return decode_record(read_text_file(dump(), 1 << 20));
   }
 
-  std::string folder_ = testing::TempDir() + "lockstep-recorder-XXXXXX";
+  const TestDirectory made_;
+  const std::string folder_ = made_.path();
   std::shared_ptr<World> world_;
   std::shared_ptr<ScriptedBackend> backend_;
   std::shared_ptr<ProcessGroup> group_;

@@ -2,13 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
 
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/scripted_backend.h"
@@ -179,9 +179,8 @@ TEST(Watchdog, AnswersARankThatWaitsForIt) {
 }
 
 TEST(Watchdog, WritesTheRecordWhenAsked) {
-  std::string folder = testing::TempDir() + "lockstep-watchdog-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  Rank rank(3, folder);
+  const TestDirectory folder;
+  Rank rank(3, folder.path());
   rank.start();
   const Watchdog watchdog(rank.recorder, rank.store, {.patience = kPatience});
   rank.store->get(listening_key(3), kPatience);
@@ -189,13 +188,12 @@ TEST(Watchdog, WritesTheRecordWhenAsked) {
     // Rank 2 does not listen, so nobody waits for it.
     EXPECT_THAT(request_records(*rank.store, std::vector<int>{2, 3}, kPatience),
                 testing::ElementsAre(3));
-    const auto file = std::filesystem::path(folder) / "rank-3.json";
+    const auto file = folder / "rank-3.json";
     const RankRecord record = decode_record(read_text_file(file, 1 << 20));
     EXPECT_EQ(record.reason, "request");
     EXPECT_EQ(record.operations.size(), 1u);
     std::filesystem::remove(file);
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Watchdog, LearnsTheNameThatAllRanksOfTheJobKnow) {

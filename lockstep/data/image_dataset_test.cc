@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/data/testing/idx_samples.h"
 
 namespace lockstep {
@@ -23,13 +23,6 @@ using testing::HasSubstr;
 
 class ImageDatasetFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "lockstep_data_XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   void write(const fs::path& name, const FileBytes& bytes) {
     fs::create_directories((directory_ / name).parent_path());
     std::ofstream(directory_ / name, std::ios::binary)
@@ -42,7 +35,8 @@ class ImageDatasetFiles : public testing::Test {
         [&] { load_dataset(dataset, Split::kTrain, directory_); });
   }
 
-  fs::path directory_;
+  const TestDirectory made_;
+  fs::path directory_ = made_.path();
   FileBytes images_ = idx_file({3, 2, 2}, counting(12));
   FileBytes labels_ = idx_file({3}, {9, 0, 4});
 };

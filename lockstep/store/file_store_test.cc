@@ -17,6 +17,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/store/file_log.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/testing/store_testing.h"
@@ -43,7 +44,7 @@ class FileStore : public testing::Test {
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
 
-  TemporaryFolder folder_;
+  TestDirectory folder_;
 };
 
 TEST_F(FileStore, LosesNoAddOfManyProcesses) {

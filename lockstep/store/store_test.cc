@@ -16,6 +16,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/store/tcp_store_server.h"
 #include "lockstep/store/testing/store_testing.h"
 
@@ -79,7 +80,7 @@ class EveryStore
     return open_store("file://" + (folder_.path() / "store").string(), options);
   }
 
-  TemporaryFolder folder_;
+  TestDirectory folder_;
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<Store> first_;
 };

@@ -1,12 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/tools/blame_command.h"
 #include "lockstep/tools/testing/hand_made_records.h"
@@ -21,9 +21,6 @@ using testing::Not;
 // A folder of dumps.
 class BlameFolder : public testing::Test {
  protected:
-  BlameFolder() { EXPECT_NE(::mkdtemp(path_.data()), nullptr); }
-  ~BlameFolder() override { std::filesystem::remove_all(path_); }
-
   void write(const std::string& name, const std::string& text) const {
     replace_text_file(std::filesystem::path(path_) / name, text);
   }
@@ -31,7 +28,8 @@ class BlameFolder : public testing::Test {
     return blame({.folder = path_, .format = format}).text;
   }
 
-  std::string path_ = testing::TempDir() + "lockstep-blame-XXXXXX";
+  const TestDirectory made_;
+  const std::string path_ = made_.path();
 };
 
 TEST_F(BlameFolder, IsReadPastFilesThatAreHostileOrTruncated) {

@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include <chrono>
-#include <filesystem>
 
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/tools/blame_command.h"
 
@@ -20,14 +19,12 @@ constexpr auto kPatience = 2min;
 
 class BlameOfARun : public testing::Test {
  protected:
-  BlameOfARun() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
-  ~BlameOfARun() override { std::filesystem::remove_all(folder_); }
-
   std::vector<std::string> environment(const std::string& more) const {
     return {"LOCKSTEP_DUMP_DIR=" + folder_, more};
   }
 
-  std::string folder_ = testing::TempDir() + "lockstep-blame-XXXXXX";
+  const TestDirectory made_;
+  const std::string folder_ = made_.path();
 };
 
 TEST_F(BlameOfARun, NamesTheRankThatWasKilled) {

@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/tools/doctor_command.h"
 #include "lockstep/tools/doctor_findings.h"
@@ -45,8 +45,8 @@ TEST(Doctor, LooksAtAllThatMatters) {
 }
 
 TEST(Doctor, SaysWhatToInstallForAPluginThatCannotBeLoaded) {
-  std::string folder = testing::TempDir() + "lockstep-doctor-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const TestDirectory made;
+  const std::string folder = made.path();
   replace_text_file(folder + "/liblockstep_mpi.so", "not a library");
   Settings settings;
   settings.plugin_path = folder;
@@ -56,12 +56,11 @@ TEST(Doctor, SaysWhatToInstallForAPluginThatCannotBeLoaded) {
     EXPECT_THAT(plugin.text, HasSubstr("started by mpirun or srun; not here"));
     EXPECT_THAT(plugin.next, HasSubstr("install libopenmpi-dev"));
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Doctor, FindsTheProgramsThatStartMpisRanks) {
-  std::string folder = testing::TempDir() + "lockstep-doctor-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const TestDirectory made;
+  const std::string folder = made.path();
   const auto path = [&](const std::string& name) {
     return name == "PATH" ? std::optional(folder) : std::nullopt;
   };
@@ -74,7 +73,6 @@ TEST(Doctor, FindsTheProgramsThatStartMpisRanks) {
   const Finding found = examine_mpi_launchers(path);
   EXPECT_EQ(found.health, Health::kGood);
   EXPECT_EQ(found.text, folder + "/srun");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Doctor, NamesTheInterfaceThatRanksWouldUse) {

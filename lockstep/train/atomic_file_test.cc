@@ -15,7 +15,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/testing/test_directory.h"
+#include "lockstep/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {

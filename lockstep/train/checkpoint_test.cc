@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
-#include "lockstep/train/testing/test_directory.h"
+#include "lockstep/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {

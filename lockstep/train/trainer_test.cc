@@ -14,10 +14,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/testing/striped_images.h"
-#include "lockstep/train/testing/test_directory.h"
 
 namespace lockstep {
 namespace {

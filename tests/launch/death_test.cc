@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <cstdlib>
 
 #include "launched_command.h"
+#include "lockstep/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {
@@ -69,8 +69,8 @@ TEST(Death, OfALonelyRankIsReportedToo) {
 }
 
 TEST(Death, NamesTheLogWhereThereIsOne) {
-  std::string folder = testing::TempDir() + "lockstep-death-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const TestDirectory made;
+  const std::string folder = made.path();
   auto arguments = shell_workers(2, "exit $RANK");
   arguments.insert(arguments.begin() + 1, {"--log-dir", folder});
   EXPECT_THAT(run_lockstep(arguments).err, HasSubstr(folder + "/rank-1.log\n"));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -85,9 +86,6 @@ class LaunchedCommand {
 class Gate {
  public:
   Gate();
-  ~Gate();
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
 
   // For a shell: waits until the gate is opened.
   std::string wait() const { return "read line <" + path_ + "; "; }
@@ -99,8 +97,8 @@ class Gate {
   bool opened() const;
 
  private:
-  std::string folder_;
-  std::string path_;
+  TestDirectory folder_;
+  std::string path_ = folder_ / "gate";
 };
 
 // Runs it to its end.

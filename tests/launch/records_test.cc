@@ -2,12 +2,12 @@
 // blame` makes of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <csignal>
 #include <filesystem>
 
 #include "launched_command.h"
+#include "lockstep/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {
@@ -18,9 +18,6 @@ using testing::HasSubstr;
 // A job whose records go to a folder of the test's.
 class Records : public testing::Test {
  protected:
-  Records() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
-  ~Records() override { std::filesystem::remove_all(folder_); }
-
   // Rank 1 of three never comes to the others' all_reduce.
   std::vector<std::string> job() const {
     return {"run", "-n", "3", LOCKSTEP_COMM_RANKS, "held_before_all_reduce"};
@@ -38,7 +35,8 @@ class Records : public testing::Test {
   }
   CommandResult blame() const { return run_lockstep({"blame", folder_}); }
 
-  std::string folder_ = testing::TempDir() + "lockstep-records-test-XXXXXX";
+  const TestDirectory made_;
+  const std::string folder_ = made_.path();
 };
 
 TEST_F(Records, OfAJobThatTimedOutNameTheRankThatDidNotCome) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "launched_command.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/launch/cpu_share.h"
 
 namespace lockstep {
@@ -105,9 +106,8 @@ TEST(Run, TagsLinesWhenThereIsMoreThanOneRank) {
 }
 
 TEST(Run, KeepsEachRanksOutputInALogWhenAsked) {
-  std::string folder = testing::TempDir() + "lockstep-logs-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::string logs = folder + "/deep/logs";
+  const TestDirectory folder;
+  const std::string logs = folder / "deep/logs";
   auto arguments = shell_workers(2, "echo out $RANK; echo err $RANK >&2");
   arguments.insert(arguments.begin() + 1, {"--log-dir", logs});
   EXPECT_EQ(run_lockstep(arguments).exit_code, 0);
@@ -116,7 +116,6 @@ TEST(Run, KeepsEachRanksOutputInALogWhenAsked) {
     std::string text(std::istreambuf_iterator<char>(file), {});
     EXPECT_THAT(sorted_lines(text), ElementsAre("err " + rank, "out " + rank));
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Run, SaysInOneLineThatAProgramIsMissing) {

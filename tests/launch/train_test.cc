@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "launched_command.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/launch/cpu_share.h"
 
 namespace lockstep {
@@ -21,16 +22,13 @@ using testing::StartsWith;
 class TrainProgram {
  public:
   explicit TrainProgram(const std::string& script) {
-    std::string name = testing::TempDir() + "lockstep-train-XXXXXX";
-    folder_ = ::mkdtemp(name.data());
     std::ofstream(path()) << "#!/bin/sh\n" << script << "\n";
     std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
   }
-  ~TrainProgram() { std::filesystem::remove_all(folder_); }
   TrainProgram(const TrainProgram&) = delete;
   TrainProgram& operator=(const TrainProgram&) = delete;
 
-  std::string path() const { return folder_ + "/program"; }
+  std::string path() const { return folder_ / "program"; }
 
   CommandResult run(std::vector<std::string> arguments,
                     std::vector<std::string> environment = {}) const {
@@ -40,7 +38,7 @@ class TrainProgram {
   }
 
  private:
-  std::string folder_;
+  TestDirectory folder_;
 };
 
 TEST(Train, HandsTheFlagsToEveryRank) {

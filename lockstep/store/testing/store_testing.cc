@@ -6,26 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
-
-TemporaryFolder::TemporaryFolder() {
-  std::string path =
-      std::filesystem::temp_directory_path() / "lockstep-store-test-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr)
-    throw SystemError("could not make a folder in " + path, errno);
-  path_ = path;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 StoreChild::StoreChild(std::vector<std::string> words) {
   words.insert(words.begin(), LOCKSTEP_STORE_CHILD);

@@ -1,29 +1,14 @@
-// What the store's tests share: a folder, a child process, a count of file
+// What the store's tests share: a child process, a count of file
 // descriptors.
 //
 // Threads: one object, one thread at a time.
 // Errors:  SystemError.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace lockstep {
-
-// A fresh folder that goes with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A run of lockstep_store_child; killed, if it still runs, when the object
 // goes.

@@ -20,7 +20,7 @@ class TestDirectory {
  public:
   TestDirectory() {
     std::string name =
-        (std::filesystem::path(::testing::TempDir()) / "lockstep_train_XXXXXX")
+        (std::filesystem::path(::testing::TempDir()) / "lockstep_test_XXXXXX")
             .string();
     if (::mkdtemp(name.data()) == nullptr)
       throw std::filesystem::filesystem_error(
