@@ -50,6 +50,7 @@ class LaunchedCommand {
   bool wait_for(const std::string& text, int times = 1);
 
   const std::string& output_so_far() const { return result_.out; }
+  const std::string& errors_so_far() const { return result_.err; }
 
   // Waits for its end and returns all that was written. Once.
   CommandResult finish();
