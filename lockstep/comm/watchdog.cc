@@ -1,7 +1,6 @@
 #include "lockstep/comm/watchdog.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/signals_blocked.h"
 #include "lockstep/net/wait.h"
 #include "lockstep/store/record_request.h"
 
@@ -17,23 +17,6 @@ namespace {
 
 // For a call that a store which is alive answers at once.
 constexpr std::chrono::seconds kStorePatience{1};
-
-// Keeps the program's signals away from threads started while it lives: a
-// handler expects one of the program's own.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 std::thread start_thread(std::function<void()> body) {
   const SignalsBlocked blocked;

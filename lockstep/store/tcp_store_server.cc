@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <map>
 #include <thread>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
+#include "lockstep/base/signals_blocked.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wake_up.h"
@@ -36,15 +35,9 @@ constexpr int kAcceptedAtOnce = 64;
 // descriptors. Those who wait are not turned away.
 constexpr auto kAcceptPause = 100ms;
 
-// Signals are for the program's own threads.
 std::thread start_without_signals(auto body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const SignalsBlocked blocked;
+  return std::thread(std::move(body));
 }
 
 }  // namespace

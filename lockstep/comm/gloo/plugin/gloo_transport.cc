@@ -14,6 +14,8 @@
 #include <ctime>
 #include <mutex>
 
+#include "lockstep/base/signals_blocked.h"
+
 namespace lockstep {
 namespace {
 
@@ -59,21 +61,11 @@ std::shared_ptr<gloo::transport::Device> shared_device() {
   static std::weak_ptr<gloo::transport::Device> shared;
   const std::lock_guard lock(mutex);
   if (auto device = shared.lock()) return device;
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::shared_ptr<gloo::transport::Device> device;
-  try {
-    // Where pairs listen until they get their connections: out of reach of
-    // other hosts.
-    gloo::transport::tcp::attr loopback("127.0.0.1");
-    device = gloo::transport::tcp::CreateDevice(loopback);
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const SignalsBlocked blocked;
+  // Where pairs listen until they get their connections: out of reach of other
+  // hosts.
+  gloo::transport::tcp::attr loopback("127.0.0.1");
+  auto device = gloo::transport::tcp::CreateDevice(loopback);
   shared = device;
   return device;
 }

@@ -1,13 +1,13 @@
 #include "lockstep/comm/mpi/plugin/mpi_engine.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
 #include <utility>
+
+#include "lockstep/base/signals_blocked.h"
 
 namespace lockstep {
 namespace {
@@ -48,13 +48,8 @@ bool MpiEngine::start(microseconds patience) {
   MutexLock lock(mutex_);
   if (state_ == State::kNew) {
     state_ = State::kStarting;
-    // Takes no signals, as threads of libraries should not.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     std::thread([this] { run(); }).detach();
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   while (state_ == State::kStarting)
     if (changed_.wait_until(lock, end) == std::cv_status::timeout) break;
