@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <random>
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/terminal_text.h"
+#include "lockstep/net/pipe.h"
 
 namespace lockstep {
 namespace {
@@ -22,17 +22,6 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-struct Ends {
-  FileDescriptor read;
-  FileDescriptor write;
-};
-
-Ends make_pipe() {
-  std::array<int, 2> ends{};
-  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
 
 std::optional<std::string> nothing_set(const std::string&) {
   return std::nullopt;
@@ -68,7 +57,7 @@ TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {
 }
 
 TEST(Launcher, LeavesOtherChildrenAlone) {
-  const Ends gate = make_pipe();
+  const Pipe gate = make_pipe();
   const pid_t child = ::fork();
   if (child == 0) {
     char byte = 0;
@@ -140,7 +129,7 @@ TEST(TerminalText, SurvivesSequencesThatAreCutShort) {
 }
 
 TEST(OutputQueue, WritesWhatThePipeTakesAndKeepsTheRest) {
-  const Ends pipe = make_pipe();
+  const Pipe pipe = make_pipe();
   OutputQueue queue(pipe.write.get());
   std::string sent;
   while (!queue.full()) {
@@ -165,7 +154,7 @@ TEST(OutputQueue, WritesWhatThePipeTakesAndKeepsTheRest) {
 
 TEST(OutputQueue, DropsEverythingOnceTheReaderHasGone) {
   SignalWatch signals;  // takes the sting out of SIGPIPE
-  Ends pipe = make_pipe();
+  Pipe pipe = make_pipe();
   OutputQueue queue(pipe.write.get());
   pipe.read.reset();
   queue.add("hello");

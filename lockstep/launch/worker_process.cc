@@ -13,22 +13,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/find_program.h"
+#include "lockstep/net/pipe.h"
 #include "lockstep/net/process_handle.h"
 
 namespace lockstep {
 namespace {
-
-struct Pipe {
-  FileDescriptor read;
-  FileDescriptor write;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw SystemError("could not make a pipe for a worker's output", errno);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
 
 // Only our end: the worker's is a description of its own and still blocks.
 void make_nonblocking(const FileDescriptor& descriptor) {

@@ -21,22 +21,12 @@
 #include <thread>
 #include <utility>
 
+#include "lockstep/net/pipe.h"
+
 namespace lockstep {
 namespace {
 
-struct Ends {
-  FileDescriptor read;
-  FileDescriptor write;
-};
-
-Ends make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw std::runtime_error("no pipe to be had");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
-Ends make_terminal() {
+Pipe make_terminal() {
   int master = -1;
   int slave = -1;
   winsize size{.ws_row = 24, .ws_col = 90, .ws_xpixel = 0, .ws_ypixel = 0};
@@ -80,9 +70,9 @@ Deadline LaunchedCommand::patience() { return std::chrono::seconds(120); }
 LaunchedCommand::LaunchedCommand(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& environment,
                                  Terminal terminal) {
-  Ends lifeline = make_pipe();
-  Ends out = terminal == Terminal::kPseudo ? make_terminal() : make_pipe();
-  Ends err = terminal == Terminal::kPseudo ? Ends{} : make_pipe();
+  Pipe lifeline = make_pipe();
+  Pipe out = terminal == Terminal::kPseudo ? make_terminal() : make_pipe();
+  Pipe err = terminal == Terminal::kPseudo ? Pipe{} : make_pipe();
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("fork failed");
   if (pid_ == 0) {

@@ -1,6 +1,5 @@
 #include "lockstep/comm/testing/rank_processes.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -8,9 +7,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/pipe.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/wait.h"
 
@@ -74,16 +74,13 @@ RankProcesses::~RankProcesses() {
 
 void RankProcesses::start(int rank, const std::vector<std::string>& command,
                           const std::vector<std::string>& environment) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw SystemError("could not make a pipe", errno);
-  FileDescriptor write_end(ends[1]);
+  Pipe pipe = make_pipe();
   Rank& started = at(rank);
-  started.pipe = FileDescriptor(ends[0]);
+  started.pipe = std::move(pipe.read);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDERR_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, pipe.write.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, pipe.write.get(), STDERR_FILENO);
   const int failed = ::posix_spawn(&started.pid, command[0].c_str(), &actions,
                                    nullptr, pointers_to(command).data(),
                                    pointers_to(environment).data());
