@@ -44,7 +44,8 @@ struct Settings : RankEnvironment {
   // what they called. Those of up to 16 KiB are compared in any case, for free.
   OperationCheck check = OperationCheck::kAll;
   // LOCKSTEP_PLUGIN_PATH: a folder where plug-ins (liblockstep_gloo.so, …) are
-  // looked for first.
+  // looked for first. Only needed where they lie in none of the places that
+  // comm/wire/transport_plugin.h lists; a launcher names its own.
   std::string plugin_path;
   // LOCKSTEP_WIRE: the engine between the hosts of the backend "hybrid": gloo
   // or mpi.

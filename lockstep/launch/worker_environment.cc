@@ -76,6 +76,9 @@ std::vector<std::string> worker_environment(
     remove(variables, "LOCKSTEP_DUMP_DIR");
     set("LOCKSTEP_DUMP_DIR", job.dump_directory);
   }
+  constexpr std::string_view kPlugins = "LOCKSTEP_PLUGIN_PATH";
+  if (!job.plugin_folder.empty() && !has(variables, kPlugins))
+    set(kPlugins, job.plugin_folder);
   add_threads(variables, job);
   // Python keeps back what it prints into a pipe until 8 KiB have come
   // together.

@@ -20,6 +20,8 @@ struct JobEnvironment {
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's, if there is one.
   std::string dump_directory = {};
+  // LOCKSTEP_PLUGIN_PATH, where the user has set none; empty: nor is it set.
+  std::string plugin_folder = {};
   // OMP_NUM_THREADS, whatever the user's environment says. Nothing: as torchrun
   // does, 1 when there are several workers and the user has not set it.
   std::optional<int> threads;

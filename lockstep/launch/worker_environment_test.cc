@@ -58,6 +58,22 @@ TEST(WorkerEnvironment, HasThreadsAsTorchrunDoesUnlessToldOtherwise) {
               ElementsAre("OMP_NUM_THREADS=4"));
 }
 
+TEST(WorkerEnvironment, NamesTheLaunchersPluginsUnlessTheUserDid) {
+  JobEnvironment job;
+  const auto plugins = [&](const Variables& inherited) {
+    Variables found;
+    for (const std::string& variable : worker_environment(inherited, job, 0))
+      if (variable.starts_with("LOCKSTEP_PLUGIN_PATH="))
+        found.push_back(variable);
+    return found;
+  };
+  EXPECT_THAT(plugins({}), IsEmpty());
+  job.plugin_folder = "/ours";
+  EXPECT_THAT(plugins({}), ElementsAre("LOCKSTEP_PLUGIN_PATH=/ours"));
+  EXPECT_THAT(plugins({"LOCKSTEP_PLUGIN_PATH=/users"}),
+              ElementsAre("LOCKSTEP_PLUGIN_PATH=/users"));
+}
+
 TEST(WorkerEnvironment, LeavesTheUsersPythonAlone) {
   EXPECT_THAT(worker_environment(Variables{"PYTHONUNBUFFERED="}, {}, 0),
               AllOf(Contains("PYTHONUNBUFFERED="),

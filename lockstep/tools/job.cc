@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/secret.h"
+#include "lockstep/comm/wire/transport_plugin.h"
 #include "lockstep/launch/free_port.h"
 #include "lockstep/launch/record_folder.h"
 #include "lockstep/store/tcp_store_server.h"
@@ -41,6 +42,7 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
   options.standard_input = readable_input();
   const RecordFolder records = record_folder(options, lookup);
   options.job.dump_directory = records.path();
+  options.job.plugin_folder = plugin_folder();
   // The signals first: the server's thread must not get them.
   SignalWatch signals;
   const TcpStoreServer store("127.0.0.1", 0, options.job.token);

@@ -1,11 +1,13 @@
-# Installs BUILD under SCRATCH, then configures, builds and runs PROJECT with the
-# program SOURCE, knowing nothing but the prefix.
+# Installs BUILD under SCRATCH, moves that elsewhere, then configures, builds and
+# runs PROJECT with the program SOURCE, knowing nothing but the new prefix. The
+# PLUGINS must be found there too.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
 file(REMOVE_RECURSE "${SCRATCH}")
-run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix")
+run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/installed")
+file(RENAME "${SCRATCH}/installed" "${SCRATCH}/prefix")
 # The package must find LibTorch by itself.
 unset(ENV{LOCKSTEP_TORCH})
 run("${CMAKE_COMMAND}" -S "${PROJECT}" -B "${SCRATCH}/build" -G Ninja
@@ -14,3 +16,4 @@ run("${CMAKE_COMMAND}" -S "${PROJECT}" -B "${SCRATCH}/build" -G Ninja
     "-DSOURCE=${SOURCE}")
 run("${CMAKE_COMMAND}" --build "${SCRATCH}/build")
 run("${SCRATCH}/build/consumer")
+run("${SCRATCH}/build/plugins" "${SCRATCH}/prefix/${LIBDIR}/lockstep" ${PLUGINS})

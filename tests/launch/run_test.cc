@@ -62,6 +62,18 @@ TEST(Run, HidesTheVariablesOfALauncherAroundIt) {
   EXPECT_EQ(result.out, "0 .\n");
 }
 
+TEST(Run, TellsWorkersWhereItsPluginsLie) {
+  const auto folder =
+      std::filesystem::path(LOCKSTEP_COMMAND).parent_path().string();
+  if (!std::filesystem::exists(folder + "/liblockstep_gloo.so") &&
+      !std::filesystem::exists(folder + "/liblockstep_mpi.so"))
+    GTEST_SKIP() << "no plug-in was built";
+  const auto worker = shell_workers(1, "echo \"$LOCKSTEP_PLUGIN_PATH\"");
+  EXPECT_EQ(run_lockstep(worker).out, folder + "\n");
+  EXPECT_EQ(run_lockstep(worker, {"LOCKSTEP_PLUGIN_PATH=/users"}).out,
+            "/users\n");
+}
+
 TEST(Run, LeavesTheUsersThreadsAlone) {
   const std::string script = "echo \"<$OMP_NUM_THREADS>\"";
   EXPECT_EQ(run_lockstep(shell_workers(1, script)).out, "<>\n");

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/text_file.h"
 #include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/net/socket.h"
@@ -95,7 +97,11 @@ TEST_F(RanksOfMpirun, FindEachOtherThoughNothingSaysWhereRankZeroIs) {
 }
 
 TEST_F(RanksOfMpirun, NeedNoMpiWhereTheyAreToldAnAddress) {
-  const std::string no_plugin = "LOCKSTEP_PLUGIN_PATH=/nowhere";
+  // An MPI that cannot be loaded.
+  std::string folder = testing::TempDir() + "lockstep-no-mpi-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  replace_text_file(folder + "/libmpi.so.40", "not a library");
+  const std::string no_plugin = "LD_LIBRARY_PATH=" + folder;
   const Ended refused = run(2, "shm", "barrier", {no_plugin});
   EXPECT_EQ(refused.code, 10);
   EXPECT_THAT(refused.output,
@@ -106,6 +112,7 @@ TEST_F(RanksOfMpirun, NeedNoMpiWhereTheyAreToldAnAddress) {
                          {no_plugin, "MASTER_ADDR=127.0.0.1",
                           "MASTER_PORT=" + std::to_string(port)});
   EXPECT_EQ(told.code, 0) << told.output;
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(RanksOfMpirun, MakeGroupsInDifferentOrders) {

@@ -1,0 +1,27 @@
+// plugins FOLDER NAME…: fails unless the plug-ins are found in that folder
+// without being told where.
+#include <lockstep/comm/wire/transport_plugin.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <span>
+#include <string_view>
+
+int main(int count, char** values) {
+  const std::span<char*> arguments(values, static_cast<std::size_t>(count));
+  int lost = 0;
+  for (const auto& plugin : lockstep::plugin_status({})) {
+    const auto wanted = arguments.subspan(2);
+    if (std::ranges::find(wanted, std::string_view(plugin.name)) ==
+        wanted.end())
+      continue;
+    std::cout << plugin.name << ": " << plugin.detail << '\n';
+    std::error_code error;
+    if (!plugin.found || !std::filesystem::equivalent(
+                             std::filesystem::path(plugin.detail).parent_path(),
+                             arguments[1], error))
+      ++lost;
+  }
+  return lost;
+}
