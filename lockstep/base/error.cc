@@ -1,14 +1,35 @@
 #include "lockstep/base/error.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <cerrno>
 #include <system_error>
 
 namespace lockstep {
 
+namespace {
+
+// What a user can do about it; empty where that depends on what was tried.
+std::string next_step(int error_number) {
+  if (error_number == ENFILE)
+    return "\n  next:    this host has as many files open as it may: raise "
+           "the limit (sysctl fs.file-max) or end what holds them";
+  if (error_number != EMFILE) return "";
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format(
+      "\n  next:    this process has as many files open as it may, {}: raise "
+      "the limit (ulimit -n) where it is started",
+      limit.rlim_cur);
+}
+
+}  // namespace
+
 SystemError::SystemError(const std::string& what, int error_number)
-    : Error(fmt::format("{}: {}", what,
-                        std::generic_category().message(error_number))),
+    : Error(fmt::format("{}: {}{}", what,
+                        std::generic_category().message(error_number),
+                        next_step(error_number))),
       error_number_(error_number) {}
 
 void fail_check(const char* file, int line, const char* condition,

@@ -64,7 +64,8 @@ class PeerFailure : public Error {
   int rank_;
 };
 
-// The operating system refused something; the message ends with its reason.
+// The operating system refused something; the message ends with its reason and,
+// where a limit on open files is reached, how to raise it.
 class SystemError : public Error {
  public:
   // `what` says what was tried; `error_number` is an errno value.

@@ -139,8 +139,10 @@ std::shared_ptr<Heap> process_heap(std::size_t bytes) {
   try {
     heap = Heap::create(bytes);
   } catch (const SystemError& error) {
+    const std::string_view text = error.what();
     log(LogLevel::kWarn,
-        fmt::format("no shared heap, collectives will copy: {}", error.what()));
+        fmt::format("no shared heap, collectives will copy: {}",
+                    text.substr(0, text.find('\n'))));
     return nullptr;
   }
   current = heap;

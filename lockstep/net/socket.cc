@@ -37,8 +37,11 @@ std::string reason(int error_number) {
 }
 
 FileDescriptor open_socket(int family) {
-  return FileDescriptor(
+  FileDescriptor socket(
       ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket && (errno == EMFILE || errno == ENFILE))
+    throw SystemError("could not create a socket", errno);
+  return socket;
 }
 
 void set_option(int socket, int level, int name, int value) {
@@ -108,7 +111,8 @@ int connect_to_address(FileDescriptor& socket, const SocketAddress& address,
 }
 
 // One pass over the addresses of a host. Without a socket, `failure` says why;
-// nothing is thrown but Cancelled, so that retrying needs no handler.
+// nothing is thrown that another attempt may help, so that retrying needs no
+// handler.
 struct Attempt {
   FileDescriptor socket;
   std::string failure;

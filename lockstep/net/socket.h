@@ -3,7 +3,8 @@
 //
 // Threads: every function may be called from any thread.
 // Errors:  NetworkError naming host, port, reason and next step; Timeout and
-//          Cancelled from connect_to.
+//          Cancelled from connect_to; SystemError when the process is out of
+//          file descriptors, which no waiting helps.
 #pragma once
 
 #include <cstddef>

@@ -59,6 +59,9 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
   addrinfo* found = nullptr;
   const int status = ::getaddrinfo(host.c_str(), fmt::to_string(port).c_str(),
                                    &wanted, &found);
+  if (status == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
+    throw SystemError(
+        fmt::format("could not find the address of host \"{}\"", host), errno);
   if (status != 0) {
     const std::string reason = status == EAI_SYSTEM
                                    ? std::generic_category().message(errno)

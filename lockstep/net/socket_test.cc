@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -13,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/net/unix_socket.h"
 #include "lockstep/net/wait.h"
 
 namespace lockstep {
@@ -29,6 +32,23 @@ bool contains(const std::string& text, const std::string& part) {
 
 // A port at which nobody listens.
 int unused_port() { return local_address(listen_at(kHost, 0).get()).port(); }
+
+// While it lives, this process can open no file more.
+class NoFileMore {
+ public:
+  NoFileMore() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get());
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoFileMore() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFileMore(const NoFileMore&) = delete;
+  NoFileMore& operator=(const NoFileMore&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 TEST(SocketAddress, KnowsLoopbackFromTheRest) {
   const auto first = [](const char* host) { return resolve(host, 80).at(0); };
@@ -141,6 +161,35 @@ TEST(Connect, EndsWhenItIsCancelled) {
   std::thread other([&] { cancellation.cancel(); });
   EXPECT_THROW(connect_to(kHost, port, kPatience, &cancellation), Cancelled);
   other.join();
+}
+
+TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
+  const int port = unused_port();
+  UnixListener listener;
+  const UnixConnection waiting = connect_unix(listener.name());
+  const NoFileMore limit;
+  const auto expect_told = [](auto call) {
+    const std::string text = message_of<SystemError>(call);
+    EXPECT_TRUE(contains(text, "Too many open files\n  next:    ")) << text;
+    EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
+  };
+  expect_told([&] { connect_to(kHost, port, kPatience); });
+  expect_told([&] { connect_once(kHost, port, kPatience); });
+  expect_told([&] { connect_to("localhost", port, kPatience); });
+  expect_told([] { listen_at(kHost, 0); });
+  expect_told([&] { listener.accept(); });
+}
+
+TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
+  UnixListener listener;
+  UnixConnection sender = connect_unix(listener.name());
+  UnixConnection receiver(listener.accept());
+  const std::array<int, 2> passed{0, 0};
+  sender.send(std::as_bytes(std::span("x")), passed, kPatience);
+  const NoFileMore limit;
+  const std::string text =
+      message_of<SystemError>([&] { receiver.receive(kPatience); });
+  EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
 }
 
 }  // namespace

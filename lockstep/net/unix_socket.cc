@@ -34,6 +34,26 @@ void wait_ready(int descriptor, short events, Deadline deadline,
   }
 }
 
+// The kernel hands over as many descriptors as there is room for in the message
+// and in this process, and says that it dropped some, but not why.
+void take_descriptors(msghdr& message, std::vector<FileDescriptor>& taken) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof number);
+      taken.emplace_back(number);
+    }
+  }
+  if ((message.msg_flags & MSG_CTRUNC) == 0) return;
+  if (taken.size() < UnixConnection::kMaxDescriptors)
+    throw SystemError("could not take what a process of this host passed",
+                      EMFILE);
+  throw NetworkError("a process of this host passed too many descriptors");
+}
+
 }  // namespace
 
 void UnixConnection::send(std::span<const std::byte> bytes,
@@ -90,16 +110,7 @@ UnixConnection::Message UnixConnection::receive(Deadline deadline) {
           fmt::format("could not receive from a process of this host: {}",
                       std::strerror(errno)));
   }
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof number);
-      result.descriptors.emplace_back(number);
-    }
-  }
+  take_descriptors(message, result.descriptors);
   if (received == 0)
     throw NetworkError("a process of this host closed its connection");
   result.bytes.resize(static_cast<std::size_t>(received));
@@ -124,8 +135,11 @@ UnixListener::UnixListener() : socket_(make_socket()) {
 }
 
 FileDescriptor UnixListener::accept() {
-  return FileDescriptor(
+  FileDescriptor accepted(
       ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!accepted && (errno == EMFILE || errno == ENFILE))
+    throw SystemError("could not accept a process of this host", errno);
+  return accepted;
 }
 
 UnixConnection connect_unix(const std::string& name) {

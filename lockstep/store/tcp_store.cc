@@ -1,5 +1,6 @@
 #include "lockstep/store/tcp_store.h"
 
+#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/net/wake_up.h"
 #include "lockstep/store/request_store.h"
 #include "lockstep/store/tcp_connection.h"
 #include "lockstep/store/tcp_store_server.h"
@@ -134,6 +136,9 @@ std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
     server = std::make_unique<TcpStoreServer>(endpoint.host, endpoint.port,
                                               options.token);
     endpoint.port = server->port();
+    // A server lets connections wait that it has no descriptor for: where it is
+    // our own, there must be one for each end of ours.
+    const std::array<WakeUp, 2> room;
   }
   return std::make_shared<TcpStore>(std::move(endpoint), options,
                                     std::move(server));

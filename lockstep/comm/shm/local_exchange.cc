@@ -1,5 +1,6 @@
 #include "lockstep/comm/shm/local_exchange.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -57,8 +58,11 @@ class Leader {
     peers_.control = create_shared_memory(
         "lockstep group", ControlView::bytes_for(identity.size));
     peers_.processes[0] = open_own_process();
-    if (heap != nullptr)
-      peers_.heaps[0] = FileDescriptor(::dup(heap->descriptor().get()));
+    if (heap == nullptr) return;
+    peers_.heaps[0] =
+        FileDescriptor(::fcntl(heap->descriptor().get(), F_DUPFD_CLOEXEC, 0));
+    if (!peers_.heaps[0])
+      throw SystemError("could not copy the heap's descriptor", errno);
   }
 
   LocalPeers run(Store& store, Deadline deadline) {
@@ -127,7 +131,8 @@ class Leader {
           identity_.name, identity_.size, rank,
           rank < 1 || rank >= identity_.size ? "" : ", which is taken",
           identity_.size - 1));
-    LOCKSTEP_CHECK(!descriptors.empty(), "a rank came without its pidfd");
+    if (descriptors.empty())
+      throw NetworkError(fmt::format("rank {} came without its pidfd", rank));
     peers_.processes[r] = std::move(descriptors[0]);
     if (descriptors.size() > 1) peers_.heaps[r] = std::move(descriptors[1]);
     connections_[r] = std::move(connection);
@@ -229,7 +234,7 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
   auto next = message.descriptors.begin();
   LOCKSTEP_CHECK(message.descriptors.size() ==
                      1 + answer.has_heap + (answer.rank == 0 ? 1 : 0),
-                 "an answer lacks descriptors (too many files open?)");
+                 "an answer lacks descriptors");
   peers.processes.at(r) = std::move(*next++);
   if (answer.has_heap != 0) peers.heaps.at(r) = std::move(*next++);
   if (answer.rank == 0) peers.control = std::move(*next++);

@@ -263,6 +263,20 @@ int barrier() {
   return 0;
 }
 
+// Rank VICTIM may open SPARE files more.
+int short_of_descriptors() {
+  if (number_from("RANK", 0) == number_from("VICTIM", 1)) {
+    const int lowest = FileDescriptor(::dup(STDIN_FILENO)).get();
+    const int spare = number_from("SPARE", 0);
+    const auto most = static_cast<rlim_t>(lowest) + static_cast<rlim_t>(spare);
+    const rlimit limit{most, most};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  join()->barrier().wait();
+  say("met");
+  return 0;
+}
+
 // Two default groups, one after the other.
 int join_twice() {
   for (int turn = 0; turn < 2; ++turn) {
@@ -307,6 +321,7 @@ int run(const std::string& name) {
       {"ranks_as_threads", ranks_as_threads},
       {"stopped_sender", stopped_sender},
       {"barrier", barrier},
+      {"short_of_descriptors", short_of_descriptors},
       {"join_twice", join_twice},
       {"planted_race", planted_race},
   };
@@ -324,6 +339,10 @@ int run(const std::string& name) {
     say(std::string("Mismatch: ") + error.what());
   } catch (const Timeout& error) {
     say(std::string("Timeout: ") + error.what());
+  } catch (const SystemError& error) {
+    say(std::string("SystemError: ") + error.what());
+  } catch (const InternalError& error) {
+    say(std::string("InternalError: ") + error.what());
   } catch (const Error& error) {
     say(std::string("Error: ") + error.what());
   }

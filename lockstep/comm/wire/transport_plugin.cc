@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
@@ -152,6 +154,8 @@ class Search {
     void* handle = ::dlopen(place.c_str(), flags_for(name_));
     if (handle == nullptr) {
       unusable_.emplace_back(::dlerror());
+      if (unusable_.back().find(std::strerror(EMFILE)) != std::string::npos)
+        throw SystemError(fmt::format("could not load {}", file_), EMFILE);
       return false;
     }
     const auto entry = reinterpret_cast<LockstepTransportEntry>(

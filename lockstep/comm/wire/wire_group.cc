@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 
 #include "lockstep/comm/card_exchange.h"
 #include "lockstep/comm/wire/host_address.h"
@@ -75,6 +77,18 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
   return meeting;
 }
 
+// Engines give the kernel's reasons as text.
+[[noreturn]] void fail_to_form(const std::string& group,
+                               const std::string& plugin,
+                               const std::string& why) {
+  const std::string what =
+      fmt::format("group \"{}\" could not form on {}", group, plugin);
+  if (why.find(std::strerror(EMFILE)) != std::string::npos)
+    throw SystemError(what, EMFILE);
+  throw NetworkError(
+      fmt::format("{}: {}\n  next:    read the other ranks' logs", what, why));
+}
+
 }  // namespace
 
 std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
@@ -100,10 +114,7 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
   try {
     parts.transport = std::make_unique<MessageTransport>(table, config);
   } catch (const TransportError& error) {
-    throw NetworkError(fmt::format(
-        "group \"{}\" could not form on {}: {}\n  next:    read the other "
-        "ranks' logs",
-        identity.name, plugin, error.what()));
+    fail_to_form(identity.name, plugin, error.what());
   }
   parts.fault = std::make_unique<GroupFault>(
       std::move(store),

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <stdexcept>
+#include <system_error>
 
 namespace lockstep {
 
@@ -56,7 +58,9 @@ void GlooPair::adopt(Base& pair, gloo::transport::tcp::Device& device,
         "a new pair of this libgloo does not listen; rebuild Lockstep with the "
         "installed libgloo-dev");
   const int copy = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) throw std::runtime_error("out of file descriptors");
+  if (copy < 0)
+    throw std::system_error(errno, std::generic_category(),
+                            "could not copy a socket");
   device.unregisterDescriptor(descriptor, &pair);
   ::close(descriptor);
   descriptor = copy;

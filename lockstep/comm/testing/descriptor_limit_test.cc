@@ -1,0 +1,66 @@
+// Ranks that may open few files, or none, when they join. Deadlines are long:
+// they only keep a failing test from hanging.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "lockstep/comm/testing/rank_processes.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr auto kPatience = 2min;
+constexpr int kEnough = 40;
+
+// Two ranks join, of which `victim` may open `spare` files more. Whether it
+// could; otherwise it must have said why not.
+bool joins(int victim, int spare, std::vector<std::string> environment) {
+  environment.push_back("VICTIM=" + std::to_string(victim));
+  environment.push_back("SPARE=" + std::to_string(spare));
+  RankProcesses ranks(2, {LOCKSTEP_COMM_RANKS, "short_of_descriptors"},
+                      environment);
+  if (ranks.wait_for_end(victim, kPatience) == 0) return true;
+  EXPECT_THAT(ranks.output(victim), AllOf(HasSubstr("SystemError: "),
+                                          HasSubstr("Too many open files\n"),
+                                          HasSubstr("(ulimit -n)")))
+      << "rank " << victim << " with " << spare << " files";
+  return false;
+}
+
+// With any number of files, from none to enough.
+void expect_clear_errors(int victim,
+                         const std::vector<std::string>& environment) {
+  int spare = 0;
+  while (spare < kEnough && !joins(victim, spare, environment)) ++spare;
+  EXPECT_GT(spare, 0);
+  EXPECT_LT(spare, kEnough);
+}
+
+TEST(TooFewFiles, AreReportedByRanksThatJoinOnSharedMemory) {
+  for (const int victim : {0, 1})
+    expect_clear_errors(victim, {"LOCKSTEP_BACKEND=shm"});
+}
+
+TEST(TooFewFiles, AreReportedByRanksThatJoinOnGloo) {
+  if (!std::filesystem::exists(LOCKSTEP_TEST_PLUGINS "/liblockstep_gloo.so"))
+    GTEST_SKIP() << "the plug-in gloo was not built";
+  for (const int victim : {0, 1})
+    expect_clear_errors(victim, {"LOCKSTEP_BACKEND=gloo"});
+}
+
+TEST(TooFewFiles, AreReportedByTheRankThatServesTheStore) {
+  const int port = local_address(listen_at("127.0.0.1", 0).get()).port();
+  expect_clear_errors(0,
+                      {"INIT_METHOD=tcp://127.0.0.1:" + std::to_string(port)});
+}
+
+}  // namespace
+}  // namespace lockstep
