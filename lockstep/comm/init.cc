@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -12,6 +13,7 @@
 #include "lockstep/comm/membership.h"
 #include "lockstep/comm/registry.h"
 #include "lockstep/comm/seat.h"
+#include "lockstep/net/wake_up.h"
 
 namespace lockstep {
 namespace {
@@ -40,6 +42,14 @@ DefaultGroup& default_group_slot() {
   return *slot.value;
 }
 
+// The store's server lets ranks wait for whom it has no descriptor, and so all
+// others: there must be one for each rank, and for what serves and uses it.
+void check_that_all_can_be_served(int world_size) {
+  constexpr int kListenerWakeUpAndClient = 3;
+  const std::vector<WakeUp> room(
+      static_cast<std::size_t>(world_size + kListenerWakeUpAndClient));
+}
+
 // Opens the store and takes this rank's seat in it. Rank 0 may still be serving
 // an earlier group's store at the same address: it then goes away under us, and
 // the new one comes up.
@@ -52,6 +62,8 @@ std::unique_ptr<Seat> take_seat(const Membership& membership,
   StoreOptions options{.token = settings.token,
                        .serve = membership.serves_store,
                        .deadline = settings.rendezvous_timeout};
+  if (membership.serves_store)
+    check_that_all_can_be_served(membership.world_size);
   const auto sit_down = [&] {
     return std::make_unique<Seat>(open_store(membership.store_url, options),
                                   card, settings.rendezvous_timeout);
