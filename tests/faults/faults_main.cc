@@ -61,10 +61,7 @@ class Campaign {
     repeat({"kill -9 of a rank", backend}, plan_.kills, inject_kill);
     repeat({"kill -9 of the store's rank", backend}, plan_.stores,
            inject_kill_of_store);
-    // On hybrid, ranks of other hosts name the one that waits for the stopped
-    // rank inside its host (docs/design/comm.md).
-    if (backend != "hybrid")
-      repeat({"SIGSTOP of a rank", backend}, plan_.stops, inject_stop);
+    repeat({"SIGSTOP of a rank", backend}, plan_.stops, inject_stop);
     mismatch(backend);
     repeat({"the store dies", backend}, plan_.stores, inject_store_death);
     repeat({"the store dies, in forming", backend}, plan_.stores,

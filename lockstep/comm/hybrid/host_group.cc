@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/shm/shm_backend.h"
 #include "lockstep/comm/wire/message_transport.h"
+#include "lockstep/comm/wire/wire_core.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +23,20 @@ GroupIdentity identity_on_host(const GroupIdentity& whole, int host,
   identity.rank =
       static_cast<int>(std::ranges::find(ranks, whole.rank) - ranks.begin());
   return identity;
+}
+
+// A group that is over knows no more for whom it waited: what it said then
+// does.
+std::vector<int> ranks_named_missing(std::string_view text) {
+  constexpr std::string_view kHead = "missing: rank ";
+  std::vector<int> ranks;
+  for (std::size_t at = text.find(kHead); at != std::string_view::npos;
+       at = text.find(kHead, at)) {
+    at += kHead.size();
+    ranks.push_back(-1);
+    std::from_chars(text.data() + at, text.data() + text.size(), ranks.back());
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -37,6 +53,15 @@ Work HostGroup::start(Operation operation) {
   return backend_->start(operation);
 }
 
+std::vector<int> HostGroup::in_whole_group(std::vector<int> ranks) const {
+  for (int& rank : ranks) rank = ranks_.at(static_cast<std::size_t>(rank));
+  return ranks;
+}
+
+std::vector<int> HostGroup::missing(const Work& work) const {
+  return in_whole_group(work.missing());
+}
+
 void HostGroup::wait(const Work& work) {
   try {
     work.wait();
@@ -44,6 +69,8 @@ void HostGroup::wait(const Work& work) {
     throw TransportError(kTransportBroken,
                          ranks_.at(static_cast<std::size_t>(lost.rank())),
                          lost.what());
+  } catch (const Timeout& late) {
+    throw WaitExpired(in_whole_group(ranks_named_missing(late.what())));
   }
 }
 

@@ -27,6 +27,9 @@ class HostGroup {
   // Starts a collective of the host's ranks; the sequence is filled in.
   Work start(Operation operation);
 
+  // The ranks of the whole group that `work` waits for.
+  std::vector<int> missing(const Work& work) const;
+
   // Waits for `work`, which start() returned.
   void wait(const Work& work);
 
@@ -40,6 +43,8 @@ class HostGroup {
   }
 
  private:
+  std::vector<int> in_whole_group(std::vector<int> ranks) const;
+
   const std::vector<int> ranks_;
   const std::shared_ptr<Backend> backend_;
   std::uint64_t sequence_ = 0;

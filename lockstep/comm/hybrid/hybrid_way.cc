@@ -60,6 +60,7 @@ class Passage {
   void start_first(std::size_t c);
   void finish(std::size_t c);
   void complete_last(std::size_t end);
+  void wait_inside(const Work& work);
   Operation within_host(OperationKind kind) const;
   Work move_blocks(OperationKind kind, std::size_t c);
   Work broadcast_chunk(std::size_t c);
@@ -85,7 +86,7 @@ class Passage {
 void Passage::prepare(std::size_t c) {
   if (c == 0) start_first(0);
   if (c + 1 < chunks_.size()) start_first(c + 1);
-  parts_.here.wait(first_[c]);
+  wait_inside(first_[c]);
 }
 
 void Passage::start_first(std::size_t c) {
@@ -104,9 +105,16 @@ void Passage::finish(std::size_t c) {
 
 void Passage::complete_last(std::size_t end) {
   for (; completed_ < end; ++completed_) {
-    parts_.here.wait(last_[completed_]);
+    wait_inside(last_[completed_]);
     chunks_.put_back(completed_);
   }
+}
+
+void Passage::wait_inside(const Work& work) {
+  parts_.core.waits_inside(
+      [&here = parts_.here, work] { return here.missing(work); });
+  parts_.here.wait(work);
+  parts_.core.waits_inside(nullptr);
 }
 
 Operation Passage::within_host(OperationKind kind) const {

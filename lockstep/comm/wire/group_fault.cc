@@ -59,6 +59,34 @@ std::optional<Fault> GroupFault::look() noexcept try {
   return std::nullopt;
 }
 
+std::string GroupFault::awaited_key(int rank) const {
+  return key_ + "/awaited/" + std::to_string(rank);
+}
+
+void GroupFault::say_awaited(int rank, const std::vector<int>& awaited) noexcept
+    try {
+  Bytes bytes;
+  ByteWriter writer(bytes);
+  for (const int each : awaited)
+    writer.number(static_cast<std::uint32_t>(each));
+  store_->set(awaited_key(rank), bytes, kStorePatience);
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
+}
+
+std::vector<int> GroupFault::awaited_by(int rank, Deadline deadline) noexcept
+    try {
+  const Bytes bytes = store_->get(awaited_key(rank), deadline);
+  ByteReader reader(bytes);
+  std::vector<int> awaited;
+  for (std::size_t i = 0; i < bytes.size() / sizeof(std::uint32_t); ++i)
+    awaited.push_back(static_cast<int>(reader.number<std::uint32_t>()));
+  return awaited;
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
+  return {};
+}
+
 bool GroupFault::is_set(const std::string& key) noexcept try {
   return !peek(key).empty();
 } catch (const std::exception& error) {

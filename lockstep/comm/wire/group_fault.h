@@ -13,7 +13,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
 
@@ -60,11 +62,17 @@ class GroupFault {
   // What stands there.
   std::optional<Fault> look() noexcept;
 
+  // Says for which ranks `rank` waited when it gave up, and what another said;
+  // nothing when it does not before `deadline`.
+  void say_awaited(int rank, const std::vector<int>& awaited) noexcept;
+  std::vector<int> awaited_by(int rank, Deadline deadline) noexcept;
+
   // Whether anything has been written to `key` of the same store.
   bool is_set(const std::string& key) noexcept;
 
  private:
   Bytes peek(const std::string& key);
+  std::string awaited_key(int rank) const;
 
   const std::shared_ptr<Store> store_;
   const std::string key_;

@@ -67,6 +67,7 @@ class WireBackend : public Backend,
         core_(std::move(core)),
         way_(std::move(way)) {
     if (!core_) return;
+    if (way_) core_->follow_waits();
     control_ = std::make_unique<ControlExchange>(*core_);
     mail_ = std::make_unique<WireMail>(*core_);
   }

@@ -16,12 +16,19 @@ using std::chrono::microseconds;
 // ranks that this one does not hear of.
 constexpr auto kLookAround = 200ms;
 
-// What a Timeout inside a host says, if that is what `error` is.
-std::optional<std::string> text_of_timeout(const std::exception_ptr& error) {
+// Ranks that wait for the same one give up at about the same time: so long is
+// waited for what others say.
+constexpr auto kOthersGiveUp = 1s;
+// What is in the store already takes no longer.
+constexpr auto kStoreAnswers = 50ms;
+
+// For whom was waited when a deadline passed; nothing for all other errors.
+std::optional<std::vector<int>> missing_when_expired(
+    const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const Timeout& timeout) {
-    return timeout.what();
+  } catch (const WaitExpired& expired) {
+    return expired.missing();
   } catch (...) {
     return std::nullopt;
   }
@@ -99,6 +106,12 @@ void WireCore::held_up_by(std::vector<int> peers) {
 void WireCore::expect_nobody() {
   for (std::atomic<int>& count : awaited_) count = 0;
   held_up_by({});
+  waits_inside(nullptr);
+}
+
+void WireCore::waits_inside(std::function<std::vector<int>()> missing) {
+  const MutexLock lock(mutex_);
+  missing_inside_ = std::move(missing);
 }
 
 void WireCore::wait_for_peer(Request& request, int peer, Deadline deadline) {
@@ -107,7 +120,14 @@ void WireCore::wait_for_peer(Request& request, int peer, Deadline deadline) {
 }
 
 std::vector<int> WireCore::missing() const {
+  std::function<std::vector<int>()> inside;
+  {
+    const MutexLock lock(mutex_);
+    inside = missing_inside_;
+  }
   std::vector<int> ranks;
+  if (inside) ranks = inside();
+  if (!ranks.empty()) return ranks;
   for (int r = 0; r < size(); ++r)
     if (awaited_[index(r)].load() > 0) ranks.push_back(r);
   if (!ranks.empty()) return ranks;
@@ -142,14 +162,10 @@ std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
   return text;
 }
 
-std::string WireCore::describe_timeout(
-    const Operation& operation, Deadline::Clock::time_point begun) const {
+std::string WireCore::describe_timeout(const Operation& operation,
+                                       Deadline::Clock::time_point begun,
+                                       const std::vector<int>& ranks) const {
   using Seconds = std::chrono::duration<double>;
-  std::vector<int> ranks = missing();
-  if (operation.kind == OperationKind::kSend ||
-      (operation.kind == OperationKind::kReceive &&
-       operation.peer != kAnySource))
-    ranks = {operation.peer};
   return fmt::format(
              "{} timed out after {:.1f} s on rank {} of {} (group \"{}\")",
              describe(operation),
@@ -162,6 +178,28 @@ std::string WireCore::describe_timeout(
          "long to wait, in seconds";
 }
 
+// Those at the ends of the chains that begin with `ranks`: a rank that says for
+// whom it waits is waited for because of them.
+std::vector<int> WireCore::awaited_by_all(std::vector<int> ranks) const {
+  const Deadline deadline(kOthersGiveUp);
+  const std::vector<int> begin = ranks;
+  std::vector<bool> seen(index(size()));
+  seen[index(rank())] = true;
+  std::vector<int> ends;
+  while (!ranks.empty()) {
+    const int next = ranks.back();
+    ranks.pop_back();
+    if (next < 0 || next >= size() || seen[index(next)]) continue;
+    seen[index(next)] = true;
+    const std::vector<int> further = parts_.fault->awaited_by(
+        next, std::max(deadline, Deadline(kStoreAnswers)));
+    if (further.empty()) ends.push_back(next);
+    ranks.insert(ranks.end(), further.begin(), further.end());
+  }
+  std::ranges::sort(ends);
+  return ends.empty() ? begin : ends;
+}
+
 Fault WireCore::fault_of(const std::exception_ptr& error,
                          const Operation& operation,
                          const std::string& expired) {
@@ -172,9 +210,6 @@ Fault WireCore::fault_of(const std::exception_ptr& error,
   } catch (const FaultSeen& seen) {
     return seen.fault();
   } catch (const WaitExpired&) {
-    return {FaultKind::kGaveUp, rank(), sequence,
-            "it gave up waiting: " + expired};
-  } catch (const Timeout&) {  // inside a host
     return {FaultKind::kGaveUp, rank(), sequence,
             "it gave up waiting: " + expired};
   } catch (const Mismatch& mismatch) {
@@ -212,8 +247,17 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
 std::exception_ptr WireCore::give_up(
     const std::exception_ptr& error, const Operation& operation,
     Deadline::Clock::time_point begun) noexcept {
-  const std::string expired =
-      text_of_timeout(error).value_or(describe_timeout(operation, begun));
+  const auto late = missing_when_expired(error);
+  std::vector<int> awaited = late && !late->empty() ? *late : missing();
+  if (operation.kind == OperationKind::kSend ||
+      (operation.kind == OperationKind::kReceive &&
+       operation.peer != kAnySource))
+    awaited = {operation.peer};
+  if (late && follows_waits_) {
+    parts_.fault->say_awaited(rank(), awaited);
+    awaited = awaited_by_all(std::move(awaited));
+  }
+  const std::string expired = describe_timeout(operation, begun, awaited);
   const Fault mine = fault_of(error, operation, expired);
   // Before the connections end, so that whoever sees that finds it written.
   Fault fault = parts_.fault->settle(mine);
@@ -231,9 +275,12 @@ std::exception_ptr WireCore::give_up(
     return std::make_exception_ptr(Timeout(expired));
   if (fault.kind == FaultKind::kGaveUp && fault.sequence != 0 &&
       fault.sequence == operation.sequence && fault.culprit != rank() &&
-      !is_point_to_point(operation.kind) && !missing().empty() &&
-      missing() != std::vector<int>{fault.culprit})
-    return std::make_exception_ptr(Timeout(expired));
+      !is_point_to_point(operation.kind) && !awaited.empty() &&
+      awaited != std::vector<int>{fault.culprit})
+    return std::make_exception_ptr(Timeout(
+        follows_waits_ && !late
+            ? describe_timeout(operation, begun, awaited_by_all(awaited))
+            : expired));
   if (is(FaultKind::kMismatch)) return error_of(mine, operation);
   if (fault.culprit == rank() && is(FaultKind::kAborted)) return error;
   return error_of(fault, operation);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,7 +29,13 @@ namespace lockstep {
 // The deadline of an operation passed.
 class WaitExpired : public Error {
  public:
-  WaitExpired() : Error("a deadline passed") {}
+  // `missing` where the core cannot know who was waited for.
+  explicit WaitExpired(std::vector<int> missing = {})
+      : Error("a deadline passed"), missing_(std::move(missing)) {}
+  const std::vector<int>& missing() const { return missing_; }
+
+ private:
+  std::vector<int> missing_;
 };
 
 class WireCore {
@@ -90,9 +97,17 @@ class WireCore {
   void wait_for_all(std::span<Request* const> requests, Deadline deadline);
   // Says to and from whom the messages are that are waited for.
   void held_up_by(std::vector<int> peers);
+  // While a collective waits inside the host: tells for whom. Null: it does
+  // not.
+  void waits_inside(std::function<std::vector<int>()> missing);
   // The ranks that are waited for; where all have brought their parts, those
   // that do not take, or pass on, what they must.
   std::vector<int> missing() const;
+
+  // From now on a rank that gives up says for whom it waits, and follows what
+  // others say of themselves to the ranks that wait for nobody: where some wait
+  // inside their host, only so others learn for whom. Before the first wait.
+  void follow_waits() { follows_waits_ = true; }
 
   // Remembers what `peer` called last.
   void saw(int peer, const Signature& signature);
@@ -116,15 +131,19 @@ class WireCore {
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
   std::string describe_timeout(const Operation& operation,
-                               Deadline::Clock::time_point begun) const;
+                               Deadline::Clock::time_point begun,
+                               const std::vector<int>& ranks) const;
+  std::vector<int> awaited_by_all(std::vector<int> ranks) const;
 
   Parts parts_;
   // Where the transport sees by itself that a connection ends.
   std::optional<LastWords> last_words_;
+  bool follows_waits_ = false;
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;
   mutable Mutex mutex_;
   std::vector<int> held_up_by_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::function<std::vector<int>()> missing_inside_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Signature> last_seen_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
