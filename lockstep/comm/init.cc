@@ -23,6 +23,8 @@ struct DefaultGroup {
   Bootstrap bootstrap;
   std::unique_ptr<Seat> seat;
   std::shared_ptr<ProcessGroup> group;
+  // The store that an earlier one, or this, was made through.
+  std::string reached_store;
 };
 
 // Ends with the process that has it. A child that was forked and ends as
@@ -50,6 +52,28 @@ void check_that_all_can_be_served(int world_size) {
       static_cast<std::size_t>(world_size + kListenerWakeUpAndClient));
 }
 
+// A store that no rank serves was there before the ranks were: where it was
+// reached once and is not found, it has ended, and will not come up again.
+std::shared_ptr<Store> open_job_store(const Membership& membership,
+                                      StoreOptions options) {
+  constexpr std::chrono::seconds kStillThere{2};
+  if (membership.rank_zero_serves ||
+      default_group_slot().reached_store != membership.store_url)
+    return open_store(membership.store_url, options);
+  options.deadline = std::min<Deadline>(options.deadline, kStillThere);
+  try {
+    return open_store(membership.store_url, options);
+  } catch (const Timeout&) {
+    throw NetworkError(fmt::format(
+        "init_process_group: the store at {}, through which this process has "
+        "made a group before, does not answer any more\n"
+        "  likely:  the process that served it, as a rule the launcher, has "
+        "ended\n"
+        "  next:    read its log, and start the job anew",
+        membership.store_url));
+  }
+}
+
 // Opens the store and takes this rank's seat in it. Rank 0 may still be serving
 // an earlier group's store at the same address: it then goes away under us, and
 // the new one comes up.
@@ -65,8 +89,8 @@ std::unique_ptr<Seat> take_seat(const Membership& membership,
   if (membership.serves_store)
     check_that_all_can_be_served(membership.world_size);
   const auto sit_down = [&] {
-    return std::make_unique<Seat>(open_store(membership.store_url, options),
-                                  card, settings.rendezvous_timeout);
+    return std::make_unique<Seat>(open_job_store(membership, options), card,
+                                  settings.rendezvous_timeout);
   };
   try {
     return sit_down();
@@ -111,7 +135,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   set_log_level(settings.log_level);
   if (options.timeout) settings.timeout = *options.timeout;
   Membership membership = resolve_membership(options, settings);
-  DefaultGroup made;
+  DefaultGroup made{.reached_store = membership.store_url};
   if (membership.needs_bootstrap) {
     made.bootstrap = bootstrap_by_mpi(membership, settings);
     membership.store_url = made.bootstrap.store_url;
@@ -147,7 +171,8 @@ bool is_initialized() { return default_group_slot().group != nullptr; }
 void destroy_process_group() {
   if (!is_initialized()) return;
   default_group_slot().group->leave();
-  default_group_slot() = {};
+  default_group_slot() = {.reached_store =
+                              std::move(default_group_slot().reached_store)};
 }
 
 }  // namespace lockstep

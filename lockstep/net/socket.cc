@@ -140,6 +140,15 @@ Attempt attempt(const std::string& host, int port, Deadline deadline,
   return {{}, reason(error_number)};
 }
 
+// On one line.
+std::string describe_long_wait(const std::string& host, int port,
+                               const std::string& failure) {
+  return fmt::format(
+      "still waiting for {}, where rank 0 or the launcher should serve the "
+      "store: {}",
+      host_and_port(host, port), failure.substr(0, failure.find('\n')));
+}
+
 }  // namespace
 
 FileDescriptor listen_at(const std::string& host, int port) {
@@ -179,10 +188,13 @@ FileDescriptor connect_once(const std::string& host, int port,
 }
 
 FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
-                          const Cancellation* cancellation) {
+                          const Cancellation* cancellation,
+                          std::chrono::nanoseconds warn_after) {
   const auto start = Deadline::Clock::now();
+  const Deadline patience(warn_after);
   Backoff backoff(10ms, 500ms);
   bool told = false;
+  bool warned = false;
   while (true) {
     Attempt made = attempt(host, port, deadline, cancellation);
     if (made.socket) return std::move(made.socket);
@@ -190,6 +202,8 @@ FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
       log(LogLevel::kInfo,
           fmt::format("waiting for {}: {}", host_and_port(host, port),
                       made.failure));
+    if (patience.expired() && !std::exchange(warned, true))
+      log(LogLevel::kWarn, describe_long_wait(host, port, made.failure));
     const WaitResult waited = backoff.wait(deadline, cancellation);
     if (waited == WaitResult::kReady) continue;
     if (waited == WaitResult::kCancelled)

@@ -7,6 +7,7 @@
 //          file descriptors, which no waiting helps.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -30,9 +31,12 @@ FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);
 
-// The same, again and again until `deadline`: the server may come up later.
-FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
-                          const Cancellation* cancellation = nullptr);
+// The same, again and again until `deadline`: the server may come up later. The
+// log has a warning once that has taken longer than `warn_after`.
+FileDescriptor connect_to(
+    const std::string& host, int port, Deadline deadline,
+    const Cancellation* cancellation = nullptr,
+    std::chrono::nanoseconds warn_after = std::chrono::seconds(10));
 
 // What one non-blocking read or write came to.
 struct Transfer {

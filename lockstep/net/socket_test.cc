@@ -163,6 +163,18 @@ TEST(Connect, EndsWhenItIsCancelled) {
   other.join();
 }
 
+TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
+  const int port = unused_port();
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(connect_to(kHost, port, 100ms, nullptr, 1ms), Timeout);
+  EXPECT_THROW(connect_to(kHost, port, 100ms, nullptr, 1h), Timeout);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "lockstep warning: still waiting for " +
+                host_and_port(kHost, port) +
+                ", where rank 0 or the launcher should serve the store: "
+                "Connection refused\n");
+}
+
 TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
   const int port = unused_port();
   UnixListener listener;

@@ -238,8 +238,7 @@ Outcome inject_store_death(const Injection& injection) {
 
 Outcome inject_store_death_in_forming(const Injection& injection) {
   const Choice choice(injection);
-  FaultRound round(choice.setting(injection, {"LOCKSTEP_RENDEZVOUS_TIMEOUT=2"}),
-                   "form");
+  FaultRound round(choice.setting(injection), "form");
   attempt(round, [&] {
     round.all_say("begun");
     round.processes().lives_until(choice.victim, choice.moment);

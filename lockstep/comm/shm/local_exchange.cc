@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -19,6 +21,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint32_t kProtocolVersion = 1;
+// How often one who waits looks whether the store is still there.
+constexpr std::chrono::seconds kStoreLook{1};
 
 // What a rank says first. Sent with its pidfd and, if it has one, its heap.
 struct Hello {
@@ -30,12 +34,15 @@ struct Hello {
 
 // Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
 // about rank 0 itself comes first and carries the control block as well. An
-// answer with `failed` set is followed by a text instead.
+// answer with `failed` set (kTimedOut, kGaveUp) is followed by a text instead.
 struct Answer {
   std::int32_t rank = 0;
   std::uint32_t has_heap = 0;
   std::uint32_t failed = 0;
 };
+
+constexpr std::uint32_t kTimedOut = 1;
+constexpr std::uint32_t kGaveUp = 2;
 
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -71,9 +78,9 @@ class Leader {
     invitation.insert(invitation.end(), name.begin(), name.end());
     store.set(store_key(identity_), invitation, deadline);
     try {
-      while (missing_ > 0) welcome_next(deadline);
+      while (missing_ > 0) welcome_next(store, deadline);
     } catch (const Error& error) {
-      tell_failure(error.what());
+      tell_failure(error);
       store.erase(store_key(identity_), std::chrono::seconds(5));
       throw;
     }
@@ -85,13 +92,16 @@ class Leader {
   }
 
  private:
-  void welcome_next(Deadline deadline) {
+  void welcome_next(Store& store, Deadline deadline) {
     std::vector<pollfd> items{{listener_.descriptor(), POLLIN, 0}};
     for (const UnixConnection& guest : guests_)
       items.push_back({guest.descriptor(), POLLIN, 0});
+    const Deadline next = std::min(deadline, Deadline(kStoreLook));
     const int ready =
-        ::poll(items.data(), items.size(), deadline.poll_milliseconds());
-    if (ready == 0) throw Timeout(describe_missing());
+        ::poll(items.data(), items.size(), next.poll_milliseconds());
+    if (ready == 0 && deadline.expired()) throw Timeout(describe_missing());
+    // Those who are missing need it: without it nobody comes any more.
+    if (ready == 0) store.get(store_key(identity_), deadline);
     if (ready < 0 && errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     for (std::size_t i = items.size(); i-- > 1;)
@@ -167,10 +177,11 @@ class Leader {
   }
 
   // Best effort: a rank that cannot be told will time out.
-  void tell_failure(const std::string& why) {
-    const Answer answer{.failed = 1};
+  void tell_failure(const Error& error) {
+    const bool late = dynamic_cast<const Timeout*>(&error) != nullptr;
+    const Answer answer{.failed = late ? kTimedOut : kGaveUp};
     Bytes text(bytes_of(answer).begin(), bytes_of(answer).end());
-    const Bytes reason = to_bytes(why.substr(0, 4096));
+    const Bytes reason = to_bytes(std::string(error.what()).substr(0, 4096));
     text.insert(text.end(), reason.begin(), reason.end());
     for (UnixConnection& connection : connections_) try {
         if (connection.descriptor() >= 0)
@@ -228,8 +239,11 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
   Answer answer;
   LOCKSTEP_CHECK(message.bytes.size() >= sizeof answer, "short answer");
   std::memcpy(&answer, message.bytes.data(), sizeof answer);
-  if (answer.failed != 0)
-    throw Timeout(to_text(std::span(message.bytes).subspan(sizeof answer)));
+  const std::string why =
+      to_text(std::span(message.bytes).subspan(sizeof answer));
+  if (answer.failed == kTimedOut) throw Timeout(why);
+  if (answer.failed == kGaveUp)
+    throw PeerFailure(0, "rank 0 gave up while the group was forming: " + why);
   const auto r = static_cast<std::size_t>(answer.rank);
   auto next = message.descriptors.begin();
   LOCKSTEP_CHECK(message.descriptors.size() ==

@@ -29,6 +29,8 @@ constexpr std::uint32_t kProtocolVersion = 1;
 // After this long without an answer it is worth looking whether the invitation
 // was one that an earlier group of this name left in the store.
 constexpr auto kAnswerPatience = 3s;
+// How often one who waits looks whether the store is still there.
+constexpr auto kStoreLook = 1s;
 // How long a stranger may take to say who it is.
 constexpr auto kHelloPatience = 30s;
 // How long sent bytes may stay without an answer of the peer's kernel.
@@ -162,15 +164,18 @@ class Meeting {
 
   void hear_next() {
     std::vector<pollfd> items{{listener_.get(), POLLIN, 0}};
-    Deadline next = deadline_;
+    Deadline next = std::min(deadline_, Deadline(kStoreLook));
     for (const Stranger& stranger : strangers_) {
       items.push_back({stranger.socket.get(), POLLIN, 0});
       next = std::min(next, stranger.deadline);
     }
-    if (::poll(items.data(), items.size(), next.poll_milliseconds()) < 0 &&
-        errno != EINTR)
+    const int ready =
+        ::poll(items.data(), items.size(), next.poll_milliseconds());
+    if (ready < 0 && errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline_.expired()) throw Timeout(describe_missing());
+    // Those who are missing need it: without it nobody comes any more.
+    if (ready == 0) store_.get(key(identity_.rank), deadline_);
     for (std::size_t i = items.size(); i-- > 1;)
       if (items[i].revents != 0 || strangers_[i - 1].deadline.expired())
         hear(i - 1);
