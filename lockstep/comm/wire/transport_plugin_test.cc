@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_file.h"
+#include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
 namespace {
@@ -80,6 +83,22 @@ TEST_F(Plugin, IsFoundFromAProgramInAnyFolder) {
     EXPECT_NO_THROW(load_transport(name, {}));
     EXPECT_EQ(plugin_folder(), LOCKSTEP_TEST_PLUGINS);
   }
+}
+
+TEST_F(Plugin, OfGlooSurvivesAPeerThatIsGoneBeforeItIsConnected) {
+  if (!plugin_status({}).front().found) GTEST_SKIP() << "there is no gloo";
+  const LockstepTransportTable& table = load_transport("gloo", {});
+  const FileDescriptor broken(::socket(AF_INET, SOCK_STREAM, 0));
+  const std::array<std::int32_t, 2> sockets{-1, broken.get()};
+  const LockstepTransportConfig config{.rank = 0,
+                                       .size = 2,
+                                       .sockets = sockets.data(),
+                                       .world_ranks = nullptr,
+                                       .group = "gone"};
+  LockstepTransport* transport = nullptr;
+  LockstepTransportOutcome outcome{};
+  EXPECT_EQ(table.create(&config, &transport, &outcome), kTransportFailed);
+  EXPECT_STRNE(outcome.text, "");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "lockstep/comm/gloo/plugin/gloo_access.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,7 +66,16 @@ void GlooPair::adopt(Base& pair, gloo::transport::tcp::Device& device,
   device.unregisterDescriptor(descriptor, &pair);
   ::close(descriptor);
   descriptor = copy;
-  (pair.*(&GlooPair::handleConnected))();
+  try {
+    (pair.*(&GlooPair::handleConnected))();
+  } catch (...) {
+    // The peer has gone already. A pair's destructor ends the program unless
+    // the loop knows its descriptor: it gets one on which nothing happens.
+    descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ::close(copy);
+    device.registerDescriptor(descriptor, EPOLLIN, &pair);
+    throw;
+  }
 }
 
 int GlooPair::socket(Base& pair) {
