@@ -135,7 +135,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   set_log_level(settings.log_level);
   if (options.timeout) settings.timeout = *options.timeout;
   Membership membership = resolve_membership(options, settings);
-  DefaultGroup made{.reached_store = membership.store_url};
+  DefaultGroup made;
+  made.reached_store = membership.store_url;
   if (membership.needs_bootstrap) {
     made.bootstrap = bootstrap_by_mpi(membership, settings);
     membership.store_url = made.bootstrap.store_url;
@@ -171,8 +172,9 @@ bool is_initialized() { return default_group_slot().group != nullptr; }
 void destroy_process_group() {
   if (!is_initialized()) return;
   default_group_slot().group->leave();
-  default_group_slot() = {.reached_store =
-                              std::move(default_group_slot().reached_store)};
+  DefaultGroup none;
+  none.reached_store = std::move(default_group_slot().reached_store);
+  default_group_slot() = std::move(none);
 }
 
 }  // namespace lockstep
