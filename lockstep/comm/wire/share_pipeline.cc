@@ -40,8 +40,7 @@ void SharePipeline::run() {
   for (std::size_t number = 0; number < segments_ + kDepth; ++number) {
     if (number >= kDepth) retire(number - kDepth);
     if (number < segments_) post(number);
-    if (number + 1 >= kDepth && number + 1 - kDepth < segments_)
-      combine(number + 1 - kDepth);
+    if (number >= kLead && number - kLead < segments_) combine(number - kLead);
   }
 }
 

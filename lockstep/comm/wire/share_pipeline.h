@@ -59,7 +59,11 @@ class SharePipeline {
   void run();
 
  private:
-  static constexpr std::size_t kDepth = 3;  // segments in flight
+  // Segments in flight. What comes last of a segment, its result, is waited for
+  // while later ones are queued behind it: the wire never runs dry.
+  static constexpr std::size_t kDepth = 4;
+  // Those that are sent before the first is combined.
+  static constexpr std::size_t kLead = 2;
 
   struct Landing {
     WireCore::Request request{};
