@@ -181,7 +181,7 @@ TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
   const UnixConnection waiting = connect_unix(listener.name());
   const NoFileMore limit;
   const auto expect_told = [](auto call) {
-    const std::string text = message_of<SystemError>(call);
+    const std::string text = error_text<SystemError>(call);
     EXPECT_TRUE(contains(text, "Too many open files\n  next:    ")) << text;
     EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
   };
@@ -200,7 +200,7 @@ TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
   sender.send(std::as_bytes(std::span("x")), passed, kPatience);
   const NoFileMore limit;
   const std::string text =
-      message_of<SystemError>([&] { receiver.receive(kPatience); });
+      error_text<SystemError>([&] { receiver.receive(kPatience); });
   EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
 }
 
