@@ -167,8 +167,7 @@ WireBackend::~WireBackend() {
   if (busy) core_->leave(kBusy);
   if (busy && way_) way_->abort(kBusy);
   if (carrier.joinable()) carrier.join();
-  mail_.reset();
-  if (core_) core_->transport().leave();
+  mail_.reset();  // leaves the transport, too
 }
 
 bool WireBackend::supports(const Operation& operation) const {

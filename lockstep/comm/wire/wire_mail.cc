@@ -50,6 +50,8 @@ WireMail::~WireMail() {
     postman_wakes_.notify_all();
   }
   if (postman.joinable()) postman.join();
+  // A letter that comes now must not be written where the slots were.
+  core_.transport().leave();
 }
 
 // A rank that has left sends nothing more, which is no error by itself.
