@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/wire/collective.h"
+#include "lockstep/comm/wire/own_thread.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 #include "lockstep/comm/wire/wire_group.h"
 #include "lockstep/comm/wire/wire_mail.h"
@@ -193,7 +194,9 @@ Work WireBackend::start(const Operation& operation) {
   const MutexLock lock(queue_mutex_);
   if (error_) return Work::failed(error_);
   queue_.push_back(std::make_shared<Queued>(operation));
-  if (!carrier_.joinable()) carrier_ = std::thread([this] { run_carrier(); });
+  // Without a thread it goes on when somebody waits, or starts another one.
+  if (!carrier_.joinable())
+    carrier_ = try_thread(identity_.name, [this] { run_carrier(); });
   if (parked_) carrier_wakes_.notify_one();
   return Work(shared_from_this(), ++started_);
 }

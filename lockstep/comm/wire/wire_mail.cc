@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "lockstep/comm/wire/own_thread.h"
+
 namespace lockstep {
 namespace {
 
@@ -89,7 +91,7 @@ void WireMail::post(const Pointer& message) {
 void WireMail::call_postman() {
   if (is_idle() || stopping_) return;
   if (!postman_.joinable())
-    postman_ = std::thread([this] { run_postman(); });
+    postman_ = try_thread(core_.identity().name, [this] { run_postman(); });
   else if (parked_)
     postman_wakes_.notify_one();
 }
