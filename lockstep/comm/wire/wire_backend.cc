@@ -88,6 +88,9 @@ class WireBackend : public Backend,
 
   void wait_for_message(const WireMail::Pointer& message, Deadline deadline);
   WireMail& mail() { return *mail_; }
+  std::vector<int> missing_in(const Operation& operation) const {
+    return core_->missing_in(operation);
+  }
 
  private:
   Work start_message(const Operation& operation);
@@ -142,8 +145,8 @@ class MessageWork : public PendingWork {
   }
   bool done(std::uint64_t) override { return backend_->mail().done(message_); }
   std::vector<int> missing(std::uint64_t ticket) override {
-    if (done(ticket) || message_->operation.peer == kAnySource) return {};
-    return {message_->operation.peer};
+    if (done(ticket)) return {};
+    return backend_->missing_in(message_->operation);
   }
   int source_rank(std::uint64_t) override {
     return message_->done ? message_->source : -1;
@@ -233,7 +236,6 @@ void WireBackend::carry_out_oldest(Deadline limit) {
   constexpr auto kAny = std::numeric_limits<std::uint64_t>::max();
   const std::shared_ptr<Queued> queued = oldest_until(kAny);
   if (!queued) return;
-  core_->expect_nobody();
   try {
     Collective(*core_, *control_, queued->operation,
                std::min(queued->deadline, limit))
@@ -243,6 +245,7 @@ void WireBackend::carry_out_oldest(Deadline limit) {
     if (way_) way_->calm_down();
     return;
   }
+  core_->expect_nobody();
   const MutexLock lock(queue_mutex_);
   queue_.pop_front();
   completed_.fetch_add(1);

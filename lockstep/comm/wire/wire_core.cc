@@ -39,6 +39,7 @@ std::optional<std::vector<int>> missing_when_expired(
 WireCore::WireCore(Parts parts)
     : parts_(std::move(parts)),
       awaited_(index(parts_.identity.size)),
+      lost_(index(parts_.identity.size)),
       last_seen_(index(parts_.identity.size)) {
   if (parts_.death_keys.empty())
     last_words_.emplace(*parts_.transport, rank(), size());
@@ -46,11 +47,15 @@ WireCore::WireCore(Parts parts)
 
 WireCore::~WireCore() { parts_.transport->leave(); }
 
-WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
+WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
     : core_(core),
       deadline_(deadline),
-      peer_(peer),
       next_look_(Deadline::Clock::now() + kLookAround) {}
+
+WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
+    : Vigil(core, deadline) {
+  peer_ = peer;
+}
 
 void WireCore::Vigil::check() {
   const auto now = Deadline::Clock::now();
@@ -65,11 +70,23 @@ void WireCore::Vigil::look_around() {
   const Parts& parts = core_.parts_;
   if (auto fault = parts.fault->look()) throw FaultSeen(std::move(*fault));
   if (parts.death_keys.empty()) return;
-  for (const int rank :
-       peer_ == kAnySource ? core_.missing() : std::vector<int>{peer_})
-    if (parts.fault->is_set(parts.death_keys[index(rank)]))
-      throw TransportError(kTransportBroken, rank,
-                           "the store has lost its connection");
+  std::optional<int> dead;
+  bool somebody_is_left = false;
+  for (const int rank : awaited()) {
+    if (parts.fault->is_set(parts.death_keys[index(rank)])) {
+      core_.lost(rank);
+      if (!dead) dead = rank;
+    }
+    if (!core_.lost_[index(rank)]) somebody_is_left = true;
+  }
+  if (!dead || (peer_ == kAnySource && somebody_is_left)) return;
+  throw TransportError(kTransportBroken, *dead,
+                       "the store has lost its connection");
+}
+
+std::vector<int> WireCore::Vigil::awaited() const {
+  if (!peer_) return core_.missing();
+  return *peer_ == kAnySource ? core_.others() : std::vector<int>{*peer_};
 }
 
 void WireCore::wait(Request& request, Deadline deadline) {
@@ -154,12 +171,29 @@ std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
   std::string text;
   for (const int rank : ranks) {
     const Signature& seen = last_seen_[index(rank)];
-    text += fmt::format("\n  missing: {}, {}", name_of_rank(rank),
+    text += fmt::format("\n  missing: {}, {}{}", name_of_rank(rank),
+                        lost_[index(rank)] ? "which has died or left, " : "",
                         seen.sequence == 0
                             ? std::string("not seen in any operation yet")
                             : "last seen in " + describe(seen));
   }
   return text;
+}
+
+// Those first who cannot send any more.
+std::vector<int> WireCore::others() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r)
+    if (r != rank()) ranks.push_back(r);
+  std::stable_partition(ranks.begin(), ranks.end(),
+                        [this](int r) { return lost_[index(r)].load(); });
+  return ranks;
+}
+
+std::vector<int> WireCore::missing_in(const Operation& operation) const {
+  if (!is_point_to_point(operation.kind)) return missing();
+  if (operation.peer == kAnySource) return others();
+  return {operation.peer};
 }
 
 std::string WireCore::describe_timeout(const Operation& operation,
@@ -248,11 +282,8 @@ std::exception_ptr WireCore::give_up(
     const std::exception_ptr& error, const Operation& operation,
     Deadline::Clock::time_point begun) noexcept {
   const auto late = missing_when_expired(error);
-  std::vector<int> awaited = late && !late->empty() ? *late : missing();
-  if (operation.kind == OperationKind::kSend ||
-      (operation.kind == OperationKind::kReceive &&
-       operation.peer != kAnySource))
-    awaited = {operation.peer};
+  std::vector<int> awaited =
+      late && !late->empty() ? *late : missing_in(operation);
   if (late && follows_waits_) {
     parts_.fault->say_awaited(rank(), awaited);
     awaited = awaited_by_all(std::move(awaited));

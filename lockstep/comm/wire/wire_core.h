@@ -67,8 +67,11 @@ class WireCore {
   // Kept by whoever waits for long.
   class Vigil {
    public:
-    // For `peer`, or for those that expect() named.
-    Vigil(WireCore& core, Deadline deadline, int peer = kAnySource);
+    // For those that expect() named.
+    Vigil(WireCore& core, Deadline deadline);
+    // For a message to or from `peer`; of kAnySource, for all others until
+    // none is left.
+    Vigil(WireCore& core, Deadline deadline, int peer);
     // Throws when the deadline has passed or, looked at now and then, another
     // rank has written a fault down, or is known to have died.
     void check();
@@ -76,10 +79,11 @@ class WireCore {
 
    private:
     void look_around();
+    std::vector<int> awaited() const;
 
     WireCore& core_;
     const Deadline deadline_;
-    const int peer_;
+    std::optional<int> peer_;
     Deadline::Clock::time_point next_look_;
   };
 
@@ -103,6 +107,12 @@ class WireCore {
   // The ranks that are waited for; where all have brought their parts, those
   // that do not take, or pass on, what they must.
   std::vector<int> missing() const;
+  // The same for `operation`, which may be a message.
+  std::vector<int> missing_in(const Operation& operation) const;
+
+  // Nothing more comes from `peer`: whoever waits for anybody waits for the
+  // others, and a Timeout names it first.
+  void lost(int peer) { lost_[index(peer)] = true; }
 
   // From now on a rank that gives up says for whom it waits, and follows what
   // others say of themselves to the ranks that wait for nobody: where some wait
@@ -130,6 +140,7 @@ class WireCore {
   Fault fault_of(const std::exception_ptr& error, const Operation& operation,
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
+  std::vector<int> others() const;
   std::string describe_timeout(const Operation& operation,
                                Deadline::Clock::time_point begun,
                                const std::vector<int>& ranks) const;
@@ -141,6 +152,7 @@ class WireCore {
   bool follows_waits_ = false;
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;
+  std::vector<std::atomic<bool>> lost_;
   mutable Mutex mutex_;
   std::vector<int> held_up_by_ LOCKSTEP_GUARDED_BY(mutex_);
   std::function<std::vector<int>()> missing_inside_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -201,6 +201,7 @@ void WireMail::take_letters(int from) {
     }
   } catch (const TransportError&) {
     inbox.lost = std::current_exception();
+    core_.lost(from);
   }
 }
 

@@ -1,14 +1,22 @@
 // One rank's mail, over a transport on which messages come when the test says.
 #include "lockstep/comm/wire/wire_mail.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/testing/scripted_transport.h"
 
 namespace lockstep {
 namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
 
 // What a send or a receive of rank 0's asks for. Lives as long as `data`.
 struct Asked {
@@ -19,7 +27,7 @@ struct Asked {
         std::span(&buffer, 1);
     operation.peer = peer;
     operation.sequence = 1;
-    operation.timeout = std::chrono::minutes(5);
+    operation.timeout = 5min;
   }
   Asked(const Asked&) = delete;
   Asked& operator=(const Asked&) = delete;
@@ -40,6 +48,71 @@ TEST(WireMail, LeavesNoLetterOfItsOwnToTheTransport) {
   }
   // What the transport may still write to has been freed.
   EXPECT_EQ(transport.held(kChannelLetter), 0);
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Timeout& timeout) {
+    return timeout.what();
+  } catch (const std::exception& other) {
+    return std::string("no Timeout: ") + other.what();
+  }
+}
+
+TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
+  ScriptedTransport transport;
+  const auto core = transport.make_core(4, open_store("memory:"));
+  WireMail mail(*core);
+  std::vector<float> data(10);
+  const Asked wanted(OperationKind::kReceive, data, kAnySource);
+  const auto message = std::make_shared<WireMessage>(wanted.operation);
+  mail.post(message);
+  transport.lose(2);
+  EXPECT_FALSE(mail.done(message));
+  core->held_up_by({3});  // by the last collective
+  EXPECT_THAT(
+      text_of(core->give_up(std::make_exception_ptr(WaitExpired()),
+                            message->operation, message->begun)),
+      AllOf(HasSubstr("missing: rank 2, which has died or left, not seen in "
+                      "any operation yet\n  missing: rank 1, not seen in"),
+            HasSubstr("missing: rank 3, not seen in")));
+}
+
+std::string death_key(int rank) { return "ended/" + std::to_string(rank); }
+
+std::unique_ptr<WireCore> core_of_three(ScriptedTransport& transport,
+                                        const std::shared_ptr<Store>& store) {
+  return transport.make_core(3, store,
+                             {death_key(0), death_key(1), death_key(2)});
+}
+
+TEST(AReceiveFromAnySource, EndsWhenTheStoreKnowsThatAllOthersDied) {
+  ScriptedTransport transport;
+  const auto store = open_store("memory:");
+  const auto core = core_of_three(transport, store);
+  WireMail mail(*core);
+  std::vector<float> data(10);
+  const Asked wanted(OperationKind::kReceive, data, kAnySource);
+  const auto message = std::make_shared<WireMessage>(wanted.operation);
+  mail.post(message);
+  store->set(death_key(1), to_bytes("ended"), 1min);
+  store->set(death_key(2), to_bytes("ended"), 1min);
+  EXPECT_THROW(mail.wait(message, 1min), TransportError);
+}
+
+TEST(AReceiveFromAnySource, GoesOnWhenTheStoreKnowsThatOneDied) {
+  ScriptedTransport transport;
+  const auto store = open_store("memory:");
+  const auto core = core_of_three(transport, store);
+  WireMail mail(*core);
+  std::vector<float> data(10);
+  const Asked wanted(OperationKind::kReceive, data, kAnySource);
+  const auto message = std::make_shared<WireMessage>(wanted.operation);
+  mail.post(message);
+  store->set(death_key(2), to_bytes("ended"), 1min);
+  EXPECT_THROW(mail.wait(message, 300ms), WaitExpired);
+  EXPECT_EQ(core->missing_in(message->operation), (std::vector<int>{2, 1}));
 }
 
 }  // namespace
