@@ -186,6 +186,59 @@ TEST_P(Groups, NameTheRankThatGaveUpAsTheGroupCountsIt) {
   });
 }
 
+class GroupsOfSomeRanks : public Groups {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, GroupsOfSomeRanks,
+                         testing::Values("reference", "shm", "gloo"),
+                         [](const auto& backend) {
+                           return std::string(backend.param);
+                         });
+
+TEST_P(GroupsOfSomeRanks, SayWhichLogOfTheJobToRead) {
+  run(3, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{1, 2});
+    if (world->rank() == 0) return;
+    if (world->rank() == 2) {
+      group->abort("out of disk");
+      return;
+    }
+    try {
+      group->barrier().wait(kPatience);
+      ADD_FAILURE() << "no error";
+    } catch (const PeerFailure& error) {
+      EXPECT_EQ(error.rank(), 1);
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 (rank 2 of the job)"));
+      EXPECT_THAT(error.what(), HasSubstr("next:    read rank 2's log"));
+    }
+  });
+}
+
+TEST_P(GroupsOfSomeRanks, SayInATimeoutWhichRankOfTheJobIsMissing) {
+  run(3, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{1, 2});
+    if (world->rank() == 1) {
+      EXPECT_THAT(error_text<Timeout>(
+                      [&] { group->barrier({.timeout = 20ms}).wait(); }),
+                  HasSubstr("missing: rank 1 (rank 2 of the job)"));
+    }
+    monitored_barrier(*world, kPatience);
+  });
+}
+
+TEST(AGroupOnSharedMemory, SaysWhichRankOfTheJobDidNotComeToForm) {
+  Settings settings;
+  settings.rendezvous_timeout = 20ms;
+  for (const int rank : {0, 1}) {
+    const GroupIdentity identity{
+        .name = "[5,7]#1", .rank = rank, .size = 2, .members = {5, 7}};
+    const auto world = std::make_shared<World>(open_store("memory:"), settings);
+    EXPECT_THAT(
+        error_text<Timeout>([&] { make_group("shm", identity, world); }),
+        HasSubstr(rank == 0 ? "missing: rank 1 (rank 7 of the job)"
+                            : "missing: rank 0 (rank 5 of the job)"));
+  }
+}
+
 TEST_P(Groups, StayUsableWhenAGroupMadeFromThemFails) {
   run(2, [](Group world) {
     const Group group = new_group(*world, std::vector<int>{0, 1});

@@ -81,19 +81,20 @@ class ReferenceBackend : public Backend,
         return store_->get(key, deadline, &cancelled_);
     } catch (const Timeout&) {
       throw Timeout(fmt::format(
-          "{} timed out on rank {} of {} (group \"{}\")\n  missing: rank {}\n"
-          "  likely:  rank {} is slow or dead, or called another collective in "
-          "this place\n  next:    read rank {}'s log",
+          "{} timed out on rank {} of {} (group \"{}\")\n  missing: {}\n"
+          "  likely:  it is slow or dead, or called another collective in this "
+          "place\n  next:    read rank {}'s log",
           describe(operation), identity_.rank, identity_.size, identity_.name,
-          owner, owner, owner));
+          identity_.describe(owner), identity_.rank_in_job(owner)));
     }
     const std::string reason =
         to_text(store_->get(gone_key(owner), deadline, &cancelled_));
     throw PeerFailure(
-        owner, fmt::format("{} failed on rank {} of {} (group \"{}\"): rank {} "
-                           "is gone ({})\n  next:    read rank {}'s log",
+        owner, fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is "
+                           "gone ({})\n  next:    read rank {}'s log",
                            describe(operation), identity_.rank, identity_.size,
-                           identity_.name, owner, reason, owner));
+                           identity_.name, identity_.describe(owner), reason,
+                           identity_.rank_in_job(owner)));
   }
 
   // Writes what a run of bytes holds under `name`, in chunks, for one reader.

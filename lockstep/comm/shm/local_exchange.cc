@@ -162,18 +162,17 @@ class Leader {
   }
 
   std::string describe_missing() const {
-    std::vector<int> ranks;
+    std::vector<std::string> ranks;
     for (int rank = 0; rank < identity_.size; ++rank)
       if (!peers_.processes[static_cast<std::size_t>(rank)])
-        ranks.push_back(rank);
+        ranks.push_back(identity_.describe(rank));
     return fmt::format(
         "group \"{}\" of {} ranks could not form on shared memory: timed out\n"
-        "  missing: rank{} {}\n"
+        "  missing: {}\n"
         "  likely:  not started, dead, or on another host\n"
         "  next:    read the logs of the missing ranks; check that WORLD_SIZE "
         "is the number of processes started",
-        identity_.name, identity_.size, ranks.size() > 1 ? "s" : "",
-        fmt::join(ranks, ", "));
+        identity_.name, identity_.size, fmt::join(ranks, ", "));
   }
 
   // Best effort: a rank that cannot be told will time out.
@@ -211,9 +210,10 @@ std::pair<Secret, std::string> receive_invitation(const GroupIdentity& identity,
   } catch (const Timeout&) {
     throw Timeout(fmt::format(
         "group \"{}\" of {} ranks could not form on rank {}: timed out\n"
-        "  missing: rank 0\n  likely:  not started, or dead\n"
-        "  next:    read rank 0's log",
-        identity.name, identity.size, identity.rank));
+        "  missing: {}\n  likely:  not started, or dead\n"
+        "  next:    read rank {}'s log",
+        identity.name, identity.size, identity.rank, identity.describe(0),
+        identity.rank_in_job(0)));
   }
   Secret secret;
   LOCKSTEP_CHECK(invitation.size() > secret.size(), "short invitation");
@@ -227,11 +227,11 @@ UnixConnection connect_to_leader(const GroupIdentity& identity,
     return connect_unix(name);
   } catch (const NetworkError& error) {
     throw NetworkError(fmt::format(
-        "rank {} cannot reach rank 0 of group \"{}\" on this host: {}\n"
-        "  likely:  the ranks are on different hosts, or rank 0 has ended\n"
+        "rank {} cannot reach {} of group \"{}\" on this host: {}\n"
+        "  likely:  the ranks are on different hosts, or that one has ended\n"
         "  next:    the backend \"shm\" works within one host; start all ranks "
         "on the same one",
-        identity.rank, identity.name, error.what()));
+        identity.rank, identity.describe(0), identity.name, error.what()));
   }
 }
 
@@ -276,9 +276,10 @@ LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
       take_answer(leader.receive(patient), peers);
   } catch (const NetworkError&) {
     throw PeerFailure(
-        0, fmt::format("rank 0 of group \"{}\" ended while the group was "
-                       "forming\n  next:    read rank 0's log",
-                       identity.name));
+        0, fmt::format("{} of group \"{}\" ended while the group was forming\n"
+                       "  next:    read rank {}'s log",
+                       identity.describe(0), identity.name,
+                       identity.rank_in_job(0)));
   }
   return peers;
 }

@@ -146,9 +146,9 @@ class Meeting {
     Invitation invitation;
     if (bytes.size() != sizeof invitation)
       throw NetworkError(fmt::format(
-          "group \"{}\": rank {} speaks another version of the wire protocol\n"
+          "group \"{}\": {} speaks another version of the wire protocol\n"
           "  next:    start every rank with the same build of Lockstep",
-          identity_.name, rank));
+          identity_.name, identity_.describe(rank)));
     std::memcpy(&invitation, bytes.data(), sizeof invitation);
     invitation.address.back() = invitation.host.back() = '\0';
     return invitation;
@@ -248,22 +248,22 @@ class Meeting {
   }
 
   std::string describe_missing() const {
-    std::vector<int> ranks;
+    std::vector<std::string> ranks;
     for (int rank = 0; rank < identity_.size; ++rank)
       if (rank != identity_.rank &&
           !mesh_.sockets[static_cast<std::size_t>(rank)])
-        ranks.push_back(rank);
+        ranks.push_back(identity_.describe(rank));
     return fmt::format(
         "group \"{}\" of {} ranks could not form over the network: timed out "
         "on rank {}, which listens at {}\n"
-        "  missing: rank{} {}\n"
+        "  missing: {}\n"
         "  likely:  not started, dead, or the network between the hosts blocks "
         "the connection\n"
         "  next:    read the logs of the missing ranks; LOCKSTEP_INTERFACE "
         "names the interface to use; LOCKSTEP_LOG=debug says which one it is",
         identity_.name, identity_.size, identity_.rank,
         host_and_port(mine_.address.data(), mine_.port),
-        ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
+        fmt::join(ranks, ", "));
   }
 
   const GroupIdentity& identity_;

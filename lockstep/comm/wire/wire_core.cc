@@ -159,9 +159,9 @@ void WireCore::saw(int peer, const Signature& signature) {
 
 std::string WireCore::name_of_rank(int rank) const {
   const auto r = index(rank);
-  if (r >= parts_.hosts.size() || parts_.hosts[r].empty())
-    return fmt::format("rank {}", rank);
-  return fmt::format("rank {} on {}", rank, parts_.hosts[r]);
+  std::string name = identity().describe(rank);
+  if (r >= parts_.hosts.size() || parts_.hosts[r].empty()) return name;
+  return fmt::format("{} on {}", name, parts_.hosts[r]);
 }
 
 std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
@@ -274,7 +274,8 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
       "{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"
       "  next:    read rank {}'s log; the group is unusable, make a new one",
       describe(operation), rank(), size(), identity().name,
-      name_of_rank(fault.culprit), fault.reason, fault.culprit);
+      name_of_rank(fault.culprit), fault.reason,
+      identity().rank_in_job(fault.culprit));
   return std::make_exception_ptr(PeerFailure(fault.culprit, text));
 }
 

@@ -123,7 +123,7 @@ class WireCore {
   void saw(int peer, const Signature& signature);
   // The lines of a timeout that say who is missing.
   std::string describe_missing(const std::vector<int>& ranks) const;
-  // "rank 5 on node-b".
+  // "rank 5 on node-b", "rank 1 (rank 5 of the job) on node-b".
   std::string name_of_rank(int rank) const;
 
   // Ends the group because of `error`, which was thrown while `operation` was
