@@ -165,6 +165,10 @@ void FileLog::check_header(std::uint64_t job) const {
 }
 
 void FileLog::leave() {
+  // Not left to the file's closing, which comes after the log's lock is given
+  // up: whoever leaves in between would still see this process here.
+  struct flock lock = lock_of(F_UNLCK, kPresenceLock);
+  ::fcntl(file_.get(), F_OFD_SETLK, &lock);
   if (others_present()) return;
   struct stat ours {};
   struct stat there {};

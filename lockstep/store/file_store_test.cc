@@ -80,6 +80,23 @@ TEST_F(FileStore, DeletesItsFileWhenTheLastOneLeaves) {
   EXPECT_FALSE(open()->erase("key", kPatience));
 }
 
+TEST_F(FileStore, DeletesItsFileWhenTwoLeaveAtOnce) {
+  constexpr std::uint64_t kJob = 1;
+  FileLog one(path());
+  FileLog other(path());
+  for (FileLog* log : {&one, &other}) {
+    const auto lock = log->try_lock(FileLog::Access::kWrite);
+    ASSERT_TRUE(lock && log->join(kJob));
+  }
+  // Neither has closed the file when the other leaves.
+  for (FileLog* log : {&one, &other}) {
+    const auto lock = log->try_lock(FileLog::Access::kWrite);
+    ASSERT_TRUE(lock);
+    log->leave();
+  }
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
 TEST_F(FileStore, SurvivesThatManyComeAndGo) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
