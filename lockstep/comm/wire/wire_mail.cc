@@ -284,13 +284,20 @@ void WireMail::wait(const Pointer& message, Deadline deadline) {
 }
 
 void WireMail::stop(const std::exception_ptr& error) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   for (Inbox& inbox : inboxes_) inbox.lost = error;
-  for (auto* list : {&wanted_, &moving_}) {
-    for (const Pointer& message : *list) message->error = error;
-    list->clear();
-  }
+  std::list<Pointer> ended = std::move(wanted_);
+  ended.splice(ended.end(), moving_);
+  wanted_.clear();
+  for (const Pointer& message : ended) message->error = error;
   changed_.notify_all();
+  // A closed transport may still be copying what it holds a request for. The
+  // one who waits for a request comes back within a nap.
+  while (pumped_) changed_.wait(lock);
+  for (const Pointer& message : ended) {
+    message->letter_request.reset();
+    message->payload_request.reset();
+  }
 }
 
 // Waits a while for something that `message` needs, or for whoever does so on

@@ -55,7 +55,8 @@ class WireMail {
   bool done(const Pointer& message);
 
   // Nothing is delivered any more: every message that is on its way ends with
-  // `error`.
+  // `error`, and its buffer is not touched afterwards. Once the transport is
+  // closed.
   void stop(const std::exception_ptr& error);
 
  private:

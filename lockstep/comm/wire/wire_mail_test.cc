@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/comm/testing/scripted_transport.h"
@@ -48,6 +50,51 @@ TEST(WireMail, LeavesNoLetterOfItsOwnToTheTransport) {
   }
   // What the transport may still write to has been freed.
   EXPECT_EQ(transport.held(kChannelLetter), 0);
+}
+
+// The letter of a message of rank 1's, whose elements are too many for it.
+std::vector<std::byte> letter_of_long_message(std::vector<float>& data) {
+  const Asked sent(OperationKind::kSend, data, 0);
+  const Signature signature = signature_of(sent.operation);
+  std::vector<std::byte> letter(sizeof signature + 2 * sizeof(std::int32_t));
+  std::memcpy(letter.data(), &signature, sizeof signature);
+  return letter;
+}
+
+// A receive whose elements are on their way when the group ends; its Work, that
+// is the message, is kept.
+class AnInterruptedReceive : public testing::Test {
+ protected:
+  AnInterruptedReceive() {
+    mail_.post(message_);
+    transport_.deliver(1, kChannelLetter, letter_of_long_message(data_));
+    EXPECT_FALSE(mail_.done(message_));
+    EXPECT_EQ(transport_.held(kChannelPayload), 1);
+  }
+  void end_group() {
+    core_->transport().close();
+    mail_.stop(std::make_exception_ptr(Error("the group ended")));
+  }
+
+  ScriptedTransport transport_;
+  std::unique_ptr<WireCore> core_ =
+      transport_.make_core(2, open_store("memory:"));
+  WireMail mail_{*core_};
+  std::vector<float> data_ = std::vector<float>(100'000);
+  Asked wanted_{OperationKind::kReceive, data_, 1};
+  WireMail::Pointer message_ = std::make_shared<WireMessage>(wanted_.operation);
+};
+
+TEST_F(AnInterruptedReceive, LeavesNoBufferToTheTransport) {
+  end_group();
+  EXPECT_EQ(transport_.held(kChannelPayload), 0);
+}
+
+TEST_F(AnInterruptedReceive, LeavesNoBufferThoughAThreadWaitsForIt) {
+  std::thread waiter([&] { EXPECT_THROW(mail_.wait(message_, 1min), Error); });
+  end_group();
+  EXPECT_EQ(transport_.held(kChannelPayload), 0);
+  waiter.join();
 }
 
 std::string text_of(const std::exception_ptr& error) {
