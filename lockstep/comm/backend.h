@@ -65,7 +65,8 @@ class Backend {
 
   // Memory of `bytes` bytes, 64-byte aligned and zeroed, in which this
   // backend's collectives are fastest; ordinary memory by default. Freed with
-  // the pointer, which may outlive the backend.
+  // the pointer, which may outlive the backend. InvalidArgument for more than
+  // can be addressed, std::bad_alloc where there is no room.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
 };
 

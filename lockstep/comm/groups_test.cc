@@ -186,15 +186,15 @@ TEST_P(Groups, NameTheRankThatGaveUpAsTheGroupCountsIt) {
   });
 }
 
-class GroupsOfSomeRanks : public Groups {};
+class GroupsOnEveryBackend : public Groups {};
 
-INSTANTIATE_TEST_SUITE_P(Backends, GroupsOfSomeRanks,
+INSTANTIATE_TEST_SUITE_P(Backends, GroupsOnEveryBackend,
                          testing::Values("reference", "shm", "gloo"),
                          [](const auto& backend) {
                            return std::string(backend.param);
                          });
 
-TEST_P(GroupsOfSomeRanks, SayWhichLogOfTheJobToRead) {
+TEST_P(GroupsOnEveryBackend, SayWhichLogOfTheJobToRead) {
   run(3, [](Group world) {
     const Group group = new_group(*world, std::vector<int>{1, 2});
     if (world->rank() == 0) return;
@@ -213,7 +213,18 @@ TEST_P(GroupsOfSomeRanks, SayWhichLogOfTheJobToRead) {
   });
 }
 
-TEST_P(GroupsOfSomeRanks, SayInATimeoutWhichRankOfTheJobIsMissing) {
+TEST_P(GroupsOnEveryBackend, RefuseToAllocateMoreThanCanBeAddressed) {
+  run(2, [](Group world) {
+    for (const std::size_t beyond : {1, 4, 63}) {
+      const std::size_t bytes = std::size_t{0} - beyond;
+      EXPECT_THAT(
+          error_text<InvalidArgument>([&] { world->allocate(bytes); }),
+          HasSubstr(std::to_string(bytes) + " bytes are more than a process"));
+    }
+  });
+}
+
+TEST_P(GroupsOnEveryBackend, SayInATimeoutWhichRankOfTheJobIsMissing) {
   run(3, [](Group world) {
     const Group group = new_group(*world, std::vector<int>{1, 2});
     if (world->rank() == 1) {

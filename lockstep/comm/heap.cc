@@ -51,6 +51,7 @@ std::shared_ptr<Heap> Heap::create(std::size_t bytes) {
 }
 
 std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
+  if (bytes > mapping_->size()) return nullptr;  // else rounding up might wrap
   const std::size_t need = round_up(bytes);
   std::size_t offset = 0;
   {

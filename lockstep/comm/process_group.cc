@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -15,6 +16,12 @@ namespace lockstep {
 
 std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
+  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment)
+    throw InvalidArgument(
+        fmt::format("allocate: {} bytes are more than a process can address\n"
+                    "  likely:  the size was computed from a negative number\n"
+                    "  next:    check the sizes that it was computed from",
+                    bytes));
   const std::size_t rounded = (bytes / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) throw std::bad_alloc();

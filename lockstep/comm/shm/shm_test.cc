@@ -56,6 +56,12 @@ TEST(Heap, JoinsFreedNeighbours) {
   EXPECT_EQ(heap->allocate((3 << 16) + 1), nullptr);
 }
 
+TEST(Heap, HasNoRoomForMoreThanCanBeAddressed) {
+  const auto heap = Heap::create(1 << 20);
+  for (const std::size_t beyond : {1, 4, 63, 64, 65})
+    EXPECT_EQ(heap->allocate(std::size_t{0} - beyond), nullptr) << beyond;
+}
+
 TEST(Heap, KnowsWhatLiesWithin) {
   const auto heap = Heap::create(1 << 20);
   const auto block = heap->allocate(100);
