@@ -178,7 +178,7 @@ TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
 TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
   const int port = unused_port();
   UnixListener listener;
-  const UnixConnection waiting = connect_unix(listener.name());
+  const UnixConnection waiting = connect_unix(listener.name(), kPatience);
   const NoFileMore limit;
   const auto expect_told = [](auto call) {
     const std::string text = error_text<SystemError>(call);
@@ -194,7 +194,7 @@ TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
 
 TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
   UnixListener listener;
-  UnixConnection sender = connect_unix(listener.name());
+  UnixConnection sender = connect_unix(listener.name(), kPatience);
   UnixConnection receiver(listener.accept());
   const std::array<int, 2> passed{0, 0};
   sender.send(std::as_bytes(std::span("x")), passed, kPatience);

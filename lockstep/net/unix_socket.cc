@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/wait.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +56,29 @@ void take_descriptors(msghdr& message, std::vector<FileDescriptor>& taken) {
   throw NetworkError("a process of this host passed too many descriptors");
 }
 
+// The kernel does not say when it has room again: tries until `deadline`.
+class Insistence {
+ public:
+  explicit Insistence(Deadline deadline) : deadline_(deadline) {}
+
+  void wait(const char* why) {
+    if (backoff_.wait(deadline_) == WaitResult::kTimedOut)
+      throw Timeout(fmt::format("timed out: {}", why));
+  }
+
+ private:
+  const Deadline deadline_;
+  Backoff backoff_{std::chrono::milliseconds(1), std::chrono::milliseconds(50)};
+};
+
+[[noreturn]] void fail(const char* what, int error_number) {
+  if (error_number != EPIPE && error_number != ECONNRESET)
+    throw SystemError(fmt::format("could not {} a process of this host", what),
+                      error_number);
+  throw NetworkError(fmt::format("could not {} a process of this host: {}",
+                                 what, std::strerror(error_number)));
+}
+
 }  // namespace
 
 void UnixConnection::send(std::span<const std::byte> bytes,
@@ -78,13 +103,16 @@ void UnixConnection::send(std::span<const std::byte> bytes,
     std::memcpy(CMSG_DATA(header), descriptors.data(),
                 descriptors.size_bytes());
   }
+  Insistence insistence(deadline);
   while (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) < 0) {
     if (errno == EAGAIN)
       wait_ready(socket_.get(), POLLOUT, deadline, "sending to");
+    else if (errno == ETOOMANYREFS)
+      insistence.wait(
+          "as many file descriptors as this user may have open are on their "
+          "way between processes");
     else if (errno != EINTR)
-      throw NetworkError(
-          fmt::format("could not send to a process of this host: {}",
-                      std::strerror(errno)));
+      fail("send to", errno);
   }
 }
 
@@ -106,9 +134,7 @@ UnixConnection::Message UnixConnection::receive(Deadline deadline) {
     if (errno == EAGAIN)
       wait_ready(socket_.get(), POLLIN, deadline, "waiting for");
     else if (errno != EINTR)
-      throw NetworkError(
-          fmt::format("could not receive from a process of this host: {}",
-                      std::strerror(errno)));
+      fail("receive from", errno);
   }
   take_descriptors(message, result.descriptors);
   if (received == 0)
@@ -142,7 +168,7 @@ FileDescriptor UnixListener::accept() {
   return accepted;
 }
 
-UnixConnection connect_unix(const std::string& name) {
+UnixConnection connect_unix(const std::string& name, Deadline deadline) {
   FileDescriptor socket = make_socket();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -152,12 +178,19 @@ UnixConnection connect_unix(const std::string& name) {
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-                length) != 0)
-    throw NetworkError(
-        fmt::format("no process of this host listens on the abstract socket "
-                    "\"{}\": {}",
-                    name, std::strerror(errno)));
+  Insistence insistence(deadline);
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                   length) != 0) {
+    if (errno == EAGAIN)
+      insistence.wait(
+          "a process of this host lets too many connections wait to take this "
+          "one");
+    else if (errno != EINTR)
+      throw NetworkError(
+          fmt::format("no process of this host listens on the abstract socket "
+                      "\"{}\": {}",
+                      name, std::strerror(errno)));
+  }
   return UnixConnection(std::move(socket));
 }
 

@@ -35,6 +35,7 @@ class UnixConnection {
   explicit UnixConnection(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   // Sends `bytes` (not empty) and duplicates of `descriptors` to the peer.
+  // Waits while the user has as many descriptors on their way as it may.
   void send(std::span<const std::byte> bytes, std::span<const int> descriptors,
             Deadline deadline);
 
@@ -65,7 +66,8 @@ class UnixListener {
   std::string name_;
 };
 
-// NetworkError when nobody of this host listens under `name`.
-UnixConnection connect_unix(const std::string& name);
+// NetworkError when nobody of this host listens under `name`. Waits while too
+// many others do who have not been accepted.
+UnixConnection connect_unix(const std::string& name, Deadline deadline);
 
 }  // namespace lockstep

@@ -222,9 +222,9 @@ std::pair<Secret, std::string> receive_invitation(const GroupIdentity& identity,
 }
 
 UnixConnection connect_to_leader(const GroupIdentity& identity,
-                                 const std::string& name) {
+                                 const std::string& name, Deadline deadline) {
   try {
-    return connect_unix(name);
+    return connect_unix(name, deadline);
   } catch (const NetworkError& error) {
     throw NetworkError(fmt::format(
         "rank {} cannot reach {} of group \"{}\" on this host: {}\n"
@@ -257,7 +257,7 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
 LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
                   Deadline deadline) {
   const auto [secret, name] = receive_invitation(identity, store, deadline);
-  UnixConnection leader = connect_to_leader(identity, name);
+  UnixConnection leader = connect_to_leader(identity, name, deadline);
   const Hello hello{.rank = identity.rank, .secret = secret};
   const FileDescriptor self = open_own_process();
   std::vector<int> descriptors{self.get()};
