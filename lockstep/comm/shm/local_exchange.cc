@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/net/process_handle.h"
@@ -20,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::uint32_t kProtocolVersion = 2;
 // How often one who waits looks whether the store is still there.
 constexpr std::chrono::seconds kStoreLook{1};
 
@@ -32,17 +33,56 @@ struct Hello {
   Secret secret{};
 };
 
+// How it ends; all but the first are followed by a text.
+enum class Ending : std::uint32_t {
+  kFormed = 0,
+  kTimedOut = 1,
+  kRefused = 2,   // ranks contradict each other
+  kPeerGone = 3,  // Answer::rank is
+  kGaveUp = 4,    // rank 0 did, because of an error of its own
+};
+
 // Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
-// about rank 0 itself comes first and carries the control block as well. An
-// answer with `failed` set (kTimedOut, kGaveUp) is followed by a text instead.
+// about rank 0 itself comes first and carries the control block as well.
 struct Answer {
   std::int32_t rank = 0;
   std::uint32_t has_heap = 0;
-  std::uint32_t failed = 0;
+  Ending ending = Ending::kFormed;
 };
 
-constexpr std::uint32_t kTimedOut = 1;
-constexpr std::uint32_t kGaveUp = 2;
+// What the others are told of rank 0's error.
+Answer answer_of(const Error& error) {
+  if (const auto* gone = dynamic_cast<const PeerFailure*>(&error))
+    return {.rank = gone->rank(), .ending = Ending::kPeerGone};
+  if (dynamic_cast<const Timeout*>(&error) != nullptr)
+    return {.ending = Ending::kTimedOut};
+  if (dynamic_cast<const InvalidArgument*>(&error) != nullptr)
+    return {.ending = Ending::kRefused};
+  return {.ending = Ending::kGaveUp};
+}
+
+[[noreturn]] void throw_failure(const Answer& answer, const std::string& text) {
+  switch (answer.ending) {
+    case Ending::kTimedOut:
+      throw Timeout(text);
+    case Ending::kRefused:
+      throw InvalidArgument(text);
+    case Ending::kFormed:
+    case Ending::kPeerGone:
+    case Ending::kGaveUp:
+      break;
+  }
+  throw PeerFailure(answer.rank, text);
+}
+
+PeerFailure gone_while_forming(const GroupIdentity& identity, int rank) {
+  return PeerFailure(
+      rank,
+      fmt::format("{} of group \"{}\" ended, or gave up, while the group was "
+                  "forming\n  next:    read rank {}'s log",
+                  identity.describe(rank), identity.name,
+                  identity.rank_in_job(rank)));
+}
 
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -79,15 +119,17 @@ class Leader {
     store.set(store_key(identity_), invitation, deadline);
     try {
       while (missing_ > 0) welcome_next(store, deadline);
+      // A later group of this name must not find this one's invitation.
+      store.erase(store_key(identity_), deadline);
+      // Before any: who has all its answers does not hear of a failure.
+      for (int rank = 1; rank < identity_.size; ++rank) check_presence(rank);
+      for (int rank = 1; rank < identity_.size; ++rank)
+        send_answers(rank, deadline);
     } catch (const Error& error) {
       tell_failure(error);
-      store.erase(store_key(identity_), std::chrono::seconds(5));
+      take_back_invitation(store);
       throw;
     }
-    // A later group of this name must not find this one's invitation.
-    store.erase(store_key(identity_), deadline);
-    for (UnixConnection& connection : connections_)
-      if (connection.descriptor() >= 0) send_answers(connection, deadline);
     return std::move(peers_);
   }
 
@@ -149,7 +191,18 @@ class Leader {
     --missing_;
   }
 
-  void send_answers(UnixConnection& connection, Deadline deadline) {
+  UnixConnection& connection_to(int rank) {
+    return connections_[static_cast<std::size_t>(rank)];
+  }
+
+  // Who waits for answers says nothing: what can be read is the end.
+  void check_presence(int rank) {
+    pollfd item{connection_to(rank).descriptor(), POLLIN, 0};
+    if (::poll(&item, 1, 0) > 0) throw gone_while_forming(identity_, rank);
+  }
+
+  void send_answers(int to, Deadline deadline) try {
+    UnixConnection& connection = connection_to(to);
     for (int rank = 0; rank < identity_.size; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       std::vector<int> descriptors{peers_.processes[r].get()};
@@ -159,6 +212,8 @@ class Leader {
       const Answer answer{.rank = rank, .has_heap = has_heap};
       connection.send(bytes_of(answer), descriptors, deadline);
     }
+  } catch (const NetworkError&) {
+    throw gone_while_forming(identity_, to);
   }
 
   std::string describe_missing() const {
@@ -176,11 +231,14 @@ class Leader {
   }
 
   // Best effort: a rank that cannot be told will time out.
-  void tell_failure(const Error& error) {
-    const bool late = dynamic_cast<const Timeout*>(&error) != nullptr;
-    const Answer answer{.failed = late ? kTimedOut : kGaveUp};
+  void tell_failure(const Error& why) {
+    const Answer answer = answer_of(why);
+    std::string what = why.what();
+    if (answer.ending == Ending::kGaveUp)
+      what = fmt::format("{} gave up while the group was forming: {}",
+                         identity_.describe(0), what);
     Bytes text(bytes_of(answer).begin(), bytes_of(answer).end());
-    const Bytes reason = to_bytes(std::string(error.what()).substr(0, 4096));
+    const Bytes reason = to_bytes(what.substr(0, 4096));
     text.insert(text.end(), reason.begin(), reason.end());
     for (UnixConnection& connection : connections_) try {
         if (connection.descriptor() >= 0)
@@ -188,6 +246,13 @@ class Leader {
       } catch (const Error&) {
         continue;
       }
+  }
+
+  // The error that ends the group is the one to report.
+  void take_back_invitation(Store& store) try {
+    store.erase(store_key(identity_), std::chrono::seconds(5));
+  } catch (const Error& error) {
+    log(LogLevel::kDebug, error.what());
   }
 
   const GroupIdentity& identity_;
@@ -239,11 +304,9 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
   Answer answer;
   LOCKSTEP_CHECK(message.bytes.size() >= sizeof answer, "short answer");
   std::memcpy(&answer, message.bytes.data(), sizeof answer);
-  const std::string why =
-      to_text(std::span(message.bytes).subspan(sizeof answer));
-  if (answer.failed == kTimedOut) throw Timeout(why);
-  if (answer.failed == kGaveUp)
-    throw PeerFailure(0, "rank 0 gave up while the group was forming: " + why);
+  if (answer.ending != Ending::kFormed)
+    throw_failure(answer,
+                  to_text(std::span(message.bytes).subspan(sizeof answer)));
   const auto r = static_cast<std::size_t>(answer.rank);
   auto next = message.descriptors.begin();
   LOCKSTEP_CHECK(message.descriptors.size() ==
@@ -262,7 +325,6 @@ LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
   const FileDescriptor self = open_own_process();
   std::vector<int> descriptors{self.get()};
   if (heap != nullptr) descriptors.push_back(heap->descriptor().get());
-  leader.send(bytes_of(hello), descriptors, deadline);
 
   LocalPeers peers;
   peers.processes.resize(static_cast<std::size_t>(identity.size));
@@ -272,14 +334,11 @@ LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
       deadline.is_never() ? deadline
                           : Deadline(deadline.when() + std::chrono::seconds(2));
   try {
+    leader.send(bytes_of(hello), descriptors, deadline);
     for (int rank = 0; rank < identity.size; ++rank)
       take_answer(leader.receive(patient), peers);
   } catch (const NetworkError&) {
-    throw PeerFailure(
-        0, fmt::format("{} of group \"{}\" ended while the group was forming\n"
-                       "  next:    read rank {}'s log",
-                       identity.describe(0), identity.name,
-                       identity.rank_in_job(0)));
+    throw gone_while_forming(identity, 0);
   }
   return peers;
 }

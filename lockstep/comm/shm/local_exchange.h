@@ -8,7 +8,9 @@
 //
 // Threads: called once by each rank, from any thread.
 // Errors:  Timeout naming the ranks that never came; NetworkError when this
-//          rank is on another host than rank 0; PeerFailure when one died.
+//          rank is on another host than rank 0; PeerFailure when one died;
+//          InvalidArgument when two are the same rank. All that have come get
+//          the same.
 #pragma once
 
 #include <memory>
