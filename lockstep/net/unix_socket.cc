@@ -163,7 +163,8 @@ UnixListener::UnixListener() : socket_(make_socket()) {
 FileDescriptor UnixListener::accept() {
   FileDescriptor accepted(
       ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!accepted && (errno == EMFILE || errno == ENFILE))
+  if (!accepted && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+                    errno == ENOMEM))
     throw SystemError("could not accept a process of this host", errno);
   return accepted;
 }

@@ -58,7 +58,8 @@ class UnixListener {
 
   int descriptor() const { return socket_.get(); }
 
-  // A connection that is waiting already, or one without a socket.
+  // A connection that is waiting already, or none. SystemError when the process
+  // is out of file descriptors or memory.
   FileDescriptor accept();
 
  private:

@@ -93,6 +93,15 @@ std::string store_key(const GroupIdentity& identity) {
   return fmt::format("group/{}/shm/leader", identity.name);
 }
 
+// Who has connected and not said yet who it is: any user of this host may.
+struct Guest {
+  UnixConnection connection;
+  Deadline deadline;
+};
+constexpr auto kGuestPatience = std::chrono::seconds(30);
+// A further one takes the place of the oldest.
+constexpr std::size_t kMostGuests = 256;
+
 // Rank 0's side.
 class Leader {
  public:
@@ -136,27 +145,42 @@ class Leader {
  private:
   void welcome_next(Store& store, Deadline deadline) {
     std::vector<pollfd> items{{listener_.descriptor(), POLLIN, 0}};
-    for (const UnixConnection& guest : guests_)
-      items.push_back({guest.descriptor(), POLLIN, 0});
-    const Deadline next = std::min(deadline, Deadline(kStoreLook));
+    Deadline next = std::min(deadline, Deadline(kStoreLook));
+    for (const Guest& guest : guests_) {
+      items.push_back({guest.connection.descriptor(), POLLIN, 0});
+      next = std::min(next, guest.deadline);
+    }
     const int ready =
         ::poll(items.data(), items.size(), next.poll_milliseconds());
-    if (ready == 0 && deadline.expired()) throw Timeout(describe_missing());
-    // Those who are missing need it: without it nobody comes any more.
-    if (ready == 0) store.get(store_key(identity_), deadline);
     if (ready < 0 && errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
+    if (deadline.expired()) throw Timeout(describe_missing());
+    // Those who are missing need it: without it nobody comes any more.
+    if (ready == 0) store.get(store_key(identity_), deadline);
     for (std::size_t i = items.size(); i-- > 1;)
       if (items[i].revents != 0) hear_guest(i - 1, deadline);
-    if (items[0].revents == 0) return;
-    FileDescriptor accepted = listener_.accept();
-    if (accepted) guests_.emplace_back(std::move(accepted));
+    std::erase_if(guests_,
+                  [](const Guest& guest) { return guest.deadline.expired(); });
+    if (items[0].revents != 0) accept_guest();
+  }
+
+  // Guests make room for others: the oldest has had the most time.
+  void accept_guest() {
+    try {
+      if (FileDescriptor accepted = listener_.accept())
+        guests_.push_back(
+            {UnixConnection(std::move(accepted)), Deadline(kGuestPatience)});
+    } catch (const SystemError&) {  // the process is out of descriptors
+      if (guests_.empty()) throw;
+      guests_.erase(guests_.begin());
+    }
+    if (guests_.size() > kMostGuests) guests_.erase(guests_.begin());
   }
 
   // A guest has spoken or hung up; either way it is a guest no longer. Whoever
   // does not know the secret is no rank of ours, and its errors are not either.
   void hear_guest(std::size_t index, Deadline deadline) {
-    UnixConnection guest = std::move(guests_[index]);
+    UnixConnection guest = std::move(guests_[index].connection);
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
     UnixConnection::Message message;
     try {
@@ -258,7 +282,7 @@ class Leader {
   const GroupIdentity& identity_;
   Secret secret_;
   UnixListener listener_;
-  std::vector<UnixConnection> guests_;  // have not said who they are
+  std::vector<Guest> guests_;  // in the order of their arrival
   std::vector<UnixConnection> connections_;
   LocalPeers peers_;
   int missing_ = identity_.size - 1;

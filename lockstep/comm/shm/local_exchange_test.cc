@@ -8,10 +8,13 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/testing/one_descriptor_left.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/unix_socket.h"
 
@@ -101,6 +104,56 @@ TEST(TwoProcessesThatAreOneRank, AreAnErrorOfAllThatHaveCome) {
       "group \"g\" of 3 ranks: a process joined as rank 1, which is taken";
   EXPECT_THAT(leaders, HasSubstr(std::string("InvalidArgument: ") + kText));
   EXPECT_THAT(to_text(first.receive(kPatience).bytes), HasSubstr(kText));
+}
+
+// Rank 0 of a group of two waits for rank 1 while strangers come.
+class AGroupThatForms : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(run(1), "formed");
+    leader_.join();
+    EXPECT_EQ(leaders_, "formed");
+  }
+
+  // Connects, which takes one descriptor here.
+  UnixConnection come() const { return connect_unix(name_, kPatience); }
+
+  void turn_one_away() const { be_turned_away(*store_); }
+
+  static void expect_end(UnixConnection& stranger) {
+    EXPECT_THROW(stranger.receive(kPatience), NetworkError);
+  }
+
+ private:
+  std::string run(int rank) const {
+    const GroupIdentity identity{.name = "g", .rank = rank, .size = 2};
+    try {
+      exchange_local(identity, *store_, nullptr, kPatience);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "formed";
+  }
+
+  const std::shared_ptr<Store> store_ = open_store("memory:");
+  std::string leaders_;
+  std::thread leader_{[this] { leaders_ = run(0); }};
+  const std::string name_ = to_text(
+      std::span<const std::byte>(invitation(*store_)).subspan(kSecretBytes));
+};
+
+TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
+  std::vector<UnixConnection> strangers;
+  for (int i = 0; i < 257; ++i) strangers.push_back(come());
+  expect_end(strangers.front());
+}
+
+TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
+  UnixConnection oldest = come();
+  turn_one_away();
+  const OneDescriptorLeft limit;
+  const UnixConnection next = come();
+  expect_end(oldest);
 }
 
 }  // namespace

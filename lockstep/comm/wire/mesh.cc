@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -33,6 +34,9 @@ constexpr auto kAnswerPatience = 3s;
 constexpr auto kStoreLook = 1s;
 // How long a stranger may take to say who it is.
 constexpr auto kHelloPatience = 30s;
+// So many may be about to, beside the ranks that we called; a further one takes
+// the place of the oldest.
+constexpr std::size_t kMostStrangers = 256;
 // How long sent bytes may stay without an answer of the peer's kernel.
 constexpr int kUnansweredMilliseconds = 15000;
 
@@ -179,9 +183,30 @@ class Meeting {
     for (std::size_t i = items.size(); i-- > 1;)
       if (items[i].revents != 0 || strangers_[i - 1].deadline.expired())
         hear(i - 1);
-    if (items[0].revents == 0) return;
-    if (FileDescriptor accepted = accept_from(listener_.get()))
-      strangers_.push_back({std::move(accepted), -1, Deadline(kHelloPatience)});
+    if (items[0].revents != 0) accept_next();
+  }
+
+  // Strangers make room for others: the oldest has had the most time.
+  void accept_next() {
+    try {
+      if (FileDescriptor accepted = accept_from(listener_.get()))
+        strangers_.push_back(
+            {std::move(accepted), -1, Deadline(kHelloPatience)});
+    } catch (const SystemError&) {  // the process is out of descriptors
+      if (!drop_oldest_stranger()) throw;
+    }
+    if (strangers_.size() >
+        kMostStrangers + static_cast<std::size_t>(identity_.rank))
+      drop_oldest_stranger();
+  }
+
+  // Of those that we did not call.
+  bool drop_oldest_stranger() {
+    const auto oldest = std::ranges::find_if(
+        strangers_, [](const Stranger& each) { return each.called < 0; });
+    if (oldest == strangers_.end()) return false;
+    strangers_.erase(oldest);
+    return true;
   }
 
   // Takes in what a stranger said; one that hung up, or took too long, is
@@ -271,7 +296,7 @@ class Meeting {
   const Deadline deadline_;
   FileDescriptor listener_;
   Invitation mine_;
-  std::vector<Stranger> strangers_;
+  std::vector<Stranger> strangers_;  // in the order of their arrival
   Backoff retry_{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
   Mesh mesh_;
   int missing_ = identity_.size - 1;
