@@ -1,5 +1,6 @@
 #include "lockstep/comm/gloo/plugin/gloo_transport.h"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <pthread.h>
@@ -80,10 +81,9 @@ void deliver_what_was_sent(const std::vector<int>& sockets) {
   for (const int socket : sockets) {
     std::array<char, 4096> ignored{};
     for (bool open = true; open && Clock::now() < end;) {
-      ssize_t count = 0;
-      do {
-        count = ::recv(socket, ignored.data(), ignored.size(), MSG_DONTWAIT);
-      } while (count > 0);
+      const ssize_t count =
+          ::recv(socket, ignored.data(), ignored.size(), MSG_DONTWAIT);
+      if (count > 0) continue;
       int unsent = 0;
       open = count < 0 && errno == EAGAIN &&
              ::ioctl(socket, SIOCOUTQ, &unsent) == 0 && unsent > 0;
@@ -128,7 +128,8 @@ GlooTransport::~GlooTransport() {
   std::vector<int> sockets;
   for (int peer = 0; !closed_ && peer < size_; ++peer)
     if (peer != rank_) {
-      const int copy = ::dup(GlooPair::socket(pair(peer)));
+      const int copy =
+          ::fcntl(GlooPair::socket(pair(peer)), F_DUPFD_CLOEXEC, 0);
       if (copy >= 0) sockets.push_back(copy);
     }
   canaries_.clear();
