@@ -1,6 +1,7 @@
 #include "lockstep/net/socket_address.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -12,6 +13,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
 namespace {
@@ -59,13 +61,16 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
   addrinfo* found = nullptr;
   const int status = ::getaddrinfo(host.c_str(), fmt::to_string(port).c_str(),
                                    &wanted, &found);
-  if (status == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
-    throw SystemError(
-        fmt::format("could not find the address of host \"{}\"", host), errno);
   if (status != 0) {
     const std::string reason = status == EAI_SYSTEM
                                    ? std::generic_category().message(errno)
                                    : ::gai_strerror(status);
+    // Which may also mean that its files could not be opened.
+    const FileDescriptor probe(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!probe && (errno == EMFILE || errno == ENFILE))
+      throw SystemError(
+          fmt::format("could not find the address of host \"{}\"", host),
+          errno);
     throw NetworkError(fmt::format(
         "could not find the address of host \"{}\": {}\n"
         "  next:    check the name's spelling, /etc/hosts and the name server",
