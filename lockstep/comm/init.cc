@@ -31,17 +31,20 @@ struct DefaultGroup {
 // programs do must neither leave the group in its parent's name nor wait for
 // threads that only the parent has.
 struct DefaultGroupOfProcess {
+  DefaultGroupOfProcess() : value() {}
   ~DefaultGroupOfProcess() {
-    if (::getpid() != process) static_cast<void>(value.release());
+    if (::getpid() == process) value.~DefaultGroup();
   }
   const pid_t process = ::getpid();
-  std::unique_ptr<DefaultGroup> value = std::make_unique<DefaultGroup>();
+  union {
+    DefaultGroup value;
+  };
 };
 
 // The default group is the one singleton: users of torch.distributed expect it.
 DefaultGroup& default_group_slot() {
   static DefaultGroupOfProcess slot;
-  return *slot.value;
+  return slot.value;
 }
 
 // The store's server lets ranks wait for whom it has no descriptor, and so all
