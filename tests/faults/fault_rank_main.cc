@@ -246,8 +246,11 @@ int without_store() {
   return kGotAnError;
 }
 
-// Is still finding the others when the store dies.
+// Is finding the others again when the store dies. (A rank that has never found
+// it cannot tell a store that died from one that is still to come, and waits.)
 int form() {
+  join()->barrier().wait();
+  destroy_process_group();
   say("begun");
   fails([&] {
     while (true) {
