@@ -128,36 +128,33 @@ TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
 
 std::string death_key(int rank) { return "ended/" + std::to_string(rank); }
 
-std::unique_ptr<WireCore> core_of_three(ScriptedTransport& transport,
-                                        const std::shared_ptr<Store>& store) {
-  return transport.make_core(3, store,
-                             {death_key(0), death_key(1), death_key(2)});
-}
+// Rank 0 of three, which waits for a message from either of the others.
+struct AReceiveFromEitherOfTwo : testing::Test {
+  void tell_end_of(int rank) {
+    store->set(death_key(rank), to_bytes("ended"), 1min);
+  }
 
-TEST(AReceiveFromAnySource, EndsWhenTheStoreKnowsThatAllOthersDied) {
   ScriptedTransport transport;
-  const auto store = open_store("memory:");
-  const auto core = core_of_three(transport, store);
-  WireMail mail(*core);
-  std::vector<float> data(10);
-  const Asked wanted(OperationKind::kReceive, data, kAnySource);
-  const auto message = std::make_shared<WireMessage>(wanted.operation);
+  const std::shared_ptr<Store> store = open_store("memory:");
+  const std::unique_ptr<WireCore> core =
+      transport.make_core(3, store, {death_key(0), death_key(1), death_key(2)});
+  WireMail mail{*core};
+  std::vector<float> data = std::vector<float>(10);
+  const Asked wanted{OperationKind::kReceive, data, kAnySource};
+  const std::shared_ptr<WireMessage> message =
+      std::make_shared<WireMessage>(wanted.operation);
+};
+
+TEST_F(AReceiveFromEitherOfTwo, EndsWhenTheStoreKnowsThatBothDied) {
   mail.post(message);
-  store->set(death_key(1), to_bytes("ended"), 1min);
-  store->set(death_key(2), to_bytes("ended"), 1min);
+  tell_end_of(1);
+  tell_end_of(2);
   EXPECT_THROW(mail.wait(message, 1min), TransportError);
 }
 
-TEST(AReceiveFromAnySource, GoesOnWhenTheStoreKnowsThatOneDied) {
-  ScriptedTransport transport;
-  const auto store = open_store("memory:");
-  const auto core = core_of_three(transport, store);
-  WireMail mail(*core);
-  std::vector<float> data(10);
-  const Asked wanted(OperationKind::kReceive, data, kAnySource);
-  const auto message = std::make_shared<WireMessage>(wanted.operation);
+TEST_F(AReceiveFromEitherOfTwo, GoesOnWhenTheStoreKnowsThatOneDied) {
   mail.post(message);
-  store->set(death_key(2), to_bytes("ended"), 1min);
+  tell_end_of(2);
   EXPECT_THROW(mail.wait(message, 300ms), WaitExpired);
   EXPECT_EQ(core->missing_in(message->operation), (std::vector<int>{2, 1}));
 }
