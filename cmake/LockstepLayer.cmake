@@ -33,6 +33,10 @@ if(LOCKSTEP_SANITIZE)
                              -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(lockstep_flags INTERFACE
                       -fsanitize=${lockstep_sanitizers})
+  if("undefined" IN_LIST LOCKSTEP_SANITIZE)
+    target_compile_definitions(lockstep_flags
+                               INTERFACE LOCKSTEP_UNDEFINED_SANITIZER)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND "address" IN_LIST
                                                 LOCKSTEP_SANITIZE)
     # Shows libFuzzer which paths through a layer an input takes.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/net/unix_socket.h"
 #include "lockstep/net/wait.h"
 
@@ -32,23 +32,6 @@ bool contains(const std::string& text, const std::string& part) {
 
 // A port at which nobody listens.
 int unused_port() { return local_address(listen_at(kHost, 0).get()).port(); }
-
-// While it lives, this process can open no file more.
-class NoFileMore {
- public:
-  NoFileMore() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get());
-    ::setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoFileMore() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoFileMore(const NoFileMore&) = delete;
-  NoFileMore& operator=(const NoFileMore&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(SocketAddress, KnowsLoopbackFromTheRest) {
   const auto first = [](const char* host) { return resolve(host, 80).at(0); };
@@ -176,10 +159,11 @@ TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
 }
 
 TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const int port = unused_port();
   UnixListener listener;
   const UnixConnection waiting = connect_unix(listener.name(), kPatience);
-  const NoFileMore limit;
+  const ScarceDescriptors limit(0);
   const auto expect_told = [](auto call) {
     const std::string text = error_text<SystemError>(call);
     EXPECT_TRUE(contains(text, "Too many open files\n  next:    ")) << text;
@@ -193,12 +177,13 @@ TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
 }
 
 TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   UnixListener listener;
   UnixConnection sender = connect_unix(listener.name(), kPatience);
   UnixConnection receiver(listener.accept());
   const std::array<int, 2> passed{0, 0};
   sender.send(std::as_bytes(std::span("x")), passed, kPatience);
-  const NoFileMore limit;
+  const ScarceDescriptors limit(0);
   const std::string text =
       error_text<SystemError>([&] { receiver.receive(kPatience); });
   EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;

@@ -4,14 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +19,7 @@
 #include "lockstep/net/frame.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/store_protocol.h"
 #include "lockstep/store/testing/raw_peer.h"
@@ -133,20 +132,14 @@ TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
 }
 
 TEST_F(TcpServer, LetsNewcomersWaitWhileFileDescriptorsAreShort) {
-  if (std::string_view(LOCKSTEP_SANITIZER).find("undefined") !=
-      std::string_view::npos)
-    GTEST_SKIP() << "the sanitizer itself needs descriptors, to check objects";
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const auto member = open();
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const rlimit before = limit;
   // One more, for the newcomer's end; none for the server's.
-  limit.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 1;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  std::optional<ScarceDescriptors> limit(std::in_place, 1);
   RawPeer newcomer(port());
   newcomer.introduce("secret");
   for (int i = 0; i < 10; ++i) member->add("count", 1, kPatience);
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  limit.reset();
   EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
 }
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/testing/one_descriptor_left.h"
 #include "lockstep/net/process_handle.h"
+#include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/net/unix_socket.h"
 
 namespace lockstep {
@@ -149,9 +149,10 @@ TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
 }
 
 TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   UnixConnection oldest = come();
   turn_one_away();
-  const OneDescriptorLeft limit;
+  const ScarceDescriptors limit(1);
   const UnixConnection next = come();
   expect_end(oldest);
 }

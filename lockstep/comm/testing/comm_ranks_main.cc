@@ -17,6 +17,7 @@
 #include <latch>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -28,6 +29,7 @@
 #include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/net/shared_memory.h"
+#include "lockstep/net/testing/scarce_descriptors.h"
 
 namespace lockstep {
 namespace {
@@ -265,13 +267,9 @@ int barrier() {
 
 // Rank VICTIM may open SPARE files more.
 int short_of_descriptors() {
-  if (number_from("RANK", 0) == number_from("VICTIM", 1)) {
-    const int lowest = FileDescriptor(::dup(STDIN_FILENO)).get();
-    const int spare = number_from("SPARE", 0);
-    const auto most = static_cast<rlim_t>(lowest) + static_cast<rlim_t>(spare);
-    const rlimit limit{most, most};
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  std::optional<ScarceDescriptors> limit;
+  if (number_from("RANK", 0) == number_from("VICTIM", 1))
+    limit.emplace(number_from("SPARE", 0));
   join()->barrier().wait();
   say("met");
   return 0;

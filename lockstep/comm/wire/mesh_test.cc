@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/testing/one_descriptor_left.h"
 #include "lockstep/net/socket.h"
+#include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/net/wait.h"
 
 namespace lockstep {
@@ -110,9 +110,10 @@ TEST_F(AMeshThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
 }
 
 TEST_F(AMeshThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const FileDescriptor oldest = come();
   be_turned_away();
-  const OneDescriptorLeft limit;
+  const ScarceDescriptors limit(1);
   const FileDescriptor next = come();
   expect_end(oldest);
 }
