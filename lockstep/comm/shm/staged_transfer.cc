@@ -48,29 +48,65 @@ void fetch(const std::byte* memory, Walk& walk, std::size_t bytes) {
 
 void StagedTransfer::begin(const SharedOperation& shared,
                            const ShmContext& context) {
-  const OperationKind kind = shared.operation().kind;
   ranks_ = shared.ranks();
   in_two_steps_ = shared.reduces_whole();
-  has_slices_ = kind == OperationKind::kScatter ||
-                kind == OperationKind::kReduceScatter ||
-                kind == OperationKind::kAllToAll;
+  cut(shared.operation().kind);
   longest_ = shared.longest_route();
-  slice_bytes_ = kStretchBytes;
-  if (has_slices_)
-    slice_bytes_ = kStretchBytes / index(ranks_) / kCacheLine * kCacheLine;
   stretches_ =
       std::max<std::size_t>(1, (longest_ + slice_bytes_ - 1) / slice_bytes_);
   stretch_ = 0;
   const Routes routes = shared.routes();
+  const int rank = shared.rank();
   brings_.clear();
   gets_.clear();
-  for (int r = 0; has_slices_ && r < ranks_; ++r)
-    brings_.emplace_back(routes.outgoing(r));
-  if (!has_slices_) brings_.emplace_back(Run{routes.source()});
-  for (int r = 0; r < ranks_; ++r) gets_.emplace_back(routes.incoming(r));
+  for (int r = 0; r < ranks_; ++r) {
+    const bool passes = cut_ == Cut::kForAll || r != rank;
+    if (cut_ != Cut::kNone)
+      brings_.emplace_back(passes ? routes.outgoing(r) : Run{});
+    gets_.emplace_back(routes.incoming(r));
+  }
+  const Operation& operation = shared.operation();
+  const bool keeps_all =
+      operation.kind == OperationKind::kGather && operation.root == rank;
+  if (cut_ == Cut::kNone)
+    brings_.emplace_back(keeps_all ? Run{} : Run{routes.source()});
   result_.assign(1, Walk(routes.result()));
   taken_ = result_;
+  own_.assign(1, Walk(routes.outgoing(rank)));
   load(shared, context);
+}
+
+void StagedTransfer::cut(OperationKind kind) {
+  std::size_t slices = 1;
+  cut_ = Cut::kNone;
+  if (kind == OperationKind::kScatter) cut_ = Cut::kRoots;
+  if (kind == OperationKind::kReduceScatter) {
+    cut_ = Cut::kForAll;
+    slices = index(ranks_);
+  }
+  if (kind == OperationKind::kAllToAll) {
+    cut_ = Cut::kForPeers;
+    slices = std::max<std::size_t>(1, index(ranks_) - 1);
+  }
+  slice_bytes_ = kStretchBytes / slices / kCacheLine * kCacheLine;
+}
+
+std::byte* StagedTransfer::area(int from, int to, std::uint64_t round,
+                                const ShmContext& context) const {
+  const auto slice = [&](int i) {
+    return context.control.brought(from, round) + index(i) * slice_bytes_;
+  };
+  switch (cut_) {
+    case Cut::kNone:
+      return slice(0);
+    case Cut::kForAll:
+      return slice(to);
+    case Cut::kForPeers:  // those after `from`, in order
+      return slice((to - from - 1 + ranks_) % ranks_);
+    case Cut::kRoots:
+      return context.control.brought(to, round);
+  }
+  return nullptr;
 }
 
 bool StagedTransfer::advance(const SharedOperation& shared,
@@ -93,11 +129,12 @@ bool StagedTransfer::advance(const SharedOperation& shared,
 
 void StagedTransfer::load(const SharedOperation& shared,
                           const ShmContext& context) {
-  std::byte* const area =
-      context.control.brought(shared.rank(), context.rounds->current() + 1);
+  const std::uint64_t round = context.rounds->current() + 1;
   if (stretch_ < stretches_)
     for (std::size_t i = 0; i < brings_.size(); ++i)
-      store(brings_[i], area + i * slice_bytes_, slice_bytes_);
+      store(brings_[i],
+            area(shared.rank(), static_cast<int>(i), round, context),
+            slice_bytes_);
   Slot& slot = context.rounds->next_slot();
   slot.signature = shared.signature();
   context.rounds->arrive();
@@ -105,25 +142,28 @@ void StagedTransfer::load(const SharedOperation& shared,
 
 void StagedTransfer::take(const SharedOperation& shared,
                           const ShmContext& context) {
-  const std::size_t slice =
-      has_slices_ ? index(shared.rank()) * slice_bytes_ : 0;
-  for (int from = 0; from < ranks_; ++from)
-    fetch(context.control.brought(from, context.rounds->current()) + slice,
-          gets_[index(from)], slice_bytes_);
+  const int rank = shared.rank();
+  for (int from = 0; from < ranks_; ++from) {
+    Walk& to = gets_[index(from)];
+    if (from == rank)
+      copy(own_.front(), to, bytes_left(to, slice_bytes_));
+    else
+      fetch(area(from, rank, context.rounds->current(), context), to,
+            slice_bytes_);
+  }
 }
 
 // reduce_scatter: this rank's slice of what all have brought.
 void StagedTransfer::reduce_block(const SharedOperation& shared,
                                   const ShmContext& context) {
   const ReduceKernel kernel = kernel_of(shared);
-  const std::size_t slice = index(shared.rank()) * slice_bytes_;
   read_.resize(index(ranks_));
   Walk& result = result_.front();
   for (std::size_t at = 0; at < slice_bytes_ && result.left() > 0;) {
     const std::size_t bytes = std::min(slice_bytes_ - at, result.left());
     for (int r = 0; r < ranks_; ++r)
       read_[index(r)] =
-          context.control.brought(r, context.rounds->current()) + slice + at;
+          area(r, shared.rank(), context.rounds->current(), context) + at;
     std::byte* const to = result.here();
     kernel(read_, std::span(&to, 1), bytes / element_size(shared));
     result.advance(bytes);

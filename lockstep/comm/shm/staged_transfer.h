@@ -26,6 +26,13 @@ class StagedTransfer {
   bool advance(const SharedOperation& shared, const ShmContext& context);
 
  private:
+  // What the area of a rank holds of a stretch: the same for all ranks
+  // (all_gather), a slice for each rank (reduce_scatter) or for each other rank
+  // (all_to_all), or, the root being alone in bringing anything, all that the
+  // root brings for that rank (scatter).
+  enum class Cut { kNone, kForAll, kForPeers, kRoots };
+  void cut(OperationKind kind);
+
   // A rank's share of a stretch that all reduce together.
   struct Share {
     std::size_t begin = 0;
@@ -33,6 +40,9 @@ class StagedTransfer {
   };
   Share share_of(int rank, std::size_t stretch) const;
   std::size_t bytes_in(std::size_t stretch) const;
+  // Where what rank `from` brings to round `round` for rank `to` passes.
+  std::byte* area(int from, int to, std::uint64_t round,
+                  const ShmContext& context) const;
   void load(const SharedOperation& shared, const ShmContext& context);
   void take(const SharedOperation& shared, const ShmContext& context);
   void reduce_block(const SharedOperation& shared, const ShmContext& context);
@@ -41,15 +51,16 @@ class StagedTransfer {
 
   int ranks_ = 1;
   bool in_two_steps_ = false;  // all_reduce, reduce
-  bool has_slices_ = false;    // what a rank brings differs from rank to rank
+  Cut cut_ = Cut::kNone;
   std::size_t longest_ = 0;    // bytes that any rank brings for any other
   std::size_t slice_bytes_ = 0;
   std::size_t stretches_ = 0;
   std::size_t stretch_ = 0;  // that this rank has arrived with last
 
   // Where this rank is in what it brings (for each rank, or for all), in what
-  // it gets of each, and in its result.
+  // it moves to itself, in what it gets of each, and in its result.
   std::vector<Walk> brings_;
+  std::vector<Walk> own_;  // one
   std::vector<Walk> gets_;
   std::vector<Walk> result_;  // none or one; of the stretch being reduced
   std::vector<Walk> taken_;   // the same, of the stretch before
