@@ -52,6 +52,9 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
   if (const auto bytes = read_integer(lookup, "LOCKSTEP_HEAP_BYTES", 0,
                                       std::numeric_limits<std::int64_t>::max()))
     settings.heap_bytes = static_cast<std::size_t>(*bytes);
+  if (const auto bytes = read_integer(lookup, "LOCKSTEP_HEAP_KEPT_BYTES", 0,
+                                      std::numeric_limits<std::int64_t>::max()))
+    settings.heap_kept_bytes = static_cast<std::size_t>(*bytes);
   if (const auto fd = read_integer(lookup, "LOCKSTEP_PROGRESS_FD", 0,
                                    std::numeric_limits<int>::max()))
     settings.progress_fd = static_cast<int>(*fd);

@@ -36,6 +36,9 @@ struct Settings : RankEnvironment {
   // LOCKSTEP_HEAP_BYTES: address space reserved for a process's shared heap;
   // memory is used only as it is touched. 0 turns the heap off.
   std::size_t heap_bytes = std::size_t{1} << 34;
+  // LOCKSTEP_HEAP_KEPT_BYTES: how much memory the free blocks of that heap may
+  // keep for the next who asks.
+  std::size_t heap_kept_bytes = std::size_t{1} << 32;
   // LOCKSTEP_INTERFACE: the network interface (its name, or an address of it)
   // over which ranks of other hosts reach this one; by default the one that
   // routes to the store's host.

@@ -23,6 +23,8 @@
 
 namespace lockstep {
 
+class Heap;
+
 // Who a backend is within its group.
 struct GroupIdentity {
   std::string name = "default";
@@ -68,6 +70,13 @@ class Backend {
   // the pointer, which may outlive the backend. InvalidArgument for more than
   // can be addressed, std::bad_alloc where there is no room.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
+
+  // The heap from which allocate() serves; null without one.
+  virtual std::shared_ptr<Heap> heap() const { return nullptr; }
+
+  // Whether a list of large buffers costs no more than one block: they are
+  // reduced where they lie. The same on every rank.
+  virtual bool reduces_in_place() const { return false; }
 };
 
 }  // namespace lockstep

@@ -1,10 +1,13 @@
 #include "lockstep/comm/heap.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -15,10 +18,8 @@
 namespace lockstep {
 namespace {
 
-std::size_t round_up(std::size_t bytes) {
-  return std::max((bytes + Heap::kAlignment - 1) / Heap::kAlignment,
-                  std::size_t{1}) *
-         Heap::kAlignment;
+std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 // Makes every page that touches [begin, end) this process's own copy: replaces
@@ -36,59 +37,106 @@ void own_pages(std::byte* begin, std::byte* end, std::size_t page) {
 
 }  // namespace
 
-Heap::Heap(FileDescriptor descriptor, std::shared_ptr<SharedMapping> mapping)
-    : descriptor_(std::move(descriptor)), mapping_(std::move(mapping)) {
-  free_[0] = mapping_->size();
+// The heaps that a forked child must make its own. A table of fixed size: no
+// lock may be taken, nor memory, between fork and what follows it.
+class HeapsOfProcess {
+ public:
+  static HeapsOfProcess& instance() {
+    static HeapsOfProcess& table = *new HeapsOfProcess;  // outlives all heaps
+    return table;
+  }
+
+  // Whether there was room.
+  bool add(Heap& heap) {
+    return std::ranges::any_of(heaps_, [&](std::atomic<Heap*>& slot) {
+      Heap* none = nullptr;
+      return slot.compare_exchange_strong(none, &heap);
+    });
+  }
+  void remove(Heap& heap) {
+    for (std::atomic<Heap*>& slot : heaps_) {
+      Heap* expected = &heap;
+      slot.compare_exchange_strong(expected, nullptr);
+    }
+  }
+
+ private:
+  HeapsOfProcess() { ::pthread_atfork(nullptr, nullptr, &in_child); }
+
+  static void in_child() {
+    for (std::atomic<Heap*>& slot : instance().heaps_)
+      if (Heap* const heap = slot.load()) heap->be_forked();
+  }
+
+  std::array<std::atomic<Heap*>, 256> heaps_{};
+};
+
+Heap::Heap(const HeapOptions& options, FileDescriptor descriptor,
+           std::shared_ptr<SharedMapping> mapping)
+    : most_kept_(options.kept_bytes),
+      descriptor_(std::move(descriptor)),
+      mapping_(std::move(mapping)),
+      blocks_(mapping_->size()) {}
+
+Heap::~Heap() { HeapsOfProcess::instance().remove(*this); }
+
+std::shared_ptr<Heap> Heap::create(const HeapOptions& options) {
+  const std::size_t page = page_bytes();
+  auto descriptor = create_shared_memory(
+      "lockstep heap", (options.bytes + page - 1) / page * page);
+  auto mapping = map_shared_memory(descriptor);
+  const std::shared_ptr<Heap> heap(
+      new Heap(options, std::move(descriptor), std::move(mapping)));
+  if (!HeapsOfProcess::instance().add(*heap))
+    throw SystemError("this process has too many shared heaps", ENOMEM);
+  return heap;
 }
 
-std::shared_ptr<Heap> Heap::create(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  auto descriptor =
-      create_shared_memory("lockstep heap", (bytes + page - 1) / page * page);
-  auto mapping = map_shared_memory(descriptor);
-  return std::shared_ptr<Heap>(
-      new Heap(std::move(descriptor), std::move(mapping)));
+std::byte* Heap::take(std::size_t bytes) {
+  if (forked_.load(std::memory_order_relaxed)) return nullptr;
+  MutexLock lock(mutex_);
+  const auto offset = blocks_.take(bytes);
+  return offset ? mapping_->data() + *offset : nullptr;
+}
+
+void Heap::give_back(const std::byte* block) {
+  if (forked_.load(std::memory_order_relaxed)) return;
+  MutexLock lock(mutex_);
+  blocks_.give_back(static_cast<std::size_t>(block - mapping_->data()));
+  if (blocks_.bytes_kept() <= most_kept_) return;
+  // By half, so that the next blocks do not end here again.
+  blocks_.release(most_kept_ / 2, [this](std::size_t offset, std::size_t size) {
+    forget(offset, size);
+  });
 }
 
 std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
-  if (bytes > mapping_->size()) return nullptr;  // else rounding up might wrap
-  const std::size_t need = round_up(bytes);
-  std::size_t offset = 0;
-  {
-    MutexLock lock(mutex_);
-    const auto fits = std::ranges::find_if(
-        free_, [need](const auto& block) { return block.second >= need; });
-    if (fits == free_.end()) return nullptr;
-    offset = fits->first;
-    const std::size_t left = fits->second - need;
-    free_.erase(fits);
-    if (left > 0) free_[offset + need] = left;
-    used_[offset] = need;
-  }
-  std::byte* block = mapping_->data() + offset;
-  std::memset(block, 0, need);
-  return {block, [self = shared_from_this(), offset](std::byte*) {
-            self->free(offset);
+  std::byte* const block = take(bytes);
+  if (block == nullptr) return nullptr;
+  std::memset(block, 0, bytes);
+  return {block, [self = shared_from_this()](std::byte* taken) {
+            self->give_back(taken);
           }};
 }
 
-void Heap::free(std::size_t offset) {
-  MutexLock lock(mutex_);
-  const auto block = used_.find(offset);
-  LOCKSTEP_CHECK(block != used_.end(), "freeing an unknown heap block");
-  const std::size_t size = block->second;
-  used_.erase(block);
-  auto joined = free_.emplace(offset, size).first;
-  const auto next = std::next(joined);
-  if (next != free_.end() && joined->first + joined->second == next->first) {
-    joined->second += next->second;
-    free_.erase(next);
-  }
-  if (joined == free_.begin()) return;
-  const auto previous = std::prev(joined);
-  if (previous->first + previous->second != joined->first) return;
-  previous->second += joined->second;
-  free_.erase(joined);
+// Gives whole pages back to the kernel: those of the segment, and what a
+// detached heap has of its own.
+void Heap::forget(std::size_t offset, std::size_t bytes) const {
+  const std::size_t page = page_bytes();
+  const std::size_t begin = (offset + page - 1) / page * page;
+  const std::size_t end = (offset + bytes) / page * page;
+  if (begin >= end) return;
+  if (detached())
+    ::madvise(mapping_->data() + begin, end - begin, MADV_DONTNEED);
+  ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(begin), static_cast<off_t>(end - begin));
+}
+
+void Heap::be_forked() noexcept {
+  forked_ = true;
+  if (!detached())
+    ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
 }
 
 std::optional<std::size_t> Heap::offset_of(const void* address,
@@ -114,31 +162,35 @@ void Heap::detach() {
   if (address == MAP_FAILED)
     throw SystemError("could not detach the shared heap from its peers", errno);
   ::madvise(address, mapping_->size(), MADV_DONTDUMP);
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  for (const auto& [offset, size] : used_) {
+  const std::size_t page = page_bytes();
+  std::byte* const data = mapping_->data();
+  blocks_.for_each_used([&](std::size_t offset, std::size_t size) {
     const std::size_t first = offset / page * page;
-    own_pages(mapping_->data() + first, mapping_->data() + offset + size, page);
-  }
+    own_pages(data + first, data + offset + size, page);
+  });
 }
 
 std::size_t Heap::bytes_in_use() const {
   MutexLock lock(mutex_);
-  std::size_t total = 0;
-  for (const auto& block : used_) total += block.second;
-  return total;
+  return blocks_.bytes_used();
 }
 
-std::shared_ptr<Heap> process_heap(std::size_t bytes) {
+std::size_t Heap::bytes_kept() const {
+  MutexLock lock(mutex_);
+  return blocks_.bytes_kept();
+}
+
+std::shared_ptr<Heap> process_heap(const HeapOptions& options) {
   // The heap is the process's, so this one table is too. It is kept only as
   // long as a group or a block uses it.
   static Mutex mutex;
   static std::weak_ptr<Heap> current;
-  if (bytes == 0) return nullptr;
+  if (options.bytes == 0) return nullptr;
   MutexLock lock(mutex);
   auto heap = current.lock();
-  if (heap && !heap->detached()) return heap;
+  if (heap && heap->shareable()) return heap;
   try {
-    heap = Heap::create(bytes);
+    heap = Heap::create(options);
   } catch (const SystemError& error) {
     const std::string_view text = error.what();
     log(LogLevel::kWarn,

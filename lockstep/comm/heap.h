@@ -3,38 +3,60 @@
 // One large, sparse shared-memory segment, from which blocks are handed out;
 // peers map it whole, so that a collective reads and writes buffers where they
 // lie. It belongs to the process, not to a rank: ranks that are threads share
-// it.
+// it. Blocks that were given back are kept for the next who asks (BlockMap),
+// up to a limit, beyond which their memory goes back to the kernel.
 //
 // After an error a lost or late peer may still be writing. detach() turns the
 // heap into private memory at the same addresses, after which nothing that a
 // peer does reaches this process. A detached heap is never shared again; the
 // next group gets a new one.
 //
+// A forked child has the memory as a copy of its own, in which it neither takes
+// nor gives back blocks: its parent and it would both get the same one. What
+// the parent writes after the fork may still show in pages that the child has
+// not written to.
+//
 // Threads: every method may be called from any thread.
-// Errors:  allocate() returns null when the heap is full.
+// Errors:  take() and allocate() return null when the heap is full.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "lockstep/base/mutex.h"
+#include "lockstep/comm/block_map.h"
 #include "lockstep/net/shared_memory.h"
 
 namespace lockstep {
 
+struct HeapOptions {
+  // Address space; memory is used as it is touched.
+  std::size_t bytes = std::size_t{1} << 34;
+  // How much memory free blocks may keep.
+  std::size_t kept_bytes = std::size_t{1} << 32;
+};
+
 class Heap : public std::enable_shared_from_this<Heap> {
  public:
-  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kAlignment = BlockMap::kUnit;
 
-  // Reserves `bytes` of address space. SystemError when the kernel refuses
-  // (RLIMIT_AS, RLIMIT_FSIZE): callers then go without a heap.
-  static std::shared_ptr<Heap> create(std::size_t bytes);
+  // SystemError when the kernel refuses (RLIMIT_AS, RLIMIT_FSIZE): callers then
+  // go without a heap.
+  static std::shared_ptr<Heap> create(const HeapOptions& options);
+  ~Heap();
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
 
-  // A zeroed block of `bytes` bytes, or null when there is no room. The block
-  // keeps the heap alive.
+  // A block of at least `bytes` bytes that hold anything. Null when there is no
+  // room, and in a forked child.
+  std::byte* take(std::size_t bytes);
+
+  // Ends a block that take() returned. In a forked child it does nothing.
+  void give_back(const std::byte* block);
+
+  // A zeroed block, taken until the pointer is gone. It keeps the heap alive.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
   // Where `address` lies within the heap if all of [address, address + bytes)
@@ -49,25 +71,35 @@ class Heap : public std::enable_shared_from_this<Heap> {
   void detach();
   bool detached() const { return detached_.load(); }
 
+  // Whether a new group may use it: it was neither detached nor forked.
+  bool shareable() const { return !detached() && !forked_.load(); }
+
+  // In blocks that are taken; and in free ones that have memory behind them.
   std::size_t bytes_in_use() const;
+  std::size_t bytes_kept() const;
 
  private:
-  Heap(FileDescriptor descriptor, std::shared_ptr<SharedMapping> mapping);
-  void free(std::size_t offset);
+  Heap(const HeapOptions& options, FileDescriptor descriptor,
+       std::shared_ptr<SharedMapping> mapping);
+  void forget(std::size_t offset, std::size_t bytes) const;
+  // In a child, right after fork: only what is safe there.
+  friend class HeapsOfProcess;
+  void be_forked() noexcept;
 
+  const std::size_t most_kept_;
   FileDescriptor descriptor_;
   std::shared_ptr<SharedMapping> mapping_;
   mutable Mutex mutex_;
-  // Free and used blocks by offset; neighbouring free blocks are joined.
-  std::map<std::size_t, std::size_t> free_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::map<std::size_t, std::size_t> used_ LOCKSTEP_GUARDED_BY(mutex_);
+  BlockMap blocks_ LOCKSTEP_GUARDED_BY(mutex_);
   // True before the first page is made private, so that whoever reads what
   // peers wrote and then finds it false has read what they wrote.
   std::atomic<bool> detached_{false};
+  std::atomic<bool> forked_{false};
 };
 
-// The heap of this process, made on first use with `bytes` bytes; null when
-// `bytes` is 0 or the kernel refuses one (said once in the log).
-std::shared_ptr<Heap> process_heap(std::size_t bytes);
+// The heap of this process, made on first use; null when `options.bytes` is 0
+// or the kernel refuses one (said once in the log). It lives as long as a group
+// or a block uses it.
+std::shared_ptr<Heap> process_heap(const HeapOptions& options);
 
 }  // namespace lockstep

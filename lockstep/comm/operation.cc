@@ -46,6 +46,8 @@ std::string_view name_of(OperationKind kind) {
       return "send";
     case OperationKind::kReceive:
       return "receive";
+    case OperationKind::kShardedUpdate:
+      return "sharded_update";
   }
   return "unknown operation";
 }
@@ -91,7 +93,8 @@ bool is_defined(ReduceOp op, DataType type) {
 
 bool reduces(OperationKind kind) {
   return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
-         kind == OperationKind::kReduceScatter;
+         kind == OperationKind::kReduceScatter ||
+         kind == OperationKind::kShardedUpdate;
 }
 
 bool has_root(OperationKind kind) {
@@ -117,6 +120,7 @@ std::span<const Buffer> common_list(const Operation& operation) {
     case OperationKind::kGather:
     case OperationKind::kSend:
     case OperationKind::kAllToAll:
+    case OperationKind::kShardedUpdate:
       return operation.inputs;
     case OperationKind::kBarrier:
     case OperationKind::kBroadcast:

@@ -34,6 +34,7 @@ enum class OperationKind : std::uint8_t {
   kAllToAll = 8,
   kSend = 9,
   kReceive = 10,
+  kShardedUpdate = 11,
 };
 
 inline constexpr std::array kAllCollectives{
@@ -95,8 +96,40 @@ inline constexpr int kAnySource = -1;
 //   all_to_all       a block for each rank       a block from each rank
 //   send             the message
 //   receive                                      the message
+//   sharded_update     own gradients             own parameters; all end equal
 //
 // Lists are one operation: inputs[i] goes with outputs[i].
+//
+// sharded_update is a reduction whose result is used up where it arises: each
+// rank combines all ranks' inputs at the places that are its to update, calls
+// its ShardUpdate with them, which changes the outputs there, and gives the
+// changed elements to all. It is carried out where all ranks reach all buffers;
+// elsewhere it does nothing, on all ranks alike.
+class ShardUpdate {
+ public:
+  // Elements [begin, begin + count) of outputs[buffer].
+  struct Piece {
+    std::size_t buffer = 0;
+    std::size_t begin = 0;
+    std::size_t count = 0;
+  };
+
+  // What this rank updates. Over all ranks, every element once.
+  virtual std::span<const Piece> pieces() const = 0;
+
+  // Updates elements [begin, begin + count) of pieces()[piece], counted from
+  // the piece's begin; `combined` are the inputs there. Called by whichever
+  // thread carries the operation forward, one at a time.
+  virtual void update(std::size_t piece, std::size_t begin, std::size_t count,
+                      const std::byte* combined) = 0;
+
+  // Set when the Work is done without an error.
+  bool carried_out = false;
+
+ protected:
+  ~ShardUpdate() = default;
+};
+
 struct Operation {
   OperationKind kind = OperationKind::kBarrier;
   Division division = Division::kEven;
@@ -111,6 +144,7 @@ struct Operation {
   std::uint64_t sequence = 0;
   std::chrono::nanoseconds timeout{};  // from the call on
   std::string_view place{};            // the caller's name for it, or ""
+  ShardUpdate* update = nullptr;       // sharded_update's; the caller's
 };
 
 // One line for messages: `all_reduce #412 (sum, 16777216 x float32)`.

@@ -145,6 +145,19 @@ Work ProcessGroup::all_reduce(Buffers buffers, ReduceOp op,
       options);
 }
 
+Work ProcessGroup::sharded_update(Buffers gradients, Buffers parameters,
+                                  ReduceOp op, ShardUpdate& update,
+                                  const CallOptions& options) {
+  update.carried_out = false;
+  if (!reduces_in_place()) return Work();
+  return run({.kind = OperationKind::kShardedUpdate,
+              .inputs = gradients,
+              .outputs = parameters,
+              .reduction = op,
+              .update = &update},
+             options);
+}
+
 Work ProcessGroup::reduce(Buffers buffers, ReduceOp op, int root,
                           const CallOptions& options) {
   return run({.kind = OperationKind::kReduce,

@@ -123,6 +123,15 @@ class ProcessGroup {
   Work reduce_scatter_v(Buffers inputs, const Buffer& output, ReduceOp op,
                         const CallOptions& options = {});
 
+  // Combines all ranks' `gradients` where this rank is to update `parameters`,
+  // calls `update` with them, and gives all ranks what it changed: a sharded
+  // optimizer's step in one pass over memory. Does nothing, with
+  // update.carried_out false on every rank, where the group does not reach all
+  // buffers where they lie. `gradients` stay as they are. `update` must stay
+  // alive until the Work is done.
+  Work sharded_update(Buffers gradients, Buffers parameters, ReduceOp op,
+                      ShardUpdate& update, const CallOptions& options = {});
+
   // Sends block r of `inputs` to rank r, and gets block r of `outputs` from it.
   Work all_to_all(Buffers inputs, Buffers outputs,
                   const CallOptions& options = {});
@@ -156,6 +165,11 @@ class ProcessGroup {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return member()->allocate(bytes);
   }
+
+  // The heap that such memory comes from, if it does; whether lists of buffers
+  // are reduced where they lie. See Backend.
+  std::shared_ptr<Heap> heap() { return member()->heap(); }
+  bool reduces_in_place() { return member()->reduces_in_place(); }
 
   // Ends every operation in flight on all ranks with an error that gives
   // `reason`; the group is unusable afterwards. Never blocks.

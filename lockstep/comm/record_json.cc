@@ -25,7 +25,7 @@ constexpr std::array kAllKinds{
     OperationKind::kReduce,    OperationKind::kGather,
     OperationKind::kScatter,   OperationKind::kReduceScatter,
     OperationKind::kAllToAll,  OperationKind::kSend,
-    OperationKind::kReceive};
+    OperationKind::kReceive,   OperationKind::kShardedUpdate};
 constexpr std::array kAllStates{OperationState::kStarted,
                                 OperationState::kCompleted,
                                 OperationState::kFailed};

@@ -29,6 +29,7 @@ std::span<const Buffer> Routes::source() const {
     case OperationKind::kReduceScatter:
     case OperationKind::kAllToAll:
     case OperationKind::kSend:
+    case OperationKind::kShardedUpdate:
       return operation.inputs;
   }
   return {};
@@ -43,6 +44,7 @@ Run Routes::outgoing(int to) const {
       return to == rank ? Run{} : Run{source()};
     case OperationKind::kAllReduce:
     case OperationKind::kAllGather:
+    case OperationKind::kShardedUpdate:
       return {source()};
     case OperationKind::kReduce:
     case OperationKind::kGather:
@@ -64,6 +66,7 @@ Run Routes::incoming(int from) const {
     case OperationKind::kAllReduce:
     case OperationKind::kReduce:
     case OperationKind::kReduceScatter:
+    case OperationKind::kShardedUpdate:
       return {};
     case OperationKind::kBroadcast:
       return from == operation.root && from != rank ? Run{operation.outputs}

@@ -117,7 +117,16 @@ class Validation {
                             operation_.inputs);
       case OperationKind::kAllToAll:
         return check_all_to_all();
+      case OperationKind::kShardedUpdate:
+        return check_pairs();
     }
+  }
+
+  void check_pairs() const {
+    const bool fit = std::ranges::equal(operation_.inputs, operation_.outputs,
+                                        std::ranges::equal_to(), &Buffer::count,
+                                        &Buffer::count);
+    if (!fit) refuse("each output needs an input of as many elements");
   }
 
   // Each of `own` against the blocks of all ranks.

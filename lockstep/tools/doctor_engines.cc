@@ -95,7 +95,7 @@ Finding try_heap(const Settings& settings) {
     return finding;
   }
   try {
-    Heap::create(settings.heap_bytes);
+    Heap::create({.bytes = settings.heap_bytes});
     finding.text =
         fmt::format("{:.3g} GiB of address space a rank can be had", gibibytes);
   } catch (const SystemError& error) {

@@ -1,7 +1,9 @@
 #include "lockstep/torch/gradient_buckets.h"
 
 #include <ATen/core/Formatting.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
@@ -9,6 +11,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -27,15 +30,21 @@ std::vector<std::int64_t> row_major_strides(at::IntArrayRef sizes) {
   return strides;
 }
 
-// A tensor of this shape on `data`, which keeps `memory` alive.
-at::Tensor tensor_on(std::byte* data, const std::shared_ptr<std::byte>& memory,
-                     const at::Tensor& like) {
-  const auto strides = like.is_non_overlapping_and_dense()
-                           ? like.strides().vec()
-                           : row_major_strides(like.sizes());
-  return at::from_blob(
-      data, like.sizes(), strides, [memory](void*) {},
-      at::TensorOptions().dtype(like.scalar_type()));
+std::vector<std::int64_t> slot_strides(const at::Tensor& parameter) {
+  return parameter.is_non_overlapping_and_dense()
+             ? parameter.strides().vec()
+             : row_major_strides(parameter.sizes());
+}
+
+// Whether nobody else has the memory, be it a gradient that still flows.
+bool is_exclusive(const at::Tensor& gradient) {
+  return gradient.has_storage() && gradient.storage().use_count() == 1;
+}
+
+bool lies_as(const at::Tensor& gradient, const at::Tensor& slot) {
+  return gradient.scalar_type() == slot.scalar_type() &&
+         gradient.device().is_cpu() &&
+         torch::autograd::utils::obeys_layout_contract(gradient, slot);
 }
 
 void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
@@ -58,39 +67,64 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
 }
 
 void fill_slot(const at::Tensor& slot, const at::Tensor& gradient) {
-  const bool same_layout =
-      gradient.scalar_type() == slot.scalar_type() &&
-      gradient.device().is_cpu() &&
-      torch::autograd::utils::obeys_layout_contract(gradient, slot);
-  if (same_layout && slot.nbytes() <= kSmallBytes)
+  if (lies_as(gradient, slot) && slot.nbytes() <= kSmallBytes)
     std::memcpy(slot.data_ptr(), gradient.const_data_ptr(), slot.nbytes());
   else
     slot.copy_(gradient);
+}
+
+std::size_t round_up_to(std::size_t unit, std::size_t bytes) {
+  return (bytes + unit - 1) / unit * unit;
 }
 
 }  // namespace
 
 GradientBuckets::GradientBuckets(std::span<const at::Tensor> parameters,
                                  const BucketPlan& plan, ProcessGroup& group)
-    : slots_(parameters.size()) {
+    : slots_(parameters.size()), pieces_(parameters.size()) {
   LOCKSTEP_CHECK(!plan.buckets.empty(), "there is nothing to reduce");
-  for (const BucketPlan::Bucket& bucket : plan.buckets) {
-    const bool last = &bucket == &plan.buckets.back();
-    const std::size_t element_bytes = size_of(bucket.type);
-    const std::size_t elements = bucket.elements + (last ? 1 : 0);
-    const auto memory = group.allocate(elements * element_bytes);
-    for (const BucketPlan::Slot& slot : bucket.slots)
+  for (const BucketPlan::Bucket& bucket : plan.buckets)
+    add_bucket(bucket, parameters, group);
+}
+
+// The flat block comes first in the bucket's list.
+void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
+                                 std::span<const at::Tensor> parameters,
+                                 ProcessGroup& group) {
+  const bool in_place = group.reduces_in_place();
+  const auto options = at::TensorOptions().dtype(scalar_type_of(bucket.type));
+  std::vector<Buffer> list(1);
+  std::vector<std::pair<std::size_t, std::size_t>> in_block;  // with offsets
+  std::size_t block_bytes = 0;
+  for (const BucketPlan::Slot& slot : bucket.slots) {
+    const at::Tensor& parameter = parameters[slot.parameter];
+    if (in_place && parameter.nbytes() >= kLeastHeapTensor) {
       slots_[slot.parameter] =
-          tensor_on(memory.get() + slot.offset * element_bytes, memory,
-                    parameters[slot.parameter]);
-    if (last)
-      incomplete_ = at::from_blob(
-          memory.get() + bucket.elements * element_bytes, {1},
-          [memory](void*) {},
-          at::TensorOptions().dtype(scalar_type_of(bucket.type)));
-    buffers_.push_back({memory.get(), static_cast<std::int64_t>(elements),
-                        bucket.type, bucket.device});
+          at::empty_strided(parameter.sizes(), slot_strides(parameter),
+                            options.device(at::kMeta));
+      pieces_[slot.parameter] = {buffers_.size(), list.size()};
+      list.push_back({nullptr, static_cast<std::int64_t>(slot.elements),
+                      bucket.type, bucket.device});
+    } else {
+      in_block.emplace_back(slot.parameter, block_bytes);
+      block_bytes = round_up_to(
+          Heap::kAlignment, block_bytes + slot.elements * size_of(bucket.type));
+    }
   }
+  const auto memory = group.allocate(block_bytes + size_of(bucket.type));
+  const auto on_block = [&](std::size_t offset, at::IntArrayRef sizes,
+                            at::IntArrayRef strides) {
+    return at::from_blob(
+        memory.get() + offset, sizes, strides, [memory](void*) {}, options);
+  };
+  for (const auto& [parameter, offset] : in_block)
+    slots_[parameter] = on_block(offset, parameters[parameter].sizes(),
+                                 slot_strides(parameters[parameter]));
+  incomplete_ = on_block(block_bytes, {1}, {1});
+  const std::size_t elements = block_bytes / size_of(bucket.type) + 1;
+  list.front() = {memory.get(), static_cast<std::int64_t>(elements),
+                  bucket.type, bucket.device};
+  buffers_.push_back(std::move(list));
 }
 
 void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
@@ -99,13 +133,31 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
   at::Tensor& gradient = tensor.mutable_grad();
   if (gradient.is_same(slot)) return;
   check_gradient(gradient, slot, name);
+  if (slot.is_meta()) {
+    if (!is_exclusive(gradient) || !lies_as(gradient, slot))
+      gradient = at::empty_strided(slot.sizes(), slot.strides(),
+                                   slot.options().device(at::kCPU))
+                     .copy_(gradient);
+    return hold(parameter, gradient);
+  }
   if (gradient.const_data_ptr() != slot.const_data_ptr())
     fill_slot(slot, gradient);
   gradient = slot;
 }
 
-void GradientBuckets::clear(std::size_t parameter) {
-  slots_[parameter].zero_();
+void GradientBuckets::take_zeros(std::size_t parameter) {
+  const at::Tensor& slot = slots_[parameter];
+  if (slot.is_meta())
+    hold(parameter, at::zeros_like(slot, slot.options().device(at::kCPU)));
+  else
+    slot.zero_();
+}
+
+// Peers are told where it lies for this operation alone.
+void GradientBuckets::hold(std::size_t parameter, const at::Tensor& gradient) {
+  const auto& [bucket, index] = pieces_[parameter];
+  buffers_[bucket][index].data = gradient.mutable_data_ptr();
+  held_.push_back(gradient);
 }
 
 void GradientBuckets::declare_complete() { incomplete_.zero_(); }

@@ -1,13 +1,21 @@
-// The memory behind a BucketPlan: a flat buffer a bucket, and in it a slot for
-// each parameter's gradient.
+// Where the gradients of a BucketPlan are while they are reduced: each bucket
+// is a list of buffers, reduced as one operation.
 //
-// A slot has the parameter's own strides where these are dense, row-major ones
-// otherwise: the layout that autograd gives a gradient, so that accumulating
-// into the slot and the optimizer's passes over it stay sequential. Parameters'
-// .grad become their slots; the gradient itself is copied once at most.
+// Where the group reduces lists where they lie (reduces_in_place()), a large
+// gradient stays where autograd put it: in memory that the heap's allocator
+// served, and that .grad goes on to own. Only a gradient whose storage somebody
+// else has too is copied: reducing it in place would change what is still
+// flowing backward, or another parameter's gradient.
 //
-// The last bucket carries one element more, in which ranks tell each other that
-// not all of their gradients arrived: at no cost to a step in which all did.
+// All others are copied into a flat block, and .grad becomes its slot of it:
+// small gradients, for which a copy is cheaper than a piece of their own, and
+// every gradient where the group wants one block. A slot has the parameter's
+// own strides where these are dense, row-major ones otherwise: the layout that
+// autograd gives a gradient.
+//
+// A block has one element more. In the last bucket's, ranks tell each other
+// that not all of their gradients arrived: at no cost to a step in which all
+// did.
 //
 // Threads: single-threaded, as the reducer that owns it.
 // Errors:  InvalidArgument naming the parameter whose gradient is sparse, is
@@ -34,16 +42,21 @@ class GradientBuckets {
   GradientBuckets(std::span<const at::Tensor> parameters,
                   const BucketPlan& plan, ProcessGroup& group);
 
-  // Moves the .grad of `tensor`, the parameter of this number, into its slot,
-  // and makes the slot its .grad. Does nothing where that is so already.
+  // Takes the .grad of `tensor`, the parameter of this number, into its bucket:
+  // where it is, or into its slot, which becomes its .grad.
   void take(std::size_t parameter, const at::Tensor& tensor,
             const std::string& name);
 
-  // Sets the slot of a gradient that did not arrive to zero.
-  void clear(std::size_t parameter);
+  // Takes zeros, for a gradient that did not arrive. Leaves .grad alone.
+  void take_zeros(std::size_t parameter);
 
-  // What travels for this bucket.
-  Buffer buffer(std::size_t bucket) const { return buffers_[bucket]; }
+  // What travels for this bucket, once all its gradients were taken.
+  std::span<const Buffer> buffers(std::size_t bucket) const {
+    return buffers_[bucket];
+  }
+
+  // After all buckets have travelled: from here on, gradients are only .grad's.
+  void let_go() { held_.clear(); }
 
   // Before the last bucket travels: whether this rank has all its gradients.
   void declare_complete();
@@ -52,9 +65,17 @@ class GradientBuckets {
   bool some_rank_is_incomplete() const;
 
  private:
-  std::vector<Buffer> buffers_;    // by bucket
-  std::vector<at::Tensor> slots_;  // by parameter; they own the memory
-  at::Tensor incomplete_;          // the one element behind the last bucket
+  void add_bucket(const BucketPlan::Bucket& bucket,
+                  std::span<const at::Tensor> parameters, ProcessGroup& group);
+  void hold(std::size_t parameter, const at::Tensor& gradient);
+
+  std::vector<std::vector<Buffer>> buffers_;  // by bucket
+  // By parameter: its slot; a tensor without memory where the gradient is
+  // reduced where it lies, and then what of buffers_ describes it.
+  std::vector<at::Tensor> slots_;
+  std::vector<std::pair<std::size_t, std::size_t>> pieces_;
+  std::vector<at::Tensor> held_;  // gradients on their way
+  at::Tensor incomplete_;         // the last element of the last block
 };
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "lockstep/ddp/gradient_tracker.h"
 #include "lockstep/torch/autograd_join.h"
 #include "lockstep/torch/gradient_buckets.h"
+#include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/tensor_buffer.h"
 
@@ -95,6 +96,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
     tensors_.push_back(std::move(parameter.tensor));
     names_.push_back(std::move(parameter.name));
   }
+  allocate_tensors_from(group_->heap());
   if (group_->size() == 1) return;
   adopt_plan(plan_buckets(sizes_, options_));
   hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
@@ -143,7 +145,7 @@ void Reducer::State::begin_pass() {
 
 void Reducer::State::start_buckets(std::size_t first, std::size_t count) {
   for (std::size_t bucket = first; bucket < first + count; ++bucket)
-    works_.push_back(group_->all_reduce(buckets_->buffer(bucket),
+    works_.push_back(group_->all_reduce(buckets_->buffers(bucket),
                                         ReduceOp::kAverage,
                                         {.place = places_[bucket]}));
 }
@@ -154,6 +156,7 @@ void Reducer::State::finish_pass() {
   const bool complete = tracker_.complete();
   if (!complete) start_incomplete_buckets();
   wait_for_buckets();
+  buckets_->let_go();
   if (buckets_->some_rank_is_incomplete())
     throw_missing_gradients(*group_, names_, tracker_.missing());
   if (!follows_arrival_) plan_in_order_of_arrival();
@@ -161,7 +164,7 @@ void Reducer::State::finish_pass() {
 
 void Reducer::State::start_incomplete_buckets() {
   for (const std::size_t parameter : tracker_.missing())
-    buckets_->clear(parameter);
+    buckets_->take_zeros(parameter);
   buckets_->declare_incomplete();
   start_buckets(tracker_.launched(),
                 plan_.buckets.size() - tracker_.launched());

@@ -1,12 +1,17 @@
 #include "lockstep/comm/shm/direct_transfer.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kLeastUnitBytes = 16 << 10;
 constexpr std::size_t kMostUnitBytes = 256 << 10;
+// What is combined and updated at a time: it stays in the innermost cache.
+constexpr std::size_t kUpdateBytes = 16 << 10;
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
@@ -86,6 +91,7 @@ bool DirectTransfer::advance(const SharedOperation& shared,
   }
   if (!context.rounds->all_finished(units(shared))) return false;
   if (shares_work_) take_from_own_slot(shared, context);
+  if (shared.updates()) shared.operation().update->carried_out = true;
   return true;
 }
 
@@ -112,7 +118,9 @@ void DirectTransfer::reduce_units(const SharedOperation& shared,
 
 void DirectTransfer::do_own_part(const SharedOperation& shared,
                                  const ShmContext& context) {
-  if (reduces(shared.operation().kind))
+  if (shared.updates())
+    update_own_pieces(shared);
+  else if (reduces(shared.operation().kind))
     reduce_own_block(shared);
   else
     move(shared);
@@ -149,6 +157,41 @@ void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
     for (Walk& source : sources) source.advance(bytes);
     target.advance(bytes);
   }
+}
+
+void DirectTransfer::update_own_pieces(const SharedOperation& shared) {
+  const auto pieces = shared.operation().update->pieces();
+  const std::size_t most = kUpdateBytes / element_size(shared);
+  scratch_.resize(kUpdateBytes);
+  for (std::size_t piece = 0; piece < pieces.size(); ++piece)
+    for (std::size_t at = 0; at < pieces[piece].count; at += most)
+      update_range(shared, piece, at, std::min(most, pieces[piece].count - at));
+}
+
+void DirectTransfer::update_range(const SharedOperation& shared,
+                                  std::size_t piece, std::size_t begin,
+                                  std::size_t count) {
+  const Operation& operation = shared.operation();
+  const ShardUpdate::Piece& of = operation.update->pieces()[piece];
+  const std::size_t element = element_size(shared);
+  const std::size_t from = (of.begin + begin) * element;
+  const auto address = [&](int r, std::size_t buffer) {
+    const Buffer& whole = shared.source_of(r).at(buffer);
+    LOCKSTEP_CHECK(from + count * element <= whole.bytes(),
+                   "a shard update has a piece outside of its buffer");
+    return static_cast<std::byte*>(whole.data) + from;
+  };
+  read_.resize(index(shared.ranks()));
+  for (int r = 0; r < shared.ranks(); ++r)
+    read_[index(r)] = address(r, of.buffer);
+  std::byte* const combined = scratch_.data();
+  kernel_of(shared)(read_, std::span(&combined, 1), count);
+  operation.update->update(piece, begin, count, combined);
+  const std::size_t parameter = operation.inputs.size() + of.buffer;
+  const std::byte* const updated = address(shared.rank(), parameter);
+  for (int r = 0; r < shared.ranks(); ++r)
+    if (r != shared.rank())
+      std::memcpy(address(r, parameter), updated, count * element);
 }
 
 void DirectTransfer::reduce_unit(const SharedOperation& shared,

@@ -39,6 +39,9 @@ class DirectTransfer {
                           const ShmContext& context);
   void move(const SharedOperation& shared);
   void reduce_own_block(const SharedOperation& shared);
+  void update_own_pieces(const SharedOperation& shared);
+  void update_range(const SharedOperation& shared, std::size_t piece,
+                    std::size_t begin, std::size_t count);
   void reduce_unit(const SharedOperation& shared, std::uint32_t unit);
   std::uint32_t units(const SharedOperation& shared) const;
 
@@ -52,6 +55,7 @@ class DirectTransfer {
   // One kernel call's addresses, kept to allocate nothing an operation.
   std::vector<const std::byte*> read_;
   std::vector<std::byte*> written_;
+  std::vector<std::byte> scratch_;
 };
 
 }  // namespace lockstep

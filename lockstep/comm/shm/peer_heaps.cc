@@ -64,7 +64,12 @@ std::byte* PeerHeaps::at(int r, const Piece& piece) const {
 }
 
 std::shared_ptr<std::byte> PeerHeaps::allocate(std::size_t bytes) {
-  return own_ && !own_->detached() ? own_->allocate(bytes) : nullptr;
+  const auto heap = own();
+  return heap ? heap->allocate(bytes) : nullptr;
+}
+
+std::shared_ptr<Heap> PeerHeaps::own() const {
+  return own_ && !own_->detached() ? own_ : nullptr;
 }
 
 void PeerHeaps::check() const {

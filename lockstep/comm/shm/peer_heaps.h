@@ -40,6 +40,9 @@ class PeerHeaps {
   // Null without a heap that peers share, or when it is full.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
+  // This rank's; null without one that peers share.
+  std::shared_ptr<Heap> own() const;
+
   // Throws when the heap was made private: what peers wrote is not there.
   void check() const;
 

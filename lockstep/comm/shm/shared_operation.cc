@@ -33,6 +33,14 @@ void SharedOperation::begin(const Operation& operation,
   ranks_ = identity.size;
   counts_ = counts_of(operation_);
   bytes_ = total_bytes({routes().source()});
+  both_.clear();
+  if (!updates()) return;
+  both_ = inputs_;
+  both_.insert(both_.end(), outputs_.begin(), outputs_.end());
+}
+
+std::span<const Buffer> SharedOperation::told() const {
+  return updates() ? std::span<const Buffer>(both_) : routes().source();
 }
 
 void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
@@ -40,7 +48,8 @@ void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
   const std::size_t table = size_in_bytes(counts_);
   LOCKSTEP_CHECK(table <= kInlineBytes, "too many ranks for all_to_all_v");
   if (table > 0) std::memcpy(slot.payload, counts_.data(), table);
-  if (table + bytes_ > kInlineBytes) return publish_pieces(context, slot);
+  if (table + bytes_ > kInlineBytes || updates())
+    return publish_pieces(context, slot);
   if (reduces_whole() && bytes_ > kReducedInlineBytes) {
     publish_pieces(context, slot);
     if (slot.place == Place::kHeap) return;
@@ -54,11 +63,10 @@ void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
 void SharedOperation::publish_pieces(const ShmContext& context,
                                      Slot& slot) const {
   slot.place = Place::kStaged;
-  const auto source = routes().source();
   std::byte* at = slot.payload + size_in_bytes(counts_);
   const std::byte* const end = slot.payload + kInlineBytes;
   if (!context.heaps->in_reach()) return;
-  for (const Buffer& buffer : source) {
+  for (const Buffer& buffer : told()) {
     const auto piece = context.heaps->find(buffer.data, buffer.bytes());
     if ((!piece && buffer.count > 0) || at + sizeof(Piece) > end) return;
     const Piece told = piece.value_or(Piece{});
@@ -121,7 +129,7 @@ std::vector<std::int64_t> SharedOperation::counts_of_source(int r) const {
       counts.push_back(buffer.count * ranks_);
     return counts;
   }
-  const auto& list = inputs_.empty() ? outputs_ : inputs_;
+  const auto& list = updates() ? both_ : inputs_.empty() ? outputs_ : inputs_;
   for (const Buffer& buffer : list) counts.push_back(buffer.count);
   return counts;
 }

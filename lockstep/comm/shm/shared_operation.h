@@ -39,6 +39,12 @@ class SharedOperation {
            operation_.kind == OperationKind::kReduce;
   }
 
+  // Whether ranks write what others own, and so must reach it: there is no
+  // other way then.
+  bool updates() const {
+    return operation_.kind == OperationKind::kShardedUpdate;
+  }
+
   // Fills this rank's slot for the first round.
   void publish(const ShmContext& context, Slot& slot) const;
 
@@ -56,7 +62,7 @@ class SharedOperation {
   void locate(const ShmContext& context);
 
   // After locate(): rank `r`'s source list, at addresses that are valid here,
-  // and what it brings for rank `to`.
+  // followed by what it updates; and what it brings for rank `to`.
   const std::vector<Buffer>& source_of(int r) const {
     return sources_[static_cast<std::size_t>(r)];
   }
@@ -66,6 +72,8 @@ class SharedOperation {
   std::size_t longest_route() const;
 
  private:
+  // What this rank tells of: its source, and what it updates.
+  std::span<const Buffer> told() const;
   void check_signatures(const ShmContext& context) const;
   void read_counts(const ShmContext& context);
   std::vector<std::int64_t> counts_of_source(int r) const;
@@ -75,6 +83,7 @@ class SharedOperation {
   Operation operation_;
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;
+  std::vector<Buffer> both_;  // of an update
   std::string place_name_;
   Signature signature_;
   int rank_ = 0;

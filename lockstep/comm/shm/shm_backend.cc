@@ -70,6 +70,9 @@ class ShmBackend : public Backend,
     return block ? block : Backend::allocate(bytes);
   }
 
+  std::shared_ptr<Heap> heap() const override { return heaps_.own(); }
+  bool reduces_in_place() const override { return true; }
+
   Work start(const Operation& operation) override {
     return is_point_to_point(operation.kind) ? start_message(operation)
                                              : start_collective(operation);
@@ -429,7 +432,8 @@ void ShmBackend::give_up(const std::exception_ptr& error,
 std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
                                           Store& store,
                                           const Settings& settings) {
-  auto heap = process_heap(settings.heap_bytes);
+  auto heap = process_heap(
+      {.bytes = settings.heap_bytes, .kept_bytes = settings.heap_kept_bytes});
   LocalPeers peers =
       exchange_local(identity, store, heap.get(), settings.rendezvous_timeout);
   auto mapping = map_shared_memory(peers.control);

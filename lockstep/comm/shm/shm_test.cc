@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +11,6 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/heap.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/testing/run_ranks.h"
@@ -28,66 +26,6 @@ std::size_t count_entries(const char* directory) {
        std::filesystem::directory_iterator(directory))
     ++count;
   return count;
-}
-
-TEST(Heap, GivesZeroedAlignedBlocksAndTakesThemBack) {
-  const auto heap = Heap::create(1 << 20);
-  auto first = heap->allocate(1000);
-  const auto second = heap->allocate(1);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.get()) % Heap::kAlignment,
-            0u);
-  EXPECT_TRUE(std::all_of(first.get(), first.get() + 1000,
-                          [](std::byte b) { return b == std::byte{}; }));
-  std::fill_n(first.get(), 1000, std::byte{7});
-  const std::byte* address = first.get();
-  first.reset();
-  first = heap->allocate(1024);
-  EXPECT_EQ(first.get(), address);
-  EXPECT_EQ(first.get()[5], std::byte{});
-}
-
-TEST(Heap, JoinsFreedNeighbours) {
-  const auto heap = Heap::create(1 << 20);
-  std::vector<std::shared_ptr<std::byte>> blocks;
-  while (auto block = heap->allocate(1 << 16)) blocks.push_back(block);
-  EXPECT_EQ(blocks.size(), 16u);
-  for (const std::size_t i : {3, 5, 4}) blocks[i].reset();
-  EXPECT_NE(heap->allocate(3 << 16), nullptr);
-  EXPECT_EQ(heap->allocate((3 << 16) + 1), nullptr);
-}
-
-TEST(Heap, HasNoRoomForMoreThanCanBeAddressed) {
-  const auto heap = Heap::create(1 << 20);
-  for (const std::size_t beyond : {1, 4, 63, 64, 65})
-    EXPECT_EQ(heap->allocate(std::size_t{0} - beyond), nullptr) << beyond;
-}
-
-TEST(Heap, KnowsWhatLiesWithin) {
-  const auto heap = Heap::create(1 << 20);
-  const auto block = heap->allocate(100);
-  EXPECT_EQ(heap->offset_of(block.get(), 1 << 20), 0u);
-  EXPECT_FALSE(heap->offset_of(block.get(), (1 << 20) + 1).has_value());
-  EXPECT_FALSE(heap->offset_of(&heap, 1).has_value());
-}
-
-TEST(Heap, IsOutOfReachOfPeersOnceDetached) {
-  const auto heap = Heap::create(1 << 20);
-  const auto block = heap->allocate(3 << 12);
-  std::fill_n(block.get(), 3 << 12, std::byte{1});
-  // A peer's mapping: not ours, which the process would share.
-  void* peer = ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED,
-                      heap->descriptor().get(), 0);
-  ASSERT_NE(peer, MAP_FAILED);
-  auto* theirs = static_cast<std::byte*>(peer);
-  theirs[5] = std::byte{2};
-  EXPECT_EQ(block.get()[5], std::byte{2});
-  heap->detach();
-  std::fill_n(theirs, 3 << 12, std::byte{3});
-  EXPECT_EQ(block.get()[5], std::byte{2});
-  EXPECT_EQ(block.get()[(3 << 12) - 1], std::byte{1});
-  block.get()[6] = std::byte{4};
-  EXPECT_EQ(theirs[6], std::byte{3});
-  ::munmap(peer, 1 << 20);
 }
 
 void put(DataType type, float value, std::byte* at) {

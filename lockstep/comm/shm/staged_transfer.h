@@ -52,7 +52,7 @@ class StagedTransfer {
   int ranks_ = 1;
   bool in_two_steps_ = false;  // all_reduce, reduce
   Cut cut_ = Cut::kNone;
-  std::size_t longest_ = 0;    // bytes that any rank brings for any other
+  std::size_t longest_ = 0;  // bytes that any rank brings for any other
   std::size_t slice_bytes_ = 0;
   std::size_t stretches_ = 0;
   std::size_t stretch_ = 0;  // that this rank has arrived with last

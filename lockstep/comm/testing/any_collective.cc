@@ -53,6 +53,7 @@ Work AnyCollective::start(ProcessGroup& group, Buffers inputs, Buffers outputs,
     case OperationKind::kBarrier:
     case OperationKind::kSend:
     case OperationKind::kReceive:
+    case OperationKind::kShardedUpdate:
       break;
   }
   return group.barrier(options);

@@ -213,6 +213,7 @@ class Expectation {
       case OperationKind::kBarrier:
       case OperationKind::kSend:
       case OperationKind::kReceive:
+      case OperationKind::kShardedUpdate:
         break;
     }
     return {};

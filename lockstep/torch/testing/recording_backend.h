@@ -23,6 +23,8 @@ class RecordingBackend : public Backend {
 
   std::string_view name() const override { return "recording"; }
   bool supports(const Operation&) const override { return true; }
+  std::shared_ptr<Heap> heap() const override { return group_->heap(); }
+  bool reduces_in_place() const override { return group_->reduces_in_place(); }
   void abort(std::string_view reason) noexcept override {
     group_->abort(reason);
   }
