@@ -9,8 +9,8 @@
 
 #include <cstddef>
 #include <span>
-#include <string_view>
 
+#include "lockstep/base/instruction_set.h"
 #include "lockstep/comm/operation.h"
 
 namespace lockstep {
@@ -21,12 +21,6 @@ namespace lockstep {
 using ReduceKernel = void (*)(std::span<const std::byte* const> sources,
                               std::span<std::byte* const> targets,
                               std::size_t count);
-
-enum class InstructionSet { kPortable, kAvx2, kAvx512 };
-
-// The best instruction set that this CPU has.
-InstructionSet best_instruction_set();
-std::string_view name_of(InstructionSet set);
 
 // The kernel for `op` on `type`, which is_defined() allows.
 ReduceKernel reduce_kernel(ReduceOp op, DataType type,
