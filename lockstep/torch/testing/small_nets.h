@@ -135,6 +135,7 @@ inline double largest_difference(const std::vector<at::Tensor>& a,
     if (a[i].defined() != b[i].defined()) return kInfinite;
     if (!a[i].defined()) continue;
     if (a[i].sizes() != b[i].sizes()) return kInfinite;
+    if (a[i].numel() == 0) continue;
     const double difference = (a[i] - b[i]).abs().max().item<double>();
     if (!(difference <= largest)) largest = difference;
   }

@@ -1,0 +1,32 @@
+// Clipping gradients by their global norm, over the memory once.
+//
+// Where all ranks hold the averaged gradients, as DistributedDataParallel
+// leaves them, every rank comes to the same norm, to the bit, and nothing is
+// sent. FusedSGD and its kind, and ZeroRedundancyOptimizer, have a method of
+// this name that saves the second pass, and ZeroRedundancyOptimizer's lets each
+// rank read its share only.
+//
+// Threads: functions of their arguments.
+// Errors:  InvalidArgument for a gradient that is sparse or not on the CPU, and
+//          for a largest norm that is no number or negative.
+// Source:  torch.nn.utils.clip_grad_norm_.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep {
+
+// The Euclidean norm of all gradients together, computed in float64; 0 when no
+// parameter has one. One that is given twice counts once.
+double grad_norm(at::TensorList parameters);
+
+// What gradients of norm `norm` are to be multiplied with so that they get no
+// longer than `max_norm`: 1 when they are not. NaN for a norm of NaN and 0 for
+// an infinite one, as in PyTorch.
+double clip_coefficient(double norm, double max_norm);
+
+// Multiplies the gradients with that, in place, and returns what their norm
+// was.
+double clip_grad_norm(at::TensorList parameters, double max_norm);
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "lockstep/torch/fused_optimizer.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/update_state.h"
+
+namespace lockstep {
+namespace {
+
+using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+// Before LibTorch's class refuses the same in its own way.
+template <class Options>
+const Options& checked(const Options& options) {
+  update_rule(options);
+  return options;
+}
+
+void check(const Groups& groups) {
+  for (const auto& group : groups) update_rule(group.options());
+  for (const auto& parameter : parameters_of(groups))
+    size_of_updatable(parameter);
+}
+
+std::vector<UpdateRule> rules_of(const Groups& groups) {
+  std::vector<UpdateRule> rules;
+  for (const auto& group : groups)
+    rules.push_back(update_rule(group.options()));
+  return rules;
+}
+
+// The state for one more step: what is there already, or zeros.
+UpdateState next_state(const OptimizedParameter& parameter,
+                       const UpdateRule& rule,
+                       const torch::optim::OptimizerParamState* present) {
+  UpdateState state = read_state(present);
+  ++state.step;
+  const at::Tensor& tensor = parameter.tensor;
+  for (std::size_t i = 0; i < state_count(rule); ++i) {
+    at::Tensor& numbers = state.numbers[i];
+    if (numbers.defined())
+      numbers = state_for(parameter, numbers);
+    else
+      numbers = at::zeros_like(
+          tensor, tensor.options().dtype(state_scalar_type(tensor)));
+  }
+  return state;
+}
+
+void update_whole(const at::Tensor& parameter, const at::Tensor& gradient,
+                  const UpdateState& state, const Update& update) {
+  UpdatePiece piece{.parameter = bytes_at(parameter, 0),
+                    .gradient = bytes_at(gradient, 0),
+                    .elements = static_cast<std::size_t>(parameter.numel()),
+                    .type = data_type_of(parameter.scalar_type())};
+  for (std::size_t i = 0; i < state_count(update.rule); ++i)
+    piece.state[i] = bytes_at(state.numbers[i], 0);
+  apply_update(update, piece);
+  // The kernels write behind autograd's back.
+  parameter.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace
+
+template <class Optimizer, class Options>
+Fused<Optimizer, Options>::Fused(std::vector<at::Tensor> parameters,
+                                 const Options& options)
+    : Optimizer(std::move(parameters), checked(options)) {
+  check(this->param_groups());
+}
+
+template <class Optimizer, class Options>
+Fused<Optimizer, Options>::Fused(const Groups& groups, const Options& defaults)
+    : Optimizer(groups, checked(defaults)) {
+  check(this->param_groups());
+}
+
+template <class Optimizer, class Options>
+at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure) {
+    const c10::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  const c10::AutoGradMode no_grad(false);
+  const auto parameters = parameters_of(this->param_groups());
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) {
+    size_of_updatable(parameter);
+    gradients.push_back(gradient_of(parameter));
+  }
+  const auto rules = rules_of(this->param_groups());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    const UpdateRule& rule = rules[parameters[i].group];
+    const at::Tensor& tensor = parameters[i].tensor;
+    const auto kept = this->state_.find(tensor.unsafeGetTensorImpl());
+    const UpdateState state =
+        next_state(parameters[i], rule,
+                   kept == this->state_.end() ? nullptr : kept->second.get());
+    update_whole(tensor, gradients[i], state,
+                 {rule, state.step, gradient_scale_});
+    if (state.numbers[0].defined())
+      write_state(state, rule, this->state_[tensor.unsafeGetTensorImpl()]);
+  }
+  gradient_scale_ = 1;
+  return loss;
+}
+
+template <class Optimizer, class Options>
+double Fused<Optimizer, Options>::clip_grad_norm(double max_norm) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& parameter : parameters_of(this->param_groups()))
+    tensors.push_back(parameter.tensor);
+  const double norm = gradient_scale_ * grad_norm(tensors);
+  scale_gradients(clip_coefficient(norm, max_norm));
+  return norm;
+}
+
+template class Fused<torch::optim::SGD, torch::optim::SGDOptions>;
+template class Fused<torch::optim::Adam, torch::optim::AdamOptions>;
+template class Fused<torch::optim::AdamW, torch::optim::AdamWOptions>;
+
+}  // namespace lockstep

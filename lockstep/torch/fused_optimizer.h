@@ -1,0 +1,66 @@
+// LibTorch's SGD, Adam and AdamW, with a step() that goes over memory once.
+//
+//     lockstep::FusedSGD optimizer(model.parameters(),
+//                                  torch::optim::SGDOptions(0.1).momentum(0.9));
+//
+// They are LibTorch's classes but for step(): options, parameter groups,
+// schedulers and files are the same, and a file that one has saved the other
+// loads. Results are equal up to rounding: see ddp/update_kernels.h. amsgrad
+// and sparse gradients are refused. The state of 16-bit parameters is float32.
+//
+// A step runs on the calling thread, whatever at::set_num_threads() says: in
+// data-parallel training ranks are what runs at once.
+//
+// A parameter that is given twice, as tied weights are by LibTorch's
+// module.parameters(), is updated once a step, as in Python.
+//
+// Threads: single-threaded.
+// Errors:  InvalidArgument when made, for options and parameters that the
+//          kernels do not know; from step(), for such gradients. No parameter
+//          has changed then.
+#pragma once
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <vector>
+
+namespace lockstep {
+
+// `Optimizer` is LibTorch's class, `Options` its options.
+template <class Optimizer, class Options>
+class Fused final : public Optimizer {
+ public:
+  using LossClosure = torch::optim::Optimizer::LossClosure;
+
+  explicit Fused(std::vector<at::Tensor> parameters,
+                 const Options& options = {});
+  explicit Fused(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                 const Options& defaults = {});
+
+  // One step on every parameter that has a gradient. Counts as a modification
+  // for autograd, as in Python.
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  // Lets the next step() take every gradient times `factor`; factors of several
+  // calls multiply. This costs nothing, and leaves .grad as it is.
+  void scale_gradients(double factor) { gradient_scale_ *= factor; }
+
+  // Scales so that the norm of all gradients together is at most `max_norm`.
+  // Returns what it was, scale_gradients() included. See clip_gradients.h.
+  double clip_grad_norm(double max_norm);
+
+ private:
+  double gradient_scale_ = 1;  // of the next step
+};
+
+using FusedSGD = Fused<torch::optim::SGD, torch::optim::SGDOptions>;
+using FusedAdam = Fused<torch::optim::Adam, torch::optim::AdamOptions>;
+using FusedAdamW = Fused<torch::optim::AdamW, torch::optim::AdamWOptions>;
+
+extern template class Fused<torch::optim::SGD, torch::optim::SGDOptions>;
+extern template class Fused<torch::optim::Adam, torch::optim::AdamOptions>;
+extern template class Fused<torch::optim::AdamW, torch::optim::AdamWOptions>;
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include "lockstep/torch/optimizer_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_buffer.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<ParameterSize> sizes_of(
+    std::span<const OptimizedParameter> parameters) {
+  std::vector<ParameterSize> sizes;
+  for (const auto& parameter : parameters)
+    sizes.push_back(size_of_updatable(parameter));
+  return sizes;
+}
+
+}  // namespace
+
+OptimizerShard::OptimizerShard(const Groups& groups, int ranks, int rank)
+    : parameters_(parameters_of(groups)),
+      rank_(rank),
+      plan_(
+          plan_shards(sizes_of(parameters_), static_cast<std::size_t>(ranks))),
+      states_(pieces().size()) {
+  begin_step(groups, 1);  // refuses what it does not know
+}
+
+void OptimizerShard::begin_step(const Groups& groups, double gradient_scale) {
+  const auto present = parameters_of(groups);
+  const bool same = std::ranges::equal(
+      present, parameters_, [](const auto& a, const auto& b) {
+        return a.tensor.is_same(b.tensor) && a.group == b.group;
+      });
+  if (!same)
+    throw InvalidArgument(
+        "the parameters of a sharded optimizer changed after it was made"
+        "\n  next:    make a new one of all parameters, in groups if they need "
+        "different options, and give it this one's state by load_state_dict()");
+  rules_.clear();
+  for (const auto& group : groups)
+    rules_.push_back(update_rule(group.options()));
+  gradient_scale_ = gradient_scale;
+}
+
+void OptimizerShard::begin_piece(std::size_t piece) {
+  const ShardPlan::Piece& place = pieces()[piece];
+  const OptimizedParameter& parameter = parameters_[place.parameter];
+  UpdateState& state = states_[piece];
+  ++state.step;
+  for (std::size_t i = 0; i < state_count(rules_[parameter.group]); ++i) {
+    if (state.numbers[i].defined()) continue;
+    state.numbers[i] =
+        at::zeros({static_cast<std::int64_t>(place.elements)},
+                  at::TensorOptions(state_scalar_type(parameter.tensor)));
+    state.step = 1;  // steps without momentum, before there was any, are none
+  }
+}
+
+void OptimizerShard::update(std::size_t piece, std::size_t offset,
+                            std::span<const std::byte> gradient) const {
+  const ShardPlan::Piece& place = pieces()[piece];
+  const OptimizedParameter& parameter = parameters_[place.parameter];
+  const UpdateRule& rule = rules_[parameter.group];
+  const UpdateState& state = states_[piece];
+  UpdatePiece elements{
+      .parameter = bytes_at(parameter.tensor, place.begin + offset),
+      .gradient = gradient.data(),
+      .elements = gradient.size() /
+                  static_cast<std::size_t>(parameter.tensor.element_size()),
+      .type = data_type_of(parameter.tensor.scalar_type())};
+  LOCKSTEP_CHECK(offset + elements.elements <= place.elements,
+                 "a range that is not in the piece");
+  for (std::size_t i = 0; i < state_count(rule); ++i)
+    elements.state[i] = bytes_at(state.numbers[i], offset);
+  apply_update({rule, state.step, gradient_scale_}, elements);
+}
+
+void OptimizerShard::set_state(std::size_t piece, UpdateState state) {
+  states_[piece] = std::move(state);
+}
+
+std::size_t OptimizerShard::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const UpdateState& state : states_)
+    for (const at::Tensor& numbers : state.numbers)
+      if (numbers.defined()) bytes += numbers.nbytes();
+  return bytes;
+}
+
+}  // namespace lockstep

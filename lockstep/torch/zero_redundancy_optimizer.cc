@@ -1,0 +1,212 @@
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/objects.h"
+#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/tensor_buffer.h"
+
+namespace lockstep {
+namespace {
+
+using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+// A line a parameter.
+std::string describe(const Groups& groups) {
+  std::string text;
+  for (const auto& [tensor, group, index] : parameters_of(groups))
+    text += c10::str(
+        "parameter ", index, " of group ", group, ": ", tensor.scalar_type(),
+        " ", tensor.sizes(), " strides ",
+        tensor.layout() == at::kStrided ? tensor.strides() : at::IntArrayRef(),
+        "\n");
+  return text;
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The first line of `a` that `b` has not in this place.
+std::string_view first_difference(std::string_view a, std::string_view b) {
+  while (!a.empty()) {
+    const auto line = a.substr(0, a.find('\n') + 1);
+    if (!b.starts_with(line)) return line.substr(0, line.size() - 1);
+    a.remove_prefix(line.size());
+    b.remove_prefix(line.size());
+  }
+  return "no more parameters";
+}
+
+// Throws on every rank alike unless all brought the same parameters, and some.
+void check_same_parameters(ProcessGroup& group, const Groups& groups) {
+  const std::string own = describe(groups);
+  const auto texts =
+      all_gather_bytes(group, std::as_bytes(std::span(own)),
+                       {.place = "parameters of a sharded optimizer"});
+  const std::string_view first = text_of(texts[0]);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    const std::string_view other = text_of(texts[rank]);
+    if (other == first) continue;
+    throw Mismatch(c10::str(
+        "the ranks of group \"", group.name(),
+        "\" made ZeroRedundancyOptimizers of different parameters (seen on "
+        "rank ",
+        group.rank(), " of ", group.size(),
+        ")\n  rank 0:  ", first_difference(first, other), "\n  rank ", rank,
+        ":  ", first_difference(other, first),
+        "\n  likely:  the model is not the same on every rank, or not the same "
+        "parameters of it are passed"
+        "\n  next:    pass the same parameters in the same order everywhere"));
+  }
+  if (first.empty())
+    throw InvalidArgument(
+        "ZeroRedundancyOptimizer: there are no parameters to optimize"
+        "\n  next:    pass model.parameters()");
+}
+
+OptimizerShard make_shard(ProcessGroup& group, const Groups& groups) {
+  check_same_parameters(group, groups);
+  return OptimizerShard(groups, group.size(), group.rank());
+}
+
+// The memory of the pieces that one rank has updated, a list a data type.
+std::vector<std::vector<Buffer>> buffers_of(const OptimizerShard& shard,
+                                            std::size_t rank) {
+  std::vector<std::vector<Buffer>> lists;
+  for (const auto& piece : shard.plan().ranks[rank]) {
+    const at::Tensor& tensor = shard.parameters()[piece.parameter].tensor;
+    const Buffer buffer{.data = bytes_at(tensor, piece.begin),
+                        .count = static_cast<std::int64_t>(piece.elements),
+                        .type = data_type_of(tensor.scalar_type())};
+    const auto list = std::ranges::find_if(lists, [&](const auto& of_type) {
+      return of_type.front().type == buffer.type;
+    });
+    if (list != lists.end())
+      list->push_back(buffer);
+    else
+      lists.push_back({buffer});
+  }
+  return lists;
+}
+
+// Waits for all of them even when one fails, since their memory must not be
+// touched before; the first error is the one that says why.
+void wait_for_all(std::span<const Work> works) {
+  std::exception_ptr first;
+  for (const Work& work : works) {
+    try {
+      work.wait();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+// A piece's part of `gradient`, which lies as the parameter does.
+std::span<const std::byte> part_of(const at::Tensor& gradient,
+                                   const ShardPlan::Piece& piece) {
+  return {bytes_at(gradient, piece.begin),
+          piece.elements * static_cast<std::size_t>(gradient.element_size())};
+}
+
+}  // namespace
+
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
+    std::vector<at::Tensor> parameters,
+    const torch::optim::OptimizerOptions& rule,
+    const ZeroRedundancyOptimizerOptions& options)
+    : ZeroRedundancyOptimizer(
+          Groups{torch::optim::OptimizerParamGroup(std::move(parameters))},
+          rule, options) {}
+
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
+    const Groups& groups, const torch::optim::OptimizerOptions& defaults,
+    const ZeroRedundancyOptimizerOptions& options)
+    : Optimizer(groups, defaults.clone()),
+      group_(options.group ? options.group : default_group()),
+      shard_(make_shard(*group_, param_groups())) {}
+
+at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure) {
+    const c10::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  const c10::AutoGradMode no_grad(false);
+  check_gradients();
+  shard_.begin_step(param_groups(), gradient_scale_);
+  gradient_scale_ = 1;
+  whole_.reset();
+  update_own_pieces();
+  exchange_pieces();
+  // The kernels and the peers write behind autograd's back.
+  for (const auto& parameter : shard_.parameters())
+    parameter.tensor.unsafeGetTensorImpl()->bump_version();
+  return loss;
+}
+
+// All of them, so that every rank throws alike and none waits for another.
+void ZeroRedundancyOptimizer::check_gradients() const {
+  for (const auto& parameter : shard_.parameters()) check_gradient(parameter);
+}
+
+void ZeroRedundancyOptimizer::update_own_pieces() {
+  for (std::size_t i = 0; i < shard_.pieces().size(); ++i) {
+    const ShardPlan::Piece& piece = shard_.pieces()[i];
+    const at::Tensor gradient =
+        gradient_of(shard_.parameters()[piece.parameter]);
+    if (!gradient.defined()) continue;
+    shard_.begin_piece(i);
+    shard_.update(i, 0, part_of(gradient, piece));
+  }
+}
+
+void ZeroRedundancyOptimizer::exchange_pieces() {
+  const auto size = static_cast<std::size_t>(group_->size());
+  if (size == 1) return;
+  std::vector<Work> works;
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    const std::string place =
+        "updated parameters of rank " + std::to_string(rank);
+    for (const auto& buffers : buffers_of(shard_, rank))
+      works.push_back(
+          group_->broadcast(buffers, static_cast<int>(rank), {.place = place}));
+  }
+  wait_for_all(works);
+}
+
+double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
+  const c10::AutoGradMode no_grad(false);
+  check_gradients();
+  clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
+  std::vector<double> squares{0};
+  for (const ShardPlan::Piece& piece : shard_.pieces()) {
+    const at::Tensor gradient =
+        gradient_of(shard_.parameters()[piece.parameter]);
+    if (!gradient.defined()) continue;
+    squares[0] +=
+        sum_of_squares(part_of(gradient, piece).data(), piece.elements,
+                       data_type_of(gradient.scalar_type()));
+  }
+  group_
+      ->all_reduce(view(squares), ReduceOp::kSum,
+                   {.place = "norm of the gradients"})
+      .wait();
+  const double norm = gradient_scale_ * std::sqrt(squares[0]);
+  scale_gradients(clip_coefficient(norm, max_norm));
+  return norm;
+}
+
+}  // namespace lockstep

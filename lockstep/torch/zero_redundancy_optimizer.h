@@ -1,0 +1,114 @@
+// SGD, Adam or AdamW of which each rank keeps 1/n of the state and makes 1/n of
+// the step.
+//
+//     auto model = lockstep::DistributedDataParallel(Net());
+//     lockstep::ZeroRedundancyOptimizer optimizer(
+//         model.parameters(), torch::optim::AdamWOptions(1e-3));
+//     …
+//     loss.backward();     // averages gradients, as ever
+//     optimizer.step();    // each rank updates its share, and all get it
+//
+// As torch.distributed.optim.ZeroRedundancyOptimizer (ZeRO, stage 1), but that
+// parameters are cut: every rank's share is equal even when one parameter is
+// most of the model. After step() all ranks hold the same parameters, with the
+// bits that FusedSGD and its kind would have given them.
+//
+// It is a torch::optim::Optimizer, so learning-rate schedulers and zero_grad()
+// work as usual; state(), in which LibTorch's optimizers keep theirs, stays
+// empty. Every rank calls step(), clip_grad_norm() and consolidate_state_dict()
+// at the same point of the program. Gradients must be averaged over the ranks
+// before step(), and parameters be equal, as DistributedDataParallel makes
+// them.
+//
+// To save: consolidate_state_dict() on every rank, then torch::save on the one
+// that got the state. The file is one of LibTorch's optimizer of the same kind.
+// To load: torch::load of such a file on every rank, at whatever world size.
+//
+// Threads: single-threaded.
+// Errors:  when made: Mismatch on every rank when their parameters differ;
+//          InvalidArgument for no parameters, and for what update_state.h
+//          refuses. From step(): InvalidArgument on every rank alike for a
+//          sparse gradient. What ProcessGroup's operations throw.
+// Source:  Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
+//          Trillion Parameter Models", SC 2020.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/optimizer_shard.h"
+
+namespace lockstep {
+
+struct ZeroRedundancyOptimizerOptions {
+  // The ranks that train together; default_group() when empty.
+  std::shared_ptr<ProcessGroup> group{};
+};
+
+class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
+ public:
+  // `rule` is torch::optim::SGDOptions, AdamOptions or AdamWOptions. A
+  // parameter that is given twice, as tied weights are, counts once.
+  ZeroRedundancyOptimizer(std::vector<at::Tensor> parameters,
+                          const torch::optim::OptimizerOptions& rule,
+                          const ZeroRedundancyOptimizerOptions& options = {});
+  ZeroRedundancyOptimizer(
+      const std::vector<torch::optim::OptimizerParamGroup>& groups,
+      const torch::optim::OptimizerOptions& defaults,
+      const ZeroRedundancyOptimizerOptions& options = {});
+
+  // Updates this rank's share of every parameter that has a gradient, and gives
+  // and gets the shares of all.
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  // Lets the next step() take every gradient times `factor`, the same on every
+  // rank; factors of several calls multiply.
+  void scale_gradients(double factor) { gradient_scale_ *= factor; }
+
+  // Scales so that the norm of all gradients together is at most `max_norm`.
+  // Returns what it was, scale_gradients() included, the same on every rank.
+  // Each rank reads its share of the gradients; .grad stays as it is.
+  double clip_grad_norm(double max_norm);
+
+  // Gathers the state of all ranks on rank `to`. The next step() drops it.
+  void consolidate_state_dict(int to = 0);
+
+  // What consolidate_state_dict() gathered: an optimizer of the same kind and
+  // parameters that is not sharded. InvalidArgument where nothing was gathered.
+  const torch::optim::Optimizer& state_dict() const;
+
+  // Takes this rank's share of another optimizer's state, and its options. It
+  // is one of LibTorch's or a fused one, of as many parameters of the same
+  // shapes in the same groups.
+  void load_state_dict(const torch::optim::Optimizer& whole);
+
+  // Writes state_dict(), and reads such a file or one of LibTorch's optimizer.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+  // This rank's pieces and their state.
+  const OptimizerShard& shard() const { return shard_; }
+
+ private:
+  void check_gradients() const;
+  void update_own_pieces();
+  void exchange_pieces();
+  // What consolidate_state_dict() moves: this rank's state as bytes, and
+  // another's into an optimizer that is not sharded.
+  std::vector<std::byte> pack() const;
+  void unpack(std::span<const std::byte> packed, std::size_t rank,
+              torch::optim::Optimizer& whole) const;
+  std::unique_ptr<torch::optim::Optimizer> make_whole() const;
+
+  std::shared_ptr<ProcessGroup> group_;
+  OptimizerShard shard_;
+  double gradient_scale_ = 1;                       // of the next step
+  std::unique_ptr<torch::optim::Optimizer> whole_;  // where it was gathered
+};
+
+}  // namespace lockstep

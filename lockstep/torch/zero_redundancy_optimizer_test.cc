@@ -1,0 +1,419 @@
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/schedulers/step_lr.h>
+#include <torch/serialize.h>
+
+#include <mutex>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/testing/formula_parameters.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using torch::optim::AdamOptions;
+using torch::optim::AdamWOptions;
+using torch::optim::OptimizerOptions;
+using torch::optim::SGDOptions;
+
+constexpr int kSteps = 20;
+
+using Rule = std::shared_ptr<const OptimizerOptions>;
+struct NamedRule {
+  const char* name;
+  Rule options;
+};
+
+const std::vector<NamedRule>& rules() {
+  static const std::vector<NamedRule> rules{
+      {"SGD", std::make_shared<SGDOptions>(0.05)},
+      {"SGDWithMomentum",
+       std::make_shared<SGDOptions>(
+           SGDOptions(0.05).momentum(0.9).weight_decay(0.01))},
+      {"Adam", std::make_shared<AdamOptions>(0.01)},
+      {"AdamW", std::make_shared<AdamWOptions>(0.01)}};
+  return rules;
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_unsharded(
+    const std::vector<at::Tensor>& parameters, const OptimizerOptions& rule) {
+  if (const auto* sgd = dynamic_cast<const SGDOptions*>(&rule))
+    return std::make_unique<FusedSGD>(parameters, *sgd);
+  if (const auto* adam = dynamic_cast<const AdamOptions*>(&rule))
+    return std::make_unique<FusedAdam>(parameters, *adam);
+  return std::make_unique<FusedAdamW>(parameters,
+                                      dynamic_cast<const AdamWOptions&>(rule));
+}
+
+std::vector<at::Tensor> learn_unsharded(const OptimizerOptions& rule,
+                                        int steps) {
+  auto parameters = formula_parameters();
+  train_by_formula(*make_unsharded(parameters, rule), 1, steps);
+  return parameters;
+}
+
+struct Setting {
+  const char* backend;
+  int ranks;
+};
+class ShardingRanks : public testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(ZeroRedundancyOptimizer, ShardingRanks,
+                         testing::Values(Setting{"shm", 1}, Setting{"shm", 2},
+                                         Setting{"shm", 3}, Setting{"shm", 4},
+                                         Setting{"reference", 3}),
+                         [](const auto& setting) {
+                           return setting.param.backend +
+                                  std::to_string(setting.param.ranks);
+                         });
+
+TEST_P(ShardingRanks, LearnWhatAnUnshardedOptimizerLearnsToTheBit) {
+  for (const auto& [name, rule] : rules()) {
+    SCOPED_TRACE(name);
+    const auto expected = learn_unsharded(*rule, kSteps);
+    run_ranks(GetParam().backend, GetParam().ranks, [&](const Group& group) {
+      auto parameters = formula_parameters();
+      ZeroRedundancyOptimizer optimizer(parameters, *rule, {.group = group});
+      train_by_formula(optimizer, 1, kSteps);
+      EXPECT_TRUE(are_equal(parameters, expected));
+    });
+  }
+}
+
+// The same under DistributedDataParallel, whose gradients lie in buckets.
+TEST_P(ShardingRanks, TrainAModelAsAnUnshardedOptimizerDoes) {
+  const auto train_with = [&](auto make_optimizer) {
+    std::vector<std::vector<at::Tensor>> weights(
+        static_cast<std::size_t>(GetParam().ranks));
+    run_ranks(GetParam().backend, GetParam().ranks, [&](const Group& group) {
+      auto model = DistributedDataParallel(Net(), small_buckets(group));
+      const auto optimizer = make_optimizer(model.parameters(), group);
+      const auto share_of_step = [&](int step) {
+        return share_of_batch(step, group->rank(), group->size(), 12);
+      };
+      train(model, *optimizer, share_of_step, kSteps);
+      weights[static_cast<std::size_t>(group->rank())] = model.parameters();
+    });
+    return weights;
+  };
+  const auto expected = train_with([](const auto& parameters, const Group&) {
+    return std::make_unique<FusedAdamW>(parameters, AdamWOptions(0.01));
+  });
+  const auto sharded =
+      train_with([](const auto& parameters, const Group& group) {
+        return std::make_unique<ZeroRedundancyOptimizer>(
+            parameters, AdamWOptions(0.01),
+            ZeroRedundancyOptimizerOptions{.group = group});
+      });
+  for (const auto& weights : sharded)
+    EXPECT_TRUE(are_equal(weights, expected[0]));
+}
+
+std::size_t state_bytes_of(const torch::optim::Optimizer& optimizer) {
+  std::size_t bytes = 0;
+  for (const auto& [parameter, state] : optimizer.state())
+    for (const at::Tensor& numbers : read_state(state.get()).numbers)
+      if (numbers.defined()) bytes += numbers.nbytes();
+  return bytes;
+}
+
+TEST_P(ShardingRanks, KeepAnEqualShareOfTheStateEach) {
+  for (const auto& [name, rule] : rules()) {
+    SCOPED_TRACE(name);
+    auto alone = formula_parameters();
+    const auto unsharded = make_unsharded(alone, *rule);
+    train_by_formula(*unsharded, 1, 1);
+    const std::size_t total = state_bytes_of(*unsharded);
+    std::mutex mutex;
+    std::size_t sum = 0;
+    run_ranks(GetParam().backend, GetParam().ranks, [&](const Group& group) {
+      auto parameters = formula_parameters();
+      ZeroRedundancyOptimizer optimizer(parameters, *rule, {.group = group});
+      train_by_formula(optimizer, 1, 1);
+      const std::size_t own = optimizer.shard().state_bytes();
+      // Up to a cache line for each of two numbers an element.
+      EXPECT_LE(own, total / static_cast<std::size_t>(group->size()) + 128);
+      EXPECT_TRUE(optimizer.state().empty());
+      const std::lock_guard lock(mutex);
+      sum += own;
+    });
+    EXPECT_EQ(sum, total);
+  }
+}
+
+TEST(ZeroRedundancyOptimizer, MixesTypesOfParameters) {
+  const auto make = [] {
+    std::vector<at::Tensor> all;
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble})
+      for (const at::Tensor& tensor : formula_parameters(type))
+        all.push_back(tensor);
+    return all;
+  };
+  auto expected = make();
+  FusedAdam unsharded(expected, AdamOptions(0.01));
+  train_by_formula(unsharded, 1, kSteps);
+  run_ranks(kBackend, 3, [&](const Group& group) {
+    auto parameters = make();
+    ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
+                                      {.group = group});
+    train_by_formula(optimizer, 1, kSteps);
+    EXPECT_TRUE(are_equal(parameters, expected));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, FollowsALearningRateSchedule) {
+  const auto train = [](torch::optim::Optimizer& optimizer) {
+    torch::optim::StepLR schedule(optimizer, 2, 0.5);
+    for (int step = 1; step <= 6; ++step) {
+      train_by_formula(optimizer, step, step);
+      schedule.step();
+    }
+  };
+  auto expected = formula_parameters();
+  FusedSGD unsharded(expected, SGDOptions(0.1).momentum(0.9));
+  train(unsharded);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(parameters, SGDOptions(0.1).momentum(0.9),
+                                      {.group = group});
+    train(optimizer);
+    EXPECT_TRUE(are_equal(parameters, expected));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, ClipsByTheNormOfAllGradients) {
+  auto expected = formula_parameters();
+  torch::optim::SGD unsharded(expected, SGDOptions(0.05).momentum(0.9));
+  std::vector<double> norms;
+  for (int step = 1; step <= 10; ++step) {
+    set_gradients(expected, step);
+    norms.push_back(torch::nn::utils::clip_grad_norm_(expected, 1.5));
+    unsharded.step();
+  }
+  run_ranks(kBackend, 3, [&](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(
+        parameters, SGDOptions(0.05).momentum(0.9), {.group = group});
+    for (int step = 1; step <= 10; ++step) {
+      set_gradients(parameters, step);
+      for (const at::Tensor& tensor : parameters) tensor.grad().mul_(8);
+      optimizer.scale_gradients(1.0 / 8);
+      const double norm = norms[static_cast<std::size_t>(step - 1)];
+      EXPECT_NEAR(optimizer.clip_grad_norm(1.5), norm, 1e-4 * norm);
+      optimizer.step();
+    }
+    EXPECT_LE(largest_difference(parameters, expected), 1e-5);
+  });
+}
+
+// Trains on `before` ranks, saves, loads on `after` ranks and goes on.
+std::vector<at::Tensor> learn_in_two_worlds(const OptimizerOptions& rule,
+                                            int before, int after) {
+  std::string file;
+  std::vector<at::Tensor> weights;
+  run_ranks(kBackend, before, [&](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(parameters, rule, {.group = group});
+    optimizer.param_groups()[0].options().set_lr(0.02);
+    train_by_formula(optimizer, 1, kSteps / 2);
+    optimizer.consolidate_state_dict(before - 1);
+    if (group->rank() != before - 1) return;
+    std::stringstream stream;
+    torch::save(optimizer, stream);
+    file = stream.str();
+    weights = copies_of(parameters);
+  });
+  std::vector<at::Tensor> result;
+  run_ranks(kBackend, after, [&](const Group& group) {
+    auto parameters = copies_of(weights);
+    ZeroRedundancyOptimizer optimizer(parameters, rule, {.group = group});
+    std::stringstream stream(file);
+    torch::load(optimizer, stream);
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.02);
+    train_by_formula(optimizer, kSteps / 2 + 1, kSteps);
+    if (group->rank() == 0) result = parameters;
+  });
+  return result;
+}
+
+TEST(ZeroRedundancyOptimizer, GoesOnFromAFileAtAnotherWorldSize) {
+  for (const auto& [name, rule] : rules()) {
+    SCOPED_TRACE(name);
+    auto expected = formula_parameters();
+    const auto unsharded = make_unsharded(expected, *rule);
+    unsharded->param_groups()[0].options().set_lr(0.02);
+    train_by_formula(*unsharded, 1, kSteps);
+    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 3, 2), expected));
+    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 2, 4), expected));
+    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 1, 3), expected));
+    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 4, 1), expected));
+  }
+}
+
+TEST(ZeroRedundancyOptimizer, SharesStateWithLibTorchsOwn) {
+  auto expected = formula_parameters();
+  torch::optim::Adam unsharded(expected, AdamOptions(0.01));
+  train_by_formula(unsharded, 1, 5);
+  const auto weights = copies_of(expected);
+  std::stringstream saved;
+  torch::save(unsharded, saved);
+  train_by_formula(unsharded, 6, 15);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto parameters = copies_of(weights);
+    ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
+                                      {.group = group});
+    std::stringstream file(saved.str());
+    torch::load(optimizer, file);
+    train_by_formula(optimizer, 6, 10);
+    optimizer.consolidate_state_dict();
+    if (group->rank() != 0) return;
+    std::stringstream again;
+    torch::save(optimizer, again);
+    auto alone = copies_of(parameters);
+    torch::optim::Adam resumed(alone, AdamOptions(0.01));
+    torch::load(resumed, again);
+    train_by_formula(resumed, 11, 15);
+    EXPECT_LE(largest_difference(alone, expected), 1e-5);
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, TakesStateFromAnotherOptimizerInMemory) {
+  const auto rule = SGDOptions(0.05).momentum(0.9);
+  const auto expected = learn_unsharded(rule, kSteps);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto first = formula_parameters();
+    FusedSGD unsharded(first, rule);
+    train_by_formula(unsharded, 1, 10);
+    auto second = copies_of(first);
+    ZeroRedundancyOptimizer optimizer(second, rule, {.group = group});
+    optimizer.load_state_dict(unsharded);
+    train_by_formula(optimizer, 11, kSteps);
+    EXPECT_TRUE(are_equal(second, expected));
+    EXPECT_THAT(
+        message_of([&] {
+          optimizer.load_state_dict(FusedAdam(first, AdamOptions(0.01)));
+        }),
+        HasSubstr("another kind"));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, SaysThatStateMustBeGatheredBeforeItIsSaved) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
+                                      {.group = group});
+    const auto save = [&] {
+      std::stringstream file;
+      torch::save(optimizer, file);
+    };
+    EXPECT_THAT(message_of(save), HasSubstr("consolidate_state_dict()"));
+    optimizer.consolidate_state_dict();
+    EXPECT_EQ(message_of(save) == "no error", group->rank() == 0);
+    train_by_formula(optimizer, 1, 1);  // what was gathered is old now
+    EXPECT_THAT(message_of(save), HasSubstr("consolidate_state_dict()"));
+    EXPECT_THAT(message_of([&] { optimizer.consolidate_state_dict(2); }),
+                HasSubstr("no rank 2"));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, KeepsMomentumThatBeginsLater) {
+  const auto train = [](torch::optim::Optimizer& optimizer) {
+    train_by_formula(optimizer, 1, 3);
+    dynamic_cast<SGDOptions&>(optimizer.param_groups()[0].options())
+        .momentum(0.9);
+    train_by_formula(optimizer, 4, 6);
+  };
+  auto expected = formula_parameters();
+  torch::optim::SGD unsharded(expected, SGDOptions(0.05).dampening(0.5));
+  train(unsharded);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(
+        parameters, SGDOptions(0.05).dampening(0.5), {.group = group});
+    train(optimizer);
+    EXPECT_LE(largest_difference(parameters, expected), 1e-5);
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, LeavesParametersWithoutGradientsAlone) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
+                                      {.group = group});
+    set_gradients(parameters, 1);
+    parameters[5].mutable_grad() = at::Tensor();
+    optimizer.step();
+    EXPECT_TRUE(parameters[5].equal(formula_parameters()[5]));
+    EXPECT_FALSE(parameters[6].equal(formula_parameters()[6]));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, TellsAutogradThatWeightsHaveChanged) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(parameters, SGDOptions(0.1),
+                                      {.group = group});
+    // In two pieces: each rank writes to a part of it only.
+    const at::Tensor loss = (parameters[5] * parameters[5]).sum();
+    set_gradients(parameters, 1);
+    optimizer.step();
+    EXPECT_THAT(message_of([&] { loss.backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, NamesWhatDiffersBetweenTheRanks) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    std::vector<at::Tensor> parameters{wave({3, 4}, 0), wave({7}, 0)};
+    if (group->rank() == 2) parameters[1] = wave({8}, 0);
+    const std::string text = message_of([&] {
+      ZeroRedundancyOptimizer(parameters, SGDOptions(0.1), {.group = group});
+    });
+    EXPECT_THAT(text, HasSubstr("rank 0:  parameter 1 of group 0: Float [7]"));
+    EXPECT_THAT(text, HasSubstr("rank 2:  parameter 1 of group 0: Float [8]"));
+    if (group->rank() == 2) parameters.clear();
+    EXPECT_THAT(message_of([&] {
+                  ZeroRedundancyOptimizer(parameters, SGDOptions(0.1),
+                                          {.group = group});
+                }),
+                HasSubstr("rank 2:  no more parameters"));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, SaysOnEveryRankWhatItCannotUpdate) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto text = [&](std::vector<at::Tensor> parameters,
+                          const OptimizerOptions& rule) {
+      return message_of(
+          [&] { ZeroRedundancyOptimizer(parameters, rule, {.group = group}); });
+    };
+    EXPECT_THAT(text({}, SGDOptions(0.1)), HasSubstr("no parameters"));
+    EXPECT_THAT(text({at::ones({2}, at::kLong)}, SGDOptions(0.1)),
+                HasSubstr("Float, Double, Half and BFloat16 only"));
+    EXPECT_THAT(text({wave({2}, 0)}, AdamOptions(0.1).amsgrad(true)),
+                HasSubstr("amsgrad"));
+    EXPECT_THAT(text({wave({2}, 0)}, torch::optim::RMSpropOptions(0.1)),
+                HasSubstr("SGD, Adam and AdamW only"));
+    auto parameters = formula_parameters();
+    ZeroRedundancyOptimizer optimizer(parameters, SGDOptions(0.1),
+                                      {.group = group});
+    set_gradients(parameters, 1);
+    parameters[0].mutable_grad() = parameters[0].grad().to_sparse();
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("its gradient is sparse"));
+    EXPECT_TRUE(are_equal(parameters, formula_parameters()));
+    optimizer.add_param_group({{wave({2}, 0)}});
+    optimizer.zero_grad();
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("changed after it was made"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
