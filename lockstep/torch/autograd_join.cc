@@ -64,6 +64,51 @@ class PassEnd {
   std::function<void()> abandon_;
 };
 
+// What is left to do at the end of a pass; empty once somebody does it.
+using Baton = std::shared_ptr<PassEnd>;
+
+void call_at_end_of_this_pass(Baton end);
+
+// Put on the nodes after the one in which a pass ran: the first of them that
+// the outer pass reaches takes the baton.
+class OuterPassHook : public torch::autograd::FunctionPreHook {
+ public:
+  explicit OuterPassHook(std::shared_ptr<Baton> baton)
+      : baton_(std::move(baton)) {}
+
+  std::vector<at::Tensor> operator()(
+      const std::vector<at::Tensor>& gradients) override {
+    if (*baton_) call_at_end_of_this_pass(std::exchange(*baton_, nullptr));
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<Baton> baton_;
+};
+
+// Hands the end of a pass inside `node` on to the pass around it. False where
+// that pass goes nowhere from `node`.
+bool hand_outwards(const Baton& end, const torch::autograd::Node& node) {
+  const auto baton = std::make_shared<Baton>(end);
+  bool handed = false;
+  for (const torch::autograd::Edge& edge : node.next_edges()) {
+    if (!edge.is_valid()) continue;
+    edge.function->add_pre_hook(std::make_unique<OuterPassHook>(baton));
+    handed = true;
+  }
+  return handed;
+}
+
+void call_at_end_of_this_pass(Baton end) {
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [end = std::move(end)] {
+        // The nodes of this pass have all returned: a node that is still being
+        // evaluated is one of a pass around it.
+        const auto node = torch::autograd::get_current_node();
+        if (!node || !hand_outwards(end, *node)) end->finish();
+      });
+}
+
 }  // namespace
 
 GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
@@ -97,10 +142,8 @@ GradientHooks::~GradientHooks() {
 
 void at_end_of_backward(std::function<void()> finish,
                         std::function<void()> abandon) {
-  const auto end =
-      std::make_shared<PassEnd>(std::move(finish), std::move(abandon));
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [end] { end->finish(); });
+  call_at_end_of_this_pass(
+      std::make_shared<PassEnd>(std::move(finish), std::move(abandon)));
 }
 
 }  // namespace lockstep

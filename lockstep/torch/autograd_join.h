@@ -47,7 +47,8 @@ class GradientHooks {
 // To be called during a backward pass. When the pass is over `finish` is
 // called, before backward() returns. When the pass ends in an exception, or
 // `finish` itself is never reached, `abandon` is called instead; it must not
-// throw.
+// throw. A pass that runs inside a node of another, as a checkpoint's does,
+// belongs to the outer one and is over when that is.
 void at_end_of_backward(std::function<void()> finish,
                         std::function<void()> abandon);
 

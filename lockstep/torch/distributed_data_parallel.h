@@ -16,16 +16,20 @@
 // gradient_as_bucket_view: clone what must outlive the next backward pass.
 //
 // Every rank must make the wrapper at the same point of the program, run the
-// same number of backward passes, and use every parameter in each. Forward
-// passes need not be matched, except in training mode with gradients on when
-// the module has buffers and they are broadcast. A group of one costs nothing.
+// same number of backward passes, and use every parameter in each; options and
+// scopes lift the last two: find_unused_parameters, static_graph, join(). In
+// no_sync() nothing is reduced. Forward passes need not be matched, except in
+// training mode with gradients on when the module has buffers and they are
+// broadcast. A group of one costs nothing. See docs/guides/ddp.md.
 //
 // Threads: single-threaded. The wrapper may be moved, but not during a pass.
 // Errors:  when it is made: Mismatch on every rank when their modules differ,
 //          InvalidArgument for a module without parameters to train, one with
 //          a parameter that cannot be reduced or that is wrapped already.
-//          From backward(): InvalidArgument on every rank when some rank's
-//          parameter got no gradient, and what collectives throw.
+//          From forward(): InvalidArgument when the module's parameters are not
+//          those that were wrapped. From backward(): InvalidArgument on every
+//          rank when some rank's parameter got no gradient and should have, and
+//          for create_graph = true; what collectives throw.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -36,6 +40,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/torch/join.h"
 #include "lockstep/torch/replica.h"
 
 namespace lockstep {
@@ -48,7 +53,8 @@ class DistributedDataParallel {
   explicit DistributedDataParallel(
       std::shared_ptr<Module> module,
       const DistributedDataParallelOptions& options = {})
-      : module_(std::move(module)), replica_(module_, options) {}
+      : module_(std::move(module)),
+        replica_(std::make_unique<Replica>(module_, options)) {}
 
   explicit DistributedDataParallel(
       Module module, const DistributedDataParallelOptions& options = {})
@@ -64,12 +70,31 @@ class DistributedDataParallel {
   // The module's own forward(), with its arguments and its result.
   template <class... Arguments>
   decltype(auto) forward(Arguments&&... arguments) {
-    replica_.before_forward();
+    replica_->before_forward();
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
   decltype(auto) operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  // A scope in which backward passes are not reduced but accumulate in .grad;
+  // the next pass outside reduces the sum:
+  //
+  //     {
+  //       const auto guard = model.no_sync();
+  //       loss_of(model(first_half), target).backward();
+  //     }
+  //     loss_of(model(second_half), target).backward();
+  //
+  // The forward pass belongs inside: it is what decides. In a local pass
+  // buffers are not broadcast either.
+  NoSync no_sync() const { return replica_->no_sync(); }
+
+  // A scope in which ranks may run different numbers of passes: see Join. The
+  // wrapper outlives it, and stays what it is meanwhile.
+  Join join(const JoinOptions& options = {}) {
+    return Join(*replica_, options);
   }
 
   // The module itself, for example for torch::save(model.module(), path).
@@ -90,12 +115,12 @@ class DistributedDataParallel {
 
   // The ranks that train together.
   const std::shared_ptr<ProcessGroup>& group() const {
-    return replica_.group();
+    return replica_->group();
   }
 
  private:
   std::shared_ptr<Module> module_;
-  Replica replica_;
+  std::unique_ptr<Replica> replica_;
 };
 
 }  // namespace lockstep

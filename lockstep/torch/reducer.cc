@@ -11,10 +11,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/ddp/bucket_plan.h"
 #include "lockstep/ddp/gradient_tracker.h"
+#include "lockstep/ddp/pass_expectation.h"
 #include "lockstep/torch/autograd_join.h"
 #include "lockstep/torch/gradient_buckets.h"
 #include "lockstep/torch/heap_allocator.h"
+#include "lockstep/torch/kept_gradients.h"
 #include "lockstep/torch/missing_gradients.h"
+#include "lockstep/torch/pass_errors.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -43,6 +46,18 @@ bool same_slots(const BucketPlan& a, const BucketPlan& b) {
       });
 }
 
+BucketPlanOptions plan_options(const ReducerOptions& options) {
+  return {.first_bucket_bytes = options.first_bucket_bytes,
+          .bucket_bytes = options.bucket_bytes};
+}
+
+PassExpectation::Rule rule_of(const ReducerOptions& options) {
+  if (options.static_graph) return PassExpectation::Rule::kAsAtFirst;
+  if (options.find_unused_parameters)
+    return PassExpectation::Rule::kAnyGradient;
+  return PassExpectation::Rule::kEveryGradient;
+}
+
 }  // namespace
 
 class Reducer::State : public std::enable_shared_from_this<State> {
@@ -51,31 +66,57 @@ class Reducer::State : public std::enable_shared_from_this<State> {
         std::shared_ptr<ProcessGroup> group, const ReducerOptions& options);
 
   std::size_t bucket_count() const { return plan_.buckets.size(); }
+  const std::shared_ptr<PassIntent>& intent() const { return intent_; }
+  void set_roll_call(std::shared_ptr<RollCall> roll_call) {
+    roll_call_ = std::move(roll_call);
+  }
+  void shadow_pass(const Roll& roll);
 
  private:
+  using Indices = PassExpectation::Indices;
+  // Whether this rank has gradients of its own in a pass.
+  enum class Part { kTrains, kShadows };
+
   void gradient_arrived(std::size_t parameter);
   void begin_pass();
-  void finish_pass();
-  void abandon_pass() noexcept;
+  void open_pass(const Roll& roll);
+  void take(std::size_t parameter);
+  void stand_in(std::size_t parameter);
   void start_buckets(std::size_t first, std::size_t count);
-  void start_incomplete_buckets();
+  void finish_pass();
+  void close_pass(Part part);
+  Indices start_incomplete_buckets(Part part);
   void wait_for_buckets();
+  void learn_what_is_unused(Part part, const Indices& missing);
+  void settle_gradients(Part part);
   void plan_in_order_of_arrival();
   void adopt_plan(BucketPlan plan);
+  void abandon_pass() noexcept;
+  [[noreturn]] void fail(const std::string& why);
 
   std::vector<at::Tensor> tensors_;
   std::vector<std::string> names_;
   std::vector<ParameterSize> sizes_;
   std::shared_ptr<ProcessGroup> group_;
-  BucketPlanOptions options_;
+  BucketPlanOptions plan_options_;
 
   BucketPlan plan_;
   GradientTracker tracker_;
   std::vector<std::string> places_;         // by bucket, for messages
   std::optional<GradientBuckets> buckets_;  // from the first pass on
-  std::vector<Work> works_;                 // by bucket, in the present pass
-  bool in_pass_ = false;
   bool follows_arrival_ = false;  // whether the plan is in order of arrival
+
+  // Of the next passes.
+  std::shared_ptr<PassIntent> intent_ = std::make_shared<PassIntent>();
+  PassExpectation expectation_;
+  std::shared_ptr<RollCall> roll_call_;  // within join()
+
+  // Of the present pass.
+  std::optional<PassKind> pass_;  // empty between passes
+  Roll roll_;
+  std::vector<Work> works_;  // by bucket
+  KeptGradients kept_;
+
   std::optional<GradientHooks> hooks_;
 };
 
@@ -83,9 +124,12 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
                       std::shared_ptr<ProcessGroup> group,
                       const ReducerOptions& options)
     : group_(std::move(group)),
-      options_{.first_bucket_bytes = options.first_bucket_bytes,
-               .bucket_bytes = options.bucket_bytes},
-      tracker_(plan_) {
+      plan_options_(plan_options(options)),
+      tracker_(plan_),
+      expectation_(rule_of(options), parameters.size()),
+      kept_(parameters.size(), options.gradient_as_bucket_view
+                                   ? KeptGradients::Memory::kBucket
+                                   : KeptGradients::Memory::kOwn) {
   if (parameters.empty())
     throw InvalidArgument(
         "there is nothing to reduce: no parameter requires a gradient\n"
@@ -98,7 +142,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
   }
   allocate_tensors_from(group_->heap());
   if (group_->size() == 1) return;
-  adopt_plan(plan_buckets(sizes_, options_));
+  adopt_plan(plan_buckets(sizes_, plan_options_));
   hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
     gradient_arrived(parameter);
   });
@@ -117,57 +161,102 @@ void Reducer::State::adopt_plan(BucketPlan plan) {
 }
 
 void Reducer::State::gradient_arrived(std::size_t parameter) {
+  if (!pass_) begin_pass();
+  const bool local = *pass_ == PassKind::kLocal;
   const c10::AutoGradMode no_grad(false);
-  if (!in_pass_) begin_pass();
-  buckets_->take(parameter, tensors_[parameter], names_[parameter]);
-  const auto arrival = tracker_.arrived(parameter);
-  if (arrival.status == GradientTracker::Status::kRepeatedTooLate)
-    throw InvalidArgument(
-        "parameter " + names_[parameter] +
-        " got a second gradient in one backward pass, after the first was "
-        "reduced already\n"
-        "  likely:  a custom autograd function runs backward() inside "
-        "backward()\n"
-        "  next:    compute the loss without a backward pass in its backward "
-        "pass");
+  GradientTracker::Arrival arrival;
+  if (local)
+    expectation_.arrived_in_local_pass(parameter);
+  else
+    arrival = tracker_.arrived(parameter);
+  if (!expectation_.allows(parameter, arrival.status))
+    fail(unexpected_gradient_text(names_[parameter], expectation_.rule()));
+  if (local) return;
+  take(parameter);
   start_buckets(arrival.first_bucket, arrival.bucket_count);
 }
 
 void Reducer::State::begin_pass() {
+  const PassKind kind = intent_->backward_begins();
+  Roll roll = full_roll(*group_, Activity::kBackward);
+  // What these two throw ends a pass of which nothing has begun.
+  if (kind == PassKind::kReduced) {
+    if (c10::GradMode::is_enabled()) throw InvalidArgument(create_graph_text());
+    if (roll_call_) roll = roll_call_->announce(Activity::kBackward);
+  }
   at_end_of_backward([self = shared_from_this()] { self->finish_pass(); },
                      [self = shared_from_this()] { self->abandon_pass(); });
-  in_pass_ = true;
-  tracker_.begin_step();
+  pass_ = kind;
+  if (kind == PassKind::kReduced) open_pass(roll);
+}
+
+void Reducer::State::open_pass(const Roll& roll) {
+  const c10::AutoGradMode no_grad(false);
+  roll_ = roll;
   works_.clear();
   if (!buckets_) buckets_.emplace(tensors_, plan_, *group_);
   buckets_->declare_complete();
+  if (expectation_.rule() == PassExpectation::Rule::kAsAtFirst)
+    tracker_.expect(expectation_.counts());
+  const auto ready = tracker_.begin_step();
+  for (const std::size_t parameter : expectation_.never_here())
+    stand_in(parameter);
+  start_buckets(ready.first_bucket, ready.bucket_count);
+}
+
+void Reducer::State::take(std::size_t parameter) {
+  kept_.keep(parameter, tensors_[parameter]);
+  buckets_->take(parameter, tensors_[parameter], names_[parameter]);
+}
+
+void Reducer::State::stand_in(std::size_t parameter) {
+  kept_.stand_in(parameter, tensors_[parameter]);
+  take(parameter);
 }
 
 void Reducer::State::start_buckets(std::size_t first, std::size_t count) {
+  const ReduceOp op =
+      roll_.divisor == group_->size() ? ReduceOp::kAverage : ReduceOp::kSum;
   for (std::size_t bucket = first; bucket < first + count; ++bucket)
-    works_.push_back(group_->all_reduce(buckets_->buffers(bucket),
-                                        ReduceOp::kAverage,
+    works_.push_back(group_->all_reduce(buckets_->buffers(bucket), op,
                                         {.place = places_[bucket]}));
 }
 
 void Reducer::State::finish_pass() {
+  const PassKind kind = *std::exchange(pass_, std::nullopt);
+  if (kind == PassKind::kReduced) close_pass(Part::kTrains);
+}
+
+void Reducer::State::shadow_pass(const Roll& roll) {
+  for (const at::Tensor& tensor : tensors_) tensor.mutable_grad().reset();
+  open_pass(roll);
+  close_pass(Part::kShadows);
+}
+
+void Reducer::State::close_pass(Part part) {
   const c10::AutoGradMode no_grad(false);
-  in_pass_ = false;
-  const bool complete = tracker_.complete();
-  if (!complete) start_incomplete_buckets();
+  Indices missing;
+  if (!tracker_.complete()) missing = start_incomplete_buckets(part);
   wait_for_buckets();
   buckets_->let_go();
-  if (buckets_->some_rank_is_incomplete())
-    throw_missing_gradients(*group_, names_, tracker_.missing());
+  if (buckets_->some_rank_is_incomplete()) learn_what_is_unused(part, missing);
+  settle_gradients(part);
+  expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
   if (!follows_arrival_) plan_in_order_of_arrival();
 }
 
-void Reducer::State::start_incomplete_buckets() {
-  for (const std::size_t parameter : tracker_.missing())
-    buckets_->take_zeros(parameter);
-  buckets_->declare_incomplete();
+// Returns those that this rank has told the others of.
+Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
+  Indices missing = tracker_.missing();
+  for (const std::size_t parameter : missing) stand_in(parameter);
+  if (part == Part::kTrains)
+    missing = expectation_.worth_telling(std::move(missing));
+  else
+    missing.clear();
+  if (!missing.empty()) buckets_->declare_incomplete();
   start_buckets(tracker_.launched(),
                 plan_.buckets.size() - tracker_.launched());
+  return missing;
 }
 
 // Waits for all of them even when one fails, since their memory must not be
@@ -185,8 +274,33 @@ void Reducer::State::wait_for_buckets() {
   if (first) std::rethrow_exception(first);
 }
 
+void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
+  using Mark = MissingGradients::Mark;
+  std::vector<Mark> marks(
+      tensors_.size(), part == Part::kTrains ? Mark::kArrived : Mark::kAbsent);
+  for (const std::size_t parameter : missing) marks[parameter] = Mark::kMissing;
+  const MissingGradients all(*group_, marks);
+  if (!expectation_.allows_missing()) {
+    kept_.settle([](std::size_t) { return true; });
+    throw InvalidArgument(missing_gradients_text(*group_, expectation_.rule(),
+                                                 all.lines(names_)));
+  }
+  std::vector<char> unused(tensors_.size());
+  for (std::size_t i = 0; i < unused.size(); ++i)
+    unused[i] = all.everywhere(i) ? 1 : 0;
+  expectation_.set_unused(std::move(unused));
+}
+
+void Reducer::State::settle_gradients(Part part) {
+  if (roll_.divisor != group_->size())
+    for (const at::Tensor& tensor : tensors_) tensor.grad().div_(roll_.divisor);
+  kept_.settle([&](std::size_t parameter) {
+    return part == Part::kShadows || expectation_.unused(parameter);
+  });
+}
+
 void Reducer::State::abandon_pass() noexcept {
-  in_pass_ = false;
+  if (std::exchange(pass_, std::nullopt) != PassKind::kReduced) return;
   group_->abort("rank " + std::to_string(group_->rank()) +
                 " left its backward pass by an exception, with gradients of "
                 "this step still to be reduced; read its log");
@@ -197,15 +311,23 @@ void Reducer::State::abandon_pass() noexcept {
   }
 }
 
-// Gradients may arrive in another order on each rank; rank 0's is taken, so
+// The others hear the reason, and not only that this rank has left its pass.
+void Reducer::State::fail(const std::string& why) {
+  group_->abort("on rank " + std::to_string(group_->rank()) + " " + why);
+  throw InvalidArgument(why);
+}
+
+// Gradients may arrive in another order on each rank; one rank's is taken, so
 // that all have one plan.
 void Reducer::State::plan_in_order_of_arrival() {
   const auto arrived = tracker_.arrival_order();
   std::vector<std::int64_t> order(arrived.begin(), arrived.end());
-  group_->broadcast(view(order), 0, {.place = "order of gradients"}).wait();
+  group_->broadcast(view(order), roll_.root, {.place = "order of gradients"})
+      .wait();
   follows_arrival_ = true;
-  BucketPlan plan = plan_buckets(
-      sizes_, std::vector<std::size_t>(order.begin(), order.end()), options_);
+  BucketPlan plan =
+      plan_buckets(sizes_, std::vector<std::size_t>(order.begin(), order.end()),
+                   plan_options_);
   if (!same_slots(plan, plan_)) adopt_plan(std::move(plan));
 }
 
@@ -218,6 +340,19 @@ Reducer::Reducer(std::vector<NamedParameter> parameters,
 Reducer::~Reducer() = default;
 Reducer::Reducer(Reducer&&) noexcept = default;
 Reducer& Reducer::operator=(Reducer&&) noexcept = default;
+
+NoSync Reducer::no_sync() const { return NoSync(state_->intent()); }
+
+PassKind Reducer::forward_begins() {
+  state_->intent()->forward_begins();
+  return state_->intent()->here();
+}
+
+void Reducer::set_roll_call(std::shared_ptr<RollCall> roll_call) {
+  state_->set_roll_call(std::move(roll_call));
+}
+
+void Reducer::shadow_pass(const Roll& roll) { state_->shadow_pass(roll); }
 
 std::size_t Reducer::bucket_count() const { return state_->bucket_count(); }
 

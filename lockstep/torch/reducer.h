@@ -9,16 +9,23 @@
 // stand on this class. See docs/design/torch.md.
 //
 // Gradients accumulate as in PyTorch: what .grad held before, equal on all
-// ranks, stays part of the average. .grad is memory of the bucket: whoever
-// wants to keep a gradient beyond the next backward pass clones it.
+// ranks, stays part of the average. .grad is memory of the bucket, unless the
+// options say otherwise: whoever wants to keep a gradient beyond the next
+// backward pass clones it.
+//
+// Which gradients make a pass: by default, every parameter's, once. With
+// find_unused_parameters, those that arrive; with static_graph, those that
+// arrived in the first pass, as often as they did then.
 //
 // Threads: single-threaded, backward passes over its parameters included. It
 //          may be moved between passes.
 // Errors:  from backward(). InvalidArgument on every rank when some rank's
-//          parameter got no gradient: the group stays usable, the gradients of
-//          this pass are of no use. What ProcessGroup's operations throw. When
-//          the pass itself throws on one rank, that rank aborts the group, so
-//          that no other rank waits for it.
+//          parameter got no gradient and should have: the group stays usable,
+//          the gradients of this pass are of no use. InvalidArgument for
+//          backward(create_graph = true). What ProcessGroup's operations throw.
+//          When the pass itself throws on one rank, or gets a gradient that
+//          comes too late to be reduced, that rank aborts the group, so that no
+//          other rank waits for it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,6 +36,8 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/pass_intent.h"
+#include "lockstep/torch/roll_call.h"
 
 namespace lockstep {
 
@@ -41,6 +50,10 @@ struct ReducerOptions {
   // As in BucketPlanOptions.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
+  // As in DistributedDataParallelOptions.
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  bool gradient_as_bucket_view = true;
 };
 
 class Reducer {
@@ -57,6 +70,20 @@ class Reducer {
   ~Reducer();
   Reducer(Reducer&&) noexcept;
   Reducer& operator=(Reducer&&) noexcept;
+
+  // A scope whose backward passes stay local. Outlives the Reducer if need be.
+  NoSync no_sync() const;
+
+  // To be called before a forward pass, if it is to decide whether the backward
+  // pass after it is reduced: see PassIntent. Returns what it decides.
+  PassKind forward_begins();
+
+  // From now on announces every pass that is reduced; null ends that.
+  void set_roll_call(std::shared_ptr<RollCall> roll_call);
+
+  // Does this rank's part of a pass that others have announced, without
+  // gradients of its own. Every .grad is reset.
+  void shadow_pass(const Roll& roll);
 
   // Buckets in the present plan; 0 in a group of one.
   std::size_t bucket_count() const;

@@ -9,7 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/testing/recording_backend.h"
+#include "lockstep/torch/testing/parameter_bag.h"
+#include "lockstep/torch/testing/recorded_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -18,41 +19,18 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
-  std::vector<NamedParameter> parameters;
-  for (const auto& item : module.named_parameters())
-    parameters.push_back({item.key(), item.value()});
-  return parameters;
-}
-
-// A group whose operations are recorded, and what records them.
-struct Recorded {
-  std::shared_ptr<RecordingBackend> backend;
-  Group group;
-};
-Recorded record(const Group& group) {
-  const auto backend = std::make_shared<RecordingBackend>(group);
-  return {backend, std::make_shared<ProcessGroup>(
-                       backend, GroupIdentity{.name = "recorded",
-                                              .rank = group->rank(),
-                                              .size = group->size()})};
-}
-
-constexpr ReducerOptions kBucketAParameter{.first_bucket_bytes = 0,
-                                           .bucket_bytes = 0};
-
 TEST(Reducer, ReducesBucketsBeforeBackwardHasReachedTheFirstLayer) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const Recorded recorded = record(group);
+    const RecordedGroup recorded(group);
     Net net;
-    const Reducer reducer(named_parameters(net), recorded.group,
+    const Reducer reducer(named_parameters_of(net), recorded.group(),
                           kBucketAParameter);
     net.first->weight.register_hook(
-        [&](const at::Tensor&) { recorded.backend->record("first layer"); });
+        [&](const at::Tensor&) { recorded.record("first layer"); });
     for (int step = 0; step < 3; ++step) {
-      recorded.backend->take_events();
+      recorded.take_events();
       backward(net, *group, step);
-      auto events = recorded.backend->take_events();
+      auto events = recorded.take_events();
       const auto first_layer = std::ranges::find(events, "first layer");
       ASSERT_NE(first_layer, events.end());
       EXPECT_GE(std::count(events.begin(), first_layer, "all_reduce"), 4);
@@ -64,7 +42,7 @@ TEST(Reducer, ReducesBucketsBeforeBackwardHasReachedTheFirstLayer) {
 TEST(Reducer, PutsTheAverageIntoGradWithoutAnotherCopy) {
   run_ranks(kBackend, 2, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters(net), group);
+    const Reducer reducer(named_parameters_of(net), group);
     backward(net, *group, 0);  // the next pass has the buckets for good
     net.zero_grad();
     backward(net, *group, 1);
@@ -78,42 +56,23 @@ TEST(Reducer, PutsTheAverageIntoGradWithoutAnotherCopy) {
   });
 }
 
-// Layers that are used in the order in which they are not registered; rank 1
-// goes yet another way.
-struct OutOfOrder : torch::nn::Module {
-  OutOfOrder() {
-    for (const char* name : {"a", "b", "c"})
-      register_parameter(name, wave({4}, name[0]));
-  }
-  // d/dp of factor * p is factor. The sum is built so that the gradients of the
-  // parameters arrive in the order of `names`.
-  at::Tensor forward(const std::vector<std::string>& names, double factor) {
-    at::Tensor chain = torch::zeros({});
-    for (auto name = names.rbegin(); name != names.rend(); ++name)
-      chain = chain + (named_parameters()[*name] * factor).sum();
-    return chain;
-  }
-};
-
 TEST(Reducer, PlansBucketsInRankZerosOrderOfArrivalAfterTheFirstStep) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const Recorded recorded = record(group);
-    OutOfOrder net;
-    const Reducer reducer(named_parameters(net), recorded.group,
+    const RecordedGroup recorded(group);
+    ParameterBag net;
+    const Reducer reducer(named_parameters_of(net), recorded.group(),
                           kBucketAParameter);
-    for (const char* name : {"a", "b", "c"})
-      net.named_parameters()[name].register_hook(
-          [&, name](const at::Tensor&) { recorded.backend->record(name); });
-    const std::vector<std::string> order =
-        group->rank() == 0 ? std::vector<std::string>{"b", "c", "a"}
-                           : std::vector<std::string>{"a", "b", "c"};
+    for (const char letter : {'a', 'b', 'c'})
+      net[letter].register_hook([&, letter](const at::Tensor&) {
+        recorded.record(std::string(1, letter));
+      });
+    const std::string order = group->rank() == 0 ? "bca" : "abc";
     const auto step = [&] {
       net.zero_grad();
-      recorded.backend->take_events();
+      recorded.take_events();
       net.forward(order, group->rank() + 1).backward();
-      for (const at::Tensor& gradient : gradients_of(net))
-        EXPECT_TRUE((gradient == 1.5).all().item<bool>());
-      return recorded.backend->take_events();
+      EXPECT_THAT(net.gradients(), ElementsAre(1.5, 1.5, 1.5));
+      return recorded.take_events();
     };
     const std::string reduce = "all_reduce";
     const auto first = step();
@@ -129,18 +88,15 @@ TEST(Reducer, PlansBucketsInRankZerosOrderOfArrivalAfterTheFirstStep) {
 }
 
 TEST(Reducer, NamesAParameterWithoutGradientOnEveryRankAndGoesOn) {
-  const std::vector<std::string> all{"c", "b", "a"};
   for (const ReducerOptions& options : {kBucketAParameter, ReducerOptions{}})
     run_ranks(kBackend, 3, [&](const Group& group) {
-      OutOfOrder net;
-      const Reducer reducer(named_parameters(net), group, options);
+      ParameterBag net;
+      const Reducer reducer(named_parameters_of(net), group, options);
       for (int step = 0; step < 4; ++step) {
         net.zero_grad();
         const bool misses = step % 2 == 0 && group->rank() == 1;
         const auto pass = [&] {
-          net.forward(misses ? std::vector<std::string>{"a", "c"} : all,
-                      group->rank())
-              .backward();
+          net.forward(misses ? "ac" : "cba", group->rank()).backward();
         };
         if (step % 2 == 0) {
           const std::string message = message_of(pass);
@@ -150,33 +106,30 @@ TEST(Reducer, NamesAParameterWithoutGradientOnEveryRankAndGoesOn) {
           continue;
         }
         pass();
-        for (const at::Tensor& gradient : gradients_of(net))
-          EXPECT_TRUE((gradient == 1).all().item<bool>());
+        EXPECT_THAT(net.gradients(), ElementsAre(1, 1, 1));
       }
     });
 }
 
 TEST(Reducer, ListsWhatEachRankMisses) {
   run_ranks(kBackend, 3, [](const Group& group) {
-    OutOfOrder net;
-    const Reducer reducer(named_parameters(net), group);
+    ParameterBag net;
+    const Reducer reducer(named_parameters_of(net), group);
     const auto pass = [&] {
-      net.forward(group->rank() == 1 ? std::vector<std::string>{"a", "b"}
-                                     : std::vector<std::string>{"c"},
-                  1)
-          .backward();
+      net.forward(group->rank() == 1 ? "ab" : "c", 1).backward();
     };
     EXPECT_THROW(pass(), InvalidArgument);
     const std::string message = message_of(pass);
     EXPECT_THAT(message, HasSubstr("missing: a, b on ranks 0, 2\n"));
     EXPECT_THAT(message, HasSubstr("missing: c on rank 1\n"));
+    EXPECT_THAT(message, HasSubstr("set find_unused_parameters"));
   });
 }
 
 TEST(Reducer, EndsTheOthersWaitWhenBackwardThrowsOnOneRank) {
   run_ranks(kBackend, 2, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters(net), group, kBucketAParameter);
+    const Reducer reducer(named_parameters_of(net), group, kBucketAParameter);
     if (group->rank() == 1)
       net.first->weight.register_hook([](const at::Tensor& gradient) {
         throw std::runtime_error("a hook of the user's");
@@ -267,7 +220,7 @@ TEST(Reducer, IsDisarmedWhenDestroyedBelowALaterHook) {
 TEST(Reducer, HooksNothingInAGroupOfOne) {
   run_ranks(kBackend, 1, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters(net), group);
+    const Reducer reducer(named_parameters_of(net), group);
     for (const at::Tensor& parameter : net.parameters())
       EXPECT_EQ(torch::autograd::impl::post_acc_grad_hooks(parameter), nullptr);
     EXPECT_EQ(reducer.bucket_count(), 0u);
@@ -282,7 +235,7 @@ TEST(Reducer, GivesTheSameBitsOnEveryRankAndInEveryRun) {
   for (const int run : {0, 1})
     run_ranks(kBackend, 3, [&](const Group& group) {
       Net net;
-      const Reducer reducer(named_parameters(net), group,
+      const Reducer reducer(named_parameters_of(net), group,
                             {.first_bucket_bytes = 64, .bucket_bytes = 128});
       backward(net, *group);
       results[static_cast<std::size_t>(3 * run + group->rank())] =

@@ -43,6 +43,14 @@ std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
   return trained_parameters(*module);
 }
 
+ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
+  return {.first_bucket_bytes = options.first_bucket_bytes,
+          .bucket_bytes = options.bucket_bytes,
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph,
+          .gradient_as_bucket_view = options.gradient_as_bucket_view};
+}
+
 }  // namespace
 
 Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
@@ -50,18 +58,46 @@ Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
       reducer_(agreed_parameters(module_.get(), *group_), group_,
-               {.first_bucket_bytes = options.first_bucket_bytes,
-                .bucket_bytes = options.bucket_bytes}) {
+               reducer_options(options)),
+      wrapped_(*module_) {
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
   if (options.broadcast_buffers && group_->size() > 1)
     buffers_ = module_->buffers();
 }
 
 void Replica::before_forward() {
-  if (buffers_.empty() || !module_->is_training() ||
-      !c10::GradMode::is_enabled())
-    return;
-  broadcast_tensors(*group_, buffers_, 0);
+  if (group_->size() == 1 || !c10::GradMode::is_enabled()) return;
+  wrapped_.check(*module_);
+  if (reducer_.forward_begins() == PassKind::kLocal) return;
+  if (buffers_.empty() || !module_->is_training()) return;
+  const Roll roll = roll_call_ ? roll_call_->announce(Activity::kForward)
+                               : full_roll(*group_, Activity::kForward);
+  broadcast_tensors(*group_, buffers_, roll.root);
+}
+
+void Replica::begin_join(const JoinOptions& options) {
+  if (roll_call_)
+    throw InvalidArgument("join() within join(): one scope is enough");
+  roll_call_ = std::make_shared<RollCall>(group_, options);
+  reducer_.set_roll_call(roll_call_);
+}
+
+void Replica::shadow_the_others() {
+  while (true) {
+    const Roll roll = roll_call_->announce(Activity::kOutOfData);
+    if (roll.active == 0) break;
+    if (roll.activity == Activity::kForward)
+      broadcast_tensors(*group_, buffers_, roll.root);
+    else
+      reducer_.shadow_pass(roll);
+  }
+  broadcast_tensors(*group_, parameters_and_buffers(*module_),
+                    roll_call_->last_with_data().root);
+}
+
+void Replica::end_join() noexcept {
+  reducer_.set_roll_call(nullptr);
+  roll_call_.reset();
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // What DistributedDataParallel does that does not depend on the module's type:
 // one rank's copy of the model, kept equal to the others'.
 //
-// Threads: single-threaded. May be moved while no backward pass runs.
+// Threads: single-threaded.
 // Errors:  see DistributedDataParallel.
 #pragma once
 
@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/module_snapshot.h"
 #include "lockstep/torch/reducer.h"
+#include "lockstep/torch/roll_call.h"
 
 namespace lockstep {
 
@@ -26,6 +28,19 @@ struct DistributedDataParallelOptions {
   // Whether rank 0's buffers, such as BatchNorm's running statistics, are
   // copied to all ranks before each forward pass in training.
   bool broadcast_buffers = true;
+  // Lets a pass leave parameters unused. One that no rank used keeps the .grad
+  // that it had; one that some used gets the average over all ranks, in which
+  // the others count as zero. Costs an operation a pass in which some are.
+  bool find_unused_parameters = false;
+  // Promises that all passes have the graph of the first: on each rank the same
+  // parameters are used, as often. Allows parameters that stay unused, and
+  // parts of the graph that run backward() inside backward() and share
+  // parameters, as checkpoints do. The first pass overlaps with nothing.
+  bool static_graph = false;
+  // Whether .grad may be memory that the next pass overwrites. Without it .grad
+  // stays where autograd put it, at the price of a copy a pass and of a second
+  // time the memory.
+  bool gradient_as_bucket_view = true;
 };
 
 class Replica {
@@ -35,10 +50,23 @@ class Replica {
   Replica(std::shared_ptr<const torch::nn::Module> module,
           const DistributedDataParallelOptions& options);
 
-  // To be called before every forward pass: in training mode and with
-  // gradients on, gives all ranks rank 0's buffers. Otherwise does nothing and
-  // waits for nobody.
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  // To be called before every forward pass. With gradients on it checks that
+  // the module is the one that was wrapped, and in training mode it gives all
+  // ranks rank 0's buffers, unless the pass is to stay local. Otherwise it does
+  // nothing and waits for nobody.
   void before_forward();
+
+  NoSync no_sync() const { return reducer_.no_sync(); }
+
+  // For Join. The first of these begins a scope, the second does this rank's
+  // part until nobody has data, and gives all the model of the last who had.
+  void begin_join(const JoinOptions& options);
+  void shadow_the_others();
+  // Ends the scope; to be called in any case.
+  void end_join() noexcept;
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
@@ -47,6 +75,8 @@ class Replica {
   std::shared_ptr<ProcessGroup> group_;
   std::vector<at::Tensor> buffers_;  // those to broadcast before a forward pass
   Reducer reducer_;
+  ModuleSnapshot wrapped_;
+  std::shared_ptr<RollCall> roll_call_;  // within a Join
 };
 
 }  // namespace lockstep

@@ -1,0 +1,24 @@
+// What a backward pass that cannot be reduced says.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <string>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/pass_expectation.h"
+
+namespace lockstep {
+
+// `lines` is MissingGradients::lines().
+std::string missing_gradients_text(const ProcessGroup& group,
+                                   PassExpectation::Rule rule,
+                                   const std::string& lines);
+
+// A gradient of the parameter called `name` that should not have come.
+std::string unexpected_gradient_text(const std::string& name,
+                                     PassExpectation::Rule rule);
+
+std::string create_graph_text();
+
+}  // namespace lockstep
