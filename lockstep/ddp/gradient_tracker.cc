@@ -47,7 +47,7 @@ GradientTracker::Arrival GradientTracker::arrived(std::size_t parameter) {
   const std::size_t bucket = bucket_of_[parameter];
   const std::uint32_t count = ++counts_[parameter];
   turns_[parameter] = ++turn_;
-  if (count < expected_[parameter]) return {};
+  if (count < expected_[parameter]) return {.status = Status::kPartial};
   if (count > expected_[parameter])
     return {.status = bucket < launched_ ? Status::kRepeatedTooLate
                                          : Status::kRepeated};

@@ -30,7 +30,8 @@ class GradientTracker {
   static constexpr std::uint32_t kUnknown = 0xffffffff;
 
   enum class Status {
-    kAwaited,   // as it should be
+    kFinal,     // the last that was expected
+    kPartial,   // one of several, with more to come
     kRepeated,  // more often than expected, before its bucket was handed out
     // More often than expected, when its bucket had been handed out: what was
     // or is being reduced is not what the caller now has.
@@ -38,9 +39,9 @@ class GradientTracker {
   };
 
   struct Arrival {
-    Status status = Status::kAwaited;
+    Status status = Status::kFinal;
     // Buckets first_bucket … first_bucket + bucket_count - 1 may be reduced
-    // now. Only awaited arrivals hand out buckets.
+    // now. Only final arrivals hand out buckets.
     std::size_t first_bucket = 0;
     std::size_t bucket_count = 0;
   };

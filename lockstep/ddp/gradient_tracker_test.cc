@@ -62,7 +62,7 @@ void arrive_and_compare(GradientTracker& tracker, Oracle& oracle,
   const bool repeated = oracle.has(parameter);
   oracle.arrived(parameter);
   const auto arrival = tracker.arrived(parameter);
-  EXPECT_EQ(arrival.status != Status::kAwaited, repeated);
+  EXPECT_EQ(arrival.status != Status::kFinal, repeated);
   EXPECT_EQ(arrival.bucket_count, oracle.launchable() - before);
   if (arrival.bucket_count > 0) {
     EXPECT_EQ(arrival.first_bucket, before);
@@ -124,9 +124,9 @@ TEST(GradientTracker, HoldsACompleteBucketBackForThoseBeforeIt) {
 
 TEST(GradientTracker, TellsARepeatedArrivalFromOneThatIsTooLate) {
   GradientTracker tracker(plan_of(4, 2));
-  EXPECT_EQ(tracker.arrived(3).status, Status::kAwaited);
+  EXPECT_EQ(tracker.arrived(3).status, Status::kFinal);
   EXPECT_EQ(tracker.arrived(3).status, Status::kRepeated);
-  EXPECT_EQ(tracker.arrived(2).status, Status::kAwaited);
+  EXPECT_EQ(tracker.arrived(2).status, Status::kFinal);
   EXPECT_EQ(tracker.arrived(2).status, Status::kRepeatedTooLate);
   EXPECT_EQ(tracker.arrived(3).bucket_count, 0u);
 }
@@ -152,7 +152,7 @@ TEST(GradientTracker, ForgetsTheLastStepWhenANewOneBegins) {
   tracker.begin_step();
   EXPECT_THAT(tracker.missing(), ElementsAre(0, 1));
   EXPECT_THAT(tracker.counts(), ElementsAre(0, 0));
-  EXPECT_EQ(tracker.arrived(1).status, Status::kAwaited);
+  EXPECT_EQ(tracker.arrived(1).status, Status::kFinal);
   EXPECT_EQ(tracker.launched(), 1u);
 }
 
@@ -195,7 +195,7 @@ TEST(GradientTracker, WaitsForAsManyArrivalsAsAreExpected) {
   tracker.expect({1, 1, 1, 3});
   tracker.begin_step();
   tracker.arrived(2);
-  EXPECT_EQ(tracker.arrived(3).bucket_count, 0u);
+  EXPECT_EQ(tracker.arrived(3).status, Status::kPartial);
   EXPECT_EQ(tracker.arrived(3).bucket_count, 0u);
   EXPECT_THAT(tracker.missing(), ElementsAre(0, 1, 3));
   EXPECT_EQ(tracker.arrived(3).bucket_count, 1u);
@@ -219,7 +219,7 @@ TEST(GradientTracker, HoldsBackWhatComesAnUnknownNumberOfTimes) {
   tracker.begin_step();
   for (const std::size_t parameter : {2, 1, 2}) {
     const auto arrival = tracker.arrived(parameter);
-    EXPECT_EQ(arrival.status, Status::kAwaited);
+    EXPECT_EQ(arrival.status, Status::kPartial);
     EXPECT_EQ(arrival.bucket_count, 0u);
   }
   EXPECT_THAT(tracker.missing(), ElementsAre(0));

@@ -16,7 +16,8 @@ bool PassExpectation::allows(std::size_t parameter,
                              GradientTracker::Status status) const {
   using Status = GradientTracker::Status;
   if (rule_ != Rule::kAsAtFirst) return status != Status::kRepeatedTooLate;
-  return status == Status::kAwaited && !(others_know_ && unused(parameter));
+  const bool expected = status == Status::kFinal || status == Status::kPartial;
+  return expected && !(others_know_ && unused(parameter));
 }
 
 PassExpectation::Indices PassExpectation::worth_telling(Indices missing) const {

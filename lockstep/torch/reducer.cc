@@ -86,6 +86,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void finish_pass();
   void close_pass(Part part);
   Indices start_incomplete_buckets(Part part);
+  void take_partial_gradients();
   void wait_for_buckets();
   void learn_what_is_unused(Part part, const Indices& missing);
   void settle_gradients(Part part);
@@ -171,7 +172,7 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
     arrival = tracker_.arrived(parameter);
   if (!expectation_.allows(parameter, arrival.status))
     fail(unexpected_gradient_text(names_[parameter], expectation_.rule()));
-  if (local) return;
+  if (local || arrival.status != GradientTracker::Status::kFinal) return;
   take(parameter);
   start_buckets(arrival.first_bucket, arrival.bucket_count);
 }
@@ -245,8 +246,17 @@ void Reducer::State::close_pass(Part part) {
   if (!follows_arrival_) plan_in_order_of_arrival();
 }
 
+// Those of which nobody knows yet how often they arrive.
+void Reducer::State::take_partial_gradients() {
+  const auto& expected = expectation_.counts();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (expected[i] == GradientTracker::kUnknown && tracker_.counts()[i] > 0)
+      take(i);
+}
+
 // Returns those that this rank has told the others of.
 Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
+  take_partial_gradients();
   Indices missing = tracker_.missing();
   for (const std::size_t parameter : missing) stand_in(parameter);
   if (part == Part::kTrains)
