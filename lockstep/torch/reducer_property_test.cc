@@ -1,0 +1,196 @@
+// Random parameters in random graphs, against what plain autograd says of each
+// rank's loss.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/reducer.h"
+#include "lockstep/torch/testing/small_nets.h"
+
+namespace lockstep {
+namespace {
+
+using Random = std::mt19937_64;
+using Tensors = std::vector<at::Tensor>;
+
+std::size_t below(Random& random, std::size_t end) {
+  return static_cast<std::size_t>(random() % end);
+}
+
+// Sizes from none to a few hundred thousand elements; neighbours of one shape
+// are frequent, so that gradients can be shared.
+Tensors random_parameters(Random& random) {
+  constexpr std::int64_t kRows[] = {0, 1, 3, 40, 3000, 100'000};
+  Tensors parameters;
+  std::vector<std::int64_t> sizes{4};
+  at::ScalarType type = at::kFloat;
+  const std::size_t count = 1 + below(random, 12);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (below(random, 3) > 0) {
+      sizes = {kRows[below(random, std::size(kRows))]};
+      if (below(random, 2) == 0)
+        sizes.push_back(static_cast<std::int64_t>(1 + below(random, 3)));
+      type = below(random, 5) == 0 ? at::kDouble : at::kFloat;
+    }
+    at::Tensor parameter = wave(sizes, static_cast<double>(i)).to(type);
+    if (parameter.dim() == 2 && below(random, 4) == 0)
+      parameter = parameter.t().contiguous().t();  // dense, not row-major
+    parameters.push_back(parameter.requires_grad_());
+  }
+  return parameters;
+}
+
+at::Tensor weighted(const at::Tensor& x, Random& random) {
+  const auto phase = static_cast<double>(below(random, 100));
+  return (x * wave(x.sizes(), phase).to(x.scalar_type())).sum();
+}
+
+// One term of a loss, in which the gradients of `a` and `b` may be one tensor,
+// parts of one tensor, expanded, or on their way to others.
+at::Tensor random_term(const at::Tensor& a, const at::Tensor& b,
+                       Random& random) {
+  const bool alike =
+      a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
+  switch (below(random, 7)) {
+    case 0:
+      return a.sum() * 3;
+    case 1:
+      return a.dim() == 2 ? weighted(a.t(), random) : weighted(a, random);
+    case 2:
+      if (a.scalar_type() != b.scalar_type()) break;
+      return weighted(torch::cat({a.flatten(), b.flatten()}), random);
+    case 3:
+      if (!alike) break;
+      return weighted(a + b, random);
+    case 4: {
+      if (!alike) break;
+      const at::Tensor sum = a + torch::tanh(b);
+      return weighted(sum, random) + sum.sum();
+    }
+    case 5:
+      return weighted(a, random) + a.sum();  // twice
+    default:
+      break;
+  }
+  return weighted(a, random);
+}
+
+// The same for the same seed. Nothing is used where `seed` says so.
+at::Tensor random_loss(const Tensors& parameters, std::uint64_t seed) {
+  Random random(seed);
+  at::Tensor loss = torch::zeros({}, at::kDouble);
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& other = parameters[below(random, parameters.size())];
+    if (below(random, 3) == 0) continue;
+    loss = loss + random_term(parameter, other, random).to(at::kDouble);
+  }
+  // A pass must have some gradient to be one.
+  return loss + parameters[0].sum().to(at::kDouble);
+}
+
+// Adds a rank's gradients of the losses with these seeds to `sum`, in which
+// what nothing has used stays undefined.
+void add_gradients(const Tensors& parameters,
+                   const std::vector<std::uint64_t>& seeds, Tensors& sum) {
+  Tensors copies;
+  for (const at::Tensor& parameter : parameters)
+    copies.push_back(parameter.detach().clone().requires_grad_());
+  for (const std::uint64_t seed : seeds) random_loss(copies, seed).backward();
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const at::Tensor& gradient = copies[i].grad();
+    if (!gradient.defined()) continue;
+    sum[i] = sum[i].defined() ? sum[i] + gradient : gradient.clone();
+  }
+}
+
+struct Plan {
+  int ranks = 2;
+  ReducerOptions options;
+  Tensors parameters;
+  std::uint64_t seed = 0;
+
+  // The losses of one step: all but the last within no_sync().
+  std::vector<std::uint64_t> losses(int step, int rank) const {
+    const auto unique = [&](std::uint64_t part) {
+      // With a static graph every step is the first.
+      const int counted = options.static_graph ? 0 : step;
+      return seed * 1000 + static_cast<std::uint64_t>(counted) * 100 +
+             static_cast<std::uint64_t>(rank) * 10 + part;
+    };
+    if ((seed + static_cast<std::uint64_t>(step)) % 3 == 0 &&
+        !options.static_graph)
+      return {unique(0), unique(1), unique(2)};
+    return {unique(2)};
+  }
+};
+
+Plan random_plan(std::uint64_t seed) {
+  Random random(seed);
+  Plan plan{.ranks = static_cast<int>(2 + below(random, 3)), .seed = seed};
+  plan.options = {.first_bucket_bytes = below(random, 5000),
+                  .bucket_bytes = below(random, 1'000'000),
+                  .find_unused_parameters = true,
+                  .static_graph = below(random, 3) == 0,
+                  .gradient_as_bucket_view = below(random, 3) > 0};
+  plan.parameters = random_parameters(random);
+  return plan;
+}
+
+void check_step(const Plan& plan, const Tensors& parameters, int step,
+                Tensors& expected) {
+  Tensors sum(parameters.size());
+  for (int rank = 0; rank < plan.ranks; ++rank)
+    add_gradients(parameters, plan.losses(step, rank), sum);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    SCOPED_TRACE("parameter " + std::to_string(i));
+    if (sum[i].defined()) {
+      const at::Tensor average = sum[i] / plan.ranks;
+      expected[i] = expected[i].defined() ? expected[i] + average : average;
+    }
+    const at::Tensor& gradient = parameters[i].grad();
+    ASSERT_EQ(gradient.defined(), expected[i].defined());
+    if (!gradient.defined()) continue;
+    ASSERT_EQ(gradient.sizes(), expected[i].sizes());
+    if (gradient.numel() == 0) continue;
+    EXPECT_LE((gradient - expected[i]).abs().max().item<double>(), 2e-5);
+  }
+}
+
+void run_rank(const Plan& plan, const Group& group) {
+  SCOPED_TRACE("seed " + std::to_string(plan.seed));
+  Tensors parameters;
+  std::vector<NamedParameter> named;
+  for (const at::Tensor& parameter : plan.parameters) {
+    parameters.push_back(parameter.detach().clone().requires_grad_());
+    named.push_back({std::to_string(named.size()), parameters.back()});
+  }
+  const Reducer reducer(named, group, plan.options);
+  Tensors expected(parameters.size());
+  for (int step = 0; step < 4 && !testing::Test::HasFailure(); ++step) {
+    if (step % 2 == 0)  // step 1 and 3 accumulate
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i].mutable_grad().reset();
+        expected[i].reset();
+      }
+    const auto losses = plan.losses(step, group->rank());
+    for (std::size_t i = 0; i + 1 < losses.size(); ++i) {
+      const auto guard = reducer.no_sync();
+      random_loss(parameters, losses[i]).backward();
+    }
+    random_loss(parameters, losses.back()).backward();
+    SCOPED_TRACE("step " + std::to_string(step));
+    check_step(plan, parameters, step, expected);
+  }
+}
+
+TEST(Reducer, AveragesWhatPlainAutogradComputesInRandomGraphs) {
+  for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+    const Plan plan = random_plan(seed);
+    run_ranks(kBackend, plan.ranks,
+              [&](const Group& group) { run_rank(plan, group); });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
