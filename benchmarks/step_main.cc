@@ -1,8 +1,9 @@
-// One rank of a training step on LibTorch, alone or under our
-// DistributedDataParallel:
+// One rank of a training step: LibTorch alone, under our
+// DistributedDataParallel, or that with a sharded optimizer that averages
+// gradients as it updates:
 //
-//   lockstep_step cnn|mlp libtorch|ddp [deterministic] REQUESTS
-//   lockstep_step cnn|mlp libtorch|ddp first
+//   lockstep_step cnn|mlp libtorch|ddp|sharded [deterministic] REQUESTS
+//   lockstep_step cnn|mlp libtorch|ddp|sharded first
 //
 // Batch 64 a rank, SGD with momentum 0.5 and learning rate 0.01. Answers two
 // questions of the driver (requests.h): "steps N", the median time of so many
@@ -29,6 +30,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/models.h"
 
 namespace lockstep {
@@ -40,6 +42,7 @@ constexpr std::uint64_t kSeed = 1234;
 struct Job {
   std::string model;
   bool ddp = false;
+  bool sharded = false;  // then ddp, too
   bool deterministic = false;
 };
 
@@ -61,15 +64,23 @@ class Training {
     model_ = make_classifier(job, rank());
     forward_ = [this](const at::Tensor& x) { return model_->forward(x); };
     if (job.ddp) {
-      replica_ = std::make_unique<DistributedDataParallel<Classifier>>(model_);
+      replica_ = std::make_unique<DistributedDataParallel<Classifier>>(
+          model_,
+          DistributedDataParallelOptions{.average_gradients = !job.sharded});
       forward_ = [this](const at::Tensor& x) { return replica_->forward(x); };
     }
     // As PyTorch's loop, but for its wrapper: the same numbers everywhere.
     torch::manual_seed(kSeed + static_cast<std::uint64_t>(rank()));
     images_ = torch::randn({kBatch, 1, 28, 28});
     labels_ = torch::randint(0, 10, {kBatch}, torch::kLong);
-    optimizer_ = std::make_unique<torch::optim::SGD>(
-        model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.5));
+    const auto rule = torch::optim::SGDOptions(0.01).momentum(0.5);
+    if (job.sharded)
+      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(
+          model_->parameters(), rule,
+          ZeroRedundancyOptimizerOptions{.averages_gradients = true});
+    else
+      optimizer_ =
+          std::make_unique<torch::optim::SGD>(model_->parameters(), rule);
   }
 
   // Of the process: those that do not talk are numbered too.
@@ -120,7 +131,7 @@ class Training {
   std::shared_ptr<Classifier> model_;
   std::unique_ptr<DistributedDataParallel<Classifier>> replica_;
   std::function<at::Tensor(const at::Tensor&)> forward_;
-  std::unique_ptr<torch::optim::SGD> optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   at::Tensor images_, labels_, loss_;
 };
 
@@ -179,7 +190,8 @@ std::string answer(Training& training, const std::string& request) {
 int run(const std::vector<std::string>& arguments) {
   const Job job{
       .model = arguments[0],
-      .ddp = arguments[1] == "ddp",
+      .ddp = arguments[1] != "libtorch",
+      .sharded = arguments[1] == "sharded",
       .deterministic = arguments[2] == "deterministic",
   };
   torch::set_num_threads(1);
@@ -203,8 +215,8 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() < 3) {
-    std::cerr << "usage: lockstep_step cnn|mlp libtorch|ddp [deterministic] "
-                 "REQUESTS | first\n";
+    std::cerr << "usage: lockstep_step cnn|mlp libtorch|ddp|sharded "
+                 "[deterministic] REQUESTS | first\n";
     return 2;
   }
   try {

@@ -142,7 +142,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
     names_.push_back(std::move(parameter.name));
   }
   allocate_tensors_from(group_->heap());
-  if (group_->size() == 1) return;
+  if (group_->size() == 1 || !options.average_gradients) return;
   adopt_plan(plan_buckets(sizes_, plan_options_));
   hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
     gradient_arrived(parameter);

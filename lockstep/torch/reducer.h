@@ -54,12 +54,14 @@ struct ReducerOptions {
   bool find_unused_parameters = false;
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
+  bool average_gradients = true;
 };
 
 class Reducer {
  public:
   // `parameters` are leaves that require a gradient, each named once, in the
-  // same order on every rank. In a group of one nothing is hooked.
+  // same order on every rank. In a group of one, and where nothing is to be
+  // averaged, nothing is hooked.
   // InvalidArgument when there are none, or one that cannot be reduced or is
   // reduced by another Reducer.
   Reducer(std::vector<NamedParameter> parameters,

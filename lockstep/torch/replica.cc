@@ -48,7 +48,8 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .bucket_bytes = options.bucket_bytes,
           .find_unused_parameters = options.find_unused_parameters,
           .static_graph = options.static_graph,
-          .gradient_as_bucket_view = options.gradient_as_bucket_view};
+          .gradient_as_bucket_view = options.gradient_as_bucket_view,
+          .average_gradients = options.average_gradients};
 }
 
 }  // namespace

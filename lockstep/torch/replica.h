@@ -41,6 +41,9 @@ struct DistributedDataParallelOptions {
   // stays where autograd put it, at the price of a copy a pass and of a second
   // time the memory.
   bool gradient_as_bucket_view = true;
+  // Whether backward() averages gradients; without it .grad is this rank's own,
+  // for an optimizer that averages them itself.
+  bool average_gradients = true;
 };
 
 class Replica {

@@ -1,5 +1,6 @@
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
@@ -14,6 +15,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -82,9 +84,11 @@ OptimizerShard make_shard(ProcessGroup& group, const Groups& groups) {
 
 // The memory of the pieces that one rank has updated, a list a data type.
 std::vector<std::vector<Buffer>> buffers_of(const OptimizerShard& shard,
-                                            std::size_t rank) {
+                                            std::size_t rank,
+                                            const std::vector<char>& settled) {
   std::vector<std::vector<Buffer>> lists;
   for (const auto& piece : shard.plan().ranks[rank]) {
+    if (settled[piece.parameter] != 0) continue;
     const at::Tensor& tensor = shard.parameters()[piece.parameter].tensor;
     const Buffer buffer{.data = bytes_at(tensor, piece.begin),
                         .count = static_cast<std::int64_t>(piece.elements),
@@ -136,7 +140,10 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     const ZeroRedundancyOptimizerOptions& options)
     : Optimizer(groups, defaults.clone()),
       group_(options.group ? options.group : default_group()),
-      shard_(make_shard(*group_, param_groups())) {}
+      shard_(make_shard(*group_, param_groups())) {
+  if (options.averages_gradients)
+    one_pass_ = std::make_unique<OnePassStep>(group_, shard_);
+}
 
 at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   at::Tensor loss;
@@ -149,8 +156,15 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   shard_.begin_step(param_groups(), gradient_scale_);
   gradient_scale_ = 1;
   whole_.reset();
-  update_own_pieces();
-  exchange_pieces();
+  Settled settled = without_gradients();
+  begin_pieces(settled);
+  if (one_pass_ && !averaged_) {
+    settled = one_pass_->run(std::move(settled));
+    average_gradients(settled);
+  }
+  averaged_ = false;
+  update_own_pieces(settled);
+  exchange_pieces(settled);
   // The kernels and the peers write behind autograd's back.
   for (const auto& parameter : shard_.parameters())
     parameter.tensor.unsafeGetTensorImpl()->bump_version();
@@ -162,25 +176,72 @@ void ZeroRedundancyOptimizer::check_gradients() const {
   for (const auto& parameter : shard_.parameters()) check_gradient(parameter);
 }
 
-void ZeroRedundancyOptimizer::update_own_pieces() {
+// Those that keep their value: no rank has a gradient of them. Where gradients
+// were averaged all ranks have the same.
+ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::without_gradients()
+    const {
+  const auto parameters = shard_.parameters();
+  std::vector<MissingGradients::Mark> marks;
+  for (const auto& [tensor, group, index] : parameters)
+    marks.push_back(tensor.grad().defined() ? MissingGradients::Mark::kArrived
+                                            : MissingGradients::Mark::kMissing);
+  const std::vector<std::int64_t> missing{
+      std::ranges::count(marks, MissingGradients::Mark::kMissing)};
+  Settled settled(parameters.size());
+  if (!one_pass_ || averaged_) {
+    for (std::size_t i = 0; i < marks.size(); ++i)
+      settled[i] = marks[i] == MissingGradients::Mark::kMissing;
+    return settled;
+  }
+  group_
+      ->all_reduce(view(missing), ReduceOp::kMax,
+                   {.place = "parameters without gradients"})
+      .wait();
+  if (missing[0] == 0) return settled;
+  const MissingGradients all(*group_, marks);
+  for (std::size_t i = 0; i < marks.size(); ++i) settled[i] = all.everywhere(i);
+  return settled;
+}
+
+void ZeroRedundancyOptimizer::begin_pieces(const Settled& settled) {
+  for (std::size_t i = 0; i < shard_.pieces().size(); ++i)
+    if (settled[shard_.pieces()[i].parameter] == 0) shard_.begin_piece(i);
+}
+
+// As DistributedDataParallel would have.
+void ZeroRedundancyOptimizer::average_gradients(const Settled& settled) {
+  std::vector<Work> works;
+  for (std::size_t i = 0; i < settled.size(); ++i) {
+    if (settled[i] != 0) continue;
+    const OptimizedParameter& parameter = shard_.parameters()[i];
+    at::Tensor gradient = gradient_of(parameter);
+    if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor);
+    parameter.tensor.mutable_grad() = gradient;
+    works.push_back(
+        group_->all_reduce(view(gradient), ReduceOp::kAverage,
+                           {.place = "gradients of a sharded optimizer"}));
+  }
+  wait_for_all(works);
+}
+
+void ZeroRedundancyOptimizer::update_own_pieces(const Settled& settled) {
   for (std::size_t i = 0; i < shard_.pieces().size(); ++i) {
     const ShardPlan::Piece& piece = shard_.pieces()[i];
+    if (settled[piece.parameter] != 0) continue;
     const at::Tensor gradient =
         gradient_of(shard_.parameters()[piece.parameter]);
-    if (!gradient.defined()) continue;
-    shard_.begin_piece(i);
     shard_.update(i, 0, part_of(gradient, piece));
   }
 }
 
-void ZeroRedundancyOptimizer::exchange_pieces() {
+void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
   const auto size = static_cast<std::size_t>(group_->size());
   if (size == 1) return;
   std::vector<Work> works;
   for (std::size_t rank = 0; rank < size; ++rank) {
     const std::string place =
         "updated parameters of rank " + std::to_string(rank);
-    for (const auto& buffers : buffers_of(shard_, rank))
+    for (const auto& buffers : buffers_of(shard_, rank, settled))
       works.push_back(
           group_->broadcast(buffers, static_cast<int>(rank), {.place = place}));
   }
@@ -191,6 +252,10 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const c10::AutoGradMode no_grad(false);
   check_gradients();
   clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
+  if (one_pass_ && !averaged_) {
+    average_gradients(without_gradients());
+    averaged_ = true;
+  }
   std::vector<double> squares{0};
   for (const ShardPlan::Piece& piece : shard_.pieces()) {
     const at::Tensor gradient =

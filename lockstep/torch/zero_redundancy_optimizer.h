@@ -17,8 +17,8 @@
 // work as usual; state(), in which LibTorch's optimizers keep theirs, stays
 // empty. Every rank calls step(), clip_grad_norm() and consolidate_state_dict()
 // at the same point of the program. Gradients must be averaged over the ranks
-// before step(), and parameters be equal, as DistributedDataParallel makes
-// them.
+// before step(), unless the options say that it does that itself, and
+// parameters be equal, as DistributedDataParallel makes them.
 //
 // To save: consolidate_state_dict() on every rank, then torch::save on the one
 // that got the state. The file is one of LibTorch's optimizer of the same kind.
@@ -41,6 +41,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/one_pass_step.h"
 #include "lockstep/torch/optimizer_shard.h"
 
 namespace lockstep {
@@ -48,6 +49,17 @@ namespace lockstep {
 struct ZeroRedundancyOptimizerOptions {
   // The ranks that train together; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
+  // Whether step() averages the gradients itself, which nobody else does then:
+  //
+  //     DistributedDataParallel model(Net(), {.average_gradients = false});
+  //     ZeroRedundancyOptimizer optimizer(model.parameters(), rule,
+  //                                       {.averages_gradients = true});
+  //
+  // On shared memory that and the update are one pass over memory: .grad stays
+  // what this rank alone has computed, and parameters move to memory that all
+  // ranks reach, so that tensors made from them before are no views of them any
+  // more. clip_grad_norm() costs a pass more, after which .grad is the average.
+  bool averages_gradients = false;
 };
 
 class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
@@ -95,9 +107,15 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
   const OptimizerShard& shard() const { return shard_; }
 
  private:
+  // By parameter: whether nothing is left to be done for it in this step.
+  using Settled = std::vector<char>;
+
   void check_gradients() const;
-  void update_own_pieces();
-  void exchange_pieces();
+  Settled without_gradients() const;
+  void begin_pieces(const Settled& settled);
+  void average_gradients(const Settled& settled);
+  void update_own_pieces(const Settled& settled);
+  void exchange_pieces(const Settled& settled);
   // What consolidate_state_dict() moves: this rank's state as bytes, and
   // another's into an optimizer that is not sharded.
   std::vector<std::byte> pack() const;
@@ -107,7 +125,9 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
 
   std::shared_ptr<ProcessGroup> group_;
   OptimizerShard shard_;
-  double gradient_scale_ = 1;                       // of the next step
+  std::unique_ptr<OnePassStep> one_pass_;  // where step() averages gradients
+  bool averaged_ = false;      // whether that has been done for the next step
+  double gradient_scale_ = 1;  // of the next step
   std::unique_ptr<torch::optim::Optimizer> whole_;  // where it was gathered
 };
 

@@ -1,0 +1,150 @@
+// A sharded optimizer that averages gradients itself, beside one that is given
+// averages.
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/heap.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/testing/small_nets.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+
+namespace lockstep {
+namespace {
+
+using torch::optim::AdamWOptions;
+using torch::optim::SGDOptions;
+
+// Parameters on both sides of what is born in the heap, some of another type,
+// and one that `uses_spare` decides on.
+struct Mixed : torch::nn::Module {
+  Mixed() {
+    large = register_parameter("large", wave({130, 128}, 1) * 0.1);
+    small = register_parameter("small", wave({128}, 2) * 0.1);
+    doubles = register_parameter("doubles", wave({9}, 3).to(torch::kDouble));
+    spare = register_parameter("spare", wave({5}, 4));
+    spare_large = register_parameter("spare_large", wave({10'000}, 5));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor loss = torch::tanh(torch::matmul(large, small) * input).sum() +
+                      (doubles * doubles).sum() * input.sum();
+    if (uses_spare) loss = loss + (spare.sum() + spare_large.sum()) * 0.01;
+    return loss;
+  }
+  at::Tensor large, small, doubles, spare, spare_large;
+  bool uses_spare = true;
+};
+
+constexpr int kSteps = 6;
+
+at::Tensor input_of(int rank, int step) {
+  return wave({130}, rank * 10 + step);
+}
+
+using Prepare = std::function<void(Mixed&, int rank, int step)>;
+
+// One rank's training.
+template <class Optimizer>
+std::vector<double> train(DistributedDataParallel<Mixed>& model,
+                          Optimizer& optimizer, const Prepare& prepare,
+                          double max_norm) {
+  std::vector<double> norms;
+  for (int step = 0; step < kSteps; ++step) {
+    model.zero_grad();
+    prepare(*model, model.group()->rank(), step);
+    model(input_of(model.group()->rank(), step)).backward();
+    if (max_norm > 0) norms.push_back(optimizer.clip_grad_norm(max_norm));
+    optimizer.step();
+  }
+  return norms;
+}
+
+void expect_equal(const Mixed& a, const Mixed& b) {
+  const auto left = a.parameters();
+  const auto right = b.parameters();
+  for (std::size_t i = 0; i < left.size(); ++i)
+    EXPECT_TRUE(torch::equal(left[i], right[i])) << "parameter " << i;
+}
+
+// Trains both ways and compares every bit.
+void compare(const std::string& backend, int ranks,
+             const torch::optim::OptimizerOptions& rule, const Prepare& prepare,
+             double max_norm = 0) {
+  run_ranks(backend, ranks, [&](const Group& group) {
+    DistributedDataParallel averaging(
+        Mixed(), {.group = group, .find_unused_parameters = true});
+    ZeroRedundancyOptimizer plain(averaging.parameters(), rule,
+                                  {.group = group});
+    DistributedDataParallel local(Mixed(),
+                                  {.group = group, .average_gradients = false});
+    ZeroRedundancyOptimizer one_pass(
+        local.parameters(), rule, {.group = group, .averages_gradients = true});
+    const auto expected = train(averaging, plain, prepare, max_norm);
+    EXPECT_EQ(train(local, one_pass, prepare, max_norm), expected);
+    expect_equal(*averaging, *local);
+  });
+}
+
+const Prepare kUseAll = [](Mixed&, int, int) {};
+
+class OnePassRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(OnePassStep, OnePassRanks, testing::Values(1, 2, 3, 4),
+                         testing::PrintToStringParamName());
+
+TEST_P(OnePassRanks, LearnTheSameBitsAsInTwoPasses) {
+  compare("shm", GetParam(), SGDOptions(0.05).momentum(0.9), kUseAll);
+  compare("shm", GetParam(), AdamWOptions(0.01), kUseAll);
+}
+
+TEST_P(OnePassRanks, LeaveAloneWhatNoRankUses) {
+  compare(
+      "shm", GetParam(), SGDOptions(0.05).momentum(0.9).weight_decay(0.1),
+      [](Mixed& model, int, int step) { model.uses_spare = step % 2 == 0; });
+}
+
+TEST_P(OnePassRanks, CountNoGradientAsZeroWhereOthersHaveOne) {
+  compare("shm", GetParam(), AdamWOptions(0.01),
+          [](Mixed& model, int rank, int step) {
+            model.uses_spare = step == 0 || rank == 0;
+          });
+}
+
+TEST_P(OnePassRanks, ClipByTheNormOfTheAverage) {
+  compare("shm", GetParam(), SGDOptions(0.05).momentum(0.9), kUseAll, 0.5);
+}
+
+TEST(OnePassStep, LearnsTheSameWhereRanksDoNotReachEachOthersMemory) {
+  compare("reference", 3, SGDOptions(0.05).momentum(0.9), kUseAll);
+}
+
+TEST(OnePassStep, KeepsGradientsAsTheyWere) {
+  run_ranks("shm", 2, [](const Group& group) {
+    DistributedDataParallel model(Mixed(),
+                                  {.group = group, .average_gradients = false});
+    ZeroRedundancyOptimizer optimizer(
+        model.parameters(), SGDOptions(0.1),
+        {.group = group, .averages_gradients = true});
+    model(input_of(group->rank(), 0)).backward();
+    const at::Tensor before = model->large.grad().clone();
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(model->large.grad(), before));
+  });
+}
+
+TEST(OnePassStep, MovesParametersToTheHeapWithWhatTheyHold) {
+  run_ranks("shm", 2, [](const Group& group) {
+    Mixed model;
+    const at::Tensor before = model.small.detach().clone();
+    const ZeroRedundancyOptimizer optimizer(
+        model.parameters(), SGDOptions(0.1),
+        {.group = group, .averages_gradients = true});
+    EXPECT_TRUE(torch::equal(model.small, before));
+    for (const at::Tensor& parameter : model.parameters())
+      EXPECT_TRUE(group->heap()->offset_of(parameter.const_data_ptr(),
+                                           parameter.nbytes()));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
