@@ -3,7 +3,6 @@
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
@@ -125,6 +124,7 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
   list.front() = {memory.get(), static_cast<std::int64_t>(elements),
                   bucket.type, bucket.device};
   buffers_.push_back(std::move(list));
+  blocks_.push_back(memory);
 }
 
 void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
@@ -143,14 +143,6 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
   if (gradient.const_data_ptr() != slot.const_data_ptr())
     fill_slot(slot, gradient);
   gradient = slot;
-}
-
-void GradientBuckets::take_zeros(std::size_t parameter) {
-  const at::Tensor& slot = slots_[parameter];
-  if (slot.is_meta())
-    hold(parameter, at::zeros_like(slot, slot.options().device(at::kCPU)));
-  else
-    slot.zero_();
 }
 
 // Peers are told where it lies for this operation alone.

@@ -47,9 +47,6 @@ class GradientBuckets {
   void take(std::size_t parameter, const at::Tensor& tensor,
             const std::string& name);
 
-  // Takes zeros, for a gradient that did not arrive. Leaves .grad alone.
-  void take_zeros(std::size_t parameter);
-
   // What travels for this bucket, once all its gradients were taken.
   std::span<const Buffer> buffers(std::size_t bucket) const {
     return buffers_[bucket];
@@ -69,7 +66,8 @@ class GradientBuckets {
                   std::span<const at::Tensor> parameters, ProcessGroup& group);
   void hold(std::size_t parameter, const at::Tensor& gradient);
 
-  std::vector<std::vector<Buffer>> buffers_;  // by bucket
+  std::vector<std::vector<Buffer>> buffers_;        // by bucket
+  std::vector<std::shared_ptr<std::byte>> blocks_;  // of each
   // By parameter: its slot; a tensor without memory where the gradient is
   // reduced where it lies, and then what of buffers_ describes it.
   std::vector<at::Tensor> slots_;

@@ -1,5 +1,6 @@
 // Random parameters in random graphs, against what plain autograd says of each
 // rank's loss.
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -143,7 +144,9 @@ void check_step(const Plan& plan, const Tensors& parameters, int step,
   for (int rank = 0; rank < plan.ranks; ++rank)
     add_gradients(parameters, plan.losses(step, rank), sum);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    SCOPED_TRACE("parameter " + std::to_string(i));
+    SCOPED_TRACE(c10::str("parameter ", i, " of ", parameters.size(), ", ",
+                          parameters[i].scalar_type(), " ",
+                          parameters[i].sizes()));
     if (sum[i].defined()) {
       const at::Tensor average = sum[i] / plan.ranks;
       expected[i] = expected[i].defined() ? expected[i] + average : average;
@@ -158,7 +161,11 @@ void check_step(const Plan& plan, const Tensors& parameters, int step,
 }
 
 void run_rank(const Plan& plan, const Group& group) {
-  SCOPED_TRACE("seed " + std::to_string(plan.seed));
+  SCOPED_TRACE(c10::str("seed ", plan.seed, ", ", plan.ranks, " ranks, static ",
+                        plan.options.static_graph, ", bucket views ",
+                        plan.options.gradient_as_bucket_view, ", buckets of ",
+                        plan.options.first_bucket_bytes, " and ",
+                        plan.options.bucket_bytes, " bytes"));
   Tensors parameters;
   std::vector<NamedParameter> named;
   for (const at::Tensor& parameter : plan.parameters) {
