@@ -1,8 +1,9 @@
 """Compares training under our DistributedDataParallel with PyTorch's.
 
-usage: ddp_golden.py PROGRAM MODEL RANKS
+usage: ddp_golden.py PROGRAM MODEL RANKS OPTIMIZER
 
-PROGRAM is ddp_golden_main.cc. PyTorch's ranks are processes on Gloo. Both sides
+PROGRAM is ddp_golden_main.cc. OPTIMIZER is sgd, or zero: each side's
+ZeroRedundancyOptimizer of AdamW, with clipped gradients. PyTorch's ranks are processes on Gloo. Both sides
 start from the same weights and take equal shares of the same batches; after 50
 steps their weights differ by at most 1e-4.
 """
@@ -15,6 +16,7 @@ import tempfile
 
 import torch
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 # The same numbers stand in ddp_golden_main.cc.
@@ -22,6 +24,9 @@ STEPS = 50
 BATCH = 32
 LEARNING_RATE = 0.05
 MOMENTUM = 0.5
+ZERO_LEARNING_RATE = 0.001
+ZERO_EPS = 1e-4
+MAX_NORM = 1
 
 TOLERANCE = 1e-4
 
@@ -69,7 +74,15 @@ def make_job(name):
     return model, images, labels
 
 
-def train(name, rank, ranks, directory):
+def make_optimizer(name, parameters):
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+    return ZeroRedundancyOptimizer(
+        parameters, torch.optim.AdamW, lr=ZERO_LEARNING_RATE, eps=ZERO_EPS
+    )
+
+
+def train(name, rank, ranks, optimizer_name, directory):
     """One rank of PyTorch's. Rank 0 leaves its weights in `directory`."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
@@ -77,15 +90,15 @@ def train(name, rank, ranks, directory):
     )
     model, images, labels = make_job(name)
     replica = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(
-        replica.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM
-    )
+    optimizer = make_optimizer(optimizer_name, replica.parameters())
     share = BATCH // ranks
     for step in range(STEPS):
         first = step * BATCH + rank * share
         optimizer.zero_grad()
         output = replica(images[first : first + share])
         cross_entropy(output, labels[first : first + share]).backward()
+        if optimizer_name == "zero":
+            nn.utils.clip_grad_norm_(replica.parameters(), MAX_NORM)
         optimizer.step()
     if rank == 0:
         torch.save(flat_weights(model), directory / "theirs.pt")
@@ -102,7 +115,7 @@ def write_job(name, directory):
     labels.numpy().tofile(directory / "labels.i64")
 
 
-def main(program, name, ranks):
+def main(program, name, ranks, optimizer):
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder)
         write_job(name, directory)
@@ -110,10 +123,12 @@ def main(program, name, ranks):
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         workers = [
             subprocess.Popen([sys.executable, __file__, "rank", name, str(rank),
-                              str(ranks), folder])
+                              str(ranks), optimizer, folder])
             for rank in range(ranks)
         ]
-        ours = subprocess.run([program, name, str(ranks), folder], check=False)
+        ours = subprocess.run(
+            [program, name, str(ranks), optimizer, folder], check=False
+        )
         codes = [worker.wait() for worker in workers]
         if ours.returncode != 0 or any(codes):
             return f"failed: ours {ours.returncode}, PyTorch's ranks {codes}"
@@ -123,7 +138,7 @@ def main(program, name, ranks):
         )
         theirs = torch.load(directory / "theirs.pt")
         difference = (mine - theirs).abs().max().item()
-    print(f"{name}: {ranks} ranks differ from PyTorch's by at most {difference:.2g}")
+    print(f"{name}, {optimizer}: {ranks} ranks differ from PyTorch's by at most {difference:.2g}")
     if not difference <= TOLERANCE:
         return f"more than the tolerance of {TOLERANCE}"
     return 0
@@ -131,7 +146,7 @@ def main(program, name, ranks):
 
 if __name__ == "__main__":
     if sys.argv[1] == "rank":
-        train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]),
-              pathlib.Path(sys.argv[5]))
+        _, _, model, own_rank, count, rule, path = sys.argv
+        train(model, int(own_rank), int(count), rule, pathlib.Path(path))
     else:
-        sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+        sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))
