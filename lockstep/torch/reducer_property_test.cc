@@ -107,8 +107,8 @@ void add_gradients(const Tensors& parameters,
 
 struct Plan {
   int ranks = 2;
-  ReducerOptions options;
-  Tensors parameters;
+  ReducerOptions options{};
+  Tensors parameters{};
   std::uint64_t seed = 0;
 
   // The losses of one step: all but the last within no_sync().

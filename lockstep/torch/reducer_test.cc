@@ -230,6 +230,30 @@ TEST(Reducer, HooksNothingInAGroupOfOne) {
   });
 }
 
+TEST(Reducer, LeavesGradInMemoryOfItsOwnWhenAskedTo) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    Net net;
+    const Reducer reducer(named_parameters_of(net), group,
+                          {.gradient_as_bucket_view = false});
+    backward(net, *group, 0);
+    const auto kept = gradients_of(net);
+    net.zero_grad();
+    backward(net, *group, 1);
+    EXPECT_LE(largest_difference(kept, gradients_of_one_process(2, 0)),
+              kTolerance);
+    const void* memory = net.first->weight.grad().data_ptr();
+    net.zero_grad(/*set_to_none=*/false);
+    backward(net, *group, 2);
+    EXPECT_EQ(net.first->weight.grad().data_ptr(), memory);
+    EXPECT_LE(
+        largest_difference(gradients_of(net), gradients_of_one_process(2, 2)),
+        kTolerance);
+    const auto accumulated = gradients_of(net);
+    backward(net, *group, 3);
+    EXPECT_TRUE(net.first->weight.grad().is_same(accumulated[0]));
+  });
+}
+
 TEST(Reducer, GivesTheSameBitsOnEveryRankAndInEveryRun) {
   std::vector<std::vector<at::Tensor>> results(6);
   for (const int run : {0, 1})

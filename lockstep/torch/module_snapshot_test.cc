@@ -1,0 +1,94 @@
+// Modules that change after they were wrapped.
+#include "lockstep/torch/module_snapshot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/testing/small_nets.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+// What forward() says after `change`, on every rank.
+void expect_refusal(const std::function<void(Net&)>& change,
+                    const std::string& text) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto model = DistributedDataParallel(Net(), {.group = group});
+    backward(model, *group);
+    change(*model);
+    const auto forward = [&] { model(wave({4, 6}, 0)); };
+    EXPECT_THROW(forward(), InvalidArgument);
+    EXPECT_THAT(message_of(forward), HasSubstr("parameter " + text));
+    EXPECT_THAT(message_of(forward), HasSubstr("make a new one"));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
+TEST(ModuleSnapshot, SeesAParameterThatWasAdded) {
+  expect_refusal(
+      [](Net& net) { net.register_parameter("scale", torch::ones({1})); },
+      "scale has changed since the module was wrapped: it was not there");
+}
+
+TEST(ModuleSnapshot, SeesAParameterThatWasReplaced) {
+  expect_refusal(
+      [](Net& net) {
+        net.second = net.replace_module("second", torch::nn::Linear(8, 5));
+      },
+      "second.weight has changed since the module was wrapped: another tensor "
+      "has taken its place");
+}
+
+TEST(ModuleSnapshot, SeesAParameterThatWasRemoved) {
+  expect_refusal([](Net& net) { net.unregister_module("third"); },
+                 "third.weight has changed since the module was wrapped: it is "
+                 "there no more");
+}
+
+TEST(ModuleSnapshot, SeesThatAParameterWasFrozenOrThawed) {
+  expect_refusal([](Net& net) { net.third->bias.requires_grad_(false); },
+                 "third.bias has changed since the module was wrapped: it "
+                 "requires no gradient any more");
+  run_ranks(kBackend, 2, [](const Group& group) {
+    Net net;
+    net.first->bias.requires_grad_(false);
+    auto model = DistributedDataParallel(std::move(net), {.group = group});
+    model->first->bias.requires_grad_(true);
+    EXPECT_THAT(message_of([&] {
+                  model(wave({4, 6}, 0));
+                }),
+                HasSubstr("first.bias has changed since the module was "
+                          "wrapped: it requires a gradient now"));
+  });
+}
+
+TEST(ModuleSnapshot, SeesAnotherShapeOrType) {
+  expect_refusal(
+      [](Net& net) {
+        net.first->weight.set_data(torch::ones({8, 7}));
+      },
+      "first.weight has changed since the module was wrapped: its shape is "
+      "[8, 7], and was [8, 6]");
+  expect_refusal([](Net& net) { net.to(at::kDouble); },
+                 "first.weight has changed since the module was wrapped: its "
+                 "type is Double, and was Float");
+}
+
+TEST(ModuleSnapshot, IsNotLookedAtWithoutGradientsOrOtherRanks) {
+  for (const int ranks : {1, 2})
+    run_ranks(kBackend, ranks, [&](const Group& group) {
+      auto model = DistributedDataParallel(Net(), {.group = group});
+      model->register_parameter("scale", torch::ones({1}));
+      torch::NoGradGuard no_grad;
+      if (ranks == 1) at::GradMode::set_enabled(true);
+      EXPECT_NO_THROW(model(wave({4, 6}, 0)));
+    });
+}
+
+}  // namespace
+}  // namespace lockstep
