@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,20 @@ std::string differences(const NamedTensors& ours,
   return lines;
 }
 
+constexpr std::string_view kWrapperPrefix = "module.";
+
+// Whether the names in a file are those of a wrapped module, as PyTorch saves
+// it: all of them, while the module itself has none like that.
+bool has_names_of_wrapper(const std::vector<TensorBytes>& stored,
+                          const NamedTensors& ours) {
+  const auto prefixed = [](std::string_view name) {
+    return name.starts_with(kWrapperPrefix);
+  };
+  return std::ranges::all_of(stored, prefixed, &TensorBytes::name) &&
+         std::ranges::none_of(
+             ours, [&](const auto& item) { return prefixed(item.first); });
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path,
@@ -93,10 +108,13 @@ void save_checkpoint(const std::filesystem::path& path,
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
                                     torch::nn::Module& module) {
   const SafetensorsFile file(path);
+  const NamedTensors ours = tensors_of(module);
+  const std::size_t skipped = has_names_of_wrapper(file.view().tensors, ours)
+                                  ? kWrapperPrefix.size()
+                                  : 0;
   std::map<std::string, TensorBytes> stored;
   for (const TensorBytes& tensor : file.view().tensors)
-    stored.emplace(tensor.name, tensor);
-  const NamedTensors ours = tensors_of(module);
+    stored.emplace(tensor.name.substr(skipped), tensor);
   if (const std::string lines = differences(ours, stored); !lines.empty())
     throw InvalidArgument(
         "the checkpoint \"" + path.string() + "\" does not fit the model:" +

@@ -25,8 +25,9 @@ void save_checkpoint(const std::filesystem::path& path,
                      const SafetensorsMetadata& metadata = {});
 
 // Copies the file's tensors over those of `module`, where each keeps its device
-// and its place in memory. Both must have the same names, shapes and types.
-// Returns the file's metadata.
+// and its place in memory. Both must have the same names, shapes and types; the
+// file's may all have `module.` in front, as PyTorch names those of a wrapped
+// model. Returns the file's metadata.
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
                                     torch::nn::Module& module);
 

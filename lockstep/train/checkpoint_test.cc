@@ -56,6 +56,26 @@ TEST(Checkpoint, BringsBackParametersAndBuffersWhereTheyAre) {
   EXPECT_TRUE(loaded.linear->weight.requires_grad());
 }
 
+// A module as PyTorch's wrapper holds it.
+struct Wrapper : torch::nn::Module {
+  explicit Wrapper(std::shared_ptr<Net> net) {
+    register_module("module", std::move(net));
+  }
+};
+
+TEST(Checkpoint, OfAWrappedModelLoadsWithoutTheWrapper) {
+  const TestDirectory directory;
+  const auto saved = std::make_shared<Net>();
+  save_checkpoint(directory / "m", Wrapper(saved));
+  Net loaded;
+  load_checkpoint(directory / "m", loaded);
+  for (const auto& item : saved->named_parameters())
+    EXPECT_TRUE(at::equal(item.value(), loaded.named_parameters()[item.key()]))
+        << item.key();
+  Wrapper wrapper(std::make_shared<Net>());
+  EXPECT_NO_THROW(load_checkpoint(directory / "m", wrapper));
+}
+
 TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {
   const TestDirectory directory;
   Net saved(5), loaded(3);
