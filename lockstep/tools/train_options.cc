@@ -18,7 +18,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 2> kDatasets{"fashion-mnist", "mnist"};
-constexpr std::array<std::string_view, 3> kModels{"convnet", "cnn", "mlp"};
+constexpr std::array<std::string_view, 6> kModels{
+    "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
 constexpr std::array<std::string_view, 2> kSchedules{"one-cycle", "constant"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
@@ -39,7 +40,9 @@ void add_data_flags(CLI::App& command, TrainOptions& options) {
 }
 
 void add_model_flags(CLI::App& command, TrainOptions& options) {
-  command.add_option("--model", options.model, "convnet, cnn or mlp")
+  command
+      .add_option("--model", options.model,
+                  "convnet, cnn, mlp, resnet18, resnet34 or resnet50")
       ->check(one_of("model", kModels))
       ->capture_default_str();
   command
@@ -195,6 +198,10 @@ void complete_train_options(TrainOptions& options, const TrainPlace& place) {
   if (!options.hidden.empty() && options.model != "mlp")
     throw InvalidArgument(fmt::format(
         "--hidden is for --model mlp; the model is {}", options.model));
+  if (options.dropout.value_or(0) != 0 && options.model.starts_with("resnet"))
+    throw InvalidArgument(fmt::format(
+        "--dropout is for --model convnet, cnn and mlp; {} has none",
+        options.model));
   if (options.model == "mlp" && options.hidden.empty())
     options.hidden = {512, 256};
   if (!options.learning_rate)

@@ -25,7 +25,7 @@ struct TrainOptions {
   std::string data_dir;                   // empty: the dataset's usual place
   bool augment = false;
 
-  std::string model = "convnet";  // or cnn, mlp
+  std::string model = "convnet";  // see train/models.h
   std::vector<int> hidden;        // mlp: sizes of its hidden layers
   std::optional<double> dropout;  // nothing: the model's own
 

@@ -140,10 +140,18 @@ TEST(TrainOptions, UnknownNamesListTheKnownAndTheNearest) {
   EXPECT_THAT(error_of({"--model", "conv-net"}),
               AllOf(HasSubstr("unknown model \"conv-net\""),
                     HasSubstr("did you mean \"convnet\"?"),
-                    HasSubstr("convnet, cnn, mlp")));
+                    HasSubstr("convnet, cnn, mlp, resnet18")));
   EXPECT_THAT(error_of({"--dataset", "fashon-mnist"}),
               HasSubstr("did you mean \"fashion-mnist\"?"));
   EXPECT_THAT(error_of({"--optimizer", "lion"}), HasSubstr("sgd, adam"));
+}
+
+TEST(TrainOptions, TakeResidualNetworksWithoutDropout) {
+  EXPECT_EQ(parse({"--model", "resnet18"}).output,
+            "resnet18-fashion-mnist.safetensors");
+  EXPECT_EQ(parse({"--model", "resnet50", "--dropout", "0"}).dropout, 0);
+  EXPECT_THAT(error_of({"--model", "resnet34", "--dropout", "0.5"}),
+              HasSubstr("resnet34 has none"));
 }
 
 TEST(TrainOptions, UnknownFlagsSuggestTheNearest) {

@@ -6,16 +6,18 @@
 #include <torch/nn/modules/linear.h>
 
 #include <array>
-#include <cmath>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/train/initial_weights.h"
+#include "lockstep/train/resnet.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 3> kModels{"convnet", "cnn", "mlp"};
+constexpr std::array<std::string_view, 6> kModels{
+    "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 
 using torch::nn::Conv2d;
 using torch::nn::Conv2dOptions;
@@ -158,24 +160,14 @@ class Mlp : public Classifier {
   std::shared_ptr<SeededDropout> dropout_;
 };
 
-// The distribution that PyTorch's reset_parameters draws from for Linear and
-// Conv2d alike (He et al., 2015, with a = √5), in its order and arithmetic.
-void reset(at::Tensor weight, at::Tensor bias, const at::Generator& generator) {
-  const auto fan_in = static_cast<double>(weight[0].numel());
-  const double gain = std::sqrt(2.0 / (1 + 5.0));
-  const double bound = std::sqrt(3.0) * (gain / std::sqrt(fan_in));
-  weight.uniform_(-bound, bound, generator);
-  bias.uniform_(-1 / std::sqrt(fan_in), 1 / std::sqrt(fan_in), generator);
-}
-
 void initialize(Classifier& model, std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   for (const auto& module : model.modules(/*include_self=*/false)) {
     if (const auto* conv = module->as<torch::nn::Conv2dImpl>())
-      reset(conv->weight, conv->bias, generator);
+      reset_parameters(conv->weight, conv->bias, generator);
     if (const auto* linear = module->as<torch::nn::LinearImpl>())
-      reset(linear->weight, linear->bias, generator);
+      reset_parameters(linear->weight, linear->bias, generator);
   }
 }
 
@@ -217,6 +209,7 @@ std::span<const std::string_view> known_models() { return kModels; }
 std::shared_ptr<Classifier> make_model(std::string_view name,
                                        const ModelOptions& options) {
   validate(name, options);
+  if (is_resnet(name)) return make_resnet(name, options);
   auto model = construct(name, options);
   initialize(*model, options.seed);
   return model;

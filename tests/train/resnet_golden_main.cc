@@ -1,0 +1,81 @@
+// What our ResNets start from, compute and learn, for resnet_golden.py.
+//
+//   lockstep_resnet_golden MODEL SIDE SEED DIRECTORY
+//
+// DIRECTORY holds images.f32 (6 x 3 x SIDE x SIDE) and labels.i64. Written
+// there: initial.safetensors, trained.safetensors after three steps on them,
+// and logits.f32, which the trained model gives in evaluation.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/models.h"
+
+namespace lockstep {
+namespace {
+
+// The same numbers stand in resnet_golden.py.
+constexpr std::int64_t kImages = 6;
+constexpr std::int64_t kClasses = 10;
+constexpr int kSteps = 3;
+constexpr double kLearningRate = 0.01;
+
+at::Tensor read_file(const std::string& path, at::IntArrayRef sizes,
+                     at::ScalarType type) {
+  at::Tensor tensor = torch::empty(sizes, type);
+  std::ifstream file(path, std::ios::binary);
+  const auto bytes = static_cast<std::streamsize>(tensor.nbytes());
+  file.read(static_cast<char*>(tensor.data_ptr()), bytes);
+  if (file.gcount() != bytes) throw std::runtime_error(path + " is too short");
+  return tensor;
+}
+
+void run(const std::string& name, std::int64_t side, std::uint64_t seed,
+         const std::string& directory) {
+  const auto images = read_file(directory + "/images.f32",
+                                {kImages, 3, side, side}, at::kFloat);
+  const auto labels =
+      read_file(directory + "/labels.i64", {kImages}, at::kLong);
+  const auto model = make_model(name, {.channels = 3,
+                                       .height = side,
+                                       .width = side,
+                                       .classes = kClasses,
+                                       .seed = seed});
+  save_checkpoint(directory + "/initial.safetensors", *model);
+  torch::optim::SGD optimizer(model->parameters(), kLearningRate);
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    torch::cross_entropy_loss(model->forward(images), labels).backward();
+    optimizer.step();
+  }
+  save_checkpoint(directory + "/trained.safetensors", *model);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  const at::Tensor logits = model->forward(images).contiguous();
+  std::ofstream(directory + "/logits.f32", std::ios::binary)
+      .write(static_cast<const char*>(logits.const_data_ptr()),
+             static_cast<std::streamsize>(logits.nbytes()));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: %s MODEL SIDE SEED DIRECTORY\n", argv[0]);
+    return 2;
+  }
+  try {
+    torch::set_num_threads(1);
+    lockstep::run(argv[1], std::stol(argv[2]), std::stoul(argv[3]), argv[4]);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
