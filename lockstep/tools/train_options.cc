@@ -22,6 +22,7 @@ constexpr std::array<std::string_view, 6> kModels{
     "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
 constexpr std::array<std::string_view, 2> kSchedules{"one-cycle", "constant"};
+constexpr std::array<std::string_view, 2> kPrecisions{"float32", "bfloat16"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kDefaultGlobalBatch = 128;
 constexpr int kMostDefaultRanks = 8;
@@ -97,6 +98,29 @@ void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   command.add_option("--weight-decay", options.weight_decay, "L2 penalty")
       ->check(number(0, kNoLimit))
+      ->capture_default_str();
+}
+
+void add_parallel_flags(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--accumulate", options.accumulate,
+                  "Micro-batches that a rank cuts its part of a batch into, "
+                  "where memory is short")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  command
+      .add_option("--clip-norm", options.clip_norm,
+                  "Largest norm of all gradients together")
+      ->check(positive_number());
+  command.add_flag("--sharded", options.sharded,
+                   "Divide the optimizer's state and work over the ranks");
+  command.add_flag("--find-unused", options.find_unused,
+                   "Let a pass leave parameters without a gradient");
+  command
+      .add_option("--precision", options.precision,
+                  "Of convolutions and matrix products in training: float32 or "
+                  "bfloat16; weights stay float32")
+      ->check(one_of("precision", kPrecisions))
       ->capture_default_str();
 }
 
@@ -190,11 +214,18 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
   add_model_flags(command, options);
   add_step_flags(command, options);
   add_optimizer_flags(command, options);
+  add_parallel_flags(command, options);
 }
 
 void complete_train_options(TrainOptions& options, const TrainPlace& place) {
   choose_ranks(options, place);
   divide_batch(options);
+  if (options.accumulate > *options.batch_size)
+    throw InvalidArgument(fmt::format(
+        "--accumulate {} is more than the {} images that each of {} ranks has "
+        "of a batch: use at most {}, or a larger --global-batch-size",
+        options.accumulate, *options.batch_size, *options.ranks,
+        *options.batch_size));
   if (!options.hidden.empty() && options.model != "mlp")
     throw InvalidArgument(fmt::format(
         "--hidden is for --model mlp; the model is {}", options.model));

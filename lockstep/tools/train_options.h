@@ -40,6 +40,11 @@ struct TrainOptions {
   double momentum = 0.9;                // sgd's
   double weight_decay = 0;
   std::uint64_t seed = 0;
+  int accumulate = 1;               // micro-batches of a rank in a step
+  std::optional<double> clip_norm;  // nothing: gradients are not clipped
+  bool sharded = false;             // the optimizer's state and work
+  bool find_unused = false;
+  std::string precision = "float32";  // or bfloat16
 
   std::string output;      // where rank 0 saves the trained model
   int evaluate_every = 1;  // epochs between two passes over the test set; the

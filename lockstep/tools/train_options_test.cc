@@ -123,13 +123,15 @@ TEST(TrainOptions, RefusesAGlobalBatchThatTheRanksDoNotDivide) {
 TEST(TrainOptions, RefusesWhatIsNoSensibleNumber) {
   for (const char* flag :
        {"--batch-size", "--global-batch-size", "--epochs", "--ranks",
-        "--threads", "--hidden", "--evaluate-every", "--log-interval"})
+        "--threads", "--hidden", "--evaluate-every", "--log-interval",
+        "--accumulate"})
     for (const char* text : {"0", "-1", "two", "1.5", "", "99999999999"})
       EXPECT_THAT(error_of({flag, text}),
                   AllOf(HasSubstr(flag), HasSubstr(text),
                         HasSubstr("no whole number from 1")))
           << flag << " " << text;
-  for (const char* flag : {"--lr", "--momentum", "--weight-decay", "--dropout"})
+  for (const char* flag :
+       {"--lr", "--momentum", "--weight-decay", "--dropout", "--clip-norm"})
     for (const char* text : {"-1", "two", "nan", "inf", "1e999"})
       EXPECT_THAT(error_of({flag, text}),
                   AllOf(HasSubstr(flag), HasSubstr("is no number")))
@@ -144,6 +146,35 @@ TEST(TrainOptions, UnknownNamesListTheKnownAndTheNearest) {
   EXPECT_THAT(error_of({"--dataset", "fashon-mnist"}),
               HasSubstr("did you mean \"fashion-mnist\"?"));
   EXPECT_THAT(error_of({"--optimizer", "lion"}), HasSubstr("sgd, adam"));
+}
+
+TEST(TrainOptions, HowRanksWorkTogetherIsWhatTheFlagsSay) {
+  const TrainOptions usual = parse({});
+  EXPECT_EQ(usual.accumulate, 1);
+  EXPECT_EQ(usual.clip_norm, std::nullopt);
+  EXPECT_FALSE(usual.sharded || usual.find_unused);
+  EXPECT_EQ(usual.precision, "float32");
+  const TrainOptions options =
+      parse({"--accumulate", "4", "--clip-norm", "0.5", "--sharded",
+             "--find-unused", "--precision", "bfloat16"});
+  EXPECT_EQ(options.accumulate, 4);
+  EXPECT_EQ(options.clip_norm, 0.5);
+  EXPECT_TRUE(options.sharded && options.find_unused);
+  EXPECT_EQ(options.precision, "bfloat16");
+}
+
+TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {
+  EXPECT_EQ(parse({"--accumulate", "64"}).accumulate, 64);
+  EXPECT_EQ(error_of({"--accumulate", "65"}),
+            "--accumulate 65 is more than the 64 images that each of 2 ranks "
+            "has of a batch: use at most 64, or a larger --global-batch-size");
+}
+
+TEST(TrainOptions, RefusesAClippingToNothingAndAnUnknownPrecision) {
+  EXPECT_THAT(error_of({"--clip-norm", "0"}), HasSubstr("--clip-norm"));
+  EXPECT_THAT(error_of({"--precision", "float16"}),
+              AllOf(HasSubstr("unknown precision \"float16\""),
+                    HasSubstr("float32, bfloat16")));
 }
 
 TEST(TrainOptions, TakeResidualNetworksWithoutDropout) {

@@ -1,14 +1,14 @@
 #include "lockstep/train/optimizers.h"
 
-#include <torch/optim/adam.h>
-#include <torch/optim/sgd.h>
-
 #include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
 
 namespace lockstep {
 namespace {
@@ -21,29 +21,52 @@ void validate(const OptimizerOptions& options) {
       throw InvalidArgument(std::string("the optimizer's ") + name +
                             " cannot be " + std::to_string(value));
   };
-  const auto [rate, momentum, decay] = options;
+  const double rate = options.learning_rate;
+  const double momentum = options.momentum;
+  const double decay = options.weight_decay;
   require(rate > 0 && std::isfinite(rate), "learning rate", rate);
   require(momentum >= 0 && momentum < 1, "momentum", momentum);
   require(decay >= 0 && std::isfinite(decay), "weight decay", decay);
+}
+
+template <class Optimizer>
+ClippingOptimizer clipping(std::unique_ptr<Optimizer> optimizer) {
+  Optimizer& alias = *optimizer;
+  return {std::move(optimizer),
+          [&alias](double max_norm) { return alias.clip_grad_norm(max_norm); }};
+}
+
+template <class Whole, class Rule>
+ClippingOptimizer make(const std::vector<at::Tensor>& parameters,
+                       const Rule& rule,
+                       const std::shared_ptr<ProcessGroup>& sharded_over) {
+  if (sharded_over)
+    return clipping(std::make_unique<ZeroRedundancyOptimizer>(
+        parameters, rule,
+        ZeroRedundancyOptimizerOptions{.group = sharded_over,
+                                       .averages_gradients = true}));
+  return clipping(std::make_unique<Whole>(parameters, rule));
 }
 
 }  // namespace
 
 std::span<const std::string_view> known_optimizers() { return kOptimizers; }
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(
-    std::string_view name, const std::vector<at::Tensor>& parameters,
-    const OptimizerOptions& options) {
+ClippingOptimizer make_optimizer(std::string_view name,
+                                 const std::vector<at::Tensor>& parameters,
+                                 const OptimizerOptions& options) {
   validate(options);
   if (name == "sgd")
-    return std::make_unique<torch::optim::SGD>(
-        parameters, torch::optim::SGDOptions(options.learning_rate)
-                        .momentum(options.momentum)
-                        .weight_decay(options.weight_decay));
+    return make<FusedSGD>(parameters,
+                          torch::optim::SGDOptions(options.learning_rate)
+                              .momentum(options.momentum)
+                              .weight_decay(options.weight_decay),
+                          options.sharded_over);
   if (name == "adam")
-    return std::make_unique<torch::optim::Adam>(
-        parameters, torch::optim::AdamOptions(options.learning_rate)
-                        .weight_decay(options.weight_decay));
+    return make<FusedAdam>(parameters,
+                           torch::optim::AdamOptions(options.learning_rate)
+                               .weight_decay(options.weight_decay),
+                           options.sharded_over);
   throw InvalidArgument(unknown_name("optimizer", name, kOptimizers));
 }
 

@@ -1,16 +1,22 @@
-// LibTorch's optimizers, by name.
+// The optimizers of `lockstep train`, by name: fused ones, or one that is
+// sharded over the ranks of a group.
 //
-// Threads: an optimizer belongs to one thread at a time.
+// Threads: an optimizer belongs to one thread at a time. Every rank of the
+//          group makes it, steps and clips at the same point of the program
+//          when it is sharded.
 // Errors:  InvalidArgument for an unknown name (with the known ones) and for
 //          numbers out of range.
 #pragma once
 
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/comm/process_group.h"
 
 namespace lockstep {
 
@@ -18,14 +24,25 @@ struct OptimizerOptions {
   double learning_rate = 0.05;
   double momentum = 0.9;    // sgd only
   double weight_decay = 0;  // L2: weight_decay x weight is added to gradients
+  // The ranks that share state and work. step() averages the gradients over
+  // them then, and nobody else may. Empty: each rank does all for itself, on
+  // gradients that are averaged already.
+  std::shared_ptr<ProcessGroup> sharded_over{};
+};
+
+struct ClippingOptimizer {
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  // Lets the next step() take gradients whose norm, of all together, is at most
+  // the argument; returns what it was.
+  std::function<double(double max_norm)> clip_grad_norm;
 };
 
 // The names that make_optimizer() takes: "sgd", "adam".
 std::span<const std::string_view> known_optimizers();
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(
-    std::string_view name, const std::vector<at::Tensor>& parameters,
-    const OptimizerOptions& options);
+ClippingOptimizer make_optimizer(std::string_view name,
+                                 const std::vector<at::Tensor>& parameters,
+                                 const OptimizerOptions& options);
 
 // For all parameters, from the next step on.
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);

@@ -14,11 +14,13 @@
 #include "lockstep/data/sampler_sequence.h"
 #include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/replicate.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/learning_rate.h"
 #include "lockstep/train/optimizers.h"
 #include "lockstep/train/rank_zero.h"
+#include "lockstep/train/training_step.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +47,11 @@ void validate(const TrainerOptions& options, const TrainingData& data,
   if (data.train.count < batch)
     refuse("the training set has " + std::to_string(data.train.count) +
            " images, fewer than one global batch of " + std::to_string(batch));
+  const std::int64_t share = batch / ranks;
+  if (options.accumulate > share)
+    refuse("a rank's share of the global batch, " + std::to_string(share) +
+           " images, cannot be divided into " +
+           std::to_string(options.accumulate) + " micro-batches");
   if (data.test.count < 1) refuse("the test set has no images");
   if (options.epochs < 1 || options.evaluate_every < 1 ||
       options.log_interval < 1)
@@ -78,11 +85,19 @@ BatchTensors aligned(Batch batch) {
   return {borrowed.images.clone(), borrowed.labels.clone()};
 }
 
-Metrics measure(const at::Tensor& mean_loss, const at::Tensor& logits,
-                const at::Tensor& labels) {
-  const std::int64_t samples = labels.size(0);
-  return {mean_loss.item<double>() * static_cast<double>(samples),
-          logits.argmax(1).eq(labels).sum().item<std::int64_t>(), samples};
+DistributedDataParallelOptions ddp_options(
+    const TrainerOptions& options, const std::shared_ptr<ProcessGroup>& group) {
+  return {.group = group,
+          .find_unused_parameters = options.find_unused,
+          .average_gradients = !options.sharded};
+}
+
+OptimizerOptions optimizer_options(const TrainerOptions& options,
+                                   const std::shared_ptr<ProcessGroup>& group) {
+  return {.learning_rate = options.learning_rate,
+          .momentum = options.momentum,
+          .weight_decay = options.weight_decay,
+          .sharded_over = options.sharded ? group : nullptr};
 }
 
 class Run {
@@ -98,17 +113,18 @@ class Run {
         schedule_(parse_schedule(options.schedule)),
         model_(make_model(options.model,
                           model_options(options, data.train, group->rank())),
-               {.group = group}),
+               ddp_options(options, group)),
         optimizer_(make_optimizer(options.optimizer, model_.parameters(),
-                                  {.learning_rate = options.learning_rate,
-                                   .momentum = options.momentum,
-                                   .weight_decay = options.weight_decay})) {}
+                                  optimizer_options(options, group))),
+        training_step_(model_, optimizer_,
+                       {.accumulate = options.accumulate,
+                        .clip_norm = options.clip_norm,
+                        .precision = parse_precision(options.precision)}) {}
 
   TrainingResult run();
 
  private:
   Metrics train_epoch(int epoch);
-  Metrics train_step(const BatchTensors& batch);
   Metrics evaluate();
   void save(const TrainingResult& result);
 
@@ -124,7 +140,8 @@ class Run {
   ImageSamples test_samples_;
   Schedule schedule_;
   DistributedDataParallel<Classifier> model_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  ClippingOptimizer optimizer_;
+  TrainingStep training_step_;
   std::int64_t step_ = 0;   // of this epoch
   Metrics since_report_;    // this rank's, for step records
   bool evaluated_ = false;  // in this epoch
@@ -165,11 +182,11 @@ Metrics Run::train_epoch(int epoch) {
   model_.train();
   step_ = 0;
   while (auto batch = loader.next(group_.timeout())) {
-    set_learning_rate(*optimizer_,
+    set_learning_rate(*optimizer_.optimizer,
                       options_.learning_rate *
                           learning_rate_factor(schedule_, epoch * steps + step_,
                                                options_.epochs * steps));
-    const Metrics metrics = train_step(aligned(*std::move(batch)));
+    const Metrics metrics = training_step_.run(aligned(*std::move(batch)));
     total += metrics;
     since_report_ += metrics;
     ++step_;
@@ -179,19 +196,15 @@ Metrics Run::train_epoch(int epoch) {
   return reduce(total, group_);
 }
 
-Metrics Run::train_step(const BatchTensors& batch) {
-  const at::Tensor logits = model_(batch.images);
-  const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels);
-  optimizer_->zero_grad();
-  loss.backward();
-  optimizer_->step();
-  return measure(loss.detach(), logits.detach(), batch.labels);
-}
-
+// The model as it will be saved: rank 0's running statistics, of which each
+// rank has gathered its own since its last pass, and float32, whatever training
+// computes in.
 Metrics Run::evaluate() {
   constexpr std::int64_t kBatch = 250;
   const at::NoGradGuard no_grad;
   model_.eval();
+  if (const auto buffers = model_.buffers(); !buffers.empty())
+    broadcast_tensors(group_, buffers, 0);
   Loader loader(
       test_samples_,
       each_sample_once(test_samples_.size(), group_.size(), group_.rank()),

@@ -47,6 +47,18 @@ struct TrainerOptions {
   std::string schedule = "one-cycle";  // or constant
   double momentum = 0.9;               // sgd's
   double weight_decay = 0;
+  // Micro-batches that a rank's share of a batch is cut into, each with a pass
+  // of its own: less memory, the same gradient but for batch normalisation,
+  // which sees a micro-batch at a time.
+  int accumulate = 1;
+  // The largest norm of all gradients together; longer ones are scaled.
+  std::optional<double> clip_norm{};
+  // Whether each rank keeps 1/n of the optimizer's state and makes 1/n of its
+  // step.
+  bool sharded = false;
+  // Whether passes may leave parameters without a gradient.
+  bool find_unused = false;
+  std::string precision = "float32";  // of training, or bfloat16
   std::uint64_t seed = 0;
   // Shifts training images by up to two pixels and mirrors every other one.
   bool augment = false;

@@ -7,7 +7,9 @@
 #include <sys/mount.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <utility>
 #include <variant>
@@ -87,6 +89,51 @@ TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
           << model << ranks;
     }
   }
+}
+
+TEST_F(Trainer, GivesTheSameWeightsInMicroBatchesAndSharded) {
+  quick_.epochs = 2;
+  // No padding on any number of ranks.
+  data_.train = striped_images(336, 1);
+  const TrainingResult plain = train_on(1, quick_);
+  for (const int ranks : {1, 2})
+    for (const int accumulate : {2, 4})
+      for (const bool sharded : {false, true}) {
+        quick_.accumulate = accumulate;
+        quick_.sharded = sharded;
+        quick_.find_unused = !sharded;
+        const TrainingResult other = train_on(ranks, quick_);
+        EXPECT_LT(largest_difference(*plain.model, *other.model), 1e-4)
+            << accumulate << " on " << ranks << ", sharded " << sharded;
+      }
+}
+
+TEST_F(Trainer, LearnsInBfloat16ShardedAndClipped) {
+  quick_.precision = "bfloat16";
+  quick_.sharded = true;
+  quick_.clip_norm = 1;
+  EXPECT_GT(train_on(2, quick_).test.accuracy(), 0.95);
+}
+
+TEST_F(Trainer, TrainsResidualNetworksToTheSameStatisticsOnAllRanks) {
+  quick_.model = "resnet18";
+  quick_.epochs = 1;
+  quick_.global_batch = 16;
+  data_.train = striped_images(48, 1);
+  data_.test = striped_images(10, 2);
+  std::array<TrainingResult, 2> results;
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    results[static_cast<std::size_t>(group->rank())] =
+        train(quick_, data_, group);
+  });
+  EXPECT_TRUE(std::isfinite(results[0].train.mean_loss()));
+  EXPECT_EQ(results[0].test.samples, 10);
+  EXPECT_EQ(largest_difference(*results[0].model, *results[1].model), 0);
+  const auto ours = results[0].model->named_buffers();
+  const auto theirs = results[1].model->named_buffers();
+  for (const auto& item : ours)
+    EXPECT_TRUE(at::equal(item.value(), theirs[item.key()])) << item.key();
+  EXPECT_EQ(ours["bn1.num_batches_tracked"].item<std::int64_t>(), 3);
 }
 
 TEST_F(Trainer, RepeatsARunBitForBitWithItsSeedOnly) {
@@ -180,6 +227,13 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
               HasSubstr("unknown optimizer \"sdg\""));
   EXPECT_THAT(with([](auto& o) { o.schedule = "cosine"; }),
               HasSubstr("unknown schedule \"cosine\""));
+  EXPECT_THAT(with([](auto& o) { o.accumulate = 17; }),
+              HasSubstr("16 images, cannot be divided into 17 micro-batches"));
+  EXPECT_THAT(with([](auto& o) { o.accumulate = 0; }),
+              HasSubstr("0 micro-batches"));
+  EXPECT_THAT(with([](auto& o) { o.clip_norm = 0; }), HasSubstr("norm of 0"));
+  EXPECT_THAT(with([](auto& o) { o.precision = "half"; }),
+              HasSubstr("unknown precision \"half\""));
   EXPECT_THAT(with([](auto& o) { o.learning_rate = -1; }),
               HasSubstr("learning rate"));
 }

@@ -1,0 +1,44 @@
+#include "lockstep/train/precision.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <array>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 2> kPrecisions{"float32", "bfloat16"};
+
+}  // namespace
+
+std::span<const std::string_view> known_precisions() { return kPrecisions; }
+
+Precision parse_precision(std::string_view name) {
+  if (name == "float32") return Precision::kFloat32;
+  if (name == "bfloat16") return Precision::kBfloat16;
+  throw InvalidArgument(unknown_name("precision", name, kPrecisions));
+}
+
+MixedPrecision::MixedPrecision(Precision precision)
+    : active_(precision != Precision::kFloat32) {
+  if (!active_) return;
+  was_enabled_ = at::autocast::is_autocast_enabled(at::kCPU);
+  previous_type_ = at::autocast::get_autocast_dtype(at::kCPU);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::increment_nesting();
+}
+
+// Autocast keeps converted weights; the step that follows changes them, so the
+// outermost scope throws them away.
+MixedPrecision::~MixedPrecision() {
+  if (!active_) return;
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_dtype(at::kCPU, previous_type_);
+  at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// The type in which a model computes; weights, gradients and optimizer state
+// stay float32.
+//
+// Threads: functions of their arguments; MixedPrecision belongs to the thread
+//          that made it, and what other threads compute is as ever.
+// Errors:  InvalidArgument for an unknown name.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <span>
+#include <string_view>
+
+namespace lockstep {
+
+enum class Precision {
+  kFloat32,
+  // Convolutions and matrix products in bfloat16, losses and what else needs
+  // the digits in float32: LibTorch's autocast. bfloat16 has the range of
+  // float32, so that no gradient needs scaling.
+  kBfloat16,
+};
+
+// The names that parse_precision() takes: "float32", "bfloat16".
+std::span<const std::string_view> known_precisions();
+
+Precision parse_precision(std::string_view name);
+
+// A scope in which forward passes and losses compute in `precision`. backward()
+// belongs outside: it follows the types that it finds. Afterwards autocast is
+// what it was before.
+class MixedPrecision {
+ public:
+  explicit MixedPrecision(Precision precision);
+  ~MixedPrecision();
+
+  MixedPrecision(const MixedPrecision&) = delete;
+  MixedPrecision& operator=(const MixedPrecision&) = delete;
+
+ private:
+  bool active_;
+  bool was_enabled_ = false;
+  c10::ScalarType previous_type_{};
+};
+
+}  // namespace lockstep
