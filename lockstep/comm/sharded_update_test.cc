@@ -78,6 +78,7 @@ TEST_P(ShardedUpdate, ChangesEveryParameterOnceAndGivesItToAll) {
         filled(*group, counts, static_cast<float>(group->rank() + 1), keep);
     const auto parameters = filled(*group, counts, 100, keep);
     Descent descent(*group, parameters);
+    group->barrier().wait();  // all have mapped all heaps
     const auto n = static_cast<float>(group->size());
     const float average = (n + 1) / 2;
     for (int step = 1; step <= 3; ++step) {
