@@ -3,16 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/schedulers/step_lr.h>
-#include <torch/serialize.h>
 
 #include <mutex>
-#include <sstream>
 
-#include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/testing/formula_parameters.h"
+#include "lockstep/torch/testing/update_rules.h"
 
 namespace lockstep {
 namespace {
@@ -24,40 +22,6 @@ using torch::optim::OptimizerOptions;
 using torch::optim::SGDOptions;
 
 constexpr int kSteps = 20;
-
-using Rule = std::shared_ptr<const OptimizerOptions>;
-struct NamedRule {
-  const char* name;
-  Rule options;
-};
-
-const std::vector<NamedRule>& rules() {
-  static const std::vector<NamedRule> rules{
-      {"SGD", std::make_shared<SGDOptions>(0.05)},
-      {"SGDWithMomentum",
-       std::make_shared<SGDOptions>(
-           SGDOptions(0.05).momentum(0.9).weight_decay(0.01))},
-      {"Adam", std::make_shared<AdamOptions>(0.01)},
-      {"AdamW", std::make_shared<AdamWOptions>(0.01)}};
-  return rules;
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_unsharded(
-    const std::vector<at::Tensor>& parameters, const OptimizerOptions& rule) {
-  if (const auto* sgd = dynamic_cast<const SGDOptions*>(&rule))
-    return std::make_unique<FusedSGD>(parameters, *sgd);
-  if (const auto* adam = dynamic_cast<const AdamOptions*>(&rule))
-    return std::make_unique<FusedAdam>(parameters, *adam);
-  return std::make_unique<FusedAdamW>(parameters,
-                                      dynamic_cast<const AdamWOptions&>(rule));
-}
-
-std::vector<at::Tensor> learn_unsharded(const OptimizerOptions& rule,
-                                        int steps) {
-  auto parameters = formula_parameters();
-  train_by_formula(*make_unsharded(parameters, rule), 1, steps);
-  return parameters;
-}
 
 struct Setting {
   const char* backend;
@@ -209,116 +173,6 @@ TEST(ZeroRedundancyOptimizer, ClipsByTheNormOfAllGradients) {
       optimizer.step();
     }
     EXPECT_LE(largest_difference(parameters, expected), 1e-5);
-  });
-}
-
-// Trains on `before` ranks, saves, loads on `after` ranks and goes on.
-std::vector<at::Tensor> learn_in_two_worlds(const OptimizerOptions& rule,
-                                            int before, int after) {
-  std::string file;
-  std::vector<at::Tensor> weights;
-  run_ranks(kBackend, before, [&](const Group& group) {
-    auto parameters = formula_parameters();
-    ZeroRedundancyOptimizer optimizer(parameters, rule, {.group = group});
-    optimizer.param_groups()[0].options().set_lr(0.02);
-    train_by_formula(optimizer, 1, kSteps / 2);
-    optimizer.consolidate_state_dict(before - 1);
-    if (group->rank() != before - 1) return;
-    std::stringstream stream;
-    torch::save(optimizer, stream);
-    file = stream.str();
-    weights = copies_of(parameters);
-  });
-  std::vector<at::Tensor> result;
-  run_ranks(kBackend, after, [&](const Group& group) {
-    auto parameters = copies_of(weights);
-    ZeroRedundancyOptimizer optimizer(parameters, rule, {.group = group});
-    std::stringstream stream(file);
-    torch::load(optimizer, stream);
-    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.02);
-    train_by_formula(optimizer, kSteps / 2 + 1, kSteps);
-    if (group->rank() == 0) result = parameters;
-  });
-  return result;
-}
-
-TEST(ZeroRedundancyOptimizer, GoesOnFromAFileAtAnotherWorldSize) {
-  for (const auto& [name, rule] : rules()) {
-    SCOPED_TRACE(name);
-    auto expected = formula_parameters();
-    const auto unsharded = make_unsharded(expected, *rule);
-    unsharded->param_groups()[0].options().set_lr(0.02);
-    train_by_formula(*unsharded, 1, kSteps);
-    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 3, 2), expected));
-    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 2, 4), expected));
-    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 1, 3), expected));
-    EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 4, 1), expected));
-  }
-}
-
-TEST(ZeroRedundancyOptimizer, SharesStateWithLibTorchsOwn) {
-  auto expected = formula_parameters();
-  torch::optim::Adam unsharded(expected, AdamOptions(0.01));
-  train_by_formula(unsharded, 1, 5);
-  const auto weights = copies_of(expected);
-  std::stringstream saved;
-  torch::save(unsharded, saved);
-  train_by_formula(unsharded, 6, 15);
-  run_ranks(kBackend, 2, [&](const Group& group) {
-    auto parameters = copies_of(weights);
-    ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
-                                      {.group = group});
-    std::stringstream file(saved.str());
-    torch::load(optimizer, file);
-    train_by_formula(optimizer, 6, 10);
-    optimizer.consolidate_state_dict();
-    if (group->rank() != 0) return;
-    std::stringstream again;
-    torch::save(optimizer, again);
-    auto alone = copies_of(parameters);
-    torch::optim::Adam resumed(alone, AdamOptions(0.01));
-    torch::load(resumed, again);
-    train_by_formula(resumed, 11, 15);
-    EXPECT_LE(largest_difference(alone, expected), 1e-5);
-  });
-}
-
-TEST(ZeroRedundancyOptimizer, TakesStateFromAnotherOptimizerInMemory) {
-  const auto rule = SGDOptions(0.05).momentum(0.9);
-  const auto expected = learn_unsharded(rule, kSteps);
-  run_ranks(kBackend, 2, [&](const Group& group) {
-    auto first = formula_parameters();
-    FusedSGD unsharded(first, rule);
-    train_by_formula(unsharded, 1, 10);
-    auto second = copies_of(first);
-    ZeroRedundancyOptimizer optimizer(second, rule, {.group = group});
-    optimizer.load_state_dict(unsharded);
-    train_by_formula(optimizer, 11, kSteps);
-    EXPECT_TRUE(are_equal(second, expected));
-    EXPECT_THAT(
-        message_of([&] {
-          optimizer.load_state_dict(FusedAdam(first, AdamOptions(0.01)));
-        }),
-        HasSubstr("another kind"));
-  });
-}
-
-TEST(ZeroRedundancyOptimizer, SaysThatStateMustBeGatheredBeforeItIsSaved) {
-  run_ranks(kBackend, 2, [](const Group& group) {
-    auto parameters = formula_parameters();
-    ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
-                                      {.group = group});
-    const auto save = [&] {
-      std::stringstream file;
-      torch::save(optimizer, file);
-    };
-    EXPECT_THAT(message_of(save), HasSubstr("consolidate_state_dict()"));
-    optimizer.consolidate_state_dict();
-    EXPECT_EQ(message_of(save) == "no error", group->rank() == 0);
-    train_by_formula(optimizer, 1, 1);  // what was gathered is old now
-    EXPECT_THAT(message_of(save), HasSubstr("consolidate_state_dict()"));
-    EXPECT_THAT(message_of([&] { optimizer.consolidate_state_dict(2); }),
-                HasSubstr("no rank 2"));
   });
 }
 
