@@ -123,9 +123,14 @@ void BlockMap::release(
   if (bytes_kept() <= most) return;
   join_kept();
   while (bytes_kept() > most) {
+    const std::size_t too_many =
+        (bytes_kept() - most + kUnit - 1) / kUnit * kUnit;
     const auto [offset, bytes] = touched_.take_largest();
-    forget(offset, bytes);
-    untouched_.insert(offset, bytes);
+    const std::size_t forgotten = std::min(bytes, too_many);
+    const std::size_t end = offset + bytes;
+    touched_.insert(offset, bytes - forgotten);
+    forget(end - forgotten, forgotten);
+    untouched_.insert(end - forgotten, forgotten);
   }
 }
 

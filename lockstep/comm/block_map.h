@@ -46,8 +46,8 @@ class BlockMap {
   std::size_t bytes_used() const { return used_bytes_; }
   std::size_t bytes_kept() const { return in_kept_ + touched_.bytes(); }
 
-  // Calls `forget(offset, bytes)` for free ranges, the largest first, until at
-  // most `most` bytes are kept.
+  // Calls `forget(offset, bytes)` for free ranges, the largest first and of the
+  // last only as much as must go, until at most `most` bytes are kept.
   void release(std::size_t most,
                const std::function<void(std::size_t, std::size_t)>& forget);
 

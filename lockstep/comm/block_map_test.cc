@@ -90,6 +90,18 @@ TEST(BlockMap, ReleasesTheLargestRangesFirstAndOnlyWhatMustGo) {
   blocks.give_back(*used);
 }
 
+TEST(BlockMap, ReleasesNoMoreThanItMustOfARange) {
+  BlockMap blocks(kMiB);
+  std::vector<std::size_t> taken;
+  for (int i = 0; i < 8; ++i) taken.push_back(*blocks.take(1 << 16));
+  for (const std::size_t offset : taken) blocks.give_back(offset);
+  blocks.release(4 << 16, [](std::size_t offset, std::size_t bytes) {
+    EXPECT_EQ(offset, std::size_t{4} << 16);
+    EXPECT_EQ(bytes, std::size_t{4} << 16);
+  });
+  EXPECT_EQ(blocks.bytes_kept(), std::size_t{4} << 16);
+}
+
 // Against the obvious version: blocks in use never overlap, nothing is lost.
 TEST(BlockMap, NeverHandsAByteOutTwice) {
   const std::uint64_t seed = 20261121;

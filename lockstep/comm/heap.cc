@@ -103,9 +103,16 @@ void Heap::give_back(const std::byte* block) {
   if (forked_.load(std::memory_order_relaxed)) return;
   MutexLock lock(mutex_);
   blocks_.give_back(static_cast<std::size_t>(block - mapping_->data()));
-  if (blocks_.bytes_kept() <= most_kept_) return;
-  // By half, so that the next blocks do not end here again.
-  blocks_.release(most_kept_ / 2, [this](std::size_t offset, std::size_t size) {
+  // Nobody takes from a detached heap. Others are left half, so that the next
+  // blocks do not end here again.
+  if (detached())
+    keep_at_most(0);
+  else if (blocks_.bytes_kept() > most_kept_)
+    keep_at_most(most_kept_ / 2);
+}
+
+void Heap::keep_at_most(std::size_t bytes) {
+  blocks_.release(bytes, [this](std::size_t offset, std::size_t size) {
     forget(offset, size);
   });
 }
@@ -134,9 +141,10 @@ void Heap::forget(std::size_t offset, std::size_t bytes) const {
 
 void Heap::be_forked() noexcept {
   forked_ = true;
-  if (!detached())
-    ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
+  if (detached()) return;
+  ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
+  ::madvise(mapping_->data(), mapping_->size(), MADV_DONTDUMP);
 }
 
 std::optional<std::size_t> Heap::offset_of(const void* address,
@@ -168,6 +176,7 @@ void Heap::detach() {
     const std::size_t first = offset / page * page;
     own_pages(data + first, data + offset + size, page);
   });
+  keep_at_most(0);
 }
 
 std::size_t Heap::bytes_in_use() const {

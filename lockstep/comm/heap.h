@@ -82,6 +82,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   Heap(const HeapOptions& options, FileDescriptor descriptor,
        std::shared_ptr<SharedMapping> mapping);
   void forget(std::size_t offset, std::size_t bytes) const;
+  void keep_at_most(std::size_t bytes) LOCKSTEP_REQUIRES(mutex_);
   // In a child, right after fork: only what is safe there.
   friend class HeapsOfProcess;
   void be_forked() noexcept;

@@ -103,7 +103,7 @@ TEST(Heap, GivesMemoryBackToTheKernelBeyondItsLimit) {
 }
 
 TEST(Heap, GivesADetachedHeapsMemoryBackAsWell) {
-  const auto heap = Heap::create({.bytes = 1 << 22, .kept_bytes = 0});
+  const auto heap = Heap::create({.bytes = 1 << 22});
   std::byte* const block = heap->take(1 << 20);
   std::fill_n(block, 1 << 20, std::byte{1});
   heap->detach();

@@ -103,12 +103,18 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
         next_state(parameters[i], rule,
                    kept == this->state_.end() ? nullptr : kept->second.get());
     update_whole(tensor, gradients[i], state,
-                 {rule, state.step, gradient_scale_});
+                 {rule, state.step, gradient_scale_ * clip_scale_});
     if (state.numbers[0].defined())
       write_state(state, rule, this->state_[tensor.unsafeGetTensorImpl()]);
   }
-  gradient_scale_ = 1;
+  gradient_scale_ = clip_scale_ = 1;
   return loss;
+}
+
+template <class Optimizer, class Options>
+void Fused<Optimizer, Options>::zero_grad(bool set_to_none) {
+  Optimizer::zero_grad(set_to_none);
+  gradient_scale_ = clip_scale_ = 1;
 }
 
 template <class Optimizer, class Options>
@@ -117,7 +123,7 @@ double Fused<Optimizer, Options>::clip_grad_norm(double max_norm) {
   for (const auto& parameter : parameters_of(this->param_groups()))
     tensors.push_back(parameter.tensor);
   const double norm = gradient_scale_ * grad_norm(tensors);
-  scale_gradients(clip_coefficient(norm, max_norm));
+  clip_scale_ = clip_coefficient(norm, max_norm);
   return norm;
 }
 

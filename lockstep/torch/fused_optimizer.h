@@ -43,16 +43,23 @@ class Fused final : public Optimizer {
   // for autograd, as in Python.
   at::Tensor step(LossClosure closure = nullptr) override;
 
+  // As LibTorch's. Forgets what scale_gradients() and clip_grad_norm() have
+  // said of a step that was not made.
+  void zero_grad(bool set_to_none = true);
+
   // Lets the next step() take every gradient times `factor`; factors of several
   // calls multiply. This costs nothing, and leaves .grad as it is.
   void scale_gradients(double factor) { gradient_scale_ *= factor; }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
-  // Returns what it was, scale_gradients() included. See clip_gradients.h.
+  // Returns what it was, scale_gradients() included. Of several calls the last
+  // counts. See clip_gradients.h.
   double clip_grad_norm(double max_norm);
 
  private:
-  double gradient_scale_ = 1;  // of the next step
+  // Of the next step.
+  double gradient_scale_ = 1;
+  double clip_scale_ = 1;
 };
 
 using FusedSGD = Fused<torch::optim::SGD, torch::optim::SGDOptions>;

@@ -19,6 +19,9 @@ namespace {
 // Below this size LibTorch's copy costs more in dispatch than in copying.
 constexpr std::size_t kSmallBytes = 32 * 1024;
 
+// Of a bucket: shared memory has room to tell of a thousand.
+constexpr std::size_t kMostBuffers = 1000;
+
 std::vector<std::int64_t> row_major_strides(at::IntArrayRef sizes) {
   std::vector<std::int64_t> strides(sizes.size());
   std::int64_t stride = 1;
@@ -97,7 +100,8 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
   std::size_t block_bytes = 0;
   for (const BucketPlan::Slot& slot : bucket.slots) {
     const at::Tensor& parameter = parameters[slot.parameter];
-    if (in_place && parameter.nbytes() >= kLeastHeapTensor) {
+    if (in_place && parameter.nbytes() >= kLeastHeapTensor &&
+        list.size() < kMostBuffers) {
       slots_[slot.parameter] =
           at::empty_strided(parameter.sizes(), slot_strides(parameter),
                             options.device(at::kMeta));

@@ -36,7 +36,7 @@ class HeapAllocator final : public c10::Allocator {
     Heap* const heap = current_.load(std::memory_order_acquire);
     if (bytes >= kLeastHeapTensor && heap->shareable())
       if (std::byte* const block = heap->take(bytes))
-        return {block, block, &free_block, c10::Device(c10::kCPU)};
+        return {block, block, &free_anything, c10::Device(c10::kCPU)};
     return previous_->allocate(bytes);
   }
 
@@ -49,13 +49,10 @@ class HeapAllocator final : public c10::Allocator {
  private:
   HeapAllocator() : previous_(c10::GetCPUAllocator()) {}
 
-  static void free_block(void* block) {
-    instance().heap_of(block)->give_back(static_cast<const std::byte*>(block));
-  }
-
+  // Blocks of heaps, and what was here before there were any.
   static void free_anything(void* memory) {
-    if (instance().heap_of(memory) != nullptr)
-      free_block(memory);
+    if (Heap* const heap = instance().heap_of(memory))
+      heap->give_back(static_cast<const std::byte*>(memory));
     else
       instance().previous_->raw_deleter()(memory);
   }

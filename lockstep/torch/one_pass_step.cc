@@ -17,6 +17,10 @@
 namespace lockstep {
 namespace {
 
+// An operation on shared memory tells of a thousand buffers: of so many
+// gradients, their parameters, and two blocks.
+constexpr std::size_t kMostLarge = 500;
+
 std::size_t round_up_to(std::size_t unit, std::size_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }
@@ -34,6 +38,7 @@ void move_to(const std::shared_ptr<std::byte>& memory, std::size_t offset,
 // Copies a small gradient to where peers reach it; zeros when there is none.
 void fill(std::byte* slot, const OptimizedParameter& parameter) {
   const at::Tensor gradient = gradient_of(parameter);
+  if (parameter.tensor.nbytes() == 0) return;
   if (gradient.defined())
     std::memcpy(slot, bytes_at(gradient, 0), gradient.nbytes());
   else
@@ -104,8 +109,9 @@ OnePassStep::OnePassStep(std::shared_ptr<ProcessGroup> group,
 void OnePassStep::add(std::size_t parameter) {
   const at::Tensor& tensor = shard_.parameters()[parameter].tensor;
   const DataType type = data_type_of(tensor.scalar_type());
-  auto found = std::ranges::find_if(
-      types_, [type](const auto& known) { return known->type == type; });
+  auto found = std::ranges::find_if(types_, [type](const auto& known) {
+    return known->type == type && known->large.size() < kMostLarge;
+  });
   if (found == types_.end()) {
     types_.push_back(std::make_shared<OfType>());
     types_.back()->type = type;
@@ -122,11 +128,20 @@ void OnePassStep::add(std::size_t parameter) {
 }
 
 void OnePassStep::lay_out(OfType& type) {
-  const auto parameters = shard_.parameters();
   type.parameters = group_->allocate(type.block_bytes);
   type.gradients = group_->allocate(type.block_bytes);
-  for (const auto& [parameter, offset] : type.small)
-    move_to(type.parameters, offset, parameters[parameter].tensor);
+  bring_home(type);
+}
+
+// Whoever loads a module or converts it gives its parameters memory elsewhere.
+void OnePassStep::bring_home(const OfType& type) {
+  const auto parameters = shard_.parameters();
+  for (const auto& [parameter, offset] : type.small) {
+    const at::Tensor& tensor = parameters[parameter].tensor;
+    if (tensor.nbytes() > 0 &&
+        tensor.const_data_ptr() != type.parameters.get() + offset)
+      move_to(type.parameters, offset, tensor);
+  }
   const auto heap = group_->heap();
   for (const std::size_t parameter : type.large) {
     const at::Tensor& tensor = parameters[parameter].tensor;
@@ -136,7 +151,10 @@ void OnePassStep::lay_out(OfType& type) {
 }
 
 std::vector<char> OnePassStep::run(std::vector<char> settled) {
-  for (const auto& type : types_) run(*type, settled);
+  for (const auto& type : types_) {
+    bring_home(*type);
+    run(*type, settled);
+  }
   return settled;
 }
 

@@ -32,12 +32,13 @@ class OnePassStep {
   std::vector<char> run(std::vector<char> settled);
 
  private:
-  // All parameters of one data type: one operation carries them.
+  // Parameters of one data type: one operation carries them.
   struct OfType;
   struct Lists;
 
   void add(std::size_t parameter);
   void lay_out(OfType& type);
+  void bring_home(const OfType& type);
   void run(const OfType& type, std::vector<char>& settled);
   Lists list(const OfType& type, const std::vector<char>& settled) const;
 

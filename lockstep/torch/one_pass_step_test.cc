@@ -2,6 +2,9 @@
 // averages.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "lockstep/base/error.h"
 #include "lockstep/comm/heap.h"
 #include "lockstep/comm/testing/run_ranks.h"
@@ -23,16 +26,22 @@ struct Mixed : torch::nn::Module {
     large = register_parameter("large", wave({130, 128}, 1) * 0.1);
     small = register_parameter("small", wave({128}, 2) * 0.1);
     doubles = register_parameter("doubles", wave({9}, 3).to(torch::kDouble));
+    channels_last = register_parameter(
+        "channels_last",
+        wave({4, 3, 2, 2}, 6).contiguous(at::MemoryFormat::ChannelsLast));
+    empty = register_parameter("empty", torch::zeros({0}));
     spare = register_parameter("spare", wave({5}, 4));
     spare_large = register_parameter("spare_large", wave({10'000}, 5));
   }
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor loss = torch::tanh(torch::matmul(large, small) * input).sum() +
-                      (doubles * doubles).sum() * input.sum();
+                      (doubles * doubles).sum() * input.sum() +
+                      torch::sin(channels_last * input.sum()).sum() +
+                      empty.sum();
     if (uses_spare) loss = loss + (spare.sum() + spare_large.sum()) * 0.01;
     return loss;
   }
-  at::Tensor large, small, doubles, spare, spare_large;
+  at::Tensor large, small, doubles, channels_last, empty, spare, spare_large;
   bool uses_spare = true;
 };
 
@@ -116,6 +125,54 @@ TEST_P(OnePassRanks, ClipByTheNormOfTheAverage) {
 
 TEST(OnePassStep, LearnsTheSameWhereRanksDoNotReachEachOthersMemory) {
   compare("reference", 3, SGDOptions(0.05).momentum(0.9), kUseAll);
+  compare("reference", 3, SGDOptions(0.05).momentum(0.9), kUseAll, 0.5);
+}
+
+TEST_P(OnePassRanks, FollowParametersThatAreGivenOtherMemory) {
+  compare("shm", GetParam(), SGDOptions(0.05).momentum(0.9),
+          [](Mixed& model, int rank, int step) {
+            if (step != rank + 2) return;
+            for (at::Tensor& parameter : model.parameters())
+              parameter.set_data(parameter.detach().clone());
+          });
+}
+
+// A step whose gradients are of no use is not made, and leaves nothing behind.
+TEST_P(OnePassRanks, ForgetAStepThatWasNotMade) {
+  run_ranks("shm", GetParam(), [](const Group& group) {
+    const auto weights_after = [&](bool with_bad_step) {
+      DistributedDataParallel model(
+          Mixed(), {.group = group, .average_gradients = false});
+      ZeroRedundancyOptimizer optimizer(
+          model.parameters(), SGDOptions(0.05).momentum(0.9),
+          {.group = group, .averages_gradients = true});
+      if (with_bad_step) {
+        const auto bad = std::numeric_limits<double>::infinity();
+        (model(input_of(group->rank(), 9)) * bad).backward();
+        EXPECT_FALSE(std::isfinite(optimizer.clip_grad_norm(1)));
+        model.zero_grad();
+      }
+      train(model, optimizer, kUseAll, 0.5);
+      return model.parameters();
+    };
+    const auto expected = weights_after(false);
+    const auto found = weights_after(true);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_TRUE(torch::equal(found[i], expected[i])) << "parameter " << i;
+  });
+}
+
+TEST(OnePassStep, RefusesASparseGradientOnEveryRankAlike) {
+  run_ranks("shm", 2, [](const Group& group) {
+    Mixed model;
+    ZeroRedundancyOptimizer optimizer(
+        model.parameters(), SGDOptions(0.1),
+        {.group = group, .averages_gradients = true});
+    if (group->rank() == 0)
+      model.spare.mutable_grad() = torch::ones({5}).to_sparse();
+    EXPECT_THROW(optimizer.step(), InvalidArgument);
+    group->barrier().wait();
+  });
 }
 
 TEST(OnePassStep, KeepsGradientsAsTheyWere) {
@@ -140,9 +197,11 @@ TEST(OnePassStep, MovesParametersToTheHeapWithWhatTheyHold) {
         model.parameters(), SGDOptions(0.1),
         {.group = group, .averages_gradients = true});
     EXPECT_TRUE(torch::equal(model.small, before));
-    for (const at::Tensor& parameter : model.parameters())
+    for (const at::Tensor& parameter : model.parameters()) {
+      if (parameter.numel() == 0) continue;
       EXPECT_TRUE(group->heap()->offset_of(parameter.const_data_ptr(),
                                            parameter.nbytes()));
+    }
   });
 }
 

@@ -93,6 +93,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void plan_in_order_of_arrival();
   void adopt_plan(BucketPlan plan);
   void abandon_pass() noexcept;
+  void abort_pass() noexcept;
   [[noreturn]] void fail(const std::string& why);
 
   std::vector<at::Tensor> tensors_;
@@ -237,7 +238,12 @@ void Reducer::State::shadow_pass(const Roll& roll) {
 void Reducer::State::close_pass(Part part) {
   const c10::AutoGradMode no_grad(false);
   Indices missing;
-  if (!tracker_.complete()) missing = start_incomplete_buckets(part);
+  if (!tracker_.complete()) try {
+      missing = start_incomplete_buckets(part);
+    } catch (...) {
+      abort_pass();  // the others wait for what cannot be started
+      throw;
+    }
   wait_for_buckets();
   buckets_->let_go();
   if (buckets_->some_rank_is_incomplete()) learn_what_is_unused(part, missing);
@@ -310,7 +316,10 @@ void Reducer::State::settle_gradients(Part part) {
 }
 
 void Reducer::State::abandon_pass() noexcept {
-  if (std::exchange(pass_, std::nullopt) != PassKind::kReduced) return;
+  if (std::exchange(pass_, std::nullopt) == PassKind::kReduced) abort_pass();
+}
+
+void Reducer::State::abort_pass() noexcept {
   group_->abort("rank " + std::to_string(group_->rank()) +
                 " left its backward pass by an exception, with gradients of "
                 "this step still to be reduced; read its log");

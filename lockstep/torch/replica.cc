@@ -60,7 +60,8 @@ Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
       group_(options.group ? options.group : default_group()),
       reducer_(agreed_parameters(module_.get(), *group_), group_,
                reducer_options(options)),
-      wrapped_(*module_) {
+      wrapped_(*module_),
+      averages_(options.average_gradients) {
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
   if (options.broadcast_buffers && group_->size() > 1)
     buffers_ = module_->buffers();
@@ -77,6 +78,11 @@ void Replica::before_forward() {
 }
 
 void Replica::begin_join(const JoinOptions& options) {
+  if (!averages_)
+    throw InvalidArgument(
+        "join() cannot stand in for ranks without data where gradients are "
+        "averaged by an optimizer\n"
+        "  next:    leave average_gradients at true for uneven inputs");
   if (roll_call_)
     throw InvalidArgument("join() within join(): one scope is enough");
   roll_call_ = std::make_shared<RollCall>(group_, options);

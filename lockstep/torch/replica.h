@@ -79,6 +79,7 @@ class Replica {
   std::vector<at::Tensor> buffers_;  // those to broadcast before a forward pass
   Reducer reducer_;
   ModuleSnapshot wrapped_;
+  bool averages_;                        // gradients, in backward()
   std::shared_ptr<RollCall> roll_call_;  // within a Join
 };
 

@@ -1,6 +1,5 @@
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
@@ -15,7 +14,6 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/clip_gradients.h"
-#include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -141,7 +139,9 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     : Optimizer(groups, defaults.clone()),
       group_(options.group ? options.group : default_group()),
       shard_(make_shard(*group_, param_groups())) {
-  if (options.averages_gradients)
+  if (!options.averages_gradients) return;
+  local_gradients_.emplace(group_, shard_.parameters());
+  if (group_->reduces_in_place())
     one_pass_ = std::make_unique<OnePassStep>(group_, shard_);
 }
 
@@ -152,17 +152,7 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const c10::AutoGradMode no_grad(false);
-  check_gradients();
-  shard_.begin_step(param_groups(), gradient_scale_);
-  gradient_scale_ = 1;
-  whole_.reset();
-  Settled settled = without_gradients();
-  begin_pieces(settled);
-  if (one_pass_ && !averaged_) {
-    settled = one_pass_->run(std::move(settled));
-    average_gradients(settled);
-  }
-  averaged_ = false;
+  const Settled settled = begin_step();
   update_own_pieces(settled);
   exchange_pieces(settled);
   // The kernels and the peers write behind autograd's back.
@@ -176,52 +166,33 @@ void ZeroRedundancyOptimizer::check_gradients() const {
   for (const auto& parameter : shard_.parameters()) check_gradient(parameter);
 }
 
-// Those that keep their value: no rank has a gradient of them. Where gradients
-// were averaged all ranks have the same.
+// Returns what is left to be done piece by piece, with averages in .grad.
+ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
+  const bool averages = local_gradients_ && !local_gradients_->averaged();
+  if (!averages) check_gradients();
+  Settled settled =
+      averages ? local_gradients_->missing_everywhere() : without_gradients();
+  shard_.begin_step(param_groups(), gradient_scale_ * clip_scale_);
+  gradient_scale_ = clip_scale_ = 1;
+  whole_.reset();
+  begin_pieces(settled);
+  if (averages && one_pass_) settled = one_pass_->run(std::move(settled));
+  if (averages) local_gradients_->average(settled);
+  return settled;
+}
+
+// Those that keep their value.
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::without_gradients()
     const {
-  const auto parameters = shard_.parameters();
-  std::vector<MissingGradients::Mark> marks;
-  for (const auto& [tensor, group, index] : parameters)
-    marks.push_back(tensor.grad().defined() ? MissingGradients::Mark::kArrived
-                                            : MissingGradients::Mark::kMissing);
-  const std::vector<std::int64_t> missing{
-      std::ranges::count(marks, MissingGradients::Mark::kMissing)};
-  Settled settled(parameters.size());
-  if (!one_pass_ || averaged_) {
-    for (std::size_t i = 0; i < marks.size(); ++i)
-      settled[i] = marks[i] == MissingGradients::Mark::kMissing;
-    return settled;
-  }
-  group_
-      ->all_reduce(view(missing), ReduceOp::kMax,
-                   {.place = "parameters without gradients"})
-      .wait();
-  if (missing[0] == 0) return settled;
-  const MissingGradients all(*group_, marks);
-  for (std::size_t i = 0; i < marks.size(); ++i) settled[i] = all.everywhere(i);
+  Settled settled;
+  for (const auto& parameter : shard_.parameters())
+    settled.push_back(parameter.tensor.grad().defined() ? 0 : 1);
   return settled;
 }
 
 void ZeroRedundancyOptimizer::begin_pieces(const Settled& settled) {
   for (std::size_t i = 0; i < shard_.pieces().size(); ++i)
     if (settled[shard_.pieces()[i].parameter] == 0) shard_.begin_piece(i);
-}
-
-// As DistributedDataParallel would have.
-void ZeroRedundancyOptimizer::average_gradients(const Settled& settled) {
-  std::vector<Work> works;
-  for (std::size_t i = 0; i < settled.size(); ++i) {
-    if (settled[i] != 0) continue;
-    const OptimizedParameter& parameter = shard_.parameters()[i];
-    at::Tensor gradient = gradient_of(parameter);
-    if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor);
-    parameter.tensor.mutable_grad() = gradient;
-    works.push_back(
-        group_->all_reduce(view(gradient), ReduceOp::kAverage,
-                           {.place = "gradients of a sharded optimizer"}));
-  }
-  wait_for_all(works);
 }
 
 void ZeroRedundancyOptimizer::update_own_pieces(const Settled& settled) {
@@ -248,14 +219,17 @@ void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
   wait_for_all(works);
 }
 
+void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
+  Optimizer::zero_grad(set_to_none);
+  gradient_scale_ = clip_scale_ = 1;
+}
+
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const c10::AutoGradMode no_grad(false);
-  check_gradients();
   clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
-  if (one_pass_ && !averaged_) {
-    average_gradients(without_gradients());
-    averaged_ = true;
-  }
+  if (local_gradients_ && !local_gradients_->averaged())
+    local_gradients_->average_all();
+  check_gradients();
   std::vector<double> squares{0};
   for (const ShardPlan::Piece& piece : shard_.pieces()) {
     const at::Tensor gradient =
@@ -270,7 +244,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
                    {.place = "norm of the gradients"})
       .wait();
   const double norm = gradient_scale_ * std::sqrt(squares[0]);
-  scale_gradients(clip_coefficient(norm, max_norm));
+  clip_scale_ = clip_coefficient(norm, max_norm);
   return norm;
 }
 

@@ -37,10 +37,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/local_gradients.h"
 #include "lockstep/torch/one_pass_step.h"
 #include "lockstep/torch/optimizer_shard.h"
 
@@ -78,12 +80,17 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
   // and gets the shares of all.
   at::Tensor step(LossClosure closure = nullptr) override;
 
+  // As LibTorch's. Forgets what scale_gradients() and clip_grad_norm() have
+  // said of a step that was not made.
+  void zero_grad(bool set_to_none = true);
+
   // Lets the next step() take every gradient times `factor`, the same on every
   // rank; factors of several calls multiply.
   void scale_gradients(double factor) { gradient_scale_ *= factor; }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
-  // Returns what it was, scale_gradients() included, the same on every rank.
+  // Returns what it was, scale_gradients() included, the same on every rank. Of
+  // several calls the last counts.
   // Each rank reads its share of the gradients; .grad stays as it is.
   double clip_grad_norm(double max_norm);
 
@@ -111,9 +118,9 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
   using Settled = std::vector<char>;
 
   void check_gradients() const;
+  Settled begin_step();
   Settled without_gradients() const;
   void begin_pieces(const Settled& settled);
-  void average_gradients(const Settled& settled);
   void update_own_pieces(const Settled& settled);
   void exchange_pieces(const Settled& settled);
   // What consolidate_state_dict() moves: this rank's state as bytes, and
@@ -125,9 +132,12 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
 
   std::shared_ptr<ProcessGroup> group_;
   OptimizerShard shard_;
-  std::unique_ptr<OnePassStep> one_pass_;  // where step() averages gradients
-  bool averaged_ = false;      // whether that has been done for the next step
-  double gradient_scale_ = 1;  // of the next step
+  // Where step() averages gradients; and where that can be one pass.
+  std::optional<LocalGradients> local_gradients_;
+  std::unique_ptr<OnePassStep> one_pass_;
+  // Of the next step.
+  double gradient_scale_ = 1;
+  double clip_scale_ = 1;
   std::unique_ptr<torch::optim::Optimizer> whole_;  // where it was gathered
 };
 

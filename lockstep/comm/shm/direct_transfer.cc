@@ -63,6 +63,7 @@ void DirectTransfer::reduce_slots(const SharedOperation& shared,
 void DirectTransfer::begin(SharedOperation& shared, const ShmContext& context) {
   shared.locate(context);
   own_part_done_ = false;
+  failure_ = nullptr;
   shares_work_ = shared.reduces_whole();
   if (!shares_work_) return;
   starts_.assign(1, 0);
@@ -118,14 +119,21 @@ void DirectTransfer::reduce_units(const SharedOperation& shared,
 
 void DirectTransfer::do_own_part(const SharedOperation& shared,
                                  const ShmContext& context) {
-  if (shared.updates())
-    update_own_pieces(shared);
-  else if (reduces(shared.operation().kind))
-    reduce_own_block(shared);
-  else
-    move(shared);
-  context.rounds->finish(1);
-  context.rounds->end_part();
+  Rounds& rounds = *context.rounds;
+  std::uint32_t unit = 0;
+  rounds.begin_part();
+  // Not when a rank that is a thread of this process has given up: its memory
+  // may be somebody else's by now.
+  if (rounds.claim(units(shared), unit)) {
+    if (shared.updates())
+      update_own_pieces(shared);
+    else if (reduces(shared.operation().kind))
+      reduce_own_block(shared);
+    else
+      move(shared);
+    rounds.finish(1);
+  }
+  rounds.end_part();
 }
 
 std::vector<int> DirectTransfer::unfinished(const ShmContext& context) const {
@@ -159,7 +167,18 @@ void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
   }
 }
 
+// Half an update must not be begun again by whoever looks next.
 void DirectTransfer::update_own_pieces(const SharedOperation& shared) {
+  if (failure_) std::rethrow_exception(failure_);
+  try {
+    update_pieces(shared);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void DirectTransfer::update_pieces(const SharedOperation& shared) {
   const auto pieces = shared.operation().update->pieces();
   const std::size_t most = kUpdateBytes / element_size(shared);
   scratch_.resize(kUpdateBytes);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "lockstep/comm/reduce/reduce_kernels.h"
@@ -40,6 +41,7 @@ class DirectTransfer {
   void move(const SharedOperation& shared);
   void reduce_own_block(const SharedOperation& shared);
   void update_own_pieces(const SharedOperation& shared);
+  void update_pieces(const SharedOperation& shared);
   void update_range(const SharedOperation& shared, std::size_t piece,
                     std::size_t begin, std::size_t count);
   void reduce_unit(const SharedOperation& shared, std::uint32_t unit);
@@ -56,6 +58,7 @@ class DirectTransfer {
   std::vector<const std::byte*> read_;
   std::vector<std::byte*> written_;
   std::vector<std::byte> scratch_;
+  std::exception_ptr failure_;  // of an update that was begun
 };
 
 }  // namespace lockstep

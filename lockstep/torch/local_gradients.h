@@ -1,0 +1,54 @@
+// The gradients of an optimizer that averages them itself: each rank has its
+// own until somebody needs the average.
+//
+// Threads: single-threaded.
+// Errors:  InvalidArgument on every rank alike when some rank has a sparse one;
+//          what ProcessGroup's operations throw.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/update_state.h"
+
+namespace lockstep {
+
+class LocalGradients {
+ public:
+  // `parameters` are the same on every rank, and outlive it.
+  LocalGradients(std::shared_ptr<ProcessGroup> group,
+                 std::span<const OptimizedParameter> parameters);
+
+  // By parameter, whether no rank has a gradient of it. Every rank calls it.
+  std::vector<char> missing_everywhere() const;
+
+  // Makes every .grad the average over the ranks, but for the parameters that
+  // are `settled`, alike on all ranks. One that this rank does not have counts
+  // as zero. Every rank calls it.
+  void average(const std::vector<char>& settled);
+
+  // The same for all of them, and remembered: from here on averaged() tells
+  // whether every .grad is what this left, and no backward pass, nor anybody
+  // else, has changed it since.
+  void average_all();
+  bool averaged() const;
+
+ private:
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> gradient;
+    std::uint32_t version = 0;
+  };
+  bool is_as_seen(std::size_t parameter) const;
+
+  std::shared_ptr<ProcessGroup> group_;
+  std::span<const OptimizedParameter> parameters_;
+  std::vector<Seen> seen_;  // by parameter, when average_all() ended
+};
+
+}  // namespace lockstep
