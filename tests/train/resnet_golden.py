@@ -138,7 +138,8 @@ def main(program, name, side):
         images.numpy().tofile(directory / "images.f32")
         labels.numpy().tofile(directory / "labels.i64")
         subprocess.run([program, name, str(side), str(SEED), folder], check=True)
-        return "\n".join(compare(ResNet(name, side), images, labels, directory))
+        return "\n".join(
+            compare(ResNet(name, side), images, labels, directory)) or None
 
 
 if __name__ == "__main__":
