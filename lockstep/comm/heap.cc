@@ -85,7 +85,7 @@ std::shared_ptr<Heap> Heap::create(const HeapOptions& options) {
   auto descriptor = create_shared_memory(
       "lockstep heap", (options.bytes + page - 1) / page * page);
   auto mapping = map_shared_memory(descriptor);
-  const std::shared_ptr<Heap> heap(
+  std::shared_ptr<Heap> heap(
       new Heap(options, std::move(descriptor), std::move(mapping)));
   if (!HeapsOfProcess::instance().add(*heap))
     throw SystemError("this process has too many shared heaps", ENOMEM);
@@ -142,8 +142,11 @@ void Heap::forget(std::size_t offset, std::size_t bytes) const {
 void Heap::be_forked() noexcept {
   forked_ = true;
   if (detached()) return;
-  ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
+  void* const copy =
+      ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
+  // Better to fault than to write what is the parent's.
+  if (copy == MAP_FAILED) ::munmap(mapping_->data(), mapping_->size());
   ::madvise(mapping_->data(), mapping_->size(), MADV_DONTDUMP);
 }
 
