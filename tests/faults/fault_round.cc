@@ -50,12 +50,14 @@ void FaultRound::expect_clean_end(int rank) {
   constexpr int kGotAnError = 10;
   const int code = processes_->wait_for_end(rank, kPatience);
   const std::string& output = processes_->output(rank);
-  std::size_t leaks = 0;
-  for (std::size_t at = 0;
-       (at = output.find("\nleft ", at)) != std::string::npos; ++at)
-    leaks += output.compare(at, 13, "\nleft nothing") != 0;
-  expect(code == kGotAnError && leaks == 0,
-         fmt::format("rank {} ended with code {}:\n{}", rank, code, output));
+  std::string leaks;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("left ") && line != "left nothing")
+      leaks += ", " + line;
+  expect(code == kGotAnError && leaks.empty(),
+         fmt::format("rank {} ended with code {}{}:\n{}", rank, code, leaks,
+                     output));
 }
 
 void FaultRound::note_time(const RankError& error, std::int64_t moment) {

@@ -1,18 +1,12 @@
 #include "own_resources.h"
 
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
+
+#include "lockstep/base/testing/own_resources.h"
 
 namespace lockstep {
 namespace {
-
-std::size_t entries(const char* folder) {
-  const std::filesystem::directory_iterator all(folder);
-  return static_cast<std::size_t>(
-      std::distance(begin(all), std::filesystem::directory_iterator()));
-}
 
 bool is_shared(const std::string& mapping) {
   const bool shared = mapping.find(" rw-s ") != std::string::npos;
@@ -31,8 +25,8 @@ OwnResources OwnResources::count() {
   // The thread sanitizer starts one of its own with a process's first.
   [[maybe_unused]] static const bool has_had_one =
       (std::thread([] {}).join(), true);
-  OwnResources found{.descriptors = entries("/proc/self/fd"),
-                     .threads = entries("/proc/self/task")};
+  OwnResources found{.descriptors = count_descriptors(),
+                     .threads = count_threads()};
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)
     found.shared_mappings += is_shared(line);

@@ -65,7 +65,10 @@ class Rank:
         self.begun.set()
 
     def wait(self):
-        code = self.process.wait(timeout=PATIENCE_SECONDS)
+        try:
+            code = self.process.wait(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"it still runs after {PATIENCE_SECONDS} s"
         self._reader.join()
         return code
 
@@ -90,6 +93,11 @@ class Link(unittest.TestCase):
             self.assertIn("begun", rank.output)
         return ranks
 
+    def tell_all(self, ranks):
+        for number, rank in enumerate(ranks):
+            print(f"rank {number} ended with {rank.process.poll()}:\n"
+                  f"{rank.output}")
+
     def culprit_of(self, rank):
         """Whom a rank's error names."""
         self.assertEqual(rank.wait(), FAILED, rank.output)
@@ -103,6 +111,7 @@ class Link(unittest.TestCase):
     def test_a_lost_link_is_what_every_rank_names(self):
         ranks = self.start_ranks()
         hosts(VERB, CUT_HOST)
+        self.addCleanup(self.tell_all, ranks)
         culprits = [self.culprit_of(rank) for rank in ranks]
         print(f"named: {culprits}")
         for rank, culprit in enumerate(culprits):

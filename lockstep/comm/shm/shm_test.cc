@@ -5,12 +5,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <latch>
 #include <numeric>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/own_resources.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/testing/run_ranks.h"
@@ -19,14 +19,6 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::size_t count_entries(const char* directory) {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry :
-       std::filesystem::directory_iterator(directory))
-    ++count;
-  return count;
-}
 
 void put(DataType type, float value, std::byte* at) {
   const Float16 half = to_float16(value);
@@ -217,11 +209,11 @@ TEST(SharedMemory, GroupsLeaveNothingBehind) {
       });
   };
   round();
-  const std::size_t descriptors = count_entries("/proc/self/fd");
-  const std::size_t threads = count_entries("/proc/self/task");
+  const std::size_t descriptors = count_descriptors();
+  const std::size_t threads = count_threads();
   round();
-  EXPECT_EQ(count_entries("/proc/self/fd"), descriptors);
-  EXPECT_EQ(count_entries("/proc/self/task"), threads);
+  EXPECT_EQ(count_descriptors(), descriptors);
+  EXPECT_EQ(count_threads(), threads);
 }
 
 // Small enough for a slot, and yet in a heap on some ranks.

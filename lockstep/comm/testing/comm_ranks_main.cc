@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/own_resources.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/conformance_rank.h"
@@ -233,11 +233,6 @@ int ranks_as_threads() {
   return 0;
 }
 
-std::size_t entries_of(const char* folder) {
-  return static_cast<std::size_t>(
-      std::distance(std::filesystem::directory_iterator(folder), {}));
-}
-
 // COUNT groups, one after the other, each used once. What is only made when it
 // is first needed is there after half of them.
 int many_groups() {
@@ -250,13 +245,13 @@ int many_groups() {
   for (int turn = 0; turn < count; ++turn) {
     new_group(*world, ranks)->barrier().wait();
     if (turn != count / 2) continue;
-    descriptors = entries_of("/proc/self/fd");
-    threads = entries_of("/proc/self/task");
+    descriptors = count_descriptors();
+    threads = count_threads();
   }
   say("more descriptors: " +
-      std::to_string(entries_of("/proc/self/fd") - descriptors) +
+      std::to_string(count_descriptors() - descriptors) +
       ", more threads: " +
-      std::to_string(entries_of("/proc/self/task") - threads));
+      std::to_string(count_threads() - threads));
   return 0;
 }
 

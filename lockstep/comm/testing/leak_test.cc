@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <barrier>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/testing/own_resources.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
@@ -27,11 +27,6 @@ int number_from(const char* variable, int otherwise) {
   return chosen == nullptr ? otherwise : std::atoi(chosen);
 }
 
-std::size_t count_entries(const char* folder) {
-  const std::filesystem::directory_iterator entries(folder);
-  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-}
-
 // What this process holds. Memory is what the allocator has given out.
 struct Footprint {
   std::size_t descriptors = 0;
@@ -42,8 +37,8 @@ struct Footprint {
 };
 
 Footprint footprint() {
-  Footprint found{.descriptors = count_entries("/proc/self/fd"),
-                  .threads = count_entries("/proc/self/task"),
+  Footprint found{.descriptors = count_descriptors(),
+                  .threads = count_threads(),
                   .bytes = mallinfo2().uordblks};
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line); ++found.mappings)
