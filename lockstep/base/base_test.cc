@@ -9,6 +9,7 @@
 #include "lockstep/base/data_type.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/round_up.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/testing/error_text.h"
@@ -73,6 +74,15 @@ TEST(DataType, SizesAddUp) {
   std::size_t total = 0;
   for (const DataType type : kAllDataTypes) total += size_of(type);
   EXPECT_EQ(total, 4u + 8 + 2 + 2 + 1 + 1 + 4 + 8 + 1);
+}
+
+TEST(RoundUpTo, GivesTheLeastMultipleThatIsNotBelow) {
+  for (std::size_t bytes = 0; bytes < 200; ++bytes) {
+    const std::size_t rounded = round_up_to(48, bytes);
+    EXPECT_EQ(rounded % 48, 0u);
+    EXPECT_GE(rounded, bytes);
+    EXPECT_LT(rounded, bytes + 48);
+  }
 }
 
 TEST(Settings, ReadsTorchrunsVariables) {

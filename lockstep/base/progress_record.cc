@@ -61,6 +61,7 @@ void for_each_field(Record& record, Visit visit) {
   visit("model_path", record.model_path);
   visit("test_accuracy", record.test_accuracy);
   visit("seconds", record.seconds);
+  visit("notes", record.notes);
   visit("hints", record.hints);
 }
 
@@ -92,6 +93,12 @@ void take(const Json& field, std::optional<double>& value) {
   take(field, value.emplace());
 }
 
+// Optional numbers, and what earlier versions did not write.
+template <class Value>
+bool may_be_missing(std::string_view name, const Value&) {
+  return std::is_same_v<Value, std::optional<double>> || name == "notes";
+}
+
 template <class Record>
 Record from_json(const Json& object) {
   Record record;
@@ -99,7 +106,7 @@ Record from_json(const Json& object) {
     const auto field = object.find(name);
     if (field != object.end())
       take(*field, value);
-    else if constexpr (!std::is_same_v<Value, std::optional<double>>)
+    else if (!may_be_missing(name, value))
       throw InvalidArgument(fmt::format("the field \"{}\" is missing", name));
   });
   return record;

@@ -71,6 +71,7 @@ struct EndRecord {
   std::string model_path;  // where the trained model was saved; may be empty
   std::optional<double> test_accuracy;
   double seconds = 0;              // of the whole job
+  std::vector<std::string> notes;  // on how it went, one line each
   std::vector<std::string> hints;  // commands to try next, one line each
 
   friend bool operator==(const EndRecord&, const EndRecord&) = default;

@@ -20,6 +20,7 @@ using testing::HasSubstr;
 const EndRecord kEnd{.model_path = "a \"quoted\"\nü path",
                      .test_accuracy = 0.91,
                      .seconds = 33,
+                     .notes = {"half of it was sent"},
                      .hints = {"lockstep train --model mlp"}};
 
 ProgressRecord round_trip(const ProgressRecord& record) {

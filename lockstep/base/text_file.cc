@@ -1,6 +1,7 @@
 #include "lockstep/base/text_file.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,9 +21,19 @@ namespace fs = std::filesystem;
   throw SystemError(fmt::format("cannot {} {}", what, path.string()), reason);
 }
 
+// Past the limit on files' sizes the kernel sends SIGXFSZ, which would end the
+// program.
+bool is_too_large(std::string_view text) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur;
+}
+
 }  // namespace
 
 void replace_text_file(const fs::path& path, std::string_view text) {
+  if (is_too_large(text))
+    throw SystemError(
+        fmt::format("cannot write {} (see `ulimit -f`)", path.string()), EFBIG);
   const fs::path temporary =
       path.parent_path() /
       fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid());

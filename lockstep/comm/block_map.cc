@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/round_up.h"
 
 namespace lockstep {
 
@@ -123,8 +124,7 @@ void BlockMap::release(
   if (bytes_kept() <= most) return;
   join_kept();
   while (bytes_kept() > most) {
-    const std::size_t too_many =
-        (bytes_kept() - most + kUnit - 1) / kUnit * kUnit;
+    const std::size_t too_many = round_up_to(kUnit, bytes_kept() - most);
     const auto [offset, bytes] = touched_.take_largest();
     const std::size_t forgotten = std::min(bytes, too_many);
     const std::size_t end = offset + bytes;

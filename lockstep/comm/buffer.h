@@ -79,6 +79,10 @@ class Buffers : public std::span<const Buffer> {
       : span(list.begin(), list.size()) {}
 };
 
+// Adds `buffer` to the list of its type, which may be a new one: the buffers of
+// one operation have one type.
+void add_by_type(std::vector<std::vector<Buffer>>& lists, const Buffer& buffer);
+
 // `buffer` cut into one part a rank, in rank order: counts[r] elements for rank
 // r. What the uneven operations (all_gather_v, …) take.
 std::vector<Buffer> split(const Buffer& buffer,

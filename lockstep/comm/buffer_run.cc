@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "lockstep/base/error.h"
 
@@ -48,26 +47,6 @@ void copy_into(const Run& run, std::size_t at,
   Walk source(Run{Buffers(buffer)});
   Walk into(run, at);
   copy(source, into, from.size());
-}
-
-std::vector<Buffer> split(const Buffer& buffer,
-                          std::span<const std::int64_t> counts) {
-  std::vector<Buffer> parts;
-  auto* at = static_cast<std::byte*>(buffer.data);
-  std::int64_t left = buffer.count;
-  for (const std::int64_t count : counts) {
-    if (count < 0 || count > left)
-      throw InvalidArgument(
-          "split: the counts must be positive or zero and add up to the " +
-          std::to_string(buffer.count) + " elements of the buffer");
-    parts.push_back({at, count, buffer.type, buffer.device});
-    at += parts.back().bytes();
-    left -= count;
-  }
-  if (left != 0)
-    throw InvalidArgument("split: the counts leave out " +
-                          std::to_string(left) + " elements of the buffer");
-  return parts;
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/round_up.h"
 
 namespace lockstep {
 namespace {
@@ -82,8 +83,8 @@ Heap::~Heap() { HeapsOfProcess::instance().remove(*this); }
 
 std::shared_ptr<Heap> Heap::create(const HeapOptions& options) {
   const std::size_t page = page_bytes();
-  auto descriptor = create_shared_memory(
-      "lockstep heap", (options.bytes + page - 1) / page * page);
+  auto descriptor =
+      create_shared_memory("lockstep heap", round_up_to(page, options.bytes));
   auto mapping = map_shared_memory(descriptor);
   std::shared_ptr<Heap> heap(
       new Heap(options, std::move(descriptor), std::move(mapping)));
@@ -130,7 +131,7 @@ std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
 // detached heap has of its own.
 void Heap::forget(std::size_t offset, std::size_t bytes) const {
   const std::size_t page = page_bytes();
-  const std::size_t begin = (offset + page - 1) / page * page;
+  const std::size_t begin = round_up_to(page, offset);
   const std::size_t end = (offset + bytes) / page * page;
   if (begin >= end) return;
   if (detached())

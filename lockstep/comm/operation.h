@@ -82,29 +82,11 @@ bool is_point_to_point(OperationKind kind);
 
 inline constexpr int kAnySource = -1;
 
-// Which list holds what:
-//
-//                    inputs                      outputs
-//   broadcast                                    in place
-//   all_reduce                                   in place
-//   reduce                                       in place; only the root's
-//                                                change
-//   all_gather       own elements                a block a rank
-//   gather           own elements                a block a rank, at the root
-//   scatter          a block a rank, at the root own elements
-//   reduce_scatter   a block a rank              own block, reduced
-//   all_to_all       a block for each rank       a block from each rank
-//   send             the message
-//   receive                                      the message
-//   sharded_update     own gradients             own parameters; all end equal
-//
-// Lists are one operation: inputs[i] goes with outputs[i].
-//
-// sharded_update is a reduction whose result is used up where it arises: each
-// rank combines all ranks' inputs at the places that are its to update, calls
-// its ShardUpdate with them, which changes the outputs there, and gives the
-// changed elements to all. It is carried out where all ranks reach all buffers;
-// elsewhere it does nothing, on all ranks alike.
+// What sharded_update calls: a reduction whose result is used up where it
+// arises. Each rank combines all ranks' inputs at the places that are its to
+// update, calls its ShardUpdate with them, which changes the outputs there, and
+// gives the changed elements to all. It is carried out where all ranks reach
+// all buffers; elsewhere it does nothing, on all ranks alike.
 class ShardUpdate {
  public:
   // Elements [begin, begin + count) of outputs[buffer].
@@ -130,6 +112,23 @@ class ShardUpdate {
   ~ShardUpdate() = default;
 };
 
+// Which list holds what:
+//
+//                    inputs                      outputs
+//   broadcast                                    in place
+//   all_reduce                                   in place
+//   reduce                                       in place; only the root's
+//                                                change
+//   all_gather       own elements                a block a rank
+//   gather           own elements                a block a rank, at the root
+//   scatter          a block a rank, at the root own elements
+//   reduce_scatter   a block a rank              own block, reduced
+//   all_to_all       a block for each rank       a block from each rank
+//   send             the message
+//   receive                                      the message
+//   sharded_update   own gradients               own parameters; all end equal
+//
+// Lists are one operation: inputs[i] goes with outputs[i].
 struct Operation {
   OperationKind kind = OperationKind::kBarrier;
   Division division = Division::kEven;

@@ -58,4 +58,16 @@ Work Work::failed(std::exception_ptr error) {
   return Work(std::make_shared<FailedWork>(std::move(error)), 0);
 }
 
+void wait_for_all(std::span<const Work> works) {
+  std::exception_ptr first;
+  for (const Work& work : works) {
+    try {
+      work.wait();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -95,5 +96,9 @@ class Work {
   std::uint64_t number_ = 0;  // its recorder's, where there is one
   int source_ = -1;
 };
+
+// Waits for all of them even when one fails, since their memory must not be
+// touched before; throws the first error, which is the one that says why.
+void wait_for_all(std::span<const Work> works);
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@ const EndRecord kEnd{
     .model_path = "/tmp/convnet.safetensors",
     .test_accuracy = 0.912,
     .seconds = 33.14,
+    .notes = {"half of it was sent"},
     .hints = {"lockstep train --model mlp", "lockstep --help"}};
 
 constexpr TerminalStyle kPipe{
@@ -119,6 +120,7 @@ TEST(ProgressText, EndSaysWhereTheModelIsAndWhatToTry) {
   EXPECT_THAT(end_lines(kEnd, kPipe),
               ElementsAre("trained in 33.1 s · test accuracy 91.2 %",
                           "model   /tmp/convnet.safetensors",
+                          "note    half of it was sent",
                           "next    lockstep train --model mlp",
                           "        lockstep --help"));
 }

@@ -95,6 +95,17 @@ std::string count(std::int64_t number, std::string_view what) {
                      number == 1 ? "" : "s");
 }
 
+// The first one after `label`, the others below it.
+void add_labelled(std::vector<std::string>& lines, std::string_view label,
+                  const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const bool is_first = &text == texts.data();
+    lines.push_back(
+        (is_first ? std::string(label) : std::string(label.size(), ' ')) +
+        text);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> start_lines(const StartRecord& record,
@@ -159,11 +170,8 @@ std::vector<std::string> end_lines(const EndRecord& record,
   std::vector<std::string> lines{first};
   if (!record.model_path.empty())
     lines.push_back("model   " + record.model_path);
-  std::string_view label = "next    ";
-  for (const std::string& hint : record.hints) {
-    lines.push_back(fmt::format("{}{}", label, hint));
-    label = "        ";
-  }
+  add_labelled(lines, "note    ", record.notes);
+  add_labelled(lines, "next    ", record.hints);
   return lines;
 }
 

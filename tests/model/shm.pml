@@ -9,15 +9,17 @@
  *     second thread's own clock: it may stop for good at any moment.
  *   - whoever reads a slot finds what belongs to the round it is in.
  *   - every unit of a round's work is done exactly once, and before anybody
- *     goes on.
+ *     goes on; where each rank has a part of its own, every rank has done it.
+ *   - with GIVES_UP, rank 0 may give up at any moment, free its memory and
+ *     leave: nobody reduces into that memory afterwards.
  *
  * All shared variables are sequentially consistent atomics there, so that an
  * interleaving of single steps is all that can happen. Plain memory (what a slot
  * holds) is written and read in steps of its own.
  *
- * Each of BREAK_LAST_LOOK, BREAK_SLEEPERS, BREAK_WANTED and BREAK_SLOTS takes
- * away one thing that the protocol cannot do without; the checker must then find
- * an error.
+ * Each of BREAK_LAST_LOOK, BREAK_SLEEPERS, BREAK_WANTED, BREAK_SLOTS,
+ * BREAK_OWN_PART, BREAK_PARTS and BREAK_LATER_ROUND takes away one thing that
+ * the protocol cannot do without; the checker must then find an error.
  */
 #ifndef RANKS
 #define RANKS 2
@@ -32,6 +34,17 @@
 #define UNITS 2
 #endif
 
+#ifndef OWN_FROM
+#define OWN_FROM 255 /* from this round on each rank has a part of its own */
+#endif
+#ifdef GIVES_UP
+#define MAY_GIVE_UP(r) (r == 0)
+#else
+#define MAY_GIVE_UP(r) false
+#endif
+#define NONE_LEFT 255 /* a claim count above any number of units */
+#define COUNT(round) ((round) >= OWN_FROM -> RANKS : UNITS)
+
 #ifdef BREAK_SLOTS
 #define SLOT(r, round) (r)
 #else
@@ -44,6 +57,9 @@ byte brought[2 * RANKS] /* what the slot holds: the round it is meant for */
 byte claim_round, claim_count
 byte finish_round, finish_count
 byte sleepers
+byte at_work[RANKS] /* a rank's `part`: the round that it is at work in, or 0 */
+bool left           /* a departure note */
+bool freed[RANKS]   /* whose memory is somebody else's by now */
 /* The futex: instead of a counter, whether it still stands at what the thread
  * heard, which is all that futex_wait asks. */
 bool unchanged[RANKS], asleep[RANKS]
@@ -53,6 +69,8 @@ bool engine[RANKS], wanted[RANKS]
 byte completed[RANKS] /* operations, of one round each */
 bool begun[RANKS]     /* the round after those: this rank has arrived in it */
 byte seen[RANKS]      /* ranks below this were seen to have arrived */
+bool tried[RANKS]     /* DirectTransfer::own_part_done_ */
+byte own_parts[RANKS] /* of the present round that were done */
 
 inline change_bell() {
   d_step {
@@ -90,13 +108,19 @@ inline ring() {
 #endif
 }
 
-/* Rounds::claim, in `unit`; UNITS when there is none left. A loop of
+/* Rounds::claim, in `unit`; COUNT or more when there is none left. A loop of
  * compare-and-exchange comes to one step. */
 inline claim() {
   d_step {
     unit = (claim_round == round -> claim_count : 0)
+#ifndef BREAK_LATER_ROUND
     if
-    :: unit < UNITS -> claim_round = round; claim_count = unit + 1
+    :: claim_round > round -> unit = NONE_LEFT
+    :: else
+    fi
+#endif
+    if
+    :: unit < COUNT(round) -> claim_round = round; claim_count = unit + 1
     :: else
     fi
   }
@@ -107,7 +131,7 @@ inline finish() {
   d_step {
     finish_count = (finish_round == round -> finish_count : 0) + 1
     finish_round = round
-    assert(finish_count <= UNITS)
+    assert(finish_count <= COUNT(round))
   }
   ring()
 }
@@ -123,11 +147,55 @@ inline read_slots() {
   other = 0
 }
 
+/* Reads and writes everybody's memory. */
+inline reduce() {
+  read_slots()
+  d_step {
+    other = 0
+    do
+    :: other < RANKS -> assert(!freed[other]); other++
+    :: else -> break
+    od
+    other = 0
+  }
+}
+
+/* DirectTransfer::reduce_units, as often as it is called */
+inline reduce_units() {
+  at_work[me] = round /* begin_part */
+  do
+  :: claim()
+     if
+     :: unit >= COUNT(round) -> break
+     :: else -> reduce(); finish()
+     fi
+  od
+  at_work[me] = 0 /* end_part */
+}
+
+/* DirectTransfer::do_own_part, once a round */
+inline do_own_part() {
+  if
+#ifndef BREAK_OWN_PART
+  :: tried[me]
+#endif
+  :: else ->
+     at_work[me] = round
+     claim()
+     if
+     :: unit < COUNT(round) -> reduce(); own_parts[me]++; finish()
+     :: else
+     fi
+     at_work[me] = 0
+     tried[me] = true
+  fi
+}
+
 /* ShmBackend::advance_queue: as far as it goes without waiting. Whoever calls it
  * holds the engine. */
 inline advance() {
   do
-  :: completed[me] == ROUNDS -> break
+  :: completed[me] == ROUNDS || freed[me] /* broken_ */ -> break
   :: else ->
      round = completed[me] + 1
      if
@@ -148,18 +216,20 @@ inline advance() {
      :: else
      fi
      read_slots()
-     do
-     :: claim()
-        if
-        :: unit == UNITS -> break
-        :: else -> read_slots(); finish()
-        fi
-     od
      if
-     :: finish_round == round && finish_count == UNITS
+     :: round >= OWN_FROM -> do_own_part()
+     :: else -> reduce_units()
+     fi
+     if
+     :: finish_round == round && finish_count == COUNT(round)
      :: else -> break
      fi
-     begun[me] = false
+     d_step {
+       assert(round < OWN_FROM || own_parts[me] == 1)
+       own_parts[me] = 0
+       tried[me] = false
+       begun[me] = false
+     }
      completed[me]++
      ring()
   od
@@ -199,17 +269,42 @@ inline try_advance() {
   fi
 }
 
+/* ShmBackend::give_up, with the engine: the memory first, then the news. */
+inline give_up() {
+  atomic { !engine[me]; engine[me] = true }
+  d_step { /* Rounds::end_work */
+    round = completed[me] + (begun[me] -> 1 : 0)
+    claim_round = round
+    claim_count = NONE_LEFT
+  }
+#ifndef BREAK_PARTS
+  other = 0
+  do
+  :: other < RANKS -> at_work[other] != round || round == 0; other++
+  :: else -> break
+  od
+  other = 0
+#endif
+  freed[me] = true
+  left = true
+  engine[me] = false
+  ring()
+}
+
 /* Waits for each operation in turn: Doorbell::wait with settled_after_try. */
 proctype user(byte me) {
   byte round, unit, other, sleeper, ticket
   bool mine
   ticket = 1
   do
-  :: ticket > ROUNDS -> break
+  :: ticket > ROUNDS || left -> break
   :: else ->
      do
-     :: completed[me] >= ticket -> break
-     :: else ->
+     :: completed[me] >= ticket || left -> break
+#ifdef GIVES_UP
+     :: me == 0 && completed[me] < ticket -> give_up(); goto done
+#endif
+     :: completed[me] < ticket && !left ->
         try_advance()
         if
         :: completed[me] >= ticket -> break
@@ -232,13 +327,15 @@ proctype user(byte me) {
 #endif
            /* futex_wait */
            d_step { asleep[me] = unchanged[me] }
-           !asleep[me]
+           (!asleep[me] || left || MAY_GIVE_UP(me)) /* a time-out */
         fi
         sleepers--
         unchanged[me] = false
      od
      ticket++
   od
+done:
+  skip
 }
 
 /* The rank's own thread, which may look whenever it likes, or never. */

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/round_up.h"
 #include "lockstep/comm/operation.h"
 
 namespace lockstep {
@@ -59,7 +60,8 @@ struct alignas(kCacheLine) RankArea {
   // Written once, after what explains it.
   std::atomic<Presence> presence{Presence::kPresent};
   // The part that this rank has in the work of a round: the round's low 32 bits
-  // above a Part. Only told, so that others know whom a round waits for.
+  // above a Part. Tells others whom a round waits for, and when this rank, a
+  // thread of their process, is through with memory that they want to free.
   std::atomic<std::uint64_t> part{0};
   // 1: this rank has the heaps of all ranks mapped. Written once, and only so.
   std::atomic<std::uint32_t> has_all_heaps{0};
@@ -153,7 +155,7 @@ class ControlView {
   }
   std::size_t staging_offset() const {
     const std::size_t end = sizeof(ControlBlock) + ranks_ * sizeof(RankArea);
-    return (end + kPage - 1) / kPage * kPage;
+    return round_up_to(kPage, end);
   }
   std::size_t lanes_offset() const {
     return staging_offset() + ranks_ * kStagingBytes;

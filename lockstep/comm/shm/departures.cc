@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/process_handle.h"
 
 namespace lockstep {
@@ -60,12 +61,14 @@ std::exception_ptr Departures::error_for(const std::string& call,
     return std::make_exception_ptr(Mismatch(departure.reason));
   return std::make_exception_ptr(PeerFailure(
       departure.culprit,
-      fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"
-                  "  next:    read rank {}'s log; the group is unusable, make "
-                  "a new one",
-                  call, identity_.rank, identity_.size, identity_.name,
-                  identity_.describe(departure.culprit), departure.reason,
-                  identity_.rank_in_job(departure.culprit))));
+      fmt::format(
+          "{} failed on rank {} of {} (group \"{}\"): {} on {} is gone: "
+          "{}\n"
+          "  next:    read rank {}'s log; the group is unusable, make "
+          "a new one",
+          call, identity_.rank, identity_.size, identity_.name,
+          identity_.describe(departure.culprit), own_host_name(),
+          departure.reason, identity_.rank_in_job(departure.culprit))));
 }
 
 }  // namespace lockstep

@@ -106,19 +106,11 @@ constexpr std::size_t kMostGuests = 256;
 class Leader {
  public:
   Leader(const GroupIdentity& identity, const Heap* heap)
-      : identity_(identity), secret_(random_value<Secret>()) {
+      : identity_(identity), heap_(heap), secret_(random_value<Secret>()) {
     const auto size = static_cast<std::size_t>(identity.size);
     connections_.resize(size);
     peers_.processes.resize(size);
     peers_.heaps.resize(size);
-    peers_.control = create_shared_memory(
-        "lockstep group", ControlView::bytes_for(identity.size));
-    peers_.processes[0] = open_own_process();
-    if (heap == nullptr) return;
-    peers_.heaps[0] =
-        FileDescriptor(::fcntl(heap->descriptor().get(), F_DUPFD_CLOEXEC, 0));
-    if (!peers_.heaps[0])
-      throw SystemError("could not copy the heap's descriptor", errno);
   }
 
   LocalPeers run(Store& store, Deadline deadline) {
@@ -128,6 +120,7 @@ class Leader {
     store.set(store_key(identity_), invitation, deadline);
     try {
       while (missing_ > 0) welcome_next(store, deadline);
+      bring_own();
       // A later group of this name must not find this one's invitation.
       store.erase(store_key(identity_), deadline);
       // Before any: who has all its answers does not hear of a failure.
@@ -143,6 +136,19 @@ class Leader {
   }
 
  private:
+  // What the kernel may refuse, once all are there to be told of it: a rank
+  // that never sees an invitation waits as if this one were only late.
+  void bring_own() {
+    peers_.control = create_shared_memory(
+        "lockstep group", ControlView::bytes_for(identity_.size));
+    peers_.processes[0] = open_own_process();
+    if (heap_ == nullptr) return;
+    peers_.heaps[0] =
+        FileDescriptor(::fcntl(heap_->descriptor().get(), F_DUPFD_CLOEXEC, 0));
+    if (!peers_.heaps[0])
+      throw SystemError("could not copy the heap's descriptor", errno);
+  }
+
   void welcome_next(Store& store, Deadline deadline) {
     std::vector<pollfd> items{{listener_.descriptor(), POLLIN, 0}};
     Deadline next = std::min(deadline, Deadline(kStoreLook));
@@ -242,7 +248,7 @@ class Leader {
 
   std::string describe_missing() const {
     std::vector<std::string> ranks;
-    for (int rank = 0; rank < identity_.size; ++rank)
+    for (int rank = 1; rank < identity_.size; ++rank)
       if (!peers_.processes[static_cast<std::size_t>(rank)])
         ranks.push_back(identity_.describe(rank));
     return fmt::format(
@@ -280,6 +286,7 @@ class Leader {
   }
 
   const GroupIdentity& identity_;
+  const Heap* const heap_;
   Secret secret_;
   UnixListener listener_;
   std::vector<Guest> guests_;  // in the order of their arrival

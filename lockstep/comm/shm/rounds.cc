@@ -83,7 +83,7 @@ bool Rounds::claim(std::uint32_t units, std::uint32_t& unit) {
   std::uint64_t seen = claimed.load();
   do {
     unit = count_of(seen);
-    if (unit >= units) return false;
+    if (unit >= units || is_later(seen)) return false;
   } while (!claimed.compare_exchange_weak(seen, tagged(unit + 1)));
   return true;
 }

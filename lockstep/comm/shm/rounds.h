@@ -92,6 +92,13 @@ class Rounds {
     return static_cast<Part>(
         count_of(control_.rank(r).part.load(std::memory_order_acquire)));
   }
+  // Whether a counter was set by a rank that is in a later round: then nothing
+  // is left to be done in this one.
+  bool is_later(std::uint64_t counter) const {
+    const auto ahead = static_cast<std::uint32_t>(counter >> 32) -
+                       static_cast<std::uint32_t>(round_);
+    return static_cast<std::int32_t>(ahead) > 0;
+  }
   // How many a counter stands at in this round.
   std::uint32_t count_of(std::uint64_t counter) const {
     return counter >> 32 == (round_ & 0xffffffff)

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "lockstep/base/round_up.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 
 namespace lockstep {
 namespace {
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
-std::size_t round_up_to_line(std::size_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
 
 std::size_t element_size(const SharedOperation& shared) {
   return size_of(static_cast<DataType>(shared.signature().type));
@@ -178,7 +175,8 @@ std::size_t StagedTransfer::bytes_in(std::size_t stretch) const {
 StagedTransfer::Share StagedTransfer::share_of(int rank,
                                                std::size_t stretch) const {
   const std::size_t bytes = bytes_in(stretch);
-  const std::size_t each = round_up_to_line((bytes - 1) / index(ranks_) + 1);
+  const std::size_t each =
+      round_up_to(kCacheLine, (bytes - 1) / index(ranks_) + 1);
   const std::size_t begin = std::min(bytes, index(rank) * each);
   return {begin, std::min(each, bytes - begin)};
 }

@@ -4,22 +4,12 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/comm/cause_of.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/mpirun.h"
 
 namespace lockstep {
 namespace {
-
-bool is_peer_failure(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const PeerFailure&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
 
 // Finds the plug-ins of this build.
 Settings settings_of_test(const std::string& host) {
@@ -61,12 +51,7 @@ void run_ranks_on(const std::vector<std::string>& hosts,
       }
     });
   for (std::thread& thread : threads) thread.join();
-  std::exception_ptr first;
-  for (const auto& error : errors)
-    if (error &&
-        (!first || (is_peer_failure(first) && !is_peer_failure(error))))
-      first = error;
-  if (first) std::rethrow_exception(first);
+  if (const auto cause = cause_of(errors)) std::rethrow_exception(cause);
 }
 
 }  // namespace lockstep

@@ -2,19 +2,17 @@
 
 #include <algorithm>
 
+#include "lockstep/base/round_up.h"
+
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
 std::byte* Scratch::take(std::size_t bytes) {
-  bytes = aligned(std::max<std::size_t>(bytes, 1));
+  bytes = round_up_to(kAlignment, std::max<std::size_t>(bytes, 1));
   while (current_ < blocks_.size() && used_ + bytes > blocks_[current_].bytes) {
     ++current_;
     used_ = 0;
