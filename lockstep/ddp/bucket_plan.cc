@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -38,7 +37,7 @@ void check_order(std::span<const std::size_t> order, std::size_t count) {
 // classes, so a linear search finds them.
 struct OpenBucket {
   Bucket bucket = {};
-  std::size_t gradient_bytes = 0;  // padding does not count towards the cap
+  std::size_t bytes = 0;
   std::size_t cap_bytes = 0;
 };
 
@@ -51,12 +50,13 @@ class Planner {
   void add(std::size_t parameter) {
     const ParameterSize& size = parameters_[parameter];
     OpenBucket& open = open_bucket_for(size);
-    append(open.bucket, parameter);
-    open.gradient_bytes += size.elements * size_of(size.type);
-    if (open.gradient_bytes < open.cap_bytes) return;
+    open.bucket.slots.push_back(
+        {.parameter = parameter, .elements = size.elements});
+    open.bytes += size.elements * size_of(size.type);
+    if (open.bytes < open.cap_bytes) return;
     finished_.push_back(std::exchange(
         open.bucket, Bucket{.type = size.type, .device = size.device}));
-    open.gradient_bytes = 0;
+    open.bytes = 0;
     open.cap_bytes = options_.bucket_bytes;
   }
 
@@ -79,16 +79,6 @@ class Planner {
     return open_.emplace_back(
         OpenBucket{.bucket = {.type = size.type, .device = size.device},
                    .cap_bytes = options_.first_bucket_bytes});
-  }
-
-  void append(Bucket& bucket, std::size_t parameter) const {
-    const std::size_t unit = std::max<std::size_t>(
-        1, options_.alignment_bytes / size_of(bucket.type));
-    const std::size_t offset = (bucket.elements + unit - 1) / unit * unit;
-    const std::size_t elements = parameters_[parameter].elements;
-    bucket.slots.push_back(
-        {.parameter = parameter, .offset = offset, .elements = elements});
-    bucket.elements = offset + elements;
   }
 
   std::span<const ParameterSize> parameters_;
@@ -122,12 +112,6 @@ BucketPlan plan_buckets(std::span<const ParameterSize> parameters,
                         std::span<const std::size_t> order,
                         const BucketPlanOptions& options) {
   check_order(order, parameters.size());
-  if (!std::has_single_bit(options.alignment_bytes))
-    throw InvalidArgument(fmt::format(
-        "cannot plan buckets: the alignment is {} bytes; it must be a power of "
-        "two",
-        options.alignment_bytes));
-
   Planner planner(parameters, options);
   for (const std::size_t parameter : order) planner.add(parameter);
 

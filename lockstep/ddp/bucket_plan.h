@@ -13,7 +13,7 @@
 //
 // Threads: values and pure functions.
 // Errors:  InvalidArgument for an order that does not name every parameter
-//          once, and for an alignment that is no power of two.
+//          once.
 #pragma once
 
 #include <cstddef>
@@ -37,27 +37,20 @@ struct BucketPlanOptions {
   // of its own. With a cap of 0 every gradient is a bucket.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  // Where gradients may start in the flat buffer: a power of two.
-  std::size_t alignment_bytes = 64;
 };
 
 struct BucketPlan {
-  // A gradient's share of the bucket's flat buffer, in elements.
+  // A gradient.
   struct Slot {
     std::size_t parameter = 0;
-    std::size_t offset = 0;
     std::size_t elements = 0;
   };
 
-  // Gradients of one data type on one device. `elements` is the length of the
-  // flat buffer; the gaps that alignment leaves between slots belong to nobody.
+  // Gradients of one data type on one device.
   struct Bucket {
     DataType type = DataType::kFloat32;
     Device device = {};
-    std::size_t elements = 0;
     std::vector<Slot> slots = {};
-
-    std::size_t bytes() const { return elements * size_of(type); }
   };
 
   struct Place {

@@ -28,8 +28,18 @@ PassExpectation::Indices PassExpectation::worth_telling(Indices missing) const {
   return missing;
 }
 
-void PassExpectation::end_pass(const GradientTracker::Counts* counts) {
+void PassExpectation::end_local_pass() {
+  for (const std::size_t parameter : arriving_locally_)
+    arrived_locally_[parameter] = 1;
+  arriving_locally_.clear();
+}
+
+void PassExpectation::drop_gradients() {
   std::ranges::fill(arrived_locally_, char{0});
+}
+
+void PassExpectation::end_pass(const GradientTracker::Counts* counts) {
+  drop_gradients();
   if (rule_ == Rule::kAnyGradient) std::ranges::fill(unused_, char{0});
   if (learns() && counts != nullptr) {
     counts_ = *counts;

@@ -36,10 +36,14 @@ class PassExpectation {
   // The parameters that no pass of this rank uses.
   const Indices& never_here() const { return never_here_; }
 
-  // Takes note of a gradient that stays on this rank for now.
+  // Takes note of a gradient that stays on this rank for now. It counts once
+  // end_local_pass() has said that the pass came to its end; where that threw,
+  // drop_local_pass() forgets what it brought.
   void arrived_in_local_pass(std::size_t parameter) {
-    arrived_locally_[parameter] = 1;
+    arriving_locally_.push_back(parameter);
   }
+  void end_local_pass();
+  void drop_local_pass() { arriving_locally_.clear(); }
 
   // Whether a gradient of `parameter` may come; `status` is what the tracker
   // says to it.
@@ -63,6 +67,10 @@ class PassExpectation {
   // it had no data.
   void end_pass(const GradientTracker::Counts* counts);
 
+  // The pass has failed on all ranks alike: its gradients, and those of local
+  // passes before it, are of no use.
+  void drop_gradients();
+
  private:
   bool learns_with_all() const {
     return rule_ == Rule::kAsAtFirst && !others_know_;
@@ -73,6 +81,7 @@ class PassExpectation {
   GradientTracker::Counts counts_;
   Indices never_here_;
   std::vector<char> arrived_locally_;  // since the last pass; by parameter
+  Indices arriving_locally_;           // in the present pass, which is local
   std::vector<char> unused_;           // by any rank; by parameter
   bool this_rank_knows_ = false;
   bool others_know_ = false;

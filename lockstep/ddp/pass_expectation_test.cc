@@ -31,8 +31,27 @@ TEST(PassExpectation, AllowsAGradientAgainWhileItCanStillBeReduced) {
 TEST(PassExpectation, TellsNobodyOfWhatHasAGradientFromALocalPass) {
   PassExpectation expectation(Rule::kEveryGradient, 3);
   expectation.arrived_in_local_pass(1);
+  expectation.end_local_pass();
   EXPECT_THAT(expectation.worth_telling({0, 1}), ElementsAre(0));
   expectation.end_pass(nullptr);
+  EXPECT_THAT(expectation.worth_telling({0, 1}), ElementsAre(0, 1));
+}
+
+TEST(PassExpectation, ForgetsWhatALocalPassBroughtThatThrew) {
+  PassExpectation expectation(Rule::kEveryGradient, 2);
+  expectation.arrived_in_local_pass(0);
+  expectation.end_local_pass();
+  expectation.arrived_in_local_pass(1);
+  expectation.drop_local_pass();
+  expectation.end_local_pass();
+  EXPECT_THAT(expectation.worth_telling({0, 1}), ElementsAre(1));
+}
+
+TEST(PassExpectation, ForgetsAllLocalPassesWhenTheReducedOneFails) {
+  PassExpectation expectation(Rule::kEveryGradient, 2);
+  expectation.arrived_in_local_pass(0);
+  expectation.end_local_pass();
+  expectation.drop_gradients();
   EXPECT_THAT(expectation.worth_telling({0, 1}), ElementsAre(0, 1));
 }
 

@@ -2,12 +2,14 @@
 //
 // no_sync() is a scope, but what counts is where the forward pass ran, as in
 // PyTorch: the last one before a backward pass decides. A backward pass before
-// which none ran goes by the scope that it runs in itself.
+// which none ran goes by the scope that it runs in itself. A front door that
+// counts backward passes gives a rule of its own instead.
 //
 // Threads: single-threaded.
-// Errors:  none.
+// Errors:  what a rule throws.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -28,8 +30,15 @@ class PassIntent {
   }
   void forward_begins() { said_ = here(); }
 
+  // From now on `rule` alone says what a backward pass is that begins; what it
+  // throws, the pass throws.
+  void decide_by(std::function<PassKind()> rule) { rule_ = std::move(rule); }
+
+  bool has_rule() const { return rule_ != nullptr; }
+
   // What a backward pass that begins now is. What forward passes said is spent.
   PassKind backward_begins() {
+    if (rule_) return rule_();
     const PassKind kind = said_.value_or(here());
     said_.reset();
     return kind;
@@ -38,6 +47,7 @@ class PassIntent {
  private:
   int scopes_ = 0;
   std::optional<PassKind> said_;  // by the last forward pass
+  std::function<PassKind()> rule_;
 };
 
 // A scope in which backward passes are local: gradients accumulate in .grad,

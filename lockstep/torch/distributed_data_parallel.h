@@ -97,6 +97,15 @@ class DistributedDataParallel {
     return Join(*replica_, options);
   }
 
+  // From now on `hook` says what travels between ranks in the place of
+  // gradients: see CommHook, and compress_hook.h and power_sgd_hook.h for those
+  // that are there. Every rank registers one at the same point of the program,
+  // best before the first pass. A group of one never asks it. InvalidArgument
+  // for a second hook, during a pass, and without average_gradients.
+  void register_comm_hook(std::shared_ptr<CommHook> hook) {
+    replica_->register_comm_hook(std::move(hook));
+  }
+
   // The module itself, for example for torch::save(model.module(), path).
   const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }

@@ -107,14 +107,14 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
     if (state.numbers[0].defined())
       write_state(state, rule, this->state_[tensor.unsafeGetTensorImpl()]);
   }
-  gradient_scale_ = clip_scale_ = 1;
+  forget_scaling();
   return loss;
 }
 
 template <class Optimizer, class Options>
 void Fused<Optimizer, Options>::zero_grad(bool set_to_none) {
   Optimizer::zero_grad(set_to_none);
-  gradient_scale_ = clip_scale_ = 1;
+  forget_scaling();
 }
 
 template <class Optimizer, class Options>

@@ -26,11 +26,13 @@
 
 #include <vector>
 
+#include "lockstep/torch/scales_gradients.h"
+
 namespace lockstep {
 
 // `Optimizer` is LibTorch's class, `Options` its options.
 template <class Optimizer, class Options>
-class Fused final : public Optimizer {
+class Fused final : public Optimizer, public ScalesGradients {
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
 
@@ -49,7 +51,9 @@ class Fused final : public Optimizer {
 
   // Lets the next step() take every gradient times `factor`; factors of several
   // calls multiply. This costs nothing, and leaves .grad as it is.
-  void scale_gradients(double factor) { gradient_scale_ *= factor; }
+  void scale_gradients(double factor) override { gradient_scale_ *= factor; }
+
+  void forget_scaling() override { gradient_scale_ = clip_scale_ = 1; }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns what it was, scale_gradients() included. Of several calls the last

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/round_up.h"
 #include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/tensor_buffer.h"
 
@@ -75,33 +76,37 @@ void fill_slot(const at::Tensor& slot, const at::Tensor& gradient) {
     slot.copy_(gradient);
 }
 
-std::size_t round_up_to(std::size_t unit, std::size_t bytes) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 }  // namespace
 
 GradientBuckets::GradientBuckets(std::span<const at::Tensor> parameters,
-                                 const BucketPlan& plan, ProcessGroup& group)
-    : slots_(parameters.size()), pieces_(parameters.size()) {
+                                 const BucketPlan& plan, ProcessGroup& group,
+                                 Layout layout)
+    : layout_(layout), slots_(parameters.size()), pieces_(parameters.size()) {
   LOCKSTEP_CHECK(!plan.buckets.empty(), "there is nothing to reduce");
   for (const BucketPlan::Bucket& bucket : plan.buckets)
     add_bucket(bucket, parameters, group);
+}
+
+bool GradientBuckets::stays_in_place(const at::Tensor& parameter,
+                                     ProcessGroup& group) const {
+  return layout_ == Layout::kFast && group.reduces_in_place() &&
+         parameter.nbytes() >= kLeastHeapTensor;
 }
 
 // The flat block comes first in the bucket's list.
 void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
                                  std::span<const at::Tensor> parameters,
                                  ProcessGroup& group) {
-  const bool in_place = group.reduces_in_place();
+  const std::size_t element = size_of(bucket.type);
+  const std::size_t alignment =
+      layout_ == Layout::kFlat ? element : Heap::kAlignment;
   const auto options = at::TensorOptions().dtype(scalar_type_of(bucket.type));
   std::vector<Buffer> list(1);
   std::vector<std::pair<std::size_t, std::size_t>> in_block;  // with offsets
   std::size_t block_bytes = 0;
   for (const BucketPlan::Slot& slot : bucket.slots) {
     const at::Tensor& parameter = parameters[slot.parameter];
-    if (in_place && parameter.nbytes() >= kLeastHeapTensor &&
-        list.size() < kMostBuffers) {
+    if (stays_in_place(parameter, group) && list.size() < kMostBuffers) {
       slots_[slot.parameter] =
           at::empty_strided(parameter.sizes(), slot_strides(parameter),
                             options.device(at::kMeta));
@@ -110,25 +115,27 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
                       bucket.type, bucket.device});
     } else {
       in_block.emplace_back(slot.parameter, block_bytes);
-      block_bytes = round_up_to(
-          Heap::kAlignment, block_bytes + slot.elements * size_of(bucket.type));
+      block_bytes =
+          round_up_to(alignment, block_bytes + slot.elements * element);
     }
   }
-  const auto memory = group.allocate(block_bytes + size_of(bucket.type));
-  const auto on_block = [&](std::size_t offset, at::IntArrayRef sizes,
-                            at::IntArrayRef strides) {
-    return at::from_blob(
-        memory.get() + offset, sizes, strides, [memory](void*) {}, options);
-  };
+  const auto memory = group.allocate(block_bytes + element);
+  const auto elements = static_cast<std::int64_t>(block_bytes / element);
+  const at::Tensor block = at::from_blob(
+      memory.get(), {elements + 1}, [memory](void*) {}, options);
+  // No views, as autograd calls them: those refuse detach_(), which optimizers
+  // do to gradients that they set to zero.
   for (const auto& [parameter, offset] : in_block)
-    slots_[parameter] = on_block(offset, parameters[parameter].sizes(),
-                                 slot_strides(parameters[parameter]));
-  incomplete_ = on_block(block_bytes, {1}, {1});
-  const std::size_t elements = block_bytes / size_of(bucket.type) + 1;
-  list.front() = {memory.get(), static_cast<std::int64_t>(elements),
-                  bucket.type, bucket.device};
+    slots_[parameter] =
+        block
+            .as_strided(parameters[parameter].sizes(),
+                        slot_strides(parameters[parameter]),
+                        static_cast<std::int64_t>(offset / element))
+            .variable_data();
+  incomplete_ = block.narrow(0, elements, 1);
+  list.front() = view(block);
   buffers_.push_back(std::move(list));
-  blocks_.push_back(memory);
+  flats_.push_back(block.narrow(0, 0, elements));
 }
 
 void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
@@ -155,6 +162,8 @@ void GradientBuckets::hold(std::size_t parameter, const at::Tensor& gradient) {
   buffers_[bucket][index].data = gradient.mutable_data_ptr();
   held_.push_back(gradient);
 }
+
+Buffer GradientBuckets::completeness() const { return view(incomplete_); }
 
 void GradientBuckets::declare_complete() { incomplete_.zero_(); }
 

@@ -17,6 +17,9 @@
 // that not all of their gradients arrived: at no cost to a step in which all
 // did.
 //
+// A communication hook is given flat blocks of gradients and nothing else: then
+// all are copied, without gaps, and that element travels by itself.
+//
 // Threads: single-threaded, as the reducer that owns it.
 // Errors:  InvalidArgument naming the parameter whose gradient is sparse, is
 //          gone or has another shape.
@@ -38,9 +41,12 @@ namespace lockstep {
 
 class GradientBuckets {
  public:
+  enum class Layout { kFast, kFlat };
+
   // Allocates from `group`, zeroed. `plan` must not be empty.
   GradientBuckets(std::span<const at::Tensor> parameters,
-                  const BucketPlan& plan, ProcessGroup& group);
+                  const BucketPlan& plan, ProcessGroup& group,
+                  Layout layout = Layout::kFast);
 
   // Takes the .grad of `tensor`, the parameter of this number, into its bucket:
   // where it is, or into its slot, which becomes its .grad.
@@ -52,6 +58,14 @@ class GradientBuckets {
     return buffers_[bucket];
   }
 
+  // Of flat buckets: all gradients of one, and one of them as a view of it.
+  const at::Tensor& flat(std::size_t bucket) const { return flats_[bucket]; }
+  const at::Tensor& slot(std::size_t parameter) const {
+    return slots_[parameter];
+  }
+  // What travels besides, after the last bucket.
+  Buffer completeness() const;
+
   // After all buckets have travelled: from here on, gradients are only .grad's.
   void let_go() { held_.clear(); }
 
@@ -62,12 +76,14 @@ class GradientBuckets {
   bool some_rank_is_incomplete() const;
 
  private:
+  bool stays_in_place(const at::Tensor& parameter, ProcessGroup& group) const;
   void add_bucket(const BucketPlan::Bucket& bucket,
                   std::span<const at::Tensor> parameters, ProcessGroup& group);
   void hold(std::size_t parameter, const at::Tensor& gradient);
 
-  std::vector<std::vector<Buffer>> buffers_;        // by bucket
-  std::vector<std::shared_ptr<std::byte>> blocks_;  // of each
+  Layout layout_;
+  std::vector<std::vector<Buffer>> buffers_;  // by bucket
+  std::vector<at::Tensor> flats_;             // in each one's block
   // By parameter: its slot; a tensor without memory where the gradient is
   // reduced where it lies, and then what of buffers_ describes it.
   std::vector<at::Tensor> slots_;

@@ -74,13 +74,7 @@ void LocalGradients::average(const std::vector<char>& settled) {
     const Buffer buffer{.data = bytes_at(gradient, 0),
                         .count = gradient.numel(),
                         .type = data_type_of(gradient.scalar_type())};
-    const auto list = std::ranges::find_if(lists, [&](const auto& of_type) {
-      return of_type.front().type == buffer.type;
-    });
-    if (list == lists.end())
-      lists.push_back({buffer});
-    else
-      list->push_back(buffer);
+    add_by_type(lists, buffer);
   }
   for (const auto& buffers : lists)
     group_

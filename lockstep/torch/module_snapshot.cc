@@ -19,60 +19,90 @@ namespace {
       "optimizer");
 }
 
+// Module lets its subclasses see the parameters that it has registered itself,
+// undefined ones included; all others get copies.
+struct OwnParameters : torch::nn::Module {
+  static const auto& of(const torch::nn::Module& module) {
+    return module.*(&OwnParameters::parameters_);
+  }
+};
+
 }  // namespace
 
 ModuleSnapshot::ModuleSnapshot(const torch::nn::Module& module) {
-  for (const auto& item : module.named_parameters())
-    entries_.push_back({.name = item.key(),
-                        .tensor = item.value(),
-                        .requires_grad = item.value().requires_grad(),
-                        .type = item.value().scalar_type(),
-                        .device = item.value().device(),
-                        .sizes = item.value().sizes().vec()});
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    entries_.push_back({.tensor = tensor,
+                        .device = tensor.device(),
+                        .type = tensor.scalar_type(),
+                        .requires_grad = tensor.requires_grad(),
+                        .sizes_begin = sizes_.size(),
+                        .dimensions = tensor.sizes().size()});
+    sizes_.insert(sizes_.end(), tensor.sizes().begin(), tensor.sizes().end());
+    names_.push_back(item.key());
+  }
 }
 
-// What has happened to a parameter that is still there; empty if nothing.
-std::string ModuleSnapshot::change_of(const Entry& entry) {
+at::IntArrayRef ModuleSnapshot::sizes_of(const Entry& entry) const {
+  return at::IntArrayRef(sizes_).slice(entry.sizes_begin, entry.dimensions);
+}
+
+bool ModuleSnapshot::is_unchanged(const Entry& entry) const {
+  const at::Tensor& tensor = entry.tensor;
+  return tensor.requires_grad() == entry.requires_grad &&
+         tensor.sizes() == sizes_of(entry) &&
+         tensor.scalar_type() == entry.type && tensor.device() == entry.device;
+}
+
+// What has happened to a parameter that is still there.
+std::string ModuleSnapshot::change_of(const Entry& entry) const {
   const at::Tensor& tensor = entry.tensor;
   if (tensor.requires_grad() != entry.requires_grad)
     return entry.requires_grad ? "it requires no gradient any more"
                                : "it requires a gradient now, and did not";
-  if (tensor.sizes() != entry.sizes)
+  if (tensor.sizes() != sizes_of(entry))
     return c10::str("its shape is ", tensor.sizes(), ", and was ",
-                    at::IntArrayRef(entry.sizes));
+                    sizes_of(entry));
   if (tensor.scalar_type() != entry.type)
     return c10::str("its type is ", tensor.scalar_type(), ", and was ",
                     entry.type);
-  if (tensor.device() != entry.device)
-    return c10::str("it is on ", tensor.device(), ", and was on ",
-                    entry.device);
-  return {};
+  return c10::str("it is on ", tensor.device(), ", and was on ", entry.device);
+}
+
+// Whether the parameters of `module` and of those in it, in the order of
+// parameters(), are the entries from `next` on; moves `next` beyond them.
+bool ModuleSnapshot::matches(const torch::nn::Module& module,
+                             std::size_t& next) const {
+  for (const auto& item : OwnParameters::of(module)) {
+    if (!item.value().defined()) continue;
+    if (next == entries_.size() || !item.value().is_same(entries_[next].tensor))
+      return false;
+    ++next;
+  }
+  return std::ranges::all_of(module.children(), [&](const auto& child) {
+    return matches(*child, next);
+  });
 }
 
 void ModuleSnapshot::check(const torch::nn::Module& module) const {
-  const std::vector<at::Tensor> now = module.parameters();
-  bool same = now.size() == entries_.size();
-  for (std::size_t i = 0; same && i < now.size(); ++i)
-    same = now[i].is_same(entries_[i].tensor);
-  if (!same) refuse_other_parameters(module);
-  for (const Entry& entry : entries_)
-    if (const std::string change = change_of(entry); !change.empty())
-      refuse(entry.name, change);
+  std::size_t count = 0;
+  if (!matches(module, count) || count != entries_.size())
+    refuse_other_parameters(module);
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (!is_unchanged(entries_[i])) refuse(names_[i], change_of(entries_[i]));
 }
 
 void ModuleSnapshot::refuse_other_parameters(
     const torch::nn::Module& module) const {
   const auto now = module.named_parameters();
-  for (const Entry& entry : entries_) {
-    const at::Tensor* tensor = now.find(entry.name);
-    if (tensor == nullptr) refuse(entry.name, "it is there no more");
-    if (!tensor->is_same(entry.tensor))
-      refuse(entry.name, "another tensor has taken its place");
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const at::Tensor* tensor = now.find(names_[i]);
+    if (tensor == nullptr) refuse(names_[i], "it is there no more");
+    if (!tensor->is_same(entries_[i].tensor))
+      refuse(names_[i], "another tensor has taken its place");
   }
   for (const auto& item : now)
-    if (std::ranges::none_of(entries_, [&](const Entry& entry) {
-          return entry.name == item.key();
-        }))
+    if (std::ranges::find(names_, item.key()) == names_.end())
       refuse(item.key(), "it was not there");
   refuse(now.front().key(), "parameters come in another order");
 }

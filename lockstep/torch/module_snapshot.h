@@ -1,6 +1,9 @@
 // What a module's parameters were when it was wrapped, to notice that they have
 // changed: their gradients would be reduced no more, silently.
 //
+// check() precedes every forward pass, so it looks at parameters where the
+// module has them, without a list or a name of its own: a few reads each.
+//
 // Threads: single-threaded.
 // Errors:  see check().
 #pragma once
@@ -22,18 +25,25 @@ class ModuleSnapshot {
 
  private:
   struct Entry {
-    std::string name;
     at::Tensor tensor;
-    bool requires_grad;
-    at::ScalarType type;
     at::Device device;
-    std::vector<std::int64_t> sizes;
+    at::ScalarType type;
+    bool requires_grad;
+    // Where sizes_ has its sizes.
+    std::size_t sizes_begin;
+    std::size_t dimensions;
   };
-  static std::string change_of(const Entry& entry);
+  at::IntArrayRef sizes_of(const Entry& entry) const;
+  bool is_unchanged(const Entry& entry) const;
+  std::string change_of(const Entry& entry) const;
+  bool matches(const torch::nn::Module& module, std::size_t& next) const;
   [[noreturn]] void refuse_other_parameters(
       const torch::nn::Module& module) const;
 
+  // In the order of Module::parameters().
   std::vector<Entry> entries_;
+  std::vector<std::int64_t> sizes_;  // of all, one after the other
+  std::vector<std::string> names_;
 };
 
 }  // namespace lockstep

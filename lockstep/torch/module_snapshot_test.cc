@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
@@ -77,6 +78,37 @@ TEST(ModuleSnapshot, SeesAnotherShapeOrType) {
   expect_refusal([](Net& net) { net.to(at::kDouble); },
                  "first.weight has changed since the module was wrapped: its "
                  "type is Double, and was Float");
+}
+
+// Linear registers the bias that it does not have as an undefined tensor.
+struct Nested : torch::nn::Module {
+  Nested() {
+    using torch::nn::LinearOptions;
+    inner = register_module(
+        "inner", torch::nn::Sequential(
+                     torch::nn::Linear(LinearOptions(6, 4).bias(false)),
+                     torch::nn::Linear(4, 3)));
+    outer = register_module("outer",
+                            torch::nn::Linear(LinearOptions(3, 2).bias(false)));
+    register_parameter("scale", torch::ones({1}));
+  }
+  torch::nn::Sequential inner{nullptr};
+  torch::nn::Linear outer{nullptr};
+};
+
+TEST(ModuleSnapshot, ReadsModulesInModulesAsParametersDoes) {
+  Nested net;
+  const ModuleSnapshot snapshot(net);
+  EXPECT_NO_THROW(snapshot.check(net));
+  net.outer->weight.requires_grad_(false);
+  EXPECT_THAT(message_of([&] { snapshot.check(net); }),
+              HasSubstr("parameter outer.weight has changed"));
+  net.outer->weight.requires_grad_(true);
+  EXPECT_NO_THROW(snapshot.check(net));
+  net.inner->push_back(torch::nn::Linear(2, 2));
+  EXPECT_THAT(message_of([&] { snapshot.check(net); }),
+              HasSubstr("parameter inner.2.weight has changed since the module "
+                        "was wrapped: it was not there"));
 }
 
 TEST(ModuleSnapshot, IsNotLookedAtWithoutGradientsOrOtherRanks) {

@@ -13,6 +13,7 @@
 namespace lockstep {
 namespace {
 
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 // The average over the ranks of what they accumulate in `steps`.
@@ -122,6 +123,49 @@ TEST(NoSync, CountsWhatOnlyALocalPassHasUsed) {
       a.mutable_grad().reset();
       b.mutable_grad().reset();
     }
+  });
+}
+
+// What `weight` says when it is missing in the next reduced pass.
+std::string refusal_of_a_pass_without(const at::Tensor& used,
+                                      const at::Tensor& weight) {
+  used.mutable_grad().reset();
+  weight.mutable_grad().reset();
+  return message_of([&] { used.sum().backward(); });
+}
+
+TEST(NoSync, CountsNothingOfALocalPassThatThrew) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor a = wave({4}, 0).requires_grad_();
+    const at::Tensor b = wave({4}, 1).requires_grad_();
+    const Reducer reducer({{"a", a}, {"b", b}}, group);
+    {
+      const auto guard = reducer.no_sync();
+      // Arrives before the pass throws.
+      const at::Tensor inner = b * 2;
+      inner.register_hook([](const at::Tensor&) {
+        throw std::runtime_error("a hook of the user's");
+      });
+      EXPECT_THROW((inner + a).sum().backward(), std::runtime_error);
+    }
+    EXPECT_THAT(refusal_of_a_pass_without(b, a), HasSubstr("missing: a on"));
+  });
+}
+
+TEST(NoSync, CountsNoLocalPassBeforeAReducedOneThatFailed) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor a = wave({4}, 0).requires_grad_();
+    const at::Tensor b = wave({4}, 1).requires_grad_();
+    const at::Tensor c = wave({4}, 2).requires_grad_();
+    const Reducer reducer({{"a", a}, {"b", b}, {"c", c}}, group);
+    {
+      const auto guard = reducer.no_sync();
+      a.sum().backward();
+    }
+    EXPECT_THAT(message_of([&] { b.sum().backward(); }),
+                HasSubstr("missing: c on"));
+    c.mutable_grad().reset();
+    EXPECT_THAT(refusal_of_a_pass_without(b, a), HasSubstr("missing: a, c on"));
   });
 }
 

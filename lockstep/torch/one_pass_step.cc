@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "lockstep/base/round_up.h"
 #include "lockstep/comm/heap.h"
 #include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/tensor_buffer.h"
@@ -20,10 +21,6 @@ namespace {
 // An operation on shared memory tells of a thousand buffers: of so many
 // gradients, their parameters, and two blocks.
 constexpr std::size_t kMostLarge = 500;
-
-std::size_t round_up_to(std::size_t unit, std::size_t bytes) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 // Gives `parameter` memory of the group, with what it holds.
 void move_to(const std::shared_ptr<std::byte>& memory, std::size_t offset,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -13,7 +12,7 @@
 #include "lockstep/ddp/gradient_tracker.h"
 #include "lockstep/ddp/pass_expectation.h"
 #include "lockstep/torch/autograd_join.h"
-#include "lockstep/torch/gradient_buckets.h"
+#include "lockstep/torch/bucket_reduction.h"
 #include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/kept_gradients.h"
 #include "lockstep/torch/missing_gradients.h"
@@ -37,6 +36,10 @@ ParameterSize size_for_plan(const NamedParameter& parameter) {
     throw InvalidArgument("parameter " + parameter.name +
                           " cannot be reduced: " + error.what());
   }
+}
+
+void refuse_create_graph() {
+  if (c10::GradMode::is_enabled()) throw InvalidArgument(create_graph_text());
 }
 
 bool same_slots(const BucketPlan& a, const BucketPlan& b) {
@@ -70,7 +73,9 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void set_roll_call(std::shared_ptr<RollCall> roll_call) {
     roll_call_ = std::move(roll_call);
   }
+  void set_hook(std::shared_ptr<CommHook> hook);
   void shadow_pass(const Roll& roll);
+  void reduce_now();
 
  private:
   using Indices = PassExpectation::Indices;
@@ -87,7 +92,6 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void close_pass(Part part);
   Indices start_incomplete_buckets(Part part);
   void take_partial_gradients();
-  void wait_for_buckets();
   void learn_what_is_unused(Part part, const Indices& missing);
   void settle_gradients(Part part);
   void plan_in_order_of_arrival();
@@ -100,12 +104,12 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::vector<std::string> names_;
   std::vector<ParameterSize> sizes_;
   std::shared_ptr<ProcessGroup> group_;
+  ReduceOp op_;
   BucketPlanOptions plan_options_;
 
   BucketPlan plan_;
   GradientTracker tracker_;
-  std::vector<std::string> places_;         // by bucket, for messages
-  std::optional<GradientBuckets> buckets_;  // from the first pass on
+  BucketReduction reduction_;
   bool follows_arrival_ = false;  // whether the plan is in order of arrival
 
   // Of the next passes.
@@ -116,7 +120,6 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   // Of the present pass.
   std::optional<PassKind> pass_;  // empty between passes
   Roll roll_;
-  std::vector<Work> works_;  // by bucket
   KeptGradients kept_;
 
   std::optional<GradientHooks> hooks_;
@@ -126,16 +129,22 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
                       std::shared_ptr<ProcessGroup> group,
                       const ReducerOptions& options)
     : group_(std::move(group)),
+      op_(options.op),
       plan_options_(plan_options(options)),
       tracker_(plan_),
+      reduction_(group_),
       expectation_(rule_of(options), parameters.size()),
       kept_(parameters.size(), options.gradient_as_bucket_view
                                    ? KeptGradients::Memory::kBucket
                                    : KeptGradients::Memory::kOwn) {
+  if (op_ != ReduceOp::kAverage && op_ != ReduceOp::kSum)
+    throw InvalidArgument(
+        "gradients are averaged or added up, nothing else\n"
+        "  next:    set op to ReduceOp::kAverage or ReduceOp::kSum");
   if (parameters.empty())
     throw InvalidArgument(
         "there is nothing to reduce: no parameter requires a gradient\n"
-        "  next:    use the module without DistributedDataParallel, or call "
+        "  next:    use the module without a wrapper, or call "
         "requires_grad_(true) on what it should learn");
   for (NamedParameter& parameter : parameters) {
     sizes_.push_back(size_for_plan(parameter));
@@ -153,13 +162,15 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
 void Reducer::State::adopt_plan(BucketPlan plan) {
   plan_ = std::move(plan);
   tracker_ = GradientTracker(plan_);
-  places_.clear();
-  for (std::size_t i = 0; i < plan_.buckets.size(); ++i)
-    places_.push_back("gradients, bucket " + std::to_string(i + 1) + " of " +
-                      std::to_string(plan_.buckets.size()));
-  // Memory is taken by the next pass: the old slots live on in the .grad that
-  // the optimizer is about to read, and are mostly free by then.
-  buckets_.reset();
+  reduction_.follow(plan_, tensors_);
+}
+
+void Reducer::State::set_hook(std::shared_ptr<CommHook> hook) {
+  if (pass_)
+    throw InvalidArgument(
+        "register_comm_hook: a backward pass is under way"
+        "\n  next:    register the hook before the first one");
+  reduction_.set_hook(std::move(hook));
 }
 
 void Reducer::State::gradient_arrived(std::size_t parameter) {
@@ -179,11 +190,13 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
 }
 
 void Reducer::State::begin_pass() {
+  // What is thrown before pass_ is set ends a pass of which nothing has begun.
+  // A rule counts what it is asked of.
+  if (intent_->has_rule()) refuse_create_graph();
   const PassKind kind = intent_->backward_begins();
   Roll roll = full_roll(*group_, Activity::kBackward);
-  // What these two throw ends a pass of which nothing has begun.
   if (kind == PassKind::kReduced) {
-    if (c10::GradMode::is_enabled()) throw InvalidArgument(create_graph_text());
+    refuse_create_graph();
     if (roll_call_) roll = roll_call_->announce(Activity::kBackward);
   }
   at_end_of_backward([self = shared_from_this()] { self->finish_pass(); },
@@ -195,9 +208,7 @@ void Reducer::State::begin_pass() {
 void Reducer::State::open_pass(const Roll& roll) {
   const c10::AutoGradMode no_grad(false);
   roll_ = roll;
-  works_.clear();
-  if (!buckets_) buckets_.emplace(tensors_, plan_, *group_);
-  buckets_->declare_complete();
+  reduction_.begin_pass(op_ == ReduceOp::kSum ? 1 : roll.divisor);
   if (expectation_.rule() == PassExpectation::Rule::kAsAtFirst)
     tracker_.expect(expectation_.counts());
   const auto ready = tracker_.begin_step();
@@ -208,7 +219,7 @@ void Reducer::State::open_pass(const Roll& roll) {
 
 void Reducer::State::take(std::size_t parameter) {
   kept_.keep(parameter, tensors_[parameter]);
-  buckets_->take(parameter, tensors_[parameter], names_[parameter]);
+  reduction_.buckets().take(parameter, tensors_[parameter], names_[parameter]);
 }
 
 void Reducer::State::stand_in(std::size_t parameter) {
@@ -217,22 +228,41 @@ void Reducer::State::stand_in(std::size_t parameter) {
 }
 
 void Reducer::State::start_buckets(std::size_t first, std::size_t count) {
-  const ReduceOp op =
-      roll_.divisor == group_->size() ? ReduceOp::kAverage : ReduceOp::kSum;
-  for (std::size_t bucket = first; bucket < first + count; ++bucket)
-    works_.push_back(group_->all_reduce(buckets_->buffers(bucket), op,
-                                        {.place = places_[bucket]}));
+  LOCKSTEP_CHECK(count == 0 || first == reduction_.started(),
+                 "buckets are started in the order of the plan");
+  for (std::size_t i = 0; i < count; ++i) reduction_.start_next();
 }
 
 void Reducer::State::finish_pass() {
   const PassKind kind = *std::exchange(pass_, std::nullopt);
-  if (kind == PassKind::kReduced) close_pass(Part::kTrains);
+  if (kind == PassKind::kLocal) return expectation_.end_local_pass();
+  close_pass(Part::kTrains);
 }
 
 void Reducer::State::shadow_pass(const Roll& roll) {
   for (const at::Tensor& tensor : tensors_) tensor.mutable_grad().reset();
   open_pass(roll);
   close_pass(Part::kShadows);
+}
+
+void Reducer::State::reduce_now() {
+  LOCKSTEP_CHECK(expectation_.rule() != PassExpectation::Rule::kAsAtFirst,
+                 "a static graph has no gradients outside its passes");
+  if (!hooks_) return;
+  const c10::AutoGradMode no_grad(false);
+  try {
+    open_pass(full_roll(*group_, Activity::kBackward));
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i].grad().defined()) continue;
+      const auto arrival = tracker_.arrived(i);
+      take(i);
+      start_buckets(arrival.first_bucket, arrival.bucket_count);
+    }
+  } catch (...) {
+    abort_pass();
+    throw;
+  }
+  close_pass(Part::kTrains);
 }
 
 void Reducer::State::close_pass(Part part) {
@@ -244,9 +274,10 @@ void Reducer::State::close_pass(Part part) {
       abort_pass();  // the others wait for what cannot be started
       throw;
     }
-  wait_for_buckets();
-  buckets_->let_go();
-  if (buckets_->some_rank_is_incomplete()) learn_what_is_unused(part, missing);
+  reduction_.finish();
+  reduction_.buckets().let_go();
+  if (reduction_.buckets().some_rank_is_incomplete())
+    learn_what_is_unused(part, missing);
   settle_gradients(part);
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
   if (!follows_arrival_) plan_in_order_of_arrival();
@@ -269,25 +300,10 @@ Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
     missing = expectation_.worth_telling(std::move(missing));
   else
     missing.clear();
-  if (!missing.empty()) buckets_->declare_incomplete();
+  if (!missing.empty()) reduction_.buckets().declare_incomplete();
   start_buckets(tracker_.launched(),
                 plan_.buckets.size() - tracker_.launched());
   return missing;
-}
-
-// Waits for all of them even when one fails, since their memory must not be
-// touched before; the first error is the one that says why.
-void Reducer::State::wait_for_buckets() {
-  std::exception_ptr first;
-  for (const Work& work : works_) {
-    try {
-      work.wait();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
-  }
-  works_.clear();
-  if (first) std::rethrow_exception(first);
 }
 
 void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
@@ -298,6 +314,7 @@ void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
   const MissingGradients all(*group_, marks);
   if (!expectation_.allows_missing()) {
     kept_.settle([](std::size_t) { return true; });
+    expectation_.drop_gradients();
     throw InvalidArgument(missing_gradients_text(*group_, expectation_.rule(),
                                                  all.lines(names_)));
   }
@@ -308,26 +325,22 @@ void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
 }
 
 void Reducer::State::settle_gradients(Part part) {
-  if (roll_.divisor != group_->size())
-    for (const at::Tensor& tensor : tensors_) tensor.grad().div_(roll_.divisor);
+  if (const double divisor = reduction_.left_to_divide_by(); divisor != 1)
+    for (const at::Tensor& tensor : tensors_) tensor.grad().div_(divisor);
   kept_.settle([&](std::size_t parameter) {
     return part == Part::kShadows || expectation_.unused(parameter);
   });
 }
 
 void Reducer::State::abandon_pass() noexcept {
+  expectation_.drop_local_pass();
   if (std::exchange(pass_, std::nullopt) == PassKind::kReduced) abort_pass();
 }
 
 void Reducer::State::abort_pass() noexcept {
-  group_->abort("rank " + std::to_string(group_->rank()) +
-                " left its backward pass by an exception, with gradients of "
-                "this step still to be reduced; read its log");
-  try {
-    wait_for_buckets();
-  } catch (...) {
-    // The exception that ended the pass is the one that the caller sees.
-  }
+  reduction_.abort("rank " + std::to_string(group_->rank()) +
+                   " left its backward pass by an exception, with gradients of "
+                   "this step still to be reduced; read its log");
 }
 
 // The others hear the reason, and not only that this rank has left its pass.
@@ -371,7 +384,17 @@ void Reducer::set_roll_call(std::shared_ptr<RollCall> roll_call) {
   state_->set_roll_call(std::move(roll_call));
 }
 
+void Reducer::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  state_->set_hook(std::move(hook));
+}
+
 void Reducer::shadow_pass(const Roll& roll) { state_->shadow_pass(roll); }
+
+void Reducer::decide_passes_by(std::function<PassKind()> rule) {
+  state_->intent()->decide_by(std::move(rule));
+}
+
+void Reducer::reduce_now() { state_->reduce_now(); }
 
 std::size_t Reducer::bucket_count() const { return state_->bucket_count(); }
 

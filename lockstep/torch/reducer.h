@@ -1,4 +1,5 @@
-// Averages gradients over the ranks while the backward pass goes on.
+// Averages gradients over the ranks while the backward pass goes on, or adds
+// them up.
 //
 // A hook on each parameter moves its gradient into a bucket (GradientBuckets);
 // the tracker says which buckets are complete; those are reduced at once, each
@@ -31,12 +32,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/pass_intent.h"
+#include "lockstep/torch/comm_hook.h"
 #include "lockstep/torch/roll_call.h"
 
 namespace lockstep {
@@ -55,6 +58,10 @@ struct ReducerOptions {
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
   bool average_gradients = true;
+  // What becomes of the ranks' gradients: kAverage, or kSum. A sum is over all
+  // that .grad holds, what an earlier pass has added up included: gradients are
+  // to be dropped before a pass that is reduced.
+  ReduceOp op = ReduceOp::kAverage;
 };
 
 class Reducer {
@@ -79,6 +86,22 @@ class Reducer {
   // To be called before a forward pass, if it is to decide whether the backward
   // pass after it is reduced: see PassIntent. Returns what it decides.
   PassKind forward_begins();
+
+  // From now on `rule` says of each backward pass, as it begins, whether it is
+  // reduced; it may throw to refuse the pass. See PassIntent.
+  void decide_passes_by(std::function<PassKind()> rule);
+
+  // Reduces what .grad holds now, in no backward pass: what local passes have
+  // left, say. Takes the place of a pass that is reduced, so that ranks which
+  // call this and ranks which are in such a pass meet. Not with static_graph,
+  // which promises passes.
+  void reduce_now();
+
+  // From now on `hook` reduces the buckets; see CommHook. Every rank registers
+  // one, between the same passes, and only one. It is not asked in a group of
+  // one, nor where nothing is averaged. InvalidArgument for none, for a second,
+  // and during a pass.
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // From now on announces every pass that is reduced; null ends that.
   void set_roll_call(std::shared_ptr<RollCall> roll_call);

@@ -25,13 +25,6 @@ std::vector<NamedParameter> trained_parameters(
   return parameters;
 }
 
-std::vector<at::Tensor> parameters_and_buffers(
-    const torch::nn::Module& module) {
-  std::vector<at::Tensor> tensors = module.parameters();
-  for (const at::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
-  return tensors;
-}
-
 // What cannot be reduced is refused on every rank alike, since all have agreed
 // on names, types and what requires a gradient.
 std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
@@ -40,6 +33,7 @@ std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
     throw InvalidArgument(
         "DistributedDataParallel: there is no module in the pointer or holder");
   check_same_model(group, *module);
+  check_one_device(*module);
   return trained_parameters(*module);
 }
 
@@ -49,7 +43,8 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .find_unused_parameters = options.find_unused_parameters,
           .static_graph = options.static_graph,
           .gradient_as_bucket_view = options.gradient_as_bucket_view,
-          .average_gradients = options.average_gradients};
+          .average_gradients = options.average_gradients,
+          .op = options.op};
 }
 
 }  // namespace
@@ -75,6 +70,15 @@ void Replica::before_forward() {
   const Roll roll = roll_call_ ? roll_call_->announce(Activity::kForward)
                                : full_roll(*group_, Activity::kForward);
   broadcast_tensors(*group_, buffers_, roll.root);
+}
+
+void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  if (!averages_)
+    throw InvalidArgument(
+        "register_comm_hook: gradients are averaged by an optimizer, and a "
+        "hook would never be asked\n"
+        "  next:    leave average_gradients at true");
+  reducer_.register_comm_hook(std::move(hook));
 }
 
 void Replica::begin_join(const JoinOptions& options) {

@@ -44,6 +44,11 @@ struct DistributedDataParallelOptions {
   // Whether backward() averages gradients; without it .grad is this rank's own,
   // for an optimizer that averages them itself.
   bool average_gradients = true;
+  // What backward() makes of the ranks' gradients: kAverage, or kSum, for
+  // losses that are divided by the global batch. A sum wants zero_grad() before
+  // each pass that is reduced: what .grad holds from the one before would count
+  // once a rank. no_sync() is as it is.
+  ReduceOp op = ReduceOp::kAverage;
 };
 
 class Replica {
@@ -63,6 +68,9 @@ class Replica {
   void before_forward();
 
   NoSync no_sync() const { return reducer_.no_sync(); }
+
+  // InvalidArgument also where gradients are not averaged in backward().
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // For Join. The first of these begins a scope, the second does this rank's
   // part until nobody has data, and gives all the model of the last who had.

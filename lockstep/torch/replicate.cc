@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -28,16 +29,22 @@ std::string strides_of(const at::Tensor& tensor) {
   return text;
 }
 
+std::string other_device(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() ? "" : c10::str(" on ", tensor.device());
+}
+
 // One line a tensor.
 std::string describe(const torch::nn::Module& module) {
   std::string text;
   for (const auto& item : module.named_parameters())
     text += c10::str("parameter ", item.key(), " ", item.value().scalar_type(),
                      " ", item.value().sizes(), strides_of(item.value()),
+                     other_device(item.value()),
                      item.value().requires_grad() ? "" : " frozen", "\n");
   for (const auto& item : module.named_buffers())
-    text += c10::str("buffer ", item.key(), " ", item.value().scalar_type(),
-                     " ", item.value().sizes(), "\n");
+    text +=
+        c10::str("buffer ", item.key(), " ", item.value().scalar_type(), " ",
+                 item.value().sizes(), other_device(item.value()), "\n");
   return text;
 }
 
@@ -101,8 +108,10 @@ std::string first_difference(std::string_view a, std::string_view b) {
       "differ, rank 0's are taken"));
 }
 
-void broadcast_of_one_type(ProcessGroup& group,
-                           const std::vector<at::Tensor>& tensors, int root) {
+using Collective = std::function<Work(Buffers)>;
+
+void run_on_one_type(const std::vector<at::Tensor>& tensors,
+                     const Collective& collective) {
   // Buffers that are written must not overlap; tied weights do.
   std::set<const void*> storages;
   std::vector<at::Tensor> contiguous;
@@ -111,8 +120,7 @@ void broadcast_of_one_type(ProcessGroup& group,
     contiguous.push_back(first ? tensor.contiguous()
                                : tensor.clone(at::MemoryFormat::Contiguous));
   }
-  group.broadcast(views(contiguous), root, {.place = "broadcast of tensors"})
-      .wait();
+  collective(views(contiguous)).wait();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!contiguous[i].is_same(tensors[i])) tensors[i].copy_(contiguous[i]);
     // Peers write behind autograd's back. It must know of parameters; buffers
@@ -120,6 +128,16 @@ void broadcast_of_one_type(ProcessGroup& group,
     if (tensors[i].requires_grad())
       tensors[i].unsafeGetTensorImpl()->bump_version();
   }
+}
+
+// In place, one operation a data type.
+void run_on(at::TensorList tensors, const Collective& collective) {
+  const c10::AutoGradMode no_grad(false);
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors)
+    by_type[tensor.scalar_type()].push_back(tensor);
+  for (const auto& [type, of_type] : by_type)
+    run_on_one_type(of_type, collective);
 }
 
 }  // namespace
@@ -142,14 +160,40 @@ void check_same_model(ProcessGroup& group, const torch::nn::Module& module) {
                   gather_texts(group, text, static_cast<std::size_t>(longest)));
 }
 
+void check_one_device(const torch::nn::Module& module) {
+  const auto parameters = module.named_parameters();
+  for (const auto& item : parameters) {
+    const auto& first = parameters.front();
+    if (item.value().device() == first.value().device()) continue;
+    throw InvalidArgument(c10::str(
+        "the module's parameters are on two devices: ", first.key(), " is on ",
+        first.value().device(), ", ", item.key(), " is on ",
+        item.value().device(),
+        "\n  next:    have the whole module on one device before it is "
+        "wrapped: module->to(device)"));
+  }
+}
+
+std::vector<at::Tensor> parameters_and_buffers(
+    const torch::nn::Module& module) {
+  std::vector<at::Tensor> tensors = module.parameters();
+  for (const at::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
+  return tensors;
+}
+
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root) {
   if (group.size() == 1) return;
-  const c10::AutoGradMode no_grad(false);
-  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const at::Tensor& tensor : tensors)
-    by_type[tensor.scalar_type()].push_back(tensor);
-  for (const auto& [type, of_type] : by_type)
-    broadcast_of_one_type(group, of_type, root);
+  run_on(tensors, [&](Buffers buffers) {
+    return group.broadcast(buffers, root, {.place = "broadcast of tensors"});
+  });
+}
+
+void average_tensors(ProcessGroup& group, at::TensorList tensors) {
+  if (group.size() == 1) return;
+  run_on(tensors, [&](Buffers buffers) {
+    return group.all_reduce(buffers, ReduceOp::kAverage,
+                            {.place = "average of tensors"});
+  });
 }
 
 }  // namespace lockstep

@@ -8,17 +8,29 @@
 
 #include <torch/nn/module.h>
 
+#include <vector>
+
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
 
 // Throws Mismatch, naming the first difference and the ranks, unless the
 // modules of all ranks have the same parameters and buffers: names, types,
-// shapes, strides, and which require a gradient. `module` is only read.
+// shapes, strides, devices, and which require a gradient. `module` is only
+// read.
 void check_same_model(ProcessGroup& group, const torch::nn::Module& module);
+
+// InvalidArgument naming two parameters of `module` that are on two devices.
+void check_one_device(const torch::nn::Module& module);
+
+// All that makes up a module's contents: what to copy to make two the same.
+std::vector<at::Tensor> parameters_and_buffers(const torch::nn::Module& module);
 
 // Copies rank `root`'s elements over every other rank's, one operation a data
 // type. Tensors need not be contiguous; those that are not are staged.
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root);
+
+// The same with the average over the ranks, of floating-point tensors.
+void average_tensors(ProcessGroup& group, at::TensorList tensors);
 
 }  // namespace lockstep

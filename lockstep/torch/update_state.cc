@@ -5,6 +5,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <unordered_set>
@@ -155,6 +156,37 @@ std::vector<OptimizedParameter> parameters_of(
         parameters.push_back({tensors[index], group, index});
   }
   return parameters;
+}
+
+std::optional<ParameterPair> sharing_memory(
+    std::span<const OptimizedParameter> parameters) {
+  struct Extent {
+    const std::byte* begin;
+    const std::byte* end;
+    std::size_t parameter;
+  };
+  std::vector<Extent> extents;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& tensor = parameters[i].tensor;
+    if (!tensor.is_cpu() || tensor.layout() != at::kStrided ||
+        !tensor.is_non_overlapping_and_dense() || tensor.nbytes() == 0)
+      continue;
+    const std::byte* const begin = bytes_at(tensor, 0);
+    extents.push_back({begin, begin + tensor.nbytes(), i});
+  }
+  std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
+    return std::tie(a.begin, a.parameter) < std::tie(b.begin, b.parameter);
+  });
+  // Where some overlap, two neighbours do. The least pair, so that all ranks
+  // name the same, whatever their addresses.
+  std::optional<ParameterPair> least;
+  for (std::size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].begin >= extents[i - 1].end) continue;
+    const ParameterPair pair =
+        std::minmax(extents[i - 1].parameter, extents[i].parameter);
+    least = std::min(pair, least.value_or(pair));
+  }
+  return least;
 }
 
 ParameterSize size_of_updatable(const OptimizedParameter& parameter) {

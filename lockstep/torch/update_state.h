@@ -14,6 +14,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "lockstep/ddp/bucket_plan.h"
@@ -52,6 +55,12 @@ struct OptimizedParameter {
 // weights are in LibTorch's module.parameters(), counts once.
 std::vector<OptimizedParameter> parameters_of(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
+
+// Two parameters, by index and in this order, of which some memory is the
+// same; among those whose memory is dense, and on the CPU.
+using ParameterPair = std::pair<std::size_t, std::size_t>;
+std::optional<ParameterPair> sharing_memory(
+    std::span<const OptimizedParameter> parameters);
 
 // Throws unless the kernels can update the parameter; otherwise its size.
 ParameterSize size_of_updatable(const OptimizedParameter& parameter);

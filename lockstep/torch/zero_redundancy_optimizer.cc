@@ -3,9 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <cmath>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,15 +19,24 @@ namespace {
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
-// A line a parameter.
-std::string describe(const Groups& groups) {
+std::string name_of(const OptimizedParameter& parameter) {
+  return c10::str("parameter ", parameter.index, " of group ", parameter.group);
+}
+
+// A line a parameter. `shared` are two in the same memory, if there are any.
+std::string describe(std::span<const OptimizedParameter> parameters,
+                     const std::optional<ParameterPair>& shared) {
   std::string text;
-  for (const auto& [tensor, group, index] : parameters_of(groups))
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& tensor = parameters[i].tensor;
     text += c10::str(
-        "parameter ", index, " of group ", group, ": ", tensor.scalar_type(),
-        " ", tensor.sizes(), " strides ",
-        tensor.layout() == at::kStrided ? tensor.strides() : at::IntArrayRef(),
-        "\n");
+        name_of(parameters[i]), ": ", tensor.scalar_type(), " ", tensor.sizes(),
+        " strides ",
+        tensor.layout() == at::kStrided ? tensor.strides() : at::IntArrayRef());
+    if (shared && shared->second == i)
+      text += ", in the memory of " + name_of(parameters[shared->first]);
+    text += "\n";
+  }
   return text;
 }
 
@@ -50,7 +57,9 @@ std::string_view first_difference(std::string_view a, std::string_view b) {
 
 // Throws on every rank alike unless all brought the same parameters, and some.
 void check_same_parameters(ProcessGroup& group, const Groups& groups) {
-  const std::string own = describe(groups);
+  const auto parameters = parameters_of(groups);
+  const auto shared = sharing_memory(parameters);
+  const std::string own = describe(parameters, shared);
   const auto texts =
       all_gather_bytes(group, std::as_bytes(std::span(own)),
                        {.place = "parameters of a sharded optimizer"});
@@ -73,6 +82,13 @@ void check_same_parameters(ProcessGroup& group, const Groups& groups) {
     throw InvalidArgument(
         "ZeroRedundancyOptimizer: there are no parameters to optimize"
         "\n  next:    pass model.parameters()");
+  if (shared)
+    throw InvalidArgument(
+        "ZeroRedundancyOptimizer: " + name_of(parameters[shared->second]) +
+        " lies in the memory of " + name_of(parameters[shared->first]) +
+        ", so that two ranks may update the same elements"
+        "\n  next:    pass one of the two, or give each memory of its own: "
+        "tensor.detach().clone()");
 }
 
 OptimizerShard make_shard(ProcessGroup& group, const Groups& groups) {
@@ -91,29 +107,9 @@ std::vector<std::vector<Buffer>> buffers_of(const OptimizerShard& shard,
     const Buffer buffer{.data = bytes_at(tensor, piece.begin),
                         .count = static_cast<std::int64_t>(piece.elements),
                         .type = data_type_of(tensor.scalar_type())};
-    const auto list = std::ranges::find_if(lists, [&](const auto& of_type) {
-      return of_type.front().type == buffer.type;
-    });
-    if (list != lists.end())
-      list->push_back(buffer);
-    else
-      lists.push_back({buffer});
+    add_by_type(lists, buffer);
   }
   return lists;
-}
-
-// Waits for all of them even when one fails, since their memory must not be
-// touched before; the first error is the one that says why.
-void wait_for_all(std::span<const Work> works) {
-  std::exception_ptr first;
-  for (const Work& work : works) {
-    try {
-      work.wait();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
-  }
-  if (first) std::rethrow_exception(first);
 }
 
 // A piece's part of `gradient`, which lies as the parameter does.
@@ -173,7 +169,7 @@ ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
   Settled settled =
       averages ? local_gradients_->missing_everywhere() : without_gradients();
   shard_.begin_step(param_groups(), gradient_scale_ * clip_scale_);
-  gradient_scale_ = clip_scale_ = 1;
+  forget_scaling();
   whole_.reset();
   begin_pieces(settled);
   if (averages && one_pass_) settled = one_pass_->run(std::move(settled));
@@ -221,7 +217,7 @@ void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
 
 void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
   Optimizer::zero_grad(set_to_none);
-  gradient_scale_ = clip_scale_ = 1;
+  forget_scaling();
 }
 
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {

@@ -26,9 +26,10 @@
 //
 // Threads: single-threaded.
 // Errors:  when made: Mismatch on every rank when their parameters differ;
-//          InvalidArgument for no parameters, and for what update_state.h
-//          refuses. From step(): InvalidArgument on every rank alike for a
-//          sparse gradient. What ProcessGroup's operations throw.
+//          InvalidArgument for no parameters, for different tensors in the
+//          same memory, and for what update_state.h refuses. From step():
+//          InvalidArgument on every rank alike for a sparse gradient. What
+//          ProcessGroup's operations throw.
 // Source:  Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 //          Trillion Parameter Models", SC 2020.
 #pragma once
@@ -45,6 +46,7 @@
 #include "lockstep/torch/local_gradients.h"
 #include "lockstep/torch/one_pass_step.h"
 #include "lockstep/torch/optimizer_shard.h"
+#include "lockstep/torch/scales_gradients.h"
 
 namespace lockstep {
 
@@ -64,7 +66,8 @@ struct ZeroRedundancyOptimizerOptions {
   bool averages_gradients = false;
 };
 
-class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
+class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
+                                      public ScalesGradients {
  public:
   // `rule` is torch::optim::SGDOptions, AdamOptions or AdamWOptions. A
   // parameter that is given twice, as tied weights are, counts once.
@@ -86,7 +89,9 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
 
   // Lets the next step() take every gradient times `factor`, the same on every
   // rank; factors of several calls multiply.
-  void scale_gradients(double factor) { gradient_scale_ *= factor; }
+  void scale_gradients(double factor) override { gradient_scale_ *= factor; }
+
+  void forget_scaling() override { gradient_scale_ = clip_scale_ = 1; }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns what it was, scale_gradients() included, the same on every rank. Of

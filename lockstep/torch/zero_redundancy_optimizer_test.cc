@@ -240,6 +240,28 @@ TEST(ZeroRedundancyOptimizer, NamesWhatDiffersBetweenTheRanks) {
   });
 }
 
+TEST(ZeroRedundancyOptimizer, RefusesDifferentTensorsInTheSameMemory) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto text = [&](const std::vector<at::Tensor>& parameters) {
+      return message_of([&] {
+        ZeroRedundancyOptimizer(parameters, SGDOptions(0.1), {.group = group});
+      });
+    };
+    const at::Tensor whole = wave({3, 4}, 0);
+    const at::Tensor other = wave({4}, 1);
+    EXPECT_THAT(text({whole, other, whole[1]}),
+                HasSubstr("parameter 2 of group 0 lies in the memory of "
+                          "parameter 0 of group 0"));
+    EXPECT_THAT(text({whole.narrow(0, 1, 2), other, whole.narrow(0, 0, 2)}),
+                HasSubstr("give each memory of its own"));
+    EXPECT_EQ(text({whole[2], whole[0], whole[1], other, other}), "no error");
+    // On one rank only.
+    const at::Tensor last = group->rank() == 0 ? whole[1] : wave({4}, 2);
+    EXPECT_THAT(text({whole, last}),
+                HasSubstr("strides [1], in the memory of parameter 0 of"));
+  });
+}
+
 TEST(ZeroRedundancyOptimizer, SaysOnEveryRankWhatItCannotUpdate) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const auto text = [&](std::vector<at::Tensor> parameters,

@@ -1,0 +1,145 @@
+#include "lockstep/torch/bucket_reduction.h"
+
+#include <exception>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "it threw what is no std::exception";
+  }
+}
+
+}  // namespace
+
+void BucketReduction::set_hook(std::shared_ptr<CommHook> hook) {
+  if (!hook)
+    throw InvalidArgument(
+        "register_comm_hook: there is no hook in the pointer");
+  if (hook_)
+    throw InvalidArgument(
+        "register_comm_hook: there is a communication hook already"
+        "\n  next:    write one hook that does what both do, or wrap the "
+        "module anew");
+  hook_ = std::move(hook);
+  buckets_.reset();
+}
+
+// Memory is taken by the next pass: the old slots live on in the .grad that the
+// optimizer is about to read, and are mostly free by then.
+void BucketReduction::follow(const BucketPlan& plan,
+                             std::span<const at::Tensor> parameters) {
+  plan_ = &plan;
+  parameters_ = parameters;
+  buckets_.reset();
+  places_.clear();
+  for (std::size_t i = 0; i < plan.buckets.size(); ++i)
+    places_.push_back("gradients, bucket " + std::to_string(i + 1) + " of " +
+                      std::to_string(plan.buckets.size()));
+}
+
+void BucketReduction::begin_pass(int divisor) {
+  using Layout = GradientBuckets::Layout;
+  divisor_ = divisor;
+  started_ = 0;
+  in_flight_.clear();
+  if (!buckets_)
+    buckets_.emplace(parameters_, *plan_, *group_,
+                     hook_ ? Layout::kFlat : Layout::kFast);
+  buckets_->declare_complete();
+}
+
+void BucketReduction::start_next() {
+  const std::size_t bucket = started_++;
+  if (hook_) return start_hook(bucket);
+  const ReduceOp op =
+      divisor_ == group_->size() ? ReduceOp::kAverage : ReduceOp::kSum;
+  in_flight_.push_back({{group_->all_reduce(buckets_->buffers(bucket), op,
+                                            {.place = places_[bucket]})}});
+}
+
+void BucketReduction::start_hook(std::size_t bucket) {
+  try {
+    in_flight_.push_back({hook_->start(bucket_for_hook(bucket))});
+  } catch (...) {
+    fail();
+  }
+  if (started_ == plan_->buckets.size())
+    in_flight_.push_back(
+        {{group_->all_reduce(buckets_->completeness(), ReduceOp::kSum,
+                             {.place = "whether all gradients arrived"})}});
+}
+
+GradBucket BucketReduction::bucket_for_hook(std::size_t bucket) const {
+  GradBucket view{.index = bucket,
+                  .is_last = bucket + 1 == plan_->buckets.size(),
+                  .buffer = buckets_->flat(bucket),
+                  .group = group_};
+  for (const BucketPlan::Slot& slot : plan_->buckets[bucket].slots) {
+    view.gradients.push_back(buckets_->slot(slot.parameter));
+    view.parameters.push_back(parameters_[slot.parameter]);
+  }
+  return view;
+}
+
+void BucketReduction::finish() {
+  try {
+    while (!in_flight_.empty()) take_turns();
+  } catch (...) {
+    fail();
+  }
+}
+
+// A step of each bucket.
+void BucketReduction::take_turns() {
+  for (auto& [progress, done] : in_flight_) {
+    progress.work.wait();
+    done = !progress.then;
+    if (!done) progress = progress.then();
+  }
+  std::erase_if(in_flight_, [](const InFlight& one) { return one.done; });
+}
+
+// To be called while an exception is handled. Without a hook it came from the
+// group, which all ranks know to have failed; a hook's means nothing to the
+// others, who wait for what this rank does not start.
+void BucketReduction::fail() {
+  const std::exception_ptr error = std::current_exception();
+  if (hook_)
+    abort("on rank " + std::to_string(group_->rank()) +
+          " a communication hook failed: " + text_of(error));
+  else
+    wait_after_failure();
+  std::rethrow_exception(error);
+}
+
+void BucketReduction::abort(const std::string& reason) noexcept {
+  group_->abort(reason);
+  if (hook_) hook_->abort(reason);
+  wait_after_failure();
+}
+
+void BucketReduction::wait_after_failure() noexcept {
+  std::vector<Work> works;
+  for (const InFlight& one : in_flight_) works.push_back(one.progress.work);
+  try {
+    wait_for_all(works);
+  } catch (...) {
+    // The error that ended the pass is the one that the caller sees.
+  }
+}
+
+// A hook has divided by the number of ranks, and so has an average.
+double BucketReduction::left_to_divide_by() const {
+  if (divisor_ == group_->size()) return 1;
+  return hook_ ? static_cast<double>(divisor_) / group_->size() : divisor_;
+}
+
+}  // namespace lockstep

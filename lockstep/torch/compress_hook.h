@@ -1,0 +1,51 @@
+// Gradients that travel with half their bits: rounded to 16 bits, averaged, and
+// widened again.
+//
+//     model.register_comm_hook(lockstep::fp16_compress_hook());
+//
+// The average itself is computed in float32 and rounded once. What a rank
+// rounds is lost: float16 keeps 11 bits, bfloat16 8 with float32's range. A
+// gradient beyond 65504 becomes infinite in float16.
+//
+// Threads: as CommHook.
+// Errors:  InvalidArgument for no inner hook, and for a type that is not one of
+//          the two.
+// Source:  torch.distributed.algorithms.ddp_comm_hooks.default_hooks.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+
+#include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/compression.h"
+
+namespace lockstep {
+
+// What is done without a hook, as one: for hooks that wrap others.
+std::shared_ptr<CommHook> allreduce_hook();
+
+// Gives `inner` buckets of 16 bits, and widens what it leaves in them.
+class CompressHook final : public CompressingHook {
+ public:
+  explicit CompressHook(at::ScalarType type,
+                        std::shared_ptr<CommHook> inner = allreduce_hook());
+
+  HookProgress start(const GradBucket& bucket) override;
+  void abort(std::string_view reason) noexcept override {
+    inner_->abort(reason);
+  }
+
+ private:
+  at::ScalarType type_;
+  std::shared_ptr<CommHook> inner_;
+};
+
+std::shared_ptr<CompressHook> fp16_compress_hook();
+std::shared_ptr<CompressHook> bf16_compress_hook();
+std::shared_ptr<CompressHook> fp16_compress_wrapper(
+    std::shared_ptr<CommHook> inner);
+std::shared_ptr<CompressHook> bf16_compress_wrapper(
+    std::shared_ptr<CommHook> inner);
+
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+#include "lockstep/torch/logical_shards.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/data/sample_random.h"
+#include "lockstep/torch/heap_allocator.h"
+#include "lockstep/torch/replicate.h"
+#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/update_state.h"
+
+namespace lockstep {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+bool is_power_of_two(int number) {
+  return number > 0 && std::has_single_bit(static_cast<unsigned>(number));
+}
+
+// The type in which `type` is summed or compared: one that rounds 16-bit
+// numbers once, at the end, and not after each addition.
+at::ScalarType sum_type(at::ScalarType type) {
+  if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
+  return type == at::kBool ? at::kByte : type;
+}
+
+bool is_averaged(const at::Tensor& tensor) {
+  return at::isFloatingType(tensor.scalar_type());
+}
+
+// A copy, or a tensor that nobody else has.
+at::Tensor own(const at::Tensor& gradient) {
+  const at::Tensor sum = gradient.to(sum_type(gradient.scalar_type()));
+  return sum.storage().use_count() > 1 ? sum.clone() : sum;
+}
+
+// Adds lists of tensors in a balanced tree and keeps at most one sum a level,
+// as a binary counter does: after k lists the levels of k's ones are taken.
+class TreeSum {
+ public:
+  void add(Tensors list) {
+    std::size_t level = 0;
+    for (; level < sums_.size() && sums_[level]; ++level) {
+      Tensors left = *std::exchange(sums_[level], std::nullopt);
+      for (std::size_t i = 0; i < list.size(); ++i) combine(left[i], list[i]);
+      list = std::move(left);
+    }
+    if (level == sums_.size()) sums_.emplace_back();
+    sums_[level] = std::move(list);
+  }
+
+  // Of a number of lists that is a power of two.
+  Tensors take() { return *std::exchange(sums_.back(), std::nullopt); }
+
+ private:
+  static void combine(at::Tensor& left, const at::Tensor& right) {
+    if (is_averaged(left))
+      left.add_(right);
+    else
+      at::maximum_out(left, left, right);
+  }
+
+  std::vector<std::optional<Tensors>> sums_;  // by level
+};
+
+// One operation a type.
+void reduce(ProcessGroup& group, const Tensors& tensors) {
+  if (group.size() == 1) return;
+  std::map<at::ScalarType, std::vector<Buffer>> lists;
+  for (const at::Tensor& tensor : tensors)
+    lists[tensor.scalar_type()].push_back(
+        {.data = bytes_at(tensor, 0),
+         .count = tensor.numel(),
+         .type = data_type_of(tensor.scalar_type())});
+  for (const auto& [type, buffers] : lists)
+    group
+        .all_reduce(buffers,
+                    at::isFloatingType(type) ? ReduceOp::kSum : ReduceOp::kMax,
+                    {.place = "sums over logical shards"})
+        .wait();
+}
+
+void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
+  if (group.size() == 1) return;
+  const auto number = static_cast<std::int64_t>(seed);
+  std::vector<std::int64_t> least_and_most{count, -count, number, ~number};
+  group
+      .all_reduce(view(least_and_most), ReduceOp::kMax,
+                  {.place = "options of logical shards"})
+      .wait();
+  if (least_and_most[0] == -least_and_most[1] &&
+      least_and_most[2] == ~least_and_most[3])
+    return;
+  throw Mismatch(
+      c10::str("the ranks of group \"", group.name(),
+               "\" want different logical shards (", count, " of seed ", seed,
+               " on rank ", group.rank(), " of ", group.size(),
+               ")\n  next:    give the same count and seed on every rank"));
+}
+
+// Copies `from` over `to`, which may be of another type.
+void copy_over(const Tensors& to, const Tensors& from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+}  // namespace
+
+// By parameter, what the passes have brought so far; the largest counts.
+struct LogicalShards::Marks {
+  enum Mark : std::int32_t { kMissing, kDense, kSparse };
+  std::vector<std::int32_t> of_parameter;
+  void raise(std::size_t parameter, Mark mark) {
+    of_parameter[parameter] =
+        std::max<std::int32_t>(of_parameter[parameter], mark);
+  }
+};
+
+void check_logical_shards(int count, int ranks) {
+  if (is_power_of_two(count) && is_power_of_two(ranks) && count >= ranks)
+    return;
+  throw InvalidArgument(c10::str(
+      count, " logical shards on ", ranks,
+      " ranks make no balanced tree of which each rank has a branch\n"
+      "  next:    use 1, 2, 4, 8, … ranks and as many shards, or twice, 4 "
+      "times, … as many"));
+}
+
+LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
+                             const LogicalShardsOptions& options)
+    : module_(std::move(module)),
+      group_(options.group ? options.group : default_group()),
+      count_(options.count),
+      seed_(options.seed) {
+  if (!module_) throw InvalidArgument("LogicalShards: there is no module");
+  check_same_options(*group_, count_, seed_);
+  check_logical_shards(count_, group_->size());
+  check_same_model(*group_, *module_);
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module_->named_parameters())
+    if (item.value().requires_grad() &&
+        seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      size_of_updatable({.tensor = item.value(), .index = names_.size()});
+      parameters_.push_back(item.value());
+      names_.push_back(item.key());
+    }
+  if (parameters_.empty())
+    throw InvalidArgument(
+        "LogicalShards: no parameter of the module requires a gradient");
+  if (group_->size() == 1) return;
+  claim_.emplace(parameters_, names_, [](std::size_t) {});
+  allocate_tensors_from(group_->heap());
+  Tensors all = module_->parameters();
+  for (const at::Tensor& buffer : module_->buffers()) all.push_back(buffer);
+  broadcast_tensors(*group_, all, 0);
+}
+
+void LogicalShards::run(const std::function<void(const LogicalShard&)>& pass) {
+  const Tensors buffers = module_->buffers();
+  Tensors before;
+  for (const at::Tensor& buffer : buffers)
+    before.push_back(buffer.detach().clone());
+  Marks marks{std::vector<std::int32_t>(parameters_.size(), Marks::kMissing)};
+  TreeSum sum;
+  for (int i = 0; i < own_count(); ++i) {
+    run_pass(pass, first() + i);
+    const c10::AutoGradMode no_grad(false);
+    sum.add(leaves_of_pass(buffers, marks));
+    copy_over(buffers, before);
+  }
+  ++step_;
+  const c10::AutoGradMode no_grad(false);
+  average(sum.take(), buffers, marks);
+}
+
+void LogicalShards::run_pass(
+    const std::function<void(const LogicalShard&)>& pass, int index) {
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  SampleRandom random(seed_, static_cast<std::uint64_t>(step_),
+                      static_cast<std::uint64_t>(index));
+  try {
+    pass({.index = index, .seed = random.next()});
+  } catch (const std::exception& error) {
+    if (group_->size() > 1)
+      group_->abort(c10::str("the pass of logical shard ", index, " on rank ",
+                             group_->rank(), " threw: ", error.what()));
+    throw;
+  }
+}
+
+// Averages of buffers are sums of parts, since the sum of whole ones, of
+// numbers near the end of their range, might have no room; of gradients it is
+// the average that might have none at the other end.
+Tensors LogicalShards::leaves_of_pass(const Tensors& buffers, Marks& marks) {
+  Tensors leaves;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& parameter = parameters_[i];
+    const bool sparse =
+        parameter.grad().defined() && parameter.grad().layout() != at::kStrided;
+    if (sparse) parameter.mutable_grad().reset();  // refused when all know
+    at::Tensor gradient = gradient_of({.tensor = parameter});
+    parameter.mutable_grad().reset();
+    marks.raise(i, sparse               ? Marks::kSparse
+                   : gradient.defined() ? Marks::kDense
+                                        : Marks::kMissing);
+    if (!gradient.defined()) gradient = at::zeros_like(parameter);
+    leaves.push_back(own(gradient));
+  }
+  for (const at::Tensor& buffer : buffers) {
+    const at::Tensor leaf =
+        at::empty_like(buffer,
+                       buffer.options().dtype(sum_type(buffer.scalar_type())),
+                       at::MemoryFormat::Contiguous)
+            .copy_(buffer);
+    if (is_averaged(leaf)) leaf.mul_(1.0 / count_);
+    leaves.push_back(leaf);
+  }
+  return leaves;
+}
+
+void LogicalShards::average(Tensors sum, const Tensors& buffers, Marks& marks) {
+  if (group_->size() > 1)
+    group_
+        ->all_reduce(view(marks.of_parameter), ReduceOp::kMax,
+                     {.place = "which parameters logical shards used"})
+        .wait();
+  check_dense(marks);
+  reduce(*group_, sum);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (marks.of_parameter[i] != Marks::kMissing)
+      parameters_[i].mutable_grad() =
+          sum[i].mul_(1.0 / count_).to(parameters_[i].scalar_type());
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    buffers[i].copy_(sum[parameters_.size() + i]);
+}
+
+void LogicalShards::check_dense(const Marks& marks) const {
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    if (marks.of_parameter[i] == Marks::kSparse)
+      throw InvalidArgument(
+          "logical shards cannot average the sparse gradient of " + names_[i] +
+          "\n  next:    make it dense: EmbeddingOptions::sparse(false)");
+}
+
+}  // namespace lockstep
