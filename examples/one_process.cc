@@ -1,0 +1,44 @@
+// An ordinary training loop on Fashion-MNIST, for one process. horovod.cc is
+// this file after the few lines that Horovod's way asks for.
+#include <lockstep/lockstep.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+
+struct Net : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& images) {
+    return output(torch::relu(hidden(images.flatten(1))));
+  }
+  torch::nn::Linear hidden =
+      register_module("hidden", torch::nn::Linear(784, 128));
+  torch::nn::Linear output =
+      register_module("output", torch::nn::Linear(128, 10));
+};
+
+int main() {
+  const auto dataset =
+      lockstep::load_dataset("fashion-mnist", lockstep::Split::kTrain);
+  const lockstep::ImageSamples train(dataset);
+
+  Net net;
+  torch::optim::SGD optimizer(net.parameters(), 0.1);
+
+  const int ranks = 1, rank = 0;
+  for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+    const auto order = lockstep::sampler_sequence(
+        train.size(), {.world_size = ranks, .rank = rank, .epoch = epoch});
+    lockstep::Loader loader(train, order, {.batch_size = 64, .epoch = epoch});
+    double total = 0;
+    while (auto batch = loader.next(lockstep::Deadline::never())) {
+      const auto [images, labels] = lockstep::as_tensors(std::move(*batch));
+      optimizer.zero_grad();
+      const at::Tensor loss =
+          torch::cross_entropy_loss(net.forward(images), labels);
+      loss.backward();
+      optimizer.step();
+      total += loss.item<double>();
+    }
+    std::printf("epoch %zu: mean loss %.3f\n", epoch + 1,
+                total / static_cast<double>(loader.batch_count()));
+  }
+}

@@ -1,0 +1,93 @@
+#include "lockstep/torch/data_parallel.h"
+
+#include <ATen/Parallel.h>
+#include <torch/cuda.h>
+
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<at::Device> or_all(std::vector<at::Device> devices) {
+  if (!devices.empty()) return devices;
+  const auto cards = static_cast<int>(torch::cuda::device_count());
+  for (int card = 0; card < cards; ++card)
+    devices.emplace_back(at::kCUDA, static_cast<at::DeviceIndex>(card));
+  if (devices.empty())
+    devices.assign(static_cast<std::size_t>(at::get_num_threads()), at::kCPU);
+  return devices;
+}
+
+const std::shared_ptr<torch::nn::Module>& checked(
+    const std::shared_ptr<torch::nn::Module>& module) {
+  if (!module)
+    throw InvalidArgument(
+        "DataParallel: there is no module in the pointer or holder");
+  return module;
+}
+
+std::size_t gradient_bytes(const std::vector<at::Tensor>& parameters) {
+  std::size_t bytes = 0;
+  for (const at::Tensor& parameter : parameters)
+    if (parameter.grad().defined()) bytes += parameter.grad().nbytes();
+  return bytes;
+}
+
+}  // namespace
+
+DataParallelReplicas::DataParallelReplicas(
+    std::shared_ptr<torch::nn::Module> module, DataParallelOptions options)
+    : devices_(or_all(std::move(options.devices))),
+      threads_(
+          std::make_shared<DeviceThreads>(static_cast<int>(devices_.size()))),
+      replicas_(std::make_shared<ModuleReplicas>(checked(module), devices_,
+                                                 options.factory)),
+      last_pass_(devices_.size()) {}
+
+std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
+    const std::vector<at::Tensor>& inputs) const {
+  if (inputs.empty())
+    throw InvalidArgument(
+        "DataParallel: there is no tensor among the arguments that could be "
+        "divided over devices\n"
+        "  next:    pass the batch as a tensor, or as a tuple, vector or map "
+        "of "
+        "tensors");
+  std::vector<std::vector<at::Tensor>> pieces;
+  for (const at::Tensor& input : inputs) {
+    const auto own = scatter(input, devices_);
+    if (pieces.empty()) pieces.resize(own.size());
+    if (own.size() != pieces.size())
+      throw InvalidArgument(
+          "DataParallel: an argument has " + std::to_string(input.size(0)) +
+          " samples where the first has " + std::to_string(inputs[0].size(0)) +
+          "\n  next:    give all tensors one first dimension, the batch");
+    for (std::size_t i = 0; i < own.size(); ++i) pieces[i].push_back(own[i]);
+  }
+  return pieces;
+}
+
+std::vector<at::Tensor> DataParallelReplicas::apply(const DevicePass& pass) {
+  replicas_->refresh();
+  return parallel_apply(threads_, replicas_, pass, &last_pass_);
+}
+
+std::vector<DeviceMemory> DataParallelReplicas::memory() const {
+  std::vector<DeviceMemory> report;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const PassMemory pass =
+        i < last_pass_.size() ? last_pass_[i] : PassMemory{};
+    report.push_back(
+        {.device = devices_[i],
+         .replica_bytes = replicas_->bytes_on(index),
+         .gradient_bytes = gradient_bytes(replicas_->parameters(index)),
+         .input_bytes = pass.input_bytes,
+         .output_bytes = pass.output_bytes});
+  }
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+// Horovod's way into data-parallel training: an optimizer whose steps see the
+// gradients of all ranks. The model stays as it is.
+//
+//     namespace hvd = lockstep;
+//     hvd::init();
+//     auto optimizer = hvd::DistributedOptimizer(
+//         torch::optim::SGD(net->parameters(), 0.01 * hvd::size()),
+//         net->named_parameters());
+//     hvd::broadcast_parameters(*net);
+//     hvd::broadcast_optimizer_state(optimizer);
+//
+// It is the optimizer that it was made of, of that class, so that learning-rate
+// schedulers and what else takes one work with it. Gradients are reduced while
+// backward() runs and lie in .grad when it returns, where Horovod has them
+// after synchronize(): clipping needs no synchronize() before it, nor
+// skip_synchronize() after it, which does not exist here.
+//
+// Every rank makes it at the same point of the program, of the same parameters
+// in the same order, and makes the same number of steps. Passes may use
+// different parameters on each rank: where a gradient is missing it counts as
+// zero. A parameter that no rank used keeps the .grad that it had, so that the
+// optimizer leaves it out if that is none; Horovod gives it zeros.
+//
+// Threads: single-threaded. It may be moved, but not during a pass.
+// Errors:  when it is made: InvalidArgument for parameters without a name, a
+//          parameter that cannot be reduced or is reduced already, and options
+//          that cannot work. From backward() and step(): as Reducer;
+//          InvalidArgument for more passes than a step takes.
+// Source:  horovod.torch.DistributedOptimizer.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/passes_per_step.h"
+
+namespace lockstep {
+
+// What travels in the place of gradients, which are widened again after it: see
+// compress_hook.h.
+enum class Compression { kNone, kFp16, kBf16 };
+
+struct DistributedOptimizerOptions {
+  // The ranks that train together; default_group() when empty.
+  std::shared_ptr<ProcessGroup> group{};
+  Compression compression = Compression::kNone;
+  // What a step sees of the ranks' gradients: kAverage, or kSum.
+  ReduceOp op = ReduceOp::kAverage;
+  // Backward passes before each step, whose gradients add up and travel once.
+  // They are not divided by this number. step() after fewer of them takes what
+  // there is.
+  int backward_passes_per_step = 1;
+};
+
+// What DistributedOptimizer does that does not depend on its class.
+class StepGradients {
+ public:
+  StepGradients(const torch::optim::Optimizer& optimizer,
+                const torch::OrderedDict<std::string, at::Tensor>& names,
+                const DistributedOptimizerOptions& options);
+
+  // To be called before a step of `optimizer` reads gradients: makes them what
+  // it is to read. InvalidArgument where it trains other parameters by now.
+  void synchronize(const torch::optim::Optimizer& optimizer);
+  void begin_anew() { passes_.begin_anew(); }
+
+ private:
+  PassesPerStep passes_;
+  std::size_t parameters_;  // as given to the optimizer, that need a gradient
+};
+
+template <typename Optimizer>
+class DistributedOptimizer final : public Optimizer {
+ public:
+  // Takes over `optimizer`, the parameters of which that require a gradient are
+  // all in `named_parameters`; others that are there do not matter.
+  DistributedOptimizer(
+      Optimizer optimizer,
+      const torch::OrderedDict<std::string, at::Tensor>& named_parameters,
+      const DistributedOptimizerOptions& options = {})
+      : Optimizer(std::move(optimizer)),
+        gradients_(*this, named_parameters, options) {}
+
+  at::Tensor step(
+      torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    if (closure)
+      closure = [this, compute = std::move(closure)] {
+        at::Tensor loss = compute();
+        gradients_.synchronize(*this);
+        return loss;
+      };
+    else
+      gradients_.synchronize(*this);
+    const at::Tensor loss = Optimizer::step(std::move(closure));
+    gradients_.begin_anew();
+    return loss;
+  }
+
+  // Makes .grad what the next step reads. Needed only after fewer backward
+  // passes than a step takes, by whoever wants to look at gradients before it.
+  void synchronize() { gradients_.synchronize(*this); }
+
+  // As LibTorch's; drops what passes before it have brought. That of the class
+  // torch::optim::Optimizer, which is not virtual, does not: the pass after it
+  // counts as one more.
+  void zero_grad(bool set_to_none = true) {
+    Optimizer::zero_grad(set_to_none);
+    gradients_.begin_anew();
+  }
+
+ private:
+  StepGradients gradients_;
+};
+
+}  // namespace lockstep

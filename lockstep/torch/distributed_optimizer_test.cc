@@ -1,0 +1,300 @@
+#include "lockstep/torch/distributed_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/schedulers/step_lr.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/small_nets.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+torch::optim::SGD sgd(const torch::nn::Module& module) {
+  return torch::optim::SGD(
+      module.parameters(),
+      torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+}
+
+// What one process makes of whole batches, `passes` of them before each step,
+// with gradients `scale` times as long.
+std::vector<at::Tensor> weights_of_one_process(int shares, int steps,
+                                               int passes = 1,
+                                               double scale = 1) {
+  Net net;
+  auto optimizer = sgd(net);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    for (int pass = 0; pass < passes; ++pass) {
+      const Share batch = share_of_batch(step * passes + pass, 0, 1, shares);
+      (loss_of(net.forward(batch.input), batch.target) * scale).backward();
+    }
+    optimizer.step();
+  }
+  return net.parameters();
+}
+
+TEST(DistributedOptimizer, MakesTheStepsThatOneProcessMakesOfWholeBatches) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const auto expected = weights_of_one_process(ranks, 5);
+    run_ranks(kBackend, ranks, [&](const Group& group) {
+      Net net;
+      DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                     {.group = group});
+      for (int step = 0; step < 5; ++step) {
+        optimizer.zero_grad();
+        backward(net, *group, step);
+        optimizer.step();
+      }
+      EXPECT_LE(largest_difference(net.parameters(), expected), kTolerance);
+    });
+  }
+}
+
+TEST(DistributedOptimizer, AddsUpGradientsWhereAskedTo) {
+  for (const auto compression : {Compression::kNone, Compression::kBf16}) {
+    const bool exact = compression == Compression::kNone;
+    const auto expected = weights_of_one_process(3, 3, 1, 3);
+    run_ranks(kBackend, 3, [&](const Group& group) {
+      Net net;
+      DistributedOptimizer optimizer(
+          sgd(net), net.named_parameters(),
+          {.group = group, .compression = compression, .op = ReduceOp::kSum});
+      for (int step = 0; step < 3; ++step) {
+        optimizer.zero_grad();
+        backward(net, *group, step);
+        optimizer.step();
+      }
+      EXPECT_LE(largest_difference(net.parameters(), expected),
+                exact ? 3 * kTolerance : 1e-2);
+    });
+  }
+}
+
+TEST(DistributedOptimizer, SendsRoundedGradientsWhereTheyAreCompressed) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    for (const auto compression : {Compression::kFp16, Compression::kBf16}) {
+      Net net;
+      DistributedOptimizer optimizer(
+          sgd(net), net.named_parameters(),
+          {.group = group, .compression = compression});
+      backward(net, *group);
+      const auto type =
+          compression == Compression::kFp16 ? torch::kHalf : torch::kBFloat16;
+      for (const at::Tensor& gradient : gradients_of(net))
+        EXPECT_TRUE(gradient.equal(gradient.to(type).to(torch::kFloat)));
+    }
+  });
+}
+
+TEST(DistributedOptimizer, ReducesTheSumOfSeveralPassesOnce) {
+  const auto expected = weights_of_one_process(2, 3, 3);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    const RecordedGroup recorded(group);
+    Net net;
+    DistributedOptimizer optimizer(
+        sgd(net), net.named_parameters(),
+        {.group = recorded.group(), .backward_passes_per_step = 3});
+    recorded.take_events();
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      backward(net, *group, 3 * step);
+      backward(net, *group, 3 * step + 1);
+      EXPECT_TRUE(recorded.take_events().empty());
+      backward(net, *group, 3 * step + 2);
+      EXPECT_FALSE(recorded.take_events().empty());
+      optimizer.step();
+      EXPECT_TRUE(recorded.take_events().empty());
+    }
+    EXPECT_LE(largest_difference(net.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, StepsAfterFewerPassesOnWhatThereIs) {
+  const auto expected = weights_of_one_process(2, 2, 2);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(
+        sgd(net), net.named_parameters(),
+        {.group = group, .backward_passes_per_step = 4});
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      backward(net, *group, 2 * step);
+      backward(net, *group, 2 * step + 1);
+      optimizer.step();
+    }
+    EXPECT_LE(largest_difference(net.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, LetsARankWithoutAPassTakeWhatTheOthersBring) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group, .op = ReduceOp::kSum});
+    if (group->rank() == 0) backward(net, *group);
+    optimizer.step();
+    Net alone;
+    auto plain = sgd(alone);
+    const Share share = share_of_batch(0, 0, 2, 2);
+    loss_of(alone.forward(share.input), share.target).backward();
+    plain.step();
+    EXPECT_LE(largest_difference(net.parameters(), alone.parameters()),
+              kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, LeavesOutWhatNoRankHasUsed) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    const at::Tensor before = net.third->weight.detach().clone();
+    torch::tanh(net.first(torch::ones({1, 6}))).sum().backward();
+    optimizer.step();
+    EXPECT_FALSE(net.third->weight.grad().defined());
+    EXPECT_TRUE(net.third->weight.equal(before));
+  });
+}
+
+TEST(DistributedOptimizer, ShowsGradientsOfAllRanksBeforeTheStep) {
+  const auto expected = gradients_of_one_process(2);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    backward(net, *group);
+    EXPECT_LE(largest_difference(gradients_of(net), expected), kTolerance);
+    optimizer.synchronize();  // as Horovod's programs do; nothing is left to do
+    EXPECT_LE(largest_difference(gradients_of(net), expected), kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, TakesTheGradientsOfAClosure) {
+  const auto expected = weights_of_one_process(2, 3);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    for (int step = 0; step < 3; ++step)
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        const Share share = share_of_batch(step, group->rank(), 2, 2);
+        const at::Tensor loss = loss_of(net.forward(share.input), share.target);
+        loss.backward();
+        return loss;
+      });
+    EXPECT_LE(largest_difference(net.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, TakesAClosureWithFewerPassesThanAStep) {
+  const auto expected = weights_of_one_process(2, 2);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(
+        sgd(net), net.named_parameters(),
+        {.group = group, .backward_passes_per_step = 2});
+    for (int step = 0; step < 2; ++step)
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        backward(net, *group, step);
+        return torch::zeros({});
+      });
+    EXPECT_LE(largest_difference(net.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, IsWhatSchedulersTake) {
+  run_ranks(kBackend, 1, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(torch::optim::Adam(net.parameters(), 0.5),
+                                   net.named_parameters(), {.group = group});
+    torch::optim::StepLR schedule(optimizer, 1, 0.1);
+    optimizer.step();
+    schedule.step();  // counts from 0: changes nothing yet
+    schedule.step();
+    EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].options().get_lr(), 0.05);
+  });
+}
+
+TEST(DistributedOptimizer, RefusesAPassMoreThanAStepTakes) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    backward(net, *group);
+    EXPECT_THAT(message_of([&] { backward(net, *group); }),
+                HasSubstr("a backward pass more than the 1 that a step takes"));
+    optimizer.zero_grad();
+    backward(net, *group);
+    EXPECT_LE(
+        largest_difference(gradients_of(net), gradients_of_one_process(2)),
+        kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, MakesNoStepOfARefusedPass) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    backward(net, *group);
+    EXPECT_THAT(message_of([&] { backward(net, *group); }),
+                HasSubstr("a backward pass more"));
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("a backward pass that was refused"));
+    optimizer.zero_grad();
+    const at::Tensor loss = net.forward(torch::ones({1, 6})).sum();
+    EXPECT_THAT(message_of([&] {
+                  loss.backward({}, std::nullopt, /*create_graph=*/true);
+                }),
+                HasSubstr("create_graph"));
+    net.zero_grad();
+    backward(net, *group);
+    EXPECT_LE(
+        largest_difference(gradients_of(net), gradients_of_one_process(2)),
+        kTolerance);
+  });
+}
+
+TEST(DistributedOptimizer, NoticesParametersThatAreTrainedLater) {
+  run_ranks(kBackend, 1, [&](const Group& group) {
+    Net net;
+    net.first->weight.requires_grad_(false);
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    optimizer.step();
+    net.first->weight.requires_grad_(true);
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("trains 6 parameters, and 5 when it was made"));
+  });
+}
+
+TEST(DistributedOptimizer, RefusesWhatCannotWork) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net, other;
+    const auto refusal = [&](const Net& named,
+                             DistributedOptimizerOptions options) {
+      options.group = group;
+      return message_of([&] {
+        DistributedOptimizer(sgd(net), named.named_parameters(), options);
+      });
+    };
+    EXPECT_THAT(refusal(other, {}),
+                HasSubstr("parameter 1 of the optimizer is not among the 6"));
+    EXPECT_THAT(refusal(net, {.backward_passes_per_step = 0}),
+                HasSubstr("the least is 1"));
+    EXPECT_THAT(refusal(net, {.op = ReduceOp::kMax}),
+                HasSubstr("averaged or added up"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,314 @@
+#include "lockstep/torch/parallel_apply.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/custom_class.h>
+
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// What the replicas have computed and what they computed it from.
+struct Graphs : torch::CustomClassHolder {
+  std::shared_ptr<DeviceThreads> threads;
+  std::shared_ptr<ModuleReplicas> replicas;
+  std::vector<Tensors> inputs;   // cut off, by replica
+  std::vector<Tensors> outputs;  // by replica
+
+  int count() const { return static_cast<int>(inputs.size()); }
+  void release() {
+    inputs.clear();
+    outputs.clear();
+  }
+};
+
+// A pass through some replicas' graphs: outputs and their gradients, and whose
+// gradients are wanted: a replica's inputs, then its parameters.
+class BackwardPass {
+ public:
+  // `pieces`: the gradients of the replica's outputs, none where there are
+  // none.
+  void add(const Graphs& graphs, std::size_t replica, const Tensors& pieces) {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const at::Tensor& output = graphs.outputs[replica][i];
+      if (!pieces[i].defined() || !output.requires_grad()) continue;
+      outputs_.push_back(output);
+      gradients_.push_back(pieces[i]);
+    }
+    std::size_t place = 0;
+    const auto want = [&](const at::Tensor& source) {
+      if (source.requires_grad()) {
+        sources_.push_back(source);
+        places_.emplace_back(replica, place);
+      }
+      ++place;
+    };
+    for (const at::Tensor& input : graphs.inputs[replica]) want(input);
+    for (const at::Tensor& parameter :
+         graphs.replicas->parameters(static_cast<int>(replica)))
+      want(parameter);
+  }
+
+  // Writes found[replica][place].
+  void run(bool keep_graph, std::vector<Tensors>& found) const {
+    if (outputs_.empty() || sources_.empty()) return;
+    Tensors gradients =
+        torch::autograd::grad(outputs_, sources_, gradients_, keep_graph,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      found[places_[i].first][places_[i].second] = std::move(gradients[i]);
+  }
+
+ private:
+  Tensors outputs_, gradients_, sources_;
+  std::vector<std::pair<std::size_t, std::size_t>> places_;  // of sources
+};
+
+// By replica, for each of its sources, given pieces[replica]. On CPUs autograd
+// runs in the thread that asks, so each replica's thread asks for its own.
+// Elsewhere it has a thread for each device, which all work for one who asks;
+// whoever asked from another thread would wait for the one that waits for him.
+std::vector<Tensors> backward_of(const Graphs& graphs,
+                                 const std::vector<Tensors>& pieces,
+                                 bool keep_graph) {
+  const std::size_t sources =
+      graphs.inputs[0].size() + graphs.replicas->parameters().size();
+  std::vector<Tensors> found(pieces.size(), Tensors(sources));
+  if (graphs.outputs[0][0].is_cpu()) {
+    graphs.threads->run(graphs.count(), [&](int replica) {
+      const auto index = static_cast<std::size_t>(replica);
+      BackwardPass pass;
+      pass.add(graphs, index, pieces[index]);
+      pass.run(keep_graph, found);
+    });
+  } else {
+    BackwardPass pass;
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      pass.add(graphs, i, pieces[i]);
+    pass.run(keep_graph, found);
+  }
+  return found;
+}
+
+// gradients[output] of the joined outputs, cut as they were joined: by replica.
+std::vector<Tensors> cut(const Graphs& graphs, const Tensors& gradients) {
+  std::vector<Tensors> pieces(graphs.outputs.size(), Tensors(gradients.size()));
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    std::int64_t begin = 0;
+    for (std::size_t r = 0; r < pieces.size(); ++r) {
+      const at::Tensor& output = graphs.outputs[r][i];
+      const std::int64_t length = output.dim() == 0 ? 1 : output.size(0);
+      const at::Tensor piece = gradients[i].narrow(0, begin, length);
+      pieces[r][i] = (output.dim() == 0 ? piece.squeeze(0) : piece)
+                         .to(output.device(), /*non_blocking=*/true);
+      begin += length;
+    }
+  }
+  return pieces;
+}
+
+// In the order of replicas, whichever was ready first. What autograd gave may
+// be memory of several parameters' gradients, so that only the sum is added to
+// in place.
+at::Tensor sum_of(const std::vector<Tensors>& parts, std::size_t place,
+                  at::Device device) {
+  at::Tensor sum;
+  bool is_own = false;
+  for (const Tensors& part : parts) {
+    if (!part[place].defined()) continue;
+    const at::Tensor next = part[place].to(device, /*non_blocking=*/true);
+    if (!sum.defined()) {
+      sum = next;
+    } else if (is_own) {
+      sum.add_(next);
+    } else {
+      sum = sum.add(next);
+      is_own = true;
+    }
+  }
+  return sum;
+}
+
+// Sums of parameters' gradients, each device's thread a share of them.
+void add_up(const Graphs& graphs, const std::vector<Tensors>& parts,
+            Tensors& sums) {
+  const int count = graphs.count();
+  const std::size_t inputs = graphs.inputs[0].size();
+  const auto& parameters = graphs.replicas->parameters();
+  graphs.threads->run(count, [&](int thread) {
+    const at::NoGradGuard no_grad;
+    for (auto i = static_cast<std::size_t>(thread); i < parameters.size();
+         i += static_cast<std::size_t>(count))
+      sums[i] = sum_of(parts, inputs + i, parameters[i].device());
+  });
+}
+
+class Joined : public torch::autograd::Function<Joined> {
+ public:
+  // `connected`: replicas' inputs as the caller has them, one replica after the
+  // other, then the module's parameters.
+  static Tensors forward(torch::autograd::AutogradContext* context,
+                         const c10::intrusive_ptr<Graphs>& graphs,
+                         at::TensorList /*connected*/) {
+    Tensors joined, not_differentiable;
+    const at::Device device = graphs->outputs[0][0].device();
+    for (std::size_t i = 0; i < graphs->outputs[0].size(); ++i) {
+      Tensors pieces;
+      bool differentiable = false;
+      for (const Tensors& outputs : graphs->outputs) {
+        pieces.push_back(outputs[i].detach());
+        differentiable |= outputs[i].requires_grad();
+      }
+      joined.push_back(gather(pieces, device));
+      if (!differentiable) not_differentiable.push_back(joined.back());
+    }
+    context->mark_non_differentiable(not_differentiable);
+    context->saved_data["graphs"] = c10::IValue::make_capsule(graphs);
+    return joined;
+  }
+
+  static Tensors backward(torch::autograd::AutogradContext* context,
+                          Tensors gradients) {
+    if (at::GradMode::is_enabled())
+      throw InvalidArgument(
+          "DataParallel: backward(create_graph = true) is not possible: the "
+          "replicas' graphs are no part of it\n"
+          "  next:    compute inner derivatives within the module's forward()");
+    const auto capsule = context->saved_data["graphs"].toCapsule();
+    auto& graphs = static_cast<Graphs&>(*capsule);
+    if (graphs.inputs.empty())
+      throw InvalidArgument(
+          "DataParallel: a second backward pass through the same outputs\n"
+          "  next:    give the first backward() retain_graph = true");
+    return run(graphs, gradients);
+  }
+
+ private:
+  static Tensors run(Graphs& graphs, const Tensors& gradients) {
+    const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+    const auto pieces = cut(graphs, gradients);
+    const std::vector<Tensors> parts = backward_of(graphs, pieces, keep);
+    Tensors sums(graphs.replicas->parameters().size());
+    add_up(graphs, parts, sums);
+    Tensors result(1);  // nothing for `graphs`
+    const std::size_t inputs = graphs.inputs[0].size();
+    for (const Tensors& part : parts)
+      result.insert(result.end(), part.begin(),
+                    part.begin() + static_cast<std::ptrdiff_t>(inputs));
+    result.insert(result.end(), sums.begin(), sums.end());
+    if (!keep) graphs.release();
+    return result;
+  }
+};
+
+void check_alike(const std::vector<Tensors>& outputs) {
+  for (std::size_t r = 0; r < outputs.size(); ++r) {
+    if (outputs[r].empty())
+      throw InvalidArgument(
+          "DataParallel: the module's output holds no tensor that could be "
+          "gathered\n"
+          "  next:    return tensors, tuples, vectors or maps of them, or "
+          "declare for_each_tensor() for the type: see torch/tensors_in.h");
+    if (outputs[r].size() != outputs[0].size())
+      throw InvalidArgument(
+          c10::str("DataParallel: replica ", r, " returned ", outputs[r].size(),
+                   " tensors, replica 0 returned ", outputs[0].size(),
+                   "\n  next:    return as many for every part of a batch"));
+  }
+}
+
+std::size_t bytes_of(const Tensors& tensors) {
+  std::size_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
+// The caller's streams on the devices of GPUs; none on CPUs.
+std::vector<std::optional<c10::Stream>> current_streams(
+    const std::vector<Tensors>& inputs) {
+  std::vector<std::optional<c10::Stream>> streams;
+  for (const Tensors& own : inputs) {
+    const at::Device device = own[0].device();
+    streams.emplace_back();
+    if (!device.is_cpu())
+      streams.back() =
+          c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  }
+  return streams;
+}
+
+void forward_on_all(Graphs& graphs, const DevicePass& pass) {
+  for (const Tensors& inputs : pass.inputs) {
+    Tensors own;
+    for (const at::Tensor& input : inputs)
+      own.push_back(input.detach().requires_grad_(input.requires_grad()));
+    graphs.inputs.push_back(std::move(own));
+  }
+  graphs.outputs.resize(pass.inputs.size());
+  const auto streams = current_streams(graphs.inputs);
+  graphs.threads->run(graphs.count(), [&](int replica) {
+    const auto index = static_cast<std::size_t>(replica);
+    const c10::OptionalStreamGuard guard(streams[index]);
+    graphs.outputs[index] = pass.forward(replica, graphs.inputs[index]);
+  });
+  check_alike(graphs.outputs);
+}
+
+}  // namespace
+
+std::vector<at::Tensor> scatter(const at::Tensor& tensor,
+                                std::span<const at::Device> devices) {
+  if (tensor.dim() == 0)
+    throw InvalidArgument(
+        "a tensor without dimensions cannot be divided over devices\n"
+        "  next:    give it a first dimension, the batch, or pass a number");
+  Tensors pieces =
+      tensor.chunk(static_cast<std::int64_t>(devices.size()), /*dim=*/0);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    pieces[i] = pieces[i].to(devices[i], /*non_blocking=*/true);
+  return pieces;
+}
+
+at::Tensor gather(const std::vector<at::Tensor>& pieces, at::Device device) {
+  Tensors rows;
+  for (const at::Tensor& piece : pieces)
+    rows.push_back((piece.dim() == 0 ? piece.unsqueeze(0) : piece)
+                       .to(device, /*non_blocking=*/true));
+  return rows.size() == 1 ? rows[0] : at::cat(rows, /*dim=*/0);
+}
+
+std::vector<at::Tensor> parallel_apply(
+    const std::shared_ptr<DeviceThreads>& threads,
+    const std::shared_ptr<ModuleReplicas>& replicas, const DevicePass& pass,
+    std::vector<PassMemory>* memory) {
+  auto graphs = c10::make_intrusive<Graphs>();
+  graphs->threads = threads;
+  graphs->replicas = replicas;
+  forward_on_all(*graphs, pass);
+  if (memory) {
+    memory->clear();
+    for (std::size_t r = 0; r < graphs->inputs.size(); ++r)
+      memory->push_back(
+          {bytes_of(graphs->inputs[r]), bytes_of(graphs->outputs[r])});
+  }
+  Tensors connected;
+  for (const Tensors& inputs : pass.inputs)
+    connected.insert(connected.end(), inputs.begin(), inputs.end());
+  const auto& parameters = replicas->parameters();
+  connected.insert(connected.end(), parameters.begin(), parameters.end());
+  return Joined::apply(graphs, at::TensorList(connected));
+}
+
+}  // namespace lockstep

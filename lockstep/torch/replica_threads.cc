@@ -1,0 +1,72 @@
+#include "lockstep/torch/replica_threads.h"
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/comm/cause_of.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/world.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+namespace {
+
+// What says who this process is among others says nothing of its threads.
+Settings settings_of_threads() {
+  Settings settings = Settings::from_environment();
+  static_cast<RankEnvironment&>(settings) = RankEnvironment();
+  return settings;
+}
+
+}  // namespace
+
+ReplicaThreads::ReplicaThreads(const std::vector<at::Device>& devices,
+                               std::optional<std::chrono::nanoseconds> timeout)
+    : threads_(static_cast<int>(devices.size())) {
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    contexts_.push_back(
+        {.local_replica = static_cast<int>(i), .device = devices[i]});
+  const std::shared_ptr<Store> store = open_store("memory:");
+  const Settings settings = settings_of_threads();
+  const int count = static_cast<int>(devices.size());
+  threads_.run(count, [&](int replica) {
+    contexts_[static_cast<std::size_t>(replica)].group =
+        make_group("shm", {.name = "replicas", .rank = replica, .size = count},
+                   std::make_shared<World>(store, settings), timeout);
+  });
+}
+
+void ReplicaThreads::run(
+    const std::function<void(const ReplicaContext&)>& body) {
+  std::vector<std::exception_ptr> errors(contexts_.size());
+  threads_.run(static_cast<int>(contexts_.size()), [&](int replica) {
+    const auto index = static_cast<std::size_t>(replica);
+    try {
+      run_or_abort(contexts_[index], body);
+    } catch (...) {
+      errors[index] = std::current_exception();
+    }
+  });
+  if (const auto cause = cause_of(errors)) std::rethrow_exception(cause);
+}
+
+void run_or_abort(const ReplicaContext& here,
+                  const std::function<void(const ReplicaContext&)>& body) {
+  const auto abort = [&](const std::string& reason) {
+    here.group->abort("replica " +
+                      std::to_string(here.replica_id_in_sync_group()) + reason);
+  };
+  try {
+    body(here);
+  } catch (const std::exception& error) {
+    abort(std::string(" failed: ") + error.what());
+    throw;
+  } catch (...) {
+    abort(" threw what is no std::exception");
+    throw;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,258 @@
+// TensorFlow's way into data-parallel training: a strategy says how many
+// replicas of a model there are and where; a step is written once, for one of
+// them.
+//
+//     lockstep::MirroredStrategy strategy({.devices = {at::kCPU, at::kCPU}});
+//     auto net = strategy.create([] { return std::make_shared<Net>(); });
+//     auto optimizer = strategy.create_optimizer(net, [](auto parameters) {
+//       return torch::optim::SGD(parameters, 0.01);
+//     });
+//     const auto losses = strategy.run([&](const ReplicaContext& here) {
+//       const auto& [images, labels] = batch[here];
+//       optimizer[here].zero_grad();
+//       at::Tensor loss = strategy.compute_average_loss(
+//           loss_of_each(net[here](images), labels));
+//       loss.backward();  // adds up the gradients of all replicas
+//       optimizer[here].step();
+//       return loss.detach();
+//     });
+//     strategy.reduce(ReduceOp::kSum, losses);  // of the global batch
+//
+// Where Python's `scope` watches variables being made, create() calls a factory
+// once for each replica, one after the other, and gives all models the first
+// one's values. Gradients are added up, not averaged: a loss is divided by the
+// size of the global batch, by compute_average_loss(). zero_grad() belongs
+// before each backward(): what .grad holds already would count once a replica.
+//
+// Threads: a strategy belongs to one thread; replicas have others. It outlives
+//          what it creates. Under MultiWorkerMirroredStrategy every worker
+//          makes the same calls.
+// Errors:  InvalidArgument for options that cannot work. What the function
+//          given to run() throws on a replica, run() throws when all replicas
+//          of this process have ended; the others are told, and the strategy is
+//          of no use after that.
+// Source:  tf.distribute.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/distributed_dataset.h"
+#include "lockstep/torch/per_replica.h"
+#include "lockstep/torch/replica_threads.h"
+#include "lockstep/torch/strategy_optimizer.h"
+
+namespace lockstep {
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // Of all processes together.
+  int num_replicas_in_sync() const { return group_of_first().size(); }
+  // Those of this process; run() hands them out.
+  const std::vector<ReplicaContext>& local_replicas() const {
+    return contexts_;
+  }
+
+  // What `factory` makes, one for each replica. A module, a pointer to one or a
+  // holder becomes a DistributedDataParallel around it: net[here](input) is a
+  // forward pass of the replica, *net[here] the module. Other values stay what
+  // they are. `factory` takes nothing, or a const ReplicaContext&.
+  template <class Factory>
+  auto create(const Factory& factory);
+
+  // An optimizer for each replica of `model`: what `factory` makes of a list of
+  // parameters.
+  template <class Model, class Factory>
+  PerReplica<StrategyOptimizer> create_optimizer(const PerReplica<Model>& model,
+                                                 const Factory& factory);
+
+  // One pass over a dataset, global batch by global batch, each divided over
+  // the replicas. `source` must outlive it.
+  DistributedDataset distribute_dataset(
+      const SampleSource& source,
+      const DistributedDatasetOptions& options) const {
+    return DistributedDataset(contexts_, source, options);
+  }
+
+  // Calls step(here) for each replica of this process, side by side, and
+  // returns what they return, as PerReplica, or nothing.
+  template <class Step>
+  auto run(const Step& step);
+
+  // The sum (kSum) or mean (kAverage) over all replicas. On every worker.
+  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& values) const;
+
+  // The sum of a replica's losses, of which the first dimension is the samples,
+  // divided by the number of samples in the global batch, by default as many on
+  // each replica.
+  at::Tensor compute_average_loss(
+      const at::Tensor& losses,
+      std::optional<std::int64_t> global_batch_size = {}) const;
+
+ protected:
+  enum class Variables { kMirrored, kCentral };
+
+  // Replicas as threads of this process.
+  Strategy(std::vector<at::Device> devices, Variables variables,
+           std::optional<std::chrono::nanoseconds> timeout);
+  // This process is one replica.
+  explicit Strategy(std::shared_ptr<ProcessGroup> group);
+
+ private:
+  const ProcessGroup& group_of_first() const { return *contexts_[0].group; }
+  void run_on_each(const std::function<void(const ReplicaContext&)>& body);
+  // Lets all replicas' parameters be the first one's memory, where variables
+  // are central.
+  void centralize(const std::vector<std::vector<at::Tensor>>& parameters) const;
+
+  template <class Value>
+  using Slots = std::vector<std::shared_ptr<Value>>;
+
+  Variables variables_ = Variables::kMirrored;
+  std::unique_ptr<ReplicaThreads> threads_;  // null where there is one replica
+  std::vector<ReplicaContext> contexts_;
+};
+
+struct StrategyOptions {
+  // A replica on each; one may be there several times. As many slots of the CPU
+  // as LibTorch has compute threads when empty.
+  std::vector<at::Device> devices{};
+  // As in InitOptions.
+  std::optional<std::chrono::nanoseconds> timeout{};
+};
+
+// One process; each replica has variables of its own, kept equal.
+class MirroredStrategy : public Strategy {
+ public:
+  explicit MirroredStrategy(StrategyOptions options = {})
+      : Strategy(std::move(options.devices), Variables::kMirrored,
+                 options.timeout) {}
+};
+
+// One process; variables, and the optimizer with its state, are in one place,
+// and all devices compute. With one device it is that device alone.
+class CentralStorageStrategy : public Strategy {
+ public:
+  explicit CentralStorageStrategy(StrategyOptions options = {})
+      : Strategy(std::move(options.devices), Variables::kCentral,
+                 options.timeout) {}
+};
+
+// A replica in each of several processes. Where TF_CONFIG is set it says which:
+// see base/tf_config.h; the first worker's address is where they meet. Else it
+// is default_group(), or what init_process_group() makes of the environment.
+class MultiWorkerMirroredStrategy : public Strategy {
+ public:
+  explicit MultiWorkerMirroredStrategy(
+      std::optional<std::chrono::nanoseconds> timeout = {});
+};
+
+namespace strategy_internal {
+
+template <class Value>
+struct ModuleIn : std::false_type {};
+template <std::derived_from<torch::nn::Module> Module>
+struct ModuleIn<Module> : std::true_type {
+  using type = Module;
+};
+template <std::derived_from<torch::nn::Module> Module>
+struct ModuleIn<std::shared_ptr<Module>> : std::true_type {
+  using type = Module;
+};
+template <class Holder>
+requires std::derived_from<Holder,
+                           torch::nn::ModuleHolder<typename Holder::Impl>>
+struct ModuleIn<Holder> : std::true_type {
+  using type = typename Holder::Impl;
+};
+
+template <class Factory>
+auto make(const Factory& factory, const ReplicaContext& here) {
+  if constexpr (std::is_invocable_v<const Factory&, const ReplicaContext&>)
+    return factory(here);
+  else
+    return factory();
+}
+
+}  // namespace strategy_internal
+
+template <class Factory>
+auto Strategy::create(const Factory& factory) {
+  using Made = decltype(strategy_internal::make(factory, contexts_[0]));
+  using Module = strategy_internal::ModuleIn<Made>;
+  if constexpr (Module::value) {
+    using Model = DistributedDataParallel<typename Module::type>;
+    std::vector<Made> modules;
+    for (const ReplicaContext& here : contexts_)
+      modules.push_back(strategy_internal::make(factory, here));
+    Slots<Model> models(contexts_.size());
+    run_on_each([&](const ReplicaContext& here) {
+      const auto index = static_cast<std::size_t>(here.local_replica);
+      models[index] = std::make_shared<Model>(
+          std::move(modules[index]),
+          DistributedDataParallelOptions{.group = here.group,
+                                         .find_unused_parameters = true,
+                                         .op = ReduceOp::kSum});
+    });
+    std::vector<std::vector<at::Tensor>> parameters;
+    for (const auto& model : models) parameters.push_back(model->parameters());
+    centralize(parameters);
+    return PerReplica<Model>(std::move(models));
+  } else {
+    Slots<Made> values;
+    for (const ReplicaContext& here : contexts_)
+      values.push_back(
+          std::make_shared<Made>(strategy_internal::make(factory, here)));
+    return PerReplica<Made>(std::move(values));
+  }
+}
+
+template <class Model, class Factory>
+PerReplica<StrategyOptimizer> Strategy::create_optimizer(
+    const PerReplica<Model>& model, const Factory& factory) {
+  Slots<StrategyOptimizer> optimizers(contexts_.size());
+  run_on_each([&](const ReplicaContext& here) {
+    using Optimizer = decltype(factory(std::vector<at::Tensor>()));
+    const auto parameters = model[here].parameters();
+    const bool owns =
+        variables_ == Variables::kMirrored || here.local_replica == 0;
+    optimizers[static_cast<std::size_t>(here.local_replica)] =
+        std::make_shared<StrategyOptimizer>(
+            parameters,
+            owns ? std::make_unique<Optimizer>(factory(parameters)) : nullptr,
+            variables_ == Variables::kCentral ? here.group : nullptr);
+  });
+  return PerReplica<StrategyOptimizer>(std::move(optimizers));
+}
+
+template <class Step>
+auto Strategy::run(const Step& step) {
+  using Result = std::invoke_result_t<const Step&, const ReplicaContext&>;
+  if constexpr (std::is_void_v<Result>) {
+    run_on_each(step);
+  } else {
+    Slots<Result> results(contexts_.size());
+    run_on_each([&](const ReplicaContext& here) {
+      results[static_cast<std::size_t>(here.local_replica)] =
+          std::make_shared<Result>(step(here));
+    });
+    return PerReplica<Result>(std::move(results));
+  }
+}
+
+}  // namespace lockstep
