@@ -1,0 +1,126 @@
+// What ConsistencyReport makes of rows that are wrong.
+#include <algorithm>
+
+#include "lockstep/torch/consistency_report.h"
+
+namespace lockstep {
+
+// The row that was added last is the one at fault. Later ones follow from it.
+void ConsistencyReport::accuse(const std::string& where,
+                               const std::string& likely,
+                               const std::string& next) {
+  if (verdict_) return;
+  verdict_ = {.step = step_,
+              .what = rows_.back().what,
+              .where = where,
+              .likely = likely,
+              .next = next};
+}
+
+std::vector<int> ConsistencyReport::ranks_that(bool own) {
+  const auto flags = gather(*group_, Fingerprint{.low = own, .high = 0});
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group_->size(); ++rank)
+    if (flags[static_cast<std::size_t>(rank)].low != 0) ranks.push_back(rank);
+  return ranks;
+}
+
+// Data, outputs and loss; once a step.
+void ConsistencyReport::compare_pass() {
+  if (pass_compared_) return;
+  pass_compared_ = true;
+  const auto told = [](const std::vector<Fingerprint>& by_rank) {
+    return std::ranges::any_of(
+        by_rank, [](const Fingerprint& one) { return one != Fingerprint(); });
+  };
+  const auto data = gather(*group_, data_);
+  if (told(data) && !add("data", options_.data, data)) {
+    if (options_.data == Expected::kDifferent)
+      accuse(equal_ranks(data) + " have read the same samples",
+             "there is no DistributedSampler, it was given the same rank on "
+             "these, or they draw samples from the same seed",
+             "give each rank its own part of the data, by its rank");
+    else
+      accuse("ranks have read different samples",
+             "ranks that share their data go over them in another order",
+             "give them the same seed and the same sampler");
+  }
+  const Expected expected = options_.data == Expected::kDifferent
+                                ? Expected::kDifferent
+                                : Expected::kEither;
+  const auto outputs = gather(*group_, outputs_);
+  bool outputs_differ = false;
+  if (told(outputs)) {
+    outputs_differ = add("outputs", expected, outputs);
+    if (!outputs_differ)
+      accuse(equal_ranks(outputs) + " have computed the same outputs",
+             "the model does not look at its input, or not at what data() was "
+             "told",
+             "look at what forward() is called with");
+  }
+  const auto loss = gather(*group_, loss_);
+  if (!told(loss) || add("loss", expected, loss)) return;
+  if (outputs_differ) {  // two numbers may be equal by chance
+    rows_.back().must = Expected::kEither;
+    rows_.back().right = true;
+    return;
+  }
+  accuse(equal_ranks(loss) + " have computed the same loss",
+         "it does not depend on the data", "look at what the loss is made of");
+}
+
+void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {
+  const auto as_computed = [&](std::size_t i) {
+    return fingerprint_of(trained_[i].second.grad()) ==
+           own_gradients_->fingerprints()[i];
+  };
+  bool all_as_computed = true;
+  bool this_as_computed = false;
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    all_as_computed = all_as_computed && as_computed(i);
+    if (trained_[i].first == difference.tensor)
+      this_as_computed = as_computed(i);
+  }
+  const auto ranks = static_cast<std::size_t>(group_->size());
+  const bool none_reduced = ranks_that(all_as_computed).size() == ranks;
+  const bool this_unreduced = ranks_that(this_as_computed).size() == ranks;
+  if (none_reduced)
+    accuse(describe(difference),
+           "no gradient was reduced: the module is not wrapped, forward() of "
+           "the module was called and not of its wrapper, the last pass ran "
+           "within no_sync(), or an optimizer is to average them",
+           "call the wrapper outside no_sync(); where an optimizer averages "
+           "gradients, say .reduced_gradients = Expected::kEither");
+  else if (this_unreduced)
+    accuse(describe(difference),
+           "the gradient of " + difference.tensor +
+               " was not reduced: it is no parameter of the module that was "
+               "wrapped, or was put in its place afterwards",
+           "wrap the whole module, when it is complete");
+  else
+    accuse(describe(difference),
+           "gradients were changed after backward() on some ranks: scaled, "
+           "clipped or zeroed; or ranks ran different numbers of passes",
+           "do the same to gradients on every rank");
+}
+
+void ConsistencyReport::explain_weights(const ReplicaDifference& difference,
+                                        const std::vector<int>& unchanged) {
+  if (!weights_were_equal_)
+    accuse(describe(difference), "they differed before this step",
+           "look at the rows above");
+  else if (!unchanged.empty() && std::ssize(unchanged) < group_->size())
+    accuse(describe(difference),
+           "the optimizer's step was skipped on " + names_of(unchanged) +
+               ", where the weights are what they were",
+           "step on every rank, or on none");
+  else
+    accuse(describe(difference),
+           "the optimizers are not the same on every rank: their options, "
+           "learning rates or states; or gradients were changed between "
+           "backward() and step()",
+           "make them from the same options everywhere, and load states on "
+           "every rank");
+}
+
+}  // namespace lockstep

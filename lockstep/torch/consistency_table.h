@@ -1,0 +1,57 @@
+// What ConsistencyReport has found out, as rows and as the text of a table.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/torch/fingerprint.h"
+
+namespace lockstep {
+
+// What ranks must hold of something: the same, each something else, or
+// whatever it is.
+enum class Expected { kEqual, kDifferent, kEither };
+
+struct ConsistencyRow {
+  std::int64_t step = 0;  // from 1; 0 is before the first
+  std::string what;
+  Expected must = Expected::kEither;
+  // "equal", "different", or in groups: "equal on ranks 0 and 2".
+  std::string found;
+  bool right = true;
+};
+
+// Of the first row that is wrong.
+struct ConsistencyVerdict {
+  std::int64_t step = 0;
+  std::string what;
+  std::string where;   // parameter, ranks, largest difference
+  std::string likely;  // the cause
+  std::string next;    // what to do
+};
+
+// The row for what ranks have these fingerprints of.
+ConsistencyRow compare(std::string what, Expected must,
+                       std::span<const Fingerprint> by_rank);
+
+// The ranks that have the same as another, as "ranks 0 and 2".
+std::string equal_ranks(std::span<const Fingerprint> by_rank);
+
+// One line a row, of one step.
+std::string table_of(std::span<const ConsistencyRow> rows, int ranks);
+
+// Without a newline at its end.
+std::string text_of(const ConsistencyVerdict& verdict);
+
+// Numbers of a tensor on each rank.
+struct ValuesRow {
+  std::string what;
+  std::vector<std::vector<double>> by_rank;
+};
+std::string table_of(std::span<const ValuesRow> rows);
+
+}  // namespace lockstep
