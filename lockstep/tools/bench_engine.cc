@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "lockstep/base/round_up.h"
+
 namespace lockstep {
 
 std::string_view name_of(Collective collective) {
@@ -55,8 +57,7 @@ int blocks_of_row(Collective collective, int size) {
 
 std::shared_ptr<std::byte> allocate_plain(std::size_t bytes) {
   constexpr std::size_t kLine = 64;
-  const std::size_t whole =
-      std::max(kLine, (bytes + kLine - 1) / kLine * kLine);
+  const std::size_t whole = std::max(kLine, round_up_to(kLine, bytes));
   auto* data = static_cast<std::byte*>(std::aligned_alloc(kLine, whole));
   if (data == nullptr) throw std::bad_alloc();
   return {data, [](std::byte* block) { std::free(block); }};

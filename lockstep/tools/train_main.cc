@@ -43,10 +43,24 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .clip_norm = flags.clip_norm,
           .sharded = flags.sharded,
           .find_unused = flags.find_unused,
+          .logical_shards = flags.logical_shards,
           .precision = flags.precision,
+          .hook = flags.hook,
+          .sync_batch_norm = flags.sync_bn,
+          .checks = {.consistency_steps = flags.check_consistency,
+                     .show = flags.show_values,
+                     .fingerprint_every = flags.fingerprint_every.value_or(0),
+                     .print =
+                         [](const std::string& table) {
+                           std::cout << table << std::flush;
+                         }},
           .seed = flags.seed,
           .augment = flags.augment,
           .output = flags.output,
+          .checkpoint_dir = flags.checkpoint_dir,
+          .checkpoint_every = flags.checkpoint_every,
+          .keep = flags.keep.value(),
+          .resume = flags.resume,
           .evaluate_every = flags.evaluate_every,
           .log_interval = flags.log_interval};
 }
@@ -70,16 +84,22 @@ std::vector<std::string> hints(const TrainOptions& flags) {
 
 void report_end(const TrainOptions& flags, const TrainingResult& result,
                 ProgressWriter* writer) {
+  std::vector<std::string> notes;
+  if (result.compression) notes.push_back(*result.compression);
+  if (result.resumed_from)
+    notes.push_back("went on from " + result.resumed_from->string());
   if (writer) {
     writer->write(EndRecord{.model_path = flags.output,
                             .test_accuracy = result.test.accuracy(),
                             .seconds = result.duration.count(),
+                            .notes = notes,
                             .hints = hints(flags)});
     return;
   }
   std::cout << "test accuracy " << percent(result.test.accuracy()) << " after "
             << flags.epochs << " epochs; the model is in " << flags.output
             << std::endl;
+  for (const std::string& note : notes) std::cout << note << std::endl;
 }
 
 void run(const TrainOptions& flags, const Settings& settings) {

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/tools/flags.h"
 #include "lockstep/tools/launch_flags.h"
+#include "lockstep/tools/replica_flags.h"
 
 namespace lockstep {
 namespace {
@@ -22,10 +23,14 @@ constexpr std::array<std::string_view, 6> kModels{
     "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
 constexpr std::array<std::string_view, 2> kSchedules{"one-cycle", "constant"};
-constexpr std::array<std::string_view, 2> kPrecisions{"float32", "bfloat16"};
+constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
+                                                      "float16"};
+constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
+                                                 "power-sgd", "post-local-sgd"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kDefaultGlobalBatch = 128;
 constexpr int kMostDefaultRanks = 8;
+constexpr int kDefaultKeep = 3;
 
 void add_data_flags(CLI::App& command, TrainOptions& options) {
   command.add_option("--dataset", options.dataset, "fashion-mnist or mnist")
@@ -117,10 +122,23 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
   command.add_flag("--find-unused", options.find_unused,
                    "Let a pass leave parameters without a gradient");
   command
+      .add_option("--logical-shards", options.logical_shards,
+                  "Shards of every batch, a power of two: 1, 2, 4 ... up to so "
+                  "many ranks then give the same bits")
+      ->check(whole_number(1))
+      ->type_name("N");
+  command
       .add_option("--precision", options.precision,
-                  "Of convolutions and matrix products in training: float32 or "
-                  "bfloat16; weights stay float32")
+                  "Of convolutions and matrix products in training: float32, "
+                  "bfloat16 or float16; weights stay float32")
       ->check(one_of("precision", kPrecisions))
+      ->capture_default_str();
+  command
+      .add_option("--hook", options.hook,
+                  "What ranks send in the place of gradients: none (the "
+                  "gradients), fp16, bf16, power-sgd (thin matrices) or "
+                  "post-local-sgd (models, every 4th step)")
+      ->check(one_of("hook", kHooks))
       ->capture_default_str();
 }
 
@@ -133,7 +151,8 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
       ->type_name("N");
   command
       .add_option("--threads", options.threads,
-                  "Compute threads of a rank [cores / ranks]")
+                  "Compute threads of a rank [cores / ranks; 1 with "
+                  "--logical-shards, since bits depend on it]")
       ->check(whole_number(1));
   command
       .add_option("-o,--output", options.output,
@@ -150,6 +169,26 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
                   "Steps between two reports of progress")
       ->check(whole_number(1))
       ->capture_default_str();
+}
+
+void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--checkpoint-dir", options.checkpoint_dir,
+                  "Save all of the run there now and then, to go on from")
+      ->type_name("DIR");
+  command
+      .add_option("--checkpoint-every", options.checkpoint_every,
+                  "Steps between two checkpoints [those of an epoch]")
+      ->check(whole_number(1));
+  command
+      .add_option("--keep", options.keep,
+                  "Newest checkpoints that are kept [3]")
+      ->check(whole_number(1));
+  command
+      .add_option("--resume", options.resume,
+                  "Go on from a checkpoint, or the newest in a folder; auto: "
+                  "from the newest in --checkpoint-dir, if it has one")
+      ->type_name("auto|PATH");
 }
 
 std::string divisors_up_to(std::int64_t number, int most) {
@@ -185,6 +224,35 @@ void divide_batch(TrainOptions& options) {
   options.batch_size = total / ranks;
 }
 
+void check_hook(const TrainOptions& options) {
+  if (options.hook == "none") return;
+  const char* other = options.sharded          ? "--sharded"
+                      : options.logical_shards ? "--logical-shards"
+                                               : nullptr;
+  if (other != nullptr)
+    throw InvalidArgument(fmt::format(
+        "--hook {} would never be asked with {}, which averages gradients "
+        "itself: leave out one of the two",
+        options.hook, other));
+}
+
+void check_checkpoints(TrainOptions& options) {
+  const bool saves = !options.checkpoint_dir.empty();
+  const char* needs_folder = options.checkpoint_every   ? "--checkpoint-every"
+                             : options.keep             ? "--keep"
+                             : options.resume == "auto" ? "--resume auto"
+                                                        : nullptr;
+  if (!saves && needs_folder != nullptr)
+    throw InvalidArgument(
+        fmt::format("{} needs --checkpoint-dir, the folder of the checkpoints",
+                    needs_folder));
+  if ((saves || !options.resume.empty()) && options.hook == "post-local-sgd")
+    throw InvalidArgument(
+        "--hook post-local-sgd is not for checkpoints: each holds one model, "
+        "and ranks have different ones between two averages");
+  if (!options.keep) options.keep = kDefaultKeep;
+}
+
 void choose_ranks(TrainOptions& options, const TrainPlace& place) {
   if (place.world_size &&
       options.ranks.value_or(*place.world_size) != *place.world_size)
@@ -194,7 +262,36 @@ void choose_ranks(TrainOptions& options, const TrainPlace& place) {
   if (place.world_size)
     options.ranks = place.world_size;
   else if (!options.ranks)
-    options.ranks = default_ranks(place.cores);
+    options.ranks =
+        std::min(default_ranks(place.cores),
+                 options.logical_shards.value_or(kMostDefaultRanks));
+}
+
+// What lockstep/torch/logical_shards.h asks for, in terms of flags.
+void check_shards(TrainOptions& options) {
+  if (!options.logical_shards) return;
+  const auto shards = static_cast<unsigned>(*options.logical_shards);
+  const auto ranks = static_cast<unsigned>(*options.ranks);
+  if (!std::has_single_bit(shards))
+    throw InvalidArgument(fmt::format(
+        "--logical-shards {} is no power of two: use {} or {}", shards,
+        std::bit_floor(shards), std::uint64_t{std::bit_floor(shards)} * 2));
+  if (!std::has_single_bit(ranks) || ranks > shards)
+    throw InvalidArgument(fmt::format(
+        "--logical-shards {} cannot be divided evenly over {} ranks in a "
+        "balanced tree: use -n with a power of two of at most {}",
+        shards, ranks, shards));
+  if (*options.global_batch_size % shards != 0)
+    throw InvalidArgument(fmt::format(
+        "a global batch of {} cannot be divided into {} logical shards: use "
+        "--global-batch-size {}",
+        *options.global_batch_size, shards,
+        (*options.global_batch_size / shards + 1) * shards));
+  if (options.accumulate != 1)
+    throw InvalidArgument(
+        "--accumulate is not for --logical-shards, which are micro-batches "
+        "already: use more of them where memory is short");
+  if (!options.threads) options.threads = 1;
 }
 
 }  // namespace
@@ -215,11 +312,17 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
   add_step_flags(command, options);
   add_optimizer_flags(command, options);
   add_parallel_flags(command, options);
+  add_checkpoint_flags(command, options);
+  add_replica_flags(command, options);
 }
 
 void complete_train_options(TrainOptions& options, const TrainPlace& place) {
   choose_ranks(options, place);
   divide_batch(options);
+  check_hook(options);
+  check_shards(options);
+  check_checkpoints(options);
+  check_replica_flags(options);
   if (options.accumulate > *options.batch_size)
     throw InvalidArgument(fmt::format(
         "--accumulate {} is more than the {} images that each of {} ranks has "

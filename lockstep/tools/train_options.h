@@ -44,12 +44,23 @@ struct TrainOptions {
   std::optional<double> clip_norm;  // nothing: gradients are not clipped
   bool sharded = false;             // the optimizer's state and work
   bool find_unused = false;
-  std::string precision = "float32";  // or bfloat16
+  std::optional<int> logical_shards;  // nothing: bits follow the ranks
+  std::string precision = "float32";  // or bfloat16, float16
+  std::string hook = "none";          // what travels in the place of gradients
+  bool sync_bn = false;               // statistics over all ranks' samples
+  int check_consistency = 0;          // first steps that are looked at
+  std::vector<std::string> show_values;  // of these parameters, in those steps
+  std::optional<std::int64_t> fingerprint_every;  // steps; nothing: never
 
-  std::string output;      // where rank 0 saves the trained model
-  int evaluate_every = 1;  // epochs between two passes over the test set; the
-                           // last epoch always has one
-  int log_interval = 10;   // steps between two progress records
+  std::string output;                   // where rank 0 saves the trained model
+  std::string checkpoint_dir;           // nothing: no checkpoints
+  std::optional<int> checkpoint_every;  // steps; nothing: those of an epoch
+  std::optional<int> keep;  // checkpoints; complete_train_options() says how
+                            // many
+  std::string resume;       // auto, or where to go on from; nothing: begin
+  int evaluate_every = 1;   // epochs between two passes over the test set; the
+                            // last epoch always has one
+  int log_interval = 10;    // steps between two progress records
 
   std::optional<int> ranks;    // the world size
   std::optional<int> threads;  // compute threads of a rank; nothing: what

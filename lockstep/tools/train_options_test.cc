@@ -124,7 +124,7 @@ TEST(TrainOptions, RefusesWhatIsNoSensibleNumber) {
   for (const char* flag :
        {"--batch-size", "--global-batch-size", "--epochs", "--ranks",
         "--threads", "--hidden", "--evaluate-every", "--log-interval",
-        "--accumulate"})
+        "--accumulate", "--logical-shards"})
     for (const char* text : {"0", "-1", "two", "1.5", "", "99999999999"})
       EXPECT_THAT(error_of({flag, text}),
                   AllOf(HasSubstr(flag), HasSubstr(text),
@@ -154,6 +154,7 @@ TEST(TrainOptions, HowRanksWorkTogetherIsWhatTheFlagsSay) {
   EXPECT_EQ(usual.clip_norm, std::nullopt);
   EXPECT_FALSE(usual.sharded || usual.find_unused);
   EXPECT_EQ(usual.precision, "float32");
+  EXPECT_EQ(usual.hook, "none");
   const TrainOptions options =
       parse({"--accumulate", "4", "--clip-norm", "0.5", "--sharded",
              "--find-unused", "--precision", "bfloat16"});
@@ -170,11 +171,45 @@ TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {
             "has of a batch: use at most 64, or a larger --global-batch-size");
 }
 
+TEST(TrainOptions, TakesAHookButNotForAShardedOptimizer) {
+  EXPECT_EQ(parse({"--hook", "fp16"}).hook, "fp16");
+  EXPECT_THAT(error_of({"--hook", "power-sgd", "--sharded"}),
+              HasSubstr("leave out one of the two"));
+  EXPECT_THAT(error_of({"--hook", "bf16", "--logical-shards", "4"}),
+              HasSubstr("--hook bf16 would never be asked with --logical"));
+  EXPECT_THAT(error_of({"--hook", "fp8"}), HasSubstr("unknown hook"));
+}
+
 TEST(TrainOptions, RefusesAClippingToNothingAndAnUnknownPrecision) {
   EXPECT_THAT(error_of({"--clip-norm", "0"}), HasSubstr("--clip-norm"));
-  EXPECT_THAT(error_of({"--precision", "float16"}),
-              AllOf(HasSubstr("unknown precision \"float16\""),
-                    HasSubstr("float32, bfloat16")));
+  EXPECT_THAT(error_of({"--precision", "half"}),
+              AllOf(HasSubstr("unknown precision \"half\""),
+                    HasSubstr("float32, bfloat16, float16")));
+  EXPECT_EQ(parse({"--precision", "float16"}).precision, "float16");
+}
+
+TEST(TrainOptions, LogicalShardsFixThreadsAndBoundRanks) {
+  const TrainOptions options = parse({"--logical-shards", "4"}, {.cores = 16});
+  EXPECT_EQ(options.logical_shards, 4);
+  EXPECT_EQ(options.ranks, 4);
+  EXPECT_EQ(options.threads, 1);
+  EXPECT_EQ(parse({"--logical-shards", "2", "--threads", "3"}).threads, 3);
+  EXPECT_EQ(parse({"--logical-shards", "32"}, {.cores = 16}).ranks, 8);
+  EXPECT_EQ(parse({}).logical_shards, std::nullopt);
+}
+
+TEST(TrainOptions, RefusesLogicalShardsThatMakeNoTree) {
+  EXPECT_EQ(error_of({"--logical-shards", "6", "-n", "1"}),
+            "--logical-shards 6 is no power of two: use 4 or 8");
+  EXPECT_THAT(error_of({"--logical-shards", "4", "-n", "8"}),
+              HasSubstr("use -n with a power of two of at most 4"));
+  EXPECT_THAT(error_of({"--logical-shards", "4", "-n", "3",
+                        "--global-batch-size", "12"}),
+              HasSubstr("cannot be divided evenly over 3 ranks"));
+  EXPECT_THAT(error_of({"--logical-shards", "8", "--global-batch-size", "100"}),
+              AllOf(HasSubstr("into 8 logical shards"), HasSubstr("size 104")));
+  EXPECT_THAT(error_of({"--logical-shards", "4", "--accumulate", "2"}),
+              HasSubstr("micro-batches already"));
 }
 
 TEST(TrainOptions, TakeResidualNetworksWithoutDropout) {
@@ -214,6 +249,34 @@ TEST(TrainOptions, InAWorkerFollowTheWorldSize) {
   EXPECT_EQ(options.batch_size, 32);
   EXPECT_EQ(options.threads, std::nullopt);
   EXPECT_THAT(error_of({"-n", "2"}, worker), HasSubstr("one of 4 ranks"));
+}
+
+TEST(TrainOptions, SayWhereCheckpointsGoAndWhereToGoOnFrom) {
+  const TrainOptions usual = parse({});
+  EXPECT_EQ(usual.checkpoint_dir, "");
+  EXPECT_EQ(usual.resume, "");
+  EXPECT_EQ(usual.keep, 3);
+  const TrainOptions options =
+      parse({"--checkpoint-dir", "runs/1", "--checkpoint-every=50", "--keep",
+             "2", "--resume", "auto"});
+  EXPECT_EQ(options.checkpoint_dir, "runs/1");
+  EXPECT_EQ(options.checkpoint_every, 50);
+  EXPECT_EQ(options.keep, 2);
+  EXPECT_EQ(options.resume, "auto");
+  EXPECT_EQ(parse({"--resume", "runs/1"}).resume, "runs/1");
+}
+
+TEST(TrainOptions, AboutCheckpointsNeedAFolderAndOneModel) {
+  EXPECT_THAT(error_of({"--resume", "auto"}),
+              HasSubstr("--resume auto needs --checkpoint-dir"));
+  EXPECT_THAT(error_of({"--keep", "2"}),
+              HasSubstr("--keep needs --checkpoint-dir"));
+  EXPECT_THAT(error_of({"--checkpoint-every", "2"}),
+              HasSubstr("--checkpoint-every needs --checkpoint-dir"));
+  EXPECT_THAT(error_of({"--checkpoint-every", "0"}),
+              HasSubstr("--checkpoint-every"));
+  EXPECT_THAT(error_of({"--checkpoint-dir", "x", "--hook", "post-local-sgd"}),
+              HasSubstr("ranks have different ones"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -33,6 +34,9 @@ class SeededDropout : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     return drop(input, input.sizes());
   }
+
+  void set_seed(std::uint64_t seed) { generator_.set_current_seed(seed); }
+  const at::Generator& generator() const { return generator_; }
 
   // Drops whole channels of samples x channels x height x width.
   at::Tensor forward_channels(const at::Tensor& input) {
@@ -213,6 +217,21 @@ std::shared_ptr<Classifier> make_model(std::string_view name,
   auto model = construct(name, options);
   initialize(*model, options.seed);
   return model;
+}
+
+void seed_dropout(const torch::nn::Module& model, std::uint64_t seed) {
+  for (const auto& module : model.modules())
+    if (auto* dropout = module->as<SeededDropout>()) dropout->set_seed(seed);
+}
+
+std::vector<at::Generator> dropout_generators(const torch::nn::Module& model) {
+  std::vector<at::Generator> generators;
+  for (const auto& module : model.modules())
+    if (const auto* dropout = module->as<SeededDropout>();
+        dropout != nullptr &&
+        std::ranges::find(generators, dropout->generator()) == generators.end())
+      generators.push_back(dropout->generator());
+  return generators;
 }
 
 std::int64_t parameter_count(const torch::nn::Module& module) {

@@ -24,6 +24,7 @@
 //          options that the model cannot work with.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
@@ -64,6 +65,12 @@ std::span<const std::string_view> known_models();
 
 std::shared_ptr<Classifier> make_model(std::string_view name,
                                        const ModelOptions& options = {});
+
+// Begins the random numbers of the model's dropout anew.
+void seed_dropout(const torch::nn::Module& model, std::uint64_t seed);
+
+// What the model's dropout draws from; nothing where it has none.
+std::vector<at::Generator> dropout_generators(const torch::nn::Module& model);
 
 // Scalars that are trained.
 std::int64_t parameter_count(const torch::nn::Module& module);

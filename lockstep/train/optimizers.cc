@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 
@@ -36,16 +37,31 @@ ClippingOptimizer clipping(std::unique_ptr<Optimizer> optimizer) {
           [&alias](double max_norm) { return alias.clip_grad_norm(max_norm); }};
 }
 
+// Each rank takes the norm of all gradients, not of its share of them: a sum
+// over shares would depend on how many there are.
+ClippingOptimizer clipping_alone(
+    std::unique_ptr<ZeroRedundancyOptimizer> optimizer,
+    const std::vector<at::Tensor>& parameters) {
+  ZeroRedundancyOptimizer& alias = *optimizer;
+  return {std::move(optimizer), [&alias, parameters](double max_norm) {
+            const double norm = grad_norm(parameters);
+            alias.scale_gradients(clip_coefficient(norm, max_norm));
+            return norm;
+          }};
+}
+
 template <class Whole, class Rule>
 ClippingOptimizer make(const std::vector<at::Tensor>& parameters,
-                       const Rule& rule,
-                       const std::shared_ptr<ProcessGroup>& sharded_over) {
-  if (sharded_over)
-    return clipping(std::make_unique<ZeroRedundancyOptimizer>(
-        parameters, rule,
-        ZeroRedundancyOptimizerOptions{.group = sharded_over,
-                                       .averages_gradients = true}));
-  return clipping(std::make_unique<Whole>(parameters, rule));
+                       const Rule& rule, const OptimizerOptions& options) {
+  if (!options.sharded_over)
+    return clipping(std::make_unique<Whole>(parameters, rule));
+  auto sharded = std::make_unique<ZeroRedundancyOptimizer>(
+      parameters, rule,
+      ZeroRedundancyOptimizerOptions{
+          .group = options.sharded_over,
+          .averages_gradients = options.averages_gradients});
+  if (options.averages_gradients) return clipping(std::move(sharded));
+  return clipping_alone(std::move(sharded), parameters);
 }
 
 }  // namespace
@@ -61,12 +77,12 @@ ClippingOptimizer make_optimizer(std::string_view name,
                           torch::optim::SGDOptions(options.learning_rate)
                               .momentum(options.momentum)
                               .weight_decay(options.weight_decay),
-                          options.sharded_over);
+                          options);
   if (name == "adam")
     return make<FusedAdam>(parameters,
                            torch::optim::AdamOptions(options.learning_rate)
                                .weight_decay(options.weight_decay),
-                           options.sharded_over);
+                           options);
   throw InvalidArgument(unknown_name("optimizer", name, kOptimizers));
 }
 

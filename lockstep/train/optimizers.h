@@ -24,10 +24,12 @@ struct OptimizerOptions {
   double learning_rate = 0.05;
   double momentum = 0.9;    // sgd only
   double weight_decay = 0;  // L2: weight_decay x weight is added to gradients
-  // The ranks that share state and work. step() averages the gradients over
-  // them then, and nobody else may. Empty: each rank does all for itself, on
-  // gradients that are averaged already.
+  // The ranks that share state and work. Empty: each rank does all for itself,
+  // on gradients that are averaged already.
   std::shared_ptr<ProcessGroup> sharded_over{};
+  // Of a sharded one: whether step() averages the gradients, and nobody else.
+  // Otherwise clipping gives the same bits on any number of ranks.
+  bool averages_gradients = true;
 };
 
 struct ClippingOptimizer {

@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kPrecisions{"float32", "bfloat16"};
+constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
+                                                      "float16"};
 
 }  // namespace
 
@@ -19,6 +20,7 @@ std::span<const std::string_view> known_precisions() { return kPrecisions; }
 Precision parse_precision(std::string_view name) {
   if (name == "float32") return Precision::kFloat32;
   if (name == "bfloat16") return Precision::kBfloat16;
+  if (name == "float16") return Precision::kFloat16;
   throw InvalidArgument(unknown_name("precision", name, kPrecisions));
 }
 
@@ -28,7 +30,8 @@ MixedPrecision::MixedPrecision(Precision precision)
   was_enabled_ = at::autocast::is_autocast_enabled(at::kCPU);
   previous_type_ = at::autocast::get_autocast_dtype(at::kCPU);
   at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_dtype(
+      at::kCPU, precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16);
   at::autocast::increment_nesting();
 }
 

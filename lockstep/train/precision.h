@@ -19,9 +19,12 @@ enum class Precision {
   // the digits in float32: LibTorch's autocast. bfloat16 has the range of
   // float32, so that no gradient needs scaling.
   kBfloat16,
+  // The same in float16: more digits, but nothing above 65,504 and little below
+  // 1e-5, so that losses are to be scaled: see torch/gradient_scaler.h.
+  kFloat16,
 };
 
-// The names that parse_precision() takes: "float32", "bfloat16".
+// The names that parse_precision() takes: "float32", "bfloat16", "float16".
 std::span<const std::string_view> known_precisions();
 
 Precision parse_precision(std::string_view name);

@@ -34,6 +34,15 @@ TEST(MixedPrecision, IsThatOfProductsInItsScopeAndThreadOnly) {
   EXPECT_EQ(type_of_a_product(), at::kFloat);
 }
 
+TEST(MixedPrecision, OfFloat16EndsInTheOneAroundIt) {
+  const MixedPrecision outer(Precision::kBfloat16);
+  {
+    const MixedPrecision inner(Precision::kFloat16);
+    EXPECT_EQ(type_of_a_product(), at::kHalf);
+  }
+  EXPECT_EQ(type_of_a_product(), at::kBFloat16);
+}
+
 TEST(MixedPrecision, OfFloat32LeavesAutocastAlone) {
   const MixedPrecision scope(Precision::kFloat32);
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
@@ -54,7 +63,8 @@ TEST(MixedPrecision, SeesWeightsThatHaveChangedSinceTheLastScope) {
 TEST(Precision, HasANameAndNoOther) {
   for (const auto name : known_precisions()) parse_precision(name);
   EXPECT_EQ(parse_precision("bfloat16"), Precision::kBfloat16);
-  EXPECT_THAT(error_text([] { parse_precision("bfloat"); }),
+  EXPECT_EQ(parse_precision("float16"), Precision::kFloat16);
+  EXPECT_THAT(error_text([] { parse_precision("bfloat1"); }),
               HasSubstr("did you mean \"bfloat16\""));
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
@@ -12,12 +11,12 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/train/initial_weights.h"
 
 namespace lockstep {
 namespace {
 
-using torch::nn::BatchNorm2d;
 using torch::nn::Conv2d;
 using torch::nn::Conv2dOptions;
 
@@ -45,17 +44,17 @@ class NormalizedConvolution {
  public:
   explicit NormalizedConvolution(const Conv2dOptions& options)
       : convolution_(Conv2dOptions(options).bias(false)),
-        norm_(options.out_channels()) {}
+        norm_(torch::nn::BatchNormOptions(options.out_channels())) {}
 
   at::Tensor operator()(const at::Tensor& x) { return norm_(convolution_(x)); }
 
   const Conv2d& convolution() const { return convolution_; }
-  const BatchNorm2d& norm() const { return norm_; }
+  const BatchNorm& norm() const { return norm_; }
   std::int64_t outputs() const { return convolution_->weight.size(0); }
 
  private:
   Conv2d convolution_;
-  BatchNorm2d norm_;
+  BatchNorm norm_;
 };
 
 struct BlockShape {

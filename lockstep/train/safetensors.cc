@@ -33,10 +33,6 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::array<std::string_view, kAllDataTypes.size()> kTypeNames{
     "F32", "F64", "F16", "BF16", "I8", "U8", "I32", "I64", "BOOL"};
 
-std::string_view type_name(DataType type) {
-  return kTypeNames[static_cast<std::size_t>(type)];
-}
-
 std::string in_quotes(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
@@ -227,7 +223,7 @@ std::string header_text(std::span<const TensorBytes> tensors,
       throw InvalidArgument("tensor " + in_quotes(tensor.name) + " has " +
                             std::to_string(tensor.bytes.size()) +
                             " bytes, which do not fit its shape");
-    header[tensor.name] = {{"dtype", type_name(tensor.type)},
+    header[tensor.name] = {{"dtype", safetensors_name(tensor.type)},
                            {"shape", tensor.shape},
                            {"data_offsets", {offset, end}}};
     offset = end;
@@ -245,23 +241,11 @@ std::string header_text(std::span<const TensorBytes> tensors,
   return text;
 }
 
-std::vector<std::byte> read_whole(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error)
-    throw SystemError("cannot read \"" + path.string() + "\"", error.value());
-  std::vector<std::byte> bytes(size);
-  std::ifstream file(path, std::ios::binary);
-  file.read(reinterpret_cast<char*>(bytes.data()),
-            static_cast<std::streamsize>(size));
-  if (!file)
-    throw SystemError("cannot read the " + std::to_string(size) +
-                          " bytes of \"" + path.string() + "\"",
-                      errno);
-  return bytes;
-}
-
 }  // namespace
+
+std::string_view safetensors_name(DataType type) {
+  return kTypeNames[static_cast<std::size_t>(type)];
+}
 
 SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
                                   const std::string& file) {
@@ -285,8 +269,24 @@ SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
   return view;
 }
 
+std::vector<std::byte> read_whole_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error)
+    throw SystemError("cannot read \"" + path.string() + "\"", error.value());
+  std::vector<std::byte> bytes(size);
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(bytes.data()),
+            static_cast<std::streamsize>(size));
+  if (!file)
+    throw SystemError("cannot read the " + std::to_string(size) +
+                          " bytes of \"" + path.string() + "\"",
+                      errno);
+  return bytes;
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : bytes_(read_whole(path)),
+    : bytes_(read_whole_file(path)),
       view_(parse_safetensors(bytes_, path.string())) {}
 
 void write_safetensors(const std::filesystem::path& path,

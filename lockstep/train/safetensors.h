@@ -15,11 +15,15 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/data_type.h"
 
 namespace lockstep {
+
+// How the format writes the type: "F32".
+std::string_view safetensors_name(DataType type);
 
 // One tensor of a file. `bytes` borrows: row-major, little-endian elements.
 struct TensorBytes {
@@ -42,6 +46,9 @@ struct SafetensorsView {
 // Reads the `bytes` of a whole file. `file` names it in errors.
 SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
                                   const std::string& file);
+
+// The bytes of a file.
+std::vector<std::byte> read_whole_file(const std::filesystem::path& path);
 
 // A file read into memory. Moving it keeps the view valid; copying cannot.
 class SafetensorsFile {

@@ -1,9 +1,11 @@
 #include "lockstep/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/version.h>
 
-#include <map>
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -14,12 +16,17 @@
 #include "lockstep/data/sampler_sequence.h"
 #include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/logical_shards.h"
 #include "lockstep/torch/replicate.h"
+#include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
+#include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/learning_rate.h"
 #include "lockstep/train/optimizers.h"
 #include "lockstep/train/rank_zero.h"
+#include "lockstep/train/run_checkpoints.h"
+#include "lockstep/train/trainer_options.h"
 #include "lockstep/train/training_step.h"
 
 namespace lockstep {
@@ -29,36 +36,6 @@ using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 
 Seconds since(Clock::time_point start) { return Clock::now() - start; }
-
-[[noreturn]] void refuse(const std::string& problem) {
-  throw InvalidArgument("cannot train: " + problem);
-}
-
-void validate(const TrainerOptions& options, const TrainingData& data,
-              int ranks) {
-  const std::int64_t batch = options.global_batch;
-  if (batch < 1)
-    refuse("a global batch of " + std::to_string(batch) +
-           " has no images; it must be at least 1");
-  if (batch % ranks != 0)
-    refuse("a global batch of " + std::to_string(batch) +
-           " cannot be divided evenly over " + std::to_string(ranks) +
-           " ranks");
-  if (data.train.count < batch)
-    refuse("the training set has " + std::to_string(data.train.count) +
-           " images, fewer than one global batch of " + std::to_string(batch));
-  const std::int64_t share = batch / ranks;
-  if (options.accumulate > share)
-    refuse("a rank's share of the global batch, " + std::to_string(share) +
-           " images, cannot be divided into " +
-           std::to_string(options.accumulate) + " micro-batches");
-  if (data.test.count < 1) refuse("the test set has no images");
-  if (options.epochs < 1 || options.evaluate_every < 1 ||
-      options.log_interval < 1)
-    refuse(
-        "the numbers of epochs, of epochs between evaluations and of steps "
-        "between reports must be at least 1");
-}
 
 ModelOptions model_options(const TrainerOptions& options,
                            const ImageDataset& dataset, int rank) {
@@ -71,6 +48,18 @@ ModelOptions model_options(const TrainerOptions& options,
           .dropout = options.dropout,
           .seed = options.seed,
           .dropout_seed = SampleRandom(options.seed, stream, 0).next()};
+}
+
+// Every rank's is made alike; the wrapper gives all rank 0's.
+std::shared_ptr<Classifier> trained_model(
+    const TrainerOptions& options, const ImageDataset& dataset,
+    const std::shared_ptr<ProcessGroup>& group) {
+  auto model =
+      make_model(options.model, model_options(options, dataset, group->rank()));
+  if (options.sync_batch_norm && convert_sync_batch_norm(*model, group) == 0)
+    throw InvalidArgument("cannot train: the model " + options.model +
+                          " has no batch normalization to synchronize");
+  return model;
 }
 
 AugmentationOptions augmentation(const TrainerOptions& options) {
@@ -88,8 +77,9 @@ BatchTensors aligned(Batch batch) {
 DistributedDataParallelOptions ddp_options(
     const TrainerOptions& options, const std::shared_ptr<ProcessGroup>& group) {
   return {.group = group,
+          .broadcast_buffers = !options.logical_shards,
           .find_unused_parameters = options.find_unused,
-          .average_gradients = !options.sharded};
+          .average_gradients = !options.sharded && !options.logical_shards};
 }
 
 OptimizerOptions optimizer_options(const TrainerOptions& options,
@@ -97,7 +87,24 @@ OptimizerOptions optimizer_options(const TrainerOptions& options,
   return {.learning_rate = options.learning_rate,
           .momentum = options.momentum,
           .weight_decay = options.weight_decay,
-          .sharded_over = options.sharded ? group : nullptr};
+          .sharded_over = options.sharded ? group : nullptr,
+          .averages_gradients = !options.logical_shards};
+}
+
+std::unique_ptr<LogicalShards> make_shards(
+    const TrainerOptions& options,
+    std::shared_ptr<const torch::nn::Module> model,
+    const std::shared_ptr<ProcessGroup>& group) {
+  if (!options.logical_shards) return nullptr;
+  return std::make_unique<LogicalShards>(
+      std::move(model), LogicalShardsOptions{.group = group,
+                                             .count = *options.logical_shards,
+                                             .seed = options.seed});
+}
+
+std::int64_t steps_in(const TrainerOptions& options, std::int64_t images) {
+  const std::int64_t batch = options.global_batch;
+  return options.epochs * ((images + batch - 1) / batch);
 }
 
 class Run {
@@ -111,26 +118,39 @@ class Run {
         train_samples_(data.train, augmentation(options)),
         test_samples_(data.test),
         schedule_(parse_schedule(options.schedule)),
-        model_(make_model(options.model,
-                          model_options(options, data.train, group->rank())),
+        model_(trained_model(options, data.train, group),
                ddp_options(options, group)),
+        shards_(make_shards(options, model_.module(), group)),
         optimizer_(make_optimizer(options.optimizer, model_.parameters(),
                                   optimizer_options(options, group))),
+        traffic_(options.hook, model_, steps_in(options, data.train.count)),
+        checks_(options.checks, model_,
+                options.sharded && !options.logical_shards),
         training_step_(model_, optimizer_,
                        {.accumulate = options.accumulate,
                         .clip_norm = options.clip_norm,
-                        .precision = parse_precision(options.precision)}) {}
+                        .precision = parse_precision(options.precision),
+                        .logical_shards = shards_.get(),
+                        .report = checks_.report()}),
+        checkpoints_(options, data, group,
+                     {.position = position_,
+                      .model = model_.module(),
+                      .optimizer = *optimizer_.optimizer,
+                      .training_step = training_step_,
+                      .traffic = traffic_,
+                      .shards = shards_.get()}) {}
 
   TrainingResult run();
 
  private:
-  Metrics train_epoch(int epoch);
+  std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
+  Metrics train_epoch();
   Metrics evaluate();
   void save(const TrainingResult& result);
 
   void report_start();
-  void report_step(int epoch, std::int64_t steps, Seconds elapsed);
-  void report_epoch(int epoch, const TrainingResult& result, Seconds elapsed);
+  void report_step(std::int64_t steps, Seconds elapsed);
+  void report_epoch(const TrainingResult& result, Seconds elapsed);
 
   const TrainerOptions& options_;
   const TrainingData& data_;
@@ -140,60 +160,96 @@ class Run {
   ImageSamples test_samples_;
   Schedule schedule_;
   DistributedDataParallel<Classifier> model_;
+  std::unique_ptr<LogicalShards> shards_;  // where there are some
   ClippingOptimizer optimizer_;
+  GradientTraffic traffic_;
+  ReplicaChecks checks_;
   TrainingStep training_step_;
-  std::int64_t step_ = 0;   // of this epoch
-  Metrics since_report_;    // this rank's, for step records
-  bool evaluated_ = false;  // in this epoch
+  RunPosition position_;
+  std::int64_t first_step_ = 0;  // of this epoch that was made here
+  Metrics since_report_;         // this rank's, for step records
+  bool evaluated_ = false;       // in this epoch
+  RunCheckpoints checkpoints_;
 };
 
 TrainingResult Run::run() {
   const auto start = Clock::now();
   report_start();
   TrainingResult result;
-  for (int epoch = 0; epoch < options_.epochs; ++epoch) {
+  result.resumed_from = checkpoints_.begin();
+  for (; position_.epoch < options_.epochs;
+       position_ = {.epoch = position_.epoch + 1}) {
     const auto epoch_start = Clock::now();
-    result.train = train_epoch(epoch);
+    result.train = train_epoch();
+    traffic_.settle();
     const Seconds elapsed = since(epoch_start);
-    evaluated_ = (epoch + 1) % options_.evaluate_every == 0 ||
-                 epoch + 1 == options_.epochs;
+    const std::int64_t done = position_.epoch + 1;
+    evaluated_ = done % options_.evaluate_every == 0 || done == options_.epochs;
     if (evaluated_) result.test = evaluate();
-    report_epoch(epoch, result, elapsed);
+    report_epoch(result, elapsed);
   }
   result.model = model_.module();
+  result.skipped_steps = training_step_.skipped();
   if (!options_.output.empty())
     run_on_rank_zero(group_, "saving the trained model", [&] { save(result); });
+  result.compression = traffic_.summary();
   result.duration = since(start);
   return result;
 }
 
-Metrics Run::train_epoch(int epoch) {
+// Each rank, or each logical shard, has every n-th sample of the epoch's
+// sequence; in a batch of a rank its shards' samples follow each other.
+std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
+  const int own = shards_ ? shards_->own_count() : 1;
+  const int parts = group_.size() * own;
+  const std::int64_t batch = options_.global_batch / parts;
+  std::vector<std::vector<std::int64_t>> sequences;
+  for (int i = 0; i < own; ++i)
+    sequences.push_back(sampler_sequence(train_samples_.size(),
+                                         {.world_size = parts,
+                                          .rank = group_.rank() * own + i,
+                                          .seed = options_.seed,
+                                          .epoch = epoch}));
+  const auto length = std::ssize(sequences[0]);
+  std::vector<std::int64_t> order;
+  for (std::int64_t begin = 0; begin < length; begin += batch)
+    for (const auto& sequence : sequences)
+      order.insert(order.end(), sequence.begin() + begin,
+                   sequence.begin() + std::min(begin + batch, length));
+  return order;
+}
+
+// From the step on that the run is at.
+Metrics Run::train_epoch() {
   const auto start = Clock::now();
-  const auto number = static_cast<std::uint64_t>(epoch);
-  Loader loader(
-      train_samples_,
-      sampler_sequence(train_samples_.size(), {.world_size = group_.size(),
-                                               .rank = group_.rank(),
-                                               .seed = options_.seed,
-                                               .epoch = number}),
-      {.batch_size = options_.global_batch / group_.size(), .epoch = number});
-  const std::int64_t steps = loader.batch_count();
-  Metrics total;
+  const auto number = static_cast<std::uint64_t>(position_.epoch);
+  const std::int64_t batch_size = options_.global_batch / group_.size();
+  std::int64_t& step = position_.step;
+  first_step_ = step;
+  auto order = training_order(number);
+  const auto done = std::min(step * batch_size, std::ssize(order));
+  order.erase(order.begin(), order.begin() + done);
+  Loader loader(train_samples_, std::move(order),
+                {.batch_size = batch_size, .epoch = number});
+  const std::int64_t steps = step + loader.batch_count();
   model_.train();
-  step_ = 0;
   while (auto batch = loader.next(group_.timeout())) {
-    set_learning_rate(*optimizer_.optimizer,
-                      options_.learning_rate *
-                          learning_rate_factor(schedule_, epoch * steps + step_,
-                                               options_.epochs * steps));
+    set_learning_rate(
+        *optimizer_.optimizer,
+        options_.learning_rate *
+            learning_rate_factor(schedule_, position_.epoch * steps + step,
+                                 options_.epochs * steps));
     const Metrics metrics = training_step_.run(aligned(*std::move(batch)));
-    total += metrics;
+    traffic_.step_done();
+    checks_.step_done();
+    position_.so_far += metrics;
     since_report_ += metrics;
-    ++step_;
-    if (step_ % options_.log_interval == 0 || step_ == steps)
-      report_step(epoch, steps, since(start));
+    ++step;
+    if (step % options_.log_interval == 0 || step == steps)
+      report_step(steps, since(start));
+    checkpoints_.step_done(steps);
   }
-  return reduce(total, group_);
+  return reduce(position_.so_far, group_);
 }
 
 // The model as it will be saved: rank 0's running statistics, of which each
@@ -249,33 +305,36 @@ void Run::report_start() {
                   .batch_per_rank = options_.global_batch / group_.size()});
 }
 
-void Run::report_step(int epoch, std::int64_t steps, Seconds elapsed) {
+void Run::report_step(std::int64_t steps, Seconds elapsed) {
   const Metrics recent = std::exchange(since_report_, {});
   if (!progress_) return;
-  const auto done = static_cast<double>(step_);
+  const std::int64_t step = position_.step;
+  const auto done = static_cast<double>(step - first_step_);
   progress_(StepRecord{
-      .epoch = epoch + 1,
+      .epoch = static_cast<int>(position_.epoch) + 1,
       .epochs = options_.epochs,
-      .step = step_,
+      .step = step,
       .steps = steps,
       .loss = recent.mean_loss(),
       .images_per_second =
           done * static_cast<double>(options_.global_batch) / elapsed.count(),
       .seconds_left =
-          elapsed.count() / done * static_cast<double>(steps - step_)});
+          elapsed.count() / done * static_cast<double>(steps - step)});
 }
 
-void Run::report_epoch(int epoch, const TrainingResult& result,
-                       Seconds elapsed) {
+void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
   if (!progress_) return;
+  // Steps that were made before the run was resumed do not count.
+  const double made = static_cast<double>(position_.step - first_step_) /
+                      static_cast<double>(position_.step);
   EpochRecord record{
-      .epoch = epoch + 1,
+      .epoch = static_cast<int>(position_.epoch) + 1,
       .epochs = options_.epochs,
       .train_loss = result.train.mean_loss(),
       .train_accuracy = result.train.accuracy(),
       .test_accuracy = std::nullopt,
       .images_per_second =
-          static_cast<double>(result.train.samples) / elapsed.count(),
+          made * static_cast<double>(result.train.samples) / elapsed.count(),
       .seconds = elapsed.count()};
   if (evaluated_) record.test_accuracy = result.test.accuracy();
   progress_(record);
@@ -286,10 +345,14 @@ void Run::report_epoch(int epoch, const TrainingResult& result,
 TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      std::shared_ptr<ProcessGroup> group,
                      const ProgressSink& progress) {
-  validate(options, data, group->size());
+  check_trainer_options(options, data, group->size());
   if (!options.output.empty())
     run_on_rank_zero(*group, "preparing to save the trained model",
                      [&] { prepare_to_replace(options.output); });
+  // LibTorch sets the number of compute threads anew in each thread, before its
+  // first parallel loop, which may come after the first matrix product: its
+  // bits would depend on where a run begins.
+  at::get_num_threads();
   return Run(options, data, group, progress).run();
 }
 

@@ -7,13 +7,17 @@
 // ranks, is evaluated. At the end rank 0 saves the model while the others wait.
 //
 // A run follows from its options, the data and the number of ranks and compute
-// threads: repeated, it gives the same weights bit for bit.
+// threads: repeated, it gives the same weights bit for bit. With logical shards
+// the number of ranks does not count. One that is stopped and resumed gives
+// them too.
 //
 // Threads: every rank of the group calls train(), each with its own options
 //          that are equal to the others'.
 // Errors:  InvalidArgument for options and data that do not fit together, on
 //          every rank and before anything is computed; an output that cannot
-//          be written is found out then too. What collectives throw.
+//          be written is found out then too. Mismatch on every rank when a
+//          check that was asked for finds replicas that are not the same. What
+//          collectives throw.
 #pragma once
 
 #include <chrono>
@@ -30,6 +34,7 @@
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/models.h"
+#include "lockstep/train/replica_checks.h"
 
 namespace lockstep {
 
@@ -58,13 +63,30 @@ struct TrainerOptions {
   bool sharded = false;
   // Whether passes may leave parameters without a gradient.
   bool find_unused = false;
-  std::string precision = "float32";  // of training, or bfloat16
+  // Shards of a global batch, a power of two, with which 1, 2, 4, … ranks give
+  // the same bits, of one compute thread each: see torch/logical_shards.h.
+  std::optional<int> logical_shards{};
+  std::string precision = "float32";  // of training; or bfloat16, float16
+  // What ranks send each other about gradients: see known_hooks().
+  std::string hook = "none";
+  // Whether batch normalization takes its statistics over all ranks' samples.
+  bool sync_batch_norm = false;
+  ReplicaChecksOptions checks{};
   std::uint64_t seed = 0;
   // Shifts training images by up to two pixels and mirrors every other one.
   bool augment = false;
 
   // Where the trained model goes; nowhere when empty. Its folder is made.
   std::filesystem::path output{};
+  // Where checkpoints to go on from go, all so many steps (an epoch's when
+  // empty) and at the end; nowhere when empty. The newest `keep` are kept.
+  std::filesystem::path checkpoint_dir{};
+  std::optional<std::int64_t> checkpoint_every{};
+  int keep = 3;
+  // "auto" goes on from the newest in checkpoint_dir, or begins where there is
+  // none; anything else is a checkpoint or a folder of some to go on from.
+  // Empty: begins, which is refused where there are some already.
+  std::string resume{};
   // Epochs between two evaluations; the last epoch always has one.
   int evaluate_every = 1;
   // Steps between two step records.
@@ -80,7 +102,11 @@ struct TrainingData {
 struct TrainingResult {
   Metrics train;  // of the last epoch, while its weights changed
   Metrics test;   // of the final weights
+  // Those whose gradients had overflowed in float16.
+  std::int64_t skipped_steps = 0;
   std::chrono::duration<double> duration{};
+  std::optional<std::string> compression{};  // of gradients, in words
+  std::optional<std::filesystem::path> resumed_from{};
   std::shared_ptr<Classifier> model;
 };
 

@@ -18,7 +18,9 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/train/checkpoint.h"
+#include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/testing/striped_images.h"
 
 namespace lockstep {
@@ -108,11 +110,140 @@ TEST_F(Trainer, GivesTheSameWeightsInMicroBatchesAndSharded) {
       }
 }
 
+TEST_F(Trainer, LearnsInFloat16OnlyWithStepsThatDoNotOverflow) {
+  quick_.precision = "float16";
+  for (const bool sharded : {false, true}) {
+    quick_.sharded = sharded;
+    const TrainingResult result = train_on(2, quick_);
+    EXPECT_GT(result.test.accuracy(), 0.95);
+    EXPECT_EQ(result.skipped_steps, 0);
+  }
+}
+
 TEST_F(Trainer, LearnsInBfloat16ShardedAndClipped) {
   quick_.precision = "bfloat16";
   quick_.sharded = true;
   quick_.clip_norm = 1;
   EXPECT_GT(train_on(2, quick_).test.accuracy(), 0.95);
+}
+
+TEST_F(Trainer, LearnsWithEachHookAndEndsWithOneModel) {
+  for (const auto hook : known_hooks()) {
+    quick_.hook = hook;
+    std::array<TrainingResult, 2> results;
+    run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+      results[static_cast<std::size_t>(group->rank())] =
+          train(quick_, data_, group);
+    });
+    EXPECT_GT(results[0].test.accuracy(), 0.95) << hook;
+    EXPECT_EQ(largest_difference(*results[0].model, *results[1].model), 0)
+        << hook;
+    const bool compresses = hook != "none" && hook != "post-local-sgd";
+    EXPECT_EQ(results[0].compression.has_value(), compresses) << hook;
+  }
+}
+
+TEST(GradientTraffic, TrainsApartWithPostLocalSgdAndSettles) {
+  run_ranks("shm", 2, [](const std::shared_ptr<ProcessGroup>& group) {
+    DistributedDataParallel<Classifier> model(make_model("mlp", {.height = 4,
+                                                                 .width = 4,
+                                                                 .classes = 2,
+                                                                 .hidden = {4},
+                                                                 .dropout = 0}),
+                                              {.group = group});
+    GradientTraffic traffic("post-local-sgd", model, 10);
+    const auto differs = [&] {
+      at::Tensor least = model.parameters().back().detach().clone();
+      at::Tensor most = least.clone();
+      all_reduce(*group, least, ReduceOp::kMin).wait();
+      all_reduce(*group, most, ReduceOp::kMax).wait();
+      return !least.equal(most);
+    };
+    std::vector<bool> differing;
+    for (int step = 0; step < 4; ++step) {
+      model.zero_grad();
+      (model(at::ones({1, 1, 4, 4})).sum() * (group->rank() + 1.0)).backward();
+      {
+        const at::NoGradGuard no_grad;
+        for (at::Tensor& parameter : model.parameters())
+          parameter.sub_(parameter.grad(), 0.01);
+      }
+      traffic.step_done();
+      differing.push_back(differs());
+    }
+    // Gradients are averaged twice, models after the third step.
+    EXPECT_THAT(differing, ElementsAre(false, false, false, true));
+    traffic.settle();
+    EXPECT_FALSE(differs());
+  });
+}
+
+TEST_F(Trainer, SaysHowMuchLessWasSent) {
+  quick_.epochs = 1;
+  quick_.hook = "bf16";
+  EXPECT_THAT(train_on(2, quick_).compression.value_or(""),
+              HasSubstr("2.0 times less than the gradients was sent"));
+}
+
+// Whether two models have the same parameters and buffers, to the bit.
+void expect_same_bits(const Classifier& a, const Classifier& b,
+                      const std::string& job) {
+  EXPECT_EQ(largest_difference(a, b), 0) << job;
+  const auto theirs = b.named_buffers();
+  for (const auto& item : a.named_buffers())
+    EXPECT_TRUE(at::equal(item.value(), theirs[item.key()]))
+        << job << ": " << item.key();
+}
+
+TEST_F(Trainer, WithLogicalShardsGivesTheSameBitsOnAnyNumberOfRanks) {
+  // Dropout, augmentation, a last batch that is short, and padding.
+  quick_.model = "convnet";
+  quick_.epochs = 2;
+  quick_.augment = true;
+  quick_.logical_shards = 4;
+  data_.train = striped_images(75, 1);
+  const TrainingResult alone = train_on(1, quick_);
+  for (const int ranks : {2, 4})
+    expect_same_bits(*alone.model, *train_on(ranks, quick_).model, "convnet");
+  quick_.sharded = true;
+  for (const int ranks : {1, 2, 4})
+    expect_same_bits(*alone.model, *train_on(ranks, quick_).model, "sharded");
+}
+
+TEST_F(Trainer, WithLogicalShardsClipsAlikeInEveryPrecision) {
+  quick_.epochs = 1;
+  quick_.dropout = 0.2;
+  quick_.clip_norm = 0.3;
+  quick_.logical_shards = 4;
+  for (const char* optimizer : {"sgd", "adam"})
+    for (const char* precision : {"float32", "bfloat16", "float16"}) {
+      quick_.optimizer = optimizer;
+      quick_.precision = precision;
+      quick_.sharded = false;
+      const TrainingResult alone = train_on(1, quick_);
+      for (const int ranks : {2, 4}) {
+        quick_.sharded = ranks == 4;
+        expect_same_bits(*alone.model, *train_on(ranks, quick_).model,
+                         std::string(optimizer) + " in " + precision);
+      }
+    }
+}
+
+TEST_F(Trainer, WithLogicalShardsGivesResidualNetworksTheSameStatistics) {
+  quick_.model = "resnet18";
+  quick_.epochs = 1;
+  quick_.global_batch = 8;
+  quick_.logical_shards = 4;
+  data_.train = striped_images(16, 1, 24);
+  data_.test = striped_images(4, 2, 24);
+  const TrainingResult alone = train_on(1, quick_);
+  EXPECT_EQ(alone.model->named_buffers()["bn1.num_batches_tracked"]
+                .item<std::int64_t>(),
+            2);
+  for (const int ranks : {2, 4}) {
+    quick_.sharded = ranks == 4;
+    expect_same_bits(*alone.model, *train_on(ranks, quick_).model, "resnet18");
+  }
 }
 
 TEST_F(Trainer, TrainsResidualNetworksToTheSameStatisticsOnAllRanks) {
@@ -231,7 +362,23 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
               HasSubstr("16 images, cannot be divided into 17 micro-batches"));
   EXPECT_THAT(with([](auto& o) { o.accumulate = 0; }),
               HasSubstr("0 micro-batches"));
+  EXPECT_THAT(with([](auto& o) { o.logical_shards = 5; }),
+              HasSubstr("divided evenly into 5 logical shards"));
+  EXPECT_THAT(with([](auto& o) { o.logical_shards = 1; }),
+              HasSubstr("make no balanced tree"));
+  EXPECT_THAT(with([](auto& o) {
+                o.logical_shards = 2;
+                o.accumulate = 2;
+              }),
+              HasSubstr("micro-batches already"));
   EXPECT_THAT(with([](auto& o) { o.clip_norm = 0; }), HasSubstr("norm of 0"));
+  EXPECT_THAT(with([](auto& o) { o.hook = "fp8"; }),
+              HasSubstr("unknown hook \"fp8\""));
+  EXPECT_THAT(with([](auto& o) {
+                o.hook = "fp16";
+                o.sharded = true;
+              }),
+              HasSubstr("would never be asked"));
   EXPECT_THAT(with([](auto& o) { o.precision = "half"; }),
               HasSubstr("unknown precision \"half\""));
   EXPECT_THAT(with([](auto& o) { o.learning_rate = -1; }),

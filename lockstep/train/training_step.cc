@@ -17,14 +17,32 @@ Metrics measure(const at::Tensor& mean_loss, const at::Tensor& logits,
           logits.argmax(1).eq(labels).sum().item<std::int64_t>(), samples};
 }
 
+namespace {
+
+BatchTensors part_of(const BatchTensors& batch, std::int64_t begin,
+                     std::int64_t count) {
+  return {batch.images.narrow(0, begin, count),
+          batch.labels.narrow(0, begin, count)};
+}
+
+}  // namespace
+
 TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
                            ClippingOptimizer& optimizer,
                            const TrainingStepOptions& options)
-    : model_(model), optimizer_(optimizer), options_(options) {
+    : model_(model),
+      optimizer_(optimizer),
+      options_(options),
+      scaler_({.group = model.group(),
+               .enabled = options.precision == Precision::kFloat16}) {
   if (options.accumulate < 1)
     throw InvalidArgument("a step cannot have " +
                           std::to_string(options.accumulate) +
                           " micro-batches; the least is 1");
+  if (options.logical_shards != nullptr && options.accumulate != 1)
+    throw InvalidArgument(
+        "logical shards are micro-batches already: leave accumulate at 1, and "
+        "use more shards where memory is short");
   const double norm = options.clip_norm.value_or(1);
   if (!(norm > 0) || !std::isfinite(norm))
     throw InvalidArgument("gradients cannot be clipped to a norm of " +
@@ -32,18 +50,27 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
 }
 
 Metrics TrainingStep::run(const BatchTensors& batch) {
+  optimizer_.optimizer->zero_grad();
+  if (options_.report) options_.report->data(batch.images);
+  const Metrics metrics = options_.logical_shards != nullptr
+                              ? pass_shards(batch)
+                              : pass_micro_batches(batch);
+  if (options_.report) options_.report->gradients();
+  update();
+  return metrics;
+}
+
+Metrics TrainingStep::pass_micro_batches(const BatchTensors& batch) {
   const std::int64_t samples = batch.labels.size(0);
   const std::int64_t pieces =
       std::min<std::int64_t>(options_.accumulate, samples);
   Metrics metrics;
-  optimizer_.optimizer->zero_grad();
   for (std::int64_t i = 0; i < pieces; ++i) {
     const std::int64_t begin = samples * i / pieces;
     const std::int64_t count = samples * (i + 1) / pieces - begin;
     const double share =
         static_cast<double>(count) / static_cast<double>(samples);
-    const BatchTensors piece{batch.images.narrow(0, begin, count),
-                             batch.labels.narrow(0, begin, count)};
+    const BatchTensors piece = part_of(batch, begin, count);
     if (i + 1 == pieces) {
       metrics += pass(piece, share);
       break;
@@ -51,10 +78,30 @@ Metrics TrainingStep::run(const BatchTensors& batch) {
     const auto local = model_.no_sync();
     metrics += pass(piece, share);
   }
-  if (options_.clip_norm)
-    grad_norm_ = optimizer_.clip_grad_norm(*options_.clip_norm);
-  optimizer_.optimizer->step();
   return metrics;
+}
+
+Metrics TrainingStep::pass_shards(const BatchTensors& batch) {
+  LogicalShards& shards = *options_.logical_shards;
+  const std::int64_t count = batch.labels.size(0) / shards.own_count();
+  Metrics metrics;
+  shards.run([&](const LogicalShard& shard) {
+    seed_dropout(*model_, shard.seed);
+    const std::int64_t begin = (shard.index - shards.first()) * count;
+    // In memory of its own: bits may depend on alignment.
+    const BatchTensors part = part_of(batch, begin, count);
+    metrics += pass({part.images.clone(), part.labels}, 1);
+  });
+  return metrics;
+}
+
+void TrainingStep::update() {
+  if (options_.clip_norm) {
+    scaler_.unscale_(*optimizer_.optimizer);
+    grad_norm_ = optimizer_.clip_grad_norm(*options_.clip_norm);
+  }
+  if (!scaler_.step(*optimizer_.optimizer)) ++skipped_;
+  scaler_.update();
 }
 
 Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
@@ -64,9 +111,13 @@ Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
     logits = model_(micro_batch.images);
     loss = at::cross_entropy_loss(logits.to(at::kFloat), micro_batch.labels);
   }
+  if (options_.report) {
+    options_.report->outputs(logits);
+    options_.report->loss(loss);
+  }
   // The mean over the batch is the mean of the micro-batches' means, each
   // weighted with its samples.
-  (share == 1 ? loss : loss * share).backward();
+  scaler_.scale(share == 1 ? loss : loss * share).backward();
   return measure(loss.detach(), logits.detach(), micro_batch.labels);
 }
 

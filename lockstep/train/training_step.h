@@ -7,10 +7,14 @@
 //          collectives throw.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/consistency_report.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/logical_shards.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/models.h"
 #include "lockstep/train/optimizers.h"
@@ -25,7 +29,16 @@ struct TrainingStepOptions {
   // The largest norm of the averaged gradients that a step takes; longer ones
   // are scaled. No limit when empty.
   std::optional<double> clip_norm{};
+  // In float16 losses are scaled, and a step whose gradients overflow on some
+  // rank is left out.
   Precision precision = Precision::kFloat32;
+  // Where there are some, a batch is the samples of this rank's shards one
+  // after another, of equal length; they take the place of micro-batches, and
+  // average the gradients. They must outlive the TrainingStep.
+  LogicalShards* logical_shards = nullptr;
+  // Is told what there is to compare, if there is one; outlives the
+  // TrainingStep. Its step_done() is the caller's.
+  ConsistencyReport* report = nullptr;
 };
 
 // What a batch came to, from the mean of its losses and its logits.
@@ -46,14 +59,26 @@ class TrainingStep {
   // nothing where they are not.
   std::optional<double> grad_norm() const { return grad_norm_; }
 
+  // How many steps were left out; to be set by whoever goes on from a
+  // checkpoint.
+  std::int64_t skipped() const { return skipped_; }
+  void set_skipped(std::int64_t skipped) { skipped_ = skipped; }
+
+  GradientScaler& scaler() { return scaler_; }
+
  private:
   // `share`: of the batch's samples, how many are in this micro-batch.
   Metrics pass(const BatchTensors& micro_batch, double share);
+  Metrics pass_micro_batches(const BatchTensors& batch);
+  Metrics pass_shards(const BatchTensors& batch);
+  void update();
 
   DistributedDataParallel<Classifier>& model_;
   ClippingOptimizer& optimizer_;
   TrainingStepOptions options_;
+  GradientScaler scaler_;
   std::optional<double> grad_norm_;
+  std::int64_t skipped_ = 0;
 };
 
 }  // namespace lockstep

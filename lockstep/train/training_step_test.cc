@@ -43,6 +43,7 @@ struct Job {
   bool sharded = false;
   const char* optimizer = "sgd";
   double learning_rate = 0.1;
+  bool overflows_on_rank_1 = false;
   TrainingStepOptions options{};
 };
 
@@ -51,6 +52,7 @@ struct Outcome {
   Metrics metrics;           // of the last step, over all ranks
   std::optional<double> grad_norm;
   std::vector<std::int64_t> passes;  // images in each of rank 0's
+  std::int64_t skipped = 0;
 };
 
 at::Tensor flat(const torch::nn::Module& module) {
@@ -83,12 +85,13 @@ Outcome run(const Job& job) {
     const BatchTensors mine{
         images.reshape({job.batch, 1, 28, 28}).narrow(0, first, share),
         labels.narrow(0, first, share)};
+    if (job.overflows_on_rank_1 && group->rank() == 1) mine.images.mul_(1e6);
     Metrics metrics;
     for (int i = 0; i < job.steps; ++i) metrics = step.run(mine);
     metrics = reduce(metrics, *group);
     if (group->rank() == 0)
-      outcome = {before, flat(*network), metrics, step.grad_norm(),
-                 network->sizes};
+      outcome = {before,           flat(*network), metrics,
+                 step.grad_norm(), network->sizes, step.skipped()};
   });
   return outcome;
 }
@@ -170,6 +173,39 @@ TEST_F(Step, InBfloat16KeepsFloat32WeightsThatEndNearby) {
   EXPECT_LT(distance(full.after, half.after),
             0.1 * distance(full.before, full.after));
   EXPECT_NEAR(half.metrics.mean_loss(), full.metrics.mean_loss(), 0.05);
+}
+
+TEST_F(Step, InFloat16ScalesLossesAndEndsNearby) {
+  for (const bool sharded : {false, true})
+    for (const int accumulate : {1, 2}) {
+      Job job{.ranks = 2,
+              .steps = 20,
+              .sharded = sharded,
+              .learning_rate = 0.002,
+              .options = {.accumulate = accumulate}};
+      if (accumulate == 2) job.options.clip_norm = 0.5;
+      const Outcome full = run(job);
+      job.options.precision = Precision::kFloat16;
+      const Outcome half = run(job);
+      EXPECT_EQ(half.after.scalar_type(), at::kFloat);
+      EXPECT_EQ(half.skipped, 0);
+      EXPECT_GT(distance(full.after, half.after), 0);
+      EXPECT_LT(distance(full.after, half.after),
+                0.05 * distance(full.before, full.after));
+    }
+}
+
+TEST_F(Step, InFloat16LeavesOutWhatOverflowsOnSomeRankOnAllRanks) {
+  for (const bool sharded : {false, true}) {
+    const Outcome outcome =
+        run({.ranks = 2,
+             .steps = 3,
+             .sharded = sharded,
+             .overflows_on_rank_1 = true,
+             .options = {.precision = Precision::kFloat16}});
+    EXPECT_EQ(outcome.skipped, 3);
+    EXPECT_EQ(distance(outcome.before, outcome.after), 0);
+  }
 }
 
 TEST_F(Step, RefusesWhatCannotWork) {

@@ -9,10 +9,9 @@
 
 #include <cstdio>
 #include <exception>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 
+#include "lockstep/torch/testing/tensor_file.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/models.h"
 
@@ -25,22 +24,12 @@ constexpr std::int64_t kClasses = 10;
 constexpr int kSteps = 3;
 constexpr double kLearningRate = 0.01;
 
-at::Tensor read_file(const std::string& path, at::IntArrayRef sizes,
-                     at::ScalarType type) {
-  at::Tensor tensor = torch::empty(sizes, type);
-  std::ifstream file(path, std::ios::binary);
-  const auto bytes = static_cast<std::streamsize>(tensor.nbytes());
-  file.read(static_cast<char*>(tensor.data_ptr()), bytes);
-  if (file.gcount() != bytes) throw std::runtime_error(path + " is too short");
-  return tensor;
-}
-
 void run(const std::string& name, std::int64_t side, std::uint64_t seed,
          const std::string& directory) {
-  const auto images = read_file(directory + "/images.f32",
-                                {kImages, 3, side, side}, at::kFloat);
+  const auto images = read_tensor(directory + "/images.f32",
+                                  {kImages, 3, side, side}, at::kFloat);
   const auto labels =
-      read_file(directory + "/labels.i64", {kImages}, at::kLong);
+      read_tensor(directory + "/labels.i64", {kImages}, at::kLong);
   const auto model = make_model(name, {.channels = 3,
                                        .height = side,
                                        .width = side,
@@ -56,10 +45,7 @@ void run(const std::string& name, std::int64_t side, std::uint64_t seed,
   save_checkpoint(directory + "/trained.safetensors", *model);
   model->eval();
   const torch::NoGradGuard no_grad;
-  const at::Tensor logits = model->forward(images).contiguous();
-  std::ofstream(directory + "/logits.f32", std::ios::binary)
-      .write(static_cast<const char*>(logits.const_data_ptr()),
-             static_cast<std::streamsize>(logits.nbytes()));
+  write_tensor(directory + "/logits.f32", model->forward(images));
 }
 
 }  // namespace

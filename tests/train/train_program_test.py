@@ -2,46 +2,23 @@
 go wrong."""
 import ctypes
 import os
-import random
 import signal
-import struct
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
 import plain_safetensors
+from train_data import WithSmallData
 
 TRAIN = os.environ["LOCKSTEP_TRAIN"]
 COMMAND = os.environ["LOCKSTEP_COMMAND"]
-SIDE = 28
 IN_MODIFY = 2
 
 
-def write_images(folder, split, count, seed):
-    """IDX files of images that any model learns: a bright row says the class."""
-    draw = random.Random(seed)
-    labels = bytes(draw.randrange(10) for _ in range(count))
-    pixels = bytearray(draw.randrange(100) for _ in range(count * SIDE * SIDE))
-    for image, label in enumerate(labels):
-        begin = (image * SIDE + 4 + 2 * label) * SIDE
-        for i in range(begin, begin + 2 * SIDE):
-            pixels[i] += 150
-    header = struct.pack(">4I", 0x803, count, SIDE, SIDE)
-    (folder / f"{split}-images-idx3-ubyte").write_bytes(header + pixels)
-    (folder / f"{split}-labels-idx1-ubyte").write_bytes(
-        struct.pack(">2I", 0x801, count) + labels)
+class TrainProgram(WithSmallData):
+    TEST_IMAGES = 101
 
-
-class TrainProgram(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.data = self.folder / "data"
-        self.data.mkdir()
-        write_images(self.data, "train", 320, seed=1)
-        write_images(self.data, "t10k", 101, seed=2)
+        super().setUp()
         self.output = self.folder / "out" / "model.safetensors"
 
     def flags(self, **changed):
@@ -80,6 +57,36 @@ class TrainProgram(unittest.TestCase):
         self.run_program(COMMAND, "train", "-n", "2",
                          *self.flags(seed=1))
         self.assertNotEqual(self.output.read_bytes(), first)
+
+    def test_logical_shards_give_one_file_on_1_2_and_4_ranks(self):
+        files = set()
+        for ranks in 1, 2, 4:
+            result = self.run_program(
+                COMMAND, "train", "-n", str(ranks),
+                *self.flags(logical_shards=4, dropout=0.3, epochs=1))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files.add(self.output.read_bytes())
+        self.assertEqual(len(files), 1)
+
+    def test_checks_of_replicas_are_printed_and_change_no_bit(self):
+        self.run_program(COMMAND, "train", "-n", "2", *self.flags())
+        plain = self.output.read_bytes()
+        result = self.run_program(
+            COMMAND, "train", "-n", "2", "--check-consistency",
+            *self.flags(fingerprint_every=2, show_values="fc1.bias"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"updated weights +equal +equal\n")
+        self.assertRegex(result.stdout, r"fc1\.bias, gradient, reduced +\S")
+        self.assertIn("the ranks are consistent, as far as step 3",
+                      result.stdout)
+        self.assertEqual(self.output.read_bytes(), plain)
+
+    def test_a_value_to_show_that_is_not_there_is_refused(self):
+        result = self.run_program(
+            TRAIN, "--check-consistency",
+            *self.flags(show_values="fc1.bais"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('did you mean "fc1.bias"?', result.stderr)
 
     def test_pytorch_gets_the_same_accuracy_from_the_file(self):
         try:

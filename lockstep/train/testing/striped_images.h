@@ -12,14 +12,15 @@
 
 namespace lockstep {
 
-inline ImageDataset striped_images(std::int64_t count, std::uint32_t seed) {
-  constexpr int kSide = 28;
+// `side` is at least 24, which is where the lowest stripe ends.
+inline ImageDataset striped_images(std::int64_t count, std::uint32_t seed,
+                                   int side = 28) {
   constexpr int kClasses = 10;
   ImageDataset dataset{.title = "Stripes",
                        .count = count,
                        .channels = 1,
-                       .height = kSide,
-                       .width = kSide,
+                       .height = side,
+                       .width = side,
                        .images = {},
                        .labels = {},
                        .class_names = std::vector<std::string>(kClasses, "row"),
@@ -29,8 +30,8 @@ inline ImageDataset striped_images(std::int64_t count, std::uint32_t seed) {
   for (std::int64_t i = 0; i < count; ++i) {
     const int label = static_cast<int>(random() % kClasses);
     dataset.labels.push_back(label);
-    for (int y = 0; y < kSide; ++y)
-      for (int x = 0; x < kSide; ++x) {
+    for (int y = 0; y < side; ++y)
+      for (int x = 0; x < side; ++x) {
         const unsigned stripe = y / 2 == label + 2 ? 150 : 0;
         dataset.images.push_back(
             static_cast<std::uint8_t>(stripe + random() % 100));

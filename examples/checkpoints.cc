@@ -1,0 +1,99 @@
+// Training that can be stopped at any moment and gone on with: all of a run is
+// saved now and then, and a program that starts again finds the newest.
+//
+//     ./checkpoints                       alone
+//     lockstep run -n 4 ./checkpoints     rank 0 writes, the others wait
+//
+// To show that nothing is lost, the same run is made twice: at once, and in two
+// parts, of which the second knows the first by its checkpoints only. A program
+// of one's own has train() once, with a folder that stays.
+#include <lockstep/lockstep.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <string>
+
+constexpr std::int64_t kEpochs = 4;
+constexpr std::int64_t kBatches = 8;  // of a rank, in an epoch
+constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+
+torch::nn::Sequential make_model() {
+  torch::manual_seed(1234);  // the same on every rank
+  return torch::nn::Sequential(torch::nn::Linear(2, 32), torch::nn::Tanh(),
+                               torch::nn::Dropout(0.1),
+                               torch::nn::Linear(32, 2));
+}
+
+// Points of this rank, labelled by whether they lie in a circle: the same
+// whenever it is asked.
+struct Share {
+  at::Tensor points, labels;
+};
+Share share_of_data(int rank) {
+  torch::manual_seed(rank);
+  const at::Tensor points = torch::rand({kBatches * 32, 2}) * 2 - 1;
+  return {points, points.square().sum(1).lt(0.6).to(torch::kLong)};
+}
+
+// A run of 4 epochs, or what `most_steps` allow of it. Returns the weights.
+at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
+  const auto group = lockstep::default_group();
+  auto model = lockstep::DistributedDataParallel(make_model());
+  const auto [points, labels] = share_of_data(group->rank());
+  lockstep::FusedSGD optimizer(model.parameters(),
+                               torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::manual_seed(100 + group->rank());  // of dropout
+
+  // All that changes while one trains. LibTorch's generator of random numbers,
+  // from which dropout draws, is in it unless one says otherwise.
+  std::int64_t epoch = 0, step = 0;
+  const lockstep::TrainingState state{
+      .model = model.module(),
+      .optimizer = &optimizer,
+      .counters = {{"epoch", &epoch}, {"step", &step}}};
+
+  lockstep::CheckpointFolder folder(path, {.keep = 3});
+  if (const auto found = folder.resume(state); found && group->rank() == 0)
+    std::printf("going on at epoch %d, step %d\n", static_cast<int>(epoch),
+                static_cast<int>(step));
+
+  for (; epoch < kEpochs; ++epoch, step = 0) {
+    while (step < kBatches) {
+      if (most_steps-- == 0) return {};
+      optimizer.zero_grad();
+      torch::cross_entropy_loss(model(points.narrow(0, step * 32, 32)),
+                                labels.narrow(0, step * 32, 32))
+          .backward();
+      optimizer.step();
+      ++step;
+      if (step % 3 == 0) folder.save(state);
+    }
+  }
+
+  // A copy of the weights can be saved, or looked at, while the model goes on
+  // being trained.
+  const auto copy = lockstep::module_cpu_copy(*model);
+  if (group->rank() == 0)
+    lockstep::save_checkpoint(path.string() + ".safetensors", *copy);
+  return torch::nn::utils::parameters_to_vector(copy->parameters());
+}
+
+int main() {
+  const auto group = lockstep::init_process_group();
+  // Only rank 0 touches it.
+  const auto base = std::filesystem::temp_directory_path() /
+                    ("checkpoints-" + std::to_string(::getpid()));
+  const at::Tensor at_once = train(base / "at_once", kForEver);
+  train(base / "in_parts", 21);  // and something ends it
+  const at::Tensor in_parts = train(base / "in_parts", kForEver);
+  group->barrier().wait();
+  std::filesystem::remove_all(base);
+
+  const bool equal = at_once.equal(in_parts);
+  std::printf("rank %d: the weights are %s\n", group->rank(),
+              equal ? "the same to the bit" : "NOT the same");
+  return equal ? 0 : 1;
+}

@@ -1,0 +1,228 @@
+#include "lockstep/train/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/objects.h"
+#include "lockstep/train/atomic_file.h"
+#include "lockstep/train/checkpoint_seal.h"
+#include "lockstep/train/rank_zero.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStem = "checkpoint-";
+
+// The number in a checkpoint's name; nothing for other files.
+std::optional<std::int64_t> number_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  std::string_view text = name;
+  if (!text.starts_with(kStem)) return std::nullopt;
+  text.remove_prefix(kStem.size());
+  std::int64_t number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  const std::string_view ending(end, text.data() + text.size());
+  if (ending != ending_of(CheckpointFormat::kSafetensors) &&
+      ending != ending_of(CheckpointFormat::kLibTorch))
+    return std::nullopt;
+  return number;
+}
+
+std::string name_of(std::int64_t number, CheckpointFormat format) {
+  std::string digits = std::to_string(number);
+  if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
+  return std::string(kStem) + digits + std::string(ending_of(format));
+}
+
+// What a writer that was killed leaves: see train/atomic_file.h.
+bool is_leftover(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with("." + std::string(kStem)) && name.ends_with(".tmp");
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return {};
+  std::vector<fs::path> paths;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
+    paths.push_back(entry->path());
+  if (error)
+    throw SystemError(
+        "cannot read the folder of checkpoints \"" + folder.string() + "\"",
+        error.value());
+  return paths;
+}
+
+// Not worth an error: what was to be written is written.
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  if (fs::remove(path, error) || !error) return;
+  log(LogLevel::kWarn, "cannot delete the old checkpoint \"" + path.string() +
+                           "\": " + error.message());
+}
+
+// A whole checkpoint: its bytes, and what is in them.
+struct Loaded {
+  fs::path path{};
+  SharedBytes bytes{};
+  TensorArchive archive{};
+};
+
+Loaded load_whole(const fs::path& path) {
+  Loaded loaded{.path = path, .bytes = read_bytes(path)};
+  loaded.archive = parse_archive(loaded.bytes, path.string());
+  check_seal(loaded.archive, path.string());
+  return loaded;
+}
+
+std::optional<Loaded> load_newest(const CheckpointFolder& folder) {
+  auto files = folder.files();
+  std::ranges::reverse(files);
+  std::string problems;
+  for (const fs::path& path : files) {
+    try {
+      return load_whole(path);
+    } catch (const NewerCheckpoint&) {
+      throw;
+    } catch (const Error& error) {
+      log(LogLevel::kWarn, std::string("passing over a checkpoint that cannot "
+                                       "be used: ") +
+                               error.what());
+      problems += std::string("\n  ") + error.what();
+    }
+  }
+  if (!problems.empty())
+    throw InvalidArgument("none of the checkpoints can be used:" + problems +
+                          "\n  next:    delete them to train anew, or name "
+                          "another folder");
+  return std::nullopt;
+}
+
+// Gives all ranks rank 0's bytes, which are not copied there, as
+// broadcast_bytes() would.
+SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
+                        std::string_view place) {
+  std::vector<std::int64_t> size{own ? static_cast<std::int64_t>(own->size())
+                                     : 0};
+  group.broadcast(view(size), 0, {.place = place}).wait();
+  if (group.rank() == 0) {
+    group.broadcast(view_bytes(*own), 0, {.place = place}).wait();
+    return own;
+  }
+  auto bytes = std::make_shared<std::vector<std::byte>>(
+      static_cast<std::size_t>(size[0]));
+  group.broadcast(view_bytes(*bytes), 0, {.place = place}).wait();
+  return bytes;
+}
+
+// Rank 0 finds a checkpoint by `find`, and every rank restores it. Returns
+// where it was.
+std::optional<fs::path> restore_found(
+    ProcessGroup& group, const TrainingState& state,
+    const std::function<std::optional<Loaded>()>& find) {
+  constexpr std::string_view kPlace = "loading a checkpoint";
+  std::optional<Loaded> found;
+  run_on_rank_zero(group, kPlace, [&] { found = find(); });
+  const std::string own_name = found ? found->path.string() : "";
+  const Bytes name = broadcast_bytes(group, std::as_bytes(std::span(own_name)),
+                                     0, {.place = kPlace});
+  if (name.empty()) return std::nullopt;
+  const fs::path path(
+      std::string(reinterpret_cast<const char*>(name.data()), name.size()));
+  const SharedBytes bytes =
+      share_bytes(group, found ? found->bytes : nullptr, kPlace);
+  const TensorArchive archive =
+      found ? std::move(found->archive) : parse_archive(bytes, path.string());
+  restore(state, archive, group, path.string());
+  return path;
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(fs::path folder,
+                                   CheckpointFolderOptions options)
+    : folder_(std::move(folder)), options_(std::move(options)) {
+  if (options_.keep < 1)
+    throw InvalidArgument("a folder of checkpoints cannot keep " +
+                          std::to_string(options_.keep) +
+                          " of them; the least is 1");
+}
+
+ProcessGroup& CheckpointFolder::group() {
+  if (!options_.group) options_.group = default_group();
+  return *options_.group;
+}
+
+void CheckpointFolder::save(const TrainingState& state) {
+  collect(state, group(),
+          [&](TensorArchive checkpoint) { write(std::move(checkpoint)); });
+}
+
+std::optional<fs::path> CheckpointFolder::resume(const TrainingState& state) {
+  return restore_found(group(), state, [&] { return load_newest(*this); });
+}
+
+fs::path CheckpointFolder::load(const fs::path& path,
+                                const TrainingState& state) {
+  return *restore_found(group(), state, [&]() -> std::optional<Loaded> {
+    if (!fs::is_directory(path)) return load_whole(path);
+    auto newest = load_newest(CheckpointFolder(path));
+    if (!newest)
+      throw InvalidArgument("the folder \"" + path.string() +
+                            "\" holds no checkpoint to go on from");
+    return newest;
+  });
+}
+
+void CheckpointFolder::prepare() const {
+  prepare_to_replace(folder_ / name_of(0, options_.format));
+}
+
+std::vector<fs::path> CheckpointFolder::files() const {
+  auto files = entries_of(folder_);
+  std::erase_if(files, [](const fs::path& path) { return !number_of(path); });
+  std::ranges::sort(files, {}, [](const fs::path& path) {
+    return std::pair(*number_of(path), path);
+  });
+  return files;
+}
+
+std::optional<fs::path> CheckpointFolder::newest() const {
+  const auto found = load_newest(*this);
+  return found ? std::optional(found->path) : std::nullopt;
+}
+
+fs::path CheckpointFolder::write(TensorArchive checkpoint) const {
+  prepare();
+  for (const fs::path& path : entries_of(folder_))
+    if (is_leftover(path)) remove_or_warn(path);
+  for (auto& [name, tensor] : checkpoint.tensors)
+    tensor = storable(name, tensor);
+  seal(checkpoint);
+  const auto before = files();
+  const std::int64_t number =
+      before.empty() ? 1 : *number_of(before.back()) + 1;
+  const fs::path path = folder_ / name_of(number, options_.format);
+  write_archive(path, checkpoint, options_.format);
+  auto old = files();
+  for (std::size_t i = 0;
+       i + static_cast<std::size_t>(options_.keep) < old.size(); ++i)
+    remove_or_warn(old[i]);
+  return path;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// A folder of a run's checkpoints, of which the newest complete one is found
+// again whatever happened: a kill at any moment, a full disk, a damaged file.
+//
+//     lockstep::CheckpointFolder folder("runs/1", {.keep = 3});
+//     lockstep::TrainingState state{…};
+//     folder.resume(state);       // goes on from the newest, if there is one
+//     for (; epoch < 10; ++epoch, step = 0)
+//       for (; step < steps; …) {
+//         …
+//         ++step;
+//         if (step % 100 == 0) folder.save(state);
+//       }
+//
+// Checkpoints are named checkpoint-000001.safetensors, …: the number counts the
+// saves. Each is one file that a rename makes visible when it is complete and
+// on the disk; older ones are deleted after that. A folder belongs to one run
+// at a time, and only rank 0 touches it: its file system need not be shared.
+//
+// Threads: single-threaded. save(), resume() and load() are collectives: every
+//          rank of the group calls them at the same point of the program, and
+//          waits for rank 0. A rank that calls one alone gets what that gives
+//          with any collective: Mismatch, or Timeout naming the missing.
+// Errors:  on every rank what went wrong on one: SystemError on rank 0, and
+//          Error quoting it on the others, when the folder cannot be read or
+//          written; InvalidArgument for a checkpoint that does not fit the
+//          state, that is damaged, or that a later version wrote. Nothing is
+//          changed then, and the group goes on working.
+// See docs/guides/checkpoints.md and docs/formats/checkpoint.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/train/tensor_archive.h"
+#include "lockstep/train/training_state.h"
+
+namespace lockstep {
+
+struct CheckpointFolderOptions {
+  // So many of the newest are kept; at least 1.
+  int keep = 3;
+  // Of new ones. Those that are there may be of either.
+  CheckpointFormat format = CheckpointFormat::kSafetensors;
+  // The ranks that save together; default_group() when empty.
+  std::shared_ptr<ProcessGroup> group{};
+};
+
+class CheckpointFolder {
+ public:
+  // Touches nothing yet.
+  explicit CheckpointFolder(std::filesystem::path folder,
+                            CheckpointFolderOptions options = {});
+
+  // Writes a new checkpoint, after which it is the newest.
+  void save(const TrainingState& state);
+
+  // Makes `state` that of the newest complete checkpoint, and returns which one
+  // that was; leaves it alone when the folder has none, or is not there.
+  std::optional<std::filesystem::path> resume(const TrainingState& state);
+
+  // The same from a file, or from the newest one in another folder, which must
+  // be there. Returns the file.
+  std::filesystem::path load(const std::filesystem::path& path,
+                             const TrainingState& state);
+
+  // The rest is one rank's affair.
+
+  // Makes the folder, and throws where save() would because nothing can be
+  // written there: asks before hours of work.
+  void prepare() const;
+
+  // All that are there by name, whole or not, oldest first.
+  std::vector<std::filesystem::path> files() const;
+
+  // The newest complete one. Damaged ones are passed over, with a warning in
+  // the log; where there are only such, and for one that a later version
+  // wrote, InvalidArgument.
+  std::optional<std::filesystem::path> newest() const;
+
+  // Writes what collect() gives as a new checkpoint, and returns its path.
+  std::filesystem::path write(TensorArchive checkpoint) const;
+
+ private:
+  ProcessGroup& group();
+
+  std::filesystem::path folder_;
+  CheckpointFolderOptions options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,371 @@
+#include "lockstep/train/checkpoint_folder.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <fstream>
+#include <random>
+#include <set>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/checkpoint_seal.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Group = std::shared_ptr<ProcessGroup>;
+
+struct Net : torch::nn::Module {
+  explicit Net(std::int64_t width = 3)
+      : linear(register_module("linear", torch::nn::Linear(width, 4))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(4))) {}
+  at::Tensor forward(const at::Tensor& x) { return norm(linear(x)); }
+
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm;
+};
+
+// A small run whose model is the same on all ranks, each of which draws numbers
+// from a generator of its own besides.
+struct Loop {
+  explicit Loop(const Group& group, std::int64_t inputs = 3)
+      : width(inputs),
+        net(std::make_shared<Net>(inputs)),
+        optimizer(net->parameters(),
+                  torch::optim::SGDOptions(0.1).momentum(0.9)),
+        scaler({.group = group, .init_scale = 8, .growth_interval = 2}),
+        generator(default_cpu_generator().clone()),
+        own(at::full({2}, 1.0 * group->rank())) {
+    generator.set_current_seed(7 + static_cast<std::uint64_t>(group->rank()));
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net->parameters()) parameter.fill_(0.1);
+  }
+
+  TrainingState state() {
+    return {.model = net,
+            .optimizer = &optimizer,
+            .scaler = &scaler,
+            .counters = {{"step", &step}},
+            .generators = {{"numbers", generator}},
+            .own = {{"own", own}},
+            .job = {{"data", "drawn"}}};
+  }
+
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i, ++step) {
+      const at::Tensor batch =
+          at::arange(8 * width).view({8, width}).add(step).sin();
+      optimizer.zero_grad();
+      scaler.scale(net->forward(batch).square().sum()).backward();
+      scaler.step(optimizer);
+      scaler.update();
+      own.add_(at::rand({2}, generator));
+    }
+  }
+
+  // All that there is, as text: equal for equal bits.
+  std::string bits() {
+    std::string text =
+        std::to_string(step) + " " + std::to_string(scaler.get_scale());
+    const auto add = [&](const at::Tensor& tensor) {
+      text.append(static_cast<const char*>(tensor.const_data_ptr()),
+                  tensor.nbytes());
+    };
+    for (const auto& [name, tensor] : tensors_of(*net)) add(tensor);
+    add(own);
+    add(generator.get_state());
+    return text;
+  }
+
+  std::int64_t width;
+  std::shared_ptr<Net> net;
+  FusedSGD optimizer;
+  GradientScaler scaler;
+  at::Generator generator;
+  at::Tensor own;
+  std::int64_t step = 0;
+};
+
+void on_ranks(int ranks, const RankBody& body) {
+  run_ranks("shm", ranks, [&](const Group& group) {
+    at::set_num_threads(1);  // which is each thread's own
+    body(group);
+  });
+}
+
+std::vector<std::string> names_in(const CheckpointFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& path : folder.files())
+    names.push_back(path.filename().string());
+  return names;
+}
+
+class CheckpointFolderOf : public ::testing::TestWithParam<CheckpointFormat> {
+ protected:
+  // Damaged files are warned of.
+  void SetUp() override { set_log_level(LogLevel::kError); }
+  void TearDown() override { set_log_level(LogLevel::kWarn); }
+
+  CheckpointFolder folder_on(const Group& group, int keep = 3) const {
+    return CheckpointFolder(
+        directory_ / "runs/1",
+        {.keep = keep, .format = GetParam(), .group = group});
+  }
+  // One that saves without others.
+  CheckpointFolder folder() const { return folder_on(nullptr); }
+  // Writes `count` checkpoints, one a step, and returns what each was.
+  std::vector<std::string> write_some(int count) const {
+    std::vector<std::string> bits;
+    on_ranks(1, [&](const Group& group) {
+      Loop loop(group);
+      for (int i = 0; i < count; ++i) {
+        loop.train(1);
+        folder_on(group).save(loop.state());
+        bits.push_back(loop.bits());
+      }
+    });
+    return bits;
+  }
+  // What a run that goes on from the folder has, or why it cannot.
+  std::string resumed(std::int64_t width = 3) const {
+    std::string bits;
+    on_ranks(1, [&](const Group& group) {
+      Loop loop(group, width);
+      const std::string before = loop.bits();
+      bits = error_text([&] { folder_on(group).resume(loop.state()); });
+      if (bits == "no error")
+        bits = loop.bits();
+      else
+        EXPECT_EQ(loop.bits(), before);
+    });
+    return bits;
+  }
+
+  TestDirectory directory_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Formats, CheckpointFolderOf,
+                         ::testing::Values(CheckpointFormat::kSafetensors,
+                                           CheckpointFormat::kLibTorch),
+                         [](const auto& format) {
+                           return format.param == CheckpointFormat::kSafetensors
+                                      ? "Safetensors"
+                                      : "LibTorch";
+                         });
+
+TEST_P(CheckpointFolderOf, GoesOnBitForBitWhereItWasSaved) {
+  for (const int ranks : {1, 3})
+    on_ranks(ranks, [&](const Group& group) {
+      Loop uninterrupted(group), resumed(group);
+      uninterrupted.train(3);
+      auto folder = folder_on(group);
+      folder.save(uninterrupted.state());
+      uninterrupted.train(4);
+      resumed.train(1);  // leaves nothing behind
+      ASSERT_TRUE(folder.resume(resumed.state()));
+      EXPECT_EQ(resumed.step, 3);
+      resumed.train(4);
+      EXPECT_EQ(resumed.bits(), uninterrupted.bits()) << group->rank();
+    });
+}
+
+TEST_P(CheckpointFolderOf, BeginsWhereThereIsNone) {
+  on_ranks(2, [&](const Group& group) {
+    Loop loop(group);
+    const std::string before = loop.bits();
+    EXPECT_EQ(folder_on(group).resume(loop.state()), std::nullopt);
+    EXPECT_EQ(loop.bits(), before);
+  });
+}
+
+TEST_P(CheckpointFolderOf, KeepsTheNewestAndCountsOn) {
+  on_ranks(2, [&](const Group& group) {
+    Loop loop(group);
+    auto folder = folder_on(group, 2);
+    for (int i = 0; i < 4; ++i) folder.save(loop.state());
+  });
+  const std::string ending(ending_of(GetParam()));
+  EXPECT_THAT(names_in(folder()), ElementsAre("checkpoint-000003" + ending,
+                                              "checkpoint-000004" + ending));
+  EXPECT_EQ(folder().newest(), folder().files().back());
+}
+
+TEST_P(CheckpointFolderOf, IsFoundWithinAnyFormat) {
+  const auto bits = write_some(2);
+  on_ranks(1, [&](const Group& group) {
+    Loop loop(group);
+    CheckpointFolder other(directory_ / "other", {.group = group});
+    EXPECT_EQ(other.load(folder().files()[0], loop.state()),
+              folder().files()[0]);
+    EXPECT_EQ(loop.bits(), bits[0]);
+    EXPECT_EQ(other.load(directory_ / "runs/1", loop.state()),
+              folder().files()[1]);
+    EXPECT_EQ(loop.bits(), bits[1]);
+  });
+  Net net;
+  load_checkpoint(folder().files()[1], net);  // the model in it
+}
+
+TEST_P(CheckpointFolderOf, PassesOverOnesThatWereCutShort) {
+  const auto bits = write_some(2);
+  const auto newest = folder().files().back();
+  const std::string whole = contents(newest);
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{100},
+        whole.size() / 2, whole.size() - 1}) {
+    std::ofstream(newest, std::ios::binary) << whole.substr(0, size);
+    EXPECT_EQ(resumed(), bits[0]) << size;
+  }
+}
+
+TEST_P(CheckpointFolderOf, PassesOverOnesInWhichABitFlipped) {
+  const auto bits = write_some(2);
+  const auto newest = folder().files().back();
+  const std::string whole = contents(newest);
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  int found = 0;
+  constexpr int kRounds = 60;
+  for (int i = 0; i < kRounds; ++i) {
+    std::string flipped = whole;
+    const std::size_t place = random() % whole.size();
+    flipped[place] = static_cast<char>(flipped[place] ^ (1 << random() % 8));
+    std::ofstream(newest, std::ios::binary) << flipped;
+    // What LibTorch fills up with may change: nobody reads it.
+    const std::string now = resumed();
+    EXPECT_TRUE(now == bits[0] || now == bits[1])
+        << "seed " << seed << " byte " << place << ": " << now;
+    found += now == bits[0] ? 1 : 0;
+  }
+  if (GetParam() == CheckpointFormat::kSafetensors)
+    EXPECT_EQ(found, kRounds) << "seed " << seed;
+}
+
+TEST_P(CheckpointFolderOf, SaysSoWhereAllAreDamaged) {
+  write_some(2);
+  for (const auto& path : folder().files()) std::ofstream(path) << "x";
+  EXPECT_THAT(resumed(),
+              AllOf(HasSubstr("none of the checkpoints can be used"),
+                    HasSubstr("checkpoint-000001"),
+                    HasSubstr("checkpoint-000002"), HasSubstr("next:")));
+}
+
+TEST_P(CheckpointFolderOf, RefusesALaterFormatRatherThanTakeAnOlderFile) {
+  write_some(2);
+  const auto newest = folder().files().back();
+  TensorArchive archive = parse_archive(read_bytes(newest), "newest");
+  archive.metadata["lockstep.checkpoint"] = "2";
+  write_archive(newest, archive, GetParam());
+  EXPECT_THAT(resumed(), AllOf(HasSubstr("is a checkpoint of format 2, and "
+                                         "this program knows formats up to 1"),
+                               HasSubstr("later version")));
+}
+
+TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
+  write_some(1);
+  EXPECT_THAT(resumed(5),
+              AllOf(HasSubstr("is of another model"),
+                    HasSubstr("\"linear.weight\" is float32 [4, 3] in the "
+                              "file, float32 [4, 5] in the model")));
+  on_ranks(1, [&](const Group& group) {
+    Loop loop(group);
+    TrainingState state = loop.state();
+    state.job["data"] = "read";
+    EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
+                HasSubstr("data was drawn, and is read now"));
+    state = loop.state();
+    state.counters["more"] = &loop.step;
+    EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
+                HasSubstr("lacks \"counter.more\""));
+    torch::optim::Adam adam(loop.net->parameters());
+    state = loop.state();
+    state.optimizer = &adam;
+    EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
+                HasSubstr("of kind sgd, and the optimizer of kind adam"));
+  });
+}
+
+TEST_P(CheckpointFolderOf, RefusesATrainedModelThatIsNoCheckpoint) {
+  const auto path = directory_ / "model";
+  save_checkpoint(path, Net(), {}, GetParam());
+  on_ranks(2, [&](const Group& group) {
+    Loop loop(group);
+    const std::string text =
+        error_text<Error>([&] { folder_on(group).load(path, loop.state()); });
+    EXPECT_THAT(text, HasSubstr("is no checkpoint to go on from"));
+    EXPECT_THAT(error_text<Error>([&] {
+                  folder_on(group).load(directory_ / "absent", loop.state());
+                }),
+                HasSubstr("No such file"));
+    EXPECT_THAT(error_text<Error>([&] {
+                  folder_on(group).load(directory_.path(), loop.state());
+                }),
+                HasSubstr("holds no checkpoint"));
+    group->barrier().wait();  // which works on
+  });
+}
+
+TEST_P(CheckpointFolderOf, LoadsAtAnotherNumberOfRanks) {
+  double sum = 0;
+  on_ranks(2, [&](const Group& group) {
+    Loop loop(group);
+    loop.train(2);
+    folder_on(group).save(loop.state());
+    const at::Tensor total = loop.own.clone();
+    group->all_reduce(view(total), ReduceOp::kSum).wait();
+    if (group->rank() == 0) sum = total[0].item<double>();
+  });
+  for (const int ranks : {1, 3}) {
+    std::vector<std::string> drawn(static_cast<std::size_t>(ranks));
+    on_ranks(ranks, [&](const Group& group) {
+      Loop loop(group);
+      folder_on(group).resume(loop.state());
+      EXPECT_EQ(loop.step, 2);
+      const double own = loop.own[0].item<double>();
+      EXPECT_FLOAT_EQ(own, group->rank() == 0 ? sum : 0);
+      const at::Tensor numbers = at::rand({4}, loop.generator);
+      drawn[static_cast<std::size_t>(group->rank())] =
+          at::toString(numbers.scalar_type()) +
+          std::to_string(numbers[0].item<double>());
+    });
+    EXPECT_EQ(std::set(drawn.begin(), drawn.end()).size(), drawn.size());
+  }
+}
+
+TEST(CheckpointFolder, NamesItsNeedsWhenItIsMade) {
+  EXPECT_THAT(error_text([] { CheckpointFolder("x", {.keep = 0}); }),
+              HasSubstr("the least is 1"));
+}
+
+TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
+  const TestDirectory directory;
+  for (const char* name :
+       {"checkpoint-1.safetensors.bak", "checkpoint-.pt", "model.safetensors",
+        ".checkpoint-000001.safetensors.7-0.tmp"})
+    std::ofstream(directory / name) << "x";
+  const CheckpointFolder folder(directory.path());
+  EXPECT_EQ(folder.newest(), std::nullopt);
+  folder.write({});
+  EXPECT_THAT(directory.entries(),
+              ::testing::UnorderedElementsAre(
+                  "checkpoint-1.safetensors.bak", "checkpoint-.pt",
+                  "model.safetensors", "checkpoint-000001.safetensors"));
+}
+
+}  // namespace
+}  // namespace lockstep

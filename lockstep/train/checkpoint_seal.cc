@@ -1,0 +1,103 @@
+#include "lockstep/train/checkpoint_seal.h"
+
+#include <zlib.h>
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+
+#include "lockstep/torch/tensor_buffer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr const char* kVersionKey = "lockstep.checkpoint";
+constexpr const char* kChecksumKey = "lockstep.checksum";
+
+class Crc {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    value_ = ::crc32_z(value_, reinterpret_cast<const Bytef*>(bytes.data()),
+                       bytes.size());
+  }
+  // Its length in 8 bytes first, so that no two texts in a row can pass for two
+  // others.
+  void add(std::string_view text) {
+    add(static_cast<std::int64_t>(text.size()));
+    add(std::as_bytes(std::span(text)));
+  }
+  void add(std::int64_t number) { add(std::as_bytes(std::span(&number, 1))); }
+
+  std::string hex() const {
+    std::array<char, 16> text{};
+    std::snprintf(text.data(), text.size(), "%08lx", value_);
+    return text.data();
+  }
+
+ private:
+  uLong value_ = ::crc32_z(0, nullptr, 0);
+};
+
+std::string checksum_of(const TensorArchive& archive) {
+  Crc crc;
+  for (const auto& [name, tensor] : archive.tensors) {
+    crc.add(name);
+    crc.add(safetensors_name(data_type_of(tensor.scalar_type())));
+    crc.add(tensor.dim());
+    for (const std::int64_t extent : tensor.sizes()) crc.add(extent);
+    if (tensor.numel() > 0)
+      crc.add({static_cast<const std::byte*>(tensor.const_data_ptr()),
+               tensor.nbytes()});
+  }
+  for (const auto& [key, text] : archive.metadata) {
+    if (key == kChecksumKey) continue;
+    crc.add(key);
+    crc.add(text);
+  }
+  return crc.hex();
+}
+
+}  // namespace
+
+void seal(TensorArchive& archive) {
+  archive.metadata[kVersionKey] = std::to_string(kVersion);
+  archive.metadata[kChecksumKey] = checksum_of(archive);
+}
+
+bool is_sealed(const SafetensorsMetadata& metadata) {
+  return metadata.contains(kVersionKey);
+}
+
+void check_seal(const TensorArchive& archive, const std::string& file) {
+  const auto version = archive.metadata.find(kVersionKey);
+  if (version == archive.metadata.end())
+    throw InvalidArgument(
+        "\"" + file +
+        "\" is no checkpoint to go on from: it holds tensors, but nothing of a "
+        "run\n  likely:  it is a trained model\n  next:    name one of the "
+        "files that were written to --checkpoint-dir");
+  const std::string& text = version->second;
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  if (number > kVersion)
+    throw NewerCheckpoint(
+        "\"" + file + "\" is a checkpoint of format " + text +
+        ", and this program knows formats up to " + std::to_string(kVersion) +
+        "\n  likely:  a later version of Lockstep wrote it\n  next:    go on "
+        "with that version, or train anew into another folder");
+  const auto checksum = archive.metadata.find(kChecksumKey);
+  const std::string found = checksum_of(archive);
+  if (number != kVersion || checksum == archive.metadata.end() ||
+      checksum->second != found)
+    throw InvalidArgument(
+        "the checkpoint \"" + file + "\" is damaged: its checksum is " + found +
+        ", and should be " +
+        (checksum == archive.metadata.end() ? "there" : checksum->second) +
+        "\n  likely:  the disk lost some of it, or somebody changed it\n  "
+        "next:    use an earlier checkpoint");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+#include "lockstep/train/run_checkpoints.h"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/rank_zero.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kAuto = "auto";
+
+std::string text_of(double number) {
+  std::array<char, 32> text{};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return {text.data(), end};
+}
+
+// What decides which sample a position means and what the tensors are. All else
+// may change between two parts of a run.
+std::map<std::string, std::string> job_of(const TrainerOptions& options,
+                                          const TrainingData& data) {
+  std::string hidden;
+  for (const std::int64_t size : options.hidden)
+    hidden += (hidden.empty() ? "" : ",") + std::to_string(size);
+  return {
+      {"model", options.model},
+      {"hidden", options.model == "mlp" ? hidden : "none"},
+      {"dropout", options.dropout ? text_of(*options.dropout) : "the model's"},
+      {"dataset", data.train.title},
+      {"training images", std::to_string(data.train.count)},
+      {"augmentation", options.augment ? "on" : "off"},
+      {"global batch size", std::to_string(options.global_batch)},
+      {"logical shards", std::to_string(options.logical_shards.value_or(0))},
+      {"seed", std::to_string(options.seed)},
+      {"optimizer", options.optimizer},
+      {"momentum",
+       options.optimizer == "sgd" ? text_of(options.momentum) : "none"},
+      {"weight decay", text_of(options.weight_decay)},
+      {"hook", options.hook},
+      {"precision", options.precision}};
+}
+
+TrainingState state_of(const RunParts& parts) {
+  TrainingState state{.model = parts.model,
+                      .optimizer = &parts.optimizer,
+                      .scaler = &parts.training_step.scaler(),
+                      .counters = {{"epoch", &parts.position.epoch},
+                                   {"step", &parts.position.step}},
+                      // Nothing in a run draws from LibTorch's.
+                      .generators = {}};
+  int number = 0;
+  for (const at::Generator& generator : dropout_generators(*parts.model))
+    state.generators["dropout" + std::to_string(number++)] = generator;
+  return state;
+}
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw InvalidArgument("cannot train: " + problem);
+}
+
+}  // namespace
+
+void check_checkpoint_options(const TrainerOptions& options) {
+  if (options.keep < 1 || options.checkpoint_every.value_or(1) < 1)
+    refuse(
+        "the numbers of steps between checkpoints and of checkpoints to keep "
+        "must be at least 1");
+  if (options.checkpoint_dir.empty() && options.resume == kAuto)
+    refuse("there is no folder of checkpoints from which to go on");
+  const bool used = !options.checkpoint_dir.empty() || !options.resume.empty();
+  if (used && options.hook == "post-local-sgd")
+    refuse(
+        "a checkpoint holds one model, and with the hook post-local-sgd ranks "
+        "have different ones between two averages: use another hook, or train "
+        "without checkpoints");
+}
+
+RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
+                               const TrainingData& data,
+                               const std::shared_ptr<ProcessGroup>& group,
+                               const RunParts& parts)
+    : options_(options),
+      group_(group),
+      parts_(parts),
+      folder_(options.checkpoint_dir, {.keep = options.keep, .group = group}),
+      state_(state_of(parts)) {
+  numbers_.metrics = at::zeros({3}, at::kDouble);
+  state_.counters["skipped"] = &numbers_.skipped;
+  state_.counters["hook"] = &numbers_.passes;
+  state_.counters["shards"] = &numbers_.shard_runs;
+  state_.own["metrics"] = numbers_.metrics;
+  state_.job = job_of(options, data);
+}
+
+std::optional<std::filesystem::path> RunCheckpoints::begin() {
+  if (!options_.checkpoint_dir.empty())
+    run_on_rank_zero(*group_, "preparing to save checkpoints", [&] {
+      folder_.prepare();
+      if (options_.resume.empty()) refuse_used_folder();
+    });
+  if (options_.resume.empty()) return std::nullopt;
+  return restore();
+}
+
+void RunCheckpoints::refuse_used_folder() const {
+  const auto files = folder_.files();
+  if (files.empty()) return;
+  refuse("the folder \"" + options_.checkpoint_dir.string() +
+         "\" holds checkpoints of a run already, up to \"" +
+         files.back().filename().string() +
+         "\"\n  next:    go on with it by --resume auto, or name another "
+         "folder");
+}
+
+void RunCheckpoints::step_done(std::int64_t steps) {
+  if (options_.checkpoint_dir.empty()) return;
+  const RunPosition& position = parts_.position;
+  const std::int64_t done = position.epoch * steps + position.step;
+  if (done % options_.checkpoint_every.value_or(steps) == 0 ||
+      done == options_.epochs * steps)
+    save();
+}
+
+void RunCheckpoints::save() {
+  const Metrics& metrics = parts_.position.so_far;
+  numbers_.skipped = parts_.training_step.skipped();
+  numbers_.passes = parts_.traffic.passes();
+  if (parts_.shards != nullptr) numbers_.shard_runs = parts_.shards->step();
+  numbers_.metrics[0] = metrics.loss;
+  numbers_.metrics[1] = static_cast<double>(metrics.correct);
+  numbers_.metrics[2] = static_cast<double>(metrics.samples);
+  folder_.save(state_);
+}
+
+std::optional<std::filesystem::path> RunCheckpoints::restore() {
+  std::optional<std::filesystem::path> from;
+  if (options_.resume == kAuto)
+    from = folder_.resume(state_);
+  else
+    from = folder_.load(options_.resume, state_);
+  if (!from) return from;
+  parts_.training_step.set_skipped(numbers_.skipped);
+  parts_.traffic.set_passes(numbers_.passes);
+  if (parts_.shards != nullptr) parts_.shards->set_step(numbers_.shard_runs);
+  const auto number = [&](int i) { return numbers_.metrics[i].item<double>(); };
+  RunPosition& position = parts_.position;
+  position.so_far = {number(0), static_cast<std::int64_t>(number(1)),
+                     static_cast<std::int64_t>(number(2))};
+  if (position.epoch >= options_.epochs)
+    refuse("the checkpoint \"" + from->string() + "\" is of epoch " +
+           std::to_string(position.epoch + 1) +
+           ", and the run is to end after " + std::to_string(options_.epochs) +
+           ": ask for more epochs");
+  return from;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// When a run of `lockstep train` saves, and how it goes on: joins what the
+// trainer is made of to a CheckpointFolder.
+//
+// Threads: belongs to one thread; every rank of the group makes it and calls
+//          its methods at the same point of the program.
+// Errors:  InvalidArgument for options that do not fit together and for a
+//          checkpoint of another job; see also train/checkpoint_folder.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/logical_shards.h"
+#include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/gradient_traffic.h"
+#include "lockstep/train/metrics.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/train/training_step.h"
+
+namespace lockstep {
+
+// Where a run is.
+struct RunPosition {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  // steps of this epoch that are done
+  Metrics so_far{};       // this rank's, of this epoch
+};
+
+// What a run consists of; all of it outlives the RunCheckpoints.
+struct RunParts {
+  RunPosition& position;
+  std::shared_ptr<Classifier> model;
+  torch::optim::Optimizer& optimizer;
+  TrainingStep& training_step;
+  GradientTraffic& traffic;
+  LogicalShards* shards = nullptr;
+};
+
+// Refuses, in the trainer's name, options about checkpoints that cannot work.
+void check_checkpoint_options(const TrainerOptions& options);
+
+class RunCheckpoints {
+ public:
+  // `options` and `data` must outlive the object.
+  RunCheckpoints(const TrainerOptions& options, const TrainingData& data,
+                 const std::shared_ptr<ProcessGroup>& group,
+                 const RunParts& parts);
+
+  // Asks whether checkpoints can be written, and goes on from one where the
+  // options say so: returns it.
+  std::optional<std::filesystem::path> begin();
+
+  // After each step of the optimizer, `steps` of which make an epoch; saves
+  // where it is time to.
+  void step_done(std::int64_t steps);
+
+ private:
+  void save();
+  std::optional<std::filesystem::path> restore();
+  void refuse_used_folder() const;
+
+  const TrainerOptions& options_;
+  std::shared_ptr<ProcessGroup> group_;
+  RunParts parts_;
+  CheckpointFolder folder_;
+  // What the parts have as numbers of their own kinds, for state_.
+  struct Numbers {
+    std::int64_t skipped = 0;
+    std::int64_t passes = 0;
+    std::int64_t shard_runs = 0;
+    at::Tensor metrics;
+  } numbers_;
+  TrainingState state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+#include "lockstep/train/trainer_options.h"
+
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/run_checkpoints.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw InvalidArgument("cannot train: " + problem);
+}
+
+void check_batch(const TrainerOptions& options, int ranks) {
+  const std::int64_t batch = options.global_batch;
+  if (batch < 1)
+    refuse("a global batch of " + std::to_string(batch) +
+           " has no images; it must be at least 1");
+  if (batch % ranks != 0)
+    refuse("a global batch of " + std::to_string(batch) +
+           " cannot be divided evenly over " + std::to_string(ranks) +
+           " ranks");
+  const std::int64_t share = batch / ranks;
+  if (options.accumulate > share)
+    refuse("a rank's share of the global batch, " + std::to_string(share) +
+           " images, cannot be divided into " +
+           std::to_string(options.accumulate) + " micro-batches");
+  if (const int shards = options.logical_shards.value_or(ranks);
+      shards < 1 || batch % shards != 0)
+    refuse("a global batch of " + std::to_string(batch) +
+           " cannot be divided evenly into " + std::to_string(shards) +
+           " logical shards");
+}
+
+void check_data(const TrainerOptions& options, const TrainingData& data) {
+  if (data.train.count < options.global_batch)
+    refuse("the training set has " + std::to_string(data.train.count) +
+           " images, fewer than one global batch of " +
+           std::to_string(options.global_batch));
+  if (data.test.count < 1) refuse("the test set has no images");
+}
+
+void check_combinations(const TrainerOptions& options) {
+  if ((options.sharded || options.logical_shards) && options.hook != "none")
+    refuse("the hook " + options.hook +
+           " would never be asked: a sharded optimizer and logical shards "
+           "average gradients themselves; leave out one of the two");
+  if (options.sync_batch_norm && options.logical_shards)
+    refuse(
+        "synchronized batch normalization would make the bits of logical "
+        "shards depend on the number of ranks; leave out one of the two");
+  if (options.checks.any() && options.hook == "post-local-sgd")
+    refuse(
+        "ranks part on purpose with the hook post-local-sgd: there is nothing "
+        "to check; leave out one of the two");
+}
+
+}  // namespace
+
+void check_trainer_options(const TrainerOptions& options,
+                           const TrainingData& data, int ranks) {
+  check_batch(options, ranks);
+  check_data(options, data);
+  check_combinations(options);
+  check_checkpoint_options(options);
+  if (options.epochs < 1 || options.evaluate_every < 1 ||
+      options.log_interval < 1)
+    refuse(
+        "the numbers of epochs, of epochs between evaluations and of steps "
+        "between reports must be at least 1");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+#include "lockstep/train/training_state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/train/checkpoint_seal.h"
+#include "lockstep/train/optimizer_tensors.h"
+#include "lockstep/train/rank_zero.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kRanksKey = "lockstep.ranks";
+constexpr const char* kOptimizerKey = "lockstep.optimizer";
+constexpr const char* kJobPrefix = "lockstep.job.";
+constexpr const char* kCounterPrefix = "counter.";
+constexpr const char* kOptimizerPrefix = "optimizer.";
+constexpr const char* kScale = "scaler.scale";
+constexpr const char* kGrowthTracker = "scaler.growth_tracker";
+
+std::string rank_prefix(std::int64_t rank) {
+  return "rank." + std::to_string(rank) + ".";
+}
+
+// What a rank has of its own, as tensors.
+NamedTensors own_tensors(const TrainingState& state) {
+  NamedTensors tensors;
+  for (auto [name, generator] : state.generators) {
+    const std::scoped_lock lock(generator.mutex());
+    tensors["generator." + name] = generator.get_state();
+  }
+  for (const auto& [name, tensor] : state.own)
+    tensors["own." + name] = storable(name, tensor);
+  return tensors;
+}
+
+// Every rank's `own` on rank 0, named by rank. They travel as bytes, one after
+// the other.
+NamedTensors gather_own(const NamedTensors& own, ProcessGroup& group) {
+  std::vector<at::Tensor> bytes{at::zeros({1}, at::kByte)};  // never nothing
+  for (const auto& [name, tensor] : own)
+    bytes.push_back(tensor.flatten().view(at::kByte));
+  const at::Tensor packed = at::cat(bytes);
+  const at::Tensor all = at::empty({group.size(), packed.numel()}, at::kByte);
+  group
+      .gather(view(packed), view(all), 0,
+              {.place = "saving a checkpoint: what each rank has"})
+      .wait();
+  NamedTensors gathered;
+  for (int rank = 0; group.rank() == 0 && rank < group.size(); ++rank) {
+    std::int64_t at = 1;
+    for (const auto& [name, tensor] : own) {
+      const auto count = static_cast<std::int64_t>(tensor.nbytes());
+      gathered[rank_prefix(rank) + name] = all[rank]
+                                               .narrow(0, at, count)
+                                               .clone()
+                                               .view(tensor.scalar_type())
+                                               .view(tensor.sizes());
+      at += count;
+    }
+  }
+  return gathered;
+}
+
+// All of it, but that each rank's `own` is gathered already.
+TensorArchive assemble(const TrainingState& state, NamedTensors own,
+                       int ranks) {
+  TensorArchive archive{.tensors = std::move(own)};
+  archive.metadata = {{"format", "pt"}, {kRanksKey, std::to_string(ranks)}};
+  add_part(archive.tensors, std::string(kModelPrefix),
+           tensors_of(*state.model));
+  if (state.optimizer != nullptr) {
+    const OptimizerTensors optimizer =
+        tensors_of(*state.optimizer, *state.model);
+    archive.metadata[kOptimizerKey] = optimizer.kind;
+    add_part(archive.tensors, kOptimizerPrefix, optimizer.tensors);
+  }
+  for (const auto& [name, counter] : state.counters)
+    archive.tensors[kCounterPrefix + name] =
+        at::scalar_tensor(*counter, at::kLong);
+  if (state.scaler != nullptr && state.scaler->is_enabled()) {
+    const auto& scale = state.scaler->state_dict();
+    archive.tensors[kScale] = at::scalar_tensor(scale.scale, at::kDouble);
+    archive.tensors[kGrowthTracker] =
+        at::scalar_tensor(scale.growth_tracker, at::kLong);
+  }
+  for (const auto& [key, text] : state.job)
+    archive.metadata[kJobPrefix + key] = text;
+  return archive;
+}
+
+class Restoring {
+ public:
+  Restoring(const TrainingState& state, const TensorArchive& checkpoint,
+            const ProcessGroup& group, const std::string& file)
+      : state_(state),
+        checkpoint_(checkpoint),
+        rank_(group.rank()),
+        ranks_(group.size()),
+        file_(file),
+        saved_ranks_(std::stoll(text(kRanksKey))) {}
+
+  // Throws where something does not fit; the optimizer, which checks all before
+  // it changes anything, is the first to be changed.
+  void run() {
+    check_job();
+    const NamedTensors model = part_of(checkpoint_.tensors, kModelPrefix);
+    const NamedTensors ours = tensors_of(*state_.model);
+    if (const std::string lines = differences(ours, model); !lines.empty())
+      refuse("is of another model:" + lines);
+    for (const auto& [name, counter] : state_.counters)
+      tensor(kCounterPrefix + name, at::kLong, 1);
+    if (has_scale()) tensor(kGrowthTracker, at::kLong, 1);
+    NamedTensors own;
+    for (const auto& [name, _] : state_.generators) generator_state(name);
+    for (const auto& [name, mine] : state_.own)
+      own[name] = own_value(name, mine);
+    if (state_.optimizer != nullptr)
+      load_optimizer(
+          {text(kOptimizerKey), part_of(checkpoint_.tensors, kOptimizerPrefix)},
+          *state_.model, *state_.optimizer);
+    copy_over(ours, model);
+    for (const auto& [name, counter] : state_.counters)
+      *counter =
+          tensor(kCounterPrefix + name, at::kLong, 1).item<std::int64_t>();
+    if (has_scale()) restore_scaler();
+    for (const auto& [name, generator] : state_.generators)
+      restore_generator(name, generator);
+    const c10::AutoGradMode no_grad(false);
+    for (const auto& [name, mine] : state_.own)
+      at::Tensor(mine).copy_(own.at(name));
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw InvalidArgument("the checkpoint \"" + file_ + "\" " + problem +
+                          "\n  next:    go on with the job that it was saved "
+                          "by, or train anew into another folder");
+  }
+
+  std::string text(const std::string& key) const {
+    const auto found = checkpoint_.metadata.find(key);
+    if (found == checkpoint_.metadata.end()) refuse("lacks the text " + key);
+    return found->second;
+  }
+
+  const at::Tensor& tensor(const std::string& name, at::ScalarType type,
+                           std::int64_t count) const {
+    const auto found = checkpoint_.tensors.find(name);
+    if (found == checkpoint_.tensors.end()) refuse("lacks \"" + name + "\"");
+    if (found->second.scalar_type() != type || found->second.numel() != count)
+      refuse("has \"" + name + "\" of another size or type");
+    return found->second;
+  }
+
+  void check_job() const {
+    std::string lines;
+    for (const auto& [key, here] : state_.job) {
+      const auto found = checkpoint_.metadata.find(kJobPrefix + key);
+      const std::string there =
+          found == checkpoint_.metadata.end() ? "not known" : found->second;
+      if (here != there)
+        lines += "\n  " + key + " was " + there + ", and is " + here + " now";
+    }
+    if (!lines.empty()) refuse("is of another job:" + lines);
+  }
+
+  // The scale is the file's where both have one: a run may change between
+  // types.
+  bool has_scale() const {
+    return state_.scaler != nullptr && state_.scaler->is_enabled() &&
+           checkpoint_.tensors.contains(kScale);
+  }
+
+  void restore_scaler() const {
+    state_.scaler->load_state_dict(
+        {.scale = tensor(kScale, at::kDouble, 1).item<double>(),
+         .growth_tracker = static_cast<int>(
+             tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>())});
+  }
+
+  // Of this rank, or of one of those that there were.
+  at::Tensor generator_state(const std::string& name) const {
+    const std::string key =
+        rank_prefix(rank_ % saved_ranks_) + "generator." + name;
+    const auto found = checkpoint_.tensors.find(key);
+    if (found == checkpoint_.tensors.end()) refuse("lacks \"" + key + "\"");
+    return found->second.clone();
+  }
+
+  void restore_generator(const std::string& name,
+                         at::Generator generator) const {
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_state(generator_state(name));
+    if (rank_ < saved_ranks_) return;
+    // Two ranks that draw the same would be no better than one.
+    const std::uint64_t drawn = generator.current_seed();
+    generator.set_current_seed(drawn + static_cast<std::uint64_t>(rank_) *
+                                           0x9e3779b97f4a7c15U);
+  }
+
+  at::Tensor own_value(const std::string& name, const at::Tensor& mine) const {
+    const auto of_rank = [&](std::int64_t rank) {
+      return tensor(rank_prefix(rank) + "own." + name, mine.scalar_type(),
+                    mine.numel())
+          .view(mine.sizes());
+    };
+    if (saved_ranks_ == ranks_) return of_rank(rank_);
+    at::Tensor sum = at::zeros_like(mine, mine.options().device(at::kCPU));
+    for (std::int64_t rank = 0; rank_ == 0 && rank < saved_ranks_; ++rank)
+      sum.add_(of_rank(rank));
+    return sum;
+  }
+
+  const TrainingState& state_;
+  const TensorArchive& checkpoint_;
+  const std::int64_t rank_;
+  const std::int64_t ranks_;
+  const std::string& file_;
+  const std::int64_t saved_ranks_;
+};
+
+}  // namespace
+
+at::Generator default_cpu_generator() {
+  return at::detail::getDefaultCPUGenerator();
+}
+
+void collect(const TrainingState& state, ProcessGroup& group,
+             const std::function<void(TensorArchive)>& keep) {
+  const c10::AutoGradMode no_grad(false);
+  NamedTensors own = gather_own(own_tensors(state), group);
+  if (state.optimizer != nullptr) consolidate_if_sharded(*state.optimizer);
+  run_on_rank_zero(group, "saving a checkpoint", [&] {
+    keep(assemble(state, std::move(own), group.size()));
+  });
+}
+
+void restore(const TrainingState& state, const TensorArchive& checkpoint,
+             const ProcessGroup& group, const std::string& file) {
+  Restoring(state, checkpoint, group, file).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+"""Checkpoints of lockstep-train in the hands of Python, and Python's in ours; and
+a run that is killed again and again."""
+import ctypes
+import os
+import random
+import select
+import signal
+import struct
+import subprocess
+import sys
+import unittest
+import zlib
+
+import plain_safetensors
+from train_data import WithSmallData
+
+TRAIN = os.environ["LOCKSTEP_TRAIN"]
+COPY = os.environ["LOCKSTEP_ARCHIVE_COPY"]
+IN_MOVED_TO = 0x80
+
+
+def checksum(tensors, metadata):
+    """As docs/formats/checkpoint.md has it."""
+    def number(n):
+        return struct.pack("<q", n)
+
+    def text(t):
+        return number(len(t.encode())) + t.encode()
+
+    crc = 0
+    for name in sorted(tensors, key=str.encode):
+        dtype, shape, content = tensors[name]
+        head = text(name) + text(dtype) + number(len(shape))
+        crc = zlib.crc32(head + b"".join(map(number, shape)) + content, crc)
+    for key in sorted(metadata, key=str.encode):
+        if key != "lockstep.checksum":
+            crc = zlib.crc32(text(key) + text(metadata[key]), crc)
+    return f"{crc:08x}"
+
+
+class Checkpoints(WithSmallData):
+    def setUp(self):
+        super().setUp()
+        self.runs = self.folder / "runs"
+
+    def start(self, output, *flags, rank=0, ranks=1, store=""):
+        environment = {**os.environ}
+        if ranks > 1:
+            environment.update(RANK=str(rank), WORLD_SIZE=str(ranks),
+                               LOCKSTEP_STORE=f"file://{self.folder}/{store}")
+        return subprocess.Popen(
+            [TRAIN, f"--data-dir={self.data}", f"--output={output}",
+             "--model=mlp", "--hidden=32", "--dropout=0.2", "--epochs=3",
+             "--global-batch-size=32", "--accumulate=2", *flags],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True)
+
+    def train(self, output, *flags):
+        process = self.start(output, *flags)
+        out, errors = process.communicate()
+        return process.returncode, out, errors
+
+    def checkpoint(self):
+        """The newest one of a whole run, with its tensors and metadata."""
+        code, _, errors = self.train(self.folder / "m",
+                                     f"--checkpoint-dir={self.runs}")
+        self.assertEqual(code, 0, errors)
+        path = max(self.runs.iterdir())
+        return path, *plain_safetensors.read(path)
+
+    def test_the_format_is_as_the_document_says(self):
+        path, tensors, metadata = self.checkpoint()
+        self.assertEqual(path.name, "checkpoint-000003.safetensors")
+        self.assertEqual(metadata["lockstep.checkpoint"], "1")
+        self.assertEqual(metadata["lockstep.checksum"],
+                         checksum(tensors, metadata))
+        self.assertEqual(metadata["lockstep.optimizer"], "sgd")
+        self.assertEqual(metadata["lockstep.job.model"], "mlp")
+        trained, _ = plain_safetensors.read(self.folder / "m")
+        for name, tensor in trained.items():
+            self.assertEqual(tensors["model." + name], tensor)
+            self.assertEqual(
+                tensors[f"optimizer.state.{name}.momentum_buffer"][:2],
+                tensor[:2])
+        self.assertEqual(tensors["counter.epoch"],
+                         ("I64", [], struct.pack("<q", 2)))
+        self.assertEqual(tensors["counter.step"],
+                         ("I64", [], struct.pack("<q", 10)))
+        self.assertIn("rank.0.generator.dropout0", tensors)
+
+    def test_what_python_writes_we_go_on_from_and_what_it_changes_we_find(self):
+        path, tensors, metadata = self.checkpoint()
+        name = "optimizer.state.fc1.bias.momentum_buffer"
+        dtype, shape, content = tensors[name]
+        tensors[name] = (dtype, shape, b"\x01" + content[1:])
+        plain_safetensors.write(path, tensors, metadata)
+        code, _, errors = self.train(self.folder / "n", f"--resume={path}")
+        self.assertEqual(code, 1)
+        self.assertIn("is damaged: its checksum", errors)
+        metadata["lockstep.checksum"] = checksum(tensors, metadata)
+        plain_safetensors.write(path, tensors, metadata)
+        code, out, errors = self.train(self.folder / "n", f"--resume={path}")
+        self.assertEqual(code, 0, errors)
+        self.assertIn(f"went on from {path}", out)
+
+    def copy(self, source, target):
+        result = subprocess.run([COPY, source, target], capture_output=True,
+                                text=True, check=False)
+        self.assertEqual(result.stderr, "")
+
+    def test_the_reference_implementation_reads_it_and_we_what_it_writes(self):
+        try:
+            import torch
+            from safetensors.torch import load_file, save_file
+        except ImportError:
+            self.skipTest("this Python has no safetensors or no torch")
+        path, tensors, _ = self.checkpoint()
+        loaded = load_file(path)
+        self.assertEqual(set(loaded), set(tensors))
+        model = torch.nn.Sequential(torch.nn.Linear(784, 32),
+                                    torch.nn.Linear(32, 10))
+        model.load_state_dict(
+            {name.replace("fc1", "0").replace("fc2", "1"): loaded[f"model.{name}"]
+             for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")})
+        # The state of a generator is what Python's generator takes.
+        generator = torch.Generator()
+        generator.set_state(loaded["rank.0.generator.dropout0"])
+        theirs, ours = self.folder / "t.safetensors", self.folder / "o.safetensors"
+        save_file(loaded, theirs, metadata={"format": "pt"})
+        self.copy(theirs, ours)
+        again = load_file(ours)
+        self.assertEqual(set(again), set(loaded))
+        for name, tensor in loaded.items():
+            self.assertTrue(torch.equal(tensor, again[name]), name)
+
+    def test_libtorchs_archive_opens_in_python_and_pythons_here(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("this Python has no torch")
+        path, tensors, _ = self.checkpoint()
+        archive = self.folder / "a.pt"
+        self.copy(path, archive)
+        loaded = torch.jit.load(archive)
+        state = loaded.state_dict()
+        self.assertEqual(set(state), set(tensors))
+        for name, (_, shape, content) in tensors.items():
+            self.assertEqual(list(state[name].shape), shape)
+            self.assertEqual(
+                state[name].detach().flatten().view(torch.uint8).numpy()
+                .tobytes() if shape else
+                state[name].detach().numpy().tobytes(), content, name)
+        with self.assertRaises(Exception):
+            torch.load(archive, weights_only=True)
+        back = self.folder / "b.safetensors"
+        self.copy(archive, back)
+        self.assertEqual(back.read_bytes(), path.read_bytes())
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2),
+                                    torch.nn.BatchNorm1d(2))
+        torch.jit.script(model).save(archive)
+        self.copy(archive, back)
+        theirs, _ = plain_safetensors.read(back)
+        self.assertEqual(set(theirs), set(model.state_dict()))
+        for name, tensor in model.state_dict().items():
+            self.assertEqual(theirs[name][2], tensor.numpy().tobytes())
+
+    def saves(self):
+        """Reads one event a checkpoint that becomes visible."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        watch = libc.inotify_init1(os.O_CLOEXEC)
+        self.addCleanup(os.close, watch)
+        self.runs.mkdir(exist_ok=True)
+        libc.inotify_add_watch(watch, os.fsencode(self.runs), IN_MOVED_TO)
+        return watch
+
+    def wait_for(self, watch, process):
+        """Until something was saved, or the process ended."""
+        end = os.pidfd_open(process.pid)
+        try:
+            ready, _, _ = select.select([watch, end], [], [])
+            if watch in ready:
+                os.read(watch, 4096)
+        finally:
+            os.close(end)
+
+    def test_killed_again_and_again_it_ends_with_the_file_of_a_whole_run(self):
+        seed = random.randrange(2**32)
+        draw = random.Random(seed)
+        for ranks in 1, 2:
+            with self.subTest(ranks=ranks, seed=seed):
+                self.runs = self.folder / f"runs{ranks}"
+                self.kill_until_it_ends(ranks, draw)
+
+    def kill_until_it_ends(self, ranks, draw):
+        def start_all(name, *flags):
+            return [self.start(self.folder / name, *flags, rank=rank,
+                               ranks=ranks, store=f"{name}{ranks}")
+                    for rank in range(ranks)]
+
+        def finish(processes):
+            for process in processes:
+                _, errors = process.communicate()
+                self.assertEqual(process.returncode, 0, errors)
+
+        finish(start_all("whole"))
+        flags = (f"--checkpoint-dir={self.runs}", "--checkpoint-every=2",
+                 "--resume=auto")
+        watch = self.saves()
+        for round_number in range(3):
+            processes = start_all(f"part{round_number}", *flags)
+            for _ in range(draw.randrange(1, 4)):
+                self.wait_for(watch, processes[0])
+            for process in processes:
+                process.send_signal(signal.SIGKILL)
+            for process in processes:
+                process.communicate()
+        finish(start_all("last", *flags))
+        self.assertEqual((self.folder / "last").read_bytes(),
+                         (self.folder / "whole").read_bytes())
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
