@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <iostream>
 #include <sstream>
 #include <stdexcept>
 
@@ -99,11 +98,9 @@ std::string to_json(const Timings& timings) {
 }  // namespace
 
 void answer_requests(Engine& engine, const std::string& prefix) {
-  Requests requests(prefix, engine.rank());
-  while (const auto request = requests.next()) {
-    const std::string answer = to_json(measure(engine, parse(*request)));
-    if (engine.rank() == 0) std::cout << answer << std::endl;
-  }
+  answer_requests(prefix, engine.rank(), [&](const std::string& request) {
+    return to_json(measure(engine, parse(request)));
+  });
 }
 
 }  // namespace lockstep

@@ -5,26 +5,26 @@
 // one is followed at once by the other's. Rank 0 answers each question with a
 // line of JSON on its standard output.
 //
+// And what ranks of several benchmarks make of their times.
+//
 // Threads: single-threaded.
 // Errors:  std::runtime_error when the pipe cannot be opened.
 #pragma once
 
-#include <fstream>
-#include <optional>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
-class Requests {
- public:
-  // Rank `rank` reads the file `prefix`.`rank`.
-  Requests(const std::string& prefix, int rank);
+// Answers one question with a line of JSON.
+using Answer = std::function<std::string(const std::string& request)>;
 
-  // The next question; nothing when the driver has no more.
-  std::optional<std::string> next();
+// Answers until the driver has no more. Rank `rank` reads the file
+// `prefix`.`rank`; every rank computes the answer, and rank 0's is printed.
+void answer_requests(const std::string& prefix, int rank, const Answer& answer);
 
- private:
-  std::ifstream pipe_;
-};
+// The middle one of `values`, of which there is one at least.
+double median(std::vector<double> values);
 
 }  // namespace lockstep

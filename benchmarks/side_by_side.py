@@ -291,6 +291,29 @@ class Pace:
               f" {self._cases}] {what}", file=sys.stderr, flush=True)
 
 
+def google_medians(name, time="real_time", repetitions=9, min_time=0.2):
+    """What a program of Google Benchmark's measures, of benchmarks that are
+    called CASE/CONTENDER: medians by case and contender."""
+    said = subprocess.run(
+        [
+            program(name),
+            f"--benchmark_repetitions={repetitions}",
+            "--benchmark_enable_random_interleaving=true",
+            f"--benchmark_min_time={min_time}",
+            "--benchmark_report_aggregates_only=true",
+            "--benchmark_format=json",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    return {
+        tuple(row["run_name"].rsplit("/", 1)): row[time]
+        for row in json.loads(said)["benchmarks"]
+        if row["aggregate_name"] == "median"
+    }
+
+
 def size_name(size):
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size >= unit:

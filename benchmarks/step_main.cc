@@ -5,11 +5,12 @@
 //   lockstep_step cnn|mlp libtorch|ddp|sharded [deterministic] REQUESTS
 //   lockstep_step cnn|mlp libtorch|ddp|sharded first
 //
-// Batch 64 a rank, SGD with momentum 0.5 and learning rate 0.01. Answers two
+// Batch 64 a rank, SGD with momentum 0.5 and learning rate 0.01. Answers three
 // questions of the driver (requests.h): "steps N", the median time of so many
-// steps, and "state": the last loss, whether all ranks have the same weights,
-// and memory. With `deterministic` there is no dropout, so that losses can be
-// compared with PyTorch's. `first` makes one step, says so and ends.
+// steps; "fingerprints N", of so many comparisons of all weights; and "state":
+// the last loss, whether all ranks have the same weights, and memory. With
+// `deterministic` there is no dropout, so that losses can be compared with
+// PyTorch's. `first` makes one step, says so and ends.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -29,6 +30,7 @@
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/running_fingerprint.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/models.h"
@@ -100,6 +102,18 @@ class Training {
         .count();
   }
 
+  // Milliseconds of a comparison of the replicas, after a step, as it comes in
+  // training.
+  double fingerprint() {
+    step();
+    RunningFingerprint replicas(model_, {.group = group_});
+    const auto begin = std::chrono::steady_clock::now();
+    replicas.check();
+    return std::chrono::duration<double, std::milli>(
+               std::chrono::steady_clock::now() - begin)
+        .count();
+  }
+
   double loss() const { return loss_.defined() ? loss_.item<double>() : 0; }
 
   // Every rank's `value`.
@@ -134,12 +148,6 @@ class Training {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   at::Tensor images_, labels_, loss_;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + values.size() / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // The number after `name` in a file of /proc, in MiB.
 double proc_mib(const std::string& path, const std::string& name) {
@@ -176,6 +184,10 @@ std::string answer(Training& training, const std::string& request) {
     std::vector<double> times(static_cast<std::size_t>(std::max(1, steps)));
     for (double& time : times) time = training.step();
     answer << R"({"step_ms": )" << median(times);
+  } else if (what == "fingerprints") {
+    std::vector<double> times(static_cast<std::size_t>(std::max(1, steps)));
+    for (double& time : times) time = training.fingerprint();
+    answer << R"({"fingerprint_ms": )" << median(times);
   } else {
     // Before the ranks are compared, which takes memory.
     const double peak = sum(training.gather(peak_mib()));
@@ -201,11 +213,9 @@ int run(const std::vector<std::string>& arguments) {
     std::cout << "first step" << std::endl;
     return 0;
   }
-  Requests requests(arguments.back(), training.rank());
-  while (const auto request = requests.next()) {
-    const std::string line = answer(training, *request);
-    if (training.rank() == 0) std::cout << line << std::endl;
-  }
+  answer_requests(
+      arguments.back(), training.rank(),
+      [&](const std::string& request) { return answer(training, request); });
   return 0;
 }
 

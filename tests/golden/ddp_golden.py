@@ -1,20 +1,20 @@
-"""Compares training under our DistributedDataParallel with PyTorch's.
+"""Compares training on several ranks with PyTorch's DistributedDataParallel.
 
-usage: ddp_golden.py PROGRAM MODEL RANKS OPTIMIZER
+usage: ddp_golden.py PROGRAM MODEL RANKS WAY...
 
-PROGRAM is ddp_golden_main.cc. OPTIMIZER is sgd, or zero: each side's
-ZeroRedundancyOptimizer of AdamW, with clipped gradients. PyTorch's ranks are processes on Gloo. Both sides
-start from the same weights and take equal shares of the same batches; after 50
-steps their weights differ by at most 1e-4.
+PROGRAM is ddp_golden_main.cc, which says what WAY may be: our ways in, or, alone,
+zero for each side's ZeroRedundancyOptimizer of AdamW, with clipped gradients. PyTorch's ranks are processes on Gloo. Both sides start from the same
+weights and take equal shares of the same batches; after 50 steps their weights
+differ by at most 1e-5.
 """
 
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
+import pytorch_ranks
 import torch
+from pytorch_ranks import flat
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.functional import cross_entropy, max_pool2d, relu
@@ -28,7 +28,7 @@ ZERO_LEARNING_RATE = 0.001
 ZERO_EPS = 1e-4
 MAX_NORM = 1
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-5
 
 
 class Cnn(nn.Module):
@@ -61,10 +61,6 @@ class Mlp(nn.Module):
 MODELS = {"cnn": Cnn, "mlp": Mlp}
 
 
-def flat_weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 def make_job(name):
     """A model and all its batches; the same in every process."""
     torch.manual_seed(1)
@@ -74,79 +70,68 @@ def make_job(name):
     return model, images, labels
 
 
-def make_optimizer(name, parameters):
-    if name == "sgd":
+def make_optimizer(way, parameters):
+    if way != "zero":
         return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
     return ZeroRedundancyOptimizer(
         parameters, torch.optim.AdamW, lr=ZERO_LEARNING_RATE, eps=ZERO_EPS
     )
 
 
-def train(name, rank, ranks, optimizer_name, directory):
+def train(rank, ranks, name, way, directory):
     """One rank of PyTorch's. Rank 0 leaves its weights in `directory`."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{directory}/init", rank=rank, world_size=ranks
-    )
+    pytorch_ranks.join(rank, ranks, directory)
     model, images, labels = make_job(name)
     replica = nn.parallel.DistributedDataParallel(model)
-    optimizer = make_optimizer(optimizer_name, replica.parameters())
+    optimizer = make_optimizer(way, replica.parameters())
     share = BATCH // ranks
     for step in range(STEPS):
         first = step * BATCH + rank * share
         optimizer.zero_grad()
         output = replica(images[first : first + share])
         cross_entropy(output, labels[first : first + share]).backward()
-        if optimizer_name == "zero":
+        if way == "zero":
             nn.utils.clip_grad_norm_(replica.parameters(), MAX_NORM)
         optimizer.step()
     if rank == 0:
-        torch.save(flat_weights(model), directory / "theirs.pt")
-    # Taking PyTorch's group down while other ranks end aborts a process now and
-    # then, in a thread of Gloo's; its weights are written by then.
-    torch.distributed.barrier()
-    os._exit(0)
+        torch.save(flat(model.parameters()), directory / "theirs.pt")
+    pytorch_ranks.leave()
 
 
 def write_job(name, directory):
     model, images, labels = make_job(name)
-    flat_weights(model).numpy().tofile(directory / "weights.f32")
+    flat(model.parameters()).numpy().tofile(directory / "weights.f32")
     images.numpy().tofile(directory / "images.f32")
     labels.numpy().tofile(directory / "labels.i64")
 
 
-def main(program, name, ranks, optimizer):
+def main(program, name, ranks, ways):
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder)
         write_job(name, directory)
-        # Loopback is all that one host needs, and all that a sandbox may have.
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        workers = [
-            subprocess.Popen([sys.executable, __file__, "rank", name, str(rank),
-                              str(ranks), optimizer, folder])
-            for rank in range(ranks)
-        ]
-        ours = subprocess.run(
-            [program, name, str(ranks), optimizer, folder], check=False
-        )
-        codes = [worker.wait() for worker in workers]
-        if ours.returncode != 0 or any(codes):
-            return f"failed: ours {ours.returncode}, PyTorch's ranks {codes}"
-        mine = torch.from_file(
-            str(directory / f"weights_of_{ranks}_ranks.f32"),
-            size=flat_weights(MODELS[name]()).numel(),
-        )
+        ours = [program, folder, name, str(ranks), *ways]
+        failure = pytorch_ranks.run_beside([ours], ranks, name, ways[0], folder)
+        if failure:
+            return failure
         theirs = torch.load(directory / "theirs.pt")
-        difference = (mine - theirs).abs().max().item()
-    print(f"{name}, {optimizer}: {ranks} ranks differ from PyTorch's by at most {difference:.2g}")
-    if not difference <= TOLERANCE:
+        differences = {
+            way: (read(directory / f"{way}.f32", len(theirs)) - theirs).abs().max()
+            for way in ways
+        }
+    for way, difference in differences.items():
+        print(f"{name}, {way}: {ranks} ranks differ from PyTorch's by at most {difference:.2g}")
+    if not all(difference <= TOLERANCE for difference in differences.values()):
         return f"more than the tolerance of {TOLERANCE}"
     return 0
 
 
+def read(path, size):
+    return torch.from_file(str(path), size=size).clone()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "rank":
-        _, _, model, own_rank, count, rule, path = sys.argv
-        train(model, int(own_rank), int(count), rule, pathlib.Path(path))
+        _, _, own_rank, count, model, way, path = sys.argv
+        train(int(own_rank), int(count), model, way, pathlib.Path(path))
     else:
-        sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))
+        sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]))

@@ -1,27 +1,34 @@
 // Trains a model for 50 steps in one process, and on several ranks that take
 // equal shares of the same batches, and compares the weights.
 //
-//   lockstep_ddp_golden MODEL RANKS OPTIMIZER [DIRECTORY]
+//   lockstep_ddp_golden DIRECTORY MODEL RANKS WAY…
 //
-// OPTIMIZER is sgd, or zero: AdamW with clipped gradients, which the ranks keep
-// in shards and the one process whole.
+// WAY is sgd, under DistributedDataParallel, or another way in, with the same
+// optimizer: horovod, mirrored, central, multi-worker, data-parallel. Or it is
+// zero: AdamW with clipped gradients, which the ranks keep in shards and the
+// one process whole.
 //
 // In DIRECTORY lie weights.f32, images.f32 and labels.i64, as ddp_golden.py
-// writes them; the ranks' weights go to weights_of_RANKS_ranks.f32 there.
-// Without it, weights and data come from a seed. Prints the largest difference;
-// exit code 1 when it is above 1e-5.
+// writes them; the ranks' weights go to WAY.f32 there. Without it, which is -,
+// weights and data come from a seed. Prints the largest difference; exit code 1
+// when it is above 1e-5.
 #include <torch/torch.h>
 
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/testing/flat_parameters.h"
+#include "lockstep/torch/testing/tensor_file.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/models.h"
 
@@ -39,23 +46,12 @@ constexpr double kZeroEps = 1e-4;
 constexpr double kMaxNorm = 1;
 
 constexpr double kTolerance = 1e-5;
+constexpr char kNone[] = "-";  // in the place of a directory
 constexpr int kSeed = 1;
-
-at::Tensor read_file(const std::string& path, at::IntArrayRef sizes,
-                     at::ScalarType type) {
-  at::Tensor tensor = torch::empty(sizes, type);
-  std::ifstream file(path, std::ios::binary);
-  const auto bytes = static_cast<std::streamsize>(tensor.nbytes());
-  file.read(static_cast<char*>(tensor.data_ptr()), bytes);
-  if (file.gcount() != bytes)
-    throw std::runtime_error(path + " has fewer than " + std::to_string(bytes) +
-                             " bytes");
-  return tensor;
-}
 
 struct Job {
   std::string model;
-  std::string optimizer;
+  std::string way;
   at::Tensor weights;  // of all parameters, one after another
   at::Tensor images, labels;
 };
@@ -64,53 +60,37 @@ std::shared_ptr<Classifier> new_model(const std::string& name) {
   return make_model(name, {.dropout = 0, .seed = kSeed});
 }
 
-at::Tensor flat_weights(const torch::nn::Module& model) {
-  std::vector<at::Tensor> flat;
-  for (const at::Tensor& parameter : model.parameters())
-    flat.push_back(parameter.detach().flatten());
-  return torch::cat(flat);
-}
-
-void set_weights(const torch::nn::Module& model, const at::Tensor& flat) {
-  const torch::NoGradGuard no_grad;
-  std::int64_t at = 0;
-  for (at::Tensor& parameter : model.parameters()) {
-    parameter.copy_(
-        flat.narrow(0, at, parameter.numel()).view(parameter.sizes()));
-    at += parameter.numel();
-  }
-}
-
-Job seeded_job(const std::string& model, const std::string& optimizer) {
+Job seeded_job(const std::string& model, const std::string& way) {
   torch::manual_seed(kSeed);
-  return {model, optimizer, flat_weights(*new_model(model)),
+  return {model, way, flat_parameters(*new_model(model)),
           torch::randn({kSamples, 1, 28, 28}),
           torch::randint(10, {kSamples}, at::kLong)};
 }
 
-Job read_job(const std::string& model, const std::string& optimizer,
+Job read_job(const std::string& model, const std::string& way,
              const std::string& directory) {
   const auto count = parameter_count(*new_model(model));
   return {
-      model, optimizer,
-      read_file(directory + "/weights.f32", {count}, at::kFloat),
-      read_file(directory + "/images.f32", {kSamples, 1, 28, 28}, at::kFloat),
-      read_file(directory + "/labels.i64", {kSamples}, at::kLong)};
+      model, way, read_tensor(directory + "/weights.f32", {count}, at::kFloat),
+      read_tensor(directory + "/images.f32", {kSamples, 1, 28, 28}, at::kFloat),
+      read_tensor(directory + "/labels.i64", {kSamples}, at::kLong)};
 }
 
 using Group = std::shared_ptr<ProcessGroup>;
+
+torch::optim::SGD sgd(std::vector<at::Tensor> parameters) {
+  return torch::optim::SGD(
+      std::move(parameters),
+      torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
+}
 
 // For the ranks of `group`, or for one process that has none.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     const Job& job, const torch::nn::Module& module, const Group& group) {
   const auto adamw =
       torch::optim::AdamWOptions(kZeroLearningRate).eps(kZeroEps);
-  if (job.optimizer == "sgd")
-    return std::make_unique<torch::optim::SGD>(
-        module.parameters(),
-        torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
-  if (job.optimizer != "zero")
-    throw std::invalid_argument("there is no optimizer " + job.optimizer);
+  if (job.way != "zero")
+    return std::make_unique<torch::optim::SGD>(sgd(module.parameters()));
   if (!group)
     return std::make_unique<torch::optim::AdamW>(module.parameters(), adamw);
   return std::make_unique<ZeroRedundancyOptimizer>(
@@ -122,9 +102,20 @@ void make_step(const Job& job, torch::optim::Optimizer& optimizer) {
   auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer);
   if (sharded != nullptr)
     sharded->clip_grad_norm(kMaxNorm);
-  else if (job.optimizer == "zero")
+  else if (job.way == "zero")
     clip_grad_norm(optimizer.param_groups()[0].params(), kMaxNorm);
   optimizer.step();
+}
+
+// The part of step `step`'s batch that is of rank `rank` of so many.
+struct Share {
+  at::Tensor images, labels;
+};
+Share share_of(const Job& job, int step, int rank, int ranks) {
+  const std::int64_t length = kBatch / ranks;
+  const std::int64_t first = step * kBatch + rank * length;
+  return {job.images.narrow(0, first, length),
+          job.labels.narrow(0, first, length)};
 }
 
 // `forward` is the module's, or that of the wrapper around it.
@@ -132,67 +123,156 @@ template <class Forward>
 at::Tensor train(const Job& job, const torch::nn::Module& module,
                  const Forward& forward, const Group& group) {
   const auto optimizer = make_optimizer(job, module, group);
-  const std::int64_t share = kBatch / (group ? group->size() : 1);
-  const std::int64_t own = group ? group->rank() * share : 0;
   for (int step = 0; step < kSteps; ++step) {
-    const std::int64_t first = step * kBatch + own;
+    const Share share = share_of(job, step, group ? group->rank() : 0,
+                                 group ? group->size() : 1);
     optimizer->zero_grad();
-    torch::cross_entropy_loss(forward(job.images.narrow(0, first, share)),
-                              job.labels.narrow(0, first, share))
-        .backward();
+    torch::cross_entropy_loss(forward(share.images), share.labels).backward();
     make_step(job, *optimizer);
   }
-  return flat_weights(module);
+  return flat_parameters(module);
 }
 
 at::Tensor weights_of_one_process(const Job& job) {
   const auto model = new_model(job.model);
-  set_weights(*model, job.weights);
+  set_flat_parameters(*model, job.weights);
   const auto forward = [&](const at::Tensor& x) { return model->forward(x); };
   return train(job, *model, forward, nullptr);
 }
 
-at::Tensor weights_of_ranks(const Job& job, int ranks) {
+// The model as all ranks but the first have it: other weights, to be replaced.
+std::shared_ptr<Classifier> model_of_rank(const Job& job, int rank) {
+  const auto model = new_model(job.model);
+  if (rank == 0) set_flat_parameters(*model, job.weights);
+  return model;
+}
+
+at::Tensor weights_under_ddp(const Job& job, const Group& group) {
+  const auto model = model_of_rank(job, group->rank());
+  auto replica = DistributedDataParallel(
+      model, {.group = group, .first_bucket_bytes = std::size_t{1} << 14});
+  const auto forward = [&](const at::Tensor& x) { return replica(x); };
+  return train(job, *model, forward, group);
+}
+
+at::Tensor weights_by_horovod(const Job& job, const Group& group) {
+  const auto model = model_of_rank(job, group->rank());
+  DistributedOptimizer optimizer(sgd(model->parameters()),
+                                 model->named_parameters(), {.group = group});
+  broadcast_parameters(*model, 0, group);
+  broadcast_optimizer_state(optimizer, 0, group);
+  for (int step = 0; step < kSteps; ++step) {
+    const Share share = share_of(job, step, group->rank(), group->size());
+    optimizer.zero_grad();
+    torch::cross_entropy_loss(model->forward(share.images), share.labels)
+        .backward();
+    optimizer.step();
+  }
+  return flat_parameters(*model);
+}
+
+at::Tensor weights_by_strategy(const Job& job, Strategy& strategy) {
+  auto net = strategy.create([&](const ReplicaContext& here) {
+    return model_of_rank(job, here.replica_id_in_sync_group());
+  });
+  auto optimizer = strategy.create_optimizer(net, sgd);
+  for (int step = 0; step < kSteps; ++step)
+    strategy.run([&](const ReplicaContext& here) {
+      const Share share = share_of(job, step, here.replica_id_in_sync_group(),
+                                   here.num_replicas_in_sync());
+      optimizer[here].zero_grad();
+      strategy
+          .compute_average_loss(torch::cross_entropy_loss(
+              net[here](share.images), share.labels, {}, at::Reduction::None))
+          .backward();
+      optimizer[here].step();
+    });
+  return flat_parameters(*net.local());
+}
+
+// A worker whose group is given, since the ranks here are threads.
+struct WorkerStrategy : Strategy {
+  explicit WorkerStrategy(Group group) : Strategy(std::move(group)) {}
+};
+
+at::Tensor weights_by_data_parallel(const Job& job,
+                                    const std::vector<at::Device>& devices) {
+  auto model = DataParallel(
+      model_of_rank(job, 0),
+      {.devices = devices, .factory = [&] { return new_model(job.model); }});
+  const auto forward = [&](const at::Tensor& x) { return model(x); };
+  return train(job, *model, forward, nullptr);
+}
+
+// What rank 0 of a group of threads returns.
+template <class Train>
+at::Tensor of_first_rank(int ranks, const Train& train_rank) {
   at::Tensor result;
   run_ranks("shm", ranks, [&](const Group& group) {
-    const auto model = new_model(job.model);
-    if (group->rank() == 0) set_weights(*model, job.weights);
-    auto replica = DistributedDataParallel(
-        model, {.group = group, .first_bucket_bytes = std::size_t{1} << 14});
-    const auto forward = [&](const at::Tensor& x) { return replica(x); };
-    const at::Tensor weights = train(job, *model, forward, group);
+    const at::Tensor weights = train_rank(group);
     if (group->rank() == 0) result = weights;
   });
   return result;
 }
 
-int compare(int argc, char** argv) {
-  if (argc < 4 || argc > 5) {
-    std::fprintf(stderr, "usage: %s MODEL RANKS OPTIMIZER [DIRECTORY]\n",
-                 argv[0]);
-    return 2;
+at::Tensor weights_of_ranks(const Job& job, int ranks) {
+  const std::vector<at::Device> devices(static_cast<std::size_t>(ranks),
+                                        at::kCPU);
+  if (job.way == "sgd" || job.way == "zero")
+    return of_first_rank(ranks, [&](const Group& group) {
+      return weights_under_ddp(job, group);
+    });
+  if (job.way == "horovod")
+    return of_first_rank(ranks, [&](const Group& group) {
+      return weights_by_horovod(job, group);
+    });
+  if (job.way == "multi-worker")
+    return of_first_rank(ranks, [&](const Group& group) {
+      WorkerStrategy strategy(group);
+      return weights_by_strategy(job, strategy);
+    });
+  if (job.way == "mirrored") {
+    MirroredStrategy strategy({.devices = devices});
+    return weights_by_strategy(job, strategy);
   }
-  torch::set_num_threads(1);
-  const std::string model = argv[1];
-  const int ranks = std::stoi(argv[2]);
-  const Job job = argc == 5 ? read_job(model, argv[3], argv[4])
-                            : seeded_job(model, argv[3]);
+  if (job.way == "central") {
+    CentralStorageStrategy strategy({.devices = devices});
+    return weights_by_strategy(job, strategy);
+  }
+  if (job.way == "data-parallel") return weights_by_data_parallel(job, devices);
+  throw std::invalid_argument("there is no way in called " + job.way);
+}
+
+// Whether the ranks arrive where one process does.
+bool compare(const Job& job, int ranks, const std::string& directory) {
   const at::Tensor one = weights_of_one_process(job);
   const at::Tensor many = weights_of_ranks(job, ranks);
-  if (argc == 5)
-    std::ofstream(
-        std::string(argv[4]) + "/weights_of_" + argv[2] + "_ranks.f32",
-        std::ios::binary)
-        .write(static_cast<const char*>(many.const_data_ptr()),
-               static_cast<std::streamsize>(many.nbytes()));
-
+  if (directory != kNone)
+    write_tensor(directory + "/" + job.way + ".f32", many);
   const double difference = (one - many).abs().max().item<double>();
   const double moved = (one - job.weights).abs().max().item<double>();
   std::printf(
       "%s, %s: weights of %d ranks differ from one process's by at most %.2g; "
       "training moved them by %.2g\n",
-      model.c_str(), argv[3], ranks, difference, moved);
-  return difference <= kTolerance && moved > 0.01 ? 0 : 1;
+      job.model.c_str(), job.way.c_str(), ranks, difference, moved);
+  return difference <= kTolerance && moved > 0.01;
+}
+
+int compare_all(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: %s DIRECTORY MODEL RANKS WAY...\n", argv[0]);
+    return 2;
+  }
+  torch::set_num_threads(1);
+  const std::string directory = argv[1];
+  const std::string model = argv[2];
+  bool same = true;
+  for (int i = 4; i < argc; ++i) {
+    const Job job = directory == kNone ? seeded_job(model, argv[i])
+                                       : read_job(model, argv[i], directory);
+    same &= compare(job, std::stoi(argv[3]), directory);
+  }
+  return same ? 0 : 1;
 }
 
 }  // namespace
@@ -200,7 +280,7 @@ int compare(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::compare(argc, argv);
+    return lockstep::compare_all(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -7,16 +7,21 @@
 // statistics go to JOB.f32.
 #include <torch/torch.h>
 
-#include <cstdio>
-#include <exception>
-#include <fstream>
 #include <optional>
-#include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "lockstep/comm/groups.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/compress_hook.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/model_averager.h"
+#include "lockstep/torch/post_local_sgd_hook.h"
+#include "lockstep/torch/power_sgd_hook.h"
+#include "lockstep/torch/testing/flat_parameters.h"
+#include "lockstep/torch/testing/tensor_file.h"
+#include "tests/golden/golden_main.h"
 
 namespace lockstep {
 namespace {
@@ -48,34 +53,9 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head = add("head", torch::nn::Linear(8, 3));
 };
 
-at::Tensor read_file(const std::string& path, at::IntArrayRef sizes) {
-  at::Tensor tensor = torch::empty(sizes);
-  std::ifstream file(path, std::ios::binary);
-  const auto bytes = static_cast<std::streamsize>(tensor.nbytes());
-  file.read(static_cast<char*>(tensor.data_ptr()), bytes);
-  if (file.gcount() != bytes)
-    throw std::runtime_error(path + " has fewer than " + std::to_string(bytes) +
-                             " bytes");
-  return tensor;
-}
-
-void set_weights(const torch::nn::Module& module, const at::Tensor& flat) {
-  const torch::NoGradGuard no_grad;
-  std::int64_t at = 0;
-  for (at::Tensor& parameter : module.parameters()) {
-    parameter.copy_(
-        flat.narrow(0, at, parameter.numel()).view(parameter.sizes()));
-    at += parameter.numel();
-  }
-}
-
 at::Tensor state_of(const Net& net) {
-  std::vector<at::Tensor> flat;
-  for (const at::Tensor& parameter : net.parameters())
-    flat.push_back(parameter.detach().flatten());
-  flat.push_back(net.norm->running_mean);
-  flat.push_back(net.norm->running_var);
-  return torch::cat(flat);
+  return torch::cat(
+      {flat_parameters(net), net.norm->running_mean, net.norm->running_var});
 }
 
 struct Data {
@@ -83,14 +63,12 @@ struct Data {
 };
 
 Data read_data(const std::string& directory) {
-  std::int64_t count = 0;
-  for (const at::Tensor& parameter : Net().parameters())
-    count += parameter.numel();
-  return {read_file(directory + "/weights.f32", {count}),
-          read_file(directory + "/inputs.f32",
-                    {kSteps, kRanks, kParts, kSamples, 6}),
-          read_file(directory + "/targets.f32",
-                    {kSteps, kRanks, kParts, kSamples, 3})};
+  const std::int64_t count = flat_parameters(Net()).numel();
+  return {read_tensor(directory + "/weights.f32", {count}),
+          read_tensor(directory + "/inputs.f32",
+                      {kSteps, kRanks, kParts, kSamples, 6}),
+          read_tensor(directory + "/targets.f32",
+                      {kSteps, kRanks, kParts, kSamples, 3})};
 }
 
 DistributedDataParallelOptions options_of(const std::string& job,
@@ -99,7 +77,8 @@ DistributedDataParallelOptions options_of(const std::string& job,
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::ranges::find(names, job) != names.end();
   };
-  if (is_one_of({"plain", "own_gradients", "accumulate", "unused", "static"})) {
+  if (is_one_of({"plain", "own_gradients", "accumulate", "unused", "static",
+                 "fp16_hook", "bf16_hook"})) {
     options.first_bucket_bytes = 200;
     options.bucket_bytes = 200;
   }
@@ -115,6 +94,37 @@ double momentum_of(const std::string& job) {
   return job == "join_unused" ? 0 : kMomentum;
 }
 
+// See Job.register_hook there; null for jobs without a hook.
+std::shared_ptr<CommHook> hook_of(const std::string& job,
+                                  const std::shared_ptr<ProcessGroup>& group) {
+  if (job == "fp16_hook") return fp16_compress_hook();
+  if (job == "bf16_hook") return bf16_compress_hook();
+  if (job == "power_sgd")
+    return std::make_shared<PowerSgdHook>(
+        PowerSgdOptions{.start_iteration = 2});
+  if (job == "power_sgd_cold")
+    return std::make_shared<PowerSgdHook>(
+        PowerSgdOptions{.matrix_approximation_rank = 2,
+                        .start_iteration = 3,
+                        .min_compression_rate = 1,
+                        .use_error_feedback = false,
+                        .warm_start = false,
+                        .random_seed = 7});
+  if (job == "fp16_power_sgd")
+    return fp16_compress_wrapper(
+        std::make_shared<PowerSgdHook>(PowerSgdOptions{.start_iteration = 2}));
+  if (job == "post_local" || job == "hierarchical")
+    return std::make_shared<PostLocalSgdHook>(PostLocalSgdOptions{
+        .subgroup = split(*group, {.color = group->rank() / 2}),
+        .start_iteration = 4});
+  return nullptr;
+}
+
+std::vector<HierarchicalModelAveragerOptions::Level> levels_of(int ranks) {
+  if (ranks == 4) return {{2, 2}, {4, 4}};
+  return {{2, ranks}};
+}
+
 // One rank's training by one job.
 class Training {
  public:
@@ -126,7 +136,17 @@ class Training {
         net_(new_net()),
         model_(net_, options_of(job_, group)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kLearningRate)
-                                           .momentum(momentum_of(job_))) {}
+                                           .momentum(momentum_of(job_))) {
+    if (const auto hook = hook_of(job_, group)) model_.register_comm_hook(hook);
+    if (job_ == "post_local")
+      average_.emplace<PeriodicModelAverager>(PeriodicModelAveragerOptions{
+          .period = 3, .warmup_steps = 4, .group = group});
+    if (job_ == "hierarchical")
+      average_.emplace<HierarchicalModelAverager>(
+          HierarchicalModelAveragerOptions{.levels = levels_of(group->size()),
+                                           .warmup_steps = 3,
+                                           .group = group});
+  }
 
   at::Tensor run() {
     if (job_.starts_with("join")) {
@@ -142,7 +162,7 @@ class Training {
  private:
   std::shared_ptr<Net> new_net() const {
     auto net = std::make_shared<Net>();
-    if (rank_ == 0) set_weights(*net, data_.weights);
+    if (rank_ == 0) set_flat_parameters(*net, data_.weights);
     if (job_ == "frozen")
       for (at::Tensor& parameter : net->left->parameters())
         parameter.requires_grad_(false);
@@ -154,7 +174,16 @@ class Training {
       optimizer_.zero_grad();
       backward(step);
       optimizer_.step();
+      average_parameters();
     }
+  }
+
+  void average_parameters() {
+    const auto parameters = net_->parameters();
+    if (auto* periodic = std::get_if<PeriodicModelAverager>(&average_))
+      periodic->average_parameters(parameters);
+    if (auto* levels = std::get_if<HierarchicalModelAverager>(&average_))
+      levels->average_parameters(parameters);
   }
 
   at::Tensor loss(int step, int part, const std::string& path = "lr") {
@@ -210,6 +239,8 @@ class Training {
   std::shared_ptr<Net> net_;
   DistributedDataParallel<Net> model_;
   torch::optim::SGD optimizer_;
+  std::variant<std::monostate, PeriodicModelAverager, HierarchicalModelAverager>
+      average_;
 };
 
 void run_job(const std::string& job, int ranks, const std::string& directory) {
@@ -219,26 +250,12 @@ void run_job(const std::string& job, int ranks, const std::string& directory) {
     const at::Tensor state = Training(job, data, group).run();
     if (group->rank() == 0) result = state;
   });
-  std::ofstream file(directory + "/" + job + ".f32", std::ios::binary);
-  file.write(static_cast<const char*>(result.const_data_ptr()),
-             static_cast<std::streamsize>(result.nbytes()));
+  write_tensor(directory + "/" + job + ".f32", result);
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: %s RANKS DIRECTORY JOB...\n", argv[0]);
-    return 2;
-  }
-  try {
-    torch::set_num_threads(1);
-    for (int i = 3; i < argc; ++i)
-      lockstep::run_job(argv[i], std::stoi(argv[1]), argv[2]);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return lockstep::golden_main(argc, argv, lockstep::run_job);
 }
