@@ -79,6 +79,7 @@ function(lockstep_layer name)
   list(FILTER testing INCLUDE REGEX "/testing/.*\\.cc$")
   list(FILTER testing EXCLUDE REGEX "_(test|fuzz|main)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "/plugin/")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
 
   set(target lockstep_${name})

@@ -63,15 +63,25 @@ void LastWords::wait(MessageTransport::Request& request,
   return;  // that connection has ended
 }
 
-std::optional<Fault> LastWords::heard_from(int peer) noexcept try {
-  const MutexLock lock(mutex_);
-  Peer& from = peers_[static_cast<std::size_t>(peer)];
-  if (!from.request || !from.request.done()) return std::nullopt;
-  auto fault = decode({from.memory.begin(), from.memory.end()});
+std::optional<Fault> LastWords::words_of(Peer& peer) noexcept try {
+  if (!peer.request || !peer.request.done()) return std::nullopt;
+  auto fault = decode({peer.memory.begin(), peer.memory.end()});
   // What follows the text is empty memory.
   if (fault) fault->reason.resize(std::strlen(fault->reason.c_str()));
   return fault;
 } catch (const std::exception&) {
+  return std::nullopt;
+}
+
+std::optional<Fault> LastWords::heard_from(int peer) noexcept {
+  const MutexLock lock(mutex_);
+  return words_of(peers_[static_cast<std::size_t>(peer)]);
+}
+
+std::optional<Fault> LastWords::heard() noexcept {
+  const MutexLock lock(mutex_);
+  for (Peer& peer : peers_)
+    if (auto fault = words_of(peer)) return fault;
   return std::nullopt;
 }
 

@@ -33,6 +33,9 @@ class LastWords {
   // What `peer` has said.
   std::optional<Fault> heard_from(int peer) noexcept;
 
+  // What anybody has said.
+  std::optional<Fault> heard() noexcept;
+
  private:
   static constexpr std::size_t kBytes = 1024;
   using Message = std::array<std::byte, kBytes>;
@@ -41,6 +44,7 @@ class LastWords {
     MessageTransport::Request request;
   };
 
+  static std::optional<Fault> words_of(Peer& peer) noexcept;
   static void wait(MessageTransport::Request& request,
                    Deadline deadline) noexcept;
 

@@ -69,6 +69,10 @@ void WireCore::Vigil::check() {
 void WireCore::Vigil::look_around() {
   const Parts& parts = core_.parts_;
   if (auto fault = parts.fault->look()) throw FaultSeen(std::move(*fault));
+  // The store may have ended with the rank that served it.
+  if (core_.last_words_)
+    if (auto fault = core_.last_words_->heard())
+      throw FaultSeen(std::move(*fault));
   if (parts.death_keys.empty()) return;
   std::optional<int> dead;
   bool somebody_is_left = false;

@@ -1,14 +1,17 @@
 #include "lockstep/comm/gloo/plugin/gloo_access.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace lockstep {
 
@@ -48,13 +51,40 @@ void GlooBuffer::check_layout(Base& buffer) {
         "Lockstep with the installed libgloo-dev");
 }
 
-void GlooPair::adopt(Base& pair, gloo::transport::tcp::Device& device,
-                     int socket) {
-  const std::lock_guard lock(pair.*(&GlooPair::m_));
-  int& descriptor = pair.*(&GlooPair::fd_);
+thread_local bool GlooPair::posting = false;
+
+GlooPair::GlooPair(Context& context, Device& device, int peer)
+    : Base(&context, &device, peer, context.getTimeout()) {}
+
+GlooPair::~GlooPair() {
+  // While it is still one of ours: Gloo's thread may be about to call it.
+  const std::lock_guard lock(m_);
+  if (state_ != CLOSED) Base::changeState(CLOSED);
+}
+
+void GlooPair::connect(Context& context, Device& device, int peer, int socket) {
+  std::unique_ptr<GlooPair> pair(new GlooPair(context, device, peer));
+  pair->adopt(socket);
+  context.getPair(peer) = std::move(pair);
+}
+
+void GlooPair::check_layout(Context& context, int peer) {
+  const auto& pair = context.createPair(peer);
+  const std::size_t room =
+      ::malloc_usable_size(dynamic_cast<void*>(pair.get()));
+  // What the allocator adds to make the size a round one.
+  constexpr std::size_t kRounding = 32;
+  if (room < sizeof(Base) || room >= sizeof(Base) + kRounding)
+    throw std::runtime_error(
+        "this libgloo has pairs of another size than its headers say; rebuild "
+        "Lockstep with the installed libgloo-dev");
+}
+
+void GlooPair::adopt(int socket) {
+  const std::lock_guard lock(m_);
   int listens = 0;
   socklen_t length = sizeof listens;
-  ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
+  ::getsockopt(fd_, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
   if (listens == 0)
     throw std::runtime_error(
         "a new pair of this libgloo does not listen; rebuild Lockstep with the "
@@ -63,24 +93,46 @@ void GlooPair::adopt(Base& pair, gloo::transport::tcp::Device& device,
   if (copy < 0)
     throw std::system_error(errno, std::generic_category(),
                             "could not copy a socket");
-  device.unregisterDescriptor(descriptor, &pair);
-  ::close(descriptor);
-  descriptor = copy;
+  device_->unregisterDescriptor(fd_, this);
+  ::close(fd_);
+  fd_ = copy;
   try {
-    (pair.*(&GlooPair::handleConnected))();
+    handleConnected();
   } catch (...) {
     // The peer has gone already. A pair's destructor ends the program unless
     // the loop knows its descriptor: it gets one on which nothing happens.
-    descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ::close(copy);
-    device.registerDescriptor(descriptor, EPOLLIN, &pair);
+    device_->registerDescriptor(fd_, EPOLLIN, this);
     throw;
   }
 }
 
-int GlooPair::socket(Base& pair) {
-  const std::lock_guard lock(pair.*(&GlooPair::m_));
-  return pair.*(&GlooPair::fd_);
+int GlooPair::socket() {
+  const std::lock_guard lock(m_);
+  return fd_;
+}
+
+// Of a listening pair it takes no connection: that is adopt()'s to give.
+void GlooPair::handleEvents(int events) {
+  const std::unique_lock lock(m_, std::try_to_lock);
+  // Whoever holds it may wait for this thread. The kernel will say it again.
+  if (!lock) return;
+  if (owes_close_) {
+    owes_close_ = false;
+    Base::changeState(CLOSED);
+  } else if (state_ == CONNECTED) {
+    handleReadWrite(events);
+  }
+}
+
+// To close takes a turn of Gloo's thread. Whoever posts must not wait for one:
+// it holds the context's lock, which that thread may be about to take.
+void GlooPair::changeState(state next) noexcept {
+  if (posting && next == CLOSED)
+    owes_close_ = true;
+  else
+    Base::changeState(next);
 }
 
 }  // namespace lockstep

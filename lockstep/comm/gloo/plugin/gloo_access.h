@@ -4,9 +4,11 @@
 // Gloo's own waits close every connection of the group when they time out, and
 // its own rendezvous takes the first connection that comes for the peer. So a
 // request is looked at through its members, and a connection that we have made
-// and checked is put in the place of Gloo's. Only members that come before
-// those of unknown layout are touched; check_layout() holds them against what
-// the library does.
+// and checked is put in the place of Gloo's. And where a send of Gloo's meets a
+// connection that has timed out, it waits for Gloo's thread, which may wait for
+// what the sender holds: so a pair of ours leaves that to the thread. The
+// check_layout() functions hold members and sizes against what the library
+// does.
 //
 // Threads: as said at each function.
 // Errors:  exceptions of Gloo and std::runtime_error.
@@ -50,19 +52,47 @@ class GlooBuffer : public gloo::transport::tcp::UnboundBuffer {
   static GlooProgress look_locked(Base& buffer);
 };
 
+// The connection to one peer. Its context owns it.
 class GlooPair : public gloo::transport::tcp::Pair {
   using Base = gloo::transport::tcp::Pair;
+  using Context = gloo::transport::tcp::Context;
+  using Device = gloo::transport::tcp::Device;
 
  public:
-  GlooPair() = delete;
+  // While a thread has one, a connection that it finds broken is closed by
+  // Gloo's thread: to be had around every send and receive that is posted.
+  class Posting {
+   public:
+    Posting() { posting = true; }
+    ~Posting() { posting = false; }
+    Posting(const Posting&) = delete;
+    Posting& operator=(const Posting&) = delete;
+  };
 
-  // Puts a copy of the connected `socket` in the place of the listening one.
-  // Before any other use of the pair.
-  static void adopt(Base& pair, gloo::transport::tcp::Device& device,
-                    int socket);
+  // Makes the pair of `context` to `peer`, on a copy of the connected `socket`.
+  static void connect(Context& context, Device& device, int peer, int socket);
 
-  // The pair's socket, -1 once it is closed. Any thread.
-  static int socket(Base& pair);
+  // Throws unless the library's pairs have the size that this one is built on.
+  // Makes one to `peer`, which is of no use.
+  static void check_layout(Context& context, int peer);
+
+  ~GlooPair() override;
+
+  // -1 once it is closed. Any thread.
+  int socket();
+
+  // Gloo's thread.
+  void handleEvents(int events) override;
+
+ protected:
+  void changeState(state next) noexcept override;
+
+ private:
+  GlooPair(Context& context, Device& device, int peer);
+  void adopt(int socket);
+
+  static thread_local bool posting;
+  bool owes_close_ = false;  // guarded by m_
 };
 
 }  // namespace lockstep

@@ -107,13 +107,14 @@ GlooTransport::GlooTransport(const LockstepTransportConfig& config)
   GlooBuffer::check_layout(
       static_cast<gloo::transport::tcp::UnboundBuffer&>(*probe));
   auto& device = static_cast<gloo::transport::tcp::Device&>(*device_);
+  auto& context = static_cast<gloo::transport::tcp::Context&>(*context_);
+  GlooPair::check_layout(context, rank_ == 0 ? 1 : 0);
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_)
+      GlooPair::connect(context, device, peer, config.sockets[peer]);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    context_->createPair(peer);
-    GlooPair::adopt(pair(peer), device, config.sockets[peer]);
-  }
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
+    const GlooPair::Posting posting;
     try {
       auto canary = context_->createUnboundBuffer(&nothing_, 1);
       canary->recv(peer, kCanarySlot, 0, 1);
@@ -128,8 +129,7 @@ GlooTransport::~GlooTransport() {
   std::vector<int> sockets;
   for (int peer = 0; !closed_ && peer < size_; ++peer)
     if (peer != rank_) {
-      const int copy =
-          ::fcntl(GlooPair::socket(pair(peer)), F_DUPFD_CLOEXEC, 0);
+      const int copy = ::fcntl(pair(peer).socket(), F_DUPFD_CLOEXEC, 0);
       if (copy >= 0) sockets.push_back(copy);
     }
   canaries_.clear();
@@ -138,13 +138,14 @@ GlooTransport::~GlooTransport() {
   for (const int socket : sockets) ::close(socket);
 }
 
-GlooTransport::Pair& GlooTransport::pair(int peer) const {
-  return static_cast<Pair&>(*context_->getPair(peer));
+GlooPair& GlooTransport::pair(int peer) const {
+  return static_cast<GlooPair&>(*context_->getPair(peer));
 }
 
 std::unique_ptr<GlooRequest> GlooTransport::post(
     const LockstepTransportMessage& message, GlooDirection direction) {
   const NoSigpipe guard;
+  const GlooPair::Posting posting;
   auto request = std::make_unique<GlooRequest>();
   request->buffer = context_->createUnboundBuffer(message.data, message.bytes);
   request->direction = direction;

@@ -43,9 +43,7 @@ class GlooTransport {
   void close();
 
  private:
-  using Pair = gloo::transport::tcp::Pair;
-
-  Pair& pair(int peer) const;
+  GlooPair& pair(int peer) const;
   std::unique_ptr<GlooRequest> post(const LockstepTransportMessage& message,
                                     GlooDirection direction);
   bool connected(int peer) const;
