@@ -130,6 +130,19 @@ Request parse_bench(Arguments arguments, int cores) {
       });
 }
 
+Request parse_scale(Arguments arguments, int cores) {
+  ScaleRequest request{.options = {}, .job = {}, .cores = cores};
+  return parse_command(
+      "lockstep scale",
+      "Train on 1, 2, 4, ... ranks, and report how that scales.", arguments,
+      [&](CLI::App& command) { add_scale_options(command, request.options); },
+      [&](const CLI::App&, std::vector<std::string> rest) -> Request {
+        complete_scale_options(request.options, cores);
+        request.job = std::move(rest);
+        return request;
+      });
+}
+
 Request parse_version(Arguments arguments, int /*cores*/) {
   return parse_command(
       "lockstep version", "Print the version.", arguments, [](CLI::App&) {},
@@ -198,9 +211,10 @@ struct Command {
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 6> kCommands{{
+constexpr std::array<Command, 7> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
     {"run", "run a program as several ranks", parse_run},
+    {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
     {"bench", "time a collective and verify its results", parse_bench},
     {"blame", "say who was at fault when a job failed", parse_blame},
     {"doctor", "show what this machine has for training", parse_doctor},

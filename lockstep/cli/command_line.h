@@ -12,6 +12,7 @@
 #include "lockstep/tools/blame_command.h"
 #include "lockstep/tools/doctor_command.h"
 #include "lockstep/tools/run_command.h"
+#include "lockstep/tools/scale_command.h"
 #include "lockstep/tools/train_command.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ struct VersionRequest {};
 
 using Request =
     std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest,
-                 BenchRequest, BlameOptions, DoctorOptions>;
+                 ScaleRequest, BenchRequest, BlameOptions, DoctorOptions>;
 
 // `arguments` are those after the program's name; `cores` are those that the
 // process may use.

@@ -54,6 +54,10 @@ int carry_out(const TrainRequest& request) {
   return run_training(request, variable);
 }
 
+int carry_out(const ScaleRequest& request) {
+  return run_scale(request, variable);
+}
+
 int carry_out(const BenchRequest& request) {
   return run_bench(request, variable);
 }

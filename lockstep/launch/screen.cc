@@ -22,10 +22,12 @@ ProgressDisplay::TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-Screen::Screen(int out, int err, const EnvironmentLookup& lookup)
+Screen::Screen(int out, int err, const EnvironmentLookup& lookup,
+               std::function<void(const ProgressRecord&)> listener)
     : terminal_(out),
       out_style_(terminal_style(out, lookup)),
       err_style_(terminal_style(err, lookup)),
+      listener_(std::move(listener)),
       display_(out_style_),
       out_(out),
       err_(err),
@@ -59,6 +61,7 @@ void Screen::print_bytes(OutputStream stream, std::string_view bytes) {
 void Screen::show(const ProgressRecord& record) {
   if (!out_place_.at_line_start) put(out_place_, "\n");
   display_.add(record, now());
+  if (listener_) listener_(record);
 }
 
 void Screen::settle() { out_.add(display_.settle()); }

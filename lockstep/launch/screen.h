@@ -5,6 +5,7 @@
 // Errors:  none are thrown; error() says that nobody reads any more.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,10 @@ enum class OutputStream { kOut, kErr };
 class Screen {
  public:
   // Writes to the descriptors `out` and `err`, which are lent. `lookup` tells
-  // what the terminal can do.
-  Screen(int out, int err, const EnvironmentLookup& lookup);
+  // what the terminal can do. `listener` is told of every record that is shown,
+  // if there is one.
+  Screen(int out, int err, const EnvironmentLookup& lookup,
+         std::function<void(const ProgressRecord&)> listener = {});
 
   // A line (without its newline) of a worker or of our own.
   void print_line(OutputStream stream, std::string_view line);
@@ -67,6 +70,7 @@ class Screen {
   int terminal_;
   TerminalStyle out_style_;
   TerminalStyle err_style_;
+  std::function<void(const ProgressRecord&)> listener_;
   ProgressDisplay display_;
   OutputQueue out_;
   OutputQueue err_;

@@ -48,7 +48,7 @@ std::string table_head(const BenchReport& report);
 std::string table_row(const std::string& backend, const BenchRow& row);
 std::string table_end(const BenchReport& report);
 
-// One document; docs/guides/bench.md describes it.
+// One document, whose names are those of the table and their units.
 std::string to_json(const BenchReport& report);
 
 // The p50 of each backend, in microseconds, against bytes.

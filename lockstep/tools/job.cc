@@ -33,7 +33,8 @@ RecordFolder record_folder(const LaunchOptions& options,
 
 }  // namespace
 
-int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
+int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
+            const JobView& view) {
   if (options.job.master_port == 0)
     options.job.master_port = find_free_port();
   else
@@ -47,7 +48,7 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup) {
   SignalWatch signals;
   const TcpStoreServer store("127.0.0.1", 0, options.job.token);
   options.job.store_url = store.url();
-  Screen screen(STDOUT_FILENO, STDERR_FILENO, lookup);
+  Screen screen(view.out, view.err, lookup, view.on_progress);
   return Launcher(std::move(options), signals, screen).run().exit_code;
 }
 

@@ -5,14 +5,29 @@
 // Errors:  as Launcher::run(); NetworkError when no port can be had.
 #pragma once
 
+#include <unistd.h>
+
+#include <functional>
+
+#include "lockstep/base/progress_record.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/launch/launcher.h"
 
 namespace lockstep {
 
+// Where a job is seen.
+struct JobView {
+  // Descriptors for what its ranks write, and for its progress; lent.
+  int out = STDOUT_FILENO;
+  int err = STDERR_FILENO;
+  // Is told of rank 0's progress records too, if there is one.
+  std::function<void(const ProgressRecord&)> on_progress{};
+};
+
 // Fills in the store, the token and, where it is 0, the master port, then runs
 // it. Returns the exit code for this process. What went wrong in the job itself
 // has been printed then.
-int run_job(LaunchOptions options, const EnvironmentLookup& lookup);
+int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
+            const JobView& view = {});
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ std::optional<std::string> find_train_program(const EnvironmentLookup& lookup) {
   return find_companion(kTrain, lookup);
 }
 
-int run_training(const TrainRequest& request, const EnvironmentLookup& lookup) {
+int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
+                 const JobView& view) {
   LaunchOptions launch;
   launch.command = {require_companion(kTrain, lookup)};
   launch.command.insert(launch.command.end(), request.arguments.begin(),
@@ -31,7 +32,7 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup) {
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), ranks);
   apply(request.launch, launch);
-  return run_job(std::move(launch), lookup);
+  return run_job(std::move(launch), lookup, view);
 }
 
 }  // namespace lockstep

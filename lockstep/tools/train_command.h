@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/settings.h"
+#include "lockstep/tools/job.h"
 #include "lockstep/tools/launch_flags.h"
 #include "lockstep/tools/train_options.h"
 
@@ -22,7 +23,8 @@ struct TrainRequest {
 };
 
 // Returns the exit code for this process.
-int run_training(const TrainRequest& request, const EnvironmentLookup& lookup);
+int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
+                 const JobView& view = {});
 
 // The program that trains: what LOCKSTEP_TRAIN_PROGRAM names; else the
 // lockstep-train beside this process's executable, where it is built, or in

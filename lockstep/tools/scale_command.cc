@@ -1,0 +1,240 @@
+#include "lockstep/tools/scale_command.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_file.h"
+#include "lockstep/launch/cpu_share.h"
+#include "lockstep/tools/job.h"
+#include "lockstep/tools/scale_plot.h"
+#include "lockstep/tools/scale_report.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// A job failed, and has said why.
+struct JobFailed {
+  int exit_code;
+};
+
+// A folder that goes with the object.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string name = fs::temp_directory_path() / "lockstep-scale-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr)
+      throw SystemError("cannot make a temporary folder", errno);
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// How many cores what this process starts keeps busy, from here on.
+class BusyCores {
+ public:
+  double so_far() const {
+    const std::chrono::duration<double> elapsed = Clock::now() - start_;
+    return (seconds_of_children() - before_) / elapsed.count();
+  }
+
+ private:
+  static double seconds_of_children() {
+    rusage usage{};
+    ::getrusage(RUSAGE_CHILDREN, &usage);
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) +
+             static_cast<double>(time.tv_usec) / 1e6;
+    };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  }
+
+  const Clock::time_point start_ = Clock::now();
+  const double before_ = seconds_of_children();
+};
+
+// What the epochs after the first, where there are some, came to.
+class EpochTimes {
+ public:
+  void take(const ProgressRecord& record) {
+    const auto* epoch = std::get_if<EpochRecord>(&record);
+    if (epoch == nullptr) return;
+    if (epoch->epoch == 2) count_ = 0;
+    const int epochs = ++count_;
+    seconds_ += (epoch->seconds - seconds_) / epochs;
+    speed_ += (epoch->images_per_second - speed_) / epochs;
+  }
+
+  ScaleRun run(double cores_busy) const {
+    if (count_ == 0) throw Error("the job ended well, but told of no epoch");
+    return {.images_per_second = speed_,
+            .epoch_seconds = seconds_,
+            .cores_busy = cores_busy};
+  }
+
+ private:
+  int count_ = 0;
+  double seconds_ = 0;  // means
+  double speed_ = 0;
+};
+
+class Scaling {
+ public:
+  Scaling(const ScaleRequest& request, const EnvironmentLookup& lookup)
+      : request_(request), lookup_(lookup) {
+    report_.cores = request.cores;
+    report_.series.push_back({.name = "Lockstep", .rows = {}});
+    if (!options().against.empty())
+      report_.series.push_back({.name = options().against, .rows = {}});
+    for (const int ranks : options().ranks) {
+      jobs_.push_back(scaled_job(request.job, ranks, model(), request.cores));
+      const TrainOptions& job = jobs_.back().options;
+      report_.series[0].rows.push_back({.ranks = ranks,
+                                        .threads = threads_of(job),
+                                        .global_batch = job.global_batch_size,
+                                        .batch_per_rank = job.batch_size,
+                                        .runs = {}});
+      if (!options().against.empty())
+        report_.series[1].rows.push_back({.ranks = ranks, .runs = {}});
+    }
+  }
+
+  // All jobs in turn, again and again, so that whatever disturbs the machine
+  // meanwhile disturbs them all.
+  const ScaleReport& run() {
+    for (int repeat = 1; repeat <= options().repeats; ++repeat)
+      for (std::size_t i = 0; i < jobs_.size(); ++i) {
+        take(0, i, repeat, run_ours(jobs_[i]));
+        if (!options().against.empty())
+          take(1, i, repeat, run_theirs(options().ranks[i]));
+      }
+    return report_;
+  }
+
+ private:
+  const ScaleOptions& options() const { return request_.options; }
+  fs::path model() const { return scratch_.path() / "model.safetensors"; }
+
+  // As run_training() chooses them.
+  std::optional<int> threads_of(const TrainOptions& job) const {
+    if (job.threads || lookup_("OMP_NUM_THREADS")) return job.threads;
+    return default_threads(request_.cores, job.ranks.value());
+  }
+
+  void take(std::size_t series, std::size_t row, int repeat, ScaleRun run) {
+    fmt::print(stderr,
+               "scale: {} on {} rank{}, run {} of {}: {:.0f} images/s\n",
+               report_.series[series].name, options().ranks[row],
+               options().ranks[row] == 1 ? "" : "s", repeat, options().repeats,
+               run.images_per_second);
+    report_.series[series].rows[row].runs.push_back(run);
+  }
+
+  ScaleRun run_ours(const TrainRequest& job) {
+    EpochTimes epochs;
+    const BusyCores cores;
+    const int code =
+        run_training(job, lookup_,
+                     {.out = STDERR_FILENO,
+                      .on_progress = [&](const ProgressRecord& record) {
+                        epochs.take(record);
+                      }});
+    if (code != 0) throw JobFailed{code};
+    return epochs.run(cores.so_far());
+  }
+
+  ScaleRun run_theirs(int ranks) {
+    LaunchOptions launch;
+    launch.command = {"/bin/sh", "-c", with_ranks(options().against, ranks)};
+    launch.log_directory = scratch_.path() / "against";
+    launch.cpu_binding = CpuBinding::kNone;
+    // Where a torchrun that is not told otherwise looks.
+    launch.environment.push_back(fmt::format("PET_NPROC_PER_NODE={}", ranks));
+    const BusyCores cores;
+    const int code = run_job(launch, lookup_, {.out = STDERR_FILENO});
+    if (code != 0) throw JobFailed{code};
+    constexpr std::size_t kMostBytes = std::size_t{1} << 28;
+    const auto speed = find_throughput(
+        read_text_file(fs::path(launch.log_directory) / "rank-0.log",
+                       kMostBytes),
+        options().against_pattern);
+    if (!speed)
+      throw Error(fmt::format(
+          "no line that `{}` printed says its images a second\n"
+          "  next:    have it print them, as in \"1234.5 images/s\", or say "
+          "with --against-pattern what its lines look like",
+          launch.command.back()));
+    return {.images_per_second = *speed, .cores_busy = cores.so_far()};
+  }
+
+  const ScaleRequest& request_;
+  const EnvironmentLookup& lookup_;
+  const ScratchFolder scratch_;
+  std::vector<TrainRequest> jobs_;  // one for each number of ranks
+  ScaleReport report_;
+};
+
+// Nothing is run for a report that cannot be written.
+void check_report(const fs::path& prefix) {
+  const fs::path folder =
+      prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
+  std::error_code unknown;
+  if (!prefix.has_filename() || !fs::is_directory(folder, unknown) ||
+      ::access(folder.c_str(), W_OK) != 0)
+    throw InvalidArgument(fmt::format(
+        "--report {} cannot be written: it must be the beginning of file names "
+        "in a folder that is there and may be written to",
+        prefix.string()));
+}
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup) {
+  const ScaleOptions& options = request.options;
+  std::string gnuplot;
+  if (!options.report.empty()) {
+    check_report(options.report);
+    gnuplot = require_gnuplot(lookup);
+  }
+  try {
+    Scaling scaling(request, lookup);
+    const ScaleReport& report = scaling.run();
+    const int printed = print(options.json ? to_json(report) : to_text(report));
+    if (!options.report.empty()) {
+      replace_text_file(options.report + ".json", to_json(report));
+      replace_text_file(options.report + ".md", to_markdown(report));
+      draw(report, options.report, gnuplot);
+    }
+    return printed;
+  } catch (const JobFailed& failed) {
+    return failed.exit_code;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+#include "lockstep/tools/scale_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <regex>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tools/flags.h"
+
+namespace lockstep {
+namespace {
+
+// Enough to leave out the first, in which memory is warmed up.
+constexpr int kEpochs = 2;
+
+std::regex compiled(const std::string& pattern) {
+  try {
+    std::regex regex(pattern, std::regex::ECMAScript | std::regex::icase);
+    if (regex.mark_count() == 1) return regex;
+  } catch (const std::regex_error&) {
+    throw InvalidArgument(
+        fmt::format("--against-pattern \"{}\" is no regular expression; the "
+                    "default is {}",
+                    pattern, kThroughputPattern));
+  }
+  throw InvalidArgument(fmt::format(
+      "--against-pattern \"{}\" must have one group, around the number of "
+      "images a second: (…)",
+      pattern));
+}
+
+// What a job for its figures alone has no use for, or what would make it
+// another job the second time.
+void refuse_other_purposes(const TrainOptions& job) {
+  const char* flag = job.ranks                     ? "-n"
+                     : !job.output.empty()         ? "--output"
+                     : !job.checkpoint_dir.empty() ? "--checkpoint-dir"
+                     : !job.resume.empty()         ? "--resume"
+                                                   : nullptr;
+  if (flag != nullptr)
+    throw InvalidArgument(fmt::format(
+        "{} is not for scale, which trains for the figures alone: leave it out",
+        flag));
+}
+
+void parse_job(const std::vector<std::string>& arguments, TrainRequest& job) {
+  CLI::App command;
+  command.set_help_flag("");
+  command.allow_extras();
+  add_train_options(command, job.options);
+  add_launch_flags(command, job.launch);
+  std::vector<const char*> words;
+  for (const std::string& word : arguments) words.push_back(word.c_str());
+  parse_flags(command, words);
+  const auto extras = command.remaining();
+  if (!extras.empty())
+    throw InvalidArgument(
+        unknown_argument(command, "lockstep scale", extras.front()));
+}
+
+bool says_epochs(const std::vector<std::string>& arguments) {
+  return std::ranges::any_of(arguments, [](const std::string& word) {
+    return word == "--epochs" || word.starts_with("--epochs=");
+  });
+}
+
+}  // namespace
+
+const char* const kThroughputPattern =
+    R"(([0-9][0-9,]*\.?[0-9]*)\s*(?:images?|imgs?|samples?|examples?)\s*(?:/|per)\s*s(?:ec(?:ond)?)?\b)";
+
+void add_scale_options(CLI::App& command, ScaleOptions& options) {
+  command.footer(
+      "All other flags are the job's, as `lockstep train --help` lists them. "
+      "With\n--batch-size a rank's batch stays the same (weak scaling), "
+      "otherwise the global\nbatch does (strong scaling).");
+  command
+      .add_option("-n,--ranks", options.ranks,
+                  "World sizes [1,2,4,... up to the number of cores and 8]")
+      ->delimiter(',')
+      ->check(whole_number(1))
+      ->type_name("N,N,...");
+  command
+      .add_option("--repeats", options.repeats,
+                  "Runs on each, in turn; medians are reported, and the spread")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  command
+      .add_option("--report", options.report,
+                  "Write PREFIX.json, PREFIX.md, and the drawings PREFIX.svg "
+                  "and PREFIX.png (gnuplot draws them)")
+      ->type_name("PREFIX");
+  command.add_flag("--json", options.json, "Print it as JSON, for programs");
+  command
+      .add_option("--against", options.against,
+                  "A shell command to put beside it, such as 'torchrun "
+                  "--nproc-per-node {ranks} train.py'; it must print its "
+                  "images a second")
+      ->type_name("COMMAND");
+  command
+      .add_option("--against-pattern", options.against_pattern,
+                  "A regular expression that captures them in a line of that "
+                  "command [\"1,234.5 images/s\" and the like]")
+      ->type_name("REGEX");
+}
+
+void complete_scale_options(ScaleOptions& options, int cores) {
+  if (options.ranks.empty())
+    for (int ranks = 1; ranks <= default_ranks(cores); ranks *= 2)
+      options.ranks.push_back(ranks);
+  std::ranges::sort(options.ranks);
+  const auto doubled = std::ranges::adjacent_find(options.ranks);
+  if (doubled != options.ranks.end())
+    throw InvalidArgument(
+        fmt::format("--ranks names {} twice; --repeats says how often each is "
+                    "run",
+                    *doubled));
+  if (options.against.empty()) {
+    if (!options.against_pattern.empty())
+      throw InvalidArgument(
+          "--against-pattern needs --against, the command whose output it is "
+          "for");
+    return;
+  }
+  if (options.against_pattern.empty())
+    options.against_pattern = kThroughputPattern;
+  compiled(options.against_pattern);
+  const bool varies = with_ranks(options.against, 0) != options.against ||
+                      options.against.find("torchrun") != std::string::npos;
+  if (!varies)
+    throw InvalidArgument(
+        "--against must say where the number of ranks goes: write {ranks}, as "
+        "in 'torchrun --nproc-per-node {ranks} train.py'");
+}
+
+TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
+                        const std::filesystem::path& model, int cores) {
+  TrainRequest job;
+  parse_job(arguments, job);
+  refuse_other_purposes(job.options);
+  if (!says_epochs(arguments)) {
+    job.options.epochs = kEpochs;
+    arguments.push_back(fmt::format("--epochs={}", kEpochs));
+  }
+  job.options.ranks = ranks;
+  job.options.output = model;
+  arguments.push_back(fmt::format("--ranks={}", ranks));
+  arguments.push_back("--output=" + model.string());
+  complete_train_options(job.options, {.cores = cores});
+  job.arguments = std::move(arguments);
+  return job;
+}
+
+std::optional<double> find_throughput(const std::string& output,
+                                      const std::string& pattern) {
+  const std::regex regex = compiled(pattern);
+  std::optional<double> found;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (!std::regex_search(line, match, regex)) continue;
+    std::string number = match[1];
+    std::erase(number, ',');
+    const double value = std::strtod(number.c_str(), nullptr);
+    if (value > 0) found = value;
+  }
+  return found;
+}
+
+std::string with_ranks(std::string command, int ranks) {
+  constexpr std::string_view kPlace = "{ranks}";
+  const std::string number = std::to_string(ranks);
+  for (std::size_t at = 0; (at = command.find(kPlace, at)) != std::string::npos;
+       at += number.size())
+    command.replace(at, kPlace.size(), number);
+  return command;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// The flags of `lockstep scale`: its own, and those of the `lockstep train` job
+// that it runs.
+//
+// Threads: values and pure functions.
+// Errors:  InvalidArgument with one line that names the flag, what was given
+//          and what would do.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lockstep/tools/train_command.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
+class App;
+}
+
+namespace lockstep {
+
+struct ScaleOptions {
+  // World sizes; empty: 1, 2, 4, … up to the number of cores and 8.
+  std::vector<int> ranks{};
+  int repeats = 1;
+  // Where the report goes as PREFIX.json, .md, .svg, .png and .gnuplot; empty:
+  // nowhere.
+  std::string report{};
+  bool json = false;  // what is printed
+  // A shell command to put beside it; empty: none.
+  std::string against{};
+  // What a line looks like in which that command says its images a second.
+  std::string against_pattern{};
+};
+
+// The numbers, which may contain commas, in lines such as "1,234.5 images/s",
+// "812 samples per second", "97 img/sec".
+extern const char* const kThroughputPattern;
+
+// Adds the flags, with their help, to `command`. `options` must outlive its
+// parsing. What it does not know is the job's.
+void add_scale_options(CLI::App& command, ScaleOptions& options);
+
+// Fills in what was left open, and refuses what does not fit together.
+void complete_scale_options(ScaleOptions& options, int cores);
+
+// The job, given as flags of `lockstep train`, on `ranks` ranks, with its model
+// saved to `model`. A batch that the user gave for a rank stays that of a rank;
+// otherwise the global batch is the same on every number of ranks.
+TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
+                        const std::filesystem::path& model, int cores);
+
+// The last number that `pattern` captures in `output`; nothing when it is in no
+// line. InvalidArgument for a pattern that is no regular expression with one
+// group.
+std::optional<double> find_throughput(const std::string& output,
+                                      const std::string& pattern);
+
+// `command` with each "{ranks}" replaced.
+std::string with_ranks(std::string command, int ranks);
+
+}  // namespace lockstep
