@@ -51,8 +51,6 @@ void GlooBuffer::check_layout(Base& buffer) {
         "Lockstep with the installed libgloo-dev");
 }
 
-thread_local bool GlooPair::posting = false;
-
 GlooPair::GlooPair(Context& context, Device& device, int peer)
     : Base(&context, &device, peer, context.getTimeout()) {}
 
@@ -113,6 +111,14 @@ int GlooPair::socket() {
   return fd_;
 }
 
+void GlooPair::close() {
+  const std::lock_guard lock(m_);
+  if (state_ == CLOSED) return;
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  Base::changeState(CLOSED);
+}
+
 // Of a listening pair it takes no connection: that is adopt()'s to give.
 void GlooPair::handleEvents(int events) {
   const std::unique_lock lock(m_, std::try_to_lock);
@@ -122,14 +128,17 @@ void GlooPair::handleEvents(int events) {
     owes_close_ = false;
     Base::changeState(CLOSED);
   } else if (state_ == CONNECTED) {
+    handling_ = true;
     handleReadWrite(events);
+    handling_ = false;
   }
 }
 
-// To close takes a turn of Gloo's thread. Whoever posts must not wait for one:
-// it holds the context's lock, which that thread may be about to take.
+// To close takes a turn of Gloo's thread. Whoever posts, and finds the
+// connection broken, must not wait for one: it holds the context's lock, which
+// that thread may be about to take.
 void GlooPair::changeState(state next) noexcept {
-  if (posting && next == CLOSED)
+  if (next == CLOSED && !handling_)
     owes_close_ = true;
   else
     Base::changeState(next);

@@ -59,16 +59,6 @@ class GlooPair : public gloo::transport::tcp::Pair {
   using Device = gloo::transport::tcp::Device;
 
  public:
-  // While a thread has one, a connection that it finds broken is closed by
-  // Gloo's thread: to be had around every send and receive that is posted.
-  class Posting {
-   public:
-    Posting() { posting = true; }
-    ~Posting() { posting = false; }
-    Posting(const Posting&) = delete;
-    Posting& operator=(const Posting&) = delete;
-  };
-
   // Makes the pair of `context` to `peer`, on a copy of the connected `socket`.
   static void connect(Context& context, Device& device, int peer, int socket);
 
@@ -81,6 +71,9 @@ class GlooPair : public gloo::transport::tcp::Pair {
   // -1 once it is closed. Any thread.
   int socket();
 
+  // Resets the connection. Any thread.
+  void close() override;
+
   // Gloo's thread.
   void handleEvents(int events) override;
 
@@ -91,8 +84,9 @@ class GlooPair : public gloo::transport::tcp::Pair {
   GlooPair(Context& context, Device& device, int peer);
   void adopt(int socket);
 
-  static thread_local bool posting;
-  bool owes_close_ = false;  // guarded by m_
+  // Guarded by m_.
+  bool handling_ = false;
+  bool owes_close_ = false;
 };
 
 }  // namespace lockstep

@@ -91,6 +91,7 @@ class Pause : public tcp::Handler {
 class GlooPairs : public testing::Test {
  protected:
   GlooPairs() {
+    context_->setTimeout(kPatience);
     GlooPair::check_layout(context(), 1);
     GlooPair::connect(context(), device(), 1, talking_.near.get());
     GlooPair::connect(context(), device(), 2, broken_.near.get());
@@ -133,7 +134,6 @@ TEST_F(GlooPairs, ASendThatFailsDoesNotWaitForTheThreadThatReads) {
   std::promise<void> sent;
   auto outcome = sent.get_future();
   std::thread sender([&] {
-    const GlooPair::Posting posting;
     try {
       buffer->send(2, 5, 0, 1);
       sent.set_value();

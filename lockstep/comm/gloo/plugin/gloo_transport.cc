@@ -114,7 +114,6 @@ GlooTransport::GlooTransport(const LockstepTransportConfig& config)
       GlooPair::connect(context, device, peer, config.sockets[peer]);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    const GlooPair::Posting posting;
     try {
       auto canary = context_->createUnboundBuffer(&nothing_, 1);
       canary->recv(peer, kCanarySlot, 0, 1);
@@ -145,7 +144,6 @@ GlooPair& GlooTransport::pair(int peer) const {
 std::unique_ptr<GlooRequest> GlooTransport::post(
     const LockstepTransportMessage& message, GlooDirection direction) {
   const NoSigpipe guard;
-  const GlooPair::Posting posting;
   auto request = std::make_unique<GlooRequest>();
   request->buffer = context_->createUnboundBuffer(message.data, message.bytes);
   request->direction = direction;
