@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Holds the guides' C++ snippets against the examples they are taken from.
+"""Holds the guides' snippets against the examples they are taken from.
 
-Every block of C++ must stand, but for its indentation, in the file of examples/
+Every block of C++ or Python must stand, but for its indentation, in the file of examples/
 that the text before it linked last; one before which none is linked is free.
 """
 import pathlib
@@ -26,9 +26,9 @@ def contains(lines, part):
 def check(guide):
     wrong = checked = 0
     source = None
-    pieces = re.split(r"^```cpp\n(.*?)^```$", guide.read_text(), flags=re.S | re.M)
+    pieces = re.split(r"^```(?:cpp|python)\n(.*?)^```$", guide.read_text(), flags=re.S | re.M)
     for text, block in zip(pieces[0::2], pieces[1::2]):
-        links = re.findall(r"\(\.\./\.\./(examples/\w+\.cc)\)", text)
+        links = re.findall(r"\(\.\./\.\./(examples/\w+\.(?:cc|py))\)", text)
         source = links[-1] if links else source
         if source is None:
             continue

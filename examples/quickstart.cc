@@ -25,6 +25,7 @@ int main() {
       lockstep::load_dataset("fashion-mnist", lockstep::Split::kTrain);
   const lockstep::ImageSamples train(dataset);
 
+  torch::manual_seed(0);
   auto model = lockstep::DistributedDataParallel(Net());  // (*)
   lockstep::DistributedSampler sampler(train.size());     // (*)
   torch::optim::SGD optimizer(model.parameters(), 0.1);

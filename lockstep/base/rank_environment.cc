@@ -130,6 +130,18 @@ void read_srun(const EnvironmentLookup& lookup, RankEnvironment& found) {
       kFirstPort + static_cast<int>((*job * 7 + *step) % kPorts);
 }
 
+constexpr int kLastPort = 65535;
+
+// Whether torchrun's agent itself serves, at MASTER_PORT, the store that
+// PyTorch's ranks meet at.
+bool agent_holds_port(const EnvironmentLookup& lookup,
+                      const RankEnvironment& found) {
+  return found.launcher == StartedBy::kTorchrun &&
+         lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
+}
+
+int next_to(int port) { return port < kLastPort ? port + 1 : port - 1; }
+
 }  // namespace
 
 std::string_view name_of(StartedBy launcher) {
@@ -180,8 +192,9 @@ RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   }
   if (const auto address = lookup("MASTER_ADDR"))
     found.master_address = *address;
-  if (const auto port = read_int(lookup, "MASTER_PORT", 0, 65535))
-    found.master_port = port;
+  if (const auto port = read_int(lookup, "MASTER_PORT", 0, kLastPort))
+    found.master_port =
+        agent_holds_port(lookup, found) ? next_to(*port) : *port;
   return found;
 }
 

@@ -117,6 +117,24 @@ TEST(RankEnvironment, LetsMasterVariablesOverruleSlurms) {
   EXPECT_EQ(found.master_port, 99);
 }
 
+TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
+  const Variables by_hand{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(read(by_hand).master_port, 29500);
+  const Variables agents =
+      with(by_hand, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(read(agents).master_port, 29501);
+  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "65535"}})).master_port, 65534);
+  EXPECT_EQ(read(with(agents, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
+                .master_port,
+            29500);
+  // A job within torchrun's, by another launcher.
+  Variables within = with(kSrun, agents);
+  within.erase("RANK");
+  within.erase("WORLD_SIZE");
+  EXPECT_EQ(read(within).master_port, 29500);
+}
+
 TEST(RankEnvironment, TakesABatchScriptOrAShellForNoRank) {
   Variables batch = kSrun;
   batch.erase("SLURM_STEP_ID");
