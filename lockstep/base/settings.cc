@@ -1,9 +1,9 @@
 #include "lockstep/base/settings.h"
 
-#include <cstdlib>
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 
 namespace lockstep {
 namespace {
@@ -64,12 +64,6 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
   return settings;
 }
 
-Settings Settings::from_environment() {
-  return read([](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  });
-}
+Settings Settings::from_environment() { return read(environment_variable); }
 
 }  // namespace lockstep

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/base/rank_environment.h"
 
 namespace lockstep {
@@ -133,10 +133,7 @@ std::optional<TfConfig> read_tf_config(const EnvironmentLookup& lookup) {
 }
 
 std::optional<TfConfig> read_tf_config() {
-  return read_tf_config([](const std::string& name) {
-    const char* value = std::getenv(name.c_str());
-    return value ? std::optional<std::string>(value) : std::nullopt;
-  });
+  return read_tf_config(environment_variable);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/tools/flags.h"
 
@@ -104,7 +105,8 @@ Request parse_train(Arguments arguments, int cores) {
         if (!rest.empty())
           throw InvalidArgument(
               unknown_argument(command, "lockstep train", rest.front()));
-        complete_train_options(request.options, {.cores = cores});
+        complete_train_options(
+            request.options, {.cores = cores, .lookup = environment_variable});
         return request;
       });
 }

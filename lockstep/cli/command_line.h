@@ -1,6 +1,7 @@
 // What a user typed after `lockstep`, as a request.
 //
-// Threads: pure functions.
+// Threads: pure functions, but that TF_CONFIG is read for a strategy that wants
+//          it.
 // Errors:  InvalidArgument with one line, for a usage error.
 #pragma once
 

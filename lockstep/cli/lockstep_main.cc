@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/base/version.h"
 #include "lockstep/cli/command_line.h"
 #include "lockstep/launch/cpu_share.h"
@@ -18,12 +18,6 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kUsageError = 2;
-
-std::optional<std::string> variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
 
 // Whoever closed one of the first three descriptors would find another file of
 // ours in its place.
@@ -41,25 +35,26 @@ int carry_out(const HelpRequest& request) { return print(request.text); }
 
 int carry_out(const VersionRequest&) {
   std::string text = "lockstep " + std::string(version()) + "\n";
-  const auto trainer = find_train_program(variable);
+  const auto trainer = find_train_program(environment_variable);
   text += "trainer  " + trainer.value_or("not built") + "\n";
   return print(text);
 }
 
 int carry_out(const RunOptions& options) {
-  return run_program(options, variable);
+  return run_program(options, environment_variable);
 }
 
 int carry_out(const TrainRequest& request) {
-  return run_training(request, variable);
+  become_named_worker(request, environment_variable);
+  return run_training(request, environment_variable);
 }
 
 int carry_out(const ScaleRequest& request) {
-  return run_scale(request, variable);
+  return run_scale(request, environment_variable);
 }
 
 int carry_out(const BenchRequest& request) {
-  return run_bench(request, variable);
+  return run_bench(request, environment_variable);
 }
 
 int carry_out(const BlameOptions& options) {
@@ -69,7 +64,7 @@ int carry_out(const BlameOptions& options) {
 }
 
 int carry_out(const DoctorOptions& options) {
-  const DoctorReport report = examine(variable);
+  const DoctorReport report = examine(environment_variable);
   const int printed =
       print(options.format == ReportFormat::kJson ? to_json(report)
                                                   : to_text(report));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
@@ -39,6 +40,15 @@ std::string require_companion(const Companion& companion,
       "the program in {}",
       companion.name, own_folder().string(), companion.remedy,
       companion.variable));
+}
+
+void become(const std::vector<std::string>& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command)
+    words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  ::execv(words.front(), words.data());
+  throw SystemError("cannot start " + command.front(), errno);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/settings.h"
 
@@ -28,5 +29,9 @@ std::optional<std::string> find_companion(const Companion& companion,
 // The same, or InvalidArgument.
 std::string require_companion(const Companion& companion,
                               const EnvironmentLookup& lookup);
+
+// Makes this process that program: `command` is its path and its arguments.
+// SystemError when it cannot start.
+[[noreturn]] void become(const std::vector<std::string>& command);
 
 }  // namespace lockstep

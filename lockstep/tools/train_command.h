@@ -1,5 +1,5 @@
-// `lockstep train`: launches lockstep-train, which has LibTorch in it, once a
-// rank.
+// `lockstep train`: launches lockstep-train, which has LibTorch in it, once for
+// each process; where TF_CONFIG says which worker this process is, becomes it.
 //
 // Threads: main.
 // Errors:  InvalidArgument when lockstep-train is not there; as run_job().
@@ -22,7 +22,12 @@ struct TrainRequest {
   std::vector<std::string> arguments;  // as typed, handed on to each rank
 };
 
-// Returns the exit code for this process.
+// Where TF_CONFIG counts and says which worker this process is, becomes that
+// worker: the others are started by others, here or elsewhere. Else returns.
+void become_named_worker(const TrainRequest& request,
+                         const EnvironmentLookup& lookup);
+
+// Launches the processes. Returns the exit code for this one.
 int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                  const JobView& view = {});
 

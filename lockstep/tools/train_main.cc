@@ -1,6 +1,6 @@
-// lockstep-train: one rank of `lockstep train`. The launcher starts it with the
-// flags that the user gave to the command; started alone, it is the one rank of
-// a world of one.
+// lockstep-train: one process of `lockstep train`. The launcher starts it with
+// the flags that the user gave to the command; started alone, it is the one
+// rank of a world of one, or all ranks of a strategy that has them in threads.
 //
 // Exit codes: 0 when the model is trained and saved, 2 for flags or environment
 // variables that cannot work, 1 for everything else.
@@ -16,9 +16,12 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/launch/cpu_share.h"
+#include "lockstep/tools/strategy_flags.h"
 #include "lockstep/tools/train_options.h"
+#include "lockstep/torch/strategy.h"
 #include "lockstep/train/progress_writer.h"
 #include "lockstep/train/trainer.h"
 
@@ -43,6 +46,8 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .clip_norm = flags.clip_norm,
           .sharded = flags.sharded,
           .find_unused = flags.find_unused,
+          .strategy = flags.strategy,
+          .replicas = ranks_of_a_process(flags),
           .logical_shards = flags.logical_shards,
           .precision = flags.precision,
           .hook = flags.hook,
@@ -103,11 +108,13 @@ void report_end(const TrainOptions& flags, const TrainingResult& result,
 }
 
 void run(const TrainOptions& flags, const Settings& settings) {
-  if (flags.threads) at::set_num_threads(*flags.threads);
+  if (flags.threads)
+    at::set_num_threads(*flags.threads * ranks_of_a_process(flags));
   const TrainingData data{
       load_dataset(flags.dataset, Split::kTrain, flags.data_dir),
       load_dataset(flags.dataset, Split::kTest, flags.data_dir)};
-  const auto group = init_process_group();
+  const auto group = flags.strategy == "multi-worker" ? group_of_workers()
+                                                      : init_process_group();
   std::optional<ProgressWriter> writer;
   if (settings.progress_fd && group->rank() == 0)
     writer.emplace(*settings.progress_fd);
@@ -137,8 +144,9 @@ int main_of(std::span<const char* const> arguments) {
     if (ranks > 1)
       who = " on rank " + std::to_string(settings->rank.value_or(0)) + " of " +
             std::to_string(ranks);
-    flags = parse_train_options(arguments,
-                                {.cores = usable_cores(), .world_size = ranks});
+    flags = parse_train_options(arguments, {.cores = usable_cores(),
+                                            .world_size = ranks,
+                                            .lookup = environment_variable});
   } catch (const std::exception& error) {
     return complain(who, error, kUsageError);
   }

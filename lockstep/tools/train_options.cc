@@ -14,6 +14,7 @@
 #include "lockstep/tools/flags.h"
 #include "lockstep/tools/launch_flags.h"
 #include "lockstep/tools/replica_flags.h"
+#include "lockstep/tools/strategy_flags.h"
 
 namespace lockstep {
 namespace {
@@ -145,8 +146,9 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
 void add_run_flags(CLI::App& command, TrainOptions& options) {
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
-                  "Processes that train together [the largest power of two up "
-                  "to the number of cores and 8]")
+                  "Ranks that train together: processes, or what --strategy "
+                  "makes of them [the largest power of two up to the number of "
+                  "cores and 8]")
       ->check(whole_number(1))
       ->type_name("N");
   command
@@ -253,20 +255,6 @@ void check_checkpoints(TrainOptions& options) {
   if (!options.keep) options.keep = kDefaultKeep;
 }
 
-void choose_ranks(TrainOptions& options, const TrainPlace& place) {
-  if (place.world_size &&
-      options.ranks.value_or(*place.world_size) != *place.world_size)
-    throw InvalidArgument(
-        fmt::format("-n is {}, but this program was started as one of {} ranks",
-                    *options.ranks, *place.world_size));
-  if (place.world_size)
-    options.ranks = place.world_size;
-  else if (!options.ranks)
-    options.ranks =
-        std::min(default_ranks(place.cores),
-                 options.logical_shards.value_or(kMostDefaultRanks));
-}
-
 // What lockstep/torch/logical_shards.h asks for, in terms of flags.
 void check_shards(TrainOptions& options) {
   if (!options.logical_shards) return;
@@ -307,6 +295,7 @@ int default_threads(int cores, int ranks) {
 
 void add_train_options(CLI::App& command, TrainOptions& options) {
   add_run_flags(command, options);
+  add_strategy_flag(command, options);
   add_data_flags(command, options);
   add_model_flags(command, options);
   add_step_flags(command, options);
@@ -318,6 +307,7 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
 
 void complete_train_options(TrainOptions& options, const TrainPlace& place) {
   choose_ranks(options, place);
+  check_strategy_flag(options);
   divide_batch(options);
   check_hook(options);
   check_shards(options);

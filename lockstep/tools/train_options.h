@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/environment.h"
+
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
 }
@@ -62,9 +64,10 @@ struct TrainOptions {
                             // last epoch always has one
   int log_interval = 10;    // steps between two progress records
 
-  std::optional<int> ranks;    // the world size
-  std::optional<int> threads;  // compute threads of a rank; nothing: what
-                               // OMP_NUM_THREADS says
+  std::string strategy = "ddp";  // the way in: see train/strategies.h
+  std::optional<int> ranks;      // the world size
+  std::optional<int> threads;    // compute threads of a rank; nothing: what
+                                 // OMP_NUM_THREADS says
 };
 
 // Where the options are to be put to work.
@@ -72,6 +75,8 @@ struct TrainPlace {
   int cores = 1;  // that this process may use
   // The number of ranks where it is settled already, as in a worker.
   std::optional<int> world_size = std::nullopt;
+  // Where TF_CONFIG may be; empty: nowhere.
+  EnvironmentLookup lookup{};
 };
 
 // Adds the flags, with their help, to `command`. `options` must outlive its

@@ -32,7 +32,7 @@ namespace lockstep {
 
 // `Optimizer` is LibTorch's class, `Options` its options.
 template <class Optimizer, class Options>
-class Fused final : public Optimizer, public ScalesGradients {
+class Fused : public Optimizer, public ScalesGradients {
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
 

@@ -36,6 +36,8 @@ void check_against(const ProcessGroup& group, const TfConfig& config) {
       "strategy");
 }
 
+}  // namespace
+
 std::shared_ptr<ProcessGroup> group_of_workers(
     std::optional<std::chrono::nanoseconds> timeout) {
   const auto config = read_tf_config();
@@ -49,8 +51,6 @@ std::shared_ptr<ProcessGroup> group_of_workers(
                              .rank = config->rank,
                              .timeout = timeout});
 }
-
-}  // namespace
 
 Strategy::Strategy(std::vector<at::Device> devices, Variables variables,
                    std::optional<std::chrono::nanoseconds> timeout)

@@ -160,7 +160,16 @@ class MultiWorkerMirroredStrategy : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(
       std::optional<std::chrono::nanoseconds> timeout = {});
+  // Of workers that have a group already.
+  explicit MultiWorkerMirroredStrategy(std::shared_ptr<ProcessGroup> workers)
+      : Strategy(std::move(workers)) {}
 };
+
+// The group of the workers, joined as MultiWorkerMirroredStrategy's constructor
+// joins it: default_group() after that. InvalidArgument for a TF_CONFIG that is
+// wrong, or contradicts the environment or the group that there is.
+std::shared_ptr<ProcessGroup> group_of_workers(
+    std::optional<std::chrono::nanoseconds> timeout = {});
 
 namespace strategy_internal {
 

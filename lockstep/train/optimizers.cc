@@ -8,8 +8,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/distributed_optimizer.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "lockstep/train/central_optimizer.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +36,8 @@ template <class Optimizer>
 ClippingOptimizer clipping(std::unique_ptr<Optimizer> optimizer) {
   Optimizer& alias = *optimizer;
   return {std::move(optimizer),
-          [&alias](double max_norm) { return alias.clip_grad_norm(max_norm); }};
+          [&alias](double max_norm) { return alias.clip_grad_norm(max_norm); },
+          [&alias] { alias.zero_grad(); }};
 }
 
 // Each rank takes the norm of all gradients, not of its share of them: a sum
@@ -43,16 +46,37 @@ ClippingOptimizer clipping_alone(
     std::unique_ptr<ZeroRedundancyOptimizer> optimizer,
     const std::vector<at::Tensor>& parameters) {
   ZeroRedundancyOptimizer& alias = *optimizer;
-  return {std::move(optimizer), [&alias, parameters](double max_norm) {
+  return {std::move(optimizer),
+          [&alias, parameters](double max_norm) {
             const double norm = grad_norm(parameters);
             alias.scale_gradients(clip_coefficient(norm, max_norm));
             return norm;
-          }};
+          },
+          [&alias] { alias.zero_grad(); }};
+}
+
+template <class Whole>
+ClippingOptimizer distributed(Whole whole, const OptimizerOptions& options) {
+  using Distributed = DistributedOptimizer<Whole>;
+  auto optimizer = std::make_unique<Distributed>(
+      std::move(whole), options.named_parameters,
+      DistributedOptimizerOptions{
+          .group = options.distributed_over,
+          .backward_passes_per_step = options.passes_per_step});
+  Distributed& alias = *optimizer;
+  ClippingOptimizer made = clipping(std::move(optimizer));
+  made.synchronize = [&alias] { alias.synchronize(); };
+  return made;
 }
 
 template <class Whole, class Rule>
 ClippingOptimizer make(const std::vector<at::Tensor>& parameters,
                        const Rule& rule, const OptimizerOptions& options) {
+  if (options.distributed_over)
+    return distributed(Whole(parameters, rule), options);
+  if (options.central_in)
+    return clipping(std::make_unique<CentralOptimizer<Whole>>(
+        Whole(parameters, rule), options.central_in));
   if (!options.sharded_over)
     return clipping(std::make_unique<Whole>(parameters, rule));
   auto sharded = std::make_unique<ZeroRedundancyOptimizer>(

@@ -1,13 +1,14 @@
-// The optimizers of `lockstep train`, by name: fused ones, or one that is
-// sharded over the ranks of a group.
+// The optimizers of `lockstep train`, by name: fused ones, as they are or with
+// a part in what the ranks of a group do together.
 //
-// Threads: an optimizer belongs to one thread at a time. Every rank of the
-//          group makes it, steps and clips at the same point of the program
-//          when it is sharded.
+// Threads: an optimizer belongs to one thread at a time. Where there is a
+//          group, every rank of it makes it, steps and clips at the same point
+//          of the program.
 // Errors:  InvalidArgument for an unknown name (with the known ones) and for
 //          numbers out of range.
 #pragma once
 
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <functional>
@@ -30,6 +31,15 @@ struct OptimizerOptions {
   // Of a sharded one: whether step() averages the gradients, and nobody else.
   // Otherwise clipping gives the same bits on any number of ranks.
   bool averages_gradients = true;
+  // The ranks whose gradients a DistributedOptimizer averages in the last of
+  // `passes_per_step` backward passes, if any; `named_parameters` are those of
+  // the model.
+  std::shared_ptr<ProcessGroup> distributed_over{};
+  torch::OrderedDict<std::string, at::Tensor> named_parameters{};
+  int passes_per_step = 1;
+  // The replicas of this process that share the parameters, if they do: a
+  // CentralOptimizer's. At most one of the three groups is given.
+  std::shared_ptr<ProcessGroup> central_in{};
 };
 
 struct ClippingOptimizer {
@@ -37,6 +47,12 @@ struct ClippingOptimizer {
   // Lets the next step() take gradients whose norm, of all together, is at most
   // the argument; returns what it was.
   std::function<double(double max_norm)> clip_grad_norm;
+  // Drops gradients, and what the optimizer knows of them. (LibTorch's function
+  // of this name is not virtual.)
+  std::function<void()> zero_grad;
+  // Makes .grad what step() reads, where passes may have been too few for it;
+  // may be empty.
+  std::function<void()> synchronize{};
 };
 
 // The names that make_optimizer() takes: "sgd", "adam".

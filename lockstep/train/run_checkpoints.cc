@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/rank_zero.h"
@@ -46,17 +47,25 @@ std::map<std::string, std::string> job_of(const TrainerOptions& options,
       {"precision", options.precision}};
 }
 
+// The models whose dropout draws.
+std::vector<std::shared_ptr<Classifier>> computing(
+    const TrainedReplica& replica) {
+  if (!replica.slots.empty()) return replica.slots;
+  return {replica.model.module()};
+}
+
 TrainingState state_of(const RunParts& parts) {
-  TrainingState state{.model = parts.model,
-                      .optimizer = &parts.optimizer,
+  TrainingState state{.model = parts.replica.model.module(),
+                      .optimizer = parts.replica.optimizer.optimizer.get(),
                       .scaler = &parts.training_step.scaler(),
                       .counters = {{"epoch", &parts.position.epoch},
                                    {"step", &parts.position.step}},
                       // Nothing in a run draws from LibTorch's.
                       .generators = {}};
   int number = 0;
-  for (const at::Generator& generator : dropout_generators(*parts.model))
-    state.generators["dropout" + std::to_string(number++)] = generator;
+  for (const auto& model : computing(parts.replica))
+    for (const at::Generator& generator : dropout_generators(*model))
+      state.generators["dropout" + std::to_string(number++)] = generator;
   return state;
 }
 
@@ -82,13 +91,11 @@ void check_checkpoint_options(const TrainerOptions& options) {
 }
 
 RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
-                               const TrainingData& data,
-                               const std::shared_ptr<ProcessGroup>& group,
-                               const RunParts& parts)
+                               const TrainingData& data, const RunParts& parts)
     : options_(options),
-      group_(group),
+      group_(parts.replica.group),
       parts_(parts),
-      folder_(options.checkpoint_dir, {.keep = options.keep, .group = group}),
+      folder_(options.checkpoint_dir, {.keep = options.keep, .group = group_}),
       state_(state_of(parts)) {
   numbers_.metrics = at::zeros({3}, at::kDouble);
   state_.counters["skipped"] = &numbers_.skipped;
@@ -96,6 +103,9 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
   state_.counters["shards"] = &numbers_.shard_runs;
   state_.own["metrics"] = numbers_.metrics;
   state_.job = job_of(options, data);
+  // Else the generators of some would be missing.
+  if (const auto slots = parts.replica.slots.size(); slots > 0)
+    state_.job["device slots"] = std::to_string(slots);
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::begin() {

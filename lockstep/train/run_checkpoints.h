@@ -19,6 +19,7 @@
 #include "lockstep/train/checkpoint_folder.h"
 #include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/metrics.h"
+#include "lockstep/train/strategies.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/train/training_step.h"
 
@@ -34,8 +35,7 @@ struct RunPosition {
 // What a run consists of; all of it outlives the RunCheckpoints.
 struct RunParts {
   RunPosition& position;
-  std::shared_ptr<Classifier> model;
-  torch::optim::Optimizer& optimizer;
+  const TrainedReplica& replica;
   TrainingStep& training_step;
   GradientTraffic& traffic;
   LogicalShards* shards = nullptr;
@@ -48,7 +48,6 @@ class RunCheckpoints {
  public:
   // `options` and `data` must outlive the object.
   RunCheckpoints(const TrainerOptions& options, const TrainingData& data,
-                 const std::shared_ptr<ProcessGroup>& group,
                  const RunParts& parts);
 
   // Asks whether checkpoints can be written, and goes on from one where the

@@ -12,20 +12,18 @@
 #include "lockstep/base/version.h"
 #include "lockstep/data/image_samples.h"
 #include "lockstep/data/loader.h"
-#include "lockstep/data/sample_random.h"
 #include "lockstep/data/sampler_sequence.h"
 #include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/logical_shards.h"
 #include "lockstep/torch/replicate.h"
-#include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/learning_rate.h"
-#include "lockstep/train/optimizers.h"
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/run_checkpoints.h"
+#include "lockstep/train/strategies.h"
 #include "lockstep/train/trainer_options.h"
 #include "lockstep/train/training_step.h"
 
@@ -37,31 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 Seconds since(Clock::time_point start) { return Clock::now() - start; }
 
-ModelOptions model_options(const TrainerOptions& options,
-                           const ImageDataset& dataset, int rank) {
-  const auto stream = static_cast<std::uint64_t>(rank);
-  return {.channels = dataset.channels,
-          .height = dataset.height,
-          .width = dataset.width,
-          .classes = static_cast<std::int64_t>(dataset.class_names.size()),
-          .hidden = options.hidden,
-          .dropout = options.dropout,
-          .seed = options.seed,
-          .dropout_seed = SampleRandom(options.seed, stream, 0).next()};
-}
-
-// Every rank's is made alike; the wrapper gives all rank 0's.
-std::shared_ptr<Classifier> trained_model(
-    const TrainerOptions& options, const ImageDataset& dataset,
-    const std::shared_ptr<ProcessGroup>& group) {
-  auto model =
-      make_model(options.model, model_options(options, dataset, group->rank()));
-  if (options.sync_batch_norm && convert_sync_batch_norm(*model, group) == 0)
-    throw InvalidArgument("cannot train: the model " + options.model +
-                          " has no batch normalization to synchronize");
-  return model;
-}
-
 AugmentationOptions augmentation(const TrainerOptions& options) {
   if (!options.augment) return {};
   return {.crop_padding = 2, .horizontal_flip = true, .seed = options.seed};
@@ -72,23 +45,6 @@ AugmentationOptions augmentation(const TrainerOptions& options) {
 BatchTensors aligned(Batch batch) {
   const BatchTensors borrowed = as_tensors(std::move(batch));
   return {borrowed.images.clone(), borrowed.labels.clone()};
-}
-
-DistributedDataParallelOptions ddp_options(
-    const TrainerOptions& options, const std::shared_ptr<ProcessGroup>& group) {
-  return {.group = group,
-          .broadcast_buffers = !options.logical_shards,
-          .find_unused_parameters = options.find_unused,
-          .average_gradients = !options.sharded && !options.logical_shards};
-}
-
-OptimizerOptions optimizer_options(const TrainerOptions& options,
-                                   const std::shared_ptr<ProcessGroup>& group) {
-  return {.learning_rate = options.learning_rate,
-          .momentum = options.momentum,
-          .weight_decay = options.weight_decay,
-          .sharded_over = options.sharded ? group : nullptr,
-          .averages_gradients = !options.logical_shards};
 }
 
 std::unique_ptr<LogicalShards> make_shards(
@@ -110,19 +66,18 @@ std::int64_t steps_in(const TrainerOptions& options, std::int64_t images) {
 class Run {
  public:
   Run(const TrainerOptions& options, const TrainingData& data,
-      const std::shared_ptr<ProcessGroup>& group, const ProgressSink& progress)
+      TrainedReplica& replica, const ProgressSink& progress)
       : options_(options),
         data_(data),
-        group_(*group),
-        progress_(group->rank() == 0 ? progress : ProgressSink()),
+        replica_(replica),
+        group_(*replica.group),
+        progress_(group_.rank() == 0 ? progress : ProgressSink()),
         train_samples_(data.train, augmentation(options)),
         test_samples_(data.test),
         schedule_(parse_schedule(options.schedule)),
-        model_(trained_model(options, data.train, group),
-               ddp_options(options, group)),
-        shards_(make_shards(options, model_.module(), group)),
-        optimizer_(make_optimizer(options.optimizer, model_.parameters(),
-                                  optimizer_options(options, group))),
+        model_(replica.model),
+        shards_(make_shards(options, model_.module(), replica.group)),
+        optimizer_(replica.optimizer),
         traffic_(options.hook, model_, steps_in(options, data.train.count)),
         checks_(options.checks, model_,
                 options.sharded && !options.logical_shards),
@@ -131,11 +86,12 @@ class Run {
                         .clip_norm = options.clip_norm,
                         .precision = parse_precision(options.precision),
                         .logical_shards = shards_.get(),
+                        .forward = replica.forward,
+                        .loss_share = replica.loss_share,
                         .report = checks_.report()}),
-        checkpoints_(options, data, group,
+        checkpoints_(options, data,
                      {.position = position_,
-                      .model = model_.module(),
-                      .optimizer = *optimizer_.optimizer,
+                      .replica = replica,
                       .training_step = training_step_,
                       .traffic = traffic_,
                       .shards = shards_.get()}) {}
@@ -154,14 +110,15 @@ class Run {
 
   const TrainerOptions& options_;
   const TrainingData& data_;
+  TrainedReplica& replica_;
   ProcessGroup& group_;
   ProgressSink progress_;
   ImageSamples train_samples_;
   ImageSamples test_samples_;
   Schedule schedule_;
-  DistributedDataParallel<Classifier> model_;
+  DistributedDataParallel<Classifier>& model_;
   std::unique_ptr<LogicalShards> shards_;  // where there are some
-  ClippingOptimizer optimizer_;
+  ClippingOptimizer& optimizer_;
   GradientTraffic traffic_;
   ReplicaChecks checks_;
   TrainingStep training_step_;
@@ -197,10 +154,10 @@ TrainingResult Run::run() {
   return result;
 }
 
-// Each rank, or each logical shard, has every n-th sample of the epoch's
+// Each rank, logical shard or device slot has every n-th sample of the epoch's
 // sequence; in a batch of a rank its shards' samples follow each other.
 std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
-  const int own = shards_ ? shards_->own_count() : 1;
+  const int own = shards_ ? shards_->own_count() : replica_.shares();
   const int parts = group_.size() * own;
   const std::int64_t batch = options_.global_batch / parts;
   std::vector<std::vector<std::int64_t>> sequences;
@@ -268,7 +225,8 @@ Metrics Run::evaluate() {
   Metrics total;
   while (auto next = loader.next(group_.timeout())) {
     const BatchTensors batch = aligned(*std::move(next));
-    const at::Tensor logits = model_(batch.images);
+    const at::Tensor logits = replica_.forward ? replica_.forward(batch.images)
+                                               : model_(batch.images);
     total += measure(at::cross_entropy_loss(logits, batch.labels), logits,
                      batch.labels);
   }
@@ -291,18 +249,18 @@ void Run::save(const TrainingResult& result) {
 
 void Run::report_start() {
   if (!progress_) return;
-  progress_(
-      StartRecord{.version = std::string(version()),
-                  .ranks = group_.size(),
-                  .backend = std::string(group_.backend()),
-                  .libtorch_version = TORCH_VERSION,
-                  .dataset = data_.train.title,
-                  .train_images = data_.train.count,
-                  .test_images = data_.test.count,
-                  .model = options_.model,
-                  .parameters = parameter_count(*model_),
-                  .global_batch = options_.global_batch,
-                  .batch_per_rank = options_.global_batch / group_.size()});
+  const int ranks = group_.size() * replica_.shares();
+  progress_(StartRecord{.version = std::string(version()),
+                        .ranks = ranks,
+                        .backend = std::string(group_.backend()),
+                        .libtorch_version = TORCH_VERSION,
+                        .dataset = data_.train.title,
+                        .train_images = data_.train.count,
+                        .test_images = data_.test.count,
+                        .model = options_.model,
+                        .parameters = parameter_count(*model_),
+                        .global_batch = options_.global_batch,
+                        .batch_per_rank = options_.global_batch / ranks});
 }
 
 void Run::report_step(std::int64_t steps, Seconds elapsed) {
@@ -349,11 +307,16 @@ TrainingResult train(const TrainerOptions& options, const TrainingData& data,
   if (!options.output.empty())
     run_on_rank_zero(*group, "preparing to save the trained model",
                      [&] { prepare_to_replace(options.output); });
-  // LibTorch sets the number of compute threads anew in each thread, before its
-  // first parallel loop, which may come after the first matrix product: its
-  // bits would depend on where a run begins.
-  at::get_num_threads();
-  return Run(options, data, group, progress).run();
+  TrainingResult result;
+  for_each_replica(options, data.train, group, [&](TrainedReplica& replica) {
+    // LibTorch sets the number of compute threads anew in each thread, before
+    // its first parallel loop, which may come after the first matrix product:
+    // its bits would depend on where a run begins.
+    at::get_num_threads();
+    TrainingResult own = Run(options, data, replica, progress).run();
+    if (replica.local_replica == 0) result = std::move(own);
+  });
+  return result;
 }
 
 }  // namespace lockstep

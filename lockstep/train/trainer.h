@@ -1,18 +1,21 @@
 // Trains an image classifier on the ranks of a group: the job behind
 // `lockstep train`.
 //
-// Every rank holds the whole dataset in memory and trains on its share of each
-// global batch under DistributedDataParallel, so that a run on 1, 2, 4 or 8
-// ranks takes the same steps. After an epoch the test set, divided over the
-// ranks, is evaluated. At the end rank 0 saves the model while the others wait.
+// Every process holds the whole dataset in memory; each rank trains on its
+// share of each global batch, so that a run on 1, 2, 4 or 8 ranks takes the
+// same steps. Ranks are processes under DistributedDataParallel, or what
+// `options.strategy` makes of them: see train/strategies.h. After an epoch the
+// test set, divided over the ranks, is evaluated. At the end rank 0 saves the
+// model while the others wait.
 //
 // A run follows from its options, the data and the number of ranks and compute
 // threads: repeated, it gives the same weights bit for bit. With logical shards
 // the number of ranks does not count. One that is stopped and resumed gives
 // them too.
 //
-// Threads: every rank of the group calls train(), each with its own options
-//          that are equal to the others'.
+// Threads: every process of the group calls train(), each with its own options
+//          that are equal to the others'. `progress` is called in the thread
+//          of rank 0.
 // Errors:  InvalidArgument for options and data that do not fit together, on
 //          every rank and before anything is computed; an output that cannot
 //          be written is found out then too. Mismatch on every rank when a
@@ -63,6 +66,11 @@ struct TrainerOptions {
   bool sharded = false;
   // Whether passes may leave parameters without a gradient.
   bool find_unused = false;
+  // By which way in it trains: see train/strategies.h.
+  std::string strategy = "ddp";
+  // Of each process: threads of mirrored and central, device slots of
+  // data-parallel; the others have one.
+  int replicas = 1;
   // Shards of a global batch, a power of two, with which 1, 2, 4, … ranks give
   // the same bits, of one compute thread each: see torch/logical_shards.h.
   std::optional<int> logical_shards{};

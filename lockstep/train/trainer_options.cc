@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/run_checkpoints.h"
+#include "lockstep/train/strategies.h"
 
 namespace lockstep {
 namespace {
@@ -59,8 +60,9 @@ void check_combinations(const TrainerOptions& options) {
 }  // namespace
 
 void check_trainer_options(const TrainerOptions& options,
-                           const TrainingData& data, int ranks) {
-  check_batch(options, ranks);
+                           const TrainingData& data, int processes) {
+  check_strategy(options, processes);
+  check_batch(options, processes * options.replicas);
   check_data(options, data);
   check_combinations(options);
   check_checkpoint_options(options);

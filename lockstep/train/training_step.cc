@@ -50,11 +50,12 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
 }
 
 Metrics TrainingStep::run(const BatchTensors& batch) {
-  optimizer_.optimizer->zero_grad();
+  optimizer_.zero_grad();
   if (options_.report) options_.report->data(batch.images);
   const Metrics metrics = options_.logical_shards != nullptr
                               ? pass_shards(batch)
                               : pass_micro_batches(batch);
+  if (optimizer_.synchronize) optimizer_.synchronize();
   if (options_.report) options_.report->gradients();
   update();
   return metrics;
@@ -108,7 +109,8 @@ Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
   at::Tensor logits, loss;
   {
     const MixedPrecision scope(options_.precision);
-    logits = model_(micro_batch.images);
+    logits = options_.forward ? options_.forward(micro_batch.images)
+                              : model_(micro_batch.images);
     loss = at::cross_entropy_loss(logits.to(at::kFloat), micro_batch.labels);
   }
   if (options_.report) {
@@ -117,6 +119,7 @@ Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
   }
   // The mean over the batch is the mean of the micro-batches' means, each
   // weighted with its samples.
+  share *= options_.loss_share;
   scaler_.scale(share == 1 ? loss : loss * share).backward();
   return measure(loss.detach(), logits.detach(), micro_batch.labels);
 }

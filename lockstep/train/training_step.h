@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "lockstep/torch/batch_tensors.h"
@@ -36,6 +37,11 @@ struct TrainingStepOptions {
   // after another, of equal length; they take the place of micro-batches, and
   // average the gradients. They must outlive the TrainingStep.
   LogicalShards* logical_shards = nullptr;
+  // A pass that is not model(images), where there is one.
+  std::function<at::Tensor(const at::Tensor&)> forward{};
+  // The share of its losses that a rank passes on: 1/n where the gradients of n
+  // ranks add up, instead of being averaged.
+  double loss_share = 1;
   // Is told what there is to compare, if there is one; outlives the
   // TrainingStep. Its step_done() is the caller's.
   ConsistencyReport* report = nullptr;

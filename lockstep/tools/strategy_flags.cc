@@ -1,0 +1,116 @@
+#include "lockstep/tools/strategy_flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/tf_config.h"
+#include "lockstep/tools/flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 6> kStrategies{
+    "ddp", "horovod", "mirrored", "multi-worker", "central", "data-parallel"};
+constexpr int kMostDefaultRanks = 8;
+
+bool is_one_process(const TrainOptions& options) {
+  return options.strategy == "mirrored" || options.strategy == "central" ||
+         options.strategy == "data-parallel";
+}
+
+[[noreturn]] void refuse(const TrainOptions& options, std::string_view flag,
+                         std::string_view why, std::string_view instead) {
+  throw InvalidArgument(fmt::format("{} is not for --strategy {}, {}: {}", flag,
+                                    options.strategy, why, instead));
+}
+
+// What TF_CONFIG says of the number of workers, where it counts.
+std::optional<int> workers_of_tf_config(const TrainOptions& options,
+                                        const TrainPlace& place) {
+  if (options.strategy != "multi-worker" || !place.lookup) return std::nullopt;
+  const auto config = read_tf_config(place.lookup);
+  if (!config) return std::nullopt;
+  if (options.ranks.value_or(config->world_size) != config->world_size)
+    throw InvalidArgument(fmt::format(
+        "-n is {}, but TF_CONFIG names {} workers: leave out one of the two",
+        *options.ranks, config->world_size));
+  return config->world_size;
+}
+
+void choose_threads_of_one_process(TrainOptions& options,
+                                   const TrainPlace& place) {
+  if (const int processes = place.world_size.value_or(1); processes != 1)
+    throw InvalidArgument(fmt::format(
+        "--strategy {} has all ranks in one process, but this program was "
+        "started as one of {}: start it once, with -n {}, or use --strategy "
+        "multi-worker",
+        options.strategy, processes, processes));
+  if (!options.ranks) options.ranks = default_ranks(place.cores);
+}
+
+}  // namespace
+
+void add_strategy_flag(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--strategy", options.strategy,
+                  "Way in: ddp, horovod or multi-worker (ranks are processes), "
+                  "mirrored or central (threads of one process), data-parallel "
+                  "(device slots of one rank)")
+      ->check(one_of("strategy", kStrategies))
+      ->capture_default_str();
+}
+
+void choose_ranks(TrainOptions& options, const TrainPlace& place) {
+  if (is_one_process(options))
+    return choose_threads_of_one_process(options, place);
+  if (const auto workers = workers_of_tf_config(options, place)) {
+    options.ranks = workers;
+    return;
+  }
+  if (place.world_size &&
+      options.ranks.value_or(*place.world_size) != *place.world_size)
+    throw InvalidArgument(
+        fmt::format("-n is {}, but this program was started as one of {} ranks",
+                    *options.ranks, *place.world_size));
+  if (place.world_size)
+    options.ranks = place.world_size;
+  else if (!options.ranks)
+    options.ranks =
+        std::min(default_ranks(place.cores),
+                 options.logical_shards.value_or(kMostDefaultRanks));
+}
+
+void check_strategy_flag(const TrainOptions& options) {
+  if (options.strategy == "ddp") return;
+  constexpr std::string_view kUseDdp = "use --strategy ddp, or leave it out";
+  constexpr std::string_view kAverages = "which averages gradients itself";
+  if (options.sharded) refuse(options, "--sharded", kAverages, kUseDdp);
+  if (options.logical_shards)
+    refuse(options, "--logical-shards", kAverages, kUseDdp);
+  if (options.hook != "none")
+    refuse(options, "--hook", "hooks being DistributedDataParallel's", kUseDdp);
+  const bool saves = !options.checkpoint_dir.empty() || !options.resume.empty();
+  if (options.strategy == "central" && saves)
+    refuse(options, options.resume.empty() ? "--checkpoint-dir" : "--resume",
+           "where each replica would restore the parameters that all have",
+           "use --strategy mirrored, which gives the same weights");
+  if (options.strategy != "data-parallel") return;
+  const char* flag = options.sync_bn                 ? "--sync-bn"
+                     : options.check_consistency > 0 ? "--check-consistency"
+                     : options.fingerprint_every     ? "--fingerprint-every"
+                                                     : nullptr;
+  if (flag != nullptr)
+    refuse(options, flag, "whose device slots are no ranks that could compare",
+           "use --strategy mirrored");
+}
+
+int ranks_of_a_process(const TrainOptions& options) {
+  return is_one_process(options) ? *options.ranks : 1;
+}
+
+}  // namespace lockstep

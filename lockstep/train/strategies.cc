@@ -1,0 +1,229 @@
+#include "lockstep/train/strategies.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/data/sample_random.h"
+#include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/sync_batch_norm.h"
+
+namespace lockstep {
+namespace {
+
+using Model = DistributedDataParallel<Classifier>;
+using Train = std::function<void(TrainedReplica&)>;
+
+constexpr std::array<std::string_view, 6> kStrategies{
+    "ddp", "horovod", "mirrored", "multi-worker", "central", "data-parallel"};
+
+bool is_one_process(std::string_view strategy) {
+  return strategy == "mirrored" || strategy == "central" ||
+         strategy == "data-parallel";
+}
+
+[[noreturn]] void refuse(const TrainerOptions& options,
+                         const std::string& problem, const std::string& next) {
+  throw InvalidArgument("cannot train: the strategy " + options.strategy + " " +
+                        problem + "\n  next:    " + next);
+}
+
+void check_numbers(const TrainerOptions& options, int processes) {
+  if (is_one_process(options.strategy)) {
+    if (options.replicas < 1)
+      refuse(options,
+             "cannot have " + std::to_string(options.replicas) + " replicas",
+             "ask for at least 1");
+    if (processes != 1)
+      refuse(options,
+             "has all replicas in one process, and this is one of " +
+                 std::to_string(processes),
+             "start one process and say how many replicas it has, or use "
+             "multi-worker");
+  } else if (options.replicas != 1) {
+    refuse(options,
+           "has one replica in each process, not " +
+               std::to_string(options.replicas),
+           "start as many processes, or use mirrored");
+  }
+}
+
+void check_reduction(const TrainerOptions& options) {
+  if (options.strategy == "ddp") return;
+  const char* ddp = "use ddp, or leave it out";
+  if (options.sharded)
+    refuse(options,
+           "averages gradients itself, as a sharded optimizer wants to", ddp);
+  if (options.logical_shards)
+    refuse(options, "averages gradients itself, as logical shards want to",
+           ddp);
+  if (options.hook != "none")
+    refuse(options,
+           "would never ask the hook " + options.hook +
+               ", which is one of DistributedDataParallel's",
+           ddp);
+}
+
+ModelOptions model_options(const TrainerOptions& options,
+                           const ImageDataset& dataset, int rank) {
+  const auto stream = static_cast<std::uint64_t>(rank);
+  return {.channels = dataset.channels,
+          .height = dataset.height,
+          .width = dataset.width,
+          .classes = static_cast<std::int64_t>(dataset.class_names.size()),
+          .hidden = options.hidden,
+          .dropout = options.dropout,
+          .seed = options.seed,
+          .dropout_seed = SampleRandom(options.seed, stream, 0).next()};
+}
+
+// Every rank's is made alike; the wrapper gives all rank 0's.
+std::shared_ptr<Classifier> model_of_rank(const TrainerOptions& options,
+                                          const ImageDataset& dataset,
+                                          int rank) {
+  return make_model(options.model, model_options(options, dataset, rank));
+}
+
+OptimizerOptions optimizer_options(const TrainerOptions& options) {
+  return {.learning_rate = options.learning_rate,
+          .momentum = options.momentum,
+          .weight_decay = options.weight_decay};
+}
+
+// A collective, and so in the replica's own thread.
+void train_one(const TrainerOptions& options, TrainedReplica replica,
+               const Train& train) {
+  if (options.sync_batch_norm &&
+      convert_sync_batch_norm(*replica.model, replica.group) == 0)
+    throw InvalidArgument("cannot train: the model " + options.model +
+                          " has no batch normalization to synchronize");
+  train(replica);
+}
+
+void train_in_processes(const TrainerOptions& options,
+                        const ImageDataset& dataset,
+                        const std::shared_ptr<ProcessGroup>& group,
+                        const Train& train) {
+  const bool horovod = options.strategy == "horovod";
+  Model model(model_of_rank(options, dataset, group->rank()),
+              {.group = group,
+               .broadcast_buffers = !options.logical_shards,
+               .find_unused_parameters = options.find_unused,
+               .average_gradients =
+                   !options.sharded && !options.logical_shards && !horovod});
+  OptimizerOptions rule = optimizer_options(options);
+  rule.averages_gradients = !options.logical_shards;
+  if (options.sharded) rule.sharded_over = group;
+  if (horovod) {
+    rule.distributed_over = group;
+    rule.named_parameters = model.named_parameters();
+    rule.passes_per_step = options.accumulate;
+  }
+  train_one(options,
+            {.group = group,
+             .model = model,
+             .optimizer =
+                 make_optimizer(options.optimizer, model.parameters(), rule)},
+            train);
+}
+
+void train_by(Strategy& strategy, const TrainerOptions& options,
+              const ImageDataset& dataset, const Train& train) {
+  const auto models = strategy.create([&](const ReplicaContext& here) {
+    return model_of_rank(options, dataset, here.replica_id_in_sync_group());
+  });
+  strategy.run([&](const ReplicaContext& here) {
+    Model& model = models[here];
+    OptimizerOptions rule = optimizer_options(options);
+    if (options.strategy == "central") rule.central_in = here.group;
+    train_one(options,
+              {.group = here.group,
+               .local_replica = here.local_replica,
+               .model = model,
+               .optimizer =
+                   make_optimizer(options.optimizer, model.parameters(), rule),
+               .loss_share = 1.0 / here.num_replicas_in_sync()},
+              train);
+  });
+}
+
+void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
+                    const std::shared_ptr<ProcessGroup>& group,
+                    const std::vector<at::Device>& devices,
+                    const Train& train) {
+  std::vector<std::shared_ptr<Classifier>> slots;
+  // Each drops what the rank of its number would.
+  const auto next_slot = [&] {
+    slots.push_back(
+        model_of_rank(options, dataset, static_cast<int>(slots.size())));
+    return slots.back();
+  };
+  const auto module = model_of_rank(options, dataset, 0);
+  DataParallel<Classifier> divided(module,
+                                   {.devices = devices, .factory = next_slot});
+  Model model(module, {.group = group});  // of one: averages nothing
+  train_one(
+      options,
+      {.group = group,
+       .model = model,
+       .optimizer = make_optimizer(options.optimizer, model.parameters(),
+                                   optimizer_options(options)),
+       .forward = [&](const at::Tensor& images) { return divided(images); },
+       .slots = slots},
+      train);
+}
+
+}  // namespace
+
+std::span<const std::string_view> known_strategies() { return kStrategies; }
+
+void check_strategy(const TrainerOptions& options, int processes) {
+  if (std::ranges::find(kStrategies, options.strategy) == kStrategies.end())
+    throw InvalidArgument(
+        unknown_name("strategy", options.strategy, kStrategies));
+  check_numbers(options, processes);
+  check_reduction(options);
+  if (options.strategy == "data-parallel" &&
+      (options.sync_batch_norm || options.checks.any()))
+    refuse(options,
+           "has slots of one rank, which no collective reaches: there is "
+           "nothing to synchronize and nothing to compare",
+           "use mirrored, or leave it out");
+  if (options.strategy == "central" &&
+      (!options.checkpoint_dir.empty() || !options.resume.empty()))
+    refuse(options,
+           "has one memory for the parameters of all replicas, into which "
+           "each would restore a checkpoint",
+           "use mirrored, which gives the same weights, or train without "
+           "checkpoints");
+}
+
+void for_each_replica(const TrainerOptions& options,
+                      const ImageDataset& dataset,
+                      const std::shared_ptr<ProcessGroup>& processes,
+                      const Train& train) {
+  const std::vector<at::Device> devices(
+      static_cast<std::size_t>(options.replicas), at::kCPU);
+  const StrategyOptions threads{.devices = devices,
+                                .timeout = processes->timeout()};
+  if (options.strategy == "mirrored") {
+    MirroredStrategy strategy(threads);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "central") {
+    CentralStorageStrategy strategy(threads);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "multi-worker") {
+    MultiWorkerMirroredStrategy strategy(processes);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "data-parallel") {
+    train_on_slots(options, dataset, processes, devices, train);
+  } else {
+    train_in_processes(options, dataset, processes, train);
+  }
+}
+
+}  // namespace lockstep
