@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/wire/transport_plugin.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +45,8 @@ std::string require_companion(const Companion& companion,
 }
 
 void become(const std::vector<std::string>& command) {
+  if (const std::string plugins = plugin_folder(); !plugins.empty())
+    ::setenv("LOCKSTEP_PLUGIN_PATH", plugins.c_str(), /*replace=*/0);
   std::vector<char*> words;
   for (const std::string& word : command)
     words.push_back(const_cast<char*>(word.c_str()));

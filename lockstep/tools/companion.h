@@ -30,8 +30,9 @@ std::optional<std::string> find_companion(const Companion& companion,
 std::string require_companion(const Companion& companion,
                               const EnvironmentLookup& lookup);
 
-// Makes this process that program: `command` is its path and its arguments.
-// SystemError when it cannot start.
+// Makes this process that program, which is told where our plug-ins are, as a
+// launcher tells its workers. `command` is its path and its arguments.
+// SystemError when it cannot start. Call it while there is one thread.
 [[noreturn]] void become(const std::vector<std::string>& command);
 
 }  // namespace lockstep

@@ -277,14 +277,9 @@ TEST(Strategy, ThrowsWhatAReplicaThrowsThoughOthersWaitForIt) {
               HasSubstr("bad sample"));
 }
 
-// A worker whose group is given, since the ranks here are threads.
-struct WorkerStrategy : Strategy {
-  explicit WorkerStrategy(Group group) : Strategy(std::move(group)) {}
-};
-
 TEST(Strategy, TellsOtherWorkersOfAStepThatThrows) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    WorkerStrategy strategy(group);
+    MultiWorkerMirroredStrategy strategy(group);
     const auto step = [](const ReplicaContext& here) {
       if (here.replica_id_in_sync_group() == 1)
         throw std::domain_error("bad sample");

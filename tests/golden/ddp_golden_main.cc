@@ -190,11 +190,6 @@ at::Tensor weights_by_strategy(const Job& job, Strategy& strategy) {
   return flat_parameters(*net.local());
 }
 
-// A worker whose group is given, since the ranks here are threads.
-struct WorkerStrategy : Strategy {
-  explicit WorkerStrategy(Group group) : Strategy(std::move(group)) {}
-};
-
 at::Tensor weights_by_data_parallel(const Job& job,
                                     const std::vector<at::Device>& devices) {
   auto model = DataParallel(
@@ -228,7 +223,7 @@ at::Tensor weights_of_ranks(const Job& job, int ranks) {
     });
   if (job.way == "multi-worker")
     return of_first_rank(ranks, [&](const Group& group) {
-      WorkerStrategy strategy(group);
+      MultiWorkerMirroredStrategy strategy(group);
       return weights_by_strategy(job, strategy);
     });
   if (job.way == "mirrored") {
