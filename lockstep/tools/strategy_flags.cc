@@ -94,11 +94,6 @@ void check_strategy_flag(const TrainOptions& options) {
     refuse(options, "--logical-shards", kAverages, kUseDdp);
   if (options.hook != "none")
     refuse(options, "--hook", "hooks being DistributedDataParallel's", kUseDdp);
-  const bool saves = !options.checkpoint_dir.empty() || !options.resume.empty();
-  if (options.strategy == "central" && saves)
-    refuse(options, options.resume.empty() ? "--checkpoint-dir" : "--resume",
-           "where each replica would restore the parameters that all have",
-           "use --strategy mirrored, which gives the same weights");
   if (options.strategy != "data-parallel") return;
   const char* flag = options.sync_bn                 ? "--sync-bn"
                      : options.check_consistency > 0 ? "--check-consistency"

@@ -55,15 +55,18 @@ std::vector<std::shared_ptr<Classifier>> computing(
 }
 
 TrainingState state_of(const RunParts& parts) {
-  TrainingState state{.model = parts.replica.model.module(),
-                      .optimizer = parts.replica.optimizer.optimizer.get(),
-                      .scaler = &parts.training_step.scaler(),
-                      .counters = {{"epoch", &parts.position.epoch},
-                                   {"step", &parts.position.step}},
-                      // Nothing in a run draws from LibTorch's.
-                      .generators = {}};
+  const TrainedReplica& replica = parts.replica;
+  const bool owns = replica.owns_parameters;
+  TrainingState state{
+      .model = owns ? replica.model.module() : nullptr,
+      .optimizer = owns ? replica.optimizer.optimizer.get() : nullptr,
+      .scaler = &parts.training_step.scaler(),
+      .counters = {{"epoch", &parts.position.epoch},
+                   {"step", &parts.position.step}},
+      // Nothing in a run draws from LibTorch's.
+      .generators = {}};
   int number = 0;
-  for (const auto& model : computing(parts.replica))
+  for (const auto& model : computing(replica))
     for (const at::Generator& generator : dropout_generators(*model))
       state.generators["dropout" + std::to_string(number++)] = generator;
   return state;
@@ -155,6 +158,8 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   else
     from = folder_.load(options_.resume, state_);
   if (!from) return from;
+  // One replica may have restored what others are about to read.
+  group_->barrier({.place = "after restoring a checkpoint"}).wait();
   parts_.training_step.set_skipped(numbers_.skipped);
   parts_.traffic.set_passes(numbers_.passes);
   if (parts_.shards != nullptr) parts_.shards->set_step(numbers_.shard_runs);

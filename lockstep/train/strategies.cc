@@ -139,13 +139,15 @@ void train_by(Strategy& strategy, const TrainerOptions& options,
   strategy.run([&](const ReplicaContext& here) {
     Model& model = models[here];
     OptimizerOptions rule = optimizer_options(options);
-    if (options.strategy == "central") rule.central_in = here.group;
+    const bool central = options.strategy == "central";
+    if (central) rule.central_in = here.group;
     train_one(options,
               {.group = here.group,
                .local_replica = here.local_replica,
                .model = model,
                .optimizer =
                    make_optimizer(options.optimizer, model.parameters(), rule),
+               .owns_parameters = !central || here.local_replica == 0,
                .loss_share = 1.0 / here.num_replicas_in_sync()},
               train);
   });
@@ -193,13 +195,6 @@ void check_strategy(const TrainerOptions& options, int processes) {
            "has slots of one rank, which no collective reaches: there is "
            "nothing to synchronize and nothing to compare",
            "use mirrored, or leave it out");
-  if (options.strategy == "central" &&
-      (!options.checkpoint_dir.empty() || !options.resume.empty()))
-    refuse(options,
-           "has one memory for the parameters of all replicas, into which "
-           "each would restore a checkpoint",
-           "use mirrored, which gives the same weights, or train without "
-           "checkpoints");
 }
 
 void for_each_replica(const TrainerOptions& options,

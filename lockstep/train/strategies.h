@@ -44,6 +44,8 @@ struct TrainedReplica {
   // Reduces gradients in backward(), or leaves that to the optimizer.
   DistributedDataParallel<Classifier>& model;
   ClippingOptimizer optimizer;
+  // Whether its parameters and its optimizer's state are not another one's.
+  bool owns_parameters = true;
   // A pass that is not model(images), where there is one.
   std::function<at::Tensor(const at::Tensor&)> forward{};
   // Of its mean loss, what backward() begins with: 1 where gradients are

@@ -112,8 +112,11 @@ class Restoring {
   // it changes anything, is the first to be changed.
   void run() {
     check_job();
-    const NamedTensors model = part_of(checkpoint_.tensors, kModelPrefix);
-    const NamedTensors ours = tensors_of(*state_.model);
+    NamedTensors model, ours;
+    if (state_.model) {
+      model = part_of(checkpoint_.tensors, kModelPrefix);
+      ours = tensors_of(*state_.model);
+    }
     if (const std::string lines = differences(ours, model); !lines.empty())
       refuse("is of another model:" + lines);
     for (const auto& [name, counter] : state_.counters)

@@ -37,7 +37,8 @@ at::Generator default_cpu_generator();
 // scaler and counters are rank 0's: with data parallelism all ranks have the
 // same. Of generators and `own` each rank keeps its own.
 struct TrainingState {
-  std::shared_ptr<torch::nn::Module> model{};  // without its wrapper
+  // Without its wrapper; null where rank 0's memory is this rank's too.
+  std::shared_ptr<torch::nn::Module> model{};
   torch::optim::Optimizer* optimizer = nullptr;
   GradientScaler* scaler = nullptr;
   // Where the run is: epoch, step within it, …
