@@ -91,6 +91,13 @@ void GroupRecorder::completed(std::uint64_t number) {
     note_completed(signature->sequence);
 }
 
+void GroupRecorder::completed_for_waiter(std::uint64_t number,
+                                         std::uint64_t since) {
+  recorder_->ticks_waited_.fetch_add(read_ticks() - since,
+                                     std::memory_order_relaxed);
+  completed(number);
+}
+
 // Works may be waited for in any order.
 void GroupRecorder::note_completed(std::uint64_t sequence) {
   if (sequence > group_->last_completed_.load(std::memory_order_relaxed))

@@ -106,6 +106,12 @@ std::shared_ptr<RecordedGroup> Recorder::add_group(
   return group;
 }
 
+std::chrono::nanoseconds Recorder::time_waited() const {
+  const TickMoment now;
+  const std::uint64_t ticks = ticks_waited_.load(std::memory_order_relaxed);
+  return now.time - TickClock(made_, now).time_of(now.ticks - ticks);
+}
+
 std::string Recorder::suggest_job() const {
   return fmt::format("{}/{}/{}", host_, ::getpid(),
                      SystemClock::now().time_since_epoch().count());

@@ -102,6 +102,12 @@ class Recorder {
 
   OperationRing& ring() { return ring_; }
 
+  // How long callers have been in Work::wait() so far, for operations of all
+  // groups that were not complete when they came: until other ranks came too,
+  // and until data were moved and combined, which a waiter may take part in.
+  // Threads that wait at once count each. Operations that failed do not count.
+  std::chrono::nanoseconds time_waited() const;
+
   // Those of groups that are alive, oldest first.
   std::vector<PendingOperation> pending() const;
 
@@ -119,12 +125,16 @@ class Recorder {
   RankRecord snapshot(std::string_view reason) const;
 
  private:
+  friend class GroupRecorder;
+
   std::shared_ptr<const RecordedGroup> find_group(std::uint32_t id) const;
   void drop_forgotten_groups() LOCKSTEP_REQUIRES(mutex_);
 
   const std::string dump_directory_;
   const std::string host_;
   OperationRing ring_;
+  const TickMoment made_{};
+  std::atomic<std::uint64_t> ticks_waited_{0};
   std::atomic<int> rank_{0};
   std::atomic<int> world_size_{1};
   mutable Mutex mutex_;
@@ -151,6 +161,8 @@ class GroupRecorder : public std::enable_shared_from_this<GroupRecorder> {
   // From the Work of operation `number`.
   void awaited(std::uint64_t number) { recorder_->ring().set_awaited(number); }
   void completed(std::uint64_t number);
+  // The same, to somebody who has waited since read_ticks() gave `since`.
+  void completed_for_waiter(std::uint64_t number, std::uint64_t since);
   // Its wait throws `error`.
   void failed(std::uint64_t number, const std::exception_ptr& error) noexcept;
 

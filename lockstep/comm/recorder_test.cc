@@ -3,15 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/comm/testing/scripted_backend.h"
 
 namespace lockstep {
@@ -100,6 +106,45 @@ TEST_F(RecordedRank, DumpsOnceWhenAnErrorLeavesAWait) {
   EXPECT_THROW(first.wait(), PeerFailure);
   EXPECT_FALSE(std::filesystem::exists(dump())) << "it is the same failure";
   EXPECT_TRUE(recorder().pending().empty()) << "nothing of it can go on";
+}
+
+TEST(Recorder, CountsTheTimeThatOthersKeepARankWaiting) {
+  using std::chrono::nanoseconds;
+  using std::chrono::steady_clock;
+  std::array<nanoseconds, 2> waited{};
+  std::atomic<Recorder*> early{nullptr};
+  nanoseconds late_by{};
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    Recorder& recorder = *group->world()->recorder();
+    const nanoseconds before = recorder.time_waited();
+    if (group->rank() == 0) {
+      early = &recorder;
+      group->barrier({.place = "the end"}).wait();
+    } else {
+      const auto is_waited_for = [](const PendingOperation& operation) {
+        return operation.entry.awaited && operation.entry.place == "the end";
+      };
+      while (early == nullptr ||
+             std::ranges::none_of(early.load()->pending(), is_waited_for))
+        std::this_thread::yield();
+      const auto since = steady_clock::now();
+      while (steady_clock::now() - since < std::chrono::milliseconds(5))
+        std::this_thread::yield();
+      late_by = steady_clock::now() - since;
+      group->barrier({.place = "the end"}).wait();
+    }
+    waited[static_cast<std::size_t>(group->rank())] =
+        recorder.time_waited() - before;
+    early = nullptr;
+  });
+  // The clock of ticks is told its speed by this time alone.
+  EXPECT_GE(waited[0], late_by * 9 / 10);
+  EXPECT_GE(waited[1], nanoseconds(0));
+}
+
+TEST_F(RecordedRank, CountsNoTimeForWhatWasCompleteWhenItWasAwaited) {
+  group_->barrier().wait();
+  EXPECT_EQ(recorder().time_waited(), std::chrono::nanoseconds(0));
 }
 
 TEST_F(RecordedRank, NamesTheTypeOfEachError) {

@@ -29,6 +29,7 @@ void PendingWork::record_with(std::shared_ptr<GroupRecorder> recorder) {
 void Work::wait_pending(std::optional<Deadline> deadline) const {
   GroupRecorder* const recorder = pending_->recorder();
   if (recorder == nullptr) return pending_->wait(ticket_, deadline);
+  const std::uint64_t since = read_ticks();
   recorder->awaited(number_);
   try {
     pending_->wait(ticket_, deadline);
@@ -36,7 +37,7 @@ void Work::wait_pending(std::optional<Deadline> deadline) const {
     recorder->failed(number_, std::current_exception());
     throw;
   }
-  recorder->completed(number_);
+  recorder->completed_for_waiter(number_, since);
 }
 
 // An operation that is done because it failed is written down when wait() says
