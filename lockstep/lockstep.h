@@ -33,5 +33,6 @@
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/event_file.h"
 #include "lockstep/train/module_copy.h"
 #include "lockstep/train/training_state.h"
