@@ -98,7 +98,7 @@ Request parse_train(Arguments arguments, int cores) {
       "Train an image classifier over all ranks of this host.", arguments,
       [&](CLI::App& command) {
         add_train_options(command, request.options);
-        add_launch_flags(command, request.launch);
+        add_launch_flags(command, request.launch, kTrainLogs);
       },
       [&](const CLI::App& command,
           const std::vector<std::string>& rest) -> Request {

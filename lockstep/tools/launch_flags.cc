@@ -14,7 +14,8 @@ constexpr std::array<std::string_view, 2> kBindings{"cores", "none"};
 
 }  // namespace
 
-void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
+void add_launch_flags(CLI::App& command, LaunchFlags& flags,
+                      std::string_view more_logs) {
   command
       .add_option("--cpu-bind", flags.cpu_bind,
                   "cores: each worker runs on its share of the cores, where "
@@ -23,7 +24,8 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--log-dir", flags.log_dir,
-                  "Keep each rank's output in DIR/rank-N.log too")
+                  "Keep each rank's output in DIR/rank-N.log too" +
+                      std::string(more_logs))
       ->type_name("DIR");
 }
 

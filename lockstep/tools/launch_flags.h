@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
@@ -19,8 +20,10 @@ struct LaunchFlags {
   std::string log_dir;             // empty: no log is kept
 };
 
-// Adds them to `command`; `flags` must outlive its parsing.
-void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+// Adds them to `command`; `flags` must outlive its parsing. `more_logs` is what
+// the help says of --log-dir beyond the output of ranks.
+void add_launch_flags(CLI::App& command, LaunchFlags& flags,
+                      std::string_view more_logs = "");
 
 // Puts them into what is launched.
 void apply(const LaunchFlags& flags, LaunchOptions& options);

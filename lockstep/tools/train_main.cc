@@ -39,7 +39,12 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .global_batch = flags.global_batch_size.value(),
           .optimizer = flags.optimizer,
           .learning_rate = flags.learning_rate.value(),
-          .schedule = flags.schedule,
+          .schedule = {.name = flags.schedule,
+                       .step_size = flags.lr_step_size.value(),
+                       .gamma = flags.lr_gamma.value(),
+                       .min_rate = flags.lr_min.value(),
+                       .warmup_epochs = flags.lr_warmup_epochs.value(),
+                       .warmup_decay = flags.lr_warmup_decay.value()},
           .momentum = flags.momentum,
           .weight_decay = flags.weight_decay,
           .accumulate = flags.accumulate,
@@ -66,6 +71,7 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .checkpoint_every = flags.checkpoint_every,
           .keep = flags.keep.value(),
           .resume = flags.resume,
+          .log_dir = flags.log_dir,
           .evaluate_every = flags.evaluate_every,
           .log_interval = flags.log_interval};
 }

@@ -14,6 +14,7 @@
 #include "lockstep/tools/flags.h"
 #include "lockstep/tools/launch_flags.h"
 #include "lockstep/tools/replica_flags.h"
+#include "lockstep/tools/schedule_flags.h"
 #include "lockstep/tools/strategy_flags.h"
 
 namespace lockstep {
@@ -23,7 +24,6 @@ constexpr std::array<std::string_view, 2> kDatasets{"fashion-mnist", "mnist"};
 constexpr std::array<std::string_view, 6> kModels{
     "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
-constexpr std::array<std::string_view, 2> kSchedules{"one-cycle", "constant"};
 constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
                                                       "float16"};
 constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
@@ -93,12 +93,6 @@ void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
                   "Learning rate; never scaled by the number of ranks "
                   "[sgd: 0.05, adam: 0.001]")
       ->check(positive_number());
-  command
-      .add_option("--schedule", options.schedule,
-                  "one-cycle (the rate rises to --lr over a fifth of the run, "
-                  "then falls to zero) or constant")
-      ->check(one_of("schedule", kSchedules))
-      ->capture_default_str();
   command.add_option("--momentum", options.momentum, "Of sgd")
       ->check(number(0, 1))
       ->capture_default_str();
@@ -300,6 +294,7 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
   add_model_flags(command, options);
   add_step_flags(command, options);
   add_optimizer_flags(command, options);
+  add_schedule_flags(command, options);
   add_parallel_flags(command, options);
   add_checkpoint_flags(command, options);
   add_replica_flags(command, options);
@@ -330,6 +325,7 @@ void complete_train_options(TrainOptions& options, const TrainPlace& place) {
     options.hidden = {512, 256};
   if (!options.learning_rate)
     options.learning_rate = options.optimizer == "adam" ? 0.001 : 0.05;
+  complete_schedule_flags(options);
   if (options.output.empty())
     options.output =
         fmt::format("{}-{}.safetensors", options.model, options.dataset);
@@ -341,10 +337,11 @@ TrainOptions parse_train_options(std::span<const char* const> arguments,
   command.set_help_flag("");
   command.allow_extras();
   TrainOptions options;
-  LaunchFlags ignored;
+  LaunchFlags launch;
   add_train_options(command, options);
-  add_launch_flags(command, ignored);
+  add_launch_flags(command, launch, kTrainLogs);
   parse_flags(command, arguments);
+  options.log_dir = launch.log_dir;
   const auto extras = command.remaining();
   if (!extras.empty())
     throw InvalidArgument(

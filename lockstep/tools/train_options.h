@@ -4,14 +4,14 @@
 //
 // Threads: values and pure functions.
 // Errors:  InvalidArgument with one line that names the flag, what was given
-// and
-//          what would do.
+//          and what would do.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/environment.h"
@@ -38,8 +38,14 @@ struct TrainOptions {
   std::optional<std::int64_t> batch_size;
   std::string optimizer = "sgd";        // or adam
   std::optional<double> learning_rate;  // never scaled by the number of ranks
-  std::string schedule = "one-cycle";   // of the learning rate, or constant
-  double momentum = 0.9;                // sgd's
+  std::string schedule = "one-cycle";   // of the learning rate
+  // Of the schedule, see ScheduleOptions in train/learning_rate.h.
+  std::optional<int> lr_step_size;
+  std::optional<double> lr_gamma;
+  std::optional<double> lr_min;
+  std::optional<double> lr_warmup_epochs;
+  std::optional<double> lr_warmup_decay;
+  double momentum = 0.9;  // sgd's
   double weight_decay = 0;
   std::uint64_t seed = 0;
   int accumulate = 1;               // micro-batches of a rank in a step
@@ -60,6 +66,7 @@ struct TrainOptions {
   std::optional<int> keep;  // checkpoints; complete_train_options() says how
                             // many
   std::string resume;       // auto, or where to go on from; nothing: begin
+  std::string log_dir;      // for curves and metrics; nothing: none are kept
   int evaluate_every = 1;   // epochs between two passes over the test set; the
                             // last epoch always has one
   int log_interval = 10;    // steps between two progress records
@@ -87,8 +94,13 @@ void add_train_options(CLI::App& command, TrainOptions& options);
 // refuses what does not fit together.
 void complete_train_options(TrainOptions& options, const TrainPlace& place);
 
+// What --log-dir keeps of `lockstep train` besides ranks' output, for its help.
+inline constexpr std::string_view kTrainLogs =
+    "; and what the run comes to, for TensorBoard and as JSON lines";
+
 // Both steps for a worker: `arguments` are those after the program's name.
-// Skips the flags that only concern launching.
+// Skips the flags that only concern launching. Of --log-dir, which concerns
+// both, it fills in log_dir.
 TrainOptions parse_train_options(std::span<const char* const> arguments,
                                  const TrainPlace& place);
 

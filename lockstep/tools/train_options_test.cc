@@ -95,6 +95,7 @@ TEST(TrainOptions, WorkersAndTheirBatchesAreWhatTheFlagsSay) {
   EXPECT_EQ(options.batch_size, 5);
   EXPECT_EQ(options.global_batch_size, 15);
   EXPECT_EQ(options.threads, 2);
+  EXPECT_EQ(options.log_dir, "logs");
 }
 
 TEST(TrainOptions, GlobalBatchIsDividedAndBatchSizeIsARanks) {

@@ -10,14 +10,31 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kSchedules{"one-cycle", "constant"};
-constexpr double kWarmUpShare = 0.2;
+constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
+                                                     "step", "cosine"};
+constexpr double kWarmUpShare = 0.2;  // of one cycle
 
-double one_cycle(double step, double steps) {
-  const double warm_up = std::ceil(kWarmUpShare * steps);
-  if (step < warm_up) return (step + 1) / warm_up;
-  const double progress = (step - warm_up) / (steps - warm_up);
+// From 1 to 0 while `progress` goes from 0 to 1.
+double half_cosine(double progress) {
   return 0.5 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw InvalidArgument("the schedule of the learning rate cannot work: " +
+                        problem);
+}
+
+void check_warm_up(const ScheduleOptions& options, int epochs) {
+  const double length = options.warmup_epochs;
+  if (length != 0 && options.name == "one-cycle")
+    refuse("one-cycle begins with a warm-up of its own; leave the other out");
+  if (!(length >= 0 && length < epochs))
+    refuse("a warm-up of " + std::to_string(length) + " epochs in a run of " +
+           std::to_string(epochs) + "; it must leave some for the rest");
+  if (!(options.warmup_decay >= 0 && options.warmup_decay <= 1))
+    refuse("a warm-up cannot begin with " +
+           std::to_string(options.warmup_decay) +
+           " times the full rate; it must be from 0 to 1 times");
 }
 
 }  // namespace
@@ -27,18 +44,67 @@ std::span<const std::string_view> known_schedules() { return kSchedules; }
 Schedule parse_schedule(std::string_view name) {
   if (name == "one-cycle") return Schedule::kOneCycle;
   if (name == "constant") return Schedule::kConstant;
+  if (name == "step") return Schedule::kStep;
+  if (name == "cosine") return Schedule::kCosine;
   throw InvalidArgument(unknown_name("schedule", name, kSchedules));
 }
 
-double learning_rate_factor(Schedule schedule, std::int64_t step,
-                            std::int64_t steps) {
-  switch (schedule) {
-    case Schedule::kConstant:
-      return 1;
-    case Schedule::kOneCycle:
-      return one_cycle(static_cast<double>(step), static_cast<double>(steps));
+LearningRate::LearningRate(const ScheduleOptions& options, double full_rate,
+                           int epochs)
+    : options_(options),
+      schedule_(parse_schedule(options.name)),
+      full_rate_(full_rate),
+      epochs_(epochs) {
+  check_warm_up(options, epochs);
+  if (schedule_ == Schedule::kStep &&
+      !(options.step_size >= 1 && options.gamma > 0 &&
+        std::isfinite(options.gamma)))
+    refuse("the rate drops every " + std::to_string(options.step_size) +
+           " epochs, to " + std::to_string(options.gamma) +
+           " times what it was; the first must be at least 1, the second above "
+           "0");
+  if (schedule_ == Schedule::kCosine &&
+      !(options.min_rate >= 0 && options.min_rate <= full_rate))
+    refuse("the lowest rate is " + std::to_string(options.min_rate) +
+           "; it must be from 0 to the full one, " + std::to_string(full_rate));
+}
+
+double LearningRate::at(std::int64_t step, std::int64_t steps_per_epoch) const {
+  const std::int64_t warm_up = std::llround(
+      options_.warmup_epochs * static_cast<double>(steps_per_epoch));
+  if (step < warm_up) {
+    const double start = options_.warmup_decay;
+    const double progress =
+        static_cast<double>(step) / static_cast<double>(warm_up);
+    return full_rate_ * (start + (1 - start) * progress);
   }
-  return 1;
+  const std::int64_t since = step - warm_up;
+  const auto steps = static_cast<double>(epochs_ * steps_per_epoch - warm_up);
+  switch (schedule_) {
+    case Schedule::kConstant:
+      return full_rate_;
+    case Schedule::kOneCycle:
+      return one_cycle(static_cast<double>(since), steps);
+    case Schedule::kStep:
+      return full_rate_ *
+             std::pow(options_.gamma,
+                      static_cast<double>(
+                          since / (options_.step_size * steps_per_epoch)));
+    case Schedule::kCosine:
+      return cosine(static_cast<double>(since), steps);
+  }
+  return full_rate_;
+}
+
+double LearningRate::cosine(double step, double steps) const {
+  const double least = options_.min_rate;
+  return least + (full_rate_ - least) * half_cosine(step / steps);
+}
+
+double LearningRate::one_cycle(double step, double steps) const {
+  const double warm_up = std::ceil(kWarmUpShare * steps);
+  if (step < warm_up) return full_rate_ * ((step + 1) / warm_up);
+  return full_rate_ * half_cosine((step - warm_up) / (steps - warm_up));
 }
 
 }  // namespace lockstep

@@ -1,11 +1,18 @@
-// The learning rate over the steps of a run.
+// The learning rate over the steps of a run: a pure function of the step, so
+// that a run which is resumed goes on with the rates that it would have had.
 //
-// Threads: pure functions.
-// Errors:  InvalidArgument for an unknown name.
+// Threads: values and pure functions.
+// Errors:  InvalidArgument for an unknown name and for numbers that make no
+//          schedule.
+// Source:  the names, and where warm-up ends and the rest begins, are those of
+//          torchvision's reference scripts; the values are those of PyTorch's
+//          LinearLR, StepLR and CosineAnnealingLR when their step() is called
+//          after every step of the optimizer, and epochs are counted in steps.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -16,16 +23,47 @@ enum class Schedule {
   // falls along a half cosine to zero: "one cycle" (Smith and Topin, 2018),
   // with the annealing of Loshchilov and Hutter, 2017.
   kOneCycle,
+  // Is multiplied with `gamma` every `step_size` epochs.
+  kStep,
+  // Falls along a half cosine to `min_rate`.
+  kCosine,
 };
 
-// The names that parse_schedule() takes: "one-cycle", "constant".
+struct ScheduleOptions {
+  std::string name = "one-cycle";  // see known_schedules()
+  int step_size = 30;              // epochs; of step
+  double gamma = 0.1;              // of step
+  double min_rate = 0;             // of cosine
+  // Epochs, which need not be whole, over which the rate rises linearly from
+  // `warmup_decay` times the full one before the schedule begins. Not of
+  // one-cycle, which rises by itself.
+  double warmup_epochs = 0;
+  double warmup_decay = 0.01;
+};
+
+// The names that parse_schedule() takes: "one-cycle", "constant", "step",
+// "cosine".
 std::span<const std::string_view> known_schedules();
 
 Schedule parse_schedule(std::string_view name);
 
-// What the rate at `step`, counted from 0 over the whole run of `steps` steps,
-// is to the full rate: 0 … 1.
-double learning_rate_factor(Schedule schedule, std::int64_t step,
-                            std::int64_t steps);
+class LearningRate {
+ public:
+  // Of a run of `epochs` epochs whose full rate is `full_rate`.
+  LearningRate(const ScheduleOptions& options, double full_rate, int epochs);
+
+  // The rate of `step`, which counts the steps of the whole run from 0;
+  // `steps_per_epoch` of them are an epoch.
+  double at(std::int64_t step, std::int64_t steps_per_epoch) const;
+
+ private:
+  double cosine(double step, double steps) const;
+  double one_cycle(double step, double steps) const;
+
+  ScheduleOptions options_;
+  Schedule schedule_;
+  double full_rate_;
+  std::int64_t epochs_;
+};
 
 }  // namespace lockstep

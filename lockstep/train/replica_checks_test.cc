@@ -82,7 +82,7 @@ TEST_F(WatchedRun, OfAResidualNetworkIsThatOfOneRankWithSyncBn) {
   options_.model = "resnet18";
   options_.epochs = 1;
   options_.learning_rate = 0.01;
-  options_.schedule = "constant";
+  options_.schedule.name = "constant";
   options_.sync_batch_norm = true;
   const TrainingResult one = train_on(1);
   printed_.clear();

@@ -23,6 +23,7 @@
 #include "lockstep/train/learning_rate.h"
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/run_checkpoints.h"
+#include "lockstep/train/run_log.h"
 #include "lockstep/train/strategies.h"
 #include "lockstep/train/trainer_options.h"
 #include "lockstep/train/training_step.h"
@@ -47,6 +48,11 @@ BatchTensors aligned(Batch batch) {
   return {borrowed.images.clone(), borrowed.labels.clone()};
 }
 
+// Whether it, and not backward(), averages gradients.
+bool optimizer_averages(const TrainerOptions& options) {
+  return options.sharded && !options.logical_shards;
+}
+
 std::unique_ptr<LogicalShards> make_shards(
     const TrainerOptions& options,
     std::shared_ptr<const torch::nn::Module> model,
@@ -58,9 +64,10 @@ std::unique_ptr<LogicalShards> make_shards(
                                              .seed = options.seed});
 }
 
-std::int64_t steps_in(const TrainerOptions& options, std::int64_t images) {
+std::int64_t steps_per_epoch(const TrainerOptions& options,
+                             std::int64_t images) {
   const std::int64_t batch = options.global_batch;
-  return options.epochs * ((images + batch - 1) / batch);
+  return (images + batch - 1) / batch;
 }
 
 class Run {
@@ -74,13 +81,13 @@ class Run {
         progress_(group_.rank() == 0 ? progress : ProgressSink()),
         train_samples_(data.train, augmentation(options)),
         test_samples_(data.test),
-        schedule_(parse_schedule(options.schedule)),
+        schedule_(options.schedule, options.learning_rate, options.epochs),
         model_(replica.model),
         shards_(make_shards(options, model_.module(), replica.group)),
         optimizer_(replica.optimizer),
-        traffic_(options.hook, model_, steps_in(options, data.train.count)),
-        checks_(options.checks, model_,
-                options.sharded && !options.logical_shards),
+        traffic_(options.hook, model_,
+                 options.epochs * steps_per_epoch(options, data.train.count)),
+        checks_(options.checks, model_, optimizer_averages(options)),
         training_step_(model_, optimizer_,
                        {.accumulate = options.accumulate,
                         .clip_norm = options.clip_norm,
@@ -88,7 +95,9 @@ class Run {
                         .logical_shards = shards_.get(),
                         .forward = replica.forward,
                         .loss_share = replica.loss_share,
+                        .optimizer_averages = optimizer_averages(options),
                         .report = checks_.report()}),
+        log_(options, replica.group, training_step_),
         checkpoints_(options, data,
                      {.position = position_,
                       .replica = replica,
@@ -104,6 +113,7 @@ class Run {
   Metrics evaluate();
   void save(const TrainingResult& result);
 
+  StartRecord start_record() const;
   void report_start();
   void report_step(std::int64_t steps, Seconds elapsed);
   void report_epoch(const TrainingResult& result, Seconds elapsed);
@@ -115,13 +125,14 @@ class Run {
   ProgressSink progress_;
   ImageSamples train_samples_;
   ImageSamples test_samples_;
-  Schedule schedule_;
+  LearningRate schedule_;
   DistributedDataParallel<Classifier>& model_;
   std::unique_ptr<LogicalShards> shards_;  // where there are some
   ClippingOptimizer& optimizer_;
   GradientTraffic traffic_;
   ReplicaChecks checks_;
   TrainingStep training_step_;
+  RunLog log_;
   RunPosition position_;
   std::int64_t first_step_ = 0;  // of this epoch that was made here
   Metrics since_report_;         // this rank's, for step records
@@ -134,6 +145,8 @@ TrainingResult Run::run() {
   report_start();
   TrainingResult result;
   result.resumed_from = checkpoints_.begin();
+  const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
+  log_.begin(start_record(), position_.epoch * steps + position_.step, steps);
   for (; position_.epoch < options_.epochs;
        position_ = {.epoch = position_.epoch + 1}) {
     const auto epoch_start = Clock::now();
@@ -179,6 +192,7 @@ std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
 // From the step on that the run is at.
 Metrics Run::train_epoch() {
   const auto start = Clock::now();
+  log_.epoch_begins();
   const auto number = static_cast<std::uint64_t>(position_.epoch);
   const std::int64_t batch_size = options_.global_batch / group_.size();
   std::int64_t& step = position_.step;
@@ -191,13 +205,12 @@ Metrics Run::train_epoch() {
   const std::int64_t steps = step + loader.batch_count();
   model_.train();
   while (auto batch = loader.next(group_.timeout())) {
-    set_learning_rate(
-        *optimizer_.optimizer,
-        options_.learning_rate *
-            learning_rate_factor(schedule_, position_.epoch * steps + step,
-                                 options_.epochs * steps));
+    const double rate = schedule_.at(position_.epoch * steps + step, steps);
+    set_learning_rate(*optimizer_.optimizer, rate);
+    log_.step_begins(rate);
     const Metrics metrics = training_step_.run(aligned(*std::move(batch)));
     traffic_.step_done();
+    log_.step_done(metrics);
     checks_.step_done();
     position_.so_far += metrics;
     since_report_ += metrics;
@@ -247,20 +260,23 @@ void Run::save(const TrainingResult& result) {
   save_checkpoint(options_.output, *model_, metadata);
 }
 
-void Run::report_start() {
-  if (!progress_) return;
+StartRecord Run::start_record() const {
   const int ranks = group_.size() * replica_.shares();
-  progress_(StartRecord{.version = std::string(version()),
-                        .ranks = ranks,
-                        .backend = std::string(group_.backend()),
-                        .libtorch_version = TORCH_VERSION,
-                        .dataset = data_.train.title,
-                        .train_images = data_.train.count,
-                        .test_images = data_.test.count,
-                        .model = options_.model,
-                        .parameters = parameter_count(*model_),
-                        .global_batch = options_.global_batch,
-                        .batch_per_rank = options_.global_batch / ranks});
+  return {.version = std::string(version()),
+          .ranks = ranks,
+          .backend = std::string(group_.backend()),
+          .libtorch_version = TORCH_VERSION,
+          .dataset = data_.train.title,
+          .train_images = data_.train.count,
+          .test_images = data_.test.count,
+          .model = options_.model,
+          .parameters = parameter_count(*model_),
+          .global_batch = options_.global_batch,
+          .batch_per_rank = options_.global_batch / ranks};
+}
+
+void Run::report_start() {
+  if (progress_) progress_(start_record());
 }
 
 void Run::report_step(std::int64_t steps, Seconds elapsed) {
@@ -281,7 +297,6 @@ void Run::report_step(std::int64_t steps, Seconds elapsed) {
 }
 
 void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
-  if (!progress_) return;
   // Steps that were made before the run was resumed do not count.
   const double made = static_cast<double>(position_.step - first_step_) /
                       static_cast<double>(position_.step);
@@ -295,7 +310,8 @@ void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
           made * static_cast<double>(result.train.samples) / elapsed.count(),
       .seconds = elapsed.count()};
   if (evaluated_) record.test_accuracy = result.test.accuracy();
-  progress_(record);
+  log_.epoch_done(record, result.test);
+  if (progress_) progress_(record);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@
 #include "lockstep/base/progress_record.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/image_dataset.h"
+#include "lockstep/train/learning_rate.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/models.h"
 #include "lockstep/train/replica_checks.h"
@@ -52,8 +53,8 @@ struct TrainerOptions {
   std::string optimizer = "sgd";  // or adam
   // The full rate, which `schedule` varies; not scaled by anything else.
   double learning_rate = 0.05;
-  std::string schedule = "one-cycle";  // or constant
-  double momentum = 0.9;               // sgd's
+  ScheduleOptions schedule{};
+  double momentum = 0.9;  // sgd's
   double weight_decay = 0;
   // Micro-batches that a rank's share of a batch is cut into, each with a pass
   // of its own: less memory, the same gradient but for batch normalisation,
@@ -95,9 +96,12 @@ struct TrainerOptions {
   // none; anything else is a checkpoint or a folder of some to go on from.
   // Empty: begins, which is refused where there are some already.
   std::string resume{};
+  // Where curves for TensorBoard and JSON lines go, see train/run_log.h;
+  // nowhere when empty.
+  std::filesystem::path log_dir{};
   // Epochs between two evaluations; the last epoch always has one.
   int evaluate_every = 1;
-  // Steps between two step records.
+  // Steps between two step records, and between two points of the curves.
   int log_interval = 10;
 };
 

@@ -356,8 +356,10 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
               HasSubstr("unknown model \"mlpp\""));
   EXPECT_THAT(with([](auto& o) { o.optimizer = "sdg"; }),
               HasSubstr("unknown optimizer \"sdg\""));
-  EXPECT_THAT(with([](auto& o) { o.schedule = "cosine"; }),
-              HasSubstr("unknown schedule \"cosine\""));
+  EXPECT_THAT(with([](auto& o) { o.schedule.name = "cosin"; }),
+              HasSubstr("unknown schedule \"cosin\""));
+  EXPECT_THAT(with([](auto& o) { o.schedule.warmup_epochs = 1; }),
+              HasSubstr("a warm-up of its own"));
   EXPECT_THAT(with([](auto& o) { o.accumulate = 17; }),
               HasSubstr("16 images, cannot be divided into 17 micro-batches"));
   EXPECT_THAT(with([](auto& o) { o.accumulate = 0; }),

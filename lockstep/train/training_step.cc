@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/clip_gradients.h"
 
 namespace lockstep {
 
@@ -100,9 +102,18 @@ void TrainingStep::update() {
   if (options_.clip_norm) {
     scaler_.unscale_(*optimizer_.optimizer);
     grad_norm_ = optimizer_.clip_grad_norm(*options_.clip_norm);
+  } else {
+    grad_norm_ = measured_norm();
   }
   if (!scaler_.step(*optimizer_.optimizer)) ++skipped_;
   scaler_.update();
+}
+
+// As the optimizer will see it: scaled gradients stay as they are.
+std::optional<double> TrainingStep::measured_norm() {
+  if (!std::exchange(measures_norm_, false) || options_.optimizer_averages)
+    return std::nullopt;
+  return lockstep::grad_norm(model_.parameters()) / scaler_.get_scale();
 }
 
 Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {

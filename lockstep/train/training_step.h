@@ -42,6 +42,8 @@ struct TrainingStepOptions {
   // The share of its losses that a rank passes on: 1/n where the gradients of n
   // ranks add up, instead of being averaged.
   double loss_share = 1;
+  // Whether the optimizer, and not backward(), averages gradients.
+  bool optimizer_averages = false;
   // Is told what there is to compare, if there is one; outlives the
   // TrainingStep. Its step_done() is the caller's.
   ConsistencyReport* report = nullptr;
@@ -61,8 +63,13 @@ class TrainingStep {
   // Returns loss and accuracy of this rank's batch before the step.
   Metrics run(const BatchTensors& batch);
 
+  // Lets the next run() take the norm of the gradients though they are not
+  // clipped, which costs reading them once more. Not of gradients that a
+  // sharded optimizer has yet to average: their norm costs a pass of its own.
+  void measure_grad_norm() { measures_norm_ = true; }
+
   // The norm of the last step's averaged gradients before they were clipped;
-  // nothing where they are not.
+  // nothing where it was not taken. With post-local SGD, of this rank's own.
   std::optional<double> grad_norm() const { return grad_norm_; }
 
   // How many steps were left out; to be set by whoever goes on from a
@@ -78,11 +85,13 @@ class TrainingStep {
   Metrics pass_micro_batches(const BatchTensors& batch);
   Metrics pass_shards(const BatchTensors& batch);
   void update();
+  std::optional<double> measured_norm();
 
   DistributedDataParallel<Classifier>& model_;
   ClippingOptimizer& optimizer_;
   TrainingStepOptions options_;
   GradientScaler scaler_;
+  bool measures_norm_ = false;  // in the next step
   std::optional<double> grad_norm_;
   std::int64_t skipped_ = 0;
 };
