@@ -15,7 +15,6 @@
 #include "lockstep/comm/registry.h"
 #include "lockstep/tools/flags.h"
 #include "lockstep/tools/launch_flags.h"
-#include "lockstep/tools/train_options.h"
 
 namespace lockstep {
 namespace {
@@ -184,14 +183,9 @@ std::vector<std::size_t> parse_range(std::string_view text, std::size_t dots,
   return sizes;
 }
 
-void settle_ranks(BenchOptions& options, const BenchPlace& place) {
-  if (place.world_size && options.ranks && *options.ranks != *place.world_size)
-    throw InvalidArgument(fmt::format(
-        "--ranks is {}, but the launcher started {}; leave --ranks out",
-        *options.ranks, *place.world_size));
-  if (!options.ranks)
-    options.ranks =
-        place.world_size.value_or(std::max(2, default_ranks(place.cores)));
+void choose_ranks(BenchOptions& options, const RankPlace& place) {
+  options.ranks = settle_ranks(options.ranks, place,
+                               std::max(2, default_ranks(place.cores)));
   if (options.collective == "send_recv" && *options.ranks < 2)
     throw InvalidArgument(
         "send_recv needs two ranks; add --ranks 2 or start more");
@@ -219,7 +213,7 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
   add_result_flags(command, options);
 }
 
-void complete_bench_options(BenchOptions& options, const BenchPlace& place) {
+void complete_bench_options(BenchOptions& options, const RankPlace& place) {
   if (options.collective.empty())
     throw InvalidArgument(
         fmt::format("bench needs a collective: lockstep bench all_reduce. "
@@ -229,7 +223,7 @@ void complete_bench_options(BenchOptions& options, const BenchPlace& place) {
   options.wanted.memory = options.memory == "plain" ? Engine::Memory::kPlain
                                                     : Engine::Memory::kShared;
   settle_reduction(options);
-  settle_ranks(options, place);
+  choose_ranks(options, place);
   if (options.wanted.collective == Collective::kBarrier) {
     options.sizes = {0};
     if (!options.plot.empty())
@@ -246,19 +240,11 @@ void complete_bench_options(BenchOptions& options, const BenchPlace& place) {
 }
 
 BenchOptions parse_bench_options(std::span<const char* const> arguments,
-                                 const BenchPlace& place) {
-  CLI::App command;
-  command.set_help_flag("");
-  command.allow_extras();
+                                 const RankPlace& place) {
   BenchOptions options;
-  LaunchFlags ignored;
-  add_bench_options(command, options);
-  add_launch_flags(command, ignored);
-  parse_flags(command, arguments);
-  const auto extras = command.remaining();
-  if (!extras.empty())
-    throw InvalidArgument(
-        unknown_argument(command, "lockstep bench", extras.front()));
+  parse_worker_flags("lockstep bench", arguments, [&](CLI::App& command) {
+    add_bench_options(command, options);
+  });
   complete_bench_options(options, place);
   return options;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/tools/bench_measure.h"
+#include "lockstep/tools/rank_place.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
@@ -45,20 +46,13 @@ struct BenchOptions {
 // parsing.
 void add_bench_options(CLI::App& command, BenchOptions& options);
 
-// Where the ranks are to run.
-struct BenchPlace {
-  int cores = 1;
-  // The number of ranks where it is settled already, as under a launcher.
-  std::optional<int> world_size = std::nullopt;
-};
-
 // Fills in what was left open and refuses what does not fit together.
-void complete_bench_options(BenchOptions& options, const BenchPlace& place);
+void complete_bench_options(BenchOptions& options, const RankPlace& place);
 
 // Both steps for a rank: `arguments` are those after the program's name. Skips
 // the flags that only concern launching.
 BenchOptions parse_bench_options(std::span<const char* const> arguments,
-                                 const BenchPlace& place);
+                                 const RankPlace& place);
 
 // The number of bytes that a size such as "64", "4K" or "100MiB" means; units
 // are powers of 1024.

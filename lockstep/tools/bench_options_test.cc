@@ -17,12 +17,12 @@ using testing::HasSubstr;
 using testing::Not;
 
 BenchOptions parse(const std::vector<const char*>& arguments,
-                   const BenchPlace& place = {.cores = 4}) {
+                   const RankPlace& place = {.cores = 4}) {
   return parse_bench_options(arguments, place);
 }
 
 std::string error_of(const std::vector<const char*>& arguments,
-                     const BenchPlace& place = {.cores = 4}) {
+                     const RankPlace& place = {.cores = 4}) {
   const std::string text = error_text([&] { parse(arguments, place); });
   EXPECT_THAT(text, Not(HasSubstr("\n")));
   return text;
@@ -81,7 +81,7 @@ TEST(BenchOptions, ThereAreTwoRanksAtLeastUnlessOneIsAskedFor) {
   EXPECT_EQ(parse({"barrier", "-n", "1"}).ranks, 1);
   EXPECT_EQ(parse({"barrier"}, {.cores = 1, .world_size = 6}).ranks, 6);
   EXPECT_THAT(error_of({"barrier", "-n", "3"}, {.world_size = 2}),
-              AllOf(HasSubstr("--ranks is 3"), HasSubstr("started 2")));
+              AllOf(HasSubstr("--ranks is 3"), HasSubstr("one of 2 ranks")));
   EXPECT_THAT(error_of({"send_recv", "-n", "1"}), HasSubstr("two ranks"));
 }
 

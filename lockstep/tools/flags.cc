@@ -96,4 +96,10 @@ std::string unknown_argument(const CLI::App& command, std::string_view name,
       name);
 }
 
+void refuse_extras(const CLI::App& command, std::string_view name) {
+  const auto extras = command.remaining();
+  if (!extras.empty())
+    throw InvalidArgument(unknown_argument(command, name, extras.front()));
+}
+
 }  // namespace lockstep

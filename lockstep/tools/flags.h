@@ -42,4 +42,8 @@ void parse_flags(CLI::App& command, std::span<const char* const> arguments);
 std::string unknown_argument(const CLI::App& command, std::string_view name,
                              std::string_view argument);
 
+// Throws that line for the first argument of which `command`, which has parsed,
+// could make nothing.
+void refuse_extras(const CLI::App& command, std::string_view name);
+
 }  // namespace lockstep

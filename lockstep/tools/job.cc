@@ -33,6 +33,17 @@ RecordFolder record_folder(const LaunchOptions& options,
 
 }  // namespace
 
+LaunchOptions launch_options(const CompanionJob& job,
+                             const EnvironmentLookup& lookup) {
+  LaunchOptions launch;
+  launch.command = {require_companion(job.companion, lookup)};
+  launch.command.insert(launch.command.end(), job.arguments.begin(),
+                        job.arguments.end());
+  launch.job.workers = job.ranks;
+  apply(job.launch, launch);
+  return launch;
+}
+
 int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
             const JobView& view) {
   if (options.job.master_port == 0)

@@ -8,12 +8,28 @@
 #include <unistd.h>
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/progress_record.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/launch/launcher.h"
+#include "lockstep/tools/companion.h"
+#include "lockstep/tools/launch_flags.h"
 
 namespace lockstep {
+
+// What a command with a companion program launches.
+struct CompanionJob {
+  Companion companion;
+  std::vector<std::string> arguments;  // of each rank
+  int ranks = 1;
+  LaunchFlags launch;
+};
+
+// InvalidArgument when the companion is not there.
+LaunchOptions launch_options(const CompanionJob& job,
+                             const EnvironmentLookup& lookup);
 
 // Where a job is seen.
 struct JobView {

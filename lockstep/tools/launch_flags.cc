@@ -29,6 +29,20 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags,
       ->type_name("DIR");
 }
 
+LaunchFlags parse_worker_flags(std::string_view name,
+                               std::span<const char* const> arguments,
+                               const std::function<void(CLI::App&)>& add) {
+  CLI::App command;
+  command.set_help_flag("");
+  command.allow_extras();
+  add(command);
+  LaunchFlags flags;
+  add_launch_flags(command, flags);
+  parse_flags(command, arguments);
+  refuse_extras(command, name);
+  return flags;
+}
+
 void apply(const LaunchFlags& flags, LaunchOptions& options) {
   options.cpu_binding =
       flags.cpu_bind == "none" ? CpuBinding::kNone : CpuBinding::kCores;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kStrategies{
     "ddp", "horovod", "mirrored", "multi-worker", "central", "data-parallel"};
-constexpr int kMostDefaultRanks = 8;
 
 bool is_one_process(const TrainOptions& options) {
   return options.strategy == "mirrored" || options.strategy == "central" ||
@@ -31,7 +30,7 @@ bool is_one_process(const TrainOptions& options) {
 
 // What TF_CONFIG says of the number of workers, where it counts.
 std::optional<int> workers_of_tf_config(const TrainOptions& options,
-                                        const TrainPlace& place) {
+                                        const RankPlace& place) {
   if (options.strategy != "multi-worker" || !place.lookup) return std::nullopt;
   const auto config = read_tf_config(place.lookup);
   if (!config) return std::nullopt;
@@ -43,7 +42,7 @@ std::optional<int> workers_of_tf_config(const TrainOptions& options,
 }
 
 void choose_threads_of_one_process(TrainOptions& options,
-                                   const TrainPlace& place) {
+                                   const RankPlace& place) {
   if (const int processes = place.world_size.value_or(1); processes != 1)
     throw InvalidArgument(fmt::format(
         "--strategy {} has all ranks in one process, but this program was "
@@ -65,24 +64,17 @@ void add_strategy_flag(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
 }
 
-void choose_ranks(TrainOptions& options, const TrainPlace& place) {
+void choose_ranks(TrainOptions& options, const RankPlace& place) {
   if (is_one_process(options))
     return choose_threads_of_one_process(options, place);
   if (const auto workers = workers_of_tf_config(options, place)) {
     options.ranks = workers;
     return;
   }
-  if (place.world_size &&
-      options.ranks.value_or(*place.world_size) != *place.world_size)
-    throw InvalidArgument(
-        fmt::format("-n is {}, but this program was started as one of {} ranks",
-                    *options.ranks, *place.world_size));
-  if (place.world_size)
-    options.ranks = place.world_size;
-  else if (!options.ranks)
-    options.ranks =
-        std::min(default_ranks(place.cores),
-                 options.logical_shards.value_or(kMostDefaultRanks));
+  options.ranks = settle_ranks(
+      options.ranks, place,
+      std::min(default_ranks(place.cores),
+               options.logical_shards.value_or(kMostDefaultRanks)));
 }
 
 void check_strategy_flag(const TrainOptions& options) {

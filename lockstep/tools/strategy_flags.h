@@ -1,7 +1,7 @@
 // The flag of `lockstep train` that says by which way in it trains, and who its
 // ranks are in consequence: processes, or threads of one.
 //
-// Threads: pure functions, but for what a TrainPlace's lookup does.
+// Threads: pure functions, but for what a RankPlace's lookup does.
 // Errors:  as train_options.h.
 #pragma once
 
@@ -14,7 +14,7 @@ void add_strategy_flag(CLI::App& command, TrainOptions& options);
 
 // Settles the number of ranks: what -n, TF_CONFIG or the launcher says, or as
 // many as suit the machine. Refuses those of which two do not agree.
-void choose_ranks(TrainOptions& options, const TrainPlace& place);
+void choose_ranks(TrainOptions& options, const RankPlace& place);
 
 // Refuses what does not go together with the strategy.
 void check_strategy_flag(const TrainOptions& options);

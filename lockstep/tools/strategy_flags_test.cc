@@ -20,12 +20,12 @@ constexpr const char* kThreeWorkers =
         "task": {"type": "worker", "index": 1}})";
 
 TrainOptions parse(const std::vector<const char*>& arguments,
-                   const TrainPlace& place = {.cores = 4}) {
+                   const RankPlace& place = {.cores = 4}) {
   return parse_train_options(arguments, place);
 }
 
 std::string error_of(const std::vector<const char*>& arguments,
-                     const TrainPlace& place = {.cores = 4}) {
+                     const RankPlace& place = {.cores = 4}) {
   return error_text([&] { parse(arguments, place); });
 }
 
@@ -74,8 +74,8 @@ TEST(StrategyFlags, RefuseABatchThatTheReplicasCannotDivide) {
 }
 
 TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
-  const TrainPlace place{.cores = 4,
-                         .lookup = environment({{"TF_CONFIG", kThreeWorkers}})};
+  const RankPlace place{.cores = 4,
+                        .lookup = environment({{"TF_CONFIG", kThreeWorkers}})};
   EXPECT_EQ(parse({"--strategy=multi-worker", "--batch-size=8"}, place).ranks,
             3);
   EXPECT_EQ(

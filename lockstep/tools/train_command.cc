@@ -4,7 +4,6 @@
 
 #include "lockstep/base/tf_config.h"
 #include "lockstep/launch/cpu_share.h"
-#include "lockstep/tools/companion.h"
 #include "lockstep/tools/job.h"
 #include "lockstep/tools/strategy_flags.h"
 
@@ -38,15 +37,16 @@ void become_named_worker(const TrainRequest& request,
 
 int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                  const JobView& view) {
-  LaunchOptions launch;
-  launch.command = command_of(request, lookup);
   const int processes =
       request.options.ranks.value() / ranks_of_a_process(request.options);
-  launch.job.workers = processes;
+  LaunchOptions launch = launch_options({.companion = kTrain,
+                                         .arguments = request.arguments,
+                                         .ranks = processes,
+                                         .launch = request.launch},
+                                        lookup);
   launch.job.threads = request.options.threads;
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);
-  apply(request.launch, launch);
   return run_job(std::move(launch), lookup, view);
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tools/data_flags.h"
 #include "lockstep/tools/flags.h"
 #include "lockstep/tools/launch_flags.h"
 #include "lockstep/tools/replica_flags.h"
@@ -20,9 +21,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kDatasets{"fashion-mnist", "mnist"};
-constexpr std::array<std::string_view, 6> kModels{
-    "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
 constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
                                                       "float16"};
@@ -30,28 +28,17 @@ constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
                                                  "power-sgd", "post-local-sgd"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kDefaultGlobalBatch = 128;
-constexpr int kMostDefaultRanks = 8;
 constexpr int kDefaultKeep = 3;
 
 void add_data_flags(CLI::App& command, TrainOptions& options) {
-  command.add_option("--dataset", options.dataset, "fashion-mnist or mnist")
-      ->check(one_of("dataset", kDatasets))
-      ->capture_default_str();
-  command
-      .add_option("--data-dir", options.data_dir,
-                  "Where the dataset's files are, if not where Debian's "
-                  "package puts them")
-      ->type_name("DIR");
+  add_dataset_flag(command, options.dataset)->capture_default_str();
+  add_data_dir_flag(command, options.data_dir);
   command.add_flag("--augment", options.augment,
                    "Shift and flip training images at random");
 }
 
 void add_model_flags(CLI::App& command, TrainOptions& options) {
-  command
-      .add_option("--model", options.model,
-                  "convnet, cnn, mlp, resnet18, resnet34 or resnet50")
-      ->check(one_of("model", kModels))
-      ->capture_default_str();
+  add_model_flag(command, options.model)->capture_default_str();
   command
       .add_option("--hidden", options.hidden,
                   "Sizes of the mlp's hidden layers: 512,256")
@@ -278,15 +265,6 @@ void check_shards(TrainOptions& options) {
 
 }  // namespace
 
-int default_ranks(int cores) {
-  const int most = std::clamp(cores, 1, kMostDefaultRanks);
-  return static_cast<int>(std::bit_floor(static_cast<unsigned>(most)));
-}
-
-int default_threads(int cores, int ranks) {
-  return std::max(1, cores / std::max(1, ranks));
-}
-
 void add_train_options(CLI::App& command, TrainOptions& options) {
   add_run_flags(command, options);
   add_strategy_flag(command, options);
@@ -300,7 +278,7 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
   add_replica_flags(command, options);
 }
 
-void complete_train_options(TrainOptions& options, const TrainPlace& place) {
+void complete_train_options(TrainOptions& options, const RankPlace& place) {
   choose_ranks(options, place);
   check_strategy_flag(options);
   divide_batch(options);
@@ -332,20 +310,12 @@ void complete_train_options(TrainOptions& options, const TrainPlace& place) {
 }
 
 TrainOptions parse_train_options(std::span<const char* const> arguments,
-                                 const TrainPlace& place) {
-  CLI::App command;
-  command.set_help_flag("");
-  command.allow_extras();
+                                 const RankPlace& place) {
   TrainOptions options;
-  LaunchFlags launch;
-  add_train_options(command, options);
-  add_launch_flags(command, launch, kTrainLogs);
-  parse_flags(command, arguments);
-  options.log_dir = launch.log_dir;
-  const auto extras = command.remaining();
-  if (!extras.empty())
-    throw InvalidArgument(
-        unknown_argument(command, "lockstep train", extras.front()));
+  options.log_dir =
+      parse_worker_flags("lockstep train", arguments, [&](CLI::App& command) {
+        add_train_options(command, options);
+      }).log_dir;
   complete_train_options(options, place);
   return options;
 }

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/environment.h"
+#include "lockstep/tools/rank_place.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
@@ -77,22 +77,13 @@ struct TrainOptions {
                                  // OMP_NUM_THREADS says
 };
 
-// Where the options are to be put to work.
-struct TrainPlace {
-  int cores = 1;  // that this process may use
-  // The number of ranks where it is settled already, as in a worker.
-  std::optional<int> world_size = std::nullopt;
-  // Where TF_CONFIG may be; empty: nowhere.
-  EnvironmentLookup lookup{};
-};
-
 // Adds the flags, with their help, to `command`. `options` must outlive its
 // parsing.
 void add_train_options(CLI::App& command, TrainOptions& options);
 
 // Fills in what was left open (but for data_dir, dropout and threads) and
 // refuses what does not fit together.
-void complete_train_options(TrainOptions& options, const TrainPlace& place);
+void complete_train_options(TrainOptions& options, const RankPlace& place);
 
 // What --log-dir keeps of `lockstep train` besides ranks' output, for its help.
 inline constexpr std::string_view kTrainLogs =
@@ -102,14 +93,6 @@ inline constexpr std::string_view kTrainLogs =
 // Skips the flags that only concern launching. Of --log-dir, which concerns
 // both, it fills in log_dir.
 TrainOptions parse_train_options(std::span<const char* const> arguments,
-                                 const TrainPlace& place);
-
-// The number of ranks where none is asked for: the largest power of two that is
-// at most `cores` and 8.
-int default_ranks(int cores);
-
-// The compute threads of a rank where nobody says otherwise: cores to spare are
-// put to use.
-int default_threads(int cores, int ranks);
+                                 const RankPlace& place);
 
 }  // namespace lockstep

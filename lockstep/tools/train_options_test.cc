@@ -17,12 +17,12 @@ using testing::HasSubstr;
 using testing::Not;
 
 TrainOptions parse(const std::vector<const char*>& arguments,
-                   const TrainPlace& place = {.cores = 2}) {
+                   const RankPlace& place = {.cores = 2}) {
   return parse_train_options(arguments, place);
 }
 
 std::string error_of(const std::vector<const char*>& arguments,
-                     const TrainPlace& place = {.cores = 2}) {
+                     const RankPlace& place = {.cores = 2}) {
   return error_text([&] { parse(arguments, place); });
 }
 
@@ -244,7 +244,7 @@ TEST(TrainOptions, EveryErrorIsOneLine) {
 }
 
 TEST(TrainOptions, InAWorkerFollowTheWorldSize) {
-  const TrainPlace worker{.cores = 1, .world_size = 4};
+  const RankPlace worker{.cores = 1, .world_size = 4};
   const TrainOptions options = parse({}, worker);
   EXPECT_EQ(options.ranks, 4);
   EXPECT_EQ(options.batch_size, 32);
