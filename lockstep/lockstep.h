@@ -33,6 +33,8 @@
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/evaluation.h"
 #include "lockstep/train/event_file.h"
 #include "lockstep/train/module_copy.h"
+#include "lockstep/train/saved_model.h"
 #include "lockstep/train/training_state.h"

@@ -100,15 +100,47 @@ Request parse_train(Arguments arguments, int cores) {
         add_train_options(command, request.options);
         add_launch_flags(command, request.launch, kTrainLogs);
       },
-      [&](const CLI::App& command,
-          const std::vector<std::string>& rest) -> Request {
-        if (!rest.empty())
-          throw InvalidArgument(
-              unknown_argument(command, "lockstep train", rest.front()));
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep train");
         complete_train_options(
             request.options, {.cores = cores, .lookup = environment_variable});
         return request;
       });
+}
+
+Request parse_with_model(ModelVerb verb, const char* description,
+                         Arguments arguments, int cores) {
+  EvaluateRequest request;
+  const std::string name = fmt::format("lockstep {}", name_of(verb));
+  request.options.verb = verb;
+  request.arguments = {std::string(name_of(verb))};
+  request.arguments.insert(request.arguments.end(), arguments.begin(),
+                           arguments.end());
+  return parse_command(
+      name.c_str(), description, arguments,
+      [&](CLI::App& command) {
+        add_evaluate_options(command, request.options);
+        add_launch_flags(command, request.launch);
+      },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, name);
+        complete_evaluate_options(request.options, {.cores = cores});
+        return request;
+      });
+}
+
+Request parse_evaluate(Arguments arguments, int cores) {
+  return parse_with_model(ModelVerb::kEvaluate,
+                          "Measure a trained model: loss, accuracy, and which "
+                          "classes it takes for which.",
+                          arguments, cores);
+}
+
+Request parse_predict(Arguments arguments, int cores) {
+  return parse_with_model(ModelVerb::kPredict,
+                          "Write what a trained model takes each image for, "
+                          "as CSV.",
+                          arguments, cores);
 }
 
 Request parse_bench(Arguments arguments, int cores) {
@@ -122,11 +154,8 @@ Request parse_bench(Arguments arguments, int cores) {
         add_bench_options(command, request.options);
         add_launch_flags(command, request.launch);
       },
-      [&](const CLI::App& command,
-          const std::vector<std::string>& rest) -> Request {
-        if (!rest.empty())
-          throw InvalidArgument(
-              unknown_argument(command, "lockstep bench", rest.front()));
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep bench");
         complete_bench_options(request.options, {.cores = cores});
         return request;
       });
@@ -148,11 +177,8 @@ Request parse_scale(Arguments arguments, int cores) {
 Request parse_version(Arguments arguments, int /*cores*/) {
   return parse_command(
       "lockstep version", "Print the version.", arguments, [](CLI::App&) {},
-      [](const CLI::App& command,
-         const std::vector<std::string>& rest) -> Request {
-        if (!rest.empty())
-          throw InvalidArgument(
-              unknown_argument(command, "lockstep version", rest.front()));
+      [](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep version");
         return VersionRequest{};
       });
 }
@@ -181,11 +207,8 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
             ->type_name("");
         add_json_flag(command, options.format);
       },
-      [&](const CLI::App& command,
-          const std::vector<std::string>& rest) -> Request {
-        if (!rest.empty())
-          throw InvalidArgument(
-              unknown_argument(command, "lockstep blame", rest.front()));
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep blame");
         if (options.folder.empty())
           throw InvalidArgument(
               "blame needs the folder with the records: lockstep blame DIR");
@@ -198,11 +221,8 @@ Request parse_doctor(Arguments arguments, int /*cores*/) {
   return parse_command(
       "lockstep doctor", "Show what this machine has for training.", arguments,
       [&](CLI::App& command) { add_json_flag(command, options.format); },
-      [&](const CLI::App& command,
-          const std::vector<std::string>& rest) -> Request {
-        if (!rest.empty())
-          throw InvalidArgument(
-              unknown_argument(command, "lockstep doctor", rest.front()));
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep doctor");
         return options;
       });
 }
@@ -213,8 +233,10 @@ struct Command {
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 7> kCommands{{
+constexpr std::array<Command, 9> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
+    {"evaluate", "measure a trained model", parse_evaluate},
+    {"predict", "write what a trained model predicts", parse_predict},
     {"run", "run a program as several ranks", parse_run},
     {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
     {"bench", "time a collective and verify its results", parse_bench},

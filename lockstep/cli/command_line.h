@@ -12,6 +12,7 @@
 #include "lockstep/tools/bench_command.h"
 #include "lockstep/tools/blame_command.h"
 #include "lockstep/tools/doctor_command.h"
+#include "lockstep/tools/evaluate_command.h"
 #include "lockstep/tools/run_command.h"
 #include "lockstep/tools/scale_command.h"
 #include "lockstep/tools/train_command.h"
@@ -25,9 +26,9 @@ struct HelpRequest {
 
 struct VersionRequest {};
 
-using Request =
-    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest,
-                 ScaleRequest, BenchRequest, BlameOptions, DoctorOptions>;
+using Request = std::variant<HelpRequest, VersionRequest, RunOptions,
+                             TrainRequest, EvaluateRequest, ScaleRequest,
+                             BenchRequest, BlameOptions, DoctorOptions>;
 
 // `arguments` are those after the program's name; `cores` are those that the
 // process may use.

@@ -108,6 +108,26 @@ TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
   EXPECT_THAT(error_of({"train", "mnist"}), HasSubstr("\"mnist\""));
 }
 
+TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
+  // Any file will do: nobody looks into it here.
+  const auto evaluate = std::get<EvaluateRequest>(
+      parse({"evaluate", "/proc/self/exe", "-n3", "--cpu-bind=none"}));
+  EXPECT_EQ(evaluate.options.verb, ModelVerb::kEvaluate);
+  EXPECT_EQ(evaluate.options.ranks, 3);
+  EXPECT_EQ(evaluate.launch.cpu_bind, "none");
+  EXPECT_THAT(evaluate.arguments, ElementsAre("evaluate", "/proc/self/exe",
+                                              "-n3", "--cpu-bind=none"));
+  const auto predict = std::get<EvaluateRequest>(
+      parse({"predict", "/proc/self/exe", "--output", "p.csv"}));
+  EXPECT_EQ(predict.options.verb, ModelVerb::kPredict);
+  EXPECT_EQ(predict.options.ranks, 4);
+  EXPECT_EQ(predict.arguments.front(), "predict");
+  EXPECT_THAT(error_of({"evaluate"}), HasSubstr("needs a trained model"));
+  EXPECT_THAT(error_of({"predict", "/no/such/file"}), HasSubstr("no file"));
+  EXPECT_THAT(error_of({"evaluate", "/proc/self/exe", "--output=x"}),
+              HasSubstr("lockstep evaluate --help"));
+}
+
 TEST(CommandLine, BenchHandsOnWhatWasTyped) {
   const auto request = std::get<BenchRequest>(
       parse({"bench", "all_reduce", "--bytes", "4", "--cpu-bind=none"}));
@@ -144,6 +164,10 @@ TEST(CommandLine, HelpListsCommandsAndFlags) {
               AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--cpu-bind")));
   EXPECT_THAT(help_of({"train", "-h"}),
               AllOf(HasSubstr("--global-batch-size"), HasSubstr("--log-dir")));
+  EXPECT_THAT(help_of({"evaluate", "--help"}),
+              AllOf(HasSubstr("--json"), HasSubstr("--split")));
+  EXPECT_THAT(help_of({"predict", "--help"}),
+              AllOf(HasSubstr("--probabilities"), Not(HasSubstr("--json"))));
   EXPECT_THAT(help_of({"blame", "--help"}),
               AllOf(HasSubstr("LOCKSTEP_DUMP_DIR"), HasSubstr("3 when")));
   EXPECT_THAT(help_of({"bench", "--help"}),

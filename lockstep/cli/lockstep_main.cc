@@ -49,6 +49,10 @@ int carry_out(const TrainRequest& request) {
   return run_training(request, environment_variable);
 }
 
+int carry_out(const EvaluateRequest& request) {
+  return run_evaluation(request, variable);
+}
+
 int carry_out(const ScaleRequest& request) {
   return run_scale(request, environment_variable);
 }

@@ -119,6 +119,11 @@ std::vector<std::int64_t> read_labels(const fs::path& path,
 
 std::span<const std::string_view> known_datasets() { return kNames; }
 
+std::string_view dataset_titled(std::string_view title) {
+  const auto found = std::ranges::find(kKnown, title, &Known::title);
+  return found == kKnown.end() ? "" : found->name;
+}
+
 fs::path default_data_directory(std::string_view dataset) {
   return debian_directory(find_known(dataset));
 }

@@ -45,6 +45,9 @@ enum class Split { kTrain, kTest };
 // The names that load_dataset() takes.
 std::span<const std::string_view> known_datasets();
 
+// The name of the one with this title; "" where none has it.
+std::string_view dataset_titled(std::string_view title);
+
 // Where `dataset` lies if nobody says otherwise: where Debian's package puts
 // it.
 std::filesystem::path default_data_directory(std::string_view dataset);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/launch/cpu_share.h"
 
 namespace lockstep {
@@ -35,7 +36,9 @@ int run_rank_program(const RankProgram& program, int count,
       who += " on rank " + std::to_string(settings.rank.value_or(0)) + " of " +
              std::to_string(ranks);
     job = program.prepare(all.subspan(all.empty() ? 0 : 1), settings,
-                          {.cores = usable_cores(), .world_size = ranks});
+                          {.cores = usable_cores(),
+                           .world_size = ranks,
+                           .lookup = environment_variable});
   } catch (const std::exception& error) {
     return complain(who, error, kUsageError);
   }

@@ -6,30 +6,22 @@
 // variables that cannot work, 1 for everything else.
 #include <ATen/Parallel.h>
 
-#include <csignal>
-#include <cstdio>
-#include <exception>
-#include <iomanip>
+#include <functional>
 #include <iostream>
 #include <optional>
-#include <sstream>
 #include <string>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/process_environment.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/launch/cpu_share.h"
+#include "lockstep/tools/rank_program.h"
 #include "lockstep/tools/strategy_flags.h"
 #include "lockstep/tools/train_options.h"
 #include "lockstep/torch/strategy.h"
+#include "lockstep/train/evaluation_report.h"
 #include "lockstep/train/progress_writer.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kUsageError = 2;
 
 TrainerOptions trainer_options(const TrainOptions& flags) {
   return {.model = flags.model,
@@ -74,12 +66,6 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .log_dir = flags.log_dir,
           .evaluate_every = flags.evaluate_every,
           .log_interval = flags.log_interval};
-}
-
-std::string percent(double share) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2) << 100 * share << " %";
-  return text.str();
 }
 
 // What a user may want to type next.
@@ -135,44 +121,18 @@ void run(const TrainOptions& flags, const Settings& settings) {
   destroy_process_group();
 }
 
-int complain(const std::string& who, const std::exception& error, int code) {
-  std::cerr << "lockstep-train" << who << ": " << error.what() << std::endl;
-  return code;
-}
-
-int main_of(std::span<const char* const> arguments) {
-  std::string who;
-  std::optional<TrainOptions> flags;
-  std::optional<Settings> settings;
-  try {
-    settings = Settings::from_environment();
-    const int ranks = settings->world_size.value_or(1);
-    if (ranks > 1)
-      who = " on rank " + std::to_string(settings->rank.value_or(0)) + " of " +
-            std::to_string(ranks);
-    flags = parse_train_options(arguments, {.cores = usable_cores(),
-                                            .world_size = ranks,
-                                            .lookup = environment_variable});
-  } catch (const std::exception& error) {
-    return complain(who, error, kUsageError);
-  }
-  try {
-    run(*flags, *settings);
-  } catch (const std::exception& error) {
-    return complain(who, error, kFailed);
-  }
-  return 0;
-}
-
 }  // namespace
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  // A reader that is gone and a file that grows too large are errors of the
-  // call that meets them, not the end of the process.
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
-  return lockstep::main_of(
-      std::span<const char* const>(arguments, static_cast<std::size_t>(count))
-          .subspan(1));
+  using lockstep::RankPlace, lockstep::Settings, lockstep::TrainOptions;
+  return lockstep::run_rank_program(
+      {.name = "lockstep-train",
+       .prepare = [](std::span<const char* const> typed,
+                     const Settings& settings,
+                     const RankPlace& place) -> std::function<void()> {
+         const TrainOptions flags = lockstep::parse_train_options(typed, place);
+         return [=] { lockstep::run(flags, settings); };
+       }},
+      count, arguments);
 }

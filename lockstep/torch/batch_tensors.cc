@@ -1,5 +1,6 @@
 #include "lockstep/torch/batch_tensors.h"
 
+#include <ATen/ops/clone.h>
 #include <ATen/ops/from_blob.h>
 
 #include <memory>
@@ -16,6 +17,11 @@ BatchTensors as_tensors(Batch batch) {
                                   keep, at::kFloat),
           .labels = at::from_blob(owner->labels().data(), {owner->count()},
                                   keep, at::kLong)};
+}
+
+BatchTensors aligned_tensors(Batch batch) {
+  const BatchTensors borrowed = as_tensors(std::move(batch));
+  return {borrowed.images.clone(), borrowed.labels.clone()};
 }
 
 }  // namespace lockstep

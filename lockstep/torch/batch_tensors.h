@@ -1,6 +1,6 @@
 // The loader's batches as tensors.
 //
-// Threads: pure function.
+// Threads: pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,5 +17,10 @@ struct BatchTensors {
 // The batch's own memory, without a copy: it goes back to the loader when the
 // last tensor on it is gone.
 BatchTensors as_tensors(Batch batch);
+
+// A copy in memory of LibTorch's own, which it aligns alike in every run: the
+// bits of its matrix products may depend on that. The batch's goes back at
+// once.
+BatchTensors aligned_tensors(Batch batch);
 
 }  // namespace lockstep

@@ -13,15 +13,10 @@ namespace {
 
 constexpr std::string_view kWrapperPrefix = "module.";
 
-// Whether the names in a file are those of a wrapped module, as PyTorch saves
-// it: all of them, while the module itself has none like that.
-bool has_names_of_wrapper(const NamedTensors& stored,
-                          const NamedTensors& ours) {
-  const auto prefixed = [](const auto& item) {
-    return item.first.starts_with(kWrapperPrefix);
-  };
-  return std::ranges::all_of(stored, prefixed) &&
-         std::ranges::none_of(ours, prefixed);
+// Of a module wrapped as PyTorch saves it all names have the prefix, while the
+// module itself has none like that.
+bool has_prefix(const NamedTensors::value_type& item) {
+  return item.first.starts_with(kWrapperPrefix);
 }
 
 }  // namespace
@@ -33,15 +28,20 @@ void save_checkpoint(const std::filesystem::path& path,
   write_archive(path, {tensors_of(module), metadata}, format);
 }
 
+NamedTensors model_tensors(const TensorArchive& file,
+                           const NamedTensors& ours) {
+  if (is_sealed(file.metadata)) return part_of(file.tensors, kModelPrefix);
+  if (std::ranges::all_of(file.tensors, has_prefix) &&
+      std::ranges::none_of(ours, has_prefix))
+    return part_of(file.tensors, kWrapperPrefix);
+  return file.tensors;
+}
+
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
                                     torch::nn::Module& module) {
-  TensorArchive file = parse_archive(read_bytes(path), path.string());
+  const TensorArchive file = parse_archive(read_bytes(path), path.string());
   const NamedTensors ours = tensors_of(module);
-  NamedTensors stored = std::move(file.tensors);
-  if (is_sealed(file.metadata))
-    stored = part_of(stored, kModelPrefix);
-  else if (has_names_of_wrapper(stored, ours))
-    stored = part_of(stored, kWrapperPrefix);
+  const NamedTensors stored = model_tensors(file, ours);
   if (const std::string lines = differences(ours, stored); !lines.empty())
     throw InvalidArgument(
         "the checkpoint \"" + path.string() + "\" does not fit the model:" +

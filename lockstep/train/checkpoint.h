@@ -34,4 +34,10 @@ void save_checkpoint(const std::filesystem::path& path,
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
                                     torch::nn::Module& module);
 
+// The tensors of a file that are a model's, under the names that these have in
+// it: without what is before them in a run's checkpoint, and, but where some of
+// `ours`, those of the module, begin like that, without a wrapper's `module.`.
+NamedTensors model_tensors(const TensorArchive& file,
+                           const NamedTensors& ours = {});
+
 }  // namespace lockstep

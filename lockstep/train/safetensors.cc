@@ -46,7 +46,7 @@ struct Source {
         in_quotes(file) +
         " is not a safetensors file that can be read: " + problem +
         "\n  likely:  it is damaged, was cut short, or is another kind of "
-        "file");
+        "file\n  next:    name another file, or write this one again");
   }
   [[noreturn]] void refuse(const std::string& tensor,
                            const std::string& problem) const {

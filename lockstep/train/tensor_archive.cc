@@ -116,11 +116,11 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
     std::string_view reason = error.what();
     reason.remove_prefix(
         std::min(reason.find_first_not_of('\n'), reason.size()));
-    throw InvalidArgument("\"" + file +
-                          "\" is no archive of LibTorch's that "
-                          "can be read: " +
-                          std::string(reason.substr(0, reason.find('\n'))) +
-                          "\n  likely:  it is damaged or was cut short");
+    throw InvalidArgument(
+        "\"" + file + "\" is no archive of LibTorch's that can be read: " +
+        std::string(reason.substr(0, reason.find('\n'))) +
+        "\n  likely:  it is damaged or was cut short"
+        "\n  next:    name another file, or write this one again");
   }
   return archive;
 }

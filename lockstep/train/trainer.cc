@@ -19,11 +19,13 @@
 #include "lockstep/torch/replicate.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
+#include "lockstep/train/evaluation.h"
 #include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/learning_rate.h"
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/run_checkpoints.h"
 #include "lockstep/train/run_log.h"
+#include "lockstep/train/saved_model.h"
 #include "lockstep/train/strategies.h"
 #include "lockstep/train/trainer_options.h"
 #include "lockstep/train/training_step.h"
@@ -39,13 +41,6 @@ Seconds since(Clock::time_point start) { return Clock::now() - start; }
 AugmentationOptions augmentation(const TrainerOptions& options) {
   if (!options.augment) return {};
   return {.crop_padding = 2, .horizontal_flip = true, .seed = options.seed};
-}
-
-// In memory of LibTorch's own, which it aligns alike in every run: the bits of
-// its matrix products may depend on that.
-BatchTensors aligned(Batch batch) {
-  const BatchTensors borrowed = as_tensors(std::move(batch));
-  return {borrowed.images.clone(), borrowed.labels.clone()};
 }
 
 // Whether it, and not backward(), averages gradients.
@@ -208,7 +203,8 @@ Metrics Run::train_epoch() {
     const double rate = schedule_.at(position_.epoch * steps + step, steps);
     set_learning_rate(*optimizer_.optimizer, rate);
     log_.step_begins(rate);
-    const Metrics metrics = training_step_.run(aligned(*std::move(batch)));
+    const Metrics metrics =
+        training_step_.run(aligned_tensors(*std::move(batch)));
     traffic_.step_done();
     log_.step_done(metrics);
     checks_.step_done();
@@ -226,7 +222,6 @@ Metrics Run::train_epoch() {
 // rank has gathered its own since its last pass, and float32, whatever training
 // computes in.
 Metrics Run::evaluate() {
-  constexpr std::int64_t kBatch = 250;
   const at::NoGradGuard no_grad;
   model_.eval();
   if (const auto buffers = model_.buffers(); !buffers.empty())
@@ -234,29 +229,30 @@ Metrics Run::evaluate() {
   Loader loader(
       test_samples_,
       each_sample_once(test_samples_.size(), group_.size(), group_.rank()),
-      {.batch_size = kBatch});
+      {.batch_size = kEvaluationBatch});
   Metrics total;
-  while (auto next = loader.next(group_.timeout())) {
-    const BatchTensors batch = aligned(*std::move(next));
-    const at::Tensor logits = replica_.forward ? replica_.forward(batch.images)
-                                               : model_(batch.images);
-    total += measure(at::cross_entropy_loss(logits, batch.labels), logits,
-                     batch.labels);
-  }
+  for_each_output(
+      loader,
+      [&](const at::Tensor& images) {
+        return replica_.forward ? replica_.forward(images) : model_(images);
+      },
+      group_.timeout(),
+      [&](const at::Tensor& logits, const at::Tensor& labels) {
+        total +=
+            measure(at::cross_entropy_loss(logits, labels), logits, labels);
+      });
   return reduce(total, group_);
 }
 
 // What is not in the tensors themselves but is needed to use them. Nothing that
 // differs between equal runs: equal runs give equal files.
 void Run::save(const TrainingResult& result) {
-  const auto& dataset = data_.train;
   SafetensorsMetadata metadata{
       {"format", "pt"},
       {"lockstep.version", std::string(version())},
-      {"lockstep.model", options_.model},
-      {"lockstep.dataset", dataset.title},
       {"lockstep.epochs", std::to_string(options_.epochs)},
       {"lockstep.test_accuracy", std::to_string(result.test.accuracy())}};
+  metadata.merge(model_metadata(options_.model, data_.train));
   save_checkpoint(options_.output, *model_, metadata);
 }
 

@@ -1,0 +1,29 @@
+#include "lockstep/tools/evaluate_command.h"
+
+#include <utility>
+
+#include "lockstep/tools/job.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Companion kEvaluate{
+    .name = "lockstep-evaluate",
+    .variable = "LOCKSTEP_EVALUATE_PROGRAM",
+    .remedy = "this build has no LibTorch; build with it (./dev build)"};
+
+}  // namespace
+
+int run_evaluation(const EvaluateRequest& request,
+                   const EnvironmentLookup& lookup) {
+  LaunchOptions launch = launch_options({.companion = kEvaluate,
+                                         .arguments = request.arguments,
+                                         .ranks = request.options.ranks.value(),
+                                         .launch = request.launch},
+                                        lookup);
+  launch.job.threads = request.options.threads;
+  launch.tags = OutputTags::kNone;  // only rank 0 has something to say
+  return run_job(std::move(launch), lookup);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// `lockstep evaluate` and `lockstep predict`: launch lockstep-evaluate, which
+// has LibTorch in it, once a rank.
+//
+// Threads: main.
+// Errors:  InvalidArgument when lockstep-evaluate is not there; as run_job().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/tools/evaluate_options.h"
+#include "lockstep/tools/launch_flags.h"
+
+namespace lockstep {
+
+struct EvaluateRequest {
+  EvaluateOptions options;  // complete
+  LaunchFlags launch;
+  // As typed from the verb on, handed on to each rank.
+  std::vector<std::string> arguments;
+};
+
+// Returns the exit code for this process.
+int run_evaluation(const EvaluateRequest& request,
+                   const EnvironmentLookup& lookup);
+
+}  // namespace lockstep

@@ -1,0 +1,159 @@
+// lockstep-evaluate: one rank of `lockstep evaluate` and `lockstep predict`.
+// The launcher starts it with the verb and the flags that the user gave to the
+// command; started alone, it is the one rank of a world of one.
+//
+// Exit codes: 0 when all is written, 2 for flags or environment variables that
+// cannot work, 1 for everything else.
+#include <ATen/Parallel.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/data/image_samples.h"
+#include "lockstep/tools/evaluate_options.h"
+#include "lockstep/tools/rank_program.h"
+#include "lockstep/train/atomic_file.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/prediction_file.h"
+#include "lockstep/train/rank_zero.h"
+#include "lockstep/train/saved_model.h"
+
+namespace lockstep {
+namespace {
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+      std::fflush(stdout) != 0)
+    throw SystemError("cannot write to standard output", errno);
+}
+
+// To a file, all or nothing, or to standard output.
+void write(const std::string& text, const std::string& path) {
+  if (path == kStandardOutput) return print(text);
+  const std::array<std::span<const std::byte>, 1> pieces{
+      std::as_bytes(std::span(text))};
+  replace_file(path, pieces);
+}
+
+// What a model is asked for, and on what.
+struct Inquiry {
+  const EvaluateOptions& flags;
+  const SavedModel& saved;
+  const ImageDataset& dataset;
+  Classifier& model;
+  std::shared_ptr<ProcessGroup> group;
+
+  EvaluationOptions options() const {
+    return {.classes = std::ssize(dataset.class_names),
+            .probabilities = flags.probabilities,
+            .group = group};
+  }
+};
+
+void evaluate(const Inquiry& asked) {
+  const Evaluation evaluation = lockstep::evaluate(
+      asked.model, ImageSamples(asked.dataset), asked.options());
+  run_on_rank_zero(*asked.group, "writing the results", [&] {
+    const EvaluationSubject subject{.model = asked.saved.name,
+                                    .file = asked.saved.file,
+                                    .trained_on = asked.saved.dataset,
+                                    .dataset = asked.dataset.title,
+                                    .split = asked.flags.split,
+                                    .ranks = asked.group->size(),
+                                    .class_names = asked.dataset.class_names};
+    const std::string& json = asked.flags.json;
+    if (!json.empty()) write(to_json(evaluation, subject), json);
+    if (json != kStandardOutput) print(to_text(evaluation, subject));
+  });
+}
+
+template <class Element>
+std::span<const Element> elements(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.const_data_ptr<Element>(),
+          static_cast<std::size_t>(tensor.numel())};
+}
+
+void predict(const Inquiry& asked) {
+  const Predictions found = lockstep::predict(
+      asked.model, ImageSamples(asked.dataset), asked.options());
+  run_on_rank_zero(*asked.group, "writing the predictions", [&] {
+    const auto labels = elements<std::int64_t>(found.labels);
+    const auto predicted = elements<std::int64_t>(found.predicted);
+    const std::string& path = asked.flags.output;
+    write(to_csv({.labels = labels,
+                  .predicted = predicted,
+                  .probability = elements<float>(found.probability),
+                  .probabilities = elements<float>(found.probabilities),
+                  .class_names = asked.dataset.class_names}),
+          path);
+    if (path == kStandardOutput) return;
+    Metrics metrics{.samples = std::ssize(labels)};
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      metrics.correct += labels[i] == predicted[i] ? 1 : 0;
+    print(with_commas(metrics.samples) + " predictions of " + asked.saved.name +
+          " are in " + path + ", " + percent(metrics.accuracy()) +
+          " of them right\n");
+  });
+}
+
+// The name of the data set that was asked for, or that the file speaks of.
+std::string dataset_name(const EvaluateOptions& flags,
+                         const SavedModel& saved) {
+  if (!flags.dataset.empty()) return flags.dataset;
+  if (const auto name = dataset_titled(saved.dataset); !name.empty())
+    return std::string(name);
+  throw InvalidArgument("the file \"" + saved.file +
+                        "\" does not say what its model was trained "
+                        "on\n  next:    name the data set with --dataset");
+}
+
+void run(const EvaluateOptions& flags) {
+  at::set_num_threads(flags.threads.value());
+  const auto group = init_process_group();
+  const std::string& path = result_path(flags);
+  if (!path.empty() && path != kStandardOutput)
+    run_on_rank_zero(*group, "preparing to write " + path,
+                     [&] { prepare_to_replace(path); });
+  SavedModel saved = read_saved_model(flags.file, *group);
+  if (!flags.model.empty()) saved.name = flags.model;
+  const ImageDataset dataset = load_dataset(
+      dataset_name(flags, saved),
+      flags.split == "train" ? Split::kTrain : Split::kTest, flags.data_dir);
+  const auto model = rebuild_model(saved, dataset);
+  const Inquiry inquiry{flags, saved, dataset, *model, group};
+  switch (flags.verb) {
+    case ModelVerb::kEvaluate:
+      evaluate(inquiry);
+      break;
+    case ModelVerb::kPredict:
+      predict(inquiry);
+      break;
+  }
+  // No rank leaves while another may still read what it has written.
+  group->barrier({.place = "the end"}).wait();
+  destroy_process_group();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  using lockstep::EvaluateOptions, lockstep::RankPlace, lockstep::Settings;
+  return lockstep::run_rank_program(
+      {.name = "lockstep-evaluate",
+       .prepare = [](std::span<const char* const> typed, const Settings&,
+                     const RankPlace& place) -> std::function<void()> {
+         const EvaluateOptions flags =
+             lockstep::parse_evaluate_options(typed, place);
+         return [=] { lockstep::run(flags); };
+       }},
+      count, arguments);
+}

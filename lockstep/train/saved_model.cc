@@ -1,0 +1,155 @@
+#include "lockstep/train/saved_model.h"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/checkpoint_seal.h"
+#include "lockstep/train/rank_zero.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModelKey = "lockstep.model";
+constexpr const char* kDatasetKey = "lockstep.dataset";
+constexpr const char* kImagesKey = "lockstep.images";
+// A run's checkpoint has them among what must not change: run_checkpoints.cc.
+constexpr const char* kJobModelKey = "lockstep.job.model";
+constexpr const char* kJobDatasetKey = "lockstep.job.dataset";
+
+std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? "" : found->second;
+}
+
+// A file, or the newest checkpoint in a folder.
+fs::path file_at(const fs::path& path) {
+  if (!fs::is_directory(path)) return path;
+  if (auto newest = CheckpointFolder(path).newest()) return *newest;
+  throw InvalidArgument("the folder \"" + path.string() +
+                        "\" holds no checkpoint\n  next:    name a trained "
+                        "model, or the folder given to --checkpoint-dir");
+}
+
+// How many numbers each of the last, fully connected layers gives. All our
+// models end in such, which they call fc, or fc1, fc2, ….
+std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
+  std::vector<std::int64_t> widths;
+  const auto add = [&](const std::string& name) {
+    const auto found = tensors.find(name + ".weight");
+    const bool fits = found != tensors.end() && found->second.dim() == 2;
+    if (fits) widths.push_back(found->second.size(0));
+    return fits;
+  };
+  if (add("fc")) return widths;
+  for (int i = 1; add("fc" + std::to_string(i));) ++i;
+  return widths;
+}
+
+[[noreturn]] void refuse(const SavedModel& saved, const std::string& problem,
+                         const std::string& next) {
+  throw InvalidArgument("the model in \"" + saved.file + "\" " + problem +
+                        "\n  next:    " + next);
+}
+
+void check_fit(const SavedModel& saved, const ImageDataset& dataset,
+               const std::vector<std::int64_t>& widths) {
+  const std::string other =
+      saved.dataset.empty() || saved.dataset == dataset.title
+          ? "name the data set that it was trained on with --dataset and "
+            "--data-dir"
+          : "it was trained on " + saved.dataset + ": name that with --dataset";
+  const auto classes = std::ssize(dataset.class_names);
+  if (!widths.empty() && widths.back() != classes)
+    refuse(saved,
+           "tells " + std::to_string(widths.back()) + " classes apart, and " +
+               dataset.title + " has " + std::to_string(classes),
+           other);
+  if (!saved.images.empty() && saved.images != in_words(dataset))
+    refuse(saved,
+           "is for images of " + saved.images + ", and those of " +
+               dataset.title + " are " + in_words(dataset),
+           other);
+}
+
+}  // namespace
+
+std::string in_words(const ImageDataset& dataset) {
+  return std::to_string(dataset.channels) + " x " +
+         std::to_string(dataset.height) + " x " + std::to_string(dataset.width);
+}
+
+SafetensorsMetadata model_metadata(std::string_view name,
+                                   const ImageDataset& trained_on) {
+  return {{kModelKey, std::string(name)},
+          {kDatasetKey, trained_on.title},
+          {kImagesKey, in_words(trained_on)}};
+}
+
+SavedModel parse_saved_model(const SharedBytes& bytes,
+                             const std::string& file) {
+  const TensorArchive archive = parse_archive(bytes, file);
+  const bool of_run = is_sealed(archive.metadata);
+  if (of_run) check_seal(archive, file);
+  return {.file = file,
+          .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
+          .dataset =
+              text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
+          .images = text_of(archive.metadata, kImagesKey),
+          .tensors = model_tensors(archive)};
+}
+
+SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {
+  constexpr std::string_view kPlace = "reading a trained model";
+  SavedModel saved;
+  SharedBytes bytes;
+  run_on_rank_zero(group, kPlace, [&] {
+    const fs::path file = file_at(path);
+    bytes = read_bytes(file);
+    saved = parse_saved_model(bytes, file.string());
+  });
+  const auto share = [&](std::span<const std::byte> own) {
+    return broadcast_bytes(group, own, 0, {.place = kPlace});
+  };
+  const Bytes name = share(std::as_bytes(std::span(saved.file)));
+  Bytes all = share(bytes ? std::span<const std::byte>(*bytes)
+                          : std::span<const std::byte>());
+  if (group.rank() == 0) return saved;
+  return parse_saved_model(
+      std::make_shared<const std::vector<std::byte>>(std::move(all)),
+      {reinterpret_cast<const char*>(name.data()), name.size()});
+}
+
+std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
+                                          const ImageDataset& dataset) {
+  if (saved.name.empty())
+    refuse(saved, "is not known by name: another program wrote the file",
+           "name the model with --model");
+  std::vector<std::int64_t> widths = widths_of(saved.tensors);
+  check_fit(saved, dataset, widths);
+  ModelOptions options{.channels = dataset.channels,
+                       .height = dataset.height,
+                       .width = dataset.width,
+                       .classes = std::ssize(dataset.class_names)};
+  if (!widths.empty()) widths.pop_back();
+  options.hidden = widths;  // which only an mlp asks for
+  auto model = make_model(saved.name, options);
+  const NamedTensors ours = tensors_of(*model);
+  if (const std::string lines = differences(ours, saved.tensors);
+      !lines.empty())
+    refuse(saved,
+           "is no " + saved.name + " for images of " + in_words(dataset) + ":" +
+               lines,
+           "name the model with --model, or the data set that it was trained "
+           "on with --dataset");
+  copy_over(ours, saved.tensors);
+  return model;
+}
+
+}  // namespace lockstep
