@@ -67,6 +67,13 @@ void check_agreement(const EnvironmentLookup& lookup) {
   check(kOpenMpi.world_size, kPmi.world_size);
 }
 
+// Another one for each of neighbouring numbers.
+int made_port(std::int64_t number) {
+  constexpr int kFirstPort = 12000;
+  constexpr int kPorts = 16000;
+  return kFirstPort + static_cast<int>(number % kPorts);
+}
+
 // Slurm sets its variables in batch scripts and shells of an allocation too,
 // which are no rank of anything: those are steps with numbers near 2^32.
 bool is_step_of_srun(const EnvironmentLookup& lookup) {
@@ -124,13 +131,8 @@ void read_srun(const EnvironmentLookup& lookup, RankEnvironment& found) {
   if (!job || !step) return;
   found.job = fmt::format("slurm {}.{}", *job, *step);
   // 7: neighbouring jobs have a few steps each before their ports meet.
-  constexpr int kFirstPort = 12000;
-  constexpr int kPorts = 16000;
-  found.master_port =
-      kFirstPort + static_cast<int>((*job * 7 + *step) % kPorts);
+  found.master_port = made_port(*job * 7 + *step);
 }
-
-constexpr int kLastPort = 65535;
 
 // Whether torchrun's agent itself serves, at MASTER_PORT, the store that
 // PyTorch's ranks meet at.
@@ -139,8 +141,6 @@ bool agent_holds_port(const EnvironmentLookup& lookup,
   return found.launcher == StartedBy::kTorchrun &&
          lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
 }
-
-int next_to(int port) { return port < kLastPort ? port + 1 : port - 1; }
 
 }  // namespace
 
@@ -192,9 +192,9 @@ RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   }
   if (const auto address = lookup("MASTER_ADDR"))
     found.master_address = *address;
-  if (const auto port = read_int(lookup, "MASTER_PORT", 0, kLastPort))
+  if (const auto port = read_int(lookup, "MASTER_PORT", 0, 65535))
     found.master_port =
-        agent_holds_port(lookup, found) ? next_to(*port) : *port;
+        agent_holds_port(lookup, found) ? made_port(*port) : *port;
   return found;
 }
 

@@ -30,10 +30,10 @@ struct RankEnvironment {
   std::optional<int> world_size;        // at least 1
   std::optional<int> local_rank;        // within this host
   std::optional<int> local_world_size;  // ranks of this host
-  // Where rank 0 is, and a port for it: MASTER_ADDR and MASTER_PORT, or the port
-  // next to that where torchrun's own agent holds it; under srun the first host
-  // of the step and a port made of the job's and the step's number, from 12000
-  // to 27999 (below those that kernels hand out).
+  // Where rank 0 is, and a port for it: MASTER_ADDR and MASTER_PORT. Under srun
+  // the first host of the step, and a port made of the job's and the step's
+  // number; where torchrun's agent holds MASTER_PORT, one made of that: from
+  // 12000 to 27999, below those that kernels hand out.
   std::optional<std::string> master_address;
   std::optional<int> master_port;  // 0 … 65535
   // What tells this job from others, for example "slurm 71.0"; "" where nothing

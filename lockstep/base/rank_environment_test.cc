@@ -123,8 +123,9 @@ TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
   EXPECT_EQ(read(by_hand).master_port, 29500);
   const Variables agents =
       with(by_hand, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  EXPECT_EQ(read(agents).master_port, 29501);
-  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "65535"}})).master_port, 65534);
+  EXPECT_EQ(read(agents).master_port, 25500);
+  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "29501"}})).master_port, 25501);
+  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "65535"}})).master_port, 13535);
   EXPECT_EQ(read(with(agents, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
                 .master_port,
             29500);

@@ -143,8 +143,9 @@ void Launcher::take_signal(int signal) {
   if (signal == SIGWINCH) return screen_.resize();
   if (signal == SIGTSTP) return suspend();
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
+  // Also of a job that has just ended well: whoever started it may have more.
+  if (result_.exit_code == 0) result_.exit_code = 128 + signal;
   if (phase_ != Phase::kRunning) return kill_job();
-  result_.exit_code = 128 + signal;
   screen_.settle();
   screen_.print_line(OutputStream::kErr,
                      fmt::format("lockstep: SIG{} received; ending {} worker{}",

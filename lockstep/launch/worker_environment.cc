@@ -63,6 +63,10 @@ std::vector<std::string> worker_environment(
   const auto set = [&](std::string_view name, const auto& value) {
     variables.push_back(fmt::format("{}={}", name, value));
   };
+  // Python keeps back what it prints into a pipe until 8 KiB have come
+  // together.
+  if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
+  if (!job.workers_are_ranks) return variables;
   set("RANK", rank);
   set("LOCAL_RANK", rank);
   set("WORLD_SIZE", job.workers);
@@ -80,9 +84,6 @@ std::vector<std::string> worker_environment(
   if (!job.plugin_folder.empty() && !has(variables, kPlugins))
     set(kPlugins, job.plugin_folder);
   add_threads(variables, job);
-  // Python keeps back what it prints into a pipe until 8 KiB have come
-  // together.
-  if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
   return variables;
 }
 

@@ -15,6 +15,10 @@ namespace lockstep {
 // What the workers of a job have in common.
 struct JobEnvironment {
   int workers = 1;
+  // Whether workers learn which rank they are, and where to meet. False for a
+  // program that has ranks of its own: it gets what was inherited, but for the
+  // variables of launchers.
+  bool workers_are_ranks = true;
   std::string store_url;          // LOCKSTEP_STORE; empty: none is served
   std::string token;              // LOCKSTEP_TOKEN
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind

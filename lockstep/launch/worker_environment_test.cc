@@ -39,6 +39,17 @@ TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
           "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1"));
 }
 
+TEST(WorkerEnvironment, IsTheUsersForAProgramThatHasRanksOfItsOwn) {
+  EXPECT_THAT(
+      worker_environment(Variables{"PATH=/bin", "RANK=7", "MASTER_PORT=1"},
+                         {.workers_are_ranks = false,
+                          .store_url = "tcp://127.0.0.1:5",
+                          .token = "secret",
+                          .threads = std::nullopt},
+                         0),
+      UnorderedElementsAre("PATH=/bin", "PYTHONUNBUFFERED=1"));
+}
+
 TEST(WorkerEnvironment, HasThreadsAsTorchrunDoesUnlessToldOtherwise) {
   const auto threads = [](const Variables& inherited, int workers,
                           std::optional<int> told) {

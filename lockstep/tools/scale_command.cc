@@ -16,8 +16,10 @@
 #include "lockstep/base/text_file.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/tools/job.h"
+#include "lockstep/tools/rank_place.h"
 #include "lockstep/tools/scale_plot.h"
 #include "lockstep/tools/scale_report.h"
+#include "lockstep/tools/strategy_flags.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +32,7 @@ struct JobFailed {
   int exit_code;
 };
 
-// A folder that goes with the object.
+// A folder that goes with the object, unless it is kept.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -41,14 +43,17 @@ class ScratchFolder {
   }
   ~ScratchFolder() {
     std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    if (!kept_) fs::remove_all(path_, ignored);
   }
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
   const fs::path& path() const { return path_; }
+  // Leaves it to the user.
+  void keep() { kept_ = true; }
 
  private:
   fs::path path_;
+  bool kept_ = false;
 };
 
 // How many cores what this process starts keeps busy, from here on.
@@ -122,14 +127,25 @@ class Scaling {
 
   // All jobs in turn, again and again, so that whatever disturbs the machine
   // meanwhile disturbs them all.
-  const ScaleReport& run() {
+  void run() {
     for (int repeat = 1; repeat <= options().repeats; ++repeat)
       for (std::size_t i = 0; i < jobs_.size(); ++i) {
         take(0, i, repeat, run_ours(jobs_[i]));
         if (!options().against.empty())
           take(1, i, repeat, run_theirs(options().ranks[i]));
       }
-    return report_;
+  }
+
+  // What has been run so far; without a series, when nothing has.
+  ScaleReport report() const {
+    ScaleReport report = report_;
+    for (ScaleSeries& series : report.series)
+      std::erase_if(series.rows,
+                    [](const ScaleRow& row) { return row.runs.empty(); });
+    std::erase_if(report.series, [](const ScaleSeries& series) {
+      return series.rows.empty();
+    });
+    return report;
   }
 
  private:
@@ -139,7 +155,8 @@ class Scaling {
   // As run_training() chooses them.
   std::optional<int> threads_of(const TrainOptions& job) const {
     if (job.threads || lookup_("OMP_NUM_THREADS")) return job.threads;
-    return default_threads(request_.cores, job.ranks.value());
+    return default_threads(request_.cores,
+                           job.ranks.value() / ranks_of_a_process(job));
   }
 
   void take(std::size_t series, std::size_t row, int repeat, ScaleRun run) {
@@ -169,11 +186,15 @@ class Scaling {
     launch.command = {"/bin/sh", "-c", with_ranks(options().against, ranks)};
     launch.log_directory = scratch_.path() / "against";
     launch.cpu_binding = CpuBinding::kNone;
+    launch.job.workers_are_ranks = false;
     // Where a torchrun that is not told otherwise looks.
     launch.environment.push_back(fmt::format("PET_NPROC_PER_NODE={}", ranks));
     const BusyCores cores;
     const int code = run_job(launch, lookup_, {.out = STDERR_FILENO});
-    if (code != 0) throw JobFailed{code};
+    if (code != 0) {
+      scratch_.keep();  // its failure report names what is in there
+      throw JobFailed{code};
+    }
     constexpr std::size_t kMostBytes = std::size_t{1} << 28;
     const auto speed = find_throughput(
         read_text_file(fs::path(launch.log_directory) / "rank-0.log",
@@ -190,7 +211,7 @@ class Scaling {
 
   const ScaleRequest& request_;
   const EnvironmentLookup& lookup_;
-  const ScratchFolder scratch_;
+  ScratchFolder scratch_;
   std::vector<TrainRequest> jobs_;  // one for each number of ranks
   ScaleReport report_;
 };
@@ -222,19 +243,22 @@ int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup) {
     check_report(options.report);
     gnuplot = require_gnuplot(lookup);
   }
+  Scaling scaling(request, lookup);
+  int code = 0;
   try {
-    Scaling scaling(request, lookup);
-    const ScaleReport& report = scaling.run();
-    const int printed = print(options.json ? to_json(report) : to_text(report));
-    if (!options.report.empty()) {
-      replace_text_file(options.report + ".json", to_json(report));
-      replace_text_file(options.report + ".md", to_markdown(report));
-      draw(report, options.report, gnuplot);
-    }
-    return printed;
+    scaling.run();
   } catch (const JobFailed& failed) {
-    return failed.exit_code;
+    code = failed.exit_code;
   }
+  const ScaleReport report = scaling.report();
+  if (report.series.empty()) return code;
+  const int printed = print(options.json ? to_json(report) : to_text(report));
+  if (!options.report.empty()) {
+    replace_text_file(options.report + ".json", to_json(report));
+    replace_text_file(options.report + ".md", to_markdown(report));
+    draw(report, options.report, gnuplot);
+  }
+  return code == 0 ? printed : code;
 }
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ struct ScaleRequest {
 
 // Prints the report to standard output; what the jobs show goes to standard
 // error. Returns the exit code for this process: that of the first job that
-// fails.
+// fails, after which no other is run; those before it are reported.
 int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

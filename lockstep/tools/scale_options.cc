@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/tools/flags.h"
 
 namespace lockstep {
@@ -34,14 +35,26 @@ std::regex compiled(const std::string& pattern) {
       pattern));
 }
 
+// Of "1,234.5", but nothing of "812,5": who writes that means 812.5.
+std::optional<double> positive_number(std::string text) {
+  static const std::regex plain(R"([0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[^,]*)");
+  if (!std::regex_match(text, plain)) return std::nullopt;
+  std::erase(text, ',');
+  const double value = std::strtod(text.c_str(), nullptr);
+  if (!(value > 0)) return std::nullopt;
+  return value;
+}
+
 // What a job for its figures alone has no use for, or what would make it
 // another job the second time.
-void refuse_other_purposes(const TrainOptions& job) {
-  const char* flag = job.ranks                     ? "-n"
-                     : !job.output.empty()         ? "--output"
-                     : !job.checkpoint_dir.empty() ? "--checkpoint-dir"
-                     : !job.resume.empty()         ? "--resume"
-                                                   : nullptr;
+void refuse_other_purposes(const TrainRequest& request) {
+  const TrainOptions& job = request.options;
+  const char* flag = job.ranks                         ? "-n"
+                     : !request.launch.log_dir.empty() ? "--log-dir"
+                     : !job.output.empty()             ? "--output"
+                     : !job.checkpoint_dir.empty()     ? "--checkpoint-dir"
+                     : !job.resume.empty()             ? "--resume"
+                                                       : nullptr;
   if (flag != nullptr)
     throw InvalidArgument(fmt::format(
         "{} is not for scale, which trains for the figures alone: leave it out",
@@ -49,18 +62,11 @@ void refuse_other_purposes(const TrainOptions& job) {
 }
 
 void parse_job(const std::vector<std::string>& arguments, TrainRequest& job) {
-  CLI::App command;
-  command.set_help_flag("");
-  command.allow_extras();
-  add_train_options(command, job.options);
-  add_launch_flags(command, job.launch);
   std::vector<const char*> words;
   for (const std::string& word : arguments) words.push_back(word.c_str());
-  parse_flags(command, words);
-  const auto extras = command.remaining();
-  if (!extras.empty())
-    throw InvalidArgument(
-        unknown_argument(command, "lockstep scale", extras.front()));
+  job.launch = parse_worker_flags(
+      "lockstep scale", words,
+      [&](CLI::App& command) { add_train_options(command, job.options); });
 }
 
 bool says_epochs(const std::vector<std::string>& arguments) {
@@ -72,7 +78,9 @@ bool says_epochs(const std::vector<std::string>& arguments) {
 }  // namespace
 
 const char* const kThroughputPattern =
-    R"(([0-9][0-9,]*\.?[0-9]*)\s*(?:images?|imgs?|samples?|examples?)\s*(?:/|per)\s*s(?:ec(?:ond)?)?\b)";
+    R"((?:^|[^\w.,])([0-9][0-9,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*)"
+    R"((?:images?|imgs?|samples?|examples?)\s*(?:/|per)\s*)"
+    R"(s(?:ec(?:onds?)?)?\b(?!\s*(?:/|per\b)))";
 
 void add_scale_options(CLI::App& command, ScaleOptions& options) {
   command.footer(
@@ -80,7 +88,7 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
       "With\n--batch-size a rank's batch stays the same (weak scaling), "
       "otherwise the global\nbatch does (strong scaling).");
   command
-      .add_option("-n,--ranks", options.ranks,
+      .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "World sizes [1,2,4,... up to the number of cores and 8]")
       ->delimiter(',')
       ->check(whole_number(1))
@@ -142,7 +150,7 @@ TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
                         const std::filesystem::path& model, int cores) {
   TrainRequest job;
   parse_job(arguments, job);
-  refuse_other_purposes(job.options);
+  refuse_other_purposes(job);
   if (!says_epochs(arguments)) {
     job.options.epochs = kEpochs;
     arguments.push_back(fmt::format("--epochs={}", kEpochs));
@@ -151,7 +159,8 @@ TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
   job.options.output = model;
   arguments.push_back(fmt::format("--ranks={}", ranks));
   arguments.push_back("--output=" + model.string());
-  complete_train_options(job.options, {.cores = cores});
+  complete_train_options(job.options,
+                         {.cores = cores, .lookup = environment_variable});
   job.arguments = std::move(arguments);
   return job;
 }
@@ -160,14 +169,18 @@ std::optional<double> find_throughput(const std::string& output,
                                       const std::string& pattern) {
   const std::regex regex = compiled(pattern);
   std::optional<double> found;
-  std::istringstream lines(output);
+  std::string text = output;
+  // Bars of progress are drawn in one line.
+  std::ranges::replace(text, '\r', '\n');
+  std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::smatch match;
-    if (!std::regex_search(line, match, regex)) continue;
-    std::string number = match[1];
-    std::erase(number, ',');
-    const double value = std::strtod(number.c_str(), nullptr);
-    if (value > 0) found = value;
+    // The library's search goes as deep as a line is long.
+    constexpr std::size_t kLongest = 4096;
+    if (line.size() > kLongest) continue;
+    const std::sregex_iterator none;
+    for (std::sregex_iterator match(line.begin(), line.end(), regex);
+         match != none; ++match)
+      if (const auto value = positive_number((*match)[1])) found = value;
   }
   return found;
 }
@@ -175,9 +188,11 @@ std::optional<double> find_throughput(const std::string& output,
 std::string with_ranks(std::string command, int ranks) {
   constexpr std::string_view kPlace = "{ranks}";
   const std::string number = std::to_string(ranks);
-  for (std::size_t at = 0; (at = command.find(kPlace, at)) != std::string::npos;
-       at += number.size())
-    command.replace(at, kPlace.size(), number);
+  for (std::size_t at = command.find(kPlace); at != std::string::npos;
+       at = command.find(kPlace, at + 1)) {
+    const bool is_the_shells = at > 0 && command[at - 1] == '$';
+    if (!is_the_shells) command.replace(at, kPlace.size(), number);
+  }
   return command;
 }
 

@@ -32,8 +32,8 @@ struct ScaleOptions {
   std::string against_pattern{};
 };
 
-// The numbers, which may contain commas, in lines such as "1,234.5 images/s",
-// "812 samples per second", "97 img/sec".
+// The numbers in lines such as "1,234.5 images/s", "812 samples per second",
+// "97 img/sec", but not "97 img/sec per GPU".
 extern const char* const kThroughputPattern;
 
 // Adds the flags, with their help, to `command`. `options` must outlive its
@@ -49,13 +49,14 @@ void complete_scale_options(ScaleOptions& options, int cores);
 TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
                         const std::filesystem::path& model, int cores);
 
-// The last number that `pattern` captures in `output`; nothing when it is in no
-// line. InvalidArgument for a pattern that is no regular expression with one
-// group.
+// The last number that `pattern` captures in a line of `output` (of which a
+// carriage return ends one, too); nothing when there is none. Commas may group
+// its digits by threes. InvalidArgument for a pattern that is no regular
+// expression with one group.
 std::optional<double> find_throughput(const std::string& output,
                                       const std::string& pattern);
 
-// `command` with each "{ranks}" replaced.
+// `command` with each "{ranks}" replaced, but not a shell's "${ranks}".
 std::string with_ranks(std::string command, int ranks);
 
 }  // namespace lockstep

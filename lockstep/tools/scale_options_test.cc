@@ -71,7 +71,8 @@ TEST(AScaledJob, HandsItsFlagsOnToEachRank) {
 }
 
 TEST(AScaledJob, RefusesWhatIsNotForFiguresAlone) {
-  for (const char* flag : {"-n", "--output", "--checkpoint-dir", "--resume"})
+  for (const char* flag :
+       {"--output", "--checkpoint-dir", "--resume", "--log-dir"})
     EXPECT_THAT(error_text([&] {
                   job({flag, "3"});
                 }),
@@ -101,13 +102,22 @@ TEST(Throughput, IsTheLastThatAnOutputSays) {
   EXPECT_EQ(find("812 samples per second"), 812);
   EXPECT_EQ(find("97 img/sec, 3 s"), 97);
   EXPECT_EQ(find("12 examples / s"), 12);
+  EXPECT_EQ(find("1.23e+03 images/s"), 1230);
+  EXPECT_EQ(find(" 1%| 5.1 images/s\r99%| 64.2 images/s"), 64.2);
+  EXPECT_EQ(find("then 41 images/s, now 43 images/s"), 43);
   EXPECT_EQ(find("60000 images in 3 s"), std::nullopt);
+  EXPECT_EQ(find("45.6 img/sec per CPU"), std::nullopt);
+  EXPECT_EQ(find("812 images/s/GPU"), std::nullopt);
+  EXPECT_EQ(find("812,5 images/s"), std::nullopt);
+  EXPECT_EQ(find("1_234.5 images/s"), std::nullopt);
+  EXPECT_EQ(find(std::string(1 << 20, 'x')), std::nullopt);
   EXPECT_EQ(find("0 images/s"), std::nullopt);
   EXPECT_EQ(find_throughput("speed=41.5;", "speed=([0-9.]+)"), 41.5);
 }
 
 TEST(WithRanks, ReplacesEveryPlace) {
   EXPECT_EQ(with_ranks("a -n {ranks} --tag={ranks}", 16), "a -n 16 --tag=16");
+  EXPECT_EQ(with_ranks("ranks={ranks}; a ${ranks}", 4), "ranks=4; a ${ranks}");
 }
 
 }  // namespace

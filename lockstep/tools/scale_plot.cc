@@ -18,11 +18,14 @@
 namespace lockstep {
 namespace {
 
-// As gnuplot reads a text that means nothing to it.
+// As gnuplot reads a text that means nothing to it, and is one line.
 std::string gnuplot_text(std::string_view text) {
   std::string out = "'";
-  for (const char letter : text)
-    out += letter == '\'' ? "''" : std::string(1, letter);
+  for (const char letter : text) {
+    const bool is_control = static_cast<unsigned char>(letter) < ' ';
+    out += is_control ? ' ' : letter;
+    if (letter == '\'') out += letter;
+  }
   return out + "'";
 }
 
@@ -120,11 +123,15 @@ void draw(const ScaleReport& report, const std::filesystem::path& prefix,
   if (failed != 0) throw SystemError("cannot start " + gnuplot, failed);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw Error(fmt::format(
-        "{} failed with status {}; the tables are written, {}.svg and .png are "
-        "not\n  next:    read what it said, above",
-        gnuplot, status, prefix.string()));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  const std::string how =
+      WIFEXITED(status)
+          ? fmt::format("failed with status {}", WEXITSTATUS(status))
+          : fmt::format("was killed by signal {}", WTERMSIG(status));
+  throw Error(
+      fmt::format("{} {}; the tables are written, {}.svg and .png are not\n"
+                  "  next:    read what it said, above",
+                  gnuplot, how, prefix.string()));
 }
 
 }  // namespace lockstep

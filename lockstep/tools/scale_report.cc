@@ -139,6 +139,17 @@ Json json_of(const ScaleSeries& series, const ScaleRow& row) {
   return document;
 }
 
+// As Markdown shows a text that means nothing to it, and is one line.
+std::string code_span(std::string text) {
+  std::ranges::replace_if(
+      text,
+      [](char letter) { return static_cast<unsigned char>(letter) < ' '; },
+      ' ');
+  std::string fence = "`";
+  while (text.find(fence) != std::string::npos) fence += '`';
+  return fence + " " + text + " " + fence;
+}
+
 std::string title_of(const ScaleReport& report, const ScaleSeries& series) {
   return fmt::format("{}, on {} core{}", series.name, report.cores,
                      report.cores == 1 ? "" : "s");
@@ -174,7 +185,10 @@ std::string to_text(const ScaleReport& report) {
   return text + comparison_of(report);
 }
 
-std::string to_markdown(const ScaleReport& report) {
+std::string to_markdown(const ScaleReport& given) {
+  ScaleReport report = given;
+  for (std::size_t i = 1; i < report.series.size(); ++i)
+    report.series[i].name = code_span(report.series[i].name);
   std::string text;
   for (const ScaleSeries& series : report.series) {
     std::vector<Cells> table = table_of(series);
@@ -196,7 +210,9 @@ std::string to_json(const ScaleReport& report) {
     document["series"].push_back({{"name", series.name}, {"rows", rows}});
   }
   constexpr int kIndent = 1;
-  return document.dump(kIndent) + "\n";
+  // A command's bytes may be of any encoding.
+  return document.dump(kIndent, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace lockstep

@@ -37,6 +37,7 @@ struct ScaleSeries {
   std::vector<ScaleRow> rows;
 };
 
+// A report has a series, with a row; all its functions ask for that.
 struct ScaleReport {
   int cores = 1;  // of this host, that the jobs could use
   // Ours, then those that are put beside it, on the same numbers of ranks.

@@ -76,8 +76,20 @@ TEST(ScaleReport, ComparesWithWhatIsPutBesideIt) {
       "Lockstep's images/s over those of torchrun 'a b'.py: 1.25 on 1 rank, "
       "1.50 on 4 ranks\n";
   EXPECT_THAT(to_text(report), HasSubstr(comparison));
+}
+
+TEST(ScaleReport, ShowsACommandInMarkdownAsItIs) {
+  ScaleReport report{.cores = 4, .series = {ours(), theirs()}};
+  report.series[1].name = "a `*`\n<b>";
   EXPECT_THAT(to_markdown(report),
-              AllOf(HasSubstr(comparison), HasSubstr("torchrun 'a b'.py, on")));
+              AllOf(HasSubstr("\n`` a `*` <b> ``, on 4 cores\n"),
+                    HasSubstr("over those of `` a `*` <b> ``: 1.25 on")));
+}
+
+TEST(ScaleReport, HoldsBytesOfAnyEncoding) {
+  ScaleReport report{.cores = 4, .series = {ours(), theirs()}};
+  report.series[1].name = "caf\xe9 {ranks}";
+  EXPECT_THAT(to_json(report), HasSubstr("caf\xef\xbf\xbd {ranks}"));
 }
 
 TEST(ScaleReport, IsAMarkdownTable) {

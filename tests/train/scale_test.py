@@ -56,6 +56,13 @@ class Scale(WithSmallData):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stdout, "")
 
+    def test_reports_what_it_has_when_a_job_fails(self):
+        result = self.scale("-n", "1", "--against",
+                            "test $WORLD_SIZE || exit 7 # {ranks}")
+        self.assertEqual(result.returncode, 7)
+        self.assertRegex(result.stdout, r"^Lockstep, on \d+ core")
+        self.assertNotIn("test $WORLD_SIZE", result.stdout)
+
     def test_says_what_a_command_beside_it_must_print(self):
         result = self.scale("-n", "1", "--against", "echo {ranks} done")
         self.assertEqual(result.returncode, 1)

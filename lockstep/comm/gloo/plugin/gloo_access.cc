@@ -85,8 +85,9 @@ void GlooPair::adopt(int socket) {
   ::getsockopt(fd_, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
   if (listens == 0)
     throw std::runtime_error(
-        "a new pair of this libgloo does not listen; rebuild Lockstep with the "
-        "installed libgloo-dev");
+        "a new pair of libgloo's does not listen: a stranger on this host has "
+        "connected to it, or Lockstep must be rebuilt with the installed "
+        "libgloo-dev");
   const int copy = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
   if (copy < 0)
     throw std::system_error(errno, std::generic_category(),
@@ -106,9 +107,9 @@ void GlooPair::adopt(int socket) {
   }
 }
 
-int GlooPair::socket() {
+int GlooPair::copy_socket() {
   const std::lock_guard lock(m_);
-  return fd_;
+  return fd_ < 0 ? -1 : ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
 }
 
 void GlooPair::close() {
@@ -129,7 +130,12 @@ void GlooPair::handleEvents(int events) {
     Base::changeState(CLOSED);
   } else if (state_ == CONNECTED) {
     handling_ = true;
-    handleReadWrite(events);
+    try {
+      handleReadWrite(events);
+    } catch (...) {
+      // An answer that it could not send. Nobody above would catch it.
+      if (ex_ == nullptr) signalException(std::current_exception());
+    }
     handling_ = false;
   }
 }

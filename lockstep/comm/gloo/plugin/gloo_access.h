@@ -68,8 +68,9 @@ class GlooPair : public gloo::transport::tcp::Pair {
 
   ~GlooPair() override;
 
-  // -1 once it is closed. Any thread.
-  int socket();
+  // A copy of its socket, the caller's to close; -1 once it is closed. Any
+  // thread.
+  int copy_socket();
 
   // Resets the connection. Any thread.
   void close() override;

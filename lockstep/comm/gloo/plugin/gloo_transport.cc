@@ -128,7 +128,7 @@ GlooTransport::~GlooTransport() {
   std::vector<int> sockets;
   for (int peer = 0; !closed_ && peer < size_; ++peer)
     if (peer != rank_) {
-      const int copy = ::fcntl(pair(peer).socket(), F_DUPFD_CLOEXEC, 0);
+      const int copy = pair(peer).copy_socket();
       if (copy >= 0) sockets.push_back(copy);
     }
   canaries_.clear();
