@@ -73,6 +73,9 @@ std::vector<std::string> hints(const TrainOptions& flags) {
   std::vector<std::string> lines;
   if (!flags.augment && flags.model == "convnet")
     lines.push_back("lockstep train --augment --epochs 15");
+  lines.push_back(
+      "lockstep evaluate " + flags.output +
+      (flags.data_dir.empty() ? "" : " --data-dir " + flags.data_dir));
   if (flags.model != "mlp")
     lines.push_back("lockstep train --model mlp --hidden 1024,1024");
   lines.push_back("lockstep train --help");

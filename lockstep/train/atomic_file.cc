@@ -24,10 +24,25 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+// A rename would put a file in the place of /dev/null, or of a pipe that
+// somebody reads.
+void refuse_other_than_files(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  if (!fs::exists(there) || fs::is_regular_file(there)) return;
+  if (fs::is_directory(there))
+    throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
+  throw SystemError("cannot write \"" + path.string() +
+                        "\": it is a device, a pipe or a socket, whose place "
+                        "the file would take; name another",
+                    EEXIST);
+}
+
 // An open file that has a temporary name until keep() gives it its own.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& path) : path_(path) {
+    refuse_other_than_files(path);
     const std::string stem =
         (folder_of(path) / ("." + path.filename().string())).string() + "." +
         std::to_string(::getpid()) + "-";
@@ -100,8 +115,6 @@ void prepare_to_replace(const fs::path& path) {
     throw SystemError("cannot write \"" + path.string() + "\": its folder \"" +
                           folder_of(path).string() + "\" cannot be made",
                       error.value());
-  if (fs::is_directory(path, error))
-    throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
   const TemporaryFile probe(path);
 }
 

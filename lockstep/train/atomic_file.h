@@ -9,7 +9,9 @@
 // Threads: may be called from any thread; of two writers to one path the later
 //          rename wins, and neither sees a mixture.
 // Errors:  SystemError naming the file, the step that failed and the reason;
-//          the earlier file is then untouched and the temporary one removed.
+//          the earlier file is then untouched and the temporary one removed. So
+//          it is where something other than a file has the name: a folder, a
+//          device, a pipe.
 #pragma once
 
 #include <cstddef>

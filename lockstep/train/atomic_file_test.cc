@@ -140,6 +140,20 @@ TEST(ReplaceFile, NamesAFolderThatIsNotThere) {
   }
 }
 
+TEST(ReplaceFile, NeverTakesThePlaceOfADeviceOrAPipe) {
+  const TestDirectory directory;
+  const auto pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", directory / "link");
+  for (const auto& path : {pipe, directory / "link"}) {
+    EXPECT_THROW(replace(path, "x"), SystemError);
+    EXPECT_THROW(prepare_to_replace(path), SystemError);
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(directory / "link"));
+  EXPECT_EQ(directory.entries().size(), 2u);
+}
+
 TEST(PrepareToReplace, MakesTheFolderAndTouchesNothingElse) {
   const TestDirectory directory;
   prepare_to_replace(directory / "runs/1/model");

@@ -1,5 +1,6 @@
 #include "lockstep/train/saved_model.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -50,6 +51,18 @@ std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
   if (add("fc")) return widths;
   for (int i = 1; add("fc" + std::to_string(i));) ++i;
   return widths;
+}
+
+// The first of many lines, each of which begins with its line break.
+std::string first_of(const std::string& lines) {
+  constexpr int kShown = 6;
+  std::size_t end = 0;
+  for (int i = 0; i < kShown && end != std::string::npos; ++i)
+    end = lines.find('\n', end + 1);
+  if (end == std::string::npos) return lines;
+  const auto more = std::count(lines.begin() + static_cast<std::ptrdiff_t>(end),
+                               lines.end(), '\n');
+  return lines.substr(0, end) + "\n  and " + std::to_string(more) + " more";
 }
 
 [[noreturn]] void refuse(const SavedModel& saved, const std::string& problem,
@@ -145,7 +158,7 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
       !lines.empty())
     refuse(saved,
            "is no " + saved.name + " for images of " + in_words(dataset) + ":" +
-               lines,
+               first_of(lines),
            "name the model with --model, or the data set that it was trained "
            "on with --dataset");
   copy_over(ours, saved.tensors);
