@@ -50,7 +50,7 @@ int carry_out(const TrainRequest& request) {
 }
 
 int carry_out(const EvaluateRequest& request) {
-  return run_evaluation(request, variable);
+  return run_evaluation(request, environment_variable);
 }
 
 int carry_out(const ScaleRequest& request) {
