@@ -31,7 +31,8 @@ int main() {
   const at::Tensor labels = points.square().sum(1).lt(0.6).to(torch::kLong);
   auto model = lockstep::DistributedDataParallel(torch::nn::Sequential(
       torch::nn::Linear(2, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2)));
-  torch::optim::SGD optimizer(model.parameters(), 0.5);
+  torch::optim::SGD optimizer(model.parameters(),
+                              torch::optim::SGDOptions(0.5).momentum(0.9));
 
   std::vector<double> loss{0};
   for (int step = 1; step <= 50; ++step) {

@@ -76,9 +76,11 @@ void Launcher::start_workers() {
     std::error_code error;
     std::filesystem::create_directories(options_.log_directory, error);
     if (error)
-      throw SystemError(fmt::format("cannot create the folder {} for logs",
-                                    options_.log_directory),
-                        error.value());
+      throw SystemError(
+          fmt::format("cannot create the folder {} for logs; name another "
+                      "with --log-dir",
+                      options_.log_directory),
+          error.value());
   }
   const int workers = options_.job.workers;
   const auto shares = shares_of_cores(options_.cpu_binding, workers);
