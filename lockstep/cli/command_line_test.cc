@@ -123,7 +123,8 @@ TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
   EXPECT_EQ(predict.options.ranks, 4);
   EXPECT_EQ(predict.arguments.front(), "predict");
   EXPECT_THAT(error_of({"evaluate"}), HasSubstr("needs a trained model"));
-  EXPECT_THAT(error_of({"predict", "/no/such/file"}), HasSubstr("no file"));
+  EXPECT_THAT(error_of({"predict", "/no/such/file", "--output", "p.csv"}),
+              HasSubstr("no file"));
   EXPECT_THAT(error_of({"evaluate", "/proc/self/exe", "--output=x"}),
               HasSubstr("lockstep evaluate --help"));
 }

@@ -79,9 +79,9 @@ TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
   EXPECT_EQ(parse({"--strategy=multi-worker", "--batch-size=8"}, place).ranks,
             3);
   EXPECT_EQ(
-      parse({"--strategy=multi-worker", "--batch-size=8", "-n=3"}, place).ranks,
+      parse({"--strategy=multi-worker", "--batch-size=8", "-n3"}, place).ranks,
       3);
-  EXPECT_THAT(error_of({"--strategy=multi-worker", "-n=2"}, place),
+  EXPECT_THAT(error_of({"--strategy=multi-worker", "-n2"}, place),
               HasSubstr("-n is 2, but TF_CONFIG names 3 workers"));
   // Others do not ask it.
   EXPECT_EQ(parse({"--strategy=horovod"}, place).ranks, 4);
