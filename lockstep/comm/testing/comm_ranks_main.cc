@@ -248,10 +248,8 @@ int many_groups() {
     descriptors = count_descriptors();
     threads = count_threads();
   }
-  say("more descriptors: " +
-      std::to_string(count_descriptors() - descriptors) +
-      ", more threads: " +
-      std::to_string(count_threads() - threads));
+  say("more descriptors: " + std::to_string(count_descriptors() - descriptors) +
+      ", more threads: " + std::to_string(count_threads() - threads));
   return 0;
 }
 
