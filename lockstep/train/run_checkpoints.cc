@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,16 @@ TrainingState state_of(const RunParts& parts) {
   throw InvalidArgument("cannot train: " + problem);
 }
 
+// Whether what is to be gone on from is of the run that `folder` is of: the
+// folder itself, or a file in it, whatever it is called.
+bool is_of(const std::filesystem::path& resumed,
+           const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto whole = std::filesystem::weakly_canonical(resumed, error);
+  return std::filesystem::equivalent(whole, folder, error) ||
+         std::filesystem::equivalent(whole.parent_path(), folder, error);
+}
+
 }  // namespace
 
 void check_checkpoint_options(const TrainerOptions& options) {
@@ -115,7 +126,10 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
   if (!options_.checkpoint_dir.empty())
     run_on_rank_zero(*group_, "preparing to save checkpoints", [&] {
       folder_.prepare();
-      if (options_.resume.empty()) refuse_used_folder();
+      // Else the checkpoints of this run would push out those of another.
+      if (options_.resume != kAuto &&
+          !is_of(options_.resume, options_.checkpoint_dir))
+        refuse_used_folder();
     });
   if (options_.resume.empty()) return std::nullopt;
   return restore();

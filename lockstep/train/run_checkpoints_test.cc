@@ -23,6 +23,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Stopped : std::exception {};
@@ -244,6 +245,33 @@ TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {
               AllOf(HasSubstr("holds checkpoints of a run already"),
                     HasSubstr("--resume auto")));
   EXPECT_EQ(folder.entries().size(), 1u);
+}
+
+TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
+  const TestDirectory first, second;
+  quick_.epochs = 1;
+  for (const auto* folder : {&first, &second}) {
+    quick_.checkpoint_dir = folder->path();
+    train_on(1, quick_);
+  }
+  quick_.epochs = 3;
+  quick_.keep = 1;
+  for (const auto& elsewhere :
+       {first.path(), first / "checkpoint-000001.safetensors"}) {
+    quick_.resume = elsewhere;
+    EXPECT_THAT(error_text([&] { train_on(1, quick_); }),
+                AllOf(HasSubstr("holds checkpoints of a run already"),
+                      HasSubstr("--resume auto")));
+    EXPECT_THAT(second.entries(), ElementsAre("checkpoint-000001.safetensors"));
+  }
+  // Its own it may, by whatever name.
+  quick_.resume = second / "." / "checkpoint-000001.safetensors";
+  train_on(1, quick_);
+  EXPECT_THAT(second.entries(), ElementsAre("checkpoint-000003.safetensors"));
+  quick_.epochs = 4;
+  quick_.resume = second.path();
+  train_on(1, quick_);
+  EXPECT_THAT(second.entries(), ElementsAre("checkpoint-000004.safetensors"));
 }
 
 TEST_F(StopAndResume, RefusesOptionsThatCannotWork) {
