@@ -22,9 +22,10 @@
 //          with any collective: Mismatch, or Timeout naming the missing.
 // Errors:  on every rank what went wrong on one: SystemError on rank 0, and
 //          Error quoting it on the others, when the folder cannot be read or
-//          written; InvalidArgument for a checkpoint that does not fit the
-//          state, that is damaged, or that a later version wrote. Nothing is
-//          changed then, and the group goes on working.
+//          written; InvalidArgument for a checkpoint that is damaged, or that
+//          a later version wrote, and where it does not fit a rank's state,
+//          which the other ranks get as Error. Nothing is changed on any rank
+//          then, and the group goes on working.
 // See docs/guides/checkpoints.md and docs/formats/checkpoint.md.
 #pragma once
 

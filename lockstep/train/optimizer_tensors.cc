@@ -243,14 +243,15 @@ OptimizerTensors archive_of(const optim::Optimizer& optimizer) {
   return {"archive", {{"archive", at::tensor(bytes, at::kByte)}}};
 }
 
-void load_archive(const NamedTensors& tensors, optim::Optimizer& optimizer) {
+std::function<void()> prepare_archive(const NamedTensors& tensors,
+                                      optim::Optimizer& optimizer) {
   const auto found = tensors.find("archive");
   if (found == tensors.end()) refuse("its archive is missing");
   const at::Tensor bytes = found->second.contiguous();
-  torch::serialize::InputArchive archive;
-  archive.load_from(static_cast<const char*>(bytes.const_data_ptr()),
-                    bytes.nbytes());
-  optimizer.load(archive);
+  const auto archive = std::make_shared<torch::serialize::InputArchive>();
+  archive->load_from(static_cast<const char*>(bytes.const_data_ptr()),
+                     bytes.nbytes());
+  return [archive, &optimizer] { optimizer.load(*archive); };
 }
 
 // State and options of a sharded optimizer, of which each rank takes its share.
@@ -269,25 +270,36 @@ class WholeState final : public optim::Optimizer {
   }
 };
 
+// What was read for an optimizer of a kind.
 template <class Kind>
-void load_as(const OptimizerTensors& stored, const torch::nn::Module& module,
-             optim::Optimizer& optimizer) {
-  auto& groups = optimizer.param_groups();
-  std::vector<std::unique_ptr<optim::OptimizerOptions>> options;
+struct Read {
+  std::vector<std::unique_ptr<optim::OptimizerOptions>> options{};
+  std::map<c10::TensorImpl*, std::unique_ptr<typename Kind::State>> states{};
+};
+
+template <class Kind>
+void read_options(const OptimizerTensors& stored,
+                  const optim::Optimizer& optimizer, Read<Kind>& read) {
+  const auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    options.push_back(groups[i].options().clone());
+    auto& options = *read.options.emplace_back(groups[i].options().clone());
     const FieldReader reader{stored.tensors, group_prefix(i)};
-    each_field(reader, static_cast<typename Kind::Options&>(*options.back()));
+    each_field(reader, static_cast<typename Kind::Options&>(options));
   }
   const bool fewer = std::ranges::any_of(stored.tensors, [&](const auto& item) {
     return item.first.starts_with(group_prefix(groups.size()));
   });
   if (fewer) refuse("it has more groups of parameters");
-  std::map<c10::TensorImpl*, std::unique_ptr<typename Kind::State>> states;
+}
+
+template <class Kind>
+void read_states(const OptimizerTensors& stored,
+                 const torch::nn::Module& module,
+                 const optim::Optimizer& optimizer, Read<Kind>& read) {
   std::size_t used = 0;
   for (const auto& [tensor, prefix] : parameters_of(optimizer, module)) {
     const auto fields = part_of(stored.tensors, prefix).size();
-    auto& state = states[tensor.unsafeGetTensorImpl()];
+    auto& state = read.states[tensor.unsafeGetTensorImpl()];
     if (fields == 0 || state) continue;
     used += fields;
     state = std::make_unique<typename Kind::State>();
@@ -296,25 +308,38 @@ void load_as(const OptimizerTensors& stored, const torch::nn::Module& module,
   }
   if (used != part_of(stored.tensors, "state.").size())
     refuse("it has state of parameters that the optimizer does not have");
-  optimizer.state().clear();
-  for (auto& [tensor, state] : states)
-    if (state) optimizer.state()[tensor] = std::move(state);
-  for (std::size_t i = 0; i < groups.size(); ++i)
-    groups[i].set_options(std::move(options[i]));
 }
 
-void load_plain(const OptimizerTensors& stored, const torch::nn::Module& module,
-                optim::Optimizer& optimizer) {
+template <class Kind>
+std::function<void()> prepare_as(const OptimizerTensors& stored,
+                                 const torch::nn::Module& module,
+                                 optim::Optimizer& optimizer) {
+  const auto read = std::make_shared<Read<Kind>>();
+  read_options(stored, optimizer, *read);
+  read_states(stored, module, optimizer, *read);
+  return [read, &optimizer] {
+    optimizer.state().clear();
+    for (auto& [tensor, state] : read->states)
+      if (state) optimizer.state()[tensor] = std::move(state);
+    for (std::size_t i = 0; i < read->options.size(); ++i)
+      optimizer.param_groups()[i].set_options(std::move(read->options[i]));
+  };
+}
+
+std::function<void()> prepare_plain(const OptimizerTensors& stored,
+                                    const torch::nn::Module& module,
+                                    optim::Optimizer& optimizer) {
+  std::function<void()> put;
   const bool known = with_kind(optimizer, [&]<class Kind>(const Kind& kind) {
     if (stored.kind != kind.name)
       refuse("it is of kind " + stored.kind + ", and the optimizer of kind " +
              kind.name);
-    load_as<Kind>(stored, module, optimizer);
+    put = prepare_as<Kind>(stored, module, optimizer);
   });
-  if (known) return;
+  if (known) return put;
   if (stored.kind != "archive")
     refuse("it is of kind " + stored.kind + ", and the optimizer of another");
-  load_archive(stored.tensors, optimizer);
+  return prepare_archive(stored.tensors, optimizer);
 }
 
 }  // namespace
@@ -344,14 +369,20 @@ OptimizerTensors tensors_of(const optim::Optimizer& optimizer,
   return known ? result : archive_of(optimizer);
 }
 
+std::function<void()> prepare_optimizer(const OptimizerTensors& stored,
+                                        const torch::nn::Module& module,
+                                        optim::Optimizer& optimizer) {
+  auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer);
+  if (sharded == nullptr) return prepare_plain(stored, module, optimizer);
+  const auto whole = std::make_shared<WholeState>(optimizer);
+  prepare_plain(stored, module, *whole)();
+  return [whole, sharded] { sharded->load_state_dict(*whole); };
+}
+
 void load_optimizer(const OptimizerTensors& stored,
                     const torch::nn::Module& module,
                     optim::Optimizer& optimizer) {
-  auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer);
-  if (sharded == nullptr) return load_plain(stored, module, optimizer);
-  WholeState whole(optimizer);
-  load_plain(stored, module, whole);
-  sharded->load_state_dict(whole);
+  prepare_optimizer(stored, module, optimizer)();
 }
 
 }  // namespace lockstep

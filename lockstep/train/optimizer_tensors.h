@@ -15,6 +15,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <string>
 
 #include "lockstep/train/named_tensors.h"
@@ -36,8 +37,15 @@ void consolidate_if_sharded(torch::optim::Optimizer& optimizer);
 OptimizerTensors tensors_of(const torch::optim::Optimizer& optimizer,
                             const torch::nn::Module& module);
 
-// Replaces the optimizer's state and options by copies of what is stored; each
-// tensor goes where its parameter is.
+// Checks what is stored against the optimizer, and copies it: each tensor to
+// where its parameter is. The call that is returned, to be made once and while
+// the optimizer lives, puts the copies in the place of the optimizer's state
+// and options; only an optimizer of an unknown kind can refuse them then.
+std::function<void()> prepare_optimizer(const OptimizerTensors& stored,
+                                        const torch::nn::Module& module,
+                                        torch::optim::Optimizer& optimizer);
+
+// Both: replaces the optimizer's state and options by copies of what is stored.
 void load_optimizer(const OptimizerTensors& stored,
                     const torch::nn::Module& module,
                     torch::optim::Optimizer& optimizer);

@@ -2,15 +2,24 @@
 
 #include <cstdint>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kFine = -1;
+
+[[noreturn]] void fail_too(const ProcessGroup& group, std::string_view place,
+                           std::size_t rank, const std::string& problem) {
+  throw Error(std::string(place) + " failed on rank " + std::to_string(rank) +
+              ", and with it on rank " + std::to_string(group.rank()) + " of " +
+              std::to_string(group.size()) + ":\n" + problem);
+}
 
 // What went wrong on rank 0, on every rank; nothing is kFine bytes long.
 void share(ProcessGroup& group, std::string_view place,
@@ -23,10 +32,7 @@ void share(ProcessGroup& group, std::string_view place,
   if (problem) text.assign(problem->begin(), problem->end());
   group.broadcast(view(text), 0, {.place = place}).wait();
   if (problem) return;
-  throw Error(std::string(place) + " failed on rank 0, and with it on rank " +
-              std::to_string(group.rank()) + " of " +
-              std::to_string(group.size()) + ":\n" +
-              std::string(text.begin(), text.end()));
+  fail_too(group, place, 0, std::string(text.begin(), text.end()));
 }
 
 }  // namespace
@@ -42,6 +48,28 @@ void run_on_rank_zero(ProcessGroup& group, std::string_view place,
     throw;
   }
   share(group, place, nullptr);
+}
+
+void run_on_all_ranks(ProcessGroup& group, std::string_view place,
+                      const std::function<void()>& action) {
+  std::exception_ptr own;
+  std::string problem;
+  try {
+    action();
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    problem = error.what();
+  }
+  // Of those that are fine there is nothing; a message may be empty too.
+  const std::string told = own ? "!" + problem : "";
+  const std::vector<Bytes> all =
+      all_gather_bytes(group, std::as_bytes(std::span(told)), {.place = place});
+  if (own) std::rethrow_exception(own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty())
+      fail_too(group, place, rank,
+               {reinterpret_cast<const char*>(all[rank].data()) + 1,
+                all[rank].size() - 1});
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
-// Something that one rank does for all, such as writing a file: what becomes of
-// it, every rank learns.
+// Something that one rank does for all, such as writing a file, or that each
+// does and that is of use only when all can: what becomes of it, every rank
+// learns.
 //
 // Threads: a collective: every rank of the group calls it.
 #pragma once
@@ -16,6 +17,12 @@ namespace lockstep {
 // what `action` threw, the others an Error that quotes it. `place` names the
 // action in messages: "saving the model".
 void run_on_rank_zero(ProcessGroup& group, std::string_view place,
+                      const std::function<void()>& action);
+
+// Runs `action`, in which no rank may wait for another, on every rank. When it
+// throws on some, every rank throws once all have run it: those ranks what
+// their own `action` threw, the others an Error that quotes the first of them.
+void run_on_all_ranks(ProcessGroup& group, std::string_view place,
                       const std::function<void()>& action);
 
 }  // namespace lockstep

@@ -44,6 +44,29 @@ TEST(RunOnRankZero, TellsEveryRankWhatWentWrongThereAndKeepsTheGroup) {
   });
 }
 
+TEST(RunOnAllRanks, IsFineOnAllOrAnErrorOnAllAndKeepsTheGroup) {
+  run_ranks("shm", 3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    EXPECT_NO_THROW(run_on_all_ranks(*group, "looking", [] {}));
+    std::string message;
+    try {
+      run_on_all_ranks(*group, "looking", [&] {
+        if (group->rank() > 0)
+          throw InvalidArgument("not for " + std::to_string(group->rank()));
+      });
+    } catch (const InvalidArgument& error) {
+      message = error.what();
+      EXPECT_EQ(message, "not for " + std::to_string(group->rank()));
+    } catch (const Error& error) {
+      EXPECT_EQ(group->rank(), 0);
+      message = error.what();
+      EXPECT_THAT(message, HasSubstr("looking failed on rank 1, and with it on "
+                                     "rank 0 of 3:\nnot for 1"));
+    }
+    EXPECT_NE(message, "");
+    group->barrier().wait();
+  });
+}
+
 TEST(Metrics, AreSummedOverTheRanks) {
   run_ranks("shm", 3, [](const std::shared_ptr<ProcessGroup>& group) {
     const std::int64_t n = group->rank() + 1;

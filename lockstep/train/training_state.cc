@@ -97,6 +97,8 @@ TensorArchive assemble(const TrainingState& state, NamedTensors own,
   return archive;
 }
 
+// Looks first whether everything fits, then changes it: between the two, ranks
+// ask each other.
 class Restoring {
  public:
   Restoring(const TrainingState& state, const TensorArchive& checkpoint,
@@ -105,32 +107,29 @@ class Restoring {
         checkpoint_(checkpoint),
         rank_(group.rank()),
         ranks_(group.size()),
-        file_(file),
-        saved_ranks_(std::stoll(text(kRanksKey))) {}
+        file_(file) {}
 
-  // Throws where something does not fit; the optimizer, which checks all before
-  // it changes anything, is the first to be changed.
-  void run() {
+  // Throws where something does not fit, and changes nothing.
+  void check() {
+    saved_ranks_ = std::stoll(text(kRanksKey));
     check_job();
-    NamedTensors model, ours;
-    if (state_.model) {
-      model = part_of(checkpoint_.tensors, kModelPrefix);
-      ours = tensors_of(*state_.model);
-    }
-    if (const std::string lines = differences(ours, model); !lines.empty())
-      refuse("is of another model:" + lines);
+    check_model();
     for (const auto& [name, counter] : state_.counters)
       tensor(kCounterPrefix + name, at::kLong, 1);
     if (has_scale()) tensor(kGrowthTracker, at::kLong, 1);
-    NamedTensors own;
     for (const auto& [name, _] : state_.generators) generator_state(name);
     for (const auto& [name, mine] : state_.own)
-      own[name] = own_value(name, mine);
+      own_[name] = own_value(name, mine);
     if (state_.optimizer != nullptr)
-      load_optimizer(
+      put_optimizer_ = prepare_optimizer(
           {text(kOptimizerKey), part_of(checkpoint_.tensors, kOptimizerPrefix)},
           *state_.model, *state_.optimizer);
-    copy_over(ours, model);
+  }
+
+  // After check(). The optimizer, which alone may refuse yet, is the first.
+  void apply() const {
+    if (put_optimizer_) put_optimizer_();
+    copy_over(ours_, model_);
     for (const auto& [name, counter] : state_.counters)
       *counter =
           tensor(kCounterPrefix + name, at::kLong, 1).item<std::int64_t>();
@@ -139,7 +138,7 @@ class Restoring {
       restore_generator(name, generator);
     const c10::AutoGradMode no_grad(false);
     for (const auto& [name, mine] : state_.own)
-      at::Tensor(mine).copy_(own.at(name));
+      at::Tensor(mine).copy_(own_.at(name));
   }
 
  private:
@@ -176,6 +175,14 @@ class Restoring {
     if (!lines.empty()) refuse("is of another job:" + lines);
   }
 
+  void check_model() {
+    if (!state_.model) return;
+    model_ = part_of(checkpoint_.tensors, kModelPrefix);
+    ours_ = tensors_of(*state_.model);
+    if (const std::string lines = differences(ours_, model_); !lines.empty())
+      refuse("is of another model:" + lines);
+  }
+
   // The scale is the file's where both have one: a run may change between
   // types.
   bool has_scale() const {
@@ -210,6 +217,7 @@ class Restoring {
                                            0x9e3779b97f4a7c15U);
   }
 
+  // What any rank had is looked at on all of them.
   at::Tensor own_value(const std::string& name, const at::Tensor& mine) const {
     const auto of_rank = [&](std::int64_t rank) {
       return tensor(rank_prefix(rank) + "own." + name, mine.scalar_type(),
@@ -218,8 +226,8 @@ class Restoring {
     };
     if (saved_ranks_ == ranks_) return of_rank(rank_);
     at::Tensor sum = at::zeros_like(mine, mine.options().device(at::kCPU));
-    for (std::int64_t rank = 0; rank_ == 0 && rank < saved_ranks_; ++rank)
-      sum.add_(of_rank(rank));
+    for (std::int64_t rank = 0; rank < saved_ranks_; ++rank)
+      if (const at::Tensor theirs = of_rank(rank); rank_ == 0) sum.add_(theirs);
     return sum;
   }
 
@@ -228,7 +236,12 @@ class Restoring {
   const std::int64_t rank_;
   const std::int64_t ranks_;
   const std::string& file_;
-  const std::int64_t saved_ranks_;
+
+  // From check(), for apply().
+  std::int64_t saved_ranks_ = 1;
+  NamedTensors ours_, model_;
+  NamedTensors own_;
+  std::function<void()> put_optimizer_;
 };
 
 }  // namespace
@@ -248,8 +261,10 @@ void collect(const TrainingState& state, ProcessGroup& group,
 }
 
 void restore(const TrainingState& state, const TensorArchive& checkpoint,
-             const ProcessGroup& group, const std::string& file) {
-  Restoring(state, checkpoint, group, file).run();
+             ProcessGroup& group, const std::string& file) {
+  Restoring restoring(state, checkpoint, group, file);
+  run_on_all_ranks(group, "loading a checkpoint", [&] { restoring.check(); });
+  restoring.apply();
 }
 
 }  // namespace lockstep

@@ -58,10 +58,12 @@ void collect(const TrainingState& state, ProcessGroup& group,
              const std::function<void(TensorArchive)>& keep);
 
 // Makes the state what it was when `checkpoint` was collected: changes all of
-// it, or nothing. At another number of ranks, generators begin with new seeds
-// on the ranks that were not there, and `own` is the sum over all ranks on rank
-// 0, and zeros elsewhere. `file` names the checkpoint in errors.
+// it on every rank, or nothing on any. At another number of ranks, generators
+// begin with new seeds on the ranks that were not there, and `own` is the sum
+// over all ranks on rank 0, and zeros elsewhere. `file` names the checkpoint in
+// errors. A collective: every rank calls it with the same checkpoint; where it
+// does not fit the state of some, the others throw an Error that quotes one.
 void restore(const TrainingState& state, const TensorArchive& checkpoint,
-             const ProcessGroup& group, const std::string& file);
+             ProcessGroup& group, const std::string& file);
 
 }  // namespace lockstep

@@ -1,0 +1,121 @@
+// A state that is restored: all of it on every rank, or nothing on any.
+#include "lockstep/train/training_state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/fused_optimizer.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using Group = std::shared_ptr<ProcessGroup>;
+
+// A run of which each rank has numbers of its own, that are `value`.
+struct Small {
+  Small(const Group& group, double value)
+      : net(2, 2),
+        optimizer(net->parameters(), torch::optim::SGDOptions(value)),
+        scaler({.group = group, .init_scale = value}),
+        generator(default_cpu_generator().clone()),
+        own(at::full({2}, value)),
+        step(static_cast<std::int64_t>(value)) {
+    generator.set_current_seed(static_cast<std::uint64_t>(step));
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net->parameters()) parameter.fill_(value);
+  }
+
+  TrainingState state() {
+    return {.model = net.ptr(),
+            .optimizer = &optimizer,
+            .scaler = &scaler,
+            .counters = {{"step", &step}},
+            .generators = {{"numbers", generator}},
+            .own = {{"own", own}}};
+  }
+
+  // All that there is, as text.
+  std::string bits() {
+    std::string text =
+        std::to_string(step) + " " + std::to_string(scaler.get_scale()) + " " +
+        std::to_string(optimizer.param_groups()[0].options().get_lr());
+    for (const at::Tensor& tensor :
+         {net->weight, net->bias, own, generator.get_state()})
+      text.append(static_cast<const char*>(tensor.const_data_ptr()),
+                  tensor.nbytes());
+    return text;
+  }
+
+  torch::nn::Linear net;
+  FusedSGD optimizer;
+  GradientScaler scaler;
+  at::Generator generator;
+  at::Tensor own;
+  std::int64_t step;
+};
+
+// What so many ranks collect that have the numbers 8, 9, ….
+TensorArchive saved_by(int ranks) {
+  TensorArchive checkpoint;
+  run_ranks("shm", ranks, [&](const Group& group) {
+    at::set_num_threads(1);
+    Small run(group, 8.0 + group->rank());
+    collect(run.state(), *group, [&](TensorArchive archive) {
+      for (auto& [name, tensor] : archive.tensors) tensor = tensor.clone();
+      checkpoint = std::move(archive);
+    });
+  });
+  return checkpoint;
+}
+
+TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {
+  const TensorArchive checkpoint = saved_by(2);
+  run_ranks("shm", 2, [&](const Group& group) {
+    Small run(group, 4);
+    const std::string before = run.bits();
+    TrainingState state = run.state();
+    if (group->rank() == 1) state.counters["more"] = &run.step;
+    const std::string text = error_text<Error>(
+        [&] { restore(state, checkpoint, *group, "the file"); });
+    EXPECT_THAT(text, HasSubstr("lacks \"counter.more\""));
+    if (group->rank() == 0)
+      EXPECT_THAT(text, HasSubstr("loading a checkpoint failed on rank 1"));
+    EXPECT_EQ(run.bits(), before) << group->rank();
+    restore(run.state(), checkpoint, *group, "the file");  // which works on
+    EXPECT_EQ(run.bits(), Small(group, 8.0 + group->rank()).bits());
+  });
+}
+
+TEST(Restoring, LooksAtWhatEachRankHadOnAllRanksWhateverTheirNumber) {
+  const TensorArchive checkpoint = saved_by(2);
+  for (const int ranks : {1, 2, 3})
+    run_ranks("shm", ranks, [&](const Group& group) {
+      Small run(group, 4);
+      const std::string before = run.bits();
+      TrainingState state = run.state();
+      state.own["more"] = at::zeros({2});
+      EXPECT_THAT(
+          error_text([&] { restore(state, checkpoint, *group, "the file"); }),
+          HasSubstr("lacks \"rank."))
+          << group->rank();
+      state = run.state();
+      state.own["own"] = at::zeros({3});
+      EXPECT_THAT(
+          error_text([&] { restore(state, checkpoint, *group, "the file"); }),
+          HasSubstr("own.own\" of another size or type"))
+          << group->rank();
+      EXPECT_EQ(run.bits(), before) << group->rank();
+    });
+}
+
+}  // namespace
+}  // namespace lockstep
