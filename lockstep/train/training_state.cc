@@ -4,8 +4,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 
+#include <charconv>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -111,7 +113,7 @@ class Restoring {
 
   // Throws where something does not fit, and changes nothing.
   void check() {
-    saved_ranks_ = std::stoll(text(kRanksKey));
+    read_saved_ranks();
     check_job();
     check_model();
     for (const auto& [name, counter] : state_.counters)
@@ -161,6 +163,16 @@ class Restoring {
     if (found->second.scalar_type() != type || found->second.numel() != count)
       refuse("has \"" + name + "\" of another size or type");
     return found->second;
+  }
+
+  void read_saved_ranks() {
+    const std::string number = text(kRanksKey);
+    const char* const end = number.data() + number.size();
+    const auto [rest, error] =
+        std::from_chars(number.data(), end, saved_ranks_);
+    if (error != std::errc{} || rest != end || saved_ranks_ < 1)
+      refuse("says that \"" + number +
+             "\" ranks saved it, which is no number of ranks");
   }
 
   void check_job() const {

@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Group = std::shared_ptr<ProcessGroup>;
 
@@ -77,6 +78,19 @@ TensorArchive saved_by(int ranks) {
   return checkpoint;
 }
 
+// What one rank is told of which nothing may have been changed.
+std::string refusal_of(const TensorArchive& checkpoint) {
+  std::string text;
+  run_ranks("shm", 1, [&](const Group& group) {
+    Small run(group, 4);
+    const std::string before = run.bits();
+    text = error_text(
+        [&] { restore(run.state(), checkpoint, *group, "the file"); });
+    EXPECT_EQ(run.bits(), before) << text;
+  });
+  return text;
+}
+
 TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {
   const TensorArchive checkpoint = saved_by(2);
   run_ranks("shm", 2, [&](const Group& group) {
@@ -115,6 +129,18 @@ TEST(Restoring, LooksAtWhatEachRankHadOnAllRanksWhateverTheirNumber) {
           << group->rank();
       EXPECT_EQ(run.bits(), before) << group->rank();
     });
+}
+
+TEST(Restoring, RefusesANumberOfRanksThatIsNone) {
+  TensorArchive checkpoint = saved_by(1);
+  for (const char* number :
+       {"0", "-1", "x", "", "1x", " 1", "1.0", "99999999999999999999"}) {
+    checkpoint.metadata["lockstep.ranks"] = number;
+    EXPECT_THAT(refusal_of(checkpoint),
+                AllOf(HasSubstr("the checkpoint \"the file\" says that \"" +
+                                std::string(number) + "\" ranks saved it"),
+                      HasSubstr("next:")));
+  }
 }
 
 }  // namespace
