@@ -270,6 +270,7 @@ TEST_P(CheckpointFolderOf, RefusesALaterFormatRatherThanTakeAnOlderFile) {
   const auto newest = folder().files().back();
   TensorArchive archive = parse_archive(read_bytes(newest), "newest");
   archive.metadata["lockstep.checkpoint"] = "2";
+  archive.metadata["lockstep.checksum"] = "of another kind";
   write_archive(newest, archive, GetParam());
   EXPECT_THAT(resumed(), AllOf(HasSubstr("is a checkpoint of format 2, and "
                                          "this program knows formats up to 1"),

@@ -60,6 +60,29 @@ std::string checksum_of(const TensorArchive& archive) {
   return crc.hex();
 }
 
+[[noreturn]] void refuse_damaged(const std::string& file,
+                                 const std::string& problem) {
+  throw InvalidArgument(
+      "the checkpoint \"" + file + "\" is damaged: " + problem +
+      "\n  likely:  the disk lost some of it, or somebody changed it\n  "
+      "next:    use an earlier checkpoint");
+}
+
+bool is_later(const std::string& version) {
+  int number = 0;
+  std::from_chars(version.data(), version.data() + version.size(), number);
+  return number > kVersion;
+}
+
+// Whether only its version keeps the archive from being one that we sealed: one
+// bit makes 1 a 3, a 5 or a 9.
+bool is_ours_but_for_version(TensorArchive archive) {
+  const auto checksum = archive.metadata.find(kChecksumKey);
+  if (checksum == archive.metadata.end()) return false;
+  archive.metadata[kVersionKey] = std::to_string(kVersion);
+  return checksum_of(archive) == checksum->second;
+}
+
 }  // namespace
 
 void seal(TensorArchive& archive) {
@@ -80,9 +103,7 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
         "run\n  likely:  it is a trained model\n  next:    name one of the "
         "files that were written to --checkpoint-dir");
   const std::string& text = version->second;
-  int number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  if (number > kVersion)
+  if (is_later(text) && !is_ours_but_for_version(archive))
     throw NewerCheckpoint(
         "\"" + file + "\" is a checkpoint of format " + text +
         ", and this program knows formats up to " + std::to_string(kVersion) +
@@ -90,14 +111,12 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
         "with that version, or train anew into another folder");
   const auto checksum = archive.metadata.find(kChecksumKey);
   const std::string found = checksum_of(archive);
-  if (number != kVersion || checksum == archive.metadata.end() ||
+  if (text != std::to_string(kVersion) || checksum == archive.metadata.end() ||
       checksum->second != found)
-    throw InvalidArgument(
-        "the checkpoint \"" + file + "\" is damaged: its checksum is " + found +
-        ", and should be " +
-        (checksum == archive.metadata.end() ? "there" : checksum->second) +
-        "\n  likely:  the disk lost some of it, or somebody changed it\n  "
-        "next:    use an earlier checkpoint");
+    refuse_damaged(
+        file,
+        "its checksum is " + found + ", and should be " +
+            (checksum == archive.metadata.end() ? "there" : checksum->second));
 }
 
 }  // namespace lockstep

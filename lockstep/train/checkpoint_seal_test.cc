@@ -1,0 +1,64 @@
+#include "lockstep/train/checkpoint_seal.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lockstep/base/testing/error_text.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kVersion = "lockstep.checkpoint";
+constexpr const char* kChecksum = "lockstep.checksum";
+
+TensorArchive sealed() {
+  TensorArchive archive{.tensors = {{"a", at::arange(6).view({2, 3})}},
+                        .metadata = {{"of", "a run"}}};
+  seal(archive);
+  return archive;
+}
+
+// What is said of the archive; the class of the error, where it matters, too.
+template <class Refusal = InvalidArgument>
+std::string refusal_of(const TensorArchive& archive) {
+  return error_text<Refusal>([&] { check_seal(archive, "the file"); });
+}
+
+TEST(CheckpointSeal, HoldsWhatWasSealedAndNothingElse) {
+  EXPECT_EQ(refusal_of(sealed()), "no error");
+  TensorArchive changed = sealed();
+  changed.tensors["a"][1][2] = 7;
+  EXPECT_THAT(refusal_of(changed), HasSubstr("is damaged"));
+  changed = sealed();
+  changed.metadata["of"] = "a rum";
+  EXPECT_THAT(refusal_of(changed), HasSubstr("is damaged"));
+}
+
+TEST(CheckpointSeal, TellsALaterVersionFromABitThatFlippedInOurs) {
+  for (int bit = 0; bit < 8; ++bit) {
+    TensorArchive flipped = sealed();
+    std::string& version = flipped.metadata[kVersion];
+    version[0] = static_cast<char>(version[0] ^ (1 << bit));
+    EXPECT_THAT(refusal_of(flipped), HasSubstr("is damaged")) << version;
+    EXPECT_THAT(refusal_of<NewerCheckpoint>(flipped),
+                HasSubstr("another error"))
+        << version;
+  }
+  for (const char* number : {"2", "3", "10"}) {
+    TensorArchive later = sealed();
+    later.metadata[kVersion] = number;
+    later.metadata[kChecksum] = "01234567";
+    EXPECT_THAT(refusal_of<NewerCheckpoint>(later),
+                HasSubstr("is a checkpoint of format " + std::string(number)));
+    later.metadata.erase(kChecksum);
+    EXPECT_THAT(refusal_of<NewerCheckpoint>(later), HasSubstr("of format"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
