@@ -100,8 +100,8 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
     throw InvalidArgument(
         "\"" + file +
         "\" is no checkpoint to go on from: it holds tensors, but nothing of a "
-        "run\n  likely:  it is a trained model\n  next:    name one of the "
-        "files that were written to --checkpoint-dir");
+        "run\n  likely:  it is a trained model\n  next:    name a file that a "
+        "run has saved, such as checkpoint-000001.safetensors");
   const std::string& text = version->second;
   if (is_later(text) && !is_ours_but_for_version(archive))
     throw NewerCheckpoint(
@@ -110,13 +110,14 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
         "\n  likely:  a later version of Lockstep wrote it\n  next:    go on "
         "with that version, or train anew into another folder");
   const auto checksum = archive.metadata.find(kChecksumKey);
-  const std::string found = checksum_of(archive);
-  if (text != std::to_string(kVersion) || checksum == archive.metadata.end() ||
-      checksum->second != found)
-    refuse_damaged(
-        file,
-        "its checksum is " + found + ", and should be " +
-            (checksum == archive.metadata.end() ? "there" : checksum->second));
+  if (checksum == archive.metadata.end())
+    refuse_damaged(file, "it has no checksum");
+  if (text != std::to_string(kVersion))
+    refuse_damaged(file, "it says that it is of format \"" + text +
+                             "\", which there is not");
+  if (const std::string found = checksum_of(archive); found != checksum->second)
+    refuse_damaged(file, "its checksum is " + found + ", and should be " +
+                             checksum->second);
 }
 
 }  // namespace lockstep

@@ -11,7 +11,9 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kVersion = "lockstep.checkpoint";
 constexpr const char* kChecksum = "lockstep.checksum";
@@ -58,6 +60,25 @@ TEST(CheckpointSeal, TellsALaterVersionFromABitThatFlippedInOurs) {
     later.metadata.erase(kChecksum);
     EXPECT_THAT(refusal_of<NewerCheckpoint>(later), HasSubstr("of format"));
   }
+}
+
+TEST(CheckpointSeal, SaysWhatIsWrong) {
+  EXPECT_THAT(
+      refusal_of({.tensors = sealed().tensors}),
+      AllOf(HasSubstr("holds tensors, but nothing of a run"),
+            HasSubstr("such as checkpoint-000001"), Not(HasSubstr("--"))));
+  TensorArchive changed = sealed();
+  changed.metadata.erase(kChecksum);
+  EXPECT_THAT(refusal_of(changed), HasSubstr("damaged: it has no checksum"));
+  changed = sealed();
+  const std::string right = changed.metadata[kChecksum];
+  changed.metadata[kChecksum] = "01234567";
+  EXPECT_THAT(refusal_of(changed), HasSubstr("its checksum is " + right +
+                                             ", and should be 01234567"));
+  changed.metadata[kVersion] = "0";
+  EXPECT_THAT(refusal_of(changed),
+              AllOf(HasSubstr("it says that it is of format \"0\""),
+                    Not(HasSubstr("checksum is"))));
 }
 
 }  // namespace
