@@ -18,9 +18,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
@@ -177,6 +179,38 @@ TEST(CheckpointsWhereNothingCanBeWritten, AreAnErrorOnEveryRank) {
                 AnyOf(HasSubstr("Not a directory"), HasSubstr("File exists"))));
       group->barrier().wait();
     });
+}
+
+TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
+  const TestDirectory directory;
+  const CheckpointFolder folder(directory.path());
+  folder.write(checkpoint_of(1, 2));
+  const std::string newest = "checkpoint-000002.safetensors";
+  for (const char* target : {newest.c_str(), "absent"}) {
+    std::filesystem::create_symlink(target, directory / newest);
+    EXPECT_THAT(error_text<SystemError>([&] { folder.newest(); }),
+                AllOf(HasSubstr(newest), AnyOf(HasSubstr("symbolic links"),
+                                               HasSubstr("No such file"))));
+    std::filesystem::remove(directory / newest);
+  }
+  EXPECT_EQ(folder.newest(), folder.files().back());
+}
+
+// By the run that saves while somebody else evaluates the newest.
+TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
+  at::set_num_threads(1);
+  const TestDirectory directory;
+  const CheckpointFolder folder(directory.path(), {.keep = 1});
+  folder.write(checkpoint_of(1, 2));
+  std::atomic<bool> over = false;
+  std::jthread writer([&] {
+    for (int value = 2; value < 400; ++value)
+      folder.write(checkpoint_of(value, 2));
+    over = true;
+  });
+  while (!over)
+    EXPECT_THAT(error_text<Error>([&] { EXPECT_TRUE(folder.newest()); }),
+                "no error");
 }
 
 // A rank that is the only one to save must not wait for ever, nor the others.

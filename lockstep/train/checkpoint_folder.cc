@@ -1,6 +1,7 @@
 #include "lockstep/train/checkpoint_folder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <functional>
 #include <span>
@@ -89,16 +90,15 @@ Loaded load_whole(const fs::path& path) {
   return loaded;
 }
 
-std::optional<Loaded> load_newest(const CheckpointFolder& folder) {
-  auto files = folder.files();
-  std::ranges::reverse(files);
+// The newest of `files`, oldest first, that is no damaged one.
+std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files) {
   std::string problems;
-  for (const fs::path& path : files) {
+  for (auto path = files.rbegin(); path != files.rend(); ++path) {
     try {
-      return load_whole(path);
+      return load_whole(*path);
     } catch (const NewerCheckpoint&) {
       throw;
-    } catch (const Error& error) {
+    } catch (const InvalidArgument& error) {
       log(LogLevel::kWarn, std::string("passing over a checkpoint that cannot "
                                        "be used: ") +
                                error.what());
@@ -110,6 +110,21 @@ std::optional<Loaded> load_newest(const CheckpointFolder& folder) {
                           "\n  next:    delete them to train anew, or name "
                           "another folder");
   return std::nullopt;
+}
+
+// What cannot be read now may be whole, so that no older one takes its place.
+// But one may be deleted between the listing and the reading, by a run that
+// saves: then there are others, until that run rests.
+std::optional<Loaded> load_newest(const CheckpointFolder& folder) {
+  for (auto files = folder.files();;) {
+    try {
+      return load_newest_of(files);
+    } catch (const SystemError& error) {
+      auto now = folder.files();
+      if (error.error_number() != ENOENT || now == files) throw;
+      files = std::move(now);
+    }
+  }
 }
 
 // Gives all ranks rank 0's bytes, which are not copied there, as

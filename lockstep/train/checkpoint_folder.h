@@ -79,7 +79,8 @@ class CheckpointFolder {
 
   // The newest complete one. Damaged ones are passed over, with a warning in
   // the log; where there are only such, and for one that a later version
-  // wrote, InvalidArgument.
+  // wrote, InvalidArgument. SystemError for one that cannot be read: it may be
+  // whole.
   std::optional<std::filesystem::path> newest() const;
 
   // Writes what collect() gives as a new checkpoint, and returns its path.
