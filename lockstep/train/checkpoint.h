@@ -7,7 +7,8 @@
 //
 // Threads: the module must not be trained meanwhile.
 // Errors:  InvalidArgument naming file and tensor when a file does not fit the
-//          module; see also train/tensor_archive.h. A module is changed either
+//          module, and naming the file for a run's checkpoint whose checksum is
+//          wrong; see also train/tensor_archive.h. A module is changed either
 //          completely or not at all.
 #pragma once
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/train/checkpoint_seal.h"
 
 namespace lockstep {
 namespace {
@@ -91,6 +92,22 @@ TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {
             HasSubstr("\"only_here\" is missing from the file (float32 [2])"),
             HasSubstr("\"only_saved\" is in the file only (float32 [1])")));
   EXPECT_TRUE(at::equal(loaded.norm->weight, before));
+}
+
+TEST(Checkpoint, OfARunIsRefusedWhereItsChecksumIsWrong) {
+  const TestDirectory directory;
+  Net net;
+  TensorArchive run;
+  add_part(run.tensors, std::string(kModelPrefix), tensors_of(Net()));
+  seal(run);
+  write_archive(directory / "whole", run);
+  EXPECT_EQ(refusal_of(directory / "whole", net), "no error");
+  const at::Tensor before = net.linear->weight.clone();
+  run.tensors["model.linear.weight"] = at::zeros({4, 3});
+  write_archive(directory / "damaged", run);
+  EXPECT_THAT(refusal_of(directory / "damaged", net),
+              AllOf(HasSubstr("damaged\" is damaged"), HasSubstr("checksum")));
+  EXPECT_TRUE(at::equal(net.linear->weight, before));
 }
 
 TEST(Checkpoint, WillNotSaveATypeThatTheFormatLacks) {
