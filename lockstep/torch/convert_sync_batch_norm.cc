@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -51,8 +52,10 @@ struct Step {
   AnyModule* place;
 };
 
-// What there is to convert, and what cannot be.
+// What there is to convert, and what cannot be. A module that is registered in
+// several places counts once.
 struct Inventory {
+  std::unordered_set<const Module*> seen;
   std::vector<SyncBatchNormImpl*> ours;
   std::vector<Step> steps;
   std::vector<std::string> held_elsewhere;
@@ -76,6 +79,7 @@ void take_stock_of_steps(SequentialImpl& sequential, const std::string& prefix,
 
 void take_stock(Module& module, const std::string& prefix,
                 Inventory& inventory) {
+  if (!inventory.seen.insert(&module).second) return;
   if (auto* ours = dynamic_cast<SyncBatchNormImpl*>(&module))
     inventory.ours.push_back(ours);
   auto* sequential = dynamic_cast<SequentialImpl*>(&module);
