@@ -146,10 +146,15 @@ void ConsistencyReport::gradients() {
   NamedTensorList reduced;
   for (const auto& [name, tensor] : trained_)
     reduced.emplace_back(name, tensor.grad());
-  if (!add("gradients, reduced", options_.reduced_gradients,
-           gather(*group_, total_of(reduced))))
-    if (const auto difference = find_difference(*group_, reduced))
+  const auto averaged = gather(*group_, total_of(reduced));
+  if (!add("gradients, reduced", options_.reduced_gradients, averaged)) {
+    if (options_.reduced_gradients == Expected::kDifferent)
+      accuse(equal_ranks(averaged) + " have the same gradients",
+             "something averages them, though each rank is to step on its own",
+             "leave that out, or expect equal gradients");
+    else if (const auto difference = find_difference(*group_, reduced))
       explain_gradients(*difference);
+  }
   keep_heads_of_gradients();
 }
 

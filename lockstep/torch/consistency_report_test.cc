@@ -376,6 +376,19 @@ TEST(ConsistencyReport, TakesGradientsThatAnOptimizerAverages) {
   });
 }
 
+TEST(ConsistencyReport, FindsGradientsThatAreEqualAndShouldNotBe) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = wrapped_net(group);
+    Report report(model.module(), {.group = group,
+                                   .steps = 1,
+                                   .reduced_gradients = Expected::kDifferent});
+    watched_steps(model, report, group);
+    EXPECT_FALSE(report.consistent());
+    EXPECT_THAT(verdict_of(report).where,
+                HasSubstr("ranks 0 and 1 have the same gradients"));
+  });
+}
+
 TEST(ConsistencyReport, DoesNothingAfterItsSteps) {
   run_ranks(kBackend, 2, [](const Group& real) {
     const RecordedGroup recorded(real);
