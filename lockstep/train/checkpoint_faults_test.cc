@@ -39,6 +39,7 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 using Group = std::shared_ptr<ProcessGroup>;
 
 constexpr int kKeep = 2;
@@ -179,6 +180,27 @@ TEST(CheckpointsWhereNothingCanBeWritten, AreAnErrorOnEveryRank) {
                 AnyOf(HasSubstr("Not a directory"), HasSubstr("File exists"))));
       group->barrier().wait();
     });
+}
+
+TEST(CheckpointsThatAreDamaged, AreDeletedBeforeThoseThatAreWhole) {
+  const TestDirectory directory;
+  run_ranks("shm", 1, [&](const Group& group) {
+    const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
+    CheckpointFolder folder(directory.path(), {.group = group});
+    for (int i = 0; i < 3; ++i) folder.save(state);
+    const auto files = folder.files();
+    for (int i : {1, 2}) std::ofstream(files[static_cast<std::size_t>(i)]) << 1;
+    CheckpointFolder again(directory.path(), {.keep = 2, .group = group});
+    EXPECT_EQ(again.resume(state), files[0]);
+    again.save(state);
+    EXPECT_THAT(directory.entries(),
+                UnorderedElementsAre("checkpoint-000001.safetensors",
+                                     "checkpoint-000004.safetensors"));
+    again.save(state);
+    EXPECT_THAT(directory.entries(),
+                UnorderedElementsAre("checkpoint-000004.safetensors",
+                                     "checkpoint-000005.safetensors"));
+  });
 }
 
 TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {

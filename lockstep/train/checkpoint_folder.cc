@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -90,8 +91,10 @@ Loaded load_whole(const fs::path& path) {
   return loaded;
 }
 
-// The newest of `files`, oldest first, that is no damaged one.
-std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files) {
+// The newest of `files`, oldest first, that is no damaged one; those that are
+// go to `damaged`.
+std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files,
+                                     std::set<fs::path>& damaged) {
   std::string problems;
   for (auto path = files.rbegin(); path != files.rend(); ++path) {
     try {
@@ -102,6 +105,7 @@ std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files) {
       log(LogLevel::kWarn, std::string("passing over a checkpoint that cannot "
                                        "be used: ") +
                                error.what());
+      damaged.insert(*path);
       problems += std::string("\n  ") + error.what();
     }
   }
@@ -115,10 +119,11 @@ std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files) {
 // What cannot be read now may be whole, so that no older one takes its place.
 // But one may be deleted between the listing and the reading, by a run that
 // saves: then there are others, until that run rests.
-std::optional<Loaded> load_newest(const CheckpointFolder& folder) {
+std::optional<Loaded> load_newest(const CheckpointFolder& folder,
+                                  std::set<fs::path>& damaged) {
   for (auto files = folder.files();;) {
     try {
-      return load_newest_of(files);
+      return load_newest_of(files, damaged);
     } catch (const SystemError& error) {
       auto now = folder.files();
       if (error.error_number() != ENOENT || now == files) throw;
@@ -188,14 +193,15 @@ void CheckpointFolder::save(const TrainingState& state) {
 }
 
 std::optional<fs::path> CheckpointFolder::resume(const TrainingState& state) {
-  return restore_found(group(), state, [&] { return load_newest(*this); });
+  return restore_found(group(), state,
+                       [&] { return load_newest(*this, damaged_); });
 }
 
 fs::path CheckpointFolder::load(const fs::path& path,
                                 const TrainingState& state) {
   return *restore_found(group(), state, [&]() -> std::optional<Loaded> {
     if (!fs::is_directory(path)) return load_whole(path);
-    auto newest = load_newest(CheckpointFolder(path));
+    auto newest = load_newest(CheckpointFolder(path), damaged_);
     if (!newest)
       throw InvalidArgument("the folder \"" + path.string() +
                             "\" holds no checkpoint to go on from");
@@ -217,7 +223,8 @@ std::vector<fs::path> CheckpointFolder::files() const {
 }
 
 std::optional<fs::path> CheckpointFolder::newest() const {
-  const auto found = load_newest(*this);
+  std::set<fs::path> damaged;
+  const auto found = load_newest(*this, damaged);
   return found ? std::optional(found->path) : std::nullopt;
 }
 
@@ -234,6 +241,11 @@ fs::path CheckpointFolder::write(TensorArchive checkpoint) const {
   const fs::path path = folder_ / name_of(number, options_.format);
   write_archive(path, checkpoint, options_.format);
   auto old = files();
+  // The new one is the last.
+  if (!old.empty())
+    std::stable_partition(
+        old.begin(), std::prev(old.end()),
+        [&](const fs::path& file) { return damaged_.contains(file); });
   for (std::size_t i = 0;
        i + static_cast<std::size_t>(options_.keep) < old.size(); ++i)
     remove_or_warn(old[i]);

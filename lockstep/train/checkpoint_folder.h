@@ -33,6 +33,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -42,7 +43,8 @@
 namespace lockstep {
 
 struct CheckpointFolderOptions {
-  // So many of the newest are kept; at least 1.
+  // So many of the newest are kept, at least 1; before whole ones those go that
+  // resume() or load() found damaged.
   int keep = 3;
   // Of new ones. Those that are there may be of either.
   CheckpointFormat format = CheckpointFormat::kSafetensors;
@@ -91,6 +93,7 @@ class CheckpointFolder {
 
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;
+  std::set<std::filesystem::path> damaged_;  // passed over
 };
 
 }  // namespace lockstep
