@@ -175,7 +175,8 @@ std::optional<fs::path> restore_found(
 
 CheckpointFolder::CheckpointFolder(fs::path folder,
                                    CheckpointFolderOptions options)
-    : folder_(std::move(folder)), options_(std::move(options)) {
+    : folder_(folder.empty() ? "." : std::move(folder)),
+      options_(std::move(options)) {
   if (options_.keep < 1)
     throw InvalidArgument("a folder of checkpoints cannot keep " +
                           std::to_string(options_.keep) +

@@ -54,7 +54,7 @@ struct CheckpointFolderOptions {
 
 class CheckpointFolder {
  public:
-  // Touches nothing yet.
+  // Touches nothing yet. An empty path is the working directory's.
   explicit CheckpointFolder(std::filesystem::path folder,
                             CheckpointFolderOptions options = {});
 

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <set>
@@ -351,6 +352,19 @@ TEST_P(CheckpointFolderOf, LoadsAtAnotherNumberOfRanks) {
 TEST(CheckpointFolder, NamesItsNeedsWhenItIsMade) {
   EXPECT_THAT(error_text([] { CheckpointFolder("x", {.keep = 0}); }),
               HasSubstr("the least is 1"));
+}
+
+TEST(CheckpointFolder, WithoutANameIsTheWorkingDirectory) {
+  const TestDirectory directory;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  const CheckpointFolder folder("");
+  folder.write({});
+  folder.write({});
+  EXPECT_EQ(folder.files().size(), 2u);
+  EXPECT_TRUE(folder.newest());
+  std::filesystem::current_path(before);
+  EXPECT_EQ(directory.entries().size(), 2u);
 }
 
 TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
