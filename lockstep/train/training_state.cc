@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include <charconv>
 #include <mutex>
@@ -118,8 +119,9 @@ class Restoring {
     check_model();
     for (const auto& [name, counter] : state_.counters)
       tensor(kCounterPrefix + name, at::kLong, 1);
-    if (has_scale()) tensor(kGrowthTracker, at::kLong, 1);
-    for (const auto& [name, _] : state_.generators) generator_state(name);
+    if (has_scale()) check_scale();
+    for (const auto& [name, generator] : state_.generators)
+      check_generator(name, generator);
     for (const auto& [name, mine] : state_.own)
       own_[name] = own_value(name, mine);
     if (state_.optimizer != nullptr)
@@ -135,7 +137,7 @@ class Restoring {
     for (const auto& [name, counter] : state_.counters)
       *counter =
           tensor(kCounterPrefix + name, at::kLong, 1).item<std::int64_t>();
-    if (has_scale()) restore_scaler();
+    if (has_scale()) state_.scaler->load_state_dict(saved_scale());
     for (const auto& [name, generator] : state_.generators)
       restore_generator(name, generator);
     const c10::AutoGradMode no_grad(false);
@@ -202,11 +204,22 @@ class Restoring {
            checkpoint_.tensors.contains(kScale);
   }
 
-  void restore_scaler() const {
-    state_.scaler->load_state_dict(
-        {.scale = tensor(kScale, at::kDouble, 1).item<double>(),
-         .growth_tracker = static_cast<int>(
-             tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>())});
+  GradientScaler::State saved_scale() const {
+    return {.scale = tensor(kScale, at::kDouble, 1).item<double>(),
+            .growth_tracker = static_cast<int>(
+                tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>())};
+  }
+
+  void check_scale() const {
+    const auto saved = saved_scale();
+    if (tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>() !=
+        saved.growth_tracker)
+      refuse("has \"" + std::string(kGrowthTracker) + "\" beyond all numbers");
+    try {
+      GradientScaler(*state_.scaler).load_state_dict(saved);
+    } catch (const InvalidArgument& error) {
+      refuse(std::string("cannot be restored: ") + error.what());
+    }
   }
 
   // Of this rank, or of one of those that there were.
@@ -216,6 +229,18 @@ class Restoring {
     const auto found = checkpoint_.tensors.find(key);
     if (found == checkpoint_.tensors.end()) refuse("lacks \"" + key + "\"");
     return found->second.clone();
+  }
+
+  // What a state must be, only a generator knows; this one is not drawn from.
+  void check_generator(const std::string& name, at::Generator generator) const {
+    const at::Tensor saved = generator_state(name);
+    const std::scoped_lock lock(generator.mutex());
+    try {
+      generator.clone().set_state(saved);
+    } catch (const c10::Error& error) {
+      refuse("has a state of the generator \"" + name +
+             "\" that it cannot take: " + error.what_without_backtrace());
+    }
   }
 
   void restore_generator(const std::string& name,
