@@ -6,7 +6,7 @@ namespace lockstep {
 
 ReplicaChecks::ReplicaChecks(const ReplicaChecksOptions& options,
                              const DistributedDataParallel<Classifier>& model,
-                             bool optimizer_averages)
+                             bool optimizer_averages, std::int64_t steps_done)
     : options_(options), prints_(model.group()->rank() == 0 && options.print) {
   if (options.consistency_steps < 0 || options.fingerprint_every < 0)
     throw InvalidArgument(
@@ -23,11 +23,13 @@ ReplicaChecks::ReplicaChecks(const ReplicaChecksOptions& options,
                                  .show = options.show});
     print_table();
   }
-  if (options.fingerprint_every > 0)
+  if (options.fingerprint_every > 0) {
     fingerprint_.emplace(
         model.module(),
         RunningFingerprintOptions{.group = model.group(),
                                   .every = options.fingerprint_every});
+    fingerprint_->set_step(steps_done);
+  }
 }
 
 // A run that is wrong from the start is not worth its hours.

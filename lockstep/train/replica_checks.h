@@ -35,10 +35,12 @@ struct ReplicaChecksOptions {
 
 class ReplicaChecks {
  public:
-  // `optimizer_averages`: it, and not backward(), averages gradients.
+  // Looks at the weights as they are now: after those of a checkpoint are
+  // loaded. `optimizer_averages`: it, and not backward(), averages gradients.
+  // `steps_done` of the run were made before.
   ReplicaChecks(const ReplicaChecksOptions& options,
                 const DistributedDataParallel<Classifier>& model,
-                bool optimizer_averages);
+                bool optimizer_averages, std::int64_t steps_done = 0);
 
   // Where there is a table to fill: who is to be told of each step's parts.
   ConsistencyReport* report() { return report_ ? &*report_ : nullptr; }

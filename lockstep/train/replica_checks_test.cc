@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/train/testing/striped_images.h"
 #include "lockstep/train/trainer.h"
@@ -98,6 +99,24 @@ TEST_F(WatchedRun, OfAResidualNetworkIsThatOfOneRankWithSyncBn) {
   }
 }
 
+TEST_F(WatchedRun, LooksAtTheWeightsOnlyOnceThoseToGoOnWithAreLoaded) {
+  const TestDirectory directory;
+  options_.checkpoint_dir = directory.path();
+  options_.epochs = 1;
+  train_on(2);
+  printed_.clear();
+  options_.resume = "auto";
+  options_.seed = 3;  // another job
+  EXPECT_THAT(error_text<Error>([&] { train_on(2); }),
+              HasSubstr("is of another job"));
+  EXPECT_THAT(printed_, IsEmpty());
+  options_.seed = 0;
+  options_.epochs = 2;
+  train_on(2);
+  EXPECT_THAT(printed_, AllOf(HasSubstr("consistency of 2 ranks, at start"),
+                              HasSubstr("consistent, as far as step 2")));
+}
+
 TEST_F(WatchedRun, RefusesWhatDoesNotGoTogether) {
   const auto refusal = [&] { return error_text([&] { train_on(2); }); };
   options_.hook = "post-local-sgd";
@@ -151,6 +170,20 @@ TEST(ReplicaChecks, EndsARunWhoseReplicasPartLater) {
     EXPECT_THAT(
         error_text<Mismatch>([&] { checks.step_done(); }),
         AllOf(HasSubstr("differ after step 3"), HasSubstr("rank 2 from most")));
+  });
+}
+
+TEST(ReplicaChecks, CountTheStepsThatWereMadeBeforeTheRunWentOn) {
+  run_ranks("shm", 2, [](const Group& group) {
+    auto model = small_model(group);
+    ReplicaChecks checks({.fingerprint_every = 5}, model, false, 8);
+    if (group->rank() == 1) {
+      const at::NoGradGuard no_grad;
+      model.parameters()[1][2] += 1;
+    }
+    EXPECT_NO_THROW(checks.step_done());
+    EXPECT_THAT(error_text<Mismatch>([&] { checks.step_done(); }),
+                HasSubstr("differ after step 10"));
   });
 }
 

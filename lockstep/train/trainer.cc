@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -82,7 +83,6 @@ class Run {
         optimizer_(replica.optimizer),
         traffic_(options.hook, model_,
                  options.epochs * steps_per_epoch(options, data.train.count)),
-        checks_(options.checks, model_, optimizer_averages(options)),
         training_step_(model_, optimizer_,
                        {.accumulate = options.accumulate,
                         .clip_norm = options.clip_norm,
@@ -90,8 +90,7 @@ class Run {
                         .logical_shards = shards_.get(),
                         .forward = replica.forward,
                         .loss_share = replica.loss_share,
-                        .optimizer_averages = optimizer_averages(options),
-                        .report = checks_.report()}),
+                        .optimizer_averages = optimizer_averages(options)}),
         log_(options, replica.group, training_step_),
         checkpoints_(options, data,
                      {.position = position_,
@@ -125,7 +124,7 @@ class Run {
   std::unique_ptr<LogicalShards> shards_;  // where there are some
   ClippingOptimizer& optimizer_;
   GradientTraffic traffic_;
-  ReplicaChecks checks_;
+  std::optional<ReplicaChecks> checks_;  // from the first step on
   TrainingStep training_step_;
   RunLog log_;
   RunPosition position_;
@@ -141,7 +140,11 @@ TrainingResult Run::run() {
   TrainingResult result;
   result.resumed_from = checkpoints_.begin();
   const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
-  log_.begin(start_record(), position_.epoch * steps + position_.step, steps);
+  const std::int64_t steps_done = position_.epoch * steps + position_.step;
+  log_.begin(start_record(), steps_done, steps);
+  checks_.emplace(options_.checks, model_, optimizer_averages(options_),
+                  steps_done);
+  training_step_.report_to(checks_->report());
   for (; position_.epoch < options_.epochs;
        position_ = {.epoch = position_.epoch + 1}) {
     const auto epoch_start = Clock::now();
@@ -207,7 +210,7 @@ Metrics Run::train_epoch() {
         training_step_.run(aligned_tensors(*std::move(batch)));
     traffic_.step_done();
     log_.step_done(metrics);
-    checks_.step_done();
+    checks_->step_done();
     position_.so_far += metrics;
     since_report_ += metrics;
     ++step;

@@ -53,12 +53,12 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
 
 Metrics TrainingStep::run(const BatchTensors& batch) {
   optimizer_.zero_grad();
-  if (options_.report) options_.report->data(batch.images);
+  if (report_) report_->data(batch.images);
   const Metrics metrics = options_.logical_shards != nullptr
                               ? pass_shards(batch)
                               : pass_micro_batches(batch);
   if (optimizer_.synchronize) optimizer_.synchronize();
-  if (options_.report) options_.report->gradients();
+  if (report_) report_->gradients();
   update();
   return metrics;
 }
@@ -124,9 +124,9 @@ Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
                               : model_(micro_batch.images);
     loss = at::cross_entropy_loss(logits.to(at::kFloat), micro_batch.labels);
   }
-  if (options_.report) {
-    options_.report->outputs(logits);
-    options_.report->loss(loss);
+  if (report_) {
+    report_->outputs(logits);
+    report_->loss(loss);
   }
   // The mean over the batch is the mean of the micro-batches' means, each
   // weighted with its samples.

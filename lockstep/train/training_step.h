@@ -44,9 +44,6 @@ struct TrainingStepOptions {
   double loss_share = 1;
   // Whether the optimizer, and not backward(), averages gradients.
   bool optimizer_averages = false;
-  // Is told what there is to compare, if there is one; outlives the
-  // TrainingStep. Its step_done() is the caller's.
-  ConsistencyReport* report = nullptr;
 };
 
 // What a batch came to, from the mean of its losses and its logits.
@@ -62,6 +59,10 @@ class TrainingStep {
 
   // Returns loss and accuracy of this rank's batch before the step.
   Metrics run(const BatchTensors& batch);
+
+  // Tells `report`, unless it is null, from the next run() on what there is to
+  // compare. It must outlive the TrainingStep; its step_done() is the caller's.
+  void report_to(ConsistencyReport* report) { report_ = report; }
 
   // Lets the next run() take the norm of the gradients though they are not
   // clipped, which costs reading them once more. Not of gradients that a
@@ -91,6 +92,7 @@ class TrainingStep {
   ClippingOptimizer& optimizer_;
   TrainingStepOptions options_;
   GradientScaler scaler_;
+  ConsistencyReport* report_ = nullptr;
   bool measures_norm_ = false;  // in the next step
   std::optional<double> grad_norm_;
   std::int64_t skipped_ = 0;
