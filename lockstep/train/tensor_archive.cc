@@ -89,6 +89,31 @@ void write_as_archive(const fs::path& path, const TensorArchive& archive) {
   replace_file(path, pieces);
 }
 
+// Whether each of the tensor's elements is one of its storage's: LibTorch takes
+// extents and strides as a file says them.
+bool lies_in_storage(const at::Tensor& tensor) {
+  std::int64_t last = tensor.storage_offset();
+  if (last < 0) return false;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    std::int64_t reach = 0;
+    if (tensor.size(i) == 0) return true;
+    if (tensor.size(i) < 0 || tensor.stride(i) < 0 ||
+        __builtin_mul_overflow(tensor.size(i) - 1, tensor.stride(i), &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      return false;
+  }
+  return last < static_cast<std::int64_t>(tensor.storage().nbytes() /
+                                          tensor.element_size());
+}
+
+at::Tensor dense_rows(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu())
+    throw InvalidArgument("\"" + name + "\" is no dense tensor on the CPU");
+  if (!lies_in_storage(tensor))
+    throw InvalidArgument("\"" + name + "\" reaches beyond its memory");
+  return tensor.contiguous();
+}
+
 void read_level(InputArchive& level, const std::string& prefix,
                 TensorArchive& archive) {
   for (const std::string& key : level.keys()) {
@@ -96,7 +121,7 @@ void read_level(InputArchive& level, const std::string& prefix,
     InputArchive below;
     c10::IValue value;
     if (level.try_read(key, tensor))
-      archive.tensors.emplace(prefix + key, tensor);
+      archive.tensors.emplace(prefix + key, dense_rows(prefix + key, tensor));
     else if (prefix.empty() && key == kTextsKey && level.try_read(key, value))
       nlohmann::json::parse(value.toStringRef()).get_to(archive.metadata);
     else if (level.try_read(key, below))
@@ -149,6 +174,14 @@ SharedBytes read_bytes(const fs::path& path) {
 }
 
 TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file) {
+  // A name says what a file may do: reading LibTorch's runs code of its own.
+  if (is_archive(*bytes) &&
+      file.ends_with(ending_of(CheckpointFormat::kSafetensors)))
+    throw InvalidArgument(
+        "\"" + file +
+        "\" is no safetensors file, but an archive of "
+        "LibTorch's\n  likely:  it was renamed\n  next:    if you trust who "
+        "wrote it, name it .pt");
   return is_archive(*bytes) ? parse_as_archive(bytes, file)
                             : parse_as_safetensors(bytes, file);
 }

@@ -4,6 +4,8 @@
 // LibTorch's own archive, as torch::save() writes it, for programs that read
 // their models with torch::load(); Python's torch.load() refuses it with
 // weights_only = True, its default, and torch.jit.load() takes it.
+// What comes from strangers should be safetensors, which is data alone; reading
+// an archive runs LibTorch's loader, which trusts it.
 // Dots in names are the levels of such an archive, as they are those of a
 // module. See docs/formats/checkpoint.md.
 //
@@ -38,9 +40,10 @@ using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 SharedBytes read_bytes(const std::filesystem::path& path);
 
-// Reads the bytes of a whole file, whose format shows. `file` names it in
-// errors. The tensors may share `bytes`, which they keep alive: they must not
-// be written to.
+// Reads the bytes of a whole file, whose format shows; but LibTorch's archive
+// is refused where `file`, which names it in errors, ends in .safetensors. The
+// tensors may share `bytes`, which they keep alive: they must not be written
+// to.
 TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file);
 
 // Replaces the file at `path`, all or nothing.
