@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/scales_gradients.h"
+#include "lockstep/torch/update_state.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 
 namespace lockstep {
@@ -270,6 +272,13 @@ class WholeState final : public optim::Optimizer {
   }
 };
 
+// Fused and sharded optimizers, whose kernels do not know all of the options
+// that LibTorch's class has.
+bool has_our_kernels(const optim::Optimizer& optimizer) {
+  return dynamic_cast<const ScalesGradients*>(&optimizer) != nullptr ||
+         dynamic_cast<const WholeState*>(&optimizer) != nullptr;
+}
+
 // What was read for an optimizer of a kind.
 template <class Kind>
 struct Read {
@@ -290,6 +299,8 @@ void read_options(const OptimizerTensors& stored,
     return item.first.starts_with(group_prefix(groups.size()));
   });
   if (fewer) refuse("it has more groups of parameters");
+  if (!has_our_kernels(optimizer)) return;
+  for (const auto& options : read.options) update_rule(*options);
 }
 
 template <class Kind>

@@ -224,6 +224,30 @@ TEST(OptimizerTensors, ThatDoNotFitAreRefusedAndChangeNothing) {
               HasSubstr("more groups"));
 }
 
+TEST(OptimizerTensors, OfOptionsThatOurKernelsLackAreRefusedByThem) {
+  namespace optim = torch::optim;
+  Trained theirs(with<optim::Adam>(optim::AdamOptions(0.02).amsgrad(true)));
+  theirs.train(1);
+  const OptimizerTensors stored = tensors_of(*theirs.optimizer, *theirs.net);
+  const auto expect_refusal = [&](Trained& ours) {
+    EXPECT_THAT(
+        error_text([&] { load_optimizer(stored, *ours.net, *ours.optimizer); }),
+        HasSubstr("amsgrad is not among the rules"));
+    EXPECT_EQ(ours.optimizer->param_groups()[0].options().get_lr(), 0.01);
+    EXPECT_NO_THROW(ours.train(1));
+  };
+  Trained fused(with<FusedAdam>(optim::AdamOptions(0.01)));
+  expect_refusal(fused);
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    Trained sharded([&](const auto& groups) {
+      return std::make_unique<ZeroRedundancyOptimizer>(
+          groups, optim::AdamOptions(0.01),
+          ZeroRedundancyOptimizerOptions{.group = group});
+    });
+    expect_refusal(sharded);
+  });
+}
+
 TEST(ModuleCpuCopy, HasTheModulesTensorsAndIsSavedAsItIs) {
   torch::nn::Linear shared(2, 2);
   torch::nn::Sequential net(torch::nn::Linear(2, 2), shared);
