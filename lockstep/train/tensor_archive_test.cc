@@ -57,8 +57,8 @@ TEST(TensorArchive, ThatReachesBeyondItsMemoryIsRefused) {
     std::int64_t size, stride;
   };
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  for (const auto& [size, stride] : {Extent{5, 1}, Extent{4, 2}, Extent{2, -1},
-                                     Extent{3, kMost}, Extent{1 << 20, 1}}) {
+  for (const auto& [size, stride] :
+       {Extent{5, 1}, Extent{4, 2}, Extent{3, kMost}, Extent{1 << 20, 1}}) {
     const at::Tensor tensor = at::ones({4});
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides({size}, {stride});
     EXPECT_THAT(error_text([&] { read_back(tensor); }),

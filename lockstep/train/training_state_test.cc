@@ -22,16 +22,17 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Group = std::shared_ptr<ProcessGroup>;
 
-// A run of which each rank has numbers of its own, that are `value`.
+// A run whose numbers are `value`, but that each rank has some of its own.
 struct Small {
   Small(const Group& group, double value)
       : net(2, 2),
         optimizer(net->parameters(), torch::optim::SGDOptions(value)),
         scaler({.group = group, .init_scale = value}),
         generator(default_cpu_generator().clone()),
-        own(at::full({2}, value)),
+        own(at::full({2}, value + group->rank())),
         step(static_cast<std::int64_t>(value)) {
-    generator.set_current_seed(static_cast<std::uint64_t>(step));
+    generator.set_current_seed(static_cast<std::uint64_t>(step) +
+                               static_cast<std::uint64_t>(group->rank()));
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : net->parameters()) parameter.fill_(value);
   }
@@ -65,12 +66,12 @@ struct Small {
   std::int64_t step;
 };
 
-// What so many ranks collect that have the numbers 8, 9, ….
+// What so many ranks collect whose numbers are 8.
 TensorArchive saved_by(int ranks) {
   TensorArchive checkpoint;
   run_ranks("shm", ranks, [&](const Group& group) {
     at::set_num_threads(1);
-    Small run(group, 8.0 + group->rank());
+    Small run(group, 8);
     collect(run.state(), *group, [&](TensorArchive archive) {
       for (auto& [name, tensor] : archive.tensors) tensor = tensor.clone();
       checkpoint = std::move(archive);
@@ -106,7 +107,7 @@ TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {
       EXPECT_THAT(text, HasSubstr("loading a checkpoint failed on rank 1"));
     EXPECT_EQ(run.bits(), before) << group->rank();
     restore(run.state(), checkpoint, *group, "the file");  // which works on
-    EXPECT_EQ(run.bits(), Small(group, 8.0 + group->rank()).bits());
+    EXPECT_EQ(run.bits(), Small(group, 8).bits());
   });
 }
 
