@@ -34,8 +34,10 @@ TEST(ConvertSyncBatchNorm, TakesWhatIsRegisteredTwiceOnce) {
     const auto converted =
         std::dynamic_pointer_cast<SyncBatchNormImpl>(net.branch->ptr(1));
     ASSERT_TRUE(converted);
-    for (const char* name : {"left", "right"})
-      EXPECT_EQ(net.named_modules()[std::string(name) + ".1"], converted);
+    EXPECT_EQ(net.branch->named_children()["1"], converted);
+    for (const auto& branch :
+         {net.named_children()["left"], net.named_children()["right"]})
+      EXPECT_EQ(branch, net.branch.ptr());
   });
 }
 
