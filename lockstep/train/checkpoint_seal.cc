@@ -48,9 +48,11 @@ std::string checksum_of(const TensorArchive& archive) {
     crc.add(safetensors_name(data_type_of(tensor.scalar_type())));
     crc.add(tensor.dim());
     for (const std::int64_t extent : tensor.sizes()) crc.add(extent);
-    if (tensor.numel() > 0)
-      crc.add({static_cast<const std::byte*>(tensor.const_data_ptr()),
-               tensor.nbytes()});
+    // As files have them, in the order of their indices.
+    const at::Tensor elements = tensor.contiguous();
+    if (elements.numel() > 0)
+      crc.add({static_cast<const std::byte*>(elements.const_data_ptr()),
+               elements.nbytes()});
   }
   for (const auto& [key, text] : archive.metadata) {
     if (key == kChecksumKey) continue;

@@ -60,7 +60,8 @@ TEST(TensorArchive, ThatReachesBeyondItsMemoryIsRefused) {
   for (const auto& [size, stride] :
        {Extent{5, 1}, Extent{4, 2}, Extent{3, kMost}, Extent{1 << 20, 1}}) {
     const at::Tensor tensor = at::ones({4});
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides({size}, {stride});
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+        at::IntArrayRef(size), at::IntArrayRef(stride));
     EXPECT_THAT(error_text([&] { read_back(tensor); }),
                 AllOf(HasSubstr("\"the file\""), HasSubstr("next:")))
         << size << " by " << stride;

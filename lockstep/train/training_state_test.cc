@@ -146,7 +146,7 @@ TEST(Restoring, RefusesWhatGeneratorAndScalerCannotTakeUnchanged) {
   EXPECT_THAT(refusal(generator, state.narrow(0, 0, 9)), not_taken);
   EXPECT_THAT(refusal(generator, state.to(at::kFloat)), not_taken);
   EXPECT_THAT(refusal(generator, at::full_like(state, 255)), not_taken);
-  for (const double scale : {0.0, -1.0, NAN, INFINITY})
+  for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL})
     EXPECT_THAT(refusal("scaler.scale", at::scalar_tensor(scale, at::kDouble)),
                 AllOf(HasSubstr("the checkpoint \"the file\""),
                       HasSubstr("cannot have a scale")))
