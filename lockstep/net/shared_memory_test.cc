@@ -1,30 +1,14 @@
 #include "lockstep/net/shared_memory.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/file_size_limit.h"
 
 namespace lockstep {
 namespace {
-
-// Limits the size of files of this process, for as long as it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 // The kernel's own way is a signal that ends the program.
 TEST(SharedMemory, PastTheLimitOnFilesIsAnError) {

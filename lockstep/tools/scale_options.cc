@@ -36,7 +36,7 @@ std::regex compiled(const std::string& pattern) {
 }
 
 // Of "1,234.5", but nothing of "812,5": who writes that means 812.5.
-std::optional<double> positive_number(std::string text) {
+std::optional<double> throughput_in(std::string text) {
   static const std::regex plain(R"([0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[^,]*)");
   if (!std::regex_match(text, plain)) return std::nullopt;
   std::erase(text, ',');
@@ -180,7 +180,7 @@ std::optional<double> find_throughput(const std::string& output,
     const std::sregex_iterator none;
     for (std::sregex_iterator match(line.begin(), line.end(), regex);
          match != none; ++match)
-      if (const auto value = positive_number((*match)[1])) found = value;
+      if (const auto value = throughput_in((*match)[1])) found = value;
   }
   return found;
 }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/file_size_limit.h"
 #include "lockstep/base/testing/test_directory.h"
 
 namespace lockstep {
@@ -29,27 +30,6 @@ void replace(const std::filesystem::path& path, const std::string& text) {
   const std::array pieces{std::as_bytes(std::span(text))};
   replace_file(path, pieces);
 }
-
-// Limits the size of files that this process writes, for as long as it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(ReplaceFile, ReplacesWhatWasThereAndLeavesNothingElse) {
   const TestDirectory directory;
@@ -76,6 +56,7 @@ TEST(ReplaceFile, PastAFileSizeLimitKeepsTheEarlierFile) {
   const TestDirectory directory;
   replace(directory / "model", "old");
   try {
+    const SigxfszIgnored no_signal;
     const FileSizeLimit limit(kLarge / 2);
     replace(directory / "model", std::string(kLarge, 'x'));
     FAIL() << "it was written";

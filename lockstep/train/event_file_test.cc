@@ -2,14 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cerrno>
-#include <csignal>
 #include <fstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/file_size_limit.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
 
@@ -23,23 +22,6 @@ using testing::StartsWith;
 std::string content_of(const std::filesystem::path& path) {
   return read_text_file(path, 1 << 20);
 }
-
-// Files of this process cannot grow beyond so many bytes while it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 // The checksum of "123456789" is the one that RFC 3720's polynomial is known
 // by, 0xe3069283, rotated right by 15 bits plus 0xa282ead8.
@@ -91,6 +73,7 @@ TEST(AppendedFile, IsAsBeforeWhenARecordDoesNotFitAndTakesTheNext) {
   AppendedFile file(folder / "log", AppendedFile::Existing::kRefuse);
   file.append("first\n");
   {
+    const SigxfszIgnored no_signal;
     const FileSizeLimit limit(10);
     EXPECT_THAT(error_text<SystemError>([&] { file.append("too long\n"); }),
                 HasSubstr("File too large"));

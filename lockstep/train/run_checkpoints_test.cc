@@ -18,6 +18,7 @@
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/train/testing/striped_images.h"
+#include "lockstep/train/testing/train_on_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -43,12 +44,7 @@ class StopAndResume : public ::testing::Test {
   // Rank 0's result.
   TrainingResult train_on(int ranks, const TrainerOptions& options,
                           const ProgressSink& progress = {}) const {
-    TrainingResult result;
-    run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
-      TrainingResult mine = train(options, data_, group, progress);
-      if (group->rank() == 0) result = std::move(mine);
-    });
-    return result;
+    return train_on_ranks(ranks, options, data_, progress);
   }
 
   // Trains into `folder` until the end of step `stop` of the whole run, before

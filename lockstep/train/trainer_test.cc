@@ -22,6 +22,7 @@
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/testing/striped_images.h"
+#include "lockstep/train/testing/train_on_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -36,12 +37,7 @@ class Trainer : public ::testing::Test {
   // Trains on `ranks` ranks and returns rank 0's result.
   TrainingResult train_on(int ranks, const TrainerOptions& options,
                           const ProgressSink& progress = {}) const {
-    TrainingResult result;
-    run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
-      TrainingResult mine = train(options, data_, group, progress);
-      if (group->rank() == 0) result = std::move(mine);
-    });
-    return result;
+    return train_on_ranks(ranks, options, data_, progress);
   }
 
   std::string refusal_on(int ranks, const TrainerOptions& options) const {
