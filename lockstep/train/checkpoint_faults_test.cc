@@ -64,8 +64,8 @@ bool is_leftover(const std::string& name) { return name.ends_with(".tmp"); }
 
 // Saves value after value, from `first` on, until it is killed; each value that
 // is saved goes to `pipe`.
-[[noreturn]] void save_for_ever(const CheckpointFolder& folder,
-                                std::int64_t first, int pipe) {
+[[noreturn]] void save_for_ever(CheckpointFolder folder, std::int64_t first,
+                                int pipe) {
   for (std::int64_t value = first;; ++value) {
     folder.write(checkpoint_of(value, std::int64_t{1} << 14));
     if (::write(pipe, &value, sizeof value) != sizeof value) ::_exit(1);
@@ -74,8 +74,9 @@ bool is_leftover(const std::string& name) { return name.ends_with(".tmp"); }
 
 // Kills such a writer after `delay`, and returns the last value that it had
 // saved for certain; `none` when it had none.
-std::int64_t kill_a_writer(const CheckpointFolder& folder, std::int64_t first,
-                           std::chrono::microseconds delay, std::int64_t none) {
+std::int64_t kill_a_writer(const std::filesystem::path& folder,
+                           std::int64_t first, std::chrono::microseconds delay,
+                           std::int64_t none) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const FileDescriptor reading(ends[0]);
@@ -83,7 +84,8 @@ std::int64_t kill_a_writer(const CheckpointFolder& folder, std::int64_t first,
   const pid_t child = ::fork();
   if (child == 0) {
     try {
-      save_for_ever(folder, first, writing.get());
+      save_for_ever(CheckpointFolder(folder, {.keep = kKeep}), first,
+                    writing.get());
     } catch (const std::exception& error) {
       std::fprintf(stderr, "the writer: %s\n", error.what());
     }
@@ -109,12 +111,12 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   const TestDirectory directory;
-  const CheckpointFolder folder(directory.path(), {.keep = kKeep});
+  CheckpointFolder folder(directory.path(), {.keep = kKeep});
   std::int64_t last = 0;  // that is certain
   int in_the_middle = 0;
   for (int round = 0; round < kRounds; ++round) {
     const std::chrono::microseconds delay(random() % 30'000);
-    last = kill_a_writer(folder, last + 1, delay, last);
+    last = kill_a_writer(directory.path(), last + 1, delay, last);
     const auto newest = folder.newest();
     if (!newest) {
       EXPECT_EQ(last, 0) << "seed " << seed << ", round " << round;
@@ -134,7 +136,9 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
   EXPECT_GT(in_the_middle, 0) << "seed " << seed;
   EXPECT_GT(last, 0) << "seed " << seed;
   folder.write(checkpoint_of(last + 1, 1));
-  EXPECT_EQ(directory.entries().size(), std::size_t{kKeep}) << "seed " << seed;
+  // And the file of the lock, which every killed one had.
+  EXPECT_EQ(directory.entries().size(), std::size_t{kKeep} + 1)
+      << "seed " << seed;
 }
 
 TEST(CheckpointsOnAFullDisk, KeepTheEarlierOnesAndTellEveryRank) {
@@ -186,26 +190,25 @@ TEST(CheckpointsThatAreDamaged, AreDeletedBeforeThoseThatAreWhole) {
   const TestDirectory directory;
   run_ranks("shm", 1, [&](const Group& group) {
     const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
-    CheckpointFolder folder(directory.path(), {.group = group});
-    for (int i = 0; i < 3; ++i) folder.save(state);
-    const auto files = folder.files();
-    for (int i : {1, 2}) std::ofstream(files[static_cast<std::size_t>(i)]) << 1;
-    CheckpointFolder again(directory.path(), {.keep = 2, .group = group});
-    EXPECT_EQ(again.resume(state), files[0]);
-    again.save(state);
+    CheckpointFolder folder(directory.path(), {.keep = 2, .group = group});
+    for (int i = 0; i < 2; ++i) folder.save(state);
+    std::ofstream(folder.files()[1]) << 1;
+    std::ofstream(directory / "checkpoint-000003.safetensors") << 1;
+    EXPECT_EQ(folder.resume(state), folder.files()[0]);
+    folder.save(state);
     EXPECT_THAT(directory.entries(),
-                UnorderedElementsAre("checkpoint-000001.safetensors",
+                UnorderedElementsAre(".lock", "checkpoint-000001.safetensors",
                                      "checkpoint-000004.safetensors"));
-    again.save(state);
+    folder.save(state);
     EXPECT_THAT(directory.entries(),
-                UnorderedElementsAre("checkpoint-000004.safetensors",
+                UnorderedElementsAre(".lock", "checkpoint-000004.safetensors",
                                      "checkpoint-000005.safetensors"));
   });
 }
 
 TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
   const TestDirectory directory;
-  const CheckpointFolder folder(directory.path());
+  CheckpointFolder folder(directory.path());
   folder.write(checkpoint_of(1, 2));
   const std::string newest = "checkpoint-000002.safetensors";
   for (const char* target : {newest.c_str(), "absent"}) {
@@ -222,7 +225,7 @@ TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
 TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
   at::set_num_threads(1);
   const TestDirectory directory;
-  const CheckpointFolder folder(directory.path(), {.keep = 1});
+  CheckpointFolder folder(directory.path(), {.keep = 1});
   folder.write(checkpoint_of(1, 2));
   std::atomic<bool> over = false;
   std::jthread writer([&] {
@@ -230,8 +233,9 @@ TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
       folder.write(checkpoint_of(value, 2));
     over = true;
   });
+  const CheckpointFolder of_reader(directory.path());
   while (!over)
-    EXPECT_THAT(error_text<Error>([&] { EXPECT_TRUE(folder.newest()); }),
+    EXPECT_THAT(error_text<Error>([&] { EXPECT_TRUE(of_reader.newest()); }),
                 "no error");
 }
 

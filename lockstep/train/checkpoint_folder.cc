@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <functional>
 #include <iterator>
 #include <span>
@@ -25,6 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStem = "checkpoint-";
+
+// With a run before that was killed, and whose memory is still being freed.
+constexpr std::chrono::seconds kPatience{5};
 
 // The number in a checkpoint's name; nothing for other files.
 std::optional<std::int64_t> number_of(const fs::path& path) {
@@ -210,8 +214,9 @@ fs::path CheckpointFolder::load(const fs::path& path,
   });
 }
 
-void CheckpointFolder::prepare() const {
+void CheckpointFolder::prepare() {
   prepare_to_replace(folder_ / name_of(0, options_.format));
+  if (!lock_) lock_.emplace(folder_, Deadline(kPatience));
 }
 
 std::vector<fs::path> CheckpointFolder::files() const {
@@ -229,7 +234,7 @@ std::optional<fs::path> CheckpointFolder::newest() const {
   return found ? std::optional(found->path) : std::nullopt;
 }
 
-fs::path CheckpointFolder::write(TensorArchive checkpoint) const {
+fs::path CheckpointFolder::write(TensorArchive checkpoint) {
   prepare();
   for (const fs::path& path : entries_of(folder_))
     if (is_leftover(path)) remove_or_warn(path);

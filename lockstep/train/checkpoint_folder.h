@@ -13,8 +13,10 @@
 //
 // Checkpoints are named checkpoint-000001.safetensors, …: the number counts the
 // saves. Each is one file that a rename makes visible when it is complete and
-// on the disk; older ones are deleted after that. A folder belongs to one run
-// at a time, and only rank 0 touches it: its file system need not be shared.
+// on the disk; older ones are deleted after that. A folder belongs to one
+// object from the first time that it writes there, or prepares to, until it is
+// destroyed: see train/folder_lock.h. Only rank 0 touches it, so that its file
+// system need not be shared.
 //
 // Threads: single-threaded. save(), resume() and load() are collectives: every
 //          rank of the group calls them at the same point of the program, and
@@ -22,10 +24,11 @@
 //          with any collective: Mismatch, or Timeout naming the missing.
 // Errors:  on every rank what went wrong on one: SystemError on rank 0, and
 //          Error quoting it on the others, when the folder cannot be read or
-//          written; InvalidArgument for a checkpoint that is damaged, or that
-//          a later version wrote, and where it does not fit a rank's state,
-//          which the other ranks get as Error. Nothing is changed on any rank
-//          then, and the group goes on working.
+//          written; InvalidArgument for a folder that another run writes to,
+//          for a checkpoint that is damaged, or that a later version wrote, and
+//          where it does not fit a rank's state, which the other ranks get as
+//          Error. Nothing is changed on any rank then, and the group goes on
+//          working.
 // See docs/guides/checkpoints.md and docs/formats/checkpoint.md.
 #pragma once
 
@@ -37,6 +40,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/train/folder_lock.h"
 #include "lockstep/train/tensor_archive.h"
 #include "lockstep/train/training_state.h"
 
@@ -73,8 +77,8 @@ class CheckpointFolder {
   // The rest is one rank's affair.
 
   // Makes the folder, and throws where save() would because nothing can be
-  // written there: asks before hours of work.
-  void prepare() const;
+  // written there, or another run writes there: asks before hours of work.
+  void prepare();
 
   // All that are there by name, whole or not, oldest first.
   std::vector<std::filesystem::path> files() const;
@@ -86,7 +90,7 @@ class CheckpointFolder {
   std::optional<std::filesystem::path> newest() const;
 
   // Writes what collect() gives as a new checkpoint, and returns its path.
-  std::filesystem::path write(TensorArchive checkpoint) const;
+  std::filesystem::path write(TensorArchive checkpoint);
 
  private:
   ProcessGroup& group();
@@ -94,6 +98,7 @@ class CheckpointFolder {
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;
   std::set<std::filesystem::path> damaged_;  // passed over
+  std::optional<FolderLock> lock_;           // of who writes
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 using Group = std::shared_ptr<ProcessGroup>;
 
 struct Net : torch::nn::Module {
@@ -358,13 +360,15 @@ TEST(CheckpointFolder, WithoutANameIsTheWorkingDirectory) {
   const TestDirectory directory;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
-  const CheckpointFolder folder("");
+  CheckpointFolder folder("");
   folder.write({});
   folder.write({});
   EXPECT_EQ(folder.files().size(), 2u);
   EXPECT_TRUE(folder.newest());
   std::filesystem::current_path(before);
-  EXPECT_EQ(directory.entries().size(), 2u);
+  EXPECT_THAT(directory.entries(),
+              UnorderedElementsAre(".lock", "checkpoint-000001.safetensors",
+                                   "checkpoint-000002.safetensors"));
 }
 
 TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
@@ -373,13 +377,29 @@ TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
        {"checkpoint-1.safetensors.bak", "checkpoint-.pt", "model.safetensors",
         ".checkpoint-000001.safetensors.7-0.tmp"})
     std::ofstream(directory / name) << "x";
-  const CheckpointFolder folder(directory.path());
+  CheckpointFolder folder(directory.path());
   EXPECT_EQ(folder.newest(), std::nullopt);
   folder.write({});
   EXPECT_THAT(directory.entries(),
-              ::testing::UnorderedElementsAre(
-                  "checkpoint-1.safetensors.bak", "checkpoint-.pt",
-                  "model.safetensors", "checkpoint-000001.safetensors"));
+              UnorderedElementsAre(".lock", "checkpoint-1.safetensors.bak",
+                                   "checkpoint-.pt", "model.safetensors",
+                                   "checkpoint-000001.safetensors"));
+}
+
+TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
+  const TestDirectory directory;
+  CheckpointFolder first(directory / "runs/1");
+  first.write({});
+  run_ranks("shm", 2, [&](const Group& group) {
+    CheckpointFolder second(directory / "runs/1", {.group = group});
+    Loop loop(group);
+    EXPECT_THAT(error_text<Error>([&] { second.save(loop.state()); }),
+                AllOf(HasSubstr("runs/1\" is in use: process " +
+                                std::to_string(::getpid()) + " on "),
+                      HasSubstr("next:    wait for that process, or name")));
+    EXPECT_TRUE(second.newest());  // reading harms nobody
+  });
+  EXPECT_EQ(first.files().size(), 1u);
 }
 
 }  // namespace

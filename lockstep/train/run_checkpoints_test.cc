@@ -24,7 +24,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Stopped : std::exception {};
@@ -243,6 +242,14 @@ TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {
   EXPECT_EQ(folder.entries().size(), 1u);
 }
 
+// All but the file of the lock.
+std::string names_in(const TestDirectory& directory) {
+  std::string names;
+  for (const std::string& name : directory.entries())
+    if (name != ".lock") names += name;
+  return names;
+}
+
 TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
   const TestDirectory first, second;
   quick_.epochs = 1;
@@ -258,16 +265,16 @@ TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
     EXPECT_THAT(error_text([&] { train_on(1, quick_); }),
                 AllOf(HasSubstr("holds checkpoints of a run already"),
                       HasSubstr("--resume auto")));
-    EXPECT_THAT(second.entries(), ElementsAre("checkpoint-000001.safetensors"));
+    EXPECT_EQ(names_in(second), "checkpoint-000001.safetensors");
   }
   // Its own it may, by whatever name.
   quick_.resume = second / "." / "checkpoint-000001.safetensors";
   train_on(1, quick_);
-  EXPECT_THAT(second.entries(), ElementsAre("checkpoint-000003.safetensors"));
+  EXPECT_EQ(names_in(second), "checkpoint-000003.safetensors");
   quick_.epochs = 4;
   quick_.resume = second.path();
   train_on(1, quick_);
-  EXPECT_THAT(second.entries(), ElementsAre("checkpoint-000004.safetensors"));
+  EXPECT_EQ(names_in(second), "checkpoint-000004.safetensors");
 }
 
 TEST_F(StopAndResume, RefusesOptionsThatCannotWork) {

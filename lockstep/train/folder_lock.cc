@@ -1,0 +1,93 @@
+#include "lockstep/train/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/net/wait.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+FileDescriptor open_lock(const fs::path& folder) {
+  const fs::path path = folder / ".lock";
+  FileDescriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!file)
+    throw SystemError(
+        "cannot lock the folder \"" + folder.string() + "\" by a file in it",
+        errno);
+  return file;
+}
+
+enum class Attempt { kLocked, kInUse, kNoLocksHere };
+
+Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
+  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EWOULDBLOCK) return Attempt::kInUse;
+    log(LogLevel::kWarn,
+        "two runs that write to \"" + folder.string() +
+            "\" at once would not be noticed, since its file system has no "
+            "locks: " +
+            std::generic_category().message(errno));
+    return Attempt::kNoLocksHere;
+  }
+  return Attempt::kLocked;
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return "process " + std::to_string(::getpid()) + " on " + host.data();
+}
+
+// Only for the messages of others, so that a full disk does not matter.
+void sign(const FileDescriptor& file) {
+  const std::string name = this_process() + "\n";
+  if (::ftruncate(file.get(), 0) == 0)
+    (void)!::pwrite(file.get(), name.data(), name.size(), 0);
+}
+
+std::string signature_in(const FileDescriptor& file) {
+  std::array<char, 300> text{};
+  const ssize_t size = ::pread(file.get(), text.data(), text.size(), 0);
+  const std::string all(
+      text.data(), size > 0 ? static_cast<std::size_t>(size) : std::size_t{0});
+  const std::string line = all.substr(0, all.find('\n'));
+  return line.empty() ? "another process" : line;
+}
+
+[[noreturn]] void refuse(const fs::path& folder, const FileDescriptor& file) {
+  throw InvalidArgument(
+      "the folder \"" + folder.string() +
+      "\" is in use: " + signature_in(file) +
+      " writes to it\n"
+      "  likely:  another run was given the same folder, or the one before "
+      "still ends\n"
+      "  next:    wait for that process, or name another folder");
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const fs::path& folder, Deadline deadline)
+    : file_(open_lock(folder)) {
+  Backoff backoff(1ms, 100ms);
+  Attempt attempt{};
+  while ((attempt = try_to_lock(folder, file_)) == Attempt::kInUse)
+    if (backoff.wait(deadline) == WaitResult::kTimedOut) refuse(folder, file_);
+  if (attempt == Attempt::kLocked) sign(file_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+#include "lockstep/train/folder_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
+#include "lockstep/net/pipe.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr auto kLong = 5min;
+
+std::string refusal_of(const TestDirectory& directory) {
+  return error_text([&] { const FolderLock lock(directory.path(), 0s); });
+}
+
+TEST(FolderLock, IsForOneAtATimeAndNamesTheProcess) {
+  const TestDirectory directory;
+  auto first = std::make_optional<FolderLock>(directory.path(), kLong);
+  EXPECT_THAT(refusal_of(directory),
+              AllOf(HasSubstr("is in use: process " +
+                              std::to_string(::getpid()) + " on "),
+                    HasSubstr("next:")));
+  auto moved = std::make_optional(std::move(*first));
+  first.reset();
+  EXPECT_THAT(refusal_of(directory), HasSubstr("in use"));
+  moved.reset();
+  EXPECT_EQ(refusal_of(directory), "no error");
+}
+
+TEST(FolderLock, EndsWithItsProcessForWhichOthersWait) {
+  const TestDirectory directory;
+  Pipe locked = make_pipe();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const FolderLock lock(directory.path(), kLong);
+    if (::write(locked.write.get(), "!", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  locked.write.reset();
+  char byte = 0;
+  ASSERT_EQ(::read(locked.read.get(), &byte, 1), 1);
+  EXPECT_THAT(refusal_of(directory),
+              HasSubstr("process " + std::to_string(child)));
+  EXPECT_EQ(::kill(child, SIGKILL), 0);  // and is not waited for
+  EXPECT_EQ(error_text([&] { const FolderLock lock(directory.path(), kLong); }),
+            "no error");
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST(FolderLock, SaysWhyItCannotBe) {
+  const TestDirectory directory;
+  EXPECT_THAT(error_text<SystemError>(
+                  [&] { const FolderLock lock(directory / "absent", kLong); }),
+              AllOf(HasSubstr("absent"), HasSubstr("No such file")));
+}
+
+}  // namespace
+}  // namespace lockstep
