@@ -89,6 +89,7 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
+// The folder that `path` is in.
 void sync_folder(const fs::path& path) {
   const FileDescriptor folder(
       ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -96,6 +97,13 @@ void sync_folder(const fs::path& path) {
   // Some file systems cannot sync folders and say EINVAL.
   if (::fsync(folder.get()) != 0 && errno != EINVAL)
     fail(path, "syncing its folder to the disk failed");
+}
+
+// A file in a folder that is not on the disk is not there either.
+void make_folders(const fs::path& folder) {
+  if (folder.empty() || fs::is_directory(folder)) return;
+  make_folders(folder.parent_path());
+  if (fs::create_directory(folder)) sync_folder(folder);
 }
 
 }  // namespace
@@ -109,12 +117,14 @@ void replace_file(const fs::path& path,
 }
 
 void prepare_to_replace(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(folder_of(path), error);
-  if (error)
+  const fs::path folder = folder_of(path);
+  try {
+    make_folders(folder);
+  } catch (const fs::filesystem_error& error) {
     throw SystemError("cannot write \"" + path.string() + "\": its folder \"" +
-                          folder_of(path).string() + "\" cannot be made",
-                      error.value());
+                          folder.string() + "\" cannot be made",
+                      error.code().value());
+  }
   const TemporaryFile probe(path);
 }
 
