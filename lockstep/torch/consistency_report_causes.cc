@@ -70,28 +70,27 @@ void ConsistencyReport::compare_pass() {
 }
 
 void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {
-  const auto as_computed = [&](std::size_t i) {
+  const auto unreduced = [&](std::size_t i) {
     return fingerprint_of(trained_[i].second.grad()) ==
-           own_gradients_->fingerprints()[i];
+           own_gradients_->unreduced()[i];
   };
-  bool all_as_computed = true;
-  bool this_as_computed = false;
+  bool all_unreduced = true;
+  bool this_unreduced = false;
   for (std::size_t i = 0; i < trained_.size(); ++i) {
-    all_as_computed = all_as_computed && as_computed(i);
-    if (trained_[i].first == difference.tensor)
-      this_as_computed = as_computed(i);
+    all_unreduced = all_unreduced && unreduced(i);
+    if (trained_[i].first == difference.tensor) this_unreduced = unreduced(i);
   }
   const auto ranks = static_cast<std::size_t>(group_->size());
-  const bool none_reduced = ranks_that(all_as_computed).size() == ranks;
-  const bool this_unreduced = ranks_that(this_as_computed).size() == ranks;
-  if (none_reduced)
+  const bool none_anywhere = ranks_that(all_unreduced).size() == ranks;
+  const bool this_nowhere = ranks_that(this_unreduced).size() == ranks;
+  if (none_anywhere)
     accuse(describe(difference),
            "no gradient was reduced: the module is not wrapped, forward() of "
            "the module was called and not of its wrapper, the last pass ran "
            "within no_sync(), or an optimizer is to average them",
            "call the wrapper outside no_sync(); where an optimizer averages "
            "gradients, say .reduced_gradients = Expected::kEither");
-  else if (this_unreduced)
+  else if (this_nowhere)
     accuse(describe(difference),
            "the gradient of " + difference.tensor +
                " was not reduced: it is no parameter of the module that was "

@@ -207,6 +207,23 @@ TEST(ConsistencyReport, FindsThatNoGradientIsReduced) {
   });
 }
 
+TEST(ConsistencyReport, FindsThatTheLastOfSeveralPassesStayedLocal) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = wrapped_net(group);
+    Report report(model.module(), {.group = group, .steps = 1});
+    const auto scope = model.no_sync();
+    for (int pass = 0; pass < 3; ++pass) {
+      const Share share = own_share(pass, group);
+      loss_of(model(share.input), share.target).backward();
+    }
+    report.gradients();
+    EXPECT_EQ(verdict_of(report).what, "gradients, reduced");
+    EXPECT_THAT(verdict_of(report).likely,
+                AllOf(HasSubstr("no gradient was reduced"),
+                      HasSubstr("the last pass ran within no_sync()")));
+  });
+}
+
 TEST(ConsistencyReport, FindsGradientsThatAreChangedOnOneRank) {
   run_ranks(kBackend, 3, [](const Group& group) {
     auto model = wrapped_net(group);

@@ -9,10 +9,18 @@ namespace lockstep {
 
 // Hooks refer to it weakly.
 struct OwnGradients::State {
-  State(std::size_t parameters, std::int64_t elements)
-      : fingerprints(parameters), heads(parameters), kept_elements(elements) {}
+  State(const std::vector<at::Tensor>& of, std::int64_t elements)
+      : parameters(of),
+        fingerprints(of.size()),
+        unreduced(of.size()),
+        heads(of.size()),
+        kept_elements(elements) {}
 
   void arrived(std::size_t i, const at::Tensor& gradient) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor& before = parameters[i].grad();
+    unreduced[i] =
+        fingerprint_of(before.defined() ? before + gradient : gradient);
     const Fingerprint latest = fingerprint_of(gradient);
     if (fingerprints[i] == fingerprint_of(at::Tensor())) {
       fingerprints[i] = latest;
@@ -27,38 +35,43 @@ struct OwnGradients::State {
     heads[i] = heads[i].defined() ? heads[i] + head : head.clone();
   }
 
-  std::vector<Fingerprint> fingerprints;
+  std::vector<at::Tensor> parameters;
+  std::vector<Fingerprint> fingerprints, unreduced;
   std::vector<at::Tensor> heads;
   std::int64_t kept_elements;
 };
 
 OwnGradients::OwnGradients(const std::vector<at::Tensor>& parameters,
                            std::int64_t kept_elements)
-    : state_(std::make_shared<State>(parameters.size(), kept_elements)),
-      parameters_(parameters) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    : state_(std::make_shared<State>(parameters, kept_elements)) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::weak_ptr<State> weak = state_;
     const auto arrived = [weak, i](const at::Tensor& gradient) {
       const auto state = weak.lock();
       if (state && gradient.defined()) state->arrived(i, gradient);
     };
-    hooks_.push_back(parameters_[i].register_hook(arrived));
+    hooks_.push_back(parameters[i].register_hook(arrived));
   }
 }
 
 OwnGradients::~OwnGradients() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    parameters_[i].remove_hook(hooks_[i]);
+  for (std::size_t i = 0; i < hooks_.size(); ++i)
+    state_->parameters[i].remove_hook(hooks_[i]);
 }
 
 const std::vector<Fingerprint>& OwnGradients::fingerprints() const {
   return state_->fingerprints;
 }
 
+const std::vector<Fingerprint>& OwnGradients::unreduced() const {
+  return state_->unreduced;
+}
+
 at::Tensor OwnGradients::head(std::size_t i) const { return state_->heads[i]; }
 
 void OwnGradients::clear() {
   std::ranges::fill(state_->fingerprints, fingerprint_of(at::Tensor()));
+  std::ranges::fill(state_->unreduced, fingerprint_of(at::Tensor()));
   std::ranges::fill(state_->heads, at::Tensor());
 }
 

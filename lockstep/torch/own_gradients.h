@@ -30,6 +30,10 @@ class OwnGradients {
   // none. Where several passes brought one each, of them in their order.
   const std::vector<Fingerprint>& fingerprints() const;
 
+  // Of what .grad would be after the last pass if nobody averaged what it
+  // brought: the gradient and, where passes before it left one, that besides.
+  const std::vector<Fingerprint>& unreduced() const;
+
   // The sum of what passes brought parameter `i`, of its first elements;
   // undefined where nothing came.
   at::Tensor head(std::size_t i) const;
@@ -40,7 +44,6 @@ class OwnGradients {
  private:
   struct State;
   std::shared_ptr<State> state_;
-  std::vector<at::Tensor> parameters_;
   std::vector<unsigned> hooks_;  // of each parameter
 };
 
