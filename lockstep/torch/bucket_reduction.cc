@@ -123,6 +123,7 @@ void BucketReduction::fail() {
 void BucketReduction::abort(const std::string& reason) noexcept {
   group_->abort(reason);
   if (hook_) hook_->abort(reason);
+  if (also_abort_) also_abort_(reason);
   wait_after_failure();
 }
 

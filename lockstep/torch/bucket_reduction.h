@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,10 @@
 #include "lockstep/torch/gradient_buckets.h"
 
 namespace lockstep {
+
+// Aborts, for `reason`, groups other than that of the buckets in which ranks
+// may wait during a pass. Never blocks, never throws.
+using AlsoAbort = std::function<void(const std::string& reason)>;
 
 class BucketReduction {
  public:
@@ -51,8 +56,9 @@ class BucketReduction {
   // must not be touched before; throws the error that says why.
   void finish();
 
-  // Ends the pass on all ranks.
+  // Ends the pass on all ranks, and with it what `also` aborts.
   void abort(const std::string& reason) noexcept;
+  void when_aborted(AlsoAbort also) { also_abort_ = std::move(also); }
 
   // What the gradients are still to be divided by after finish().
   double left_to_divide_by() const;
@@ -71,6 +77,7 @@ class BucketReduction {
 
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<CommHook> hook_;  // null: none
+  AlsoAbort also_abort_;            // empty: nothing
   const BucketPlan* plan_ = nullptr;
   std::span<const at::Tensor> parameters_;
   std::vector<std::string> places_;         // by bucket, for messages

@@ -74,6 +74,9 @@ class Reducer::State : public std::enable_shared_from_this<State> {
     roll_call_ = std::move(roll_call);
   }
   void set_hook(std::shared_ptr<CommHook> hook);
+  void when_aborted(AlsoAbort also) {
+    reduction_.when_aborted(std::move(also));
+  }
   void shadow_pass(const Roll& roll);
   void reduce_now();
 
@@ -386,6 +389,10 @@ void Reducer::set_roll_call(std::shared_ptr<RollCall> roll_call) {
 
 void Reducer::register_comm_hook(std::shared_ptr<CommHook> hook) {
   state_->set_hook(std::move(hook));
+}
+
+void Reducer::when_aborted(AlsoAbort also) {
+  state_->when_aborted(std::move(also));
 }
 
 void Reducer::shadow_pass(const Roll& roll) { state_->shadow_pass(roll); }

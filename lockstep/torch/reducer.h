@@ -103,6 +103,11 @@ class Reducer {
   // and during a pass.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
+  // From now on, when a pass ends by an exception, `also` is called with the
+  // reason once the group is aborted: to abort other groups, in which ranks may
+  // wait during a pass. It must not block or throw.
+  void when_aborted(std::function<void(const std::string& reason)> also);
+
   // From now on announces every pass that is reduced; null ends that.
   void set_roll_call(std::shared_ptr<RollCall> roll_call);
 

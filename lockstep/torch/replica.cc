@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/replicate.h"
+#include "lockstep/torch/sync_batch_norm.h"
 
 namespace lockstep {
 namespace {
@@ -60,6 +61,9 @@ Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
   if (options.broadcast_buffers && group_->size() > 1)
     buffers_ = module_->buffers();
+  reducer_.when_aborted([wrapped = module_](const std::string& reason) {
+    abort_groups_of_batch_norms(*wrapped, reason);
+  });
 }
 
 void Replica::before_forward() {

@@ -138,4 +138,14 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
          << ", track_running_stats=" << options.track_running_stats() << ')';
 }
 
+void abort_groups_of_batch_norms(const torch::nn::Module& module,
+                                 const std::string& reason) noexcept {
+  const torch::nn::Module::ConstModuleApplyFunction abort =
+      [&](const torch::nn::Module& layer) {
+        const auto* norm = dynamic_cast<const SyncBatchNormImpl*>(&layer);
+        if (norm != nullptr && norm->group()) norm->group()->abort(reason);
+      };
+  module.apply(abort);
+}
+
 }  // namespace lockstep

@@ -38,6 +38,7 @@
 #include <cstddef>
 #include <iosfwd>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "lockstep/comm/process_group.h"
@@ -75,6 +76,9 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
   // From now on statistics are the group's.
   void synchronize(std::shared_ptr<ProcessGroup> group);
   BatchStatistics statistics() const { return statistics_; }
+  // Null for a rank's own statistics, and before a first pass over
+  // default_group().
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
@@ -125,5 +129,11 @@ class BatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
 // held by anything but a Sequential.
 int convert_sync_batch_norm(torch::nn::Module& module,
                             std::shared_ptr<ProcessGroup> group = nullptr);
+
+// Aborts the groups over which layers in `module` take their statistics, so
+// that nobody waits in them for a rank that has left its pass.
+// DistributedDataParallel does so when a backward pass throws. Never blocks.
+void abort_groups_of_batch_norms(const torch::nn::Module& module,
+                                 const std::string& reason) noexcept;
 
 }  // namespace lockstep

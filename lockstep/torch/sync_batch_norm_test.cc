@@ -353,6 +353,26 @@ TEST(ConvertSyncBatchNorm, LeavesGraphsThatDifferAloneByItsOwnGroup) {
   });
 }
 
+TEST(ConvertSyncBatchNorm, LetsNobodyWaitForARankThatLeftItsBackwardPass) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ConvertibleNet net;
+    convert_sync_batch_norm(net, group);
+    auto model = DistributedDataParallel(std::move(net), small_buckets(group));
+    at::Tensor hidden = model->norm(model->first(wave({4, 6}, group->rank())));
+    if (group->rank() == 1)
+      hidden.register_hook([](const at::Tensor& gradient) {
+        throw std::runtime_error("a hook of the user's");
+        return gradient;
+      });
+    // The last layers' gradients have arrived when it throws, and the other
+    // rank is, or will be, in the backward pass of `norm`.
+    EXPECT_THAT(
+        message_of([&] { model->rest->forward(hidden).sum().backward(); }),
+        HasSubstr(group->rank() == 1 ? "a hook of the user's"
+                                     : "rank 1 left its backward"));
+  });
+}
+
 TEST(SyncBatchNorm, RefusesTooFewSamplesOnEveryRank) {
   run_ranks(kBackend, 2, [](const Group& group) {
     SyncBatchNorm norm(3, group);
