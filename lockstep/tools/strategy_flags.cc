@@ -84,7 +84,12 @@ void check_strategy_flag(const TrainOptions& options) {
   if (options.sharded) refuse(options, "--sharded", kAverages, kUseDdp);
   if (options.logical_shards)
     refuse(options, "--logical-shards", kAverages, kUseDdp);
-  if (options.hook != "none")
+  const bool rounds = options.hook == "fp16" || options.hook == "bf16";
+  if (options.strategy == "horovod" && options.hook != "none" && !rounds)
+    refuse(options, "--hook " + options.hook,
+           "whose compressions are fp16 and bf16",
+           "use one of them, or --strategy ddp");
+  if (options.strategy != "horovod" && options.hook != "none")
     refuse(options, "--hook", "hooks being DistributedDataParallel's", kUseDdp);
   if (options.strategy != "data-parallel") return;
   const char* flag = options.sync_bn                 ? "--sync-bn"

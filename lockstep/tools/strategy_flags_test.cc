@@ -109,9 +109,12 @@ TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
                       HasSubstr("use --strategy ddp")));
     EXPECT_THAT(error_of({"--strategy", strategy, "--logical-shards=4"}),
                 HasSubstr("averages gradients itself"));
-    EXPECT_THAT(error_of({"--strategy", strategy, "--hook=bf16"}),
-                HasSubstr("DistributedDataParallel's"));
+    EXPECT_THAT(error_of({"--strategy", strategy, "--hook=power-sgd"}),
+                AllOf(HasSubstr("--hook"), HasSubstr("--strategy ddp")));
   }
+  EXPECT_EQ(parse({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
+  EXPECT_THAT(error_of({"--strategy=mirrored", "--hook=bf16"}),
+              HasSubstr("DistributedDataParallel's"));
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
     EXPECT_THAT(error_of({"--strategy=data-parallel", flag}),
                 HasSubstr("device slots are no ranks"));

@@ -62,6 +62,7 @@ ClippingOptimizer distributed(Whole whole, const OptimizerOptions& options) {
       std::move(whole), options.named_parameters,
       DistributedOptimizerOptions{
           .group = options.distributed_over,
+          .compression = options.compression,
           .backward_passes_per_step = options.passes_per_step});
   Distributed& alias = *optimizer;
   ClippingOptimizer made = clipping(std::move(optimizer));

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/distributed_optimizer.h"
 
 namespace lockstep {
 
@@ -33,10 +34,11 @@ struct OptimizerOptions {
   bool averages_gradients = true;
   // The ranks whose gradients a DistributedOptimizer averages in the last of
   // `passes_per_step` backward passes, if any; `named_parameters` are those of
-  // the model.
+  // the model. `compression` says what travels.
   std::shared_ptr<ProcessGroup> distributed_over{};
   torch::OrderedDict<std::string, at::Tensor> named_parameters{};
   int passes_per_step = 1;
+  Compression compression = Compression::kNone;
   // The replicas of this process that share the parameters, if they do: a
   // CentralOptimizer's. At most one of the three groups is given.
   std::shared_ptr<ProcessGroup> central_in{};

@@ -61,11 +61,22 @@ void check_reduction(const TrainerOptions& options) {
   if (options.logical_shards)
     refuse(options, "averages gradients itself, as logical shards want to",
            ddp);
-  if (options.hook != "none")
-    refuse(options,
-           "would never ask the hook " + options.hook +
-               ", which is one of DistributedDataParallel's",
-           ddp);
+  if (hook_of_model(options) == "none") return;
+  if (options.strategy == "horovod")
+    refuse(options, "cannot compress by " + options.hook,
+           "use the hook fp16 or bf16, or ddp");
+  refuse(options,
+         "would never ask the hook " + options.hook +
+             ", which is one of DistributedDataParallel's",
+         ddp);
+}
+
+// Horovod's compressions are those of our hooks that round.
+Compression compression_of(const TrainerOptions& options) {
+  if (options.strategy != "horovod") return Compression::kNone;
+  if (options.hook == "fp16") return Compression::kFp16;
+  if (options.hook == "bf16") return Compression::kBf16;
+  return Compression::kNone;
 }
 
 ModelOptions model_options(const TrainerOptions& options,
@@ -122,6 +133,7 @@ void train_in_processes(const TrainerOptions& options,
     rule.distributed_over = group;
     rule.named_parameters = model.named_parameters();
     rule.passes_per_step = options.accumulate;
+    rule.compression = compression_of(options);
   }
   train_one(options,
             {.group = group,
@@ -195,6 +207,11 @@ void check_strategy(const TrainerOptions& options, int processes) {
            "has slots of one rank, which no collective reaches: there is "
            "nothing to synchronize and nothing to compare",
            "use mirrored, or leave it out");
+}
+
+std::string_view hook_of_model(const TrainerOptions& options) {
+  if (compression_of(options) != Compression::kNone) return "none";
+  return options.hook;
 }
 
 void for_each_replica(const TrainerOptions& options,

@@ -67,6 +67,10 @@ std::span<const std::string_view> known_strategies();
 // Refuses options that do not fit the strategy, or the number of processes.
 void check_strategy(const TrainerOptions& options, int processes);
 
+// The hook that a replica's model is to have: none where it is the optimizer
+// that compresses. Points into `options`.
+std::string_view hook_of_model(const TrainerOptions& options);
+
 // Calls train(replica) for each replica of this process, in its thread, and
 // returns when all have ended; throws what it threw on one of them.
 // `processes` is the group of all that train.

@@ -140,6 +140,17 @@ TEST_F(Strategies, GiveTheWeightsOfDdpInMicroBatches) {
   EXPECT_LT(difference("data-parallel", 2), kTolerance);
 }
 
+TEST_F(Strategies, HorovodCompressesAsTheHooksOfDdpDo) {
+  for (const char* hook : {"fp16", "bf16"}) {
+    quick_.hook = hook;
+    EXPECT_EQ(difference("horovod", 2), 0) << hook;
+  }
+  const auto rounded = train_by("horovod", 2, quick_).model;
+  quick_.hook = "none";
+  EXPECT_GT(largest_difference(*rounded, *train_by("horovod", 2, quick_).model),
+            0);
+}
+
 TEST_F(Strategies, LearnInHalfPrecision) {
   data_ = {striped_images(333, 1), striped_images(103, 2)};
   quick_ = {.model = "mlp", .hidden = {32}, .epochs = 4, .global_batch = 32};
@@ -295,8 +306,8 @@ TEST_F(Strategies, RefuseWhatDoesNotGoWithThemAndSayWhy) {
                 AllOf(HasSubstr("a sharded optimizer"), HasSubstr("use ddp")));
     EXPECT_THAT(with(strategy, [](auto& o) { o.logical_shards = 2; }),
                 HasSubstr("logical shards"));
-    EXPECT_THAT(with(strategy, [](auto& o) { o.hook = "fp16"; }),
-                HasSubstr("never ask the hook fp16"));
+    EXPECT_THAT(with(strategy, [](auto& o) { o.hook = "power-sgd"; }),
+                AllOf(HasSubstr("power-sgd"), HasSubstr("ddp")));
   }
   EXPECT_THAT(with("data-parallel", [](auto& o) { o.sync_batch_norm = true; }),
               HasSubstr("slots of one rank"));

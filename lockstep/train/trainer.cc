@@ -81,7 +81,7 @@ class Run {
         model_(replica.model),
         shards_(make_shards(options, model_.module(), replica.group)),
         optimizer_(replica.optimizer),
-        traffic_(options.hook, model_,
+        traffic_(hook_of_model(options), model_,
                  options.epochs * steps_per_epoch(options, data.train.count)),
         training_step_(model_, optimizer_,
                        {.accumulate = options.accumulate,
