@@ -1,0 +1,201 @@
+#include "lockstep/comm/testing/fake_gpu_comm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+std::string duplicate_device(const FakeClique& clique) {
+  std::map<int, int> rank_of;  // by device
+  for (const FakeComm* comm : clique.ranks) {
+    const auto [first, is_new] = rank_of.emplace(comm->device, comm->rank);
+    if (!is_new)
+      return fmt::format(
+          "Duplicate GPU detected: rank {} and rank {} both on device {}",
+          first->second, comm->rank, comm->device);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string FakeComms::new_id() {
+  std::string id = fmt::format("fake-gpu-id-{}-", by_id_.size());
+  while (id.size() < kGpuUniqueIdBytes)
+    id.push_back(static_cast<char>('a' + chance_.below(26)));
+  by_id_.emplace(id, nullptr);
+  return id;
+}
+
+void FakeComms::join(FakeComm& comm, std::shared_ptr<FakeClique> clique,
+                     int rank) {
+  comm.rank = rank;
+  comm.clique = std::move(clique);
+  if (dead_devices_.contains(comm.device)) return;
+  FakeClique& its = *comm.clique;
+  its.ranks[static_cast<std::size_t>(rank)] = &comm;
+  if (comm.ended) leave(comm);
+  if (++its.joined == its.ranks.size() && !its.given_up)
+    its.wrong = duplicate_device(its);
+}
+
+FakeOutcome FakeComms::create(const LockstepGpuCommConfig& config, int device,
+                              LockstepGpuComm** handle) {
+  if (config.size < 1 || config.rank < 0 || config.rank >= config.size)
+    return {kGpuMisuse,
+            fmt::format("there is no rank {} of {}", config.rank, config.size)};
+  const auto found = by_id_.find(std::string(config.id, kGpuUniqueIdBytes));
+  if (found == by_id_.end())
+    return {kGpuMisuse, "the id is not one of unique_id()"};
+  if (!found->second) {
+    found->second = std::make_shared<FakeClique>();
+    found->second->ranks.resize(static_cast<std::size_t>(config.size));
+    cliques_.insert(found->second);
+  }
+  FakeClique& clique = *found->second;
+  if (clique.ranks.size() != static_cast<std::size_t>(config.size))
+    return {kGpuMisuse, "the ranks give different sizes"};
+  if (clique.complete() ||
+      (!clique.given_up &&
+       clique.ranks[static_cast<std::size_t>(config.rank)] != nullptr))
+    return {kGpuMisuse, "the id is used a second time"};
+  auto comm = std::make_shared<FakeComm>();
+  comm->device = device;
+  join(*comm, found->second, config.rank);
+  *handle = handles_.add(std::move(comm));
+  return {kGpuNotYet};
+}
+
+FakeOutcome FakeComms::split(LockstepGpuComm* parent_handle, int color, int key,
+                             LockstepGpuComm** handle) {
+  *handle = nullptr;
+  const auto parent = find(parent_handle);
+  if (!parent) return {kGpuMisuse, "the parent has ended"};
+  if (FakeOutcome ready = check_ready(*parent); ready.result != kGpuDone)
+    return ready;
+  FakeClique::Split::Wish wish{color, key, nullptr};
+  if (color >= 0) {
+    wish.comm = std::make_shared<FakeComm>();
+    wish.comm->device = parent->device;
+    *handle = handles_.add(wish.comm);
+  }
+  const std::size_t number = parent->splits++;
+  if (!dead_devices_.contains(parent->device)) {
+    FakeClique::Split& split = parent->clique->splits[number];
+    split.by_rank.emplace(parent->rank, std::move(wish));
+    if (split.by_rank.size() == parent->clique->ranks.size()) {
+      finish_split(split);
+      parent->clique->splits.erase(number);
+    }
+  }
+  return {color < 0 ? kGpuDone : kGpuNotYet};
+}
+
+void FakeComms::finish_split(FakeClique::Split& split) {
+  std::map<int, std::vector<std::pair<int, FakeComm*>>> colors;
+  for (auto& [rank, wish] : split.by_rank) {
+    if (wish.comm) colors[wish.color].emplace_back(wish.key, wish.comm.get());
+  }
+  for (auto& [color, members] : colors) {
+    // Ranks of the same key stay in the parent's order.
+    std::stable_sort(
+        members.begin(), members.end(),
+        [](const auto& a, const auto& b) { return a.first < b.first; });
+    const auto clique = std::make_shared<FakeClique>();
+    clique->ranks.resize(members.size());
+    cliques_.insert(clique);
+    for (std::size_t i = 0; i < members.size(); ++i)
+      join(*members[i].second, clique, static_cast<int>(i));
+  }
+}
+
+std::shared_ptr<FakeComm> FakeComms::find(LockstepGpuComm* handle) {
+  auto comm = handles_.find(handle);
+  if (!comm) memory_.complain("a communicator is used that does not exist");
+  return comm;
+}
+
+FakeOutcome FakeComms::state(LockstepGpuComm* handle) {
+  const auto comm = find(handle);
+  if (!comm) return {kGpuMisuse, "the communicator has ended"};
+  return state_of(*comm);
+}
+
+FakeOutcome FakeComms::state_of(FakeComm& comm) {
+  if (comm.failure.result != kGpuDone && chance_.is_due(comm.failure_due))
+    return comm.failure;
+  if (!comm.clique || !comm.clique->complete()) return {kGpuNotYet};
+  if (!comm.clique->wrong.empty()) return {kGpuMisuse, comm.clique->wrong};
+  if (!comm.due) comm.due = chance_.draw_due();
+  if (!chance_.is_due(*comm.due) || comm.launching) return {kGpuNotYet};
+  return {};
+}
+
+FakeOutcome FakeComms::check_ready(FakeComm& comm) {
+  // Only comm_state() makes it ready: code that never asks must not be lucky.
+  if (!comm.due && comm.failure.result == kGpuDone)
+    return {kGpuMisuse, "comm_state() has not said done yet"};
+  FakeOutcome state = state_of(comm);
+  if (state.result == kGpuNotYet)
+    return {kGpuMisuse, "comm_state() does not say done"};
+  return state;
+}
+
+void FakeComms::leave(FakeComm& comm) {
+  comm.ended = true;
+  if (!comm.clique) return;
+  if (!comm.clique->complete()) comm.clique->given_up = true;
+  auto& ranks = comm.clique->ranks;
+  std::replace(ranks.begin(), ranks.end(), &comm,
+               static_cast<FakeComm*>(nullptr));
+  const bool empty = std::all_of(ranks.begin(), ranks.end(),
+                                 [](const FakeComm* it) { return !it; });
+  if (empty) cliques_.erase(comm.clique);
+}
+
+VectorClock FakeComms::abort(LockstepGpuComm* handle) {
+  const auto comm = handles_.take(handle);
+  if (!comm) {
+    memory_.complain("a communicator is aborted that does not exist");
+    return {};
+  }
+  for (const auto& operation : comm->operations) {
+    if (operation->begun) comm->knows.join(operation->knows);
+    operation->drop();
+  }
+  leave(*comm);
+  return comm->knows;
+}
+
+void FakeComms::destroy(LockstepGpuComm* handle) {
+  const auto comm = handles_.find(handle);
+  if (!comm) {
+    memory_.complain("a communicator is destroyed that does not exist");
+    return;
+  }
+  if (!comm->operations.empty())
+    memory_.complain("a communicator is destroyed before " +
+                     *comm->operations.front()->calls.front().text +
+                     " is done");
+  else if (check_ready(*comm).result == kGpuMisuse)
+    memory_.complain("a communicator is destroyed before it is made");
+  abort(handle);
+}
+
+void FakeComms::fail(FakeComm& comm, const FakeOutcome& failure) {
+  comm.failure = failure;
+  comm.failure_due = chance_.draw_later();
+}
+
+void FakeComms::fail_all_of(int device, const FakeOutcome& failure) {
+  for (const auto& [handle, comm] : handles_) {
+    if (comm->device == device) fail(*comm, failure);
+  }
+}
+
+void FakeComms::kill(int device) { dead_devices_.insert(device); }
+
+}  // namespace lockstep

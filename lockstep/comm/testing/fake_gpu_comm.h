@@ -1,0 +1,139 @@
+// Fake communicators: how ranks find each other, and when their calls meet.
+//
+// Each rank has a queue of operations. The first of a queue is under way once
+// it is at the head of its streams, and each of its calls is carried out as
+// soon as its counterparts (all ranks of a collective, the other side of a
+// message) are under way too. An operation ends with the last of its calls.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu_operation.h"
+
+namespace lockstep {
+
+struct FakeOutcome {
+  LockstepGpuResult result = kGpuDone;
+  std::string text{};
+};
+
+struct FakeComm;
+
+// The ranks of one communicator.
+struct FakeClique {
+  struct Split {  // of all ranks, the n-th
+    struct Wish {
+      int color = 0;
+      int key = 0;
+      std::shared_ptr<FakeComm> comm{};  // null: none is asked for
+    };
+    std::map<int, Wish> by_rank{};
+  };
+  std::vector<FakeComm*> ranks{};  // null: not yet, or no longer
+  std::size_t joined = 0;
+  bool given_up = false;  // a rank has left before all had come
+  std::string wrong{};    // why it can never be
+  std::map<std::size_t, Split> splits{};
+
+  bool complete() const { return joined == ranks.size() && !given_up; }
+};
+
+struct FakeComm {
+  int rank = 0;
+  int device = 0;
+  bool ended = false;
+  std::shared_ptr<FakeClique> clique{};  // null: of a split that goes on
+  std::optional<std::uint64_t> due{};    // of its being ready, once it is known
+  std::size_t splits = 0;
+  std::map<std::pair<FakePlace::Sort, int>, std::uint64_t> counts{};  // places
+  std::deque<std::shared_ptr<FakeOperation>> operations{};
+  // Not yet in its streams before `launch_due`; also in `operations`.
+  std::shared_ptr<FakeOperation> launching{};
+  std::uint64_t launch_due = 0;
+  VectorClock knows{};  // what its operations knew
+  FakeOutcome failure{};
+  std::uint64_t failure_due = 0;
+};
+
+class FakeComms {
+ public:
+  FakeComms(FakeMemory& memory, FakeStreams& streams, FakeChance& chance,
+            const FakeGpuOptions& options)
+      : memory_(memory),
+        streams_(streams),
+        chance_(chance),
+        options_(options) {}
+
+  std::string new_id();
+  // `id` is new_id()'s. Of a dead device it never joins.
+  FakeOutcome create(const LockstepGpuCommConfig& config, int device,
+                     LockstepGpuComm** handle);
+  FakeOutcome split(LockstepGpuComm* parent, int color, int key,
+                    LockstepGpuComm** handle);
+  FakeOutcome state(LockstepGpuComm* handle);
+  // What its operations knew, so that the thread that aborts it does.
+  VectorClock abort(LockstepGpuComm* handle);
+  void destroy(LockstepGpuComm* handle);
+  // Null, and a violation, if it has ended.
+  std::shared_ptr<FakeComm> find(LockstepGpuComm* handle);
+  std::size_t alive() const { return handles_.size(); }
+
+  // Whether `comm` can be given calls now.
+  FakeOutcome check_ready(FakeComm& comm);
+  // kGpuNotYet if it starts later.
+  FakeOutcome start(FakeComm& comm, std::vector<FakeCall> calls,
+                    const VectorClock& host);
+
+  void fail(FakeComm& comm, const FakeOutcome& failure);
+  void fail_all_of(int device, const FakeOutcome& failure);
+  void kill(int device);
+
+  // Carries out one call, or starts one late operation; false if none can be.
+  bool step();
+  bool all_started() const;
+  // Operations that are in no stream yet.
+  void for_each_launching(
+      const std::function<void(const FakeOperation&)>& look) const;
+
+ private:
+  using Cliques = std::set<std::shared_ptr<FakeClique>>;
+
+  void join(FakeComm& comm, std::shared_ptr<FakeClique> clique, int rank);
+  void finish_split(FakeClique::Split& split);
+  void leave(FakeComm& comm);
+  FakeOutcome state_of(FakeComm& comm);
+  bool launch_one();
+  void launch(FakeComm& comm);
+  bool is_stuck(const FakeComm& comm) const;
+  FakeOperation* under_way(const FakeComm* comm) const;
+  bool step(FakeClique& clique);
+  bool try_call(const std::vector<FakeOperation*>& operations,
+                const FakeCall& call);
+  void carry_out(const std::vector<FakeOperation*>& operations,
+                 const std::vector<FakeCall*>& calls);
+  void end_finished(FakeClique& clique);
+
+  FakeMemory& memory_;
+  FakeStreams& streams_;
+  FakeChance& chance_;
+  const FakeGpuOptions& options_;
+  FakeHandles<LockstepGpuComm, FakeComm> handles_;
+  std::map<std::string, std::shared_ptr<FakeClique>> by_id_;  // null: not used
+  Cliques cliques_;
+  std::set<int> dead_devices_;
+};
+
+}  // namespace lockstep

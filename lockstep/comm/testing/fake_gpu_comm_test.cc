@@ -1,0 +1,214 @@
+// How communicators of fake GPUs are made, and how they end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Floats = std::vector<float>;
+
+TEST(FakeGpuComm, IsReadyOnlyWhenAllRanksHaveComeAndItSaysSo) {
+  FakeGpuRanks gpus(2);
+  std::array<char, kGpuUniqueIdBytes> id{};
+  EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
+  EXPECT_EQ(gpus.create_comm(0, 2, id.data()), kGpuNotYet);
+  EXPECT_EQ(gpus.settle(gpus.comm(0)), kGpuNotYet);
+  EXPECT_EQ(gpus.create_comm(1, 2, id.data()), kGpuNotYet);
+  Floats memory(1);
+  EXPECT_EQ(gpus.call(1, float_sum(memory)), kGpuMisuse);
+  for (const int rank : {0, 1})
+    EXPECT_EQ(gpus.settle(gpus.comm(rank)), kGpuDone);
+  EXPECT_EQ(gpus.call(1, float_sum(memory)), kGpuDone);
+  EXPECT_EQ(gpus.create_comm(1, 2, id.data()), kGpuMisuse);  // a second time
+}
+
+TEST(FakeGpuComm, IsNeverReadyWhenARankHasLeftBefore) {
+  FakeGpuRanks gpus(2);
+  std::array<char, kGpuUniqueIdBytes> id{};
+  EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
+  EXPECT_EQ(gpus.create_comm(0, 2, id.data()), kGpuNotYet);
+  gpus.table.comm_abort(gpus.comm(0));
+  EXPECT_EQ(gpus.create_comm(1, 2, id.data()), kGpuNotYet);
+  EXPECT_EQ(gpus.settle(gpus.comm(1)), kGpuNotYet);
+  gpus.table.comm_abort(gpus.comm(1));
+  EXPECT_THAT(gpus.fake.violations(), IsEmpty());
+}
+
+TEST(FakeGpuComm, RefusesTwoRanksOnOneDevice) {
+  FakeGpu fake;
+  const LockstepGpuTable& table = fake.table();
+  LockstepGpuOutcome outcome{};
+  std::array<char, kGpuUniqueIdBytes> id{};
+  EXPECT_EQ(table.unique_id(id.data(), &outcome), kGpuDone);
+  std::array<LockstepGpuComm*, 2> comms{};
+  for (const int rank : {0, 1}) {
+    const LockstepGpuCommConfig config{
+        .rank = rank, .size = 2, .id = id.data(), .name = "test"};
+    EXPECT_EQ(table.comm_create(
+                  &config, &comms.at(static_cast<std::size_t>(rank)), &outcome),
+              kGpuNotYet);
+  }
+  EXPECT_EQ(table.comm_state(comms[0], &outcome), kGpuMisuse);
+  EXPECT_THAT(outcome.text, HasSubstr("Duplicate GPU"));
+}
+
+TEST(FakeGpuComm, SplitsByColorInTheOrderOfKeys) {
+  FakeGpuRanks gpus(4);
+  gpus.make_comms();
+  const std::array colors{0, 1, 0, -1};
+  std::array<LockstepGpuComm*, 4> parts{};
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    const LockstepGpuResult result = gpus.table.comm_split(
+        gpus.comm(rank), colors.at(i), -rank, &parts.at(i), &gpus.outcome);
+    EXPECT_EQ(result, rank == 3 ? kGpuDone : kGpuNotYet);
+    if (rank == 0) {
+      EXPECT_EQ(gpus.settle(parts[0]), kGpuNotYet);
+    }
+  }
+  EXPECT_EQ(parts[3], nullptr);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(gpus.settle(parts.at(static_cast<std::size_t>(rank))), kGpuDone);
+    gpus.set_comm(rank, parts.at(static_cast<std::size_t>(rank)));
+  }
+  std::vector<Floats> from{{0}, {1}, {2}};
+  std::vector<Floats> to(3, Floats(2, -1));
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    EXPECT_EQ(gpus.call(rank, float_call(kGpuAllGather, from[i].data(),
+                                         to[i].data(), 1)),
+              kGpuDone);
+  }
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(gpus.finishes(rank));
+  EXPECT_EQ(to, (std::vector<Floats>{{2, 0}, {1, -1}, {2, 0}}));
+}
+
+TEST(FakeGpuComm, ReportsItsDestructionWhileSomethingIsUnderWay) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  Floats memory(1);
+  EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
+  gpus.table.comm_destroy(gpus.comm(0));
+  EXPECT_EQ(gpus.fake.violations().size(), 1u);
+  gpus.table.comm_destroy(gpus.comm(1));
+  EXPECT_EQ(gpus.fake.violations().size(), 1u);
+}
+
+TEST(FakeGpuComm, ReportsItsDestructionBeforeItIsMade) {
+  FakeGpuRanks gpus(2);
+  std::array<char, kGpuUniqueIdBytes> id{};
+  EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
+  EXPECT_EQ(gpus.create_comm(0, 2, id.data()), kGpuNotYet);
+  gpus.table.comm_destroy(gpus.comm(0));
+  EXPECT_EQ(gpus.fake.violations().size(), 1u);
+}
+
+TEST(FakeGpuComm, ForgetsItsRegistrationsAtItsEnd) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  Floats memory(1);
+  for (const int rank : {0, 1}) {
+    void* handle = nullptr;
+    EXPECT_EQ(gpus.table.register_memory(gpus.comm(rank), memory.data(), 4,
+                                         &handle, &gpus.outcome),
+              kGpuDone);
+  }
+  EXPECT_EQ(gpus.fake.alive().registrations, 2u);
+  gpus.table.comm_destroy(gpus.comm(0));
+  gpus.table.comm_abort(gpus.comm(1));
+  EXPECT_EQ(gpus.fake.alive().registrations, 0u);
+}
+
+TEST(FakeGpuComm, GetsNoFurtherOnceItHasFailed) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  std::vector<Floats> memory(2, Floats(1));
+  gpus.fake.fail_comms_of(1, kGpuPeerLost, "the cable is cut");
+  EXPECT_EQ(gpus.call(0, float_sum(memory[0])), kGpuDone);
+  EXPECT_FALSE(gpus.finishes(0));
+  EXPECT_EQ(gpus.settle(gpus.comm(0)), kGpuDone);
+  EXPECT_EQ(gpus.settle(gpus.comm(1)), kGpuPeerLost);
+  EXPECT_STREQ(gpus.outcome.text, "the cable is cut");
+  EXPECT_EQ(gpus.call(1, float_sum(memory[1])), kGpuPeerLost);
+  gpus.fake.fail_comm(gpus.comm(0), kGpuFailed, "so is this");
+  for (int i = 0; i < 10; ++i) gpus.settle(gpus.comm(0));
+  EXPECT_EQ(gpus.settle(gpus.comm(0)), kGpuFailed);
+}
+
+// A rank that is a thread: adds up over all ranks, again and again.
+void add_up(FakeGpu& fake, int rank, int size, const char* id) {
+  const LockstepGpuTable& table = fake.table();
+  ASSERT_EQ(table.use_device(rank, nullptr, nullptr), kGpuDone);
+  LockstepGpuStream* stream = nullptr;
+  LockstepGpuEvent* event = nullptr;
+  LockstepGpuComm* comm = nullptr;
+  ASSERT_EQ(table.stream_create(&stream, nullptr), kGpuDone);
+  ASSERT_EQ(table.event_create(&event, nullptr), kGpuDone);
+  const LockstepGpuCommConfig config{
+      .rank = rank, .size = size, .id = id, .name = "test"};
+  ASSERT_EQ(table.comm_create(&config, &comm, nullptr), kGpuNotYet);
+  const auto settle = [&] {
+    while (table.comm_state(comm, nullptr) == kGpuNotYet)
+      std::this_thread::yield();
+  };
+  settle();
+  Floats memory(1);
+  for (int round = 0; round < 50; ++round) {
+    fake.host_writes(memory.data(), sizeof(float));
+    memory[0] = static_cast<float>(rank + round);
+    const LockstepGpuCall call = float_sum(memory);
+    if (table.call(comm, &call, stream, nullptr) == kGpuNotYet) settle();
+    ASSERT_EQ(table.event_record(event, stream, nullptr), kGpuDone);
+    while (table.event_query(event, nullptr) == kGpuNotYet)
+      std::this_thread::yield();
+    fake.host_reads(memory.data(), sizeof(float));
+    ASSERT_EQ(memory[0], static_cast<float>(3 + 3 * round));
+  }
+  fake.forget(memory.data(), sizeof(float));
+  table.comm_destroy(comm);
+  table.event_destroy(event);
+  table.stream_destroy(stream);
+}
+
+TEST(FakeGpuComm, ServesRanksThatAreThreads) {
+  FakeGpu fake({.devices = 3});
+  std::array<char, kGpuUniqueIdBytes> id{};
+  ASSERT_EQ(fake.table().unique_id(id.data(), nullptr), kGpuDone);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] { add_up(fake, rank, 3, id.data()); });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_THAT(fake.violations(), IsEmpty());
+  EXPECT_EQ(fake.alive(), FakeGpu::Alive{});
+}
+
+TEST(FakeGpuComm, WaitsForADeadDeviceForEver) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  std::vector<Floats> memory(2, Floats(1));
+  for (const bool dead : {false, true}) {
+    if (dead) gpus.fake.kill(1);
+    EXPECT_EQ(gpus.call(0, float_sum(memory[0])), kGpuDone);
+    EXPECT_EQ(gpus.call(1, float_sum(memory[1])), kGpuDone);
+    EXPECT_EQ(gpus.finishes(0), !dead);
+  }
+  for (const int rank : {0, 1}) gpus.table.comm_abort(gpus.comm(rank));
+  std::array<char, kGpuUniqueIdBytes> id{};
+  EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
+  for (const int rank : {0, 1})
+    EXPECT_EQ(gpus.create_comm(rank, 2, id.data()), kGpuNotYet);
+  EXPECT_EQ(gpus.settle(gpus.comm(0)), kGpuNotYet);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// A fake GPU's memory: what was allocated, who uses what, and all that was
+// found to be wrong.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/testing/fake_gpu_race.h"
+
+namespace lockstep {
+
+class FakeMemory {
+ public:
+  std::size_t new_actor() { return actors_++; }
+
+  // Null if there is no memory left.
+  void* allocate(std::size_t bytes, int device);
+  // Whether `memory` was allocated. To be made known as a write before.
+  bool release(void* memory);
+  // 0 if `memory` was not allocated.
+  std::size_t bytes_of(const void* memory) const;
+  std::size_t allocations() const { return blocks_.size(); }
+
+  void use(const MemoryUse& use, const MemoryUser& user);
+  void forget(const void* memory, std::size_t bytes) {
+    history_.forget(memory, bytes);
+  }
+  // Whether `use` leaves the block that it lies in, or (with a device, not -1)
+  // lies on another device.
+  void check_bounds(const MemoryUse& use, int device, const std::string& who);
+
+  void complain(std::string violation);
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+    int device = 0;
+  };
+  std::size_t actors_ = 0;
+  std::map<std::uintptr_t, Block> blocks_;
+  MemoryHistory history_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+// All of a FakeGpu but for its lock: the functions of gpu_table.h as methods.
+//
+// Threads: any that holds `mutex`; what is of a thread is of the calling one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/mutex.h"
+#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu_comm.h"
+
+namespace lockstep {
+
+// What a thread of the host knows, as an actor of its own or with all others.
+struct FakeHost {
+  std::size_t actor = 0;
+  VectorClock knows{};
+};
+
+// A thread of the host.
+struct FakeThread {
+  struct Queued {
+    LockstepGpuComm* comm = nullptr;
+    FakeCall call{};
+  };
+  std::shared_ptr<FakeHost> host{};
+  int device = 0;
+  int group_depth = 0;
+  std::vector<Queued> group{};
+};
+
+class FakeGpuState {
+ public:
+  FakeGpuState(const FakeGpuOptions& options, std::uint64_t seed);
+
+  Mutex mutex;
+
+  FakeOutcome device_count(std::int32_t* count) const;
+  FakeOutcome device_name(int device, std::string* name) const;
+  FakeOutcome use_device(int device, std::int32_t* previous);
+
+  FakeOutcome stream_create(LockstepGpuStream** stream);
+  void stream_destroy(LockstepGpuStream* stream) { streams_.destroy(stream); }
+  FakeOutcome stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event);
+  FakeOutcome event_create(LockstepGpuEvent** event);
+  void event_destroy(LockstepGpuEvent* event);
+  FakeOutcome event_record(LockstepGpuEvent* event, LockstepGpuStream* stream);
+  FakeOutcome event_query(LockstepGpuEvent* event);
+
+  FakeOutcome allocate(void** memory, std::size_t bytes);
+  void release(void* memory);
+  FakeOutcome copy(const FakeTask& task, LockstepGpuStream* stream);
+
+  FakeOutcome unique_id(char* id);
+  FakeOutcome comm_create(const LockstepGpuCommConfig& config,
+                          LockstepGpuComm** comm);
+  FakeOutcome comm_split(LockstepGpuComm* parent, int color, int key,
+                         LockstepGpuComm** comm);
+  FakeOutcome comm_state(LockstepGpuComm* comm);
+  void comm_abort(LockstepGpuComm* comm);
+  void comm_destroy(LockstepGpuComm* comm);
+
+  FakeOutcome group_begin();
+  FakeOutcome group_end();
+  FakeOutcome call(LockstepGpuComm* comm, const LockstepGpuCall& call,
+                   LockstepGpuStream* stream);
+
+  FakeOutcome register_memory(LockstepGpuComm* comm, void* memory,
+                              std::size_t bytes, void** handle);
+  void unregister_memory(LockstepGpuComm* comm, void* handle);
+
+  // Those of FakeGpu.
+  void host_uses(const MemoryUse& use);
+  void forget(const void* memory, std::size_t bytes) {
+    memory_.forget(memory, bytes);
+  }
+  void hear_from_all_threads();
+  bool carry_out_all();
+  FakeComms& comms() { return comms_; }
+  const std::vector<std::string>& violations() const {
+    return memory_.violations();
+  }
+  FakeGpu::Alive alive() const;
+  void fail_device(int device, const std::string& text);
+  void set_memory(FakeGpu::Memory memory) { enough_ = memory; }
+  void lose_driver(const std::string& text) { no_driver_ = text; }
+  void show_devices(int devices) { devices_ = devices; }
+
+ private:
+  FakeThread& thread();
+  FakeTask task(FakeTask::Kind kind, const char* what, const FakeStream& on);
+  std::shared_ptr<const std::string> text_of(const char* what,
+                                             const std::string& where);
+  FakeOutcome check_memory() const;
+  void forget_registrations(LockstepGpuComm* comm);
+  void look();
+  bool step();
+  FakeOutcome start(LockstepGpuComm* comm, std::vector<FakeCall> calls);
+
+  const FakeGpuOptions options_;
+  const std::uint64_t number_;  // of this one, in this process
+  FakeChance chance_;
+  FakeMemory memory_;
+  FakeStreams streams_{memory_, chance_};
+  FakeComms comms_{memory_, streams_, chance_, options_};
+  FakeHandles<LockstepGpuEvent, FakeEvent> events_;
+  FakeHandles<void, LockstepGpuComm*> registrations_;
+  std::vector<std::shared_ptr<FakeHost>> hosts_;
+  std::uint64_t tasks_ = 0;  // given so far
+
+  int devices_;
+  FakeGpu::Memory enough_ = FakeGpu::Memory::kEnough;
+  std::string no_driver_;                      // "": there is one
+  std::map<int, std::string> broken_devices_;  // why
+};
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+// Streams and events of a fake GPU: queues of tasks that are carried out later,
+// each stream's in order.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/nccl/gpu_table.h"
+#include "lockstep/comm/testing/fake_gpu_chance.h"
+#include "lockstep/comm/testing/fake_gpu_handles.h"
+#include "lockstep/comm/testing/fake_gpu_memory.h"
+
+namespace lockstep {
+
+struct FakeOperation;  // fake_gpu_comm.h
+
+// What one event_record() makes happen.
+struct FakeMoment {
+  bool happened = false;
+  VectorClock knows;
+};
+
+struct FakeEvent {
+  int device = 0;
+  std::shared_ptr<FakeMoment> moment{};  // null: never recorded
+};
+
+struct FakeTask {
+  enum class Kind { kCopy, kRecord, kWait, kOperation };
+  Kind kind = Kind::kCopy;
+  std::shared_ptr<const std::string> text{};
+  VectorClock host{};  // what the thread knew that gave it
+  std::uint64_t due = 0;
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+  std::shared_ptr<FakeMoment> moment{};        // recorded or waited for
+  std::shared_ptr<FakeOperation> operation{};  // ended by FakeComms
+
+  std::vector<MemoryUse> uses() const;  // a copy's
+};
+
+struct FakeStream {
+  std::size_t actor = 0;
+  int device = 0;
+  bool destroyed = false;
+  VectorClock knows{};
+  std::deque<FakeTask> tasks{};
+
+  std::string name() const;
+};
+
+class FakeStreams {
+ public:
+  FakeStreams(FakeMemory& memory, FakeChance& chance)
+      : memory_(memory), chance_(chance) {}
+  ~FakeStreams();
+  FakeStreams(const FakeStreams&) = delete;
+  FakeStreams& operator=(const FakeStreams&) = delete;
+
+  LockstepGpuStream* create(int device);
+  // Null, and a violation, if it has ended. The null stream is the device's.
+  std::shared_ptr<FakeStream> find(LockstepGpuStream* stream, int device);
+  void destroy(LockstepGpuStream* stream);
+  std::size_t alive() const { return handles_.size(); }
+
+  void give(FakeStream& stream, FakeTask task);
+
+  // Carries out one task, of a stream drawn by chance; false if there is none
+  // that may be. Operations are left to FakeComms.
+  bool step();
+  bool all_done() const;
+  void for_each_task(const std::function<void(const FakeTask&)>& look) const;
+
+ private:
+  std::shared_ptr<FakeStream> make(int device);
+  bool may_run(const FakeStream& stream) const;
+  void run(FakeStream& stream);
+
+  FakeMemory& memory_;
+  FakeChance& chance_;
+  FakeHandles<LockstepGpuStream, FakeStream> handles_;
+  std::map<int, std::shared_ptr<FakeStream>> default_streams_;  // by device
+  // All, also what is destroyed but has something left to do.
+  std::vector<std::shared_ptr<FakeStream>> streams_;
+};
+
+}  // namespace lockstep

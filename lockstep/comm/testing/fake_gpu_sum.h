@@ -1,0 +1,19 @@
+// What the ranks' elements make together, as the reference backend has it.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "lockstep/base/data_type.h"
+#include "lockstep/comm/nccl/gpu_table.h"
+
+namespace lockstep {
+
+// `ranks[r]` are rank r's `count` elements.
+std::vector<std::byte> reduce_elements(
+    DataType type, LockstepGpuSum sum,
+    const std::vector<const std::byte*>& ranks, std::size_t count);
+
+}  // namespace lockstep

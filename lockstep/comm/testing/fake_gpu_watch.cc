@@ -1,0 +1,90 @@
+// What tests ask of a fake GPU: uses by the host, counts, faults.
+#include <algorithm>
+
+#include "lockstep/comm/testing/fake_gpu_state.h"
+
+namespace lockstep {
+namespace {
+
+bool conflicts(const std::vector<MemoryUse>& uses, const MemoryUse& use) {
+  return std::any_of(uses.begin(), uses.end(), [&](const MemoryUse& it) {
+    return it.conflicts_with(use);
+  });
+}
+
+// The call of `operation` that is still to use what `use` does; null: none.
+const FakeCall* pending_call(const FakeOperation& operation,
+                             const MemoryUse& use) {
+  for (const FakeCall& call : operation.calls) {
+    if (!call.done && conflicts(call.uses(), use)) return &call;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void FakeGpuState::host_uses(const MemoryUse& use) {
+  FakeHost& host = *thread().host;
+  host.knows.tick(host.actor);
+  memory_.use(
+      use, {host.actor, host.knows, std::make_shared<std::string>("the host")});
+  // What is still to come cannot be ordered before it, whatever is known.
+  const auto complain = [&](const std::string& text) {
+    memory_.complain("the host uses memory that " + text + " is still to use");
+  };
+  const auto look_at = [&](const FakeOperation& operation) {
+    if (const FakeCall* call = pending_call(operation, use))
+      complain(*call->text);
+  };
+  std::set<const FakeOperation*> seen;  // one may be in several streams
+  streams_.for_each_task([&](const FakeTask& task) {
+    if (conflicts(task.uses(), use)) complain(*task.text);
+    if (task.operation && seen.insert(task.operation.get()).second)
+      look_at(*task.operation);
+  });
+  comms_.for_each_launching(look_at);
+}
+
+void FakeGpuState::hear_from_all_threads() {
+  FakeHost& host = *thread().host;
+  for (const auto& other : hosts_) host.knows.join(other->knows);
+}
+
+void FakeGpuState::fail_device(int device, const std::string& text) {
+  broken_devices_[device] = text;
+}
+
+FakeGpu::Alive FakeGpuState::alive() const {
+  return {.streams = streams_.alive(),
+          .events = events_.size(),
+          .comms = comms_.alive(),
+          .allocations = memory_.allocations(),
+          .registrations = registrations_.size()};
+}
+
+FakeOutcome FakeGpuState::register_memory(LockstepGpuComm* comm, void* memory,
+                                          std::size_t bytes, void** handle) {
+  *handle = nullptr;
+  if (!comms_.find(comm)) return {kGpuMisuse, "the communicator has ended"};
+  if (memory == nullptr || bytes == 0)
+    return {kGpuMisuse, "there is no memory"};
+  *handle = registrations_.add(std::make_shared<LockstepGpuComm*>(comm));
+  return {};
+}
+
+void FakeGpuState::forget_registrations(LockstepGpuComm* comm) {
+  std::vector<void*> its;
+  for (const auto& [handle, registered] : registrations_) {
+    if (*registered == comm) its.push_back(handle);
+  }
+  for (void* handle : its) registrations_.take(handle);
+}
+
+void FakeGpuState::unregister_memory(LockstepGpuComm* comm, void* handle) {
+  if (handle == nullptr) return;
+  const auto registered = registrations_.take(handle);
+  if (!registered || *registered != comm || !comms_.find(comm))
+    memory_.complain("memory is unregistered that is not registered");
+}
+
+}  // namespace lockstep
