@@ -74,6 +74,10 @@ class Backend {
   // The heap from which allocate() serves; null without one.
   virtual std::shared_ptr<Heap> heap() const { return nullptr; }
 
+  // Ends the group, and throws why, when a rank is gone that did not leave in
+  // good order: for whoever depends on them while no operation waits for them.
+  virtual void look_around() {}
+
   // Whether a list of large buffers costs no more than one block: they are
   // reduced where they lie. The same on every rank.
   virtual bool reduces_in_place() const { return false; }

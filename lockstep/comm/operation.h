@@ -81,6 +81,7 @@ bool has_root(OperationKind kind);
 bool is_point_to_point(OperationKind kind);
 
 inline constexpr int kAnySource = -1;
+inline constexpr auto kNotRecorded = ~std::uint64_t{0};
 
 // What sharded_update calls: a reduction whose result is used up where it
 // arises. Each rank combines all ranks' inputs at the places that are its to
@@ -144,6 +145,11 @@ struct Operation {
   std::chrono::nanoseconds timeout{};  // from the call on
   std::string_view place{};            // the caller's name for it, or ""
   ShardUpdate* update = nullptr;       // sharded_update's; the caller's
+  // Of buffers on a GPU: the cudaStream_t in whose order it begins; null is the
+  // device's default stream.
+  void* stream = nullptr;
+  // Its number in the recorder.
+  std::uint64_t record = kNotRecorded;
 };
 
 // One line for messages: `all_reduce #412 (sum, 16777216 x float32)`.

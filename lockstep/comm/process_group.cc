@@ -48,8 +48,9 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend,
       timeout_(timeout),
       world_(std::move(world)),
       recorder_(make_recorder(world_, identity_, backend)),
-      backend_(std::move(backend)),
-      abortable_(backend_) {}
+      backend_(std::move(backend)) {
+  if (backend_) abortable_.push_back(backend_);
+}
 
 ProcessGroup::~ProcessGroup() {
   if (recorder_) recorder_->leave();
@@ -79,52 +80,109 @@ std::string ProcessGroup::backend() const {
 }
 
 void ProcessGroup::abort(std::string_view reason) noexcept {
-  std::shared_ptr<Backend> backend;
+  std::vector<std::shared_ptr<Backend>> backends;
   {
     MutexLock lock(abort_mutex_);
-    backend = abortable_;
+    backends = abortable_;
+    if (!aborted_) aborted_ = reason;
   }
-  if (backend) backend->abort(reason);
+  for (const auto& backend : backends) backend->abort(reason);
 }
 
 void ProcessGroup::leave() noexcept {
   if (recorder_) recorder_->leave();
-  std::shared_ptr<Backend> last;  // destroyed after the locks are released
+  // Destroyed after the locks are released.
+  std::shared_ptr<Backend> last, last_of_device;
+  std::vector<std::shared_ptr<Backend>> abortable;
   {
     MutexLock lock(start_order_);
     last.swap(backend_);
   }
   MutexLock lock(abort_mutex_);
-  abortable_.reset();
+  abortable.swap(abortable_);
+  last_of_device.swap(device_backend_);
 }
+
+void ProcessGroup::set_device_backend(MakeDeviceBackend make) {
+  MutexLock lock(making_);
+  make_device_backend_ = std::move(make);
+}
+
+std::shared_ptr<Backend> ProcessGroup::device_backend(Device device) {
+  MutexLock making(making_);
+  {
+    MutexLock lock(abort_mutex_);
+    if (device_error_) std::rethrow_exception(device_error_);
+    if (device_backend_ || !make_device_backend_) return device_backend_;
+  }
+  std::shared_ptr<Backend> made;
+  std::exception_ptr error;
+  try {
+    member();
+    made = make_device_backend_(device);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  MutexLock lock(abort_mutex_);
+  // Another try would meet what this one has left in the store.
+  device_error_ = error;
+  if (error) std::rethrow_exception(error);
+  device_backend_ = made;
+  abortable_.push_back(made);
+  if (aborted_) made->abort(*aborted_);
+  return made;
+}
+
+void ProcessGroup::check_supported(const Backend& backend,
+                                   const Operation& operation) const {
+  if (backend.supports(operation)) return;
+  throw InvalidArgument(
+      fmt::format("the backend \"{}\" cannot do {} on these buffers",
+                  backend.name(), describe(operation)));
+}
+
+namespace {
+
+Device device_of(const Operation& operation) {
+  const auto list =
+      operation.inputs.empty() ? operation.outputs : operation.inputs;
+  return list.empty() ? Device{} : list.front().device;
+}
+
+}  // namespace
 
 Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
   if (!is_member()) refuse_call();
   validate(operation, identity_);
   operation.timeout = options.timeout.value_or(timeout_);
   operation.place = options.place;
+  operation.stream = options.stream;
+  std::shared_ptr<Backend> of_device;
+  if (const Device device = device_of(operation);
+      device.kind != DeviceKind::kCpu)
+    of_device = device_backend(device);
   if (is_point_to_point(operation.kind)) {
+    const auto backend = of_device ? of_device : member();
+    check_supported(*backend, operation);
     operation.sequence = ++messages_;
-    return start(*member(), operation);
+    return start(*backend, operation);
   }
   MutexLock lock(start_order_);
   if (!backend_) refuse_call();
-  if (!backend_->supports(operation))
-    throw InvalidArgument(
-        fmt::format("the backend \"{}\" cannot do {} on these buffers",
-                    backend_->name(), describe(operation)));
+  Backend& backend = of_device ? *of_device : *backend_;
+  check_supported(backend, operation);
   operation.sequence = ++sequence_;
-  return start(*backend_, operation);
+  return start(backend, operation);
 }
 
-Work ProcessGroup::start(Backend& backend, const Operation& operation) {
+Work ProcessGroup::start(Backend& backend, Operation& operation) {
   return recorder_ ? start_recorded(backend, operation)
                    : backend.start(operation);
 }
 
-Work ProcessGroup::start_recorded(Backend& backend,
-                                  const Operation& operation) {
+Work ProcessGroup::start_recorded(Backend& backend, Operation& operation) {
   const std::uint64_t number = recorder_->begin(operation);
+  operation.record = number;
   if (number == 0) world_->watch();
   Work work = backend.start(operation);
   recorder_->started(number, operation, work);
@@ -267,7 +325,7 @@ int ProcessGroup::recv(const Buffer& buffer, int from, int tag,
                        const CallOptions& options) {
   const Work work = irecv(buffer, from, tag, options);
   work.wait();
-  return work.source_rank();
+  return from != kAnySource ? from : work.source_rank();
 }
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(
@@ -283,8 +341,14 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(
   };
   // All are checked before the first is on its way: a caller that is refused
   // may free the memory of every one.
-  for (const Message& message : messages)
-    validate(operation_of(message), identity_);
+  for (const Message& message : messages) {
+    const Operation operation = operation_of(message);
+    validate(operation, identity_);
+    const auto of_device = message.buffer.device.kind == DeviceKind::kCpu
+                               ? nullptr
+                               : device_backend(message.buffer.device);
+    check_supported(of_device ? *of_device : *member(), operation);
+  }
   std::vector<Work> works;
   works.reserve(messages.size());
   for (const Message& message : messages)

@@ -26,6 +26,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +46,9 @@ struct CallOptions {
   std::optional<std::chrono::nanoseconds> timeout{};
   // A name for this call in messages, for example "gradients of layer 3".
   std::string_view place{};
+  // For buffers on a GPU: the cudaStream_t in whose order the operation begins,
+  // and which Work::wait() lets wait for it. Null is the default stream.
+  void* stream = nullptr;
 };
 
 // One message of a batch.
@@ -66,6 +71,14 @@ class ProcessGroup {
   ProcessGroup(std::shared_ptr<Backend> backend, GroupIdentity identity,
                std::chrono::nanoseconds timeout = kDefaultTimeout,
                std::shared_ptr<World> world = nullptr);
+
+  // Makes the backend for a rank's buffers on `device`, together with all other
+  // ranks of the group.
+  using MakeDeviceBackend =
+      std::function<std::shared_ptr<Backend>(Device device)>;
+  // From now on buffers on a GPU are another backend's, which `make` makes at
+  // the first operation that has some.
+  void set_device_backend(MakeDeviceBackend make);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -75,7 +88,8 @@ class ProcessGroup {
   const std::string& name() const { return identity_.name; }
   const GroupIdentity& identity() const { return identity_; }
   bool is_member() const { return identity_.rank >= 0; }
-  // "shm", …; "none" where there is no membership any more, or none ever.
+  // "shm", …; "none" where there is no membership any more, or none ever. Where
+  // a GPU's buffers have one of their own, that of all others.
   std::string backend() const;
   std::chrono::nanoseconds timeout() const { return timeout_; }
   // What sub-groups are made from; null for a group that was made by hand.
@@ -181,8 +195,15 @@ class ProcessGroup {
 
  private:
   Work run(Operation&& operation, const CallOptions& options);
-  Work start(Backend& backend, const Operation& operation);
-  Work start_recorded(Backend& backend, const Operation& operation);
+  Work start(Backend& backend, Operation& operation);
+  Work start_recorded(Backend& backend, Operation& operation);
+  // Throws InvalidArgument when `backend` cannot carry it out.
+  void check_supported(const Backend& backend,
+                       const Operation& operation) const;
+  // The one for buffers on `device`, made if need be; null where such buffers
+  // are the same one's as all others. Throws why it could not be made, every
+  // time.
+  std::shared_ptr<Backend> device_backend(Device device);
   // A copy of backend_, InvalidArgument when there is none.
   std::shared_ptr<Backend> member() const;
   [[noreturn]] void refuse_call() const;
@@ -196,9 +217,16 @@ class ProcessGroup {
   mutable Mutex start_order_;
   std::shared_ptr<Backend> backend_ LOCKSTEP_GUARDED_BY(start_order_);
   std::uint64_t sequence_ LOCKSTEP_GUARDED_BY(start_order_) = 0;
-  // The same backend again: aborting must not wait for a start.
+  // The same backends again: aborting must not wait for a start.
   mutable Mutex abort_mutex_;
-  std::shared_ptr<Backend> abortable_ LOCKSTEP_GUARDED_BY(abort_mutex_);
+  std::vector<std::shared_ptr<Backend>> abortable_
+      LOCKSTEP_GUARDED_BY(abort_mutex_);
+  std::optional<std::string> aborted_ LOCKSTEP_GUARDED_BY(abort_mutex_);
+  std::shared_ptr<Backend> device_backend_ LOCKSTEP_GUARDED_BY(abort_mutex_);
+  std::exception_ptr device_error_ LOCKSTEP_GUARDED_BY(abort_mutex_);
+  // Held while that is made, which may wait for other ranks.
+  Mutex making_;
+  MakeDeviceBackend make_device_backend_ LOCKSTEP_GUARDED_BY(making_);
   std::atomic<std::uint64_t> messages_{0};
 };
 

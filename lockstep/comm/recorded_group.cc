@@ -34,6 +34,10 @@ void RecordedGroup::keep(std::uint64_t number,
                          std::weak_ptr<PendingWork> work) {
   MutexLock lock(mutex_);
   works_[number] = std::move(work);
+  // Of what the ring has forgotten nobody asks.
+  if (number > OperationRing::kEntries)
+    works_.erase(works_.begin(),
+                 works_.lower_bound(number - OperationRing::kEntries));
   if (works_.size() < drop_at_) return;
   std::erase_if(works_, [](const auto& kept) { return kept.second.expired(); });
   drop_at_ = std::max<std::size_t>(64, 2 * works_.size());

@@ -37,7 +37,21 @@ void Work::wait_pending(std::optional<Deadline> deadline) const {
     recorder->failed(number_, std::current_exception());
     throw;
   }
-  recorder->completed_for_waiter(number_, since);
+  if (pending_->completes_in_wait())
+    recorder->completed_for_waiter(number_, since);
+}
+
+void Work::synchronize_pending(std::optional<Deadline> deadline) const {
+  if (pending_->completes_in_wait()) return wait_pending(deadline);
+  GroupRecorder* const recorder = pending_->recorder();
+  if (recorder != nullptr) recorder->awaited(number_);
+  try {
+    pending_->synchronize(ticket_, deadline);
+  } catch (...) {
+    if (recorder != nullptr)
+      recorder->failed(number_, std::current_exception());
+    throw;
+  }
 }
 
 // An operation that is done because it failed is written down when wait() says

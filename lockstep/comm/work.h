@@ -39,6 +39,18 @@ class PendingWork {
   // The rank whose message a completed receive holds; -1 for all else.
   virtual int source_rank(std::uint64_t /*ticket*/) { return -1; }
 
+  // As Work's. Where nothing is on a device, wait() is all there is.
+  virtual void order_before(std::uint64_t ticket, void* /*stream*/) {
+    wait(ticket, std::nullopt);
+  }
+  virtual void synchronize(std::uint64_t ticket,
+                           std::optional<Deadline> deadline) {
+    wait(ticket, deadline);
+  }
+  // Whether an operation is complete when wait() returns; otherwise the backend
+  // tells the recorder when it is.
+  virtual bool completes_in_wait() const { return true; }
+
   // Who writes down what becomes of the operations; null: nobody. Told once.
   void record_with(std::shared_ptr<GroupRecorder> recorder);
   GroupRecorder* recorder() const { return told_.load(); }
@@ -55,6 +67,10 @@ class Work {
 
   Work(std::shared_ptr<PendingWork> pending, std::uint64_t ticket)
       : pending_(std::move(pending)), ticket_(ticket) {}
+
+  // The same of a receive from a rank that is known.
+  Work(std::shared_ptr<PendingWork> pending, std::uint64_t ticket, int source)
+      : pending_(std::move(pending)), ticket_(ticket), source_(source) {}
 
   // A receive that completed while it was being started.
   static Work received_from(int source) {
@@ -73,6 +89,17 @@ class Work {
     if (pending_) wait_pending(deadline);
   }
 
+  // Of buffers on a GPU, wait() lets the stream wait that the operation was
+  // started with, and returns. This does the same for another cudaStream_t:
+  // what that is given from now on begins when the operation is done.
+  void order_before(void* stream) const {
+    if (pending_) pending_->order_before(ticket_, stream);
+  }
+  // Waits as wait() does, and on a GPU until the operation is done there.
+  void synchronize(std::optional<Deadline> deadline = std::nullopt) const {
+    if (pending_) synchronize_pending(deadline);
+  }
+
   bool done() const { return !pending_ || done_pending(); }
 
   // The ranks that the operation waits for; empty when it waits for none.
@@ -82,13 +109,16 @@ class Work {
 
   // The rank whose message a completed receive holds; -1 for all else.
   int source_rank() const {
-    return pending_ ? pending_->source_rank(ticket_) : source_;
+    if (!pending_) return source_;
+    if (source_ >= 0) return done() ? source_ : -1;
+    return pending_->source_rank(ticket_);
   }
 
  private:
   friend class GroupRecorder;
 
   void wait_pending(std::optional<Deadline> deadline) const;
+  void synchronize_pending(std::optional<Deadline> deadline) const;
   bool done_pending() const;
 
   std::shared_ptr<PendingWork> pending_;

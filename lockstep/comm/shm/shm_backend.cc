@@ -72,6 +72,7 @@ class ShmBackend : public Backend,
 
   std::shared_ptr<Heap> heap() const override { return heaps_.own(); }
   bool reduces_in_place() const override { return true; }
+  void look_around() override;
 
   Work start(const Operation& operation) override {
     return is_point_to_point(operation.kind) ? start_message(operation)
@@ -372,6 +373,14 @@ std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
   const EngineLock engine(engine_);
   advance_or_give_up();
   return missing_now(awaited);
+}
+
+void ShmBackend::look_around() {
+  const EngineLock engine(engine_);
+  const std::vector<int> nobody{identity_.rank};
+  if (const auto departure = departures_.find(nobody); departure && !broken_)
+    give_up(departures_.error_for("the group's work", *departure), *departure);
+  if (broken_) std::rethrow_exception(error());
 }
 
 void ShmBackend::check_peers(const Awaited& awaited) {

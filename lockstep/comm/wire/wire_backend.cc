@@ -78,6 +78,7 @@ class WireBackend : public Backend,
   bool supports(const Operation& operation) const override;
   Work start(const Operation& operation) override;
   void abort(std::string_view reason) noexcept override;
+  void look_around() override;
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
     return way_ ? way_->allocate(bytes) : Backend::allocate(bytes);
   }
@@ -292,6 +293,16 @@ void WireBackend::abort(std::string_view reason) noexcept {
            Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
                              identity_.name, identity_.rank, reason))),
        nothing, Deadline::Clock::now());
+}
+
+void WireBackend::look_around() {
+  if (broken_) std::rethrow_exception(error());
+  if (!core_) return;
+  auto fault = core_->look_for_fault();
+  if (!fault) return;
+  fail(std::make_exception_ptr(FaultSeen(std::move(*fault))), Operation{},
+       Deadline::Clock::now());
+  std::rethrow_exception(error());
 }
 
 void WireBackend::fail(const std::exception_ptr& error,

@@ -66,13 +66,16 @@ void WireCore::Vigil::check() {
   if (deadline_.expired()) throw WaitExpired();
 }
 
+// The store may have ended with the rank that served it.
+std::optional<Fault> WireCore::look_for_fault() {
+  auto fault = parts_.fault->look();
+  if (!fault && last_words_) fault = last_words_->heard();
+  return fault;
+}
+
 void WireCore::Vigil::look_around() {
   const Parts& parts = core_.parts_;
-  if (auto fault = parts.fault->look()) throw FaultSeen(std::move(*fault));
-  // The store may have ended with the rank that served it.
-  if (core_.last_words_)
-    if (auto fault = core_.last_words_->heard())
-      throw FaultSeen(std::move(*fault));
+  if (auto fault = core_.look_for_fault()) throw FaultSeen(std::move(*fault));
   if (parts.death_keys.empty()) return;
   std::optional<int> dead;
   bool somebody_is_left = false;

@@ -110,6 +110,9 @@ class WireCore {
   // The same for `operation`, which may be a message.
   std::vector<int> missing_in(const Operation& operation) const;
 
+  // What another rank has written down as the end of the group.
+  std::optional<Fault> look_for_fault();
+
   // Nothing more comes from `peer`: whoever waits for anybody waits for the
   // others, and a Timeout names it first.
   void lost(int peer) { lost_[index(peer)] = true; }
