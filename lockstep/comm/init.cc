@@ -110,8 +110,10 @@ std::unique_ptr<Seat> take_seat(const Membership& membership,
 
 std::string choose_backend(const std::string& asked, const Settings& settings) {
   const std::string& name = asked == "auto" ? settings.backend : asked;
+  // A GPU's buffers are NCCL's under any name; this one insists on it.
+  if (name == "nccl") require_gpus(settings);
   // Which is shared memory alone where there is one host.
-  return name == "auto" ? "hybrid" : name;
+  return name == "auto" || name == "nccl" ? "hybrid" : name;
 }
 
 }  // namespace
@@ -125,8 +127,13 @@ std::shared_ptr<ProcessGroup> make_group(
   const auto chosen =
       timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
           world->settings().timeout));
-  return std::make_shared<ProcessGroup>(std::move(made), identity, chosen,
-                                        std::move(world));
+  auto group =
+      std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
+  group->set_device_backend([identity, world](Device device) {
+    return make_device_backend(device, identity, world->store(),
+                               world->settings());
+  });
+  return group;
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {

@@ -23,7 +23,9 @@
 namespace lockstep {
 
 struct InitOptions {
-  // "shm", "reference", or "auto": the best that reaches every rank.
+  // "shm", "reference", or "auto": the best that reaches every rank. Buffers on
+  // a GPU are NCCL's under any name; "nccl" is "auto", and fails at once where
+  // there is no GPU.
   std::string backend = "auto";
   // "env://" (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), "tcp://host:port"
   // (rank 0 serves there) or "file:///path"; the last two need world_size and

@@ -5,6 +5,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/comm/hybrid/hybrid_backend.h"
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
+#include "lockstep/comm/nccl/nccl_backend.h"
 #include "lockstep/comm/reference/reference_backend.h"
 #include "lockstep/comm/shm/shm_backend.h"
 #include "lockstep/comm/wire/wire_backend.h"
@@ -31,6 +34,24 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
   if (name == "reference")
     return make_reference_backend(identity, std::move(store));
   throw InvalidArgument(unknown_name("backend", name, kNames));
+}
+
+void require_gpus(const Settings& settings) {
+  const LockstepGpuTable& table = load_gpu_table(settings);
+  if (Gpu::count(table) > 0) return;
+  throw InvalidArgument(
+      std::string("the backend \"nccl\" needs a GPU, and this process sees "
+                  "none (") +
+      table.libraries +
+      ")\n  next:    look at nvidia-smi, and at CUDA_VISIBLE_DEVICES");
+}
+
+std::shared_ptr<Backend> make_device_backend(Device device,
+                                             const GroupIdentity& identity,
+                                             std::shared_ptr<Store> store,
+                                             const Settings& settings) {
+  return make_nccl_backend(load_gpu_table(settings), device, identity,
+                           std::move(store), settings);
 }
 
 }  // namespace lockstep

@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-// Every name that make_backend knows, "auto" not among them.
+// Every name that make_backend knows: those for the CPU's memory, "auto" not
+// among them.
 std::span<const std::string_view> backend_names();
 
 // Makes the backend called `name` together with the other ranks of
@@ -24,5 +25,15 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
                                       const GroupIdentity& identity,
                                       std::shared_ptr<Store> store,
                                       const Settings& settings);
+
+// InvalidArgument, saying why and what to do, where there is no GPU to use.
+void require_gpus(const Settings& settings);
+
+// Makes the backend "nccl" for a rank's buffers on `device`, likewise.
+// InvalidArgument where nothing can be done with GPUs here.
+std::shared_ptr<Backend> make_device_backend(Device device,
+                                             const GroupIdentity& identity,
+                                             std::shared_ptr<Store> store,
+                                             const Settings& settings);
 
 }  // namespace lockstep

@@ -75,8 +75,8 @@ ListSizes sizes_of(const ConformanceCase& c) {
 class BufferList {
  public:
   BufferList(ProcessGroup& group, const ConformanceCase& c,
-             const Counts& counts)
-      : type_(c.type) {
+             const Counts& counts, Device device)
+      : type_(c.type), device_(device) {
     const bool from_group =
         c.memory == Memory::kGroup ||
         (c.memory == Memory::kEvenRanksGroup && group.rank() % 2 == 0);
@@ -126,12 +126,13 @@ class BufferList {
             : std::shared_ptr<std::byte>(new std::byte[bytes],
                                          std::default_delete<std::byte[]>());
     std::fill_n(block.get(), bytes, kGuard);
-    buffers_.push_back({block.get() + margin, count, type_});
+    buffers_.push_back({block.get() + margin, count, type_, device_});
     ends_.push_back(block.get() + bytes);
     blocks_.push_back(std::move(block));
   }
 
   DataType type_;
+  Device device_;
   std::vector<std::shared_ptr<std::byte>> blocks_;
   std::vector<std::byte*> ends_;
   std::vector<Buffer> buffers_;
@@ -243,7 +244,7 @@ std::string compare(const ConformanceCase& c, const Contents& found,
 }  // namespace
 
 std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
-                                 std::uint64_t seed) {
+                                 std::uint64_t seed, Device device) {
   if (c.kind == OperationKind::kBarrier) {
     group.barrier().wait();
     return "";
@@ -255,8 +256,8 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
   const Contents mine = sources[static_cast<std::size_t>(group.rank())];
   const int root = static_cast<int>(seed % static_cast<std::uint64_t>(c.ranks));
 
-  BufferList inputs(group, c, sizes.brought(group.rank()));
-  BufferList outputs(group, c, sizes.gained(group.rank()));
+  BufferList inputs(group, c, sizes.brought(group.rank()), device);
+  BufferList outputs(group, c, sizes.gained(group.rank()), device);
   const bool in_place = works_in_place(c.kind);
   (in_place ? outputs : inputs).fill(mine);
   const AnyCollective collective{.kind = c.kind,
@@ -265,7 +266,7 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
                                                  : Division::kEven,
                                  .reduction = c.reduction,
                                  .root = root};
-  collective.start(group, inputs.buffers(), outputs.buffers()).wait();
+  collective.start(group, inputs.buffers(), outputs.buffers()).synchronize();
 
   if (!in_place && inputs.contents() != mine)
     return describe(c) + ": the input was changed";

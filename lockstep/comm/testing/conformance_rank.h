@@ -13,8 +13,9 @@
 namespace lockstep {
 
 // Runs `c` on `group` and compares every element with the obvious result, which
-// each rank works out by itself from `seed`. Returns "" or what is wrong.
+// each rank works out by itself from `seed`. Returns "" or what is wrong. The
+// buffers are said to lie on `device`, in memory that the host reaches too.
 std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
-                                 std::uint64_t seed);
+                                 std::uint64_t seed, Device device = {});
 
 }  // namespace lockstep

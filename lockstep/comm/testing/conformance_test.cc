@@ -7,6 +7,8 @@
 #include <string>
 
 #include "lockstep/comm/testing/conformance_rank.h"
+#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/gpu_ranks.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {
@@ -54,6 +56,41 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
                            return std::string(std::get<0>(choice.param)) +
                                   "With" +
                                   std::to_string(std::get<1>(choice.param)) +
+                                  "Ranks";
+                         });
+
+class ConformanceOnGpus : public testing::TestWithParam<int> {};
+
+// All but the reductions that NCCL has not.
+std::vector<ConformanceCase> cases_of_nccl(int ranks) {
+  auto cases = cases_of(ranks);
+  std::erase_if(cases, [](const ConformanceCase& c) {
+    return reduces(c.kind) &&
+           (c.reduction == ReduceOp::kBand || c.reduction == ReduceOp::kBor ||
+            c.reduction == ReduceOp::kBxor);
+  });
+  return cases;
+}
+
+TEST_P(ConformanceOnGpus, EveryRankGetsWhatTheReferenceComputes) {
+  const int ranks = GetParam();
+  const std::uint64_t seed = seed_of_run();
+  const auto cases = cases_of_nccl(ranks);
+  FakeGpu fake({.devices = ranks});
+  std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
+  run_gpu_ranks(fake.table(), ranks, [&](std::shared_ptr<ProcessGroup> group) {
+    const Device device{DeviceKind::kCuda, group->rank()};
+    auto& mine = wrong[static_cast<std::size_t>(group->rank())];
+    for (std::size_t i = 0; i < cases.size(); ++i)
+      mine += run_conformance_case(*group, cases[i], seed + i, device);
+  });
+  for (std::size_t r = 0; r < wrong.size(); ++r)
+    EXPECT_EQ(wrong[r], "") << "rank " << r << ", LOCKSTEP_TEST_SEED=" << seed;
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, ConformanceOnGpus,
+                         testing::ValuesIn(kWorldSizes), [](const auto& ranks) {
+                           return "With" + std::to_string(ranks.param) +
                                   "Ranks";
                          });
 

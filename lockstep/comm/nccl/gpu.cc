@@ -1,0 +1,184 @@
+#include "lockstep/comm/nccl/gpu.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(LockstepGpuResult result,
+                       const LockstepGpuOutcome& outcome,
+                       const std::string& what) {
+  const std::string text = fmt::format("{}: {}", what, outcome.text);
+  switch (result) {
+    case kGpuNoMemory:
+      throw SystemError(
+          text +
+              "\n  next:    make the batch smaller, or see with nvidia-smi "
+              "who else uses the device",
+          ENOMEM);
+    case kGpuPeerLost:
+      throw NetworkError(text);
+    case kGpuMisuse:
+    case kGpuNoDriver:
+      throw InvalidArgument(text);
+    case kGpuDone:
+    case kGpuNotYet:
+    case kGpuFailed:
+      break;
+  }
+  throw Error(text);
+}
+
+}  // namespace
+
+int Gpu::count(const LockstepGpuTable& table) {
+  std::int32_t count = 0;
+  LockstepGpuOutcome outcome{};
+  const auto result = table.device_count(&count, &outcome);
+  if (result != kGpuDone) fail(result, outcome, "no GPU can be used");
+  return count;
+}
+
+std::string Gpu::name() const {
+  std::array<char, 256> text{};
+  LockstepGpuOutcome outcome{};
+  check(table_->device_name(index_, text.data(), text.size(), &outcome),
+        outcome, "device_name");
+  return text.data();
+}
+
+void Gpu::check(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
+                std::string_view call) const {
+  if (result != kGpuDone)
+    fail(result, outcome, fmt::format("{} on GPU {}", call, index_));
+}
+
+bool Gpu::is_done(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
+                  std::string_view call) const {
+  if (result == kGpuNotYet) return false;
+  check(result, outcome, call);
+  return true;
+}
+
+GpuScope::GpuScope(const Gpu& gpu) : gpu_(gpu) {
+  LockstepGpuOutcome outcome{};
+  gpu.check(gpu.table().use_device(gpu.index(), &previous_, &outcome), outcome,
+            "use_device");
+}
+
+GpuScope::~GpuScope() {
+  LockstepGpuOutcome ignored{};
+  if (previous_ >= 0 && previous_ != gpu_.index())
+    gpu_.table().use_device(previous_, nullptr, &ignored);
+}
+
+GpuEvent::GpuEvent(const Gpu& gpu)
+    : gpu_(gpu), event_(nullptr, gpu.table().event_destroy) {
+  LockstepGpuEvent* event = nullptr;
+  LockstepGpuOutcome outcome{};
+  gpu_.check(gpu_.table().event_create(&event, &outcome), outcome,
+             "event_create");
+  event_.reset(event);
+}
+
+void GpuEvent::record(LockstepGpuStream* stream) {
+  LockstepGpuOutcome outcome{};
+  gpu_.check(gpu_.table().event_record(event_.get(), stream, &outcome), outcome,
+             "event_record");
+}
+
+void GpuEvent::hold_up(LockstepGpuStream* stream) const {
+  LockstepGpuOutcome outcome{};
+  gpu_.check(gpu_.table().stream_wait(stream, event_.get(), &outcome), outcome,
+             "stream_wait");
+}
+
+bool GpuEvent::happened() const {
+  LockstepGpuOutcome outcome{};
+  return gpu_.is_done(gpu_.table().event_query(event_.get(), &outcome), outcome,
+                      "event_query");
+}
+
+GpuStream::GpuStream(const Gpu& gpu)
+    : stream_(nullptr, gpu.table().stream_destroy) {
+  LockstepGpuStream* stream = nullptr;
+  LockstepGpuOutcome outcome{};
+  gpu.check(gpu.table().stream_create(&stream, &outcome), outcome,
+            "stream_create");
+  stream_.reset(stream);
+}
+
+GpuLine::GpuLine(const Gpu& gpu, const LockstepGpuCommConfig& config)
+    : gpu_(gpu), stream_(gpu) {
+  LockstepGpuOutcome outcome{};
+  gpu_.is_done(gpu_.table().comm_create(&config, &comm_, &outcome), outcome,
+               "comm_create");
+}
+
+GpuLine::~GpuLine() {
+  if (comm_ != nullptr && made_) gpu_.table().comm_destroy(comm_);
+  if (comm_ != nullptr && !made_) gpu_.table().comm_abort(comm_);
+}
+
+bool GpuLine::is_ready() {
+  LockstepGpuOutcome outcome{};
+  const bool ready =
+      gpu_.is_done(gpu_.table().comm_state(comm_, &outcome), outcome, "NCCL");
+  made_ = made_ || ready;
+  return ready;
+}
+
+void GpuLine::begin() {
+  LockstepGpuOutcome outcome{};
+  gpu_.check(gpu_.table().group_begin(&outcome), outcome, "group_begin");
+}
+
+void GpuLine::call(const LockstepGpuCall& call) {
+  LockstepGpuOutcome outcome{};
+  gpu_.is_done(gpu_.table().call(comm_, &call, stream(), &outcome), outcome,
+               "NCCL");
+}
+
+void GpuLine::copy(void* to, const void* from, std::size_t bytes) {
+  LockstepGpuOutcome outcome{};
+  gpu_.check(gpu_.table().copy(to, from, bytes, stream(), &outcome), outcome,
+             "copy");
+}
+
+void GpuLine::end() {
+  LockstepGpuOutcome outcome{};
+  gpu_.is_done(gpu_.table().group_end(&outcome), outcome, "NCCL");
+}
+
+void GpuLine::abort() noexcept {
+  if (comm_ == nullptr) return;
+  gpu_.table().comm_abort(comm_);
+  comm_ = nullptr;
+}
+
+void abort_together(std::span<GpuLine* const> lines) noexcept {
+  std::vector<std::thread> threads;
+  for (GpuLine* const line : lines) try {
+      threads.emplace_back([line] { line->abort(); });
+    } catch (const std::system_error&) {
+      line->abort();
+    }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::string unique_id(const Gpu& gpu) {
+  std::string id(kGpuUniqueIdBytes, '\0');
+  LockstepGpuOutcome outcome{};
+  gpu.check(gpu.table().unique_id(id.data(), &outcome), outcome, "unique_id");
+  return id;
+}
+
+}  // namespace lockstep

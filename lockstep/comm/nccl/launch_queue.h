@@ -1,0 +1,48 @@
+// Operations that wait their turn to be launched on a line.
+//
+// NCCL may take calls and launch them later, when it has connected ranks that
+// must come first. Until then the line takes no others, and the event that says
+// when they are done cannot be recorded. Nobody waits for that: whoever has
+// time calls advance().
+//
+// Threads: one at a time.
+// Errors:  what GpuLine throws, and so once NCCL has lost a rank.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/nccl/nccl_flight.h"
+
+namespace lockstep {
+
+class LaunchQueue {
+ public:
+  // On a line of `size` ranks, of which this one is `rank`.
+  LaunchQueue(int rank, int size) : rank_(rank), size_(size) {}
+
+  void set_line(std::unique_ptr<GpuLine> line) { line_ = std::move(line); }
+
+  void push(std::shared_ptr<NcclFlight> flight) {
+    queue_.push_back(std::move(flight));
+  }
+
+  // Goes as far as possible.
+  void advance();
+
+  // Null where there is none yet.
+  GpuLine* line() const { return line_.get(); }
+
+ private:
+  void give(NcclFlight& flight);
+  void note_launch(NcclFlight& flight);
+
+  const int rank_;
+  const int size_;
+  std::unique_ptr<GpuLine> line_;
+  std::deque<std::shared_ptr<NcclFlight>> queue_;
+  bool first_given_ = false;  // the line has its calls
+};
+
+}  // namespace lockstep

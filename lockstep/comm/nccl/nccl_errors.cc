@@ -1,0 +1,82 @@
+#include "lockstep/comm/nccl/nccl_errors.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at) {
+  const std::chrono::duration<double> waited =
+      Deadline::Clock::now() - flight.begun;
+  std::string text = fmt::format(
+      "{} timed out after {:.1f} s on rank {} of {} (group \"{}\", GPU {})",
+      describe(flight.operation), waited.count(), at.identity.rank,
+      at.identity.size, at.identity.name, at.gpu);
+  std::vector<int> ranks;
+  if (is_point_to_point(flight.operation.kind))
+    ranks = {flight.operation.peer};
+  else if (flight.check)
+    ranks = flight.check->missing();
+  for (const int rank : ranks)
+    text += fmt::format("\n  missing: {}", at.identity.describe(rank));
+  if (ranks.empty())
+    text +=
+        "\n  missing: no rank; all have called it, and a device or a link "
+        "between two does not finish";
+  return text +
+         "\n  likely:  a missing rank is slow or dead, or called another "
+         "operation in this place"
+         "\n  next:    read the missing ranks' logs; NCCL_DEBUG=INFO shows "
+         "what "
+         "NCCL does, LOCKSTEP_TIMEOUT sets how long to wait, in seconds";
+}
+
+std::exception_ptr explained(const std::exception_ptr& error,
+                             const Operation* operation, const GpuPlace& at) {
+  const std::string where = fmt::format(
+      "{} failed on rank {} of {} (group \"{}\", GPU {}): ",
+      operation != nullptr ? describe(*operation) : std::string("an operation"),
+      at.identity.rank, at.identity.size, at.identity.name, at.gpu);
+  try {
+    std::rethrow_exception(error);
+  } catch (const Mismatch&) {
+    return error;
+  } catch (const Timeout&) {
+    return error;
+  } catch (const SystemError&) {
+    return error;
+  } catch (const PeerFailure& failure) {
+    return std::make_exception_ptr(
+        PeerFailure(failure.rank(), where + failure.what()));
+  } catch (const NetworkError& failure) {
+    return std::make_exception_ptr(NetworkError(where + failure.what()));
+  } catch (const InvalidArgument& failure) {
+    return std::make_exception_ptr(InvalidArgument(where + failure.what()));
+  } catch (const std::exception& failure) {
+    return std::make_exception_ptr(Error(where + failure.what()));
+  }
+}
+
+bool came_from(Backend& control, std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerFailure&) {
+    return true;
+  } catch (const NetworkError&) {
+    try {
+      control.look_around();
+    } catch (...) {
+      error = std::current_exception();
+      return true;
+    }
+  } catch (const std::exception&) {
+    // What this rank has seen by itself.
+  }
+  return false;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "lockstep/comm/nccl/nccl_meeting.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/card_exchange.h"
+
+namespace lockstep {
+namespace {
+
+// Every rank's device, and rank 0's identifier for NCCL.
+struct NcclCard {
+  std::string device;
+  std::string id;
+};
+
+std::vector<NcclCard> exchange(const Gpu& gpu, const GroupIdentity& identity,
+                               Store& store, Deadline deadline) {
+  const std::string device = gpu.name();
+  const std::string mine =
+      device + '\n' + (identity.rank == 0 ? unique_id(gpu) : "");
+  std::vector<NcclCard> cards;
+  for (const std::string& card :
+       exchange_cards(identity, "nccl", mine, store, deadline)) {
+    const std::size_t end = card.find('\n');
+    cards.push_back({card.substr(0, end), card.substr(end + 1)});
+  }
+  return cards;
+}
+
+void refuse_shared_devices(const std::vector<NcclCard>& cards,
+                           const GroupIdentity& identity) {
+  for (int a = 0; a < identity.size; ++a)
+    for (int b = a + 1; b < identity.size; ++b)
+      if (cards[static_cast<std::size_t>(a)].device ==
+          cards[static_cast<std::size_t>(b)].device)
+        throw InvalidArgument(fmt::format(
+            "group \"{}\": {} and {} use one GPU ({}), which NCCL cannot\n"
+            "  next:    give each rank of a host the device of its local rank, "
+            "and start no more ranks than there are GPUs",
+            identity.name, identity.describe(a), identity.describe(b),
+            cards[static_cast<std::size_t>(a)].device));
+}
+
+}  // namespace
+
+void check_gpu(const Gpu& gpu) {
+  const int count = Gpu::count(gpu.table());
+  if (gpu.index() >= 0 && gpu.index() < count) return;
+  throw InvalidArgument(fmt::format(
+      "there is no GPU {}: this process sees {} ({})\n  next:    look at "
+      "nvidia-smi, and at CUDA_VISIBLE_DEVICES",
+      gpu.index(), count, gpu.table().libraries));
+}
+
+std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu,
+                                      const GroupIdentity& identity,
+                                      Store& store, Deadline deadline) {
+  const auto cards = exchange(gpu, identity, store, deadline);
+  refuse_shared_devices(cards, identity);
+  return std::make_unique<GpuLine>(
+      gpu, LockstepGpuCommConfig{.rank = identity.rank,
+                                 .size = identity.size,
+                                 .id = cards.front().id.data(),
+                                 .name = identity.name.c_str()});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// How the ranks of a group on GPUs find each other.
+//
+// Threads: called once by each rank, which uses its device.
+// Errors:  InvalidArgument where a device is not there, and where two ranks
+//          have the same; Timeout naming a rank that does not come.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+// Throws unless this process sees the device.
+void check_gpu(const Gpu& gpu);
+
+// A line of all ranks, which may not be ready yet.
+std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu,
+                                      const GroupIdentity& identity,
+                                      Store& store, Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include "lockstep/comm/nccl/pair_lines.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+PairLines::Pair& PairLines::pair_with(int peer) {
+  const auto [found, is_new] = pairs_.try_emplace(peer);
+  Pair& pair = found->second;
+  if (!is_new) return pair;
+  const bool tells = identity_.rank < peer;
+  if (tells) {
+    const std::string both = unique_id(gpu_) + unique_id(gpu_);
+    both.copy(pair.ids.data(), pair.ids.size());
+  }
+  const Buffer ids{pair.ids.data(), static_cast<std::int64_t>(pair.ids.size()),
+                   DataType::kUInt8};
+  Operation operation{
+      .kind = tells ? OperationKind::kSend : OperationKind::kReceive,
+      .peer = peer,
+      .timeout = std::chrono::nanoseconds::max(),
+      .place = "NCCL's identifiers for messages"};
+  (tells ? operation.inputs : operation.outputs) = std::span(&ids, 1);
+  pair.ids_travel = control_.start(operation);
+  return pair;
+}
+
+std::unique_ptr<GpuLine> PairLines::line(const char* id, bool sends, int peer) {
+  const std::string name =
+      fmt::format("{} {} {}", identity_.name, sends ? "to" : "from", peer);
+  return std::make_unique<GpuLine>(
+      gpu_,
+      LockstepGpuCommConfig{
+          .rank = sends ? 0 : 1, .size = 2, .id = id, .name = name.c_str()});
+}
+
+void PairLines::open(int peer, Pair& pair) {
+  const bool lower = identity_.rank < peer;
+  const char* const from_lower = pair.ids.data();
+  const char* const from_higher = from_lower + kGpuUniqueIdBytes;
+  pair.out.set_line(line(lower ? from_lower : from_higher, true, peer));
+  pair.in.set_line(line(lower ? from_higher : from_lower, false, peer));
+}
+
+void PairLines::launch(std::shared_ptr<NcclFlight> message) {
+  const int peer = message->operation.peer;
+  const bool sends = message->operation.kind == OperationKind::kSend;
+  Pair& pair = pair_with(peer);
+  (sends ? pair.out : pair.in).push(std::move(message));
+  advance(peer, pair);
+}
+
+void PairLines::advance() {
+  for (auto& [peer, pair] : pairs_) advance(peer, pair);
+}
+
+void PairLines::advance(int peer, Pair& pair) {
+  if (!pair.out.line() && pair.ids_travel.done()) {
+    pair.ids_travel.wait();  // throws where it went wrong
+    open(peer, pair);
+  }
+  pair.out.advance();
+  pair.in.advance();
+}
+
+std::vector<GpuLine*> PairLines::lines() const {
+  std::vector<GpuLine*> lines;
+  for (const auto& [peer, pair] : pairs_)
+    for (const LaunchQueue* queue : {&pair.out, &pair.in})
+      if (queue->line()) lines.push_back(queue->line());
+  return lines;
+}
+
+void PairLines::settle() noexcept {
+  for (const auto& [peer, pair] : pairs_) try {
+      pair.ids_travel.wait();
+    } catch (const std::exception&) {
+      // That it is over is all that is asked.
+    }
+}
+
+}  // namespace lockstep
