@@ -4,12 +4,14 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/heap.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 #include "lockstep/launch/find_program.h"
 #include "lockstep/net/process_handle.h"
@@ -50,6 +52,33 @@ std::string_view use_of(std::string_view plugin) {
   if (plugin == "gloo") return "between hosts, over TCP";
   if (plugin == "mpi") return "between hosts, started by mpirun or srun";
   return "between hosts";
+}
+
+// Where there is no GPU, nothing is amiss without what reaches one.
+bool has_nvidia_driver() {
+  std::error_code ignored;
+  return std::filesystem::exists("/proc/driver/nvidia/version", ignored);
+}
+
+Finding examine_gpus(const Settings& settings) {
+  const GpuStatus status = gpu_status(settings);
+  Finding finding{.topic = fmt::format("backend {}", kGpuPlugin),
+                  .text = "between GPUs; "};
+  if (status.devices > 0) {
+    finding.text += status.detail;
+    return finding;
+  }
+  finding.health = Health::kLimited;
+  if (status.plugin) {
+    finding.text += status.detail;
+    finding.next = status.next;
+  } else if (has_nvidia_driver()) {
+    finding.text += "not here, though this machine has an NVIDIA driver";
+    finding.next = fmt::format("{}; {}", status.detail, status.next);
+  } else {
+    finding.text += "not here, and of no use without an NVIDIA driver";
+  }
+  return finding;
 }
 
 }  // namespace
@@ -135,6 +164,7 @@ std::vector<Finding> examine_plugins(const Settings& settings) {
     }
     findings.push_back(std::move(finding));
   }
+  findings.push_back(examine_gpus(settings));
   return findings;
 }
 

@@ -71,6 +71,35 @@ class FindTorch(Machine):
                          f"/opt/torch\n{self.folder / 'python3'}\n")
 
 
+class FindNccl(Machine):
+    def setUp(self):
+        super().setUp()
+        self.program("nvcc", "echo 'Cuda tools, release 13.0, V13.0.88'")
+
+    def find(self, folder):
+        return self.run_script("scripts/find_nccl", LOCKSTEP_NCCL=str(folder))
+
+    def test_takes_the_named_nccl(self):
+        for name in ("include/nccl.h", "lib/libnccl.so.2"):
+            (self.folder / name).parent.mkdir()
+            (self.folder / name).touch()
+        result = self.find(self.folder)
+        self.assertEqual(result.stdout, f"{self.folder.resolve()}\n",
+                         result.stderr)
+
+    def test_says_where_no_nccl_is(self):
+        result = self.find(self.folder)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn(f"LOCKSTEP_NCCL={self.folder} holds no NCCL",
+                      result.stderr)
+
+    def test_without_a_toolkit_it_names_the_package(self):
+        self.program("nvcc", "exit 127")
+        result = self.find(self.folder)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertRegex(result.stderr, "no nvcc .*\n.*cuda-toolkit-13-0")
+
+
 class InstallPackages(Machine):
     def setUp(self):
         super().setUp()
