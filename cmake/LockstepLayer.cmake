@@ -7,7 +7,8 @@
 #       *_fuzz.cc    are a libFuzzer target each, run briefly as a test
 #       *_bench.cc, *_main.cc   are programs of their own, declared by whoever
 #                    needs them
-#       testing/*    is linked to the tests of this layer and those above it
+#       testing/*    is linked to the tests of this layer and those above it, but
+#                    for *_library.cc, which tests load
 #       the rest     is the library
 #     USES names the layers that this one may include; scripts/check_layers
 #     holds them against the ladder in docs/design/architecture.md.
@@ -77,7 +78,7 @@ function(lockstep_layer name)
   list(FILTER sources EXCLUDE
        REGEX "(_(test|bench|fuzz|main)\\.cc|/(testing|plugin)/.*)$")
   list(FILTER testing INCLUDE REGEX "/testing/.*\\.cc$")
-  list(FILTER testing EXCLUDE REGEX "_(test|fuzz|main)\\.cc$")
+  list(FILTER testing EXCLUDE REGEX "_(test|fuzz|main|library)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER tests EXCLUDE REGEX "/plugin/")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")

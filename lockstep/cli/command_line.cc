@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_environment.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/launch/gpu_inventory.h"
 #include "lockstep/tools/flags.h"
 
 namespace lockstep {
@@ -53,8 +54,8 @@ Request parse_run(Arguments arguments, int cores) {
         "  lockstep run -n 2 ./program --its-flag");
     command
         .add_option("-n,--nproc-per-node,--nproc_per_node", workers,
-                    "Workers on this host: a number, or auto or cpu for one a "
-                    "core")
+                    "Workers on this host: a number, cpu or gpu for one a core "
+                    "or GPU, or auto for the second where there are any")
         ->capture_default_str()
         ->type_name("N");
     command.add_option("--nnodes", nodes, "Hosts; so far only 1")
@@ -83,7 +84,8 @@ Request parse_run(Arguments arguments, int cores) {
           throw InvalidArgument(
               unknown_argument(command, "lockstep run", rest.front()));
         check_nodes(nodes);
-        options.workers = parse_workers(workers, cores);
+        options.workers = parse_workers(
+            workers, cores, [] { return visible_gpus(environment_variable); });
         options.master_port = to_port(port);
         options.command = std::move(rest);
         return options;

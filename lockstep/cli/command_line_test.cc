@@ -46,6 +46,17 @@ TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
               ElementsAre("./program", "-n", "7", "--help", "--", "x"));
 }
 
+TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {
+  const auto none = [] { return 0; };
+  const auto three = [] { return 3; };
+  EXPECT_EQ(parse_workers("auto", 8, none), 8);
+  EXPECT_EQ(parse_workers("auto", 8, three), 3);
+  EXPECT_EQ(parse_workers("cpu", 8, three), 8);
+  EXPECT_EQ(parse_workers("gpu", 8, three), 3);
+  EXPECT_THAT(error_text([&] { parse_workers("gpu", 8, none); }),
+              HasSubstr("there is no GPU that these workers could use"));
+}
+
 TEST(CommandLine, RunIsOneWorkerUnlessTold) {
   const RunOptions options = parse_run({"true"});
   EXPECT_EQ(options.workers, 1);
@@ -57,7 +68,6 @@ TEST(CommandLine, RunTakesTorchrunsSpellings) {
   EXPECT_EQ(parse_run({"--nproc-per-node", "3", "true"}).workers, 3);
   EXPECT_EQ(parse_run({"--nproc_per_node=3", "true"}).workers, 3);
   EXPECT_EQ(parse_run({"-n4", "--standalone", "true"}).workers, 4);
-  EXPECT_EQ(parse_run({"-n", "auto", "true"}).workers, 4);
   EXPECT_EQ(parse_run({"-n", "cpu", "--nnodes", "1", "true"}).workers, 4);
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/version.h"
+#include "lockstep/launch/gpu_inventory.h"
 #include "lockstep/tools/doctor_findings.h"
 
 namespace lockstep {
@@ -51,6 +52,8 @@ DoctorReport examine(const EnvironmentLookup& lookup) {
       {try_shared_memory(), try_heap(settings), examine_process_handles()}};
   for (Finding& plugin : examine_plugins(settings))
     report.findings.push_back(std::move(plugin));
+  for (Finding& gpu : list_gpus(look_at_gpus()))
+    report.findings.push_back(std::move(gpu));
   for (Finding& finding : std::vector<Finding>{
            examine_mpi_launchers(lookup), examine_network(settings),
            examine_cores(), examine_vector_units(), examine_memory(),

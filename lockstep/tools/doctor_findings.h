@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/settings.h"
+#include "lockstep/launch/gpu_inventory.h"
 #include "lockstep/tools/doctor_command.h"
 
 namespace lockstep {
@@ -18,6 +19,9 @@ Finding examine_memory();
 Finding examine_vector_units();
 Finding examine_limits();
 Finding examine_memory_limits();
+
+// A finding each; none without GPUs, of which the backend nccl's has more.
+std::vector<Finding> list_gpus(const GpuInventory& inventory);
 
 // The engines: two ranks, as threads, add numbers through shared memory; the
 // heap is made as large as a rank's; plug-ins are loaded.

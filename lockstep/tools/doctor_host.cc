@@ -70,6 +70,21 @@ rlim_t soft_limit(int resource) {
 
 }  // namespace
 
+std::vector<Finding> list_gpus(const GpuInventory& inventory) {
+  std::vector<Finding> findings;
+  for (const GpuState& gpu : inventory.gpus) {
+    Finding finding{
+        .topic = fmt::format("GPU {}", gpu.index),
+        .text = fmt::format("{}; driver {}", describe(gpu), inventory.driver)};
+    for (const GpuProcess& process : gpu.processes)
+      finding.text += fmt::format(
+          "; process {}: {}", process.pid,
+          process.bytes ? bytes_text(*process.bytes) : "memory not known");
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
 Finding examine_trainer(const EnvironmentLookup& lookup) {
   const auto program = find_train_program(lookup);
   if (program)

@@ -38,10 +38,11 @@ std::string topics(const DoctorReport& report) {
 }
 
 TEST(Doctor, LooksAtAllThatMatters) {
+  if (!look_at_gpus().gpus.empty()) GTEST_SKIP() << "there are GPUs";
   EXPECT_EQ(topics(examine(nothing_set)),
             "backend shm;shared heap;process handles;backend gloo;backend mpi;"
-            "mpirun, srun;network;cores;vector units;memory;memory limits;"
-            "limits;LibTorch;");
+            "backend nccl;mpirun, srun;network;cores;vector units;memory;"
+            "memory limits;limits;LibTorch;");
 }
 
 TEST(Doctor, SaysWhatToInstallForAPluginThatCannotBeLoaded) {
@@ -56,6 +57,34 @@ TEST(Doctor, SaysWhatToInstallForAPluginThatCannotBeLoaded) {
     EXPECT_THAT(plugin.text, HasSubstr("started by mpirun or srun; not here"));
     EXPECT_THAT(plugin.next, HasSubstr("install libopenmpi-dev"));
   }
+}
+
+TEST(Doctor, IsContentWithoutGpus) {
+  const Finding gpus = examine_plugins({}).back();
+  EXPECT_EQ(gpus.topic, "backend nccl");
+  EXPECT_NE(gpus.health, Health::kBad);
+  EXPECT_THAT(gpus.text, HasSubstr("between GPUs; "));
+  if (gpus.health == Health::kGood) GTEST_SKIP() << "there are GPUs";
+  EXPECT_THAT(gpus.text, HasSubstr("NVIDIA driver"));
+}
+
+TEST(Doctor, ListsGpusAndWhoUsesThem) {
+  const GpuInventory inventory{
+      .driver = "580.95.05",
+      .gpus = {
+          {.name = "NVIDIA Imaginary",
+           .total_bytes = std::uint64_t{8} << 30,
+           .used_bytes = std::uint64_t{2} << 30,
+           .processes = {{.pid = 4711, .bytes = std::uint64_t{1} << 30}}}}};
+  const auto findings = list_gpus(inventory);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].topic, "GPU 0");
+  EXPECT_EQ(findings[0].health, Health::kGood);
+  EXPECT_THAT(
+      findings[0].text,
+      testing::AllOf(
+          HasSubstr("NVIDIA Imaginary, 2.0 of 8.0 GiB used, 1 process"),
+          HasSubstr("driver 580.95.05"), HasSubstr("process 4711: 1024 MiB")));
 }
 
 TEST(Doctor, FindsTheProgramsThatStartMpisRanks) {

@@ -10,17 +10,25 @@
 
 namespace lockstep {
 
-int parse_workers(std::string_view text, int cores) {
+int parse_workers(std::string_view text, int cores,
+                  const std::function<int()>& count_gpus) {
   // Far more than a host can carry, and few enough not to bring it down.
   constexpr int kMost = 1024;
-  if (text == "auto" || text == "cpu") return cores;
+  if (text == "cpu") return cores;
+  const int gpus = text == "gpu" || text == "auto" ? count_gpus() : 0;
+  if (gpus > 0) return gpus;
+  if (text == "auto") return cores;
+  if (text == "gpu")
+    throw InvalidArgument(
+        "--nproc-per-node is gpu, but there is no GPU that these workers could "
+        "use: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or give a number");
   int workers = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, workers);
   if (error != std::errc() || stop != end || workers < 1 || workers > kMost)
     throw InvalidArgument(fmt::format(
-        "--nproc-per-node is \"{}\"; it must be a number from 1 to {}, or auto "
-        "or cpu for the number of cores",
+        "--nproc-per-node is \"{}\"; it must be a number from 1 to {}, or cpu, "
+        "gpu or auto for the number of cores or GPUs",
         text, kMost));
   return workers;
 }

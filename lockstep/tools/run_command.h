@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +22,11 @@ struct RunOptions {
   std::vector<std::string> command;  // the program and its arguments
 };
 
-// The number that --nproc-per-node stands for: a number, or "auto" or "cpu",
-// which mean `cores`.
-int parse_workers(std::string_view text, int cores);
+// The number that --nproc-per-node stands for: a number, "cpu" for `cores`,
+// "gpu" for what count_gpus() says, or "auto": as torchrun has it, the second
+// where there are some, and else the first.
+int parse_workers(std::string_view text, int cores,
+                  const std::function<int()>& count_gpus);
 
 // Refuses every number of hosts but one.
 void check_nodes(std::string_view text);
