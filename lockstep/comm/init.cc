@@ -129,10 +129,11 @@ std::shared_ptr<ProcessGroup> make_group(
           world->settings().timeout));
   auto group =
       std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
-  group->set_device_backend([identity, world](Device device) {
-    return make_device_backend(device, identity, world->store(),
-                               world->settings());
-  });
+  group->set_device_backend(
+      [identity, world = std::move(world)](Device device) {
+        return make_device_backend(device, identity, world->store(),
+                                   world->settings());
+      });
   return group;
 }
 

@@ -76,22 +76,29 @@ class Issue {
   }
 
  private:
-  void call(LockstepGpuKind kind, int peer, const void* from, void* to,
-            std::int64_t count, DataType type) {
-    if (count == 0) return;
+  // Elements of one type, and where they go.
+  struct Piece {
+    const void* from;
+    void* to;
+    std::int64_t count;
+    DataType type;
+  };
+
+  void call(LockstepGpuKind kind, int peer, const Piece& piece) {
+    if (piece.count == 0) return;
     line_.call({.kind = kind,
-                .sum = sum_of(operation_.reduction, type),
-                .type = type_of(type),
+                .sum = sum_of(operation_.reduction, piece.type),
+                .type = type_of(piece.type),
                 .peer = peer,
-                .from = from,
-                .to = to,
-                .count = static_cast<std::size_t>(count)});
+                .from = piece.from,
+                .to = piece.to,
+                .count = static_cast<std::size_t>(piece.count)});
   }
 
   void in_place(LockstepGpuKind kind) {
     for (const Buffer& buffer : operation_.outputs)
-      call(kind, operation_.root, buffer.data, buffer.data, buffer.count,
-           buffer.type);
+      call(kind, operation_.root,
+           {buffer.data, buffer.data, buffer.count, buffer.type});
   }
 
   // The shorter of the two says how many elements.
@@ -99,8 +106,8 @@ class Issue {
     for (std::size_t i = 0; i < operation_.inputs.size(); ++i) {
       const Buffer& from = operation_.inputs[i];
       const Buffer& to = operation_.outputs[i];
-      call(kind, 0, from.data, to.data, std::min(from.count, to.count),
-           from.type);
+      call(kind, 0,
+           {from.data, to.data, std::min(from.count, to.count), from.type});
     }
   }
 
@@ -109,7 +116,7 @@ class Issue {
       const Buffer& block = operation_.inputs[static_cast<std::size_t>(r)];
       void* const to =
           r == rank_ ? operation_.outputs.front().data : block.data;
-      call(kGpuReduce, r, block.data, to, block.count, block.type);
+      call(kGpuReduce, r, {block.data, to, block.count, block.type});
     }
   }
 
@@ -117,8 +124,9 @@ class Issue {
     if (run.buffers.empty()) return;
     const DataType type = run.buffers.front().type;
     for (Walk walk(run); walk.left() > 0; walk.advance(walk.left()))
-      call(kind, peer, walk.here(), walk.here(),
-           static_cast<std::int64_t>(walk.left() / size_of(type)), type);
+      call(kind, peer,
+           {walk.here(), walk.here(),
+            static_cast<std::int64_t>(walk.left() / size_of(type)), type});
   }
 
   void copy_own_block() {
