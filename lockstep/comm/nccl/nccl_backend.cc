@@ -117,7 +117,8 @@ class NcclBackend : public Backend,
       LOCKSTEP_REQUIRES(mutex_);
   GpuPlace place() const { return {identity_, gpu_.index()}; }
   void abort_lines() noexcept;
-  void say_goodbye(Deadline deadline) noexcept;
+  // By the group of the CPU's collective of this number.
+  void say_goodbye(ControlSequence number, Deadline deadline) noexcept;
 
   const Gpu gpu_;
   const GroupIdentity identity_;
@@ -144,6 +145,7 @@ class NcclBackend : public Backend,
 NcclBackend::~NcclBackend() {
   const Deadline goodbye(kGoodbye);
   bool failed = false;
+  ControlSequence last = 0;
   {
     MutexLock lock(mutex_);
     while (!flights_.empty() && !error_ && !goodbye.expired())
@@ -153,11 +155,12 @@ NcclBackend::~NcclBackend() {
                Error("it left the group with operations in flight")),
            nullptr);
     failed = error_ != nullptr;
+    last = control_sequence_ + 1;
     stopping_ = true;
     changed_.notify_all();
   }
   watch_.join();
-  if (!failed) say_goodbye(goodbye);
+  if (!failed) say_goodbye(last, goodbye);
   if (!failed) return;
   for (const auto& [ticket, flight] : flights_)
     if (flight->check) flight->check->settle();
@@ -166,11 +169,12 @@ NcclBackend::~NcclBackend() {
 
 // An operation that is done here may still be read from by a peer, which the
 // end of the communicator would cut off.
-void NcclBackend::say_goodbye(Deadline deadline) noexcept try {
-  if (!control_ || control_sequence_ == 0) return;
+void NcclBackend::say_goodbye(ControlSequence number,
+                              Deadline deadline) noexcept try {
+  if (!control_) return;
   const Work barrier =
       control_->start({.kind = OperationKind::kBarrier,
-                       .sequence = ++control_sequence_,
+                       .sequence = number,
                        .timeout = std::chrono::nanoseconds::max(),
                        .place = "leaving the group"});
   Backoff backoff(1ms, 20ms);
