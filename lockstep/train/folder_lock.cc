@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/wait.h"
 
 namespace lockstep {
@@ -47,15 +48,10 @@ Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
   return Attempt::kLocked;
 }
 
-std::string this_process() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return "process " + std::to_string(::getpid()) + " on " + host.data();
-}
-
 // Only for the messages of others, so that a full disk does not matter.
 void sign(const FileDescriptor& file) {
-  const std::string name = this_process() + "\n";
+  const std::string name =
+      "process " + std::to_string(::getpid()) + " on " + own_host_name() + "\n";
   if (::ftruncate(file.get(), 0) == 0)
     (void)!::pwrite(file.get(), name.data(), name.size(), 0);
 }

@@ -1,15 +1,13 @@
 #include "lockstep/comm/nccl/call_check.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/nccl/control_calls.h"
 
 namespace lockstep {
 namespace {
 
-// The operation's own deadline counts.
-constexpr auto kNever = std::chrono::nanoseconds::max();
 constexpr std::string_view kPlace = "what each rank called on its GPU";
 
 template <class T>
@@ -25,7 +23,7 @@ Work gather(Backend& control, const Buffer& input, const Buffer& output,
                         .inputs = std::span(&input, 1),
                         .outputs = std::span(&output, 1),
                         .sequence = ++sequence,
-                        .timeout = kNever,
+                        .timeout = kNoDeadline,
                         .place = kPlace});
 }
 
@@ -62,13 +60,12 @@ void CallCheck::tell_receiver(const Operation& operation, Backend& control) {
   const bool sends = operation.kind == OperationKind::kSend;
   const Buffer told{sends ? &mine_ : all_.data(), sizeof mine_,
                     DataType::kUInt8};
-  Operation letter{.kind = operation.kind,
-                   .peer = operation.peer,
-                   .tag = kTagOfChecks,
-                   .timeout = kNever,
-                   .place = kPlace};
-  (sends ? letter.inputs : letter.outputs) = std::span(&told, 1);
-  exchange_ = control.start(letter);
+  exchange_ = start_letter(control,
+                           {.sends = sends,
+                            .peer = operation.peer,
+                            .tag = kTagOfChecks,
+                            .place = kPlace},
+                           told);
 }
 
 bool CallCheck::passed(const Operation& operation, int rank,
@@ -96,11 +93,8 @@ bool CallCheck::passed(const Operation& operation, int rank,
 }
 
 void CallCheck::settle() noexcept {
-  for (const Work* work : {&exchange_, &exchange_of_counts_}) try {
-      work->wait();
-    } catch (const std::exception&) {
-      // That it is over is all that is asked.
-    }
+  lockstep::settle(exchange_);
+  lockstep::settle(exchange_of_counts_);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/comm/nccl/control_calls.h"
 #include "lockstep/comm/nccl/nccl_calls.h"
 #include "lockstep/comm/nccl/nccl_errors.h"
 #include "lockstep/comm/nccl/nccl_flight.h"
@@ -172,11 +173,10 @@ NcclBackend::~NcclBackend() {
 void NcclBackend::say_goodbye(ControlSequence number,
                               Deadline deadline) noexcept try {
   if (!control_) return;
-  const Work barrier =
-      control_->start({.kind = OperationKind::kBarrier,
-                       .sequence = number,
-                       .timeout = std::chrono::nanoseconds::max(),
-                       .place = "leaving the group"});
+  const Work barrier = control_->start({.kind = OperationKind::kBarrier,
+                                        .sequence = number,
+                                        .timeout = kNoDeadline,
+                                        .place = "leaving the group"});
   Backoff backoff(1ms, 20ms);
   while (!barrier.done())
     if (backoff.wait(deadline) == WaitResult::kTimedOut) return;

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/comm/nccl/control_calls.h"
 
 namespace lockstep {
 
@@ -20,13 +19,11 @@ PairLines::Pair& PairLines::pair_with(int peer) {
   }
   const Buffer ids{pair.ids.data(), static_cast<std::int64_t>(pair.ids.size()),
                    DataType::kUInt8};
-  Operation operation{
-      .kind = tells ? OperationKind::kSend : OperationKind::kReceive,
-      .peer = peer,
-      .timeout = std::chrono::nanoseconds::max(),
-      .place = "NCCL's identifiers for messages"};
-  (tells ? operation.inputs : operation.outputs) = std::span(&ids, 1);
-  pair.ids_travel = control_.start(operation);
+  pair.ids_travel = start_letter(control_,
+                                 {.sends = tells,
+                                  .peer = peer,
+                                  .place = "NCCL's identifiers for messages"},
+                                 ids);
   return pair;
 }
 
@@ -77,11 +74,7 @@ std::vector<GpuLine*> PairLines::lines() const {
 }
 
 void PairLines::settle() noexcept {
-  for (const auto& [peer, pair] : pairs_) try {
-      pair.ids_travel.wait();
-    } catch (const std::exception&) {
-      // That it is over is all that is asked.
-    }
+  for (const auto& [peer, pair] : pairs_) lockstep::settle(pair.ids_travel);
 }
 
 }  // namespace lockstep
