@@ -1,5 +1,6 @@
 #include "lockstep/torch/device_threads.h"
 
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 
@@ -11,6 +12,15 @@
 #include "lockstep/base/signals_blocked.h"
 
 namespace lockstep {
+namespace {
+
+// Where two threads are the first to use MKL's functions of vectors, and at
+// once, one may get results of four digits. So one thread goes first.
+void use_vector_functions_once() {
+  [[maybe_unused]] static const bool used = at::sin(at::ones({64})).defined();
+}
+
+}  // namespace
 
 struct DeviceThreads::Round {
   const std::function<void(int)>& body;
@@ -22,6 +32,7 @@ struct DeviceThreads::Round {
 
 DeviceThreads::DeviceThreads(int devices)
     : waits_(static_cast<std::size_t>(devices), 0) {
+  use_vector_functions_once();
   const SignalsBlocked blocked;
   try {
     for (int device = 0; device < devices; ++device)
