@@ -123,8 +123,12 @@ void BucketReduction::fail() {
 void BucketReduction::abort(const std::string& reason) noexcept {
   group_->abort(reason);
   if (hook_) hook_->abort(reason);
-  if (also_abort_) also_abort_(reason);
+  abort_others(reason);
   wait_after_failure();
+}
+
+void BucketReduction::abort_others(const std::string& reason) noexcept {
+  if (also_abort_) also_abort_(reason);
 }
 
 void BucketReduction::wait_after_failure() noexcept {

@@ -56,8 +56,10 @@ class BucketReduction {
   // must not be touched before; throws the error that says why.
   void finish();
 
-  // Ends the pass on all ranks, and with it what `also` aborts.
+  // Ends the pass on all ranks, and with it what `also` aborts; the second does
+  // only that.
   void abort(const std::string& reason) noexcept;
+  void abort_others(const std::string& reason) noexcept;
   void when_aborted(AlsoAbort also) { also_abort_ = std::move(also); }
 
   // What the gradients are still to be divided by after finish().

@@ -337,7 +337,12 @@ void Reducer::State::settle_gradients(Part part) {
 
 void Reducer::State::abandon_pass() noexcept {
   expectation_.drop_local_pass();
-  if (std::exchange(pass_, std::nullopt) == PassKind::kReduced) abort_pass();
+  if (std::exchange(pass_, std::nullopt) == PassKind::kReduced)
+    return abort_pass();
+  // In a local pass nobody waits in this group, but perhaps in others.
+  reduction_.abort_others("rank " + std::to_string(group_->rank()) +
+                          " left its backward pass by an exception; read its "
+                          "log");
 }
 
 void Reducer::State::abort_pass() noexcept {
@@ -348,7 +353,7 @@ void Reducer::State::abort_pass() noexcept {
 
 // The others hear the reason, and not only that this rank has left its pass.
 void Reducer::State::fail(const std::string& why) {
-  group_->abort("on rank " + std::to_string(group_->rank()) + " " + why);
+  reduction_.abort("on rank " + std::to_string(group_->rank()) + " " + why);
   throw InvalidArgument(why);
 }
 

@@ -103,9 +103,9 @@ class Reducer {
   // and during a pass.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
-  // From now on, when a pass ends by an exception, `also` is called with the
-  // reason once the group is aborted: to abort other groups, in which ranks may
-  // wait during a pass. It must not block or throw.
+  // From now on `also` is called with the reason when a pass of which gradients
+  // have arrived, a local one too, ends by an exception: to abort other groups,
+  // in which ranks may wait meanwhile. It must not block or throw.
   void when_aborted(std::function<void(const std::string& reason)> also);
 
   // From now on announces every pass that is reduced; null ends that.

@@ -131,8 +131,10 @@ int convert_sync_batch_norm(torch::nn::Module& module,
                             std::shared_ptr<ProcessGroup> group = nullptr);
 
 // Aborts the groups over which layers in `module` take their statistics, so
-// that nobody waits in them for a rank that has left its pass.
-// DistributedDataParallel does so when a backward pass throws. Never blocks.
+// that nobody waits in them for a rank that has left its pass. Never blocks.
+// DistributedDataParallel, where it averages gradients, does so when a backward
+// pass throws after a gradient has arrived; what is thrown elsewhere, as in a
+// forward pass, is for the caller to tell.
 void abort_groups_of_batch_norms(const torch::nn::Module& module,
                                  const std::string& reason) noexcept;
 

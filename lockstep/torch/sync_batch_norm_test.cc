@@ -353,23 +353,62 @@ TEST(ConvertSyncBatchNorm, LeavesGraphsThatDifferAloneByItsOwnGroup) {
   });
 }
 
+DistributedDataParallel<ConvertibleNet> converted_net(
+    DistributedDataParallelOptions options) {
+  ConvertibleNet net;
+  convert_sync_batch_norm(net, options.group);
+  return DistributedDataParallel(std::move(net), options);
+}
+
+// Rank 1 throws after the last layers' gradients have arrived; the other rank
+// is, or will be, in the backward pass of `norm`.
+void expect_that_nobody_waits(DistributedDataParallel<ConvertibleNet>& model,
+                              const Group& group) {
+  at::Tensor hidden = model->norm(model->first(wave({4, 6}, group->rank())));
+  if (group->rank() == 1)
+    hidden.register_hook([](const at::Tensor& gradient) {
+      throw std::runtime_error("a hook of the user's");
+      return gradient;
+    });
+  EXPECT_THAT(
+      message_of([&] { model->rest->forward(hidden).sum().backward(); }),
+      HasSubstr(group->rank() == 1 ? "a hook of the user's"
+                                   : "rank 1 left its backward"));
+}
+
 TEST(ConvertSyncBatchNorm, LetsNobodyWaitForARankThatLeftItsBackwardPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    ConvertibleNet net;
-    convert_sync_batch_norm(net, group);
-    auto model = DistributedDataParallel(std::move(net), small_buckets(group));
-    at::Tensor hidden = model->norm(model->first(wave({4, 6}, group->rank())));
-    if (group->rank() == 1)
-      hidden.register_hook([](const at::Tensor& gradient) {
-        throw std::runtime_error("a hook of the user's");
-        return gradient;
-      });
-    // The last layers' gradients have arrived when it throws, and the other
-    // rank is, or will be, in the backward pass of `norm`.
-    EXPECT_THAT(
-        message_of([&] { model->rest->forward(hidden).sum().backward(); }),
-        HasSubstr(group->rank() == 1 ? "a hook of the user's"
-                                     : "rank 1 left its backward"));
+    auto model = converted_net(small_buckets(group));
+    expect_that_nobody_waits(model, group);
+  });
+}
+
+TEST(ConvertSyncBatchNorm, LetsNobodyWaitForARankThatLeftALocalPass) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = converted_net(small_buckets(group));
+    const auto scope = model.no_sync();
+    expect_that_nobody_waits(model, group);
+    EXPECT_NO_THROW(group->barrier().wait());  // no part of a local pass
+  });
+}
+
+TEST(ConvertSyncBatchNorm, TellsThoseWhoWaitWhy) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    DistributedDataParallelOptions options = small_buckets(group);
+    options.static_graph = true;
+    auto model = converted_net(options);
+    const auto normalized = [&] {
+      return model->norm(model->first(wave({4, 6}, group->rank())));
+    };
+    normalized().square().sum().backward();
+    const at::Tensor hidden = normalized();
+    // Gradients that the first pass did not bring, before those of `norm`.
+    const at::Tensor more =
+        group->rank() == 1
+            ? model->rest->at<torch::nn::LinearImpl>(1).forward(hidden)
+            : hidden;
+    EXPECT_THAT(message_of([&] { more.square().sum().backward(); }),
+                HasSubstr("that it did not get in the first pass"));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -112,7 +113,21 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
       convert_sync_batch_norm(*replica.model, replica.group) == 0)
     throw InvalidArgument("cannot train: the model " + options.model +
                           " has no batch normalization to synchronize");
-  train(replica);
+  // Whoever waits for this replica in those groups hears of it here alone.
+  const auto abort = [&](const std::string& why) {
+    abort_groups_of_batch_norms(
+        *replica.model,
+        "rank " + std::to_string(replica.group->rank()) + " failed: " + why);
+  };
+  try {
+    train(replica);
+  } catch (const std::exception& error) {
+    abort(error.what());
+    throw;
+  } catch (...) {
+    abort("it threw what is no std::exception");
+    throw;
+  }
 }
 
 void train_in_processes(const TrainerOptions& options,

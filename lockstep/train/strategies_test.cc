@@ -272,6 +272,27 @@ TEST_F(Strategies, EndWithWhatAReplicaThrew) {
         << strategy;
 }
 
+TEST_F(Strategies, EndWhereOthersWaitInABatchNormalizationOfAllReplicas) {
+  quick_ = {.model = "resnet18", .replicas = 2, .sync_batch_norm = true};
+  data_.train = striped_images(4, 1, 24);
+  for (const auto* strategy : {"mirrored", "central"}) {
+    quick_.strategy = strategy;
+    EXPECT_THROW(
+        run_ranks("shm", 1,
+                  [&](const std::shared_ptr<ProcessGroup>& group) {
+                    for_each_replica(
+                        quick_, data_.train, group,
+                        [](const TrainedReplica& replica) {
+                          if (replica.local_replica == 1) throw Stopped();
+                          // Past what the wrapper exchanges before it.
+                          replica.model->forward(at::ones({2, 1, 24, 24}));
+                        });
+                  }),
+        Stopped)
+        << strategy;
+  }
+}
+
 TEST_F(Strategies, RefuseAnotherNumberOfProcessesOrReplicas) {
   for (const auto strategy : known_strategies()) {
     quick_.strategy = strategy;
