@@ -216,7 +216,15 @@ fs::path CheckpointFolder::load(const fs::path& path,
 
 void CheckpointFolder::prepare() {
   prepare_to_replace(folder_ / name_of(0, options_.format));
-  if (!lock_) lock_.emplace(folder_, Deadline(kPatience));
+  // Whoever deletes the folder of a run that goes on may give it to another.
+  if (lock_ && lock_->is_of(folder_)) return;
+  lock_.emplace(folder_, Deadline(patience()));
+}
+
+std::chrono::nanoseconds CheckpointFolder::patience() const {
+  if (!options_.group) return kPatience;
+  return std::min<std::chrono::nanoseconds>(kPatience,
+                                            options_.group->timeout() / 2);
 }
 
 std::vector<fs::path> CheckpointFolder::files() const {

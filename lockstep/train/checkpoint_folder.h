@@ -15,8 +15,8 @@
 // saves. Each is one file that a rename makes visible when it is complete and
 // on the disk; older ones are deleted after that. A folder belongs to one
 // object from the first time that it writes there, or prepares to, until it is
-// destroyed: see train/folder_lock.h. Only rank 0 touches it, so that its file
-// system need not be shared.
+// destroyed, as far as train/folder_lock.h says. Only rank 0 touches it, so
+// that its file system need not be shared.
 //
 // Threads: single-threaded. save(), resume() and load() are collectives: every
 //          rank of the group calls them at the same point of the program, and
@@ -32,6 +32,7 @@
 // See docs/guides/checkpoints.md and docs/formats/checkpoint.md.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -94,6 +95,9 @@ class CheckpointFolder {
 
  private:
   ProcessGroup& group();
+  // How long another writer is waited for: the other ranks of a group wait
+  // meanwhile, in a collective.
+  std::chrono::nanoseconds patience() const;
 
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -18,6 +19,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/tensor_buffer.h"
@@ -390,7 +392,10 @@ TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
   const TestDirectory directory;
   CheckpointFolder first(directory / "runs/1");
   first.write({});
-  run_ranks("shm", 2, [&](const Group& group) {
+  run_ranks("shm", 2, [&](const Group& whole) {
+    // A second, of which it waits half for the other run to end.
+    const Group group =
+        split(*whole, {.color = 0}, {.timeout = std::chrono::seconds(1)});
     CheckpointFolder second(directory / "runs/1", {.group = group});
     Loop loop(group);
     EXPECT_THAT(error_text<Error>([&] { second.save(loop.state()); }),
@@ -398,8 +403,22 @@ TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
                                 std::to_string(::getpid()) + " on "),
                       HasSubstr("next:    wait for that process, or name")));
     EXPECT_TRUE(second.newest());  // reading harms nobody
+    EXPECT_NO_THROW(group->barrier().wait());
   });
   EXPECT_EQ(first.files().size(), 1u);
+}
+
+TEST(CheckpointFolder, IsItsRunsAgainAfterItWasDeletedMeanwhile) {
+  const TestDirectory directory;
+  CheckpointFolder folder(directory / "runs/1");
+  folder.write({});
+  std::filesystem::remove_all(directory / "runs/1");
+  folder.write({});
+  EXPECT_THAT(error_text([&] {
+                const FolderLock another(directory / "runs/1",
+                                         std::chrono::seconds(0));
+              }),
+              HasSubstr("is in use"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,15 +22,29 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
+fs::path path_in(const fs::path& folder) { return folder / ".lock"; }
+
+[[noreturn]] void fail(const fs::path& folder, int reason) {
+  throw SystemError(
+      "cannot lock the folder \"" + folder.string() + "\" by a file in it",
+      reason);
+}
+
 FileDescriptor open_lock(const fs::path& folder) {
-  const fs::path path = folder / ".lock";
-  FileDescriptor file(
-      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!file)
-    throw SystemError(
-        "cannot lock the folder \"" + folder.string() + "\" by a file in it",
-        errno);
+  const fs::path path = path_in(folder);
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW;
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0666));
+  if (file) return file;
+  const int reason = errno;
+  // That of another user, which can be locked without a right to write to it.
+  if (reason == EACCES)
+    file = FileDescriptor(::open(path.c_str(), O_RDONLY | kFlags));
+  if (!file) fail(folder, reason);
   return file;
+}
+
+bool means_no_locks(int reason) {
+  return reason == EOPNOTSUPP || reason == ENOSYS || reason == ENOLCK;
 }
 
 enum class Attempt { kLocked, kInUse, kNoLocksHere };
@@ -38,6 +53,7 @@ Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) return Attempt::kInUse;
+    if (!means_no_locks(errno)) fail(folder, errno);
     log(LogLevel::kWarn,
         "two runs that write to \"" + folder.string() +
             "\" at once would not be noticed, since its file system has no "
@@ -78,12 +94,24 @@ std::string signature_in(const FileDescriptor& file) {
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder, Deadline deadline)
-    : file_(open_lock(folder)) {
+    : file_(open_lock(folder)), owner_(::getpid()) {
   Backoff backoff(1ms, 100ms);
   Attempt attempt{};
   while ((attempt = try_to_lock(folder, file_)) == Attempt::kInUse)
     if (backoff.wait(deadline) == WaitResult::kTimedOut) refuse(folder, file_);
   if (attempt == Attempt::kLocked) sign(file_);
+}
+
+FolderLock::~FolderLock() {
+  if (file_ && owner_ == ::getpid()) ::flock(file_.get(), LOCK_UN);
+}
+
+bool FolderLock::is_of(const fs::path& folder) const {
+  struct stat own {
+  }, there{};
+  return ::fstat(file_.get(), &own) == 0 &&
+         ::stat(path_in(folder).c_str(), &there) == 0 &&
+         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
 }  // namespace lockstep

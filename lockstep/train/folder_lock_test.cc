@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/net/pipe.h"
+#include "lockstep/train/testing/other_user.h"
 
 namespace lockstep {
 namespace {
@@ -48,6 +51,7 @@ TEST(FolderLock, EndsWithItsProcessForWhichOthersWait) {
   Pipe locked = make_pipe();
   const pid_t child = ::fork();
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const FolderLock lock(directory.path(), kLong);
     if (::write(locked.write.get(), "!", 1) != 1) ::_exit(1);
     for (;;) ::pause();
@@ -61,6 +65,52 @@ TEST(FolderLock, EndsWithItsProcessForWhichOthersWait) {
   EXPECT_EQ(error_text([&] { const FolderLock lock(directory.path(), kLong); }),
             "no error");
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST(FolderLock, IsItsOwnersToEndWhateverForksItHas) {
+  const TestDirectory directory;
+  auto lock = std::make_optional<FolderLock>(directory.path(), kLong);
+  const pid_t ends = ::fork();
+  if (ends == 0) {
+    lock.reset();
+    ::_exit(0);
+  }
+  EXPECT_EQ(::waitpid(ends, nullptr, 0), ends);
+  EXPECT_THAT(refusal_of(directory), HasSubstr("in use"));
+  const pid_t stays = ::fork();
+  if (stays == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  lock.reset();
+  EXPECT_EQ(refusal_of(directory), "no error");
+  EXPECT_EQ(::kill(stays, SIGKILL), 0);
+  EXPECT_EQ(::waitpid(stays, nullptr, 0), stays);
+}
+
+TEST(FolderLock, IsNotOfAFolderThatWasDeletedAndMadeAnew) {
+  const TestDirectory directory;
+  const auto folder = directory / "runs";
+  std::filesystem::create_directory(folder);
+  const FolderLock first(folder, kLong);
+  EXPECT_TRUE(first.is_of(folder));
+  std::filesystem::remove_all(folder);
+  EXPECT_FALSE(first.is_of(folder));
+  std::filesystem::create_directory(folder);
+  const FolderLock second(folder, 0s);
+  EXPECT_FALSE(first.is_of(folder));
+  EXPECT_TRUE(second.is_of(folder));
+}
+
+TEST(FolderLock, IsThereForWhoMayOnlyReadTheFile) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0777), 0);
+  { const FolderLock of_root(directory.path(), kLong); }
+  ASSERT_EQ(::chmod((directory / ".lock").c_str(), 0644), 0);
+  const OtherUser user;
+  if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+  const FolderLock lock(directory.path(), 0s);
+  EXPECT_THAT(refusal_of(directory), HasSubstr("in use"));
 }
 
 TEST(FolderLock, SaysWhyItCannotBe) {
