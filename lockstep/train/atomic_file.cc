@@ -103,7 +103,13 @@ void sync_folder(const fs::path& path) {
 void make_folders(const fs::path& folder) {
   if (folder.empty() || fs::is_directory(folder)) return;
   make_folders(folder.parent_path());
-  if (fs::create_directory(folder)) sync_folder(folder);
+  if (!fs::create_directory(folder)) return;
+  try {
+    sync_folder(folder);
+  } catch (const SystemError& error) {
+    // Who may write to a folder but not read it cannot sync it.
+    if (error.error_number() != EACCES) throw;
+  }
 }
 
 }  // namespace

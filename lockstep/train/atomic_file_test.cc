@@ -17,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/file_size_limit.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/train/testing/other_user.h"
 
 namespace lockstep {
 namespace {
@@ -138,6 +139,15 @@ TEST(ReplaceFile, NeverTakesThePlaceOfADeviceOrAPipe) {
 TEST(PrepareToReplace, MakesTheFolderAndTouchesNothingElse) {
   const TestDirectory directory;
   prepare_to_replace(directory / "runs/1/model");
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "runs/1"));
+}
+
+TEST(PrepareToReplace, MakesAFolderInOneThatMayBeWrittenButNotRead) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 01733), 0);
+  const OtherUser user;
+  if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+  EXPECT_NO_THROW(prepare_to_replace(directory / "runs/1/model"));
   EXPECT_TRUE(std::filesystem::is_empty(directory / "runs/1"));
 }
 
