@@ -4,7 +4,7 @@ print, which differ by other random numbers.
 
     tensorflow_test.py STRATEGIES PYTHON
 
-Skipped where PYTHON has no TensorFlow.
+Skipped where PYTHON has no TensorFlow, or is none.
 """
 import pathlib
 import re
@@ -27,9 +27,17 @@ def losses_of(*program):
     return {name: float(loss) for name, loss in found}
 
 
+def has_tensorflow():
+    try:
+        return subprocess.run([PYTHON, "-c", "import numpy, tensorflow"],
+                              check=False,
+                              stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
 def main():
-    if subprocess.run([PYTHON, "-c", "import numpy, tensorflow"], check=False,
-                      stderr=subprocess.DEVNULL).returncode != 0:
+    if not has_tensorflow():
         print("skipped: this Python has no TensorFlow; pip installs it as "
               "tensorflow-cpu")
         return CANNOT
