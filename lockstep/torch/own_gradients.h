@@ -32,6 +32,7 @@ class OwnGradients {
 
   // Of what .grad would be after the last pass if nobody averaged what it
   // brought: the gradient and, where passes before it left one, that besides.
+  // That of an undefined tensor where none brought one, whatever .grad holds.
   const std::vector<Fingerprint>& unreduced() const;
 
   // The sum of what passes brought parameter `i`, of its first elements;

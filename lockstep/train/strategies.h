@@ -68,7 +68,7 @@ std::span<const std::string_view> known_strategies();
 void check_strategy(const TrainerOptions& options, int processes);
 
 // The hook that a replica's model is to have: none where it is the optimizer
-// that compresses. Points into `options`.
+// that compresses. Valid as long as `options`.
 std::string_view hook_of_model(const TrainerOptions& options);
 
 // Calls train(replica) for each replica of this process, in its thread, and
