@@ -145,8 +145,8 @@ struct Operation {
   std::chrono::nanoseconds timeout{};  // from the call on
   std::string_view place{};            // the caller's name for it, or ""
   ShardUpdate* update = nullptr;       // sharded_update's; the caller's
-  // Of buffers on a GPU: the cudaStream_t in whose order it begins; null is the
-  // device's default stream.
+  // Of buffers on a GPU: the cudaStream_t in whose order it begins; null is
+  // current_stream().
   void* stream = nullptr;
   // Its number in the recorder.
   std::uint64_t record = kNotRecorded;

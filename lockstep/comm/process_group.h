@@ -47,7 +47,7 @@ struct CallOptions {
   // A name for this call in messages, for example "gradients of layer 3".
   std::string_view place{};
   // For buffers on a GPU: the cudaStream_t in whose order the operation begins,
-  // and which Work::wait() lets wait for it. Null is the default stream.
+  // and which Work::wait() holds up. Null: the thread's, see current_stream.h.
   void* stream = nullptr;
 };
 

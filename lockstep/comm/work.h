@@ -89,9 +89,9 @@ class Work {
     if (pending_) wait_pending(deadline);
   }
 
-  // Of buffers on a GPU, wait() lets the stream wait that the operation was
-  // started with, and returns. This does the same for another cudaStream_t:
-  // what that is given from now on begins when the operation is done.
+  // Of buffers on a GPU, wait() holds up the stream that the operation was
+  // started with and the thread's own (comm/current_stream.h), and returns. So
+  // does this with another: what that is given from now on begins after it.
   void order_before(void* stream) const {
     if (pending_) pending_->order_before(ticket_, stream);
   }

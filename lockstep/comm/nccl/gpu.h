@@ -65,6 +65,7 @@ class GpuEvent {
   // What `stream` is given from now on begins when it has happened.
   void hold_up(LockstepGpuStream* stream) const;
   bool happened() const;
+  LockstepGpuEvent* get() const { return event_.get(); }
 
  private:
   Gpu gpu_;

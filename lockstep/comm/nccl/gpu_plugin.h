@@ -21,6 +21,9 @@ inline constexpr std::string_view kGpuPlugin = "nccl";
 // or a GPU: LockstepGpuTable::device_count() says.
 const LockstepGpuTable& load_gpu_table(const Settings& settings);
 
+// For tests: from now on load_gpu_table() gives `table`; null ends that.
+void use_gpu_table(const LockstepGpuTable* table);
+
 // What can be done with GPUs on this machine, for `lockstep doctor`.
 struct GpuStatus {
   bool plugin = false;       // it was found

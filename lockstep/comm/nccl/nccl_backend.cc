@@ -259,7 +259,7 @@ void NcclBackend::hold_up(std::uint64_t ticket,
   while (const Pointer flight = find(ticket, lock)) {
     if (flight->launched) {
       const GpuScope scope(gpu_);
-      return flight->ends.hold_up(stream ? *stream : flight->caller());
+      return stream ? flight->ends.hold_up(*stream) : flight->hold_up_caller();
     }
     if (!look()) pause(lock, *flight, deadline);
   }

@@ -16,18 +16,24 @@
 namespace lockstep {
 
 struct NcclFlight {
-  NcclFlight(const Operation& given, const Gpu& gpu);
+  NcclFlight(const Operation& given, const Gpu& its_gpu);
   NcclFlight(const NcclFlight&) = delete;
   NcclFlight& operator=(const NcclFlight&) = delete;
 
+  // Where it was started.
   LockstepGpuStream* caller() const {
     return static_cast<LockstepGpuStream*>(operation.stream);
   }
+  // Lets that stream wait until it has ended and, if the operation named none,
+  // the calling thread's own. To be called once it is launched.
+  void hold_up_caller() const;
 
   std::vector<Buffer> inputs;
   std::vector<Buffer> outputs;
   std::string place;
-  Operation operation;
+  Operation operation;  // with a stream
+  const bool names_stream;
+  const Gpu gpu;
   const Deadline::Clock::time_point begun = Deadline::Clock::now();
   const Deadline deadline;
   std::uint64_t ticket = 0;

@@ -60,6 +60,11 @@ void FakeGpu::hear_from_all_threads() {
   state_->hear_from_all_threads();
 }
 
+bool FakeGpu::has_happened(LockstepGpuEvent* event) {
+  const MutexLock lock(state_->mutex);
+  return state_->has_happened(event);
+}
+
 bool FakeGpu::carry_out_all() {
   const MutexLock lock(state_->mutex);
   return state_->carry_out_all();

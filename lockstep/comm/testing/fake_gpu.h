@@ -84,6 +84,10 @@ class FakeGpu {
   // after joining them.
   void hear_from_all_threads();
 
+  // As event_query(), by somebody who tells nobody: what happened is as little
+  // known to the calling thread as before.
+  bool has_happened(LockstepGpuEvent* event);
+
   // Carries out whatever can be, as if looked at without end. Whether all that
   // was given to streams is done.
   bool carry_out_all();

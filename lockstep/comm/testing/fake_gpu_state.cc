@@ -183,6 +183,12 @@ FakeOutcome FakeGpuState::event_query(LockstepGpuEvent* handle) {
   return {happened ? kGpuDone : kGpuNotYet};
 }
 
+bool FakeGpuState::has_happened(LockstepGpuEvent* handle) {
+  const auto event = events_.find(handle);
+  look();
+  return event && event->moment && event->moment->happened;
+}
+
 FakeOutcome FakeGpuState::allocate(void** memory, std::size_t bytes) {
   FakeOutcome outcome = check_memory();
   if (outcome.result != kGpuDone) return outcome;

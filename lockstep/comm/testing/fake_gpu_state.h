@@ -79,6 +79,7 @@ class FakeGpuState {
     memory_.forget(memory, bytes);
   }
   void hear_from_all_threads();
+  bool has_happened(LockstepGpuEvent* event);
   bool carry_out_all();
   FakeComms& comms() { return comms_; }
   const std::vector<std::string>& violations() const {

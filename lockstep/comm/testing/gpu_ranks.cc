@@ -1,22 +1,28 @@
 #include "lockstep/comm/testing/gpu_ranks.h"
 
-#include "lockstep/comm/nccl/nccl_backend.h"
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/nccl/gpu_plugin.h"
 
 namespace lockstep {
+namespace {
+
+struct TableInUse {
+  explicit TableInUse(const LockstepGpuTable& table) { use_gpu_table(&table); }
+  ~TableInUse() { use_gpu_table(nullptr); }
+  TableInUse(const TableInUse&) = delete;
+  TableInUse& operator=(const TableInUse&) = delete;
+};
+
+}  // namespace
 
 void run_gpu_ranks(const LockstepGpuTable& table, int ranks,
                    const RankBody& body) {
   const std::vector<std::string> one_host(static_cast<std::size_t>(ranks),
                                           "one host");
-  run_ranks_on(
-      one_host, "hybrid", [&](const std::shared_ptr<ProcessGroup>& group) {
-        group->set_device_backend([&table, identity = group->identity(),
-                                   world = group->world()](Device device) {
-          return make_nccl_backend(table, device, identity, world->store(),
-                                   world->settings());
-        });
-        body(group);
-      });
+  const TableInUse in_use(table);
+  run_ranks_on(one_host, "hybrid", body);
 }
 
 }  // namespace lockstep
