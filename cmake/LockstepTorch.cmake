@@ -36,8 +36,11 @@ target_include_directories(
   lockstep::libtorch SYSTEM
   INTERFACE "${LOCKSTEP_TORCH}/include"
             "${LOCKSTEP_TORCH}/include/torch/csrc/api/include")
+# libtorch.so has nothing that is called, but it is what brings CUDA along where
+# LibTorch has it, and compilers leave such libraries out (--as-needed).
 target_link_libraries(
   lockstep::libtorch
-  INTERFACE "${LOCKSTEP_TORCH}/lib/libtorch.so"
+  INTERFACE
+    "-Wl,--push-state,--no-as-needed,${LOCKSTEP_TORCH}/lib/libtorch.so,--pop-state"
             "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so"
             "${LOCKSTEP_TORCH}/lib/libc10.so")

@@ -58,7 +58,20 @@ void BucketReduction::begin_pass(int divisor) {
 
 void BucketReduction::start_next() {
   const std::size_t bucket = started_++;
-  if (hook_) return start_hook(bucket);
+  buckets_->pack(bucket);
+  started_on_.add_current(device());
+  if (hook_)
+    start_hook(bucket);
+  else
+    start_plain(bucket);
+  if (started_ == plan_->buckets.size() &&
+      buckets_->completeness_travels_alone())
+    in_flight_.push_back(
+        {{group_->all_reduce(buckets_->completeness(), ReduceOp::kSum,
+                             {.place = "whether all gradients arrived"})}});
+}
+
+void BucketReduction::start_plain(std::size_t bucket) {
   const ReduceOp op =
       divisor_ == group_->size() ? ReduceOp::kAverage : ReduceOp::kSum;
   in_flight_.push_back({{group_->all_reduce(buckets_->buffers(bucket), op,
@@ -71,10 +84,6 @@ void BucketReduction::start_hook(std::size_t bucket) {
   } catch (...) {
     fail();
   }
-  if (started_ == plan_->buckets.size())
-    in_flight_.push_back(
-        {{group_->all_reduce(buckets_->completeness(), ReduceOp::kSum,
-                             {.place = "whether all gradients arrived"})}});
 }
 
 GradBucket BucketReduction::bucket_for_hook(std::size_t bucket) const {
@@ -92,6 +101,7 @@ GradBucket BucketReduction::bucket_for_hook(std::size_t bucket) const {
 void BucketReduction::finish() {
   try {
     while (!in_flight_.empty()) take_turns();
+    started_on_.follow_current(device());
   } catch (...) {
     fail();
   }

@@ -72,8 +72,10 @@ class BucketReduction {
   };
 
   void start_hook(std::size_t bucket);
+  void start_plain(std::size_t bucket);
   GradBucket bucket_for_hook(std::size_t bucket) const;
   void take_turns();
+  at::Device device() const { return buckets_->flat(0).device(); }
   [[noreturn]] void fail();
   void wait_after_failure() noexcept;
 
@@ -89,6 +91,7 @@ class BucketReduction {
   int divisor_ = 1;
   std::size_t started_ = 0;
   std::vector<InFlight> in_flight_;
+  DeviceStreams started_on_;  // whose memory is used until finish()
 };
 
 }  // namespace lockstep

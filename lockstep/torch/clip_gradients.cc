@@ -1,5 +1,8 @@
 #include "lockstep/torch/clip_gradients.h"
 
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
@@ -10,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/ddp/update_kernels.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_lists.h"
 
 namespace lockstep {
 namespace {
@@ -24,13 +28,17 @@ std::vector<at::Tensor> gradients_of(at::TensorList parameters) {
   return gradients;
 }
 
-double squares_of(const at::Tensor& gradient) {
-  if (gradient.layout() != at::kStrided || !gradient.device().is_cpu() ||
-      !at::isFloatingType(gradient.scalar_type()))
-    throw InvalidArgument(
-        c10::str("cannot take the norm of a gradient of ",
-                 gradient.scalar_type(), " ", gradient.sizes(),
-                 ": it must be dense, of floating point and on the CPU"));
+void check(const at::Tensor& gradient) {
+  if (gradient.layout() == at::kStrided &&
+      at::isFloatingType(gradient.scalar_type()))
+    return;
+  throw InvalidArgument(c10::str("cannot take the norm of a gradient of ",
+                                 gradient.scalar_type(), " ", gradient.sizes(),
+                                 ": it must be dense and of floating "
+                                 "point"));
+}
+
+double squares_on_cpu(const at::Tensor& gradient) {
   // Any order of the elements will do.
   const at::Tensor dense = gradient.is_non_overlapping_and_dense()
                                ? gradient
@@ -40,13 +48,34 @@ double squares_of(const at::Tensor& gradient) {
                         data_type_of(dense.scalar_type()));
 }
 
+// The host waits for it, once for all of a type.
+double squares_on_gpu(const std::vector<at::Tensor>& gradients) {
+  const bool is_double = gradients.front().scalar_type() == at::kDouble;
+  const auto norms =
+      at::_foreach_norm(gradients, 2, is_double ? at::kDouble : at::kFloat);
+  return at::stack(norms).to(at::kDouble).square().sum().item<double>();
+}
+
 double norm_of(const std::vector<at::Tensor>& gradients) {
-  double squares = 0;
-  for (const at::Tensor& gradient : gradients) squares += squares_of(gradient);
-  return std::sqrt(squares);
+  for (const at::Tensor& gradient : gradients) check(gradient);
+  return std::sqrt(sum_of_squares(gradients));
 }
 
 }  // namespace
+
+double sum_of_squares(at::TensorList tensors) {
+  double squares = 0;
+  std::vector<at::Tensor> on_gpus;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.is_cpu())
+      squares += squares_on_cpu(tensor);
+    else
+      on_gpus.push_back(tensor);
+  }
+  for (const auto& list : by_device_and_type(on_gpus))
+    squares += squares_on_gpu(list);
+  return squares;
+}
 
 double grad_norm(at::TensorList parameters) {
   const c10::AutoGradMode no_grad(false);
@@ -68,7 +97,8 @@ double clip_grad_norm(at::TensorList parameters, double max_norm) {
   const double norm = norm_of(gradients);
   const double coefficient = clip_coefficient(norm, max_norm);
   if (coefficient == 1) return norm;
-  for (const at::Tensor& gradient : gradients) gradient.mul_(coefficient);
+  for (const auto& list : by_device_and_type(gradients))
+    at::_foreach_mul_(list, coefficient);
   return norm;
 }
 

@@ -7,8 +7,8 @@
 // rank read its share only.
 //
 // Threads: functions of their arguments.
-// Errors:  InvalidArgument for a gradient that is sparse or not on the CPU, and
-//          for a largest norm that is no number or negative.
+// Errors:  InvalidArgument for a gradient that is sparse or not of floating
+//          point, and for a largest norm that is no number or negative.
 // Source:  torch.nn.utils.clip_grad_norm_.
 #pragma once
 
@@ -16,7 +16,11 @@
 
 namespace lockstep {
 
-// The Euclidean norm of all gradients together, computed in float64; 0 when no
+// The sum of the squares of all elements of dense tensors of floating point, in
+// float64; on a GPU each tensor's norm is taken in float32, and the host waits.
+double sum_of_squares(at::TensorList tensors);
+
+// The Euclidean norm of all gradients together, by sum_of_squares(); 0 when no
 // parameter has one. One that is given twice counts once.
 double grad_norm(at::TensorList parameters);
 

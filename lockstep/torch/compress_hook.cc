@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/clip_gradients.h"
 
 namespace lockstep {
 namespace {

@@ -4,9 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "lockstep/ddp/update_kernels.h"
-#include "lockstep/torch/tensor_buffer.h"
-
 namespace lockstep {
 
 void CompressingHook::sent(const GradBucket& bucket, std::int64_t bytes) {
@@ -36,12 +33,6 @@ void CompressingHook::measured(double squares, double squares_lost) {
   squares_lost_ += squares_lost;
   report_.relative_error =
       squares_ == 0 ? 0 : std::sqrt(squares_lost_ / squares_);
-}
-
-double sum_of_squares(const at::Tensor& tensor) {
-  const Buffer buffer = view(tensor);
-  return sum_of_squares(static_cast<const std::byte*>(buffer.data),
-                        static_cast<std::size_t>(buffer.count), buffer.type);
 }
 
 }  // namespace lockstep

@@ -56,7 +56,4 @@ class CompressingHook : public CommHook {
   double squares_ = 0, squares_lost_ = 0;  // of that pass, so far
 };
 
-// In float64, the same bits on every CPU; `tensor` is contiguous.
-double sum_of_squares(const at::Tensor& tensor);
-
 }  // namespace lockstep

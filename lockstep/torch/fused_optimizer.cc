@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/device_update.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/update_state.h"
 
@@ -94,6 +95,8 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
     gradients.push_back(gradient_of(parameter));
   }
   const auto rules = rules_of(this->param_groups());
+  const double scale = gradient_scale_ * clip_scale_;
+  std::vector<DeviceUpdate> on_devices;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!gradients[i].defined()) continue;
     const UpdateRule& rule = rules[parameters[i].group];
@@ -102,11 +105,14 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
     const UpdateState state =
         next_state(parameters[i], rule,
                    kept == this->state_.end() ? nullptr : kept->second.get());
-    update_whole(tensor, gradients[i], state,
-                 {rule, state.step, gradient_scale_ * clip_scale_});
+    if (tensor.is_cpu())
+      update_whole(tensor, gradients[i], state, {rule, state.step, scale});
+    else
+      on_devices.push_back({parameters[i].group, tensor, gradients[i], state});
     if (state.numbers[0].defined())
       write_state(state, rule, this->state_[tensor.unsafeGetTensorImpl()]);
   }
+  update_on_devices(rules, on_devices, scale);
   forget_scaling();
   return loss;
 }

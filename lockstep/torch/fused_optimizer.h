@@ -9,7 +9,8 @@
 // and sparse gradients are refused. The state of 16-bit parameters is float32.
 //
 // A step runs on the calling thread, whatever at::set_num_threads() says: in
-// data-parallel training ranks are what runs at once.
+// data-parallel training ranks are what runs at once. Parameters on a GPU are
+// updated there, by LibTorch's multi-tensor kernels.
 //
 // A parameter that is given twice, as tied weights are by LibTorch's
 // module.parameters(), is updated once a step, as in Python.

@@ -281,7 +281,7 @@ TEST(FusedOptimizer, SaysWhatItCannotUpdate) {
   EXPECT_THAT(text(SGDOptions(0.1), {weight.narrow(1, 0, 2)}),
               HasSubstr("gaps or overlaps"));
   EXPECT_THAT(text(SGDOptions(0.1), {at::empty({2}, at::kMeta)}),
-              HasSubstr("not on the CPU"));
+              HasSubstr("neither on the CPU"));
 }
 
 TEST(FusedOptimizer, RefusesASparseGradientBeforeAnyParameterChanges) {

@@ -1,8 +1,10 @@
 #include "lockstep/torch/gradient_buckets.h"
 
 #include <ATen/core/Formatting.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
@@ -31,6 +33,16 @@ std::vector<std::int64_t> row_major_strides(at::IntArrayRef sizes) {
     stride *= std::max<std::int64_t>(sizes[i], 1);
   }
   return strides;
+}
+
+// Zeroed.
+at::Tensor new_block(std::int64_t elements, const at::TensorOptions& options,
+                     ProcessGroup& group) {
+  if (!options.device().is_cpu()) return at::zeros({elements}, options);
+  const auto memory = group.allocate(static_cast<std::size_t>(elements) *
+                                     options.dtype().itemsize());
+  return at::from_blob(
+      memory.get(), {elements}, [memory](void*) {}, options);
 }
 
 std::vector<std::int64_t> slot_strides(const at::Tensor& parameter) {
@@ -89,8 +101,8 @@ GradientBuckets::GradientBuckets(std::span<const at::Tensor> parameters,
 
 bool GradientBuckets::stays_in_place(const at::Tensor& parameter,
                                      ProcessGroup& group) const {
-  return layout_ == Layout::kFast && group.reduces_in_place() &&
-         parameter.nbytes() >= kLeastHeapTensor;
+  return layout_ == Layout::kFast && parameter.is_cpu() &&
+         group.reduces_in_place() && parameter.nbytes() >= kLeastHeapTensor;
 }
 
 // The flat block comes first in the bucket's list.
@@ -100,48 +112,60 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
   const std::size_t element = size_of(bucket.type);
   const std::size_t alignment =
       layout_ == Layout::kFlat ? element : Heap::kAlignment;
-  const auto options = at::TensorOptions().dtype(scalar_type_of(bucket.type));
+  const auto options =
+      at::TensorOptions()
+          .dtype(scalar_type_of(bucket.type))
+          .device(parameters[bucket.slots.front().parameter].device());
   std::vector<Buffer> list(1);
-  std::vector<std::pair<std::size_t, std::size_t>> in_block;  // with offsets
+  std::vector<SlotOffset> in_block;
   std::size_t block_bytes = 0;
   for (const BucketPlan::Slot& slot : bucket.slots) {
     const at::Tensor& parameter = parameters[slot.parameter];
+    pieces_[slot.parameter] = {buffers_.size(), 0};
     if (stays_in_place(parameter, group) && list.size() < kMostBuffers) {
       slots_[slot.parameter] =
           at::empty_strided(parameter.sizes(), slot_strides(parameter),
                             options.device(at::kMeta));
-      pieces_[slot.parameter] = {buffers_.size(), list.size()};
+      pieces_[slot.parameter].second = list.size();
       list.push_back({nullptr, static_cast<std::int64_t>(slot.elements),
                       bucket.type, bucket.device});
     } else {
-      in_block.emplace_back(slot.parameter, block_bytes);
+      in_block.push_back({slot.parameter, block_bytes / element});
       block_bytes =
           round_up_to(alignment, block_bytes + slot.elements * element);
     }
   }
-  const auto memory = group.allocate(block_bytes + element);
   const auto elements = static_cast<std::int64_t>(block_bytes / element);
-  const at::Tensor block = at::from_blob(
-      memory.get(), {elements + 1}, [memory](void*) {}, options);
-  // No views, as autograd calls them: those refuse detach_(), which optimizers
-  // do to gradients that they set to zero.
-  for (const auto& [parameter, offset] : in_block)
-    slots_[parameter] =
-        block
-            .as_strided(parameters[parameter].sizes(),
-                        slot_strides(parameters[parameter]),
-                        static_cast<std::int64_t>(offset / element))
-            .variable_data();
-  incomplete_ = block.narrow(0, elements, 1);
-  list.front() = view(block);
-  buffers_.push_back(std::move(list));
+  const at::Tensor block = new_block(elements + 1, options, group);
+  add_slots(block, in_block, parameters);
   flats_.push_back(block.narrow(0, 0, elements));
+  completeness_is_alone_ = layout_ == Layout::kFlat || !block.is_cpu();
+  incomplete_ = block.is_cpu() ? block.narrow(0, elements, 1)
+                               : at::zeros({1}, options.device(at::kCPU));
+  list.front() = view(completeness_is_alone_ ? flats_.back() : block);
+  buffers_.push_back(std::move(list));
+  packings_.emplace_back().streams.add_current(block.device());  // of its zeros
+}
+
+// No views, as autograd calls them: those refuse detach_(), which optimizers do
+// to gradients that they set to zero.
+void GradientBuckets::add_slots(const at::Tensor& block,
+                                std::span<const SlotOffset> in_block,
+                                std::span<const at::Tensor> parameters) {
+  for (const auto& [parameter, offset] : in_block)
+    slots_[parameter] = block
+                            .as_strided(parameters[parameter].sizes(),
+                                        slot_strides(parameters[parameter]),
+                                        static_cast<std::int64_t>(offset))
+                            .variable_data();
 }
 
 void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
                            const std::string& name) {
   const at::Tensor& slot = slots_[parameter];
   at::Tensor& gradient = tensor.mutable_grad();
+  Packing& packing = packings_[pieces_[parameter].first];
+  packing.streams.add_current(tensor.device());
   if (gradient.is_same(slot)) return;
   check_gradient(gradient, slot, name);
   if (slot.is_meta()) {
@@ -151,9 +175,24 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
                      .copy_(gradient);
     return hold(parameter, gradient);
   }
-  if (gradient.const_data_ptr() != slot.const_data_ptr())
-    fill_slot(slot, gradient);
+  if (gradient.const_data_ptr() != slot.const_data_ptr()) {
+    if (slot.is_cpu()) {
+      fill_slot(slot, gradient);
+    } else {
+      packing.slots.push_back(slot);
+      packing.gradients.push_back(gradient);
+    }
+  }
   gradient = slot;
+}
+
+void GradientBuckets::pack(std::size_t bucket) {
+  auto& [streams, slots, gradients] = packings_[bucket];
+  const at::Device device = flats_[bucket].device();
+  if (streams.hold_up_current(device)) keep_for_current_stream(gradients);
+  if (!slots.empty()) at::_foreach_copy_(slots, gradients);
+  slots.clear();
+  gradients.clear();
 }
 
 // Peers are told where it lies for this operation alone.
@@ -161,6 +200,12 @@ void GradientBuckets::hold(std::size_t parameter, const at::Tensor& gradient) {
   const auto& [bucket, index] = pieces_[parameter];
   buffers_[bucket][index].data = gradient.mutable_data_ptr();
   held_.push_back(gradient);
+}
+
+void GradientBuckets::let_go() {
+  held_.clear();
+  for (const at::Tensor& flat : flats_)
+    if (!flat.is_cpu()) keep_for_current_stream(flat);
 }
 
 Buffer GradientBuckets::completeness() const { return view(incomplete_); }

@@ -20,6 +20,10 @@
 // A communication hook is given flat blocks of gradients and nothing else: then
 // all are copied, without gaps, and that element travels by itself.
 //
+// On a GPU, too, all are copied, into a block there: a bucket's by one kernel,
+// once it has them all. The element is the host's and travels by itself, since
+// to ask the device would make the host wait for it.
+//
 // Threads: single-threaded, as the reducer that owns it.
 // Errors:  InvalidArgument naming the parameter whose gradient is sparse, is
 //          gone or has another shape.
@@ -36,6 +40,7 @@
 #include "lockstep/comm/buffer.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/bucket_plan.h"
+#include "lockstep/torch/device_streams.h"
 
 namespace lockstep {
 
@@ -52,8 +57,11 @@ class GradientBuckets {
   // where it is, or into its slot, which becomes its .grad.
   void take(std::size_t parameter, const at::Tensor& tensor,
             const std::string& name);
+  // To be called once all gradients of a bucket were taken, before it travels,
+  // by the thread on whose current stream it does.
+  void pack(std::size_t bucket);
 
-  // What travels for this bucket, once all its gradients were taken.
+  // What travels for this bucket.
   std::span<const Buffer> buffers(std::size_t bucket) const {
     return buffers_[bucket];
   }
@@ -63,11 +71,13 @@ class GradientBuckets {
   const at::Tensor& slot(std::size_t parameter) const {
     return slots_[parameter];
   }
-  // What travels besides, after the last bucket.
+  // What travels besides, after the last bucket, and whether it has to.
   Buffer completeness() const;
+  bool completeness_travels_alone() const { return completeness_is_alone_; }
 
-  // After all buckets have travelled: from here on, gradients are only .grad's.
-  void let_go() { held_.clear(); }
+  // After all buckets have travelled: from here on, gradients are only .grad's,
+  // used on the current stream.
+  void let_go();
 
   // Before the last bucket travels: whether this rank has all its gradients.
   void declare_complete();
@@ -79,17 +89,31 @@ class GradientBuckets {
   bool stays_in_place(const at::Tensor& parameter, ProcessGroup& group) const;
   void add_bucket(const BucketPlan::Bucket& bucket,
                   std::span<const at::Tensor> parameters, ProcessGroup& group);
+  struct SlotOffset {
+    std::size_t parameter, elements;
+  };
+  void add_slots(const at::Tensor& block, std::span<const SlotOffset> in_block,
+                 std::span<const at::Tensor> parameters);
   void hold(std::size_t parameter, const at::Tensor& gradient);
 
+  // Gradients that are still to be copied into a GPU's block, and the streams
+  // on which they became final.
+  struct Packing {
+    DeviceStreams streams;
+    std::vector<at::Tensor> slots, gradients;
+  };
+
   Layout layout_;
+  bool completeness_is_alone_ = false;
   std::vector<std::vector<Buffer>> buffers_;  // by bucket
   std::vector<at::Tensor> flats_;             // in each one's block
-  // By parameter: its slot; a tensor without memory where the gradient is
-  // reduced where it lies, and then what of buffers_ describes it.
+  std::vector<Packing> packings_;             // by bucket
+  // By parameter: its slot, a tensor without memory where the gradient is
+  // reduced where it lies; and what of buffers_ describes it.
   std::vector<at::Tensor> slots_;
   std::vector<std::pair<std::size_t, std::size_t>> pieces_;
   std::vector<at::Tensor> held_;  // gradients on their way
-  at::Tensor incomplete_;         // the last element of the last block
+  at::Tensor incomplete_;         // of the host: the last block's last element
 };
 
 }  // namespace lockstep

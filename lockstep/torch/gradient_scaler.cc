@@ -19,6 +19,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/tensor_lists.h"
 #include "lockstep/torch/update_state.h"
 
 namespace lockstep {
@@ -63,27 +64,33 @@ at::Tensor values_of(const at::Tensor& gradient) {
 }
 
 // A float16 gradient has overflowed already where float32 would not, and has
-// no digits left to divide.
+// no digits left to divide. LibTorch's kernel for GPUs does not know bfloat16.
 bool can_be_unscaled(const at::Tensor& gradient) {
   return (gradient.layout() == at::kStrided || gradient.is_sparse()) &&
          at::isFloatingType(gradient.scalar_type()) &&
-         gradient.scalar_type() != at::kHalf;
+         gradient.scalar_type() != at::kHalf &&
+         (gradient.is_cpu() || gradient.scalar_type() != at::kBFloat16);
 }
 
 // As PyTorch has it: float64, rounded to float32. Exact for a power of two.
 float inverse_of(double scale) { return static_cast<float>(1 / scale); }
 
+// A GPU is asked once for a type of gradient: the host waits for its answer.
 bool divide(const std::vector<at::Tensor>& gradients, double scale) {
-  bool finite = true;
-  for (const at::Tensor& gradient : gradients) {
-    const auto options = at::TensorOptions(gradient.device()).dtype(at::kFloat);
-    at::Tensor overflow = at::zeros({1}, options);
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& gradient : gradients)
+    values.push_back(values_of(gradient));
+  std::vector<at::Tensor> overflows;
+  for (const auto& list : by_device_and_type(values)) {
+    const auto options =
+        at::TensorOptions(list.front().device()).dtype(at::kFloat);
+    overflows.push_back(at::zeros({1}, options));
     at::_amp_foreach_non_finite_check_and_unscale_(
-        {values_of(gradient)}, overflow,
-        at::full({1}, inverse_of(scale), options));
-    finite = finite && overflow.item<float>() == 0;
+        list, overflows.back(), at::full({1}, inverse_of(scale), options));
   }
-  return finite;
+  return std::ranges::all_of(overflows, [](const at::Tensor& overflow) {
+    return overflow.item<float>() == 0;
+  });
 }
 
 // Whether the norm, which is computed in float64, is infinite or no number
@@ -151,7 +158,7 @@ void GradientScaler::begin(Optimizer& optimizer, ScalesGradients* dividing) {
   if (finding == Finding::kUnusable)
     throw InvalidArgument(
         "a gradient on some rank cannot be unscaled: it is float16 itself, or "
-        "neither dense nor COO"
+        "bfloat16 on a GPU, or neither dense nor COO"
         "\n  next:    keep parameters in float32 and compute in float16 under "
         "autocast");
   progress_[&optimizer] = {.finite = finding == Finding::kFinite,

@@ -156,7 +156,8 @@ class Normalize : public torch::autograd::Function<Normalize> {
 // Mean, variance and count of this rank's numbers, in one row.
 at::Tensor own_moments(const at::Tensor& input) {
   const std::int64_t features = input.size(1);
-  const at::Tensor row = at::zeros({2 * features + 1}, at::kDouble);
+  const at::Tensor row =
+      at::zeros({2 * features + 1}, input.options().dtype(at::kDouble));
   if (input.numel() == 0) return row;
   const auto [mean, variance] =
       at::batch_norm_update_stats(input.to(computing_type(input)), {}, {}, 0);
@@ -173,7 +174,7 @@ GroupMoments gather_moments(ProcessGroup& group, const at::Tensor& input) {
   const std::int64_t features = input.size(1);
   const at::Tensor own = own_moments(input);
   const at::Tensor all =
-      at::empty({group.size(), 2 * features + 1}, at::kDouble);
+      at::empty({group.size(), 2 * features + 1}, own.options());
   group
       .all_gather(view(own), view(all),
                   {.place = "forward pass of SyncBatchNorm"})

@@ -73,7 +73,8 @@ void LocalGradients::average(const std::vector<char>& settled) {
     parameter.tensor.mutable_grad() = gradient;
     const Buffer buffer{.data = bytes_at(gradient, 0),
                         .count = gradient.numel(),
-                        .type = data_type_of(gradient.scalar_type())};
+                        .type = data_type_of(gradient.scalar_type()),
+                        .device = buffer_device(gradient)};
     add_by_type(lists, buffer);
   }
   for (const auto& buffers : lists)

@@ -152,6 +152,11 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
   for (const auto& item : module_->named_parameters())
     if (item.value().requires_grad() &&
         seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      if (!item.value().is_cpu())
+        throw InvalidArgument(
+            "LogicalShards: parameter " + item.key() +
+            " is not on the CPU, where alone a shard's bits are its own\n"
+            "  next:    keep the model there, or train without logical shards");
       size_of_updatable({.tensor = item.value(), .index = names_.size()});
       parameters_.push_back(item.value());
       names_.push_back(item.key());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/device_update.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -54,7 +55,8 @@ void OptimizerShard::begin_piece(std::size_t piece) {
     if (state.numbers[i].defined()) continue;
     state.numbers[i] =
         at::zeros({static_cast<std::int64_t>(place.elements)},
-                  at::TensorOptions(state_scalar_type(parameter.tensor)));
+                  at::TensorOptions(parameter.tensor.device())
+                      .dtype(state_scalar_type(parameter.tensor)));
     state.step = 1;  // steps without momentum, before there was any, are none
   }
 }
@@ -76,6 +78,27 @@ void OptimizerShard::update(std::size_t piece, std::size_t offset,
   for (std::size_t i = 0; i < state_count(rule); ++i)
     elements.state[i] = bytes_at(state.numbers[i], offset);
   apply_update({rule, state.step, gradient_scale_}, elements);
+}
+
+void OptimizerShard::update_on_devices(
+    std::span<const PieceGradient> gradients) const {
+  std::vector<DeviceUpdate> updates;
+  for (const auto& [piece, gradient] : gradients) {
+    const ShardPlan::Piece& place = pieces()[piece];
+    const OptimizedParameter& parameter = parameters_[place.parameter];
+    updates.push_back({.rule = parameter.group,
+                       .parameter = part_of(parameter.tensor, place),
+                       .gradient = part_of(gradient, place),
+                       .state = states_[piece]});
+  }
+  lockstep::update_on_devices(rules_, updates, gradient_scale_);
+}
+
+at::Tensor OptimizerShard::part_of(const at::Tensor& dense,
+                                   const ShardPlan::Piece& piece) {
+  return in_memory_order(dense).narrow(
+      0, static_cast<std::int64_t>(piece.begin),
+      static_cast<std::int64_t>(piece.elements));
 }
 
 void OptimizerShard::set_state(std::size_t piece, UpdateState state) {

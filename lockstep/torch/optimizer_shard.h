@@ -59,6 +59,19 @@ class OptimizerShard {
   void update(std::size_t piece, std::size_t offset,
               std::span<const std::byte> gradient) const;
 
+  // Updates whole pieces of parameters on a GPU, each with its parameter's
+  // gradient, which lies as that does.
+  struct PieceGradient {
+    std::size_t piece;
+    at::Tensor gradient;
+  };
+  void update_on_devices(std::span<const PieceGradient> gradients) const;
+
+  // A piece's elements of its parameter, or of what lies as that does: flat,
+  // and the same memory.
+  static at::Tensor part_of(const at::Tensor& dense,
+                            const ShardPlan::Piece& piece);
+
   // The state of each piece: flat tensors, in order of the parameter's memory.
   std::span<const UpdateState> states() const { return states_; }
   void set_state(std::size_t piece, UpdateState state);

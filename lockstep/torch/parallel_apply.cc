@@ -141,17 +141,23 @@ at::Tensor sum_of(const std::vector<Tensors>& parts, std::size_t place,
   return sum;
 }
 
-// Sums of parameters' gradients, each device's thread a share of them.
+// Sums of parameters' gradients. On CPUs each slot's thread makes a share of
+// them; a GPU's are given to the streams that are current here, where gradients
+// were awaited.
 void add_up(const Graphs& graphs, const std::vector<Tensors>& parts,
             Tensors& sums) {
-  const int count = graphs.count();
   const std::size_t inputs = graphs.inputs[0].size();
   const auto& parameters = graphs.replicas->parameters();
-  graphs.threads->run(count, [&](int thread) {
+  const auto add_every = [&](std::size_t first, std::size_t step) {
     const at::NoGradGuard no_grad;
-    for (auto i = static_cast<std::size_t>(thread); i < parameters.size();
-         i += static_cast<std::size_t>(count))
+    for (std::size_t i = first; i < parameters.size(); i += step)
       sums[i] = sum_of(parts, inputs + i, parameters[i].device());
+  };
+  if (!graphs.outputs[0][0].is_cpu()) return add_every(0, 1);
+  const int count = graphs.count();
+  graphs.threads->run(count, [&](int thread) {
+    add_every(static_cast<std::size_t>(thread),
+              static_cast<std::size_t>(count));
   });
 }
 

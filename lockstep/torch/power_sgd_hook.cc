@@ -1,10 +1,7 @@
 #include "lockstep/torch/power_sgd_hook.h"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/randn.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -13,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -57,7 +55,7 @@ double dot(const double* a, const double* b, std::int64_t rows,
 
 // Makes the columns orthogonal and of length 1, by Gram and Schmidt. In plain
 // loops, since all ranks must find the same bits, whatever their threads.
-void orthonormalize(const at::Tensor& matrix, double epsilon) {
+void orthonormalize_on_cpu(const at::Tensor& matrix, double epsilon) {
   const at::Tensor wide = matrix.to(at::kDouble);
   const std::int64_t rows = wide.size(0), columns = wide.size(1);
   auto* const first = wide.mutable_data_ptr<double>();
@@ -77,8 +75,33 @@ void orthonormalize(const at::Tensor& matrix, double epsilon) {
   matrix.copy_(wide);
 }
 
+// The same on a GPU, where the host does not wait for it, and a column of zeros
+// stays one.
+void orthonormalize_on_gpu(const at::Tensor& matrix, double epsilon) {
+  const at::Tensor wide = matrix.to(at::kDouble);
+  const std::int64_t columns = wide.size(1);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const at::Tensor column = wide.narrow(1, i, 1);
+    const at::Tensor length = column.norm() + epsilon;
+    column.div_(length.masked_fill(length == 0, 1));
+    if (i + 1 == columns) break;
+    const at::Tensor others = wide.narrow(1, i + 1, columns - i - 1);
+    others.sub_(column * (column * others).sum(0, /*keepdim=*/true));
+  }
+  matrix.copy_(wide);
+}
+
+void orthonormalize(const at::Tensor& matrix, double epsilon) {
+  if (matrix.is_cpu())
+    orthonormalize_on_cpu(matrix, epsilon);
+  else
+    orthonormalize_on_gpu(matrix, epsilon);
+}
+
 // Memory in which the group's collectives are fastest.
 at::Tensor allocate(std::int64_t elements, const GradBucket& bucket) {
+  if (!bucket.buffer.is_cpu())
+    return at::empty({elements}, bucket.buffer.options());
   const auto memory = bucket.group->allocate(
       static_cast<std::size_t>(elements * bucket.buffer.element_size()));
   return at::from_blob(
@@ -207,18 +230,18 @@ void PowerSgdHook::Round::set_q(const at::Tensor& memory) {
 
 void PowerSgdHook::Round::fill_q(const at::Generator& generator) {
   for (const auto& [matrix, p, q] : factors_)
-    q.copy_(at::randn(q.sizes(), generator, q.options()));
+    q.copy_(at::randn(q.sizes(), generator, q.options().device(at::kCPU)));
 }
 
 // From a column of zeros no pass would ever find a direction again, and what is
 // not finite stays so. Q is the same on all ranks, and so is what is seen here.
 bool PowerSgdHook::Round::has_dead_columns() const {
+  std::vector<at::Tensor> squares;  // of columns
   for (const auto& [matrix, p, q] : factors_)
-    for (const at::Tensor& column : q.t().contiguous().unbind())
-      if (const double squares = sum_of_squares(column);
-          squares == 0 || !std::isfinite(squares))
-        return true;
-  return false;
+    squares.push_back(q.to(at::kDouble).square().sum(0));
+  if (squares.empty()) return false;
+  const at::Tensor all = at::cat(squares).cpu();  // one look at a GPU
+  return !(all.isfinite() & (all != 0)).all().item<bool>();
 }
 
 void PowerSgdHook::Round::orthonormalize_q(double epsilon) {

@@ -1,5 +1,6 @@
 #include "lockstep/torch/reducer.h"
 
+#include <ATen/ops/_foreach_div.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/pass_errors.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_lists.h"
 
 namespace lockstep {
 namespace {
@@ -28,10 +30,9 @@ ParameterSize size_for_plan(const NamedParameter& parameter) {
     if (!tensor.requires_grad() || !tensor.is_leaf())
       throw InvalidArgument("it is no leaf that requires a gradient");
     if (tensor.layout() != at::kStrided) throw InvalidArgument("it is sparse");
-    if (!tensor.device().is_cpu())
-      throw InvalidArgument("it is not on the CPU");
     return {.elements = static_cast<std::size_t>(tensor.numel()),
-            .type = data_type_of(tensor.scalar_type())};
+            .type = data_type_of(tensor.scalar_type()),
+            .device = buffer_device(tensor)};
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("parameter " + parameter.name +
                           " cannot be reduced: " + error.what());
@@ -52,6 +53,15 @@ bool same_slots(const BucketPlan& a, const BucketPlan& b) {
 BucketPlanOptions plan_options(const ReducerOptions& options) {
   return {.first_bucket_bytes = options.first_bucket_bytes,
           .bucket_bytes = options.bucket_bytes};
+}
+
+void divide_gradients(const std::vector<at::Tensor>& parameters,
+                      double divisor) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters)
+    gradients.push_back(parameter.grad());
+  for (const auto& list : by_device_and_type(gradients))
+    at::_foreach_div_(list, divisor);
 }
 
 PassExpectation::Rule rule_of(const ReducerOptions& options) {
@@ -154,7 +164,8 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
     tensors_.push_back(std::move(parameter.tensor));
     names_.push_back(std::move(parameter.name));
   }
-  allocate_tensors_from(group_->heap());
+  if (std::ranges::any_of(tensors_, &at::Tensor::is_cpu))
+    allocate_tensors_from(group_->heap());
   if (group_->size() == 1 || !options.average_gradients) return;
   adopt_plan(plan_buckets(sizes_, plan_options_));
   hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
@@ -329,7 +340,7 @@ void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
 
 void Reducer::State::settle_gradients(Part part) {
   if (const double divisor = reduction_.left_to_divide_by(); divisor != 1)
-    for (const at::Tensor& tensor : tensors_) tensor.grad().div_(divisor);
+    divide_gradients(tensors_, divisor);
   kept_.settle([&](std::size_t parameter) {
     return part == Part::kShadows || expectation_.unused(parameter);
   });

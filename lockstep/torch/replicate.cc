@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_lists.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +30,8 @@ std::string strides_of(const at::Tensor& tensor) {
 }
 
 std::string other_device(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() ? "" : c10::str(" on ", tensor.device());
+  // Of which each rank may have another.
+  return tensor.is_cpu() ? "" : c10::str(" on ", tensor.device().type());
 }
 
 // One line a tensor.
@@ -110,8 +111,8 @@ std::string first_difference(std::string_view a, std::string_view b) {
 
 using Collective = std::function<Work(Buffers)>;
 
-void run_on_one_type(const std::vector<at::Tensor>& tensors,
-                     const Collective& collective) {
+void run_on_list(const std::vector<at::Tensor>& tensors,
+                 const Collective& collective) {
   // Buffers that are written must not overlap; tied weights do.
   std::set<const void*> storages;
   std::vector<at::Tensor> contiguous;
@@ -130,14 +131,11 @@ void run_on_one_type(const std::vector<at::Tensor>& tensors,
   }
 }
 
-// In place, one operation a data type.
+// In place, one operation a device and data type.
 void run_on(at::TensorList tensors, const Collective& collective) {
   const c10::AutoGradMode no_grad(false);
-  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const at::Tensor& tensor : tensors)
-    by_type[tensor.scalar_type()].push_back(tensor);
-  for (const auto& [type, of_type] : by_type)
-    run_on_one_type(of_type, collective);
+  for (const auto& list : by_device_and_type(tensors))
+    run_on_list(list, collective);
 }
 
 }  // namespace

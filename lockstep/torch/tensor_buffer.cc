@@ -1,9 +1,11 @@
 #include "lockstep/torch/tensor_buffer.h"
 
 #include <ATen/core/Formatting.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/current_stream.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +17,24 @@ namespace {
                                  ": ", why, "\n  next:    ", next));
 }
 
+void* stream_of_libtorch(Device device) {
+  const at::Device on(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
+  return c10::impl::VirtualGuardImpl(at::kCUDA).getStream(on).native_handle();
+}
+
 }  // namespace
+
+Device buffer_device(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return {};
+  if (!tensor.is_cuda())
+    refuse(tensor, "it is neither on the CPU nor on a CUDA device",
+           "pass tensor.cpu()");
+  [[maybe_unused]] static const bool streams_are_libtorchs = [] {
+    set_current_stream(&stream_of_libtorch);
+    return true;
+  }();
+  return {DeviceKind::kCuda, tensor.get_device()};
+}
 
 DataType data_type_of(at::ScalarType type) {
   switch (type) {
@@ -74,13 +93,11 @@ Buffer view(const at::Tensor& tensor) {
     throw InvalidArgument("a collective cannot work on an undefined tensor");
   if (tensor.layout() != at::kStrided)
     refuse(tensor, "it is sparse", "pass tensor.to_dense()");
-  if (!tensor.device().is_cpu())
-    refuse(tensor, "it is not on the CPU", "pass tensor.cpu()");
   if (!tensor.is_contiguous())
     refuse(tensor, "its elements are not contiguous",
            "pass tensor.contiguous(), and copy the result back");
-  return {tensor.data_ptr(), tensor.numel(),
-          data_type_of(tensor.scalar_type())};
+  return {tensor.data_ptr(), tensor.numel(), data_type_of(tensor.scalar_type()),
+          buffer_device(tensor)};
 }
 
 std::vector<Buffer> views(at::TensorList tensors) {

@@ -26,8 +26,12 @@ DataType data_type_of(at::ScalarType type);
 // The reverse of it.
 at::ScalarType scalar_type_of(DataType type);
 
-// The elements of a contiguous tensor on the CPU. Tensors share their memory
-// freely, so constness does not protect the elements.
+// The device of a tensor's memory: the CPU, or a GPU. There operations are
+// ordered in LibTorch's current stream from the first call on.
+Device buffer_device(const at::Tensor& tensor);
+
+// The elements of a contiguous tensor. Tensors share their memory freely, so
+// constness does not protect the elements.
 Buffer view(const at::Tensor& tensor);
 
 // A list of tensors as the list of buffers that makes one operation; they must

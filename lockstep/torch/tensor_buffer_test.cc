@@ -41,7 +41,7 @@ TEST(TensorBuffer, SaysWhyATensorCannotTravel) {
   EXPECT_THAT(refusal(torch::zeros({2}, at::kComplexFloat)),
               HasSubstr("ComplexFloat"));
   EXPECT_THAT(refusal(torch::empty({2}, at::kMeta)),
-              HasSubstr("not on the CPU"));
+              HasSubstr("neither on the CPU nor"));
   EXPECT_THAT(refusal({}), HasSubstr("undefined"));
 }
 

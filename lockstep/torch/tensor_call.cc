@@ -3,15 +3,19 @@
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <list>
 #include <memory>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/torch/device_streams.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -60,43 +64,125 @@ void tell_autograd(const at::Tensor& written) {
   if (!written.is_inference()) written.unsafeGetTensorImpl()->bump_version();
 }
 
+c10::Stream current_stream_on(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+// What an operation uses, and its results that are yet to be brought back.
+struct TensorCall::Held {
+  std::vector<at::Tensor> used;
+  std::vector<WriteBack> write_backs;
+
+  bool is_empty() const { return used.empty(); }
+  bool is_on_gpu() const { return !is_empty() && used.front().is_cuda(); }
+};
+
+namespace {
+
+// Of operations that nobody has waited for, on a GPU: their memory is kept
+// until they are done, which later calls look for. On the CPU such memory is
+// not freed any more: peers may write to it for as long as they live.
+class Parked {
+ public:
+  void add(Work work, std::shared_ptr<void> held) {
+    const MutexLock lock(mutex_);
+    works_.emplace_back(std::move(work), std::move(held));
+  }
+  void sweep() {
+    std::list<std::pair<Work, std::shared_ptr<void>>> done;
+    const MutexLock lock(mutex_);
+    for (auto next = works_.begin(); next != works_.end();) {
+      const auto entry = next++;
+      if (entry->first.done()) done.splice(done.end(), works_, entry);
+    }
+  }
+
+  static Parked& all() {
+    static auto* const parked = new Parked();  // outlives static tensors
+    return *parked;
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<std::pair<Work, std::shared_ptr<void>>> works_
+      LOCKSTEP_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 // Keeps the tensors of an operation, and brings its results back once.
 class TensorCall::TensorWork : public PendingWork {
  public:
-  TensorWork(Work work, std::vector<at::Tensor> used,
-             std::vector<WriteBack> write_backs)
+  TensorWork(Work work, Held held)
       : work_(std::move(work)),
-        tensors_(std::make_unique<Tensors>(
-            Tensors{std::move(used), std::move(write_backs)})) {}
+        held_(std::make_unique<Held>(std::move(held))),
+        is_on_gpu_(held_->is_on_gpu()) {}
 
   // Memory that peers may still write to must not be freed; waiting for them
   // here could wait for a message that this thread is about to send.
   ~TensorWork() override {
-    if (!work_.done()) static_cast<void>(tensors_.release());
+    if (held_->is_empty() || work_.done()) return;
+    if (is_on_gpu_)
+      Parked::all().add(work_, std::move(held_));
+    else
+      static_cast<void>(held_.release());
   }
 
   void wait(std::uint64_t, std::optional<Deadline> deadline) override {
     work_.wait(deadline);
-    MutexLock lock(mutex_);
-    for (const WriteBack& result : tensors_->write_backs)
-      copy_of(result.from, result.to);
-    *tensors_ = {};
+    const MutexLock lock(mutex_);
+    bring_back();
   }
+  void synchronize(std::uint64_t, std::optional<Deadline> deadline) override {
+    work_.synchronize(deadline);
+    const MutexLock lock(mutex_);
+    bring_back();
+    if (brought_back_) brought_back_->synchronize();
+  }
+  // A stream of which LibTorch does not know cannot be told to wait for what is
+  // copied by another: then the host does.
+  void order_before(std::uint64_t ticket, void* stream) override {
+    if (copies())
+      synchronize(ticket, std::nullopt);
+    else
+      work_.order_before(stream);
+  }
+  bool completes_in_wait() const override { return !is_on_gpu_; }
   bool done(std::uint64_t) override { return work_.done(); }
   std::vector<int> missing(std::uint64_t) override { return work_.missing(); }
   int source_rank(std::uint64_t) override { return work_.source_rank(); }
 
  private:
-  struct Tensors {
-    std::vector<at::Tensor> used;
-    std::vector<WriteBack> write_backs;
-  };
+  bool copies() {
+    const MutexLock lock(mutex_);
+    return brought_back_ || !held_->write_backs.empty();
+  }
+
+  // On the current stream, or after what did so on another.
+  void bring_back() LOCKSTEP_REQUIRES(mutex_) {
+    if (brought_back_) {
+      brought_back_->block(current_stream_on(brought_back_->device()));
+      return;
+    }
+    for (const auto& [to, from] : held_->write_backs) copy_of(from, to);
+    if (!held_->write_backs.empty() && is_on_gpu_) {
+      for (const auto& [to, from] : held_->write_backs)
+        keep_for_current_stream(from);
+      const at::Device device = held_->used.front().device();
+      brought_back_.emplace(device.type());
+      brought_back_->record(current_stream_on(device));
+    }
+    *held_ = {};
+  }
 
   const Work work_;
   Mutex mutex_;
-  std::unique_ptr<Tensors> tensors_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unique_ptr<Held> held_ LOCKSTEP_GUARDED_BY(mutex_);
+  const bool is_on_gpu_;
+  // On a GPU, where there was something to copy.
+  std::optional<c10::Event> brought_back_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 TensorCall::TensorCall(const ProcessGroup& group, const char* operation)
@@ -123,10 +209,10 @@ void TensorCall::check(const at::Tensor& tensor, Argument name) const {
            "receive need memory too");
   if (tensor.layout() != at::kStrided)
     refuse(name, "is sparse", "pass tensor.to_dense()");
-  if (!tensor.device().is_cpu())
+  if (!tensor.is_cpu() && !tensor.is_cuda())
     refuse(name,
-           c10::str("is on ", tensor.device(), ", but backend \"",
-                    group_.backend(), "\" works on the CPU"),
+           c10::str("is on ", tensor.device(),
+                    ", neither the CPU nor a CUDA device"),
            "pass tensor.cpu(), and copy the result back");
   if (tensor.is_complex())
     refuse(name, c10::str("is of complex type ", tensor.scalar_type()),
@@ -167,7 +253,7 @@ Buffer TensorCall::read(const at::Tensor& tensor, Argument name) {
   // Not view(): asking for memory to write to would end a lazy clone.
   used_.push_back(tensor);
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.numel(),
-          data_type_of(tensor.scalar_type())};
+          data_type_of(tensor.scalar_type()), buffer_device(tensor)};
 }
 
 Buffer TensorCall::write(const at::Tensor& tensor, Argument name) {
@@ -262,10 +348,12 @@ void TensorCall::check_blocks(const at::Tensor& blocks, Argument blocks_name,
 }
 
 Work TensorCall::finish(Work started) {
+  Parked::all().sweep();
   if (write_backs_.empty() && started.done()) return started;
-  return Work(std::make_shared<TensorWork>(std::move(started), std::move(used_),
-                                           std::move(write_backs_)),
-              0);
+  return Work(
+      std::make_shared<TensorWork>(
+          std::move(started), Held{std::move(used_), std::move(write_backs_)}),
+      0);
 }
 
 }  // namespace lockstep

@@ -69,6 +69,7 @@ class TensorCall {
   struct WriteBack {
     at::Tensor to, from;
   };
+  struct Held;
   class TensorWork;
 
   void check(const at::Tensor& tensor, Argument name) const;

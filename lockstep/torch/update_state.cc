@@ -97,7 +97,8 @@ bool has_order_of(const at::Tensor& tensor, const at::Tensor& model) {
 // `tensor` in the memory order of `model`, which is dense, and of `type`.
 at::Tensor in_order_of(const at::Tensor& model, const at::Tensor& tensor,
                        at::ScalarType type) {
-  if (tensor.scalar_type() == type && has_order_of(tensor, model))
+  if (tensor.scalar_type() == type && tensor.device() == model.device() &&
+      has_order_of(tensor, model))
     return tensor;
   return at::empty_like(model, model.options().dtype(type)).copy_(tensor);
 }
@@ -168,7 +169,7 @@ std::optional<ParameterPair> sharing_memory(
   std::vector<Extent> extents;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& tensor = parameters[i].tensor;
-    if (!tensor.is_cpu() || tensor.layout() != at::kStrided ||
+    if (tensor.is_meta() || tensor.layout() != at::kStrided ||
         !tensor.is_non_overlapping_and_dense() || tensor.nbytes() == 0)
       continue;
     const std::byte* const begin = bytes_at(tensor, 0);
@@ -191,8 +192,8 @@ std::optional<ParameterPair> sharing_memory(
 
 ParameterSize size_of_updatable(const OptimizedParameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
-  if (!tensor.device().is_cpu())
-    refuse(parameter, "it is not on the CPU",
+  if (!tensor.is_cpu() && !tensor.is_cuda())
+    refuse(parameter, "it is neither on the CPU nor on a CUDA device",
            "use LibTorch's own optimizer for it");
   if (tensor.layout() != at::kStrided)
     refuse(parameter, "it is sparse", "use LibTorch's own optimizer for it");
@@ -200,11 +201,15 @@ ParameterSize size_of_updatable(const OptimizedParameter& parameter) {
       tensor.element_size() < 2)
     refuse(parameter, "the kernels know Float, Double, Half and BFloat16 only",
            "convert it with to()");
+  if (tensor.is_cuda() && tensor.element_size() < 4)
+    refuse(parameter, "the kernels of GPUs know Float and Double only",
+           "keep parameters in float32, and compute in fewer bits by autocast");
   if (!tensor.is_non_overlapping_and_dense())
     refuse(parameter, "there are gaps or overlaps in its memory",
            "make it from a tensor of its own: tensor.clone()");
   return {.elements = static_cast<std::size_t>(tensor.numel()),
-          .type = data_type_of(tensor.scalar_type())};
+          .type = data_type_of(tensor.scalar_type()),
+          .device = buffer_device(tensor)};
 }
 
 at::ScalarType state_scalar_type(const at::Tensor& parameter) {

@@ -57,7 +57,7 @@ std::vector<OptimizedParameter> parameters_of(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
 // Two parameters, by index and in this order, of which some memory is the
-// same; among those whose memory is dense, and on the CPU.
+// same; among those whose memory is dense.
 using ParameterPair = std::pair<std::size_t, std::size_t>;
 std::optional<ParameterPair> sharing_memory(
     std::span<const OptimizedParameter> parameters);

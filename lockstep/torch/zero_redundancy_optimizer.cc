@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -104,19 +105,20 @@ std::vector<std::vector<Buffer>> buffers_of(const OptimizerShard& shard,
   for (const auto& piece : shard.plan().ranks[rank]) {
     if (settled[piece.parameter] != 0) continue;
     const at::Tensor& tensor = shard.parameters()[piece.parameter].tensor;
-    const Buffer buffer{.data = bytes_at(tensor, piece.begin),
-                        .count = static_cast<std::int64_t>(piece.elements),
-                        .type = data_type_of(tensor.scalar_type())};
-    add_by_type(lists, buffer);
+    add_by_type(lists, view(OptimizerShard::part_of(tensor, piece)));
   }
   return lists;
 }
 
 // A piece's part of `gradient`, which lies as the parameter does.
-std::span<const std::byte> part_of(const at::Tensor& gradient,
-                                   const ShardPlan::Piece& piece) {
+std::span<const std::byte> bytes_of(const at::Tensor& gradient,
+                                    const ShardPlan::Piece& piece) {
   return {bytes_at(gradient, piece.begin),
           piece.elements * static_cast<std::size_t>(gradient.element_size())};
+}
+
+bool is_on_cpu(const OptimizedParameter& parameter) {
+  return parameter.tensor.is_cpu();
 }
 
 }  // namespace
@@ -137,7 +139,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
       shard_(make_shard(*group_, param_groups())) {
   if (!options.averages_gradients) return;
   local_gradients_.emplace(group_, shard_.parameters());
-  if (group_->reduces_in_place())
+  if (group_->reduces_in_place() &&
+      std::ranges::all_of(shard_.parameters(), is_on_cpu))
     one_pass_ = std::make_unique<OnePassStep>(group_, shard_);
 }
 
@@ -192,13 +195,18 @@ void ZeroRedundancyOptimizer::begin_pieces(const Settled& settled) {
 }
 
 void ZeroRedundancyOptimizer::update_own_pieces(const Settled& settled) {
+  std::vector<OptimizerShard::PieceGradient> on_devices;
   for (std::size_t i = 0; i < shard_.pieces().size(); ++i) {
     const ShardPlan::Piece& piece = shard_.pieces()[i];
     if (settled[piece.parameter] != 0) continue;
-    const at::Tensor gradient =
-        gradient_of(shard_.parameters()[piece.parameter]);
-    shard_.update(i, 0, part_of(gradient, piece));
+    const OptimizedParameter& parameter = shard_.parameters()[piece.parameter];
+    const at::Tensor gradient = gradient_of(parameter);
+    if (is_on_cpu(parameter))
+      shard_.update(i, 0, bytes_of(gradient, piece));
+    else
+      on_devices.push_back({i, gradient});
   }
+  shard_.update_on_devices(on_devices);
 }
 
 void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
@@ -226,15 +234,14 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   if (local_gradients_ && !local_gradients_->averaged())
     local_gradients_->average_all();
   check_gradients();
-  std::vector<double> squares{0};
+  std::vector<at::Tensor> own;
   for (const ShardPlan::Piece& piece : shard_.pieces()) {
     const at::Tensor gradient =
         gradient_of(shard_.parameters()[piece.parameter]);
-    if (!gradient.defined()) continue;
-    squares[0] +=
-        sum_of_squares(part_of(gradient, piece).data(), piece.elements,
-                       data_type_of(gradient.scalar_type()));
+    if (gradient.defined())
+      own.push_back(OptimizerShard::part_of(gradient, piece));
   }
+  std::vector<double> squares{sum_of_squares(own)};
   group_
       ->all_reduce(view(squares), ReduceOp::kSum,
                    {.place = "norm of the gradients"})

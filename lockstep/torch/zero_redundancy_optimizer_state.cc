@@ -114,7 +114,7 @@ std::vector<std::byte> ZeroRedundancyOptimizer::pack() const {
     append(packed, &header, sizeof header);
     for (const at::Tensor& numbers : state.numbers)
       if (numbers.defined())
-        append(packed, numbers.const_data_ptr(), numbers.nbytes());
+        append(packed, numbers.cpu().const_data_ptr(), numbers.nbytes());
   }
   return packed;
 }
@@ -136,9 +136,11 @@ void ZeroRedundancyOptimizer::unpack(std::span<const std::byte> packed,
       if (!numbers.defined())
         numbers = at::zeros_like(
             tensor, tensor.options().dtype(state_scalar_type(tensor)));
-      reader.read(
-          bytes_at(numbers, piece.begin),
-          piece.elements * static_cast<std::size_t>(numbers.element_size()));
+      const at::Tensor place = OptimizerShard::part_of(numbers, piece);
+      const at::Tensor read =
+          at::empty(place.sizes(), place.options().device(at::kCPU));
+      reader.read(read.mutable_data_ptr(), read.nbytes());
+      place.copy_(read);
     }
     write_state(state, update_rule(param_groups_[parameter.group].options()),
                 kept);
@@ -186,9 +188,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const Optimizer& whole) {
         found == whole.state().end() ? nullptr : found->second.get());
     for (at::Tensor& numbers : state.numbers)
       if (numbers.defined())
-        numbers = in_memory_order(state_for(parameter, numbers))
-                      .narrow(0, static_cast<std::int64_t>(piece.begin),
-                              static_cast<std::int64_t>(piece.elements))
+        numbers = OptimizerShard::part_of(state_for(parameter, numbers), piece)
                       .clone();
     shard_.set_state(i, std::move(state));
   }

@@ -1,0 +1,58 @@
+#include "lockstep/torch/device_streams.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+c10::Stream current_on(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+void DeviceStreams::add_current(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::Stream stream = current_on(device);
+  if (std::ranges::find(streams_, stream) == streams_.end())
+    streams_.push_back(stream);
+}
+
+bool DeviceStreams::hold_up_current(c10::Device device) {
+  if (streams_.empty()) return false;
+  const c10::Stream current = current_on(device);
+  bool others = false;
+  for (const c10::Stream& stream : streams_) {
+    if (stream == current) continue;
+    c10::Event event(device.type());
+    event.record(stream);
+    event.block(current);
+    others = true;
+  }
+  streams_.clear();
+  return others;
+}
+
+void DeviceStreams::follow_current(c10::Device device) {
+  if (streams_.empty()) return;
+  const c10::Stream current = current_on(device);
+  for (const c10::Stream& stream : streams_) {
+    if (stream == current) continue;
+    c10::Event event(device.type());
+    event.record(current);
+    event.block(stream);
+  }
+  streams_.clear();
+}
+
+void keep_for_current_stream(at::TensorList tensors) {
+  for (const at::Tensor& tensor : tensors)
+    c10::impl::VirtualGuardImpl(tensor.device().type())
+        .recordDataPtrOnStream(tensor.storage().data_ptr(),
+                               current_on(tensor.device()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// Orders what is given to a device after what several threads or scopes have
+// given it on streams of their own.
+//
+// In backward, autograd runs each node on the stream of its forward: gradients
+// of one bucket may come from different ones.
+//
+// Threads: an object belongs to one thread at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <vector>
+
+namespace lockstep {
+
+class DeviceStreams {
+ public:
+  // The calling thread's current stream has been given something. Nothing on
+  // the CPU, which has none.
+  void add_current(c10::Device device);
+
+  // What the current stream is given from now on begins when what the streams
+  // added have been given by now is done; forgets them. Whether there was
+  // another than the current one.
+  bool hold_up_current(c10::Device device);
+
+  // The reverse: what the streams added are given from now on, also as new
+  // owners of memory, begins after what the current one has been given by now.
+  void follow_current(c10::Device device);
+
+ private:
+  std::vector<c10::Stream> streams_;
+};
+
+// Memory of `tensors` that is given back from now on is used anew only after
+// what the current stream has been given by then, wherever it was allocated.
+void keep_for_current_stream(at::TensorList tensors);
+
+}  // namespace lockstep

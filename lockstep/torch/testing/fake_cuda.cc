@@ -1,0 +1,181 @@
+#include "lockstep/torch/testing/fake_cuda.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+#include "lockstep/torch/testing/fake_cuda_state.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::minutes kLong{1};
+
+std::atomic<FakeCudaState*> current_state{nullptr};
+
+// Seeds and the like are the CPU's: to those there are no devices. Without a
+// FakeCuda there is no CUDA.
+struct FakeCudaHooks : at::CUDAHooksInterface {
+  bool hasCUDA() const override { return current_state.load() != nullptr; }
+  bool isBuilt() const override { return hasCUDA(); }
+  bool isAvailable() const override { return hasCUDA(); }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return hasCUDA(); }
+  void init() const override {}
+};
+
+std::unique_ptr<at::CUDAHooksInterface> make_hooks(at::CUDAHooksArgs) {
+  return std::make_unique<FakeCudaHooks>();
+}
+
+// Before any test: LibTorch asks for its hooks once, and starts autograd's
+// threads, one for each device that its guard tells of, at the first backward
+// pass.
+bool register_device() {
+  constexpr char kName[] = "CUDAHooks";
+  if (at::CUDAHooksRegistry()->Has(kName)) return false;
+  at::CUDAHooksRegistry()->Register(kName, make_hooks);
+  const c10::impl::DeviceGuardImplRegistrar guard(c10::kCUDA,
+                                                  fake_cuda_guard());
+  return true;
+}
+const bool is_registered = register_device();
+
+}  // namespace
+
+FakeCudaState::~FakeCudaState() {
+  gpu_.carry_out_all();
+  const MutexLock lock(mutex_);
+  for (const auto& block : given_back_) gpu_.table().release(block->memory);
+}
+
+FakeCudaState& FakeCudaState::current() {
+  FakeCudaState* const state = current_state.load();
+  if (state == nullptr) throw Error("there is no FakeCuda any more");
+  return *state;
+}
+
+void FakeCudaState::set_current(FakeCudaState* state) {
+  current_state.store(state);
+}
+
+FakeCudaState::Streams& FakeCudaState::streams() {
+  thread_local const FakeCudaState* whose = nullptr;
+  thread_local Streams streams;
+  if (whose != this) streams.clear();
+  whose = this;
+  return streams;
+}
+
+c10::DeviceIndex& FakeCudaState::device_in_use() {
+  thread_local c10::DeviceIndex device = 0;
+  return device;
+}
+
+LockstepGpuStream* FakeCudaState::new_stream(c10::DeviceIndex device) {
+  const Gpu gpu = this->device(device);
+  const GpuScope scope(gpu);
+  auto stream = std::make_unique<GpuStream>(gpu);
+  const MutexLock lock(mutex_);
+  streams_.push_back(std::move(stream));
+  return streams_.back()->get();
+}
+
+c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {
+  const c10::DeviceIndex index = device_in_use();
+  const c10::Device device(c10::kCUDA, index);
+  if (bytes == 0) return {nullptr, device};
+  const Gpu gpu = this->device(index);
+  const GpuScope scope(gpu);
+  void* memory = nullptr;
+  LockstepGpuOutcome outcome{};
+  gpu.check(gpu_.table().allocate(&memory, bytes, &outcome), outcome,
+            "allocate");
+  auto block = std::make_unique<Block>(
+      Block{memory, bytes, index, current_fake_stream(device)});
+  const MutexLock lock(mutex_);
+  ++blocks_;
+  ++allocated_[index];
+  return {memory, block.release(), &delete_block, device};
+}
+
+void FakeCudaState::delete_block(void* block) {
+  FakeCudaState* const state = current_state.load();
+  if (state != nullptr) state->give_back(*static_cast<Block*>(block));
+}
+
+// The memory itself stays until the end: its streams may be late.
+void FakeCudaState::give_back(Block& block) {
+  const Gpu gpu = device(block.device);
+  const GpuScope scope(gpu);
+  for (LockstepGpuStream* const other : block.others) {
+    GpuEvent event(gpu);
+    event.record(other);
+    event.hold_up(block.stream);
+  }
+  const std::vector<std::byte> poison(block.bytes, std::byte{0xFF});
+  LockstepGpuOutcome outcome{};
+  gpu_.table().copy(block.memory, poison.data(), block.bytes, block.stream,
+                    &outcome);
+  await_fake_stream(gpu, block.stream);
+  gpu_.forget(poison.data(), poison.size());
+  const MutexLock lock(mutex_);
+  --blocks_;
+  given_back_.emplace_back(&block);
+}
+
+void FakeCudaState::keep_for(const c10::DataPtr& memory,
+                             LockstepGpuStream* stream) {
+  if (memory.get_deleter() != &delete_block) return;
+  const MutexLock lock(mutex_);
+  static_cast<Block*>(memory.get_context())->others.push_back(stream);
+}
+
+std::size_t FakeCudaState::blocks() const {
+  const MutexLock lock(mutex_);
+  return blocks_;
+}
+
+std::size_t FakeCudaState::allocated_on(int device) const {
+  const MutexLock lock(mutex_);
+  const auto found = allocated_.find(device);
+  return found == allocated_.end() ? 0 : found->second;
+}
+
+bool FakeCuda::possible() { return is_registered; }
+
+FakeCuda::FakeCuda(FakeGpu& gpu) {
+  if (!possible()) throw Error("LibTorch has a CUDA of its own");
+  [[maybe_unused]] static const bool installed = [] {
+    install_fake_cuda_kernels();
+    return true;
+  }();
+  FakeCudaState::set_current(new FakeCudaState(gpu));
+}
+
+FakeCuda::~FakeCuda() {
+  const std::unique_ptr<FakeCudaState> state(&FakeCudaState::current());
+  FakeCudaState::set_current(nullptr);
+}
+
+std::size_t FakeCuda::blocks() const {
+  return FakeCudaState::current().blocks();
+}
+
+bool FakeCuda::all_given_back() const {
+  const Deadline deadline(kLong);
+  while (blocks() > 0) {
+    if (deadline.expired()) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+std::size_t FakeCuda::allocated_on(int device) const {
+  return FakeCudaState::current().allocated_on(device);
+}
+
+}  // namespace lockstep

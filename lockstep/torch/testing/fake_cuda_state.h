@@ -1,0 +1,81 @@
+// What FakeCuda's parts share: the FakeGpu, and which device and streams a
+// thread of the host uses on it.
+//
+// Threads: any.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/mutex.h"
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/testing/fake_gpu.h"
+
+namespace lockstep {
+
+class FakeCudaState {
+ public:
+  explicit FakeCudaState(FakeGpu& gpu) : gpu_(gpu) {}
+  ~FakeCudaState();
+  FakeCudaState(const FakeCudaState&) = delete;
+  FakeCudaState& operator=(const FakeCudaState&) = delete;
+
+  // The one that there is; Error when there is none.
+  static FakeCudaState& current();
+  static void set_current(FakeCudaState* state);
+
+  FakeGpu& fake() { return gpu_; }
+  Gpu device(c10::DeviceIndex index) const { return {gpu_.table(), index}; }
+
+  // Of the calling thread: where it allocates, also from one of these objects
+  // to the next, and the current streams by device, where not the default ones.
+  static c10::DeviceIndex& device_in_use();
+  using Streams = std::map<c10::DeviceIndex, LockstepGpuStream*>;
+  Streams& streams();
+
+  // Lives as long as this object.
+  LockstepGpuStream* new_stream(c10::DeviceIndex device);
+
+  c10::DataPtr allocate(std::size_t bytes);
+  // Also after what `stream` has been given by then.
+  void keep_for(const c10::DataPtr& memory, LockstepGpuStream* stream);
+  std::size_t blocks() const;
+  std::size_t allocated_on(int device) const;
+
+ private:
+  struct Block {
+    void* memory;
+    std::size_t bytes;
+    c10::DeviceIndex device;
+    LockstepGpuStream* stream;                    // of its allocation
+    std::vector<LockstepGpuStream*> others = {};  // by record_stream()
+  };
+  void give_back(Block& block);
+  static void delete_block(void* block);
+
+  FakeGpu& gpu_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<GpuStream>> streams_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Block>> given_back_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::size_t blocks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::map<int, std::size_t> allocated_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+LockstepGpuStream* native(c10::Stream stream);
+// The calling thread's on `device`.
+LockstepGpuStream* current_fake_stream(c10::Device device);
+// Returns when all that `stream` was given is done, which the calling thread
+// does not know from that: it orders nothing.
+void await_fake_stream(const Gpu& gpu, LockstepGpuStream* stream);
+
+const c10::impl::DeviceGuardImplInterface* fake_cuda_guard();
+// Registers what LibTorch calls on the device.
+void install_fake_cuda_kernels();
+
+}  // namespace lockstep
