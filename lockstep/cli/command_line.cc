@@ -105,7 +105,10 @@ Request parse_train(Arguments arguments, int cores) {
       [&](const CLI::App& command, const auto& /*rest*/) -> Request {
         refuse_extras(command, "lockstep train");
         complete_train_options(
-            request.options, {.cores = cores, .lookup = environment_variable});
+            request.options,
+            {.cores = cores, .lookup = environment_variable, .gpus = [] {
+               return visible_gpus(environment_variable);
+             }});
         return request;
       });
 }

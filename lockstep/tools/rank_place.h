@@ -5,6 +5,7 @@
 // Errors:  InvalidArgument with one line.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "lockstep/base/environment.h"
@@ -18,6 +19,8 @@ struct RankPlace {
   std::optional<int> world_size = std::nullopt;
   // Where TF_CONFIG may be; empty: nowhere.
   EnvironmentLookup lookup{};
+  // Counts the GPUs that can be seen there; empty: nobody looks.
+  std::function<int()> gpus{};
 };
 
 // The number of ranks: that of the place where it is settled, else `asked`,

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/tf_config.h"
 #include "lockstep/launch/cpu_share.h"
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/job.h"
 #include "lockstep/tools/strategy_flags.h"
 
@@ -44,6 +45,13 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                                          .ranks = processes,
                                          .launch = request.launch},
                                         lookup);
+  if (const auto devices = visible_devices(request.options, lookup)) {
+    constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES=";
+    std::erase_if(launch.environment, [&](const std::string& variable) {
+      return variable.starts_with(kName);
+    });
+    launch.environment.push_back(std::string(kName) + *devices);
+  }
   launch.job.threads = request.options.threads;
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "lockstep/comm/init.h"
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/rank_program.h"
 #include "lockstep/tools/strategy_flags.h"
 #include "lockstep/tools/train_options.h"
@@ -23,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-TrainerOptions trainer_options(const TrainOptions& flags) {
+TrainerOptions trainer_options(const TrainOptions& flags, int local_rank) {
   return {.model = flags.model,
           .hidden = {flags.hidden.begin(), flags.hidden.end()},
           .dropout = flags.dropout,
@@ -47,6 +48,7 @@ TrainerOptions trainer_options(const TrainOptions& flags) {
           .replicas = ranks_of_a_process(flags),
           .logical_shards = flags.logical_shards,
           .precision = flags.precision,
+          .device = device_of_rank(flags, local_rank),
           .hook = flags.hook,
           .sync_batch_norm = flags.sync_bn,
           .checks = {.consistency_steps = flags.check_consistency,
@@ -113,10 +115,11 @@ void run(const TrainOptions& flags, const Settings& settings) {
   std::optional<ProgressWriter> writer;
   if (settings.progress_fd && group->rank() == 0)
     writer.emplace(*settings.progress_fd);
-  const TrainingResult result = train(trainer_options(flags), data, group,
-                                      [&](const ProgressRecord& record) {
-                                        if (writer) writer->write(record);
-                                      });
+  const TrainingResult result =
+      train(trainer_options(flags, settings.local_rank.value_or(0)), data,
+            group, [&](const ProgressRecord& record) {
+              if (writer) writer->write(record);
+            });
   if (group->rank() == 0)
     report_end(flags, result, writer ? &*writer : nullptr);
   // No rank leaves while another may still read what it has written.

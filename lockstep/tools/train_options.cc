@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tools/data_flags.h"
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/flags.h"
 #include "lockstep/tools/launch_flags.h"
 #include "lockstep/tools/replica_flags.h"
@@ -268,6 +269,7 @@ void check_shards(TrainOptions& options) {
 void add_train_options(CLI::App& command, TrainOptions& options) {
   add_run_flags(command, options);
   add_strategy_flag(command, options);
+  add_device_flags(command, options);
   add_data_flags(command, options);
   add_model_flags(command, options);
   add_step_flags(command, options);
@@ -279,6 +281,7 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
 }
 
 void complete_train_options(TrainOptions& options, const RankPlace& place) {
+  complete_device_flags(options, place);
   choose_ranks(options, place);
   check_strategy_flag(options);
   divide_batch(options);

@@ -72,6 +72,8 @@ struct TrainOptions {
   int log_interval = 10;    // steps between two progress records
 
   std::string strategy = "ddp";  // the way in: see train/strategies.h
+  std::string device = "cpu";    // or cuda
+  std::string gpus;              // how many, or which; empty: all
   std::optional<int> ranks;      // the world size
   std::optional<int> threads;    // compute threads of a rank; nothing: what
                                  // OMP_NUM_THREADS says

@@ -47,8 +47,10 @@ class SeededDropout : public torch::nn::Module {
   at::Tensor drop(const at::Tensor& input, at::IntArrayRef mask_shape) {
     if (!is_training() || probability_ == 0) return input;
     const double keep = 1 - probability_;
-    const at::Tensor mask = at::empty(mask_shape, input.options());
-    return input * at::Tensor(mask).bernoulli_(keep, generator_).div_(keep);
+    // Drawn on the CPU, so that every device drops the same.
+    at::Tensor mask = at::empty(mask_shape, input.options().device(at::kCPU));
+    mask.bernoulli_(keep, generator_).div_(keep);
+    return input * mask.to(input.device());
   }
 
   double probability_;

@@ -24,14 +24,14 @@ Precision parse_precision(std::string_view name) {
   throw InvalidArgument(unknown_name("precision", name, kPrecisions));
 }
 
-MixedPrecision::MixedPrecision(Precision precision)
-    : active_(precision != Precision::kFloat32) {
+MixedPrecision::MixedPrecision(Precision precision, c10::DeviceType device)
+    : active_(precision != Precision::kFloat32), device_(device) {
   if (!active_) return;
-  was_enabled_ = at::autocast::is_autocast_enabled(at::kCPU);
-  previous_type_ = at::autocast::get_autocast_dtype(at::kCPU);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
+  was_enabled_ = at::autocast::is_autocast_enabled(device_);
+  previous_type_ = at::autocast::get_autocast_dtype(device_);
+  at::autocast::set_autocast_enabled(device_, true);
   at::autocast::set_autocast_dtype(
-      at::kCPU, precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16);
+      device_, precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16);
   at::autocast::increment_nesting();
 }
 
@@ -40,8 +40,8 @@ MixedPrecision::MixedPrecision(Precision precision)
 MixedPrecision::~MixedPrecision() {
   if (!active_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_dtype(at::kCPU, previous_type_);
-  at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, previous_type_);
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
 }
 
 }  // namespace lockstep

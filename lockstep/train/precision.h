@@ -6,6 +6,7 @@
 // Errors:  InvalidArgument for an unknown name.
 #pragma once
 
+#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
 #include <span>
@@ -29,12 +30,13 @@ std::span<const std::string_view> known_precisions();
 
 Precision parse_precision(std::string_view name);
 
-// A scope in which forward passes and losses compute in `precision`. backward()
-// belongs outside: it follows the types that it finds. Afterwards autocast is
-// what it was before.
+// A scope in which forward passes and losses on `device` compute in
+// `precision`. backward() belongs outside: it follows the types that it finds.
+// Afterwards autocast is what it was before.
 class MixedPrecision {
  public:
-  explicit MixedPrecision(Precision precision);
+  explicit MixedPrecision(Precision precision,
+                          c10::DeviceType device = c10::kCPU);
   ~MixedPrecision();
 
   MixedPrecision(const MixedPrecision&) = delete;
@@ -42,6 +44,7 @@ class MixedPrecision {
 
  private:
   bool active_;
+  c10::DeviceType device_;
   bool was_enabled_ = false;
   c10::ScalarType previous_type_{};
 };

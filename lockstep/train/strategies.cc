@@ -1,8 +1,11 @@
 #include "lockstep/train/strategies.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +15,7 @@
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
+#include "lockstep/train/training_device.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +55,13 @@ void check_numbers(const TrainerOptions& options, int processes) {
                std::to_string(options.replicas),
            "start as many processes, or use mirrored");
   }
+}
+
+void check_device(const TrainerOptions& options) {
+  if (options.device == "cpu") return;
+  if (options.strategy == "ddp" || options.strategy == "horovod") return;
+  refuse(options, "trains on the CPU only, not on " + options.device,
+         "use ddp or horovod, with a process for each GPU");
 }
 
 void check_reduction(const TrainerOptions& options) {
@@ -135,7 +146,12 @@ void train_in_processes(const TrainerOptions& options,
                         const std::shared_ptr<ProcessGroup>& group,
                         const Train& train) {
   const bool horovod = options.strategy == "horovod";
-  Model model(model_of_rank(options, dataset, group->rank()),
+  const at::Device device = training_device(options.device);
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
+                                                       : std::optional(device));
+  const auto module = model_of_rank(options, dataset, group->rank());
+  module->to(device);
+  Model model(module,
               {.group = group,
                .broadcast_buffers = !options.logical_shards,
                .find_unused_parameters = options.find_unused,
@@ -152,6 +168,7 @@ void train_in_processes(const TrainerOptions& options,
   }
   train_one(options,
             {.group = group,
+             .device = device,
              .model = model,
              .optimizer =
                  make_optimizer(options.optimizer, model.parameters(), rule)},
@@ -215,6 +232,7 @@ void check_strategy(const TrainerOptions& options, int processes) {
     throw InvalidArgument(
         unknown_name("strategy", options.strategy, kStrategies));
   check_numbers(options, processes);
+  check_device(options);
   check_reduction(options);
   if (options.strategy == "data-parallel" &&
       (options.sync_batch_norm || options.checks.any()))

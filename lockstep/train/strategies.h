@@ -40,7 +40,8 @@ namespace lockstep {
 struct TrainedReplica {
   // Of all replicas, each of which is a rank; of one for data-parallel.
   std::shared_ptr<ProcessGroup> group;
-  int local_replica = 0;  // among those of this process
+  int local_replica = 0;         // among those of this process
+  at::Device device = at::kCPU;  // of the model
   // Reduces gradients in backward(), or leaves that to the optimizer.
   DistributedDataParallel<Classifier>& model;
   ClippingOptimizer optimizer;

@@ -87,6 +87,7 @@ class Run {
                        {.accumulate = options.accumulate,
                         .clip_norm = options.clip_norm,
                         .precision = parse_precision(options.precision),
+                        .device = replica.device.type(),
                         .logical_shards = shards_.get(),
                         .forward = replica.forward,
                         .loss_share = replica.loss_share,
@@ -103,6 +104,7 @@ class Run {
 
  private:
   std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
+  BatchTensors on_device(const BatchTensors& batch) const;
   Metrics train_epoch();
   Metrics evaluate();
   void save(const TrainingResult& result);
@@ -187,6 +189,10 @@ std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
   return order;
 }
 
+BatchTensors Run::on_device(const BatchTensors& batch) const {
+  return {batch.images.to(replica_.device), batch.labels.to(replica_.device)};
+}
+
 // From the step on that the run is at.
 Metrics Run::train_epoch() {
   const auto start = Clock::now();
@@ -207,7 +213,7 @@ Metrics Run::train_epoch() {
     set_learning_rate(*optimizer_.optimizer, rate);
     log_.step_begins(rate);
     const Metrics metrics =
-        training_step_.run(aligned_tensors(*std::move(batch)));
+        training_step_.run(on_device(aligned_tensors(*std::move(batch))));
     traffic_.step_done();
     log_.step_done(metrics);
     checks_->step_done();
@@ -237,7 +243,8 @@ Metrics Run::evaluate() {
   for_each_output(
       loader,
       [&](const at::Tensor& images) {
-        return replica_.forward ? replica_.forward(images) : model_(images);
+        if (replica_.forward) return replica_.forward(images);
+        return model_(images.to(replica_.device)).cpu();
       },
       group_.timeout(),
       [&](const at::Tensor& logits, const at::Tensor& labels) {

@@ -76,6 +76,9 @@ struct TrainerOptions {
   // the same bits, of one compute thread each: see torch/logical_shards.h.
   std::optional<int> logical_shards{};
   std::string precision = "float32";  // of training; or bfloat16, float16
+  // This process's: see train/training_device.h. Strategies with several
+  // replicas in a process, and logical shards, have the CPU only.
+  std::string device = "cpu";
   // What ranks send each other about gradients: see known_hooks().
   std::string hook = "none";
   // Whether batch normalization takes its statistics over all ranks' samples.

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/train/run_checkpoints.h"
 #include "lockstep/train/strategies.h"
+#include "lockstep/train/training_device.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +52,10 @@ void check_combinations(const TrainerOptions& options) {
     refuse(
         "synchronized batch normalization would make the bits of logical "
         "shards depend on the number of ranks; leave out one of the two");
+  if (options.device != "cpu" && options.logical_shards)
+    refuse(
+        "logical shards have the same bits on the CPU only; leave out one "
+        "of the two");
   if (options.checks.any() && options.hook == "post-local-sgd")
     refuse(
         "ranks part on purpose with the hook post-local-sgd: there is nothing "
@@ -65,6 +70,7 @@ void check_trainer_options(const TrainerOptions& options,
   check_batch(options, processes * options.replicas);
   check_data(options, data);
   check_combinations(options);
+  training_device(options.device);
   check_checkpoint_options(options);
   if (options.epochs < 1 || options.evaluate_every < 1 ||
       options.log_interval < 1)

@@ -119,7 +119,7 @@ std::optional<double> TrainingStep::measured_norm() {
 Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
   at::Tensor logits, loss;
   {
-    const MixedPrecision scope(options_.precision);
+    const MixedPrecision scope(options_.precision, options_.device);
     logits = options_.forward ? options_.forward(micro_batch.images)
                               : model_(micro_batch.images);
     loss = at::cross_entropy_loss(logits.to(at::kFloat), micro_batch.labels);

@@ -33,6 +33,7 @@ struct TrainingStepOptions {
   // In float16 losses are scaled, and a step whose gradients overflow on some
   // rank is left out.
   Precision precision = Precision::kFloat32;
+  at::DeviceType device = at::kCPU;  // where the model and batches are
   // Where there are some, a batch is the samples of this rank's shards one
   // after another, of equal length; they take the place of micro-batches, and
   // average the gradients. They must outlive the TrainingStep.

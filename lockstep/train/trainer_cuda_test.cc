@@ -1,0 +1,88 @@
+// Runs on GPUs, over a fake of them: see torch/testing/fake_cuda.h.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/test_directory.h"
+#include "lockstep/torch/testing/cuda_ranks.h"
+#include "lockstep/train/testing/striped_images.h"
+#include "lockstep/train/testing/train_on_ranks.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TrainerOnCuda : public CudaRanks {
+ protected:
+  void expect_as_on_cpu(const TrainerOptions& options) {
+    const auto expected = train_on_ranks(2, options, data_);
+    run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+      TrainerOptions own = options;
+      own.device = gpu_of(*group).str();
+      const TrainingResult result = train(own, data_, group);
+      EXPECT_EQ(result.model->parameters().front().device(), gpu_of(*group));
+      const auto learned = on_cpu(result.model->parameters());
+      const auto weights = expected.model->parameters();
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        EXPECT_LT((learned[i] - weights[i]).abs().max().item<double>(), 1e-4);
+      EXPECT_EQ(result.test.samples, data_.test.count);
+      EXPECT_EQ(result.test.correct, expected.test.correct);
+    });
+  }
+
+  TrainingData data_{striped_images(67, 1), striped_images(33, 2)};
+  TrainerOptions quick_{
+      .model = "mlp", .hidden = {16}, .epochs = 2, .global_batch = 32};
+};
+
+TEST_F(TrainerOnCuda, LearnsWhatTheCpuLearns) {
+  expect_as_on_cpu(quick_);
+  quick_.optimizer = "adam";
+  quick_.learning_rate = 0.003;
+  quick_.clip_norm = 0.5;
+  quick_.accumulate = 2;
+  quick_.dropout = 0.2;
+  expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, ShardsAndTakesHorovodsWay) {
+  quick_.sharded = true;
+  expect_as_on_cpu(quick_);
+  quick_.sharded = false;
+  quick_.strategy = "horovod";
+  expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, GoesOnFromACheckpointOfTheCpu) {
+  const TestDirectory directory;
+  quick_.checkpoint_dir = directory / "cpu";
+  quick_.epochs = 1;
+  train_on_ranks(2, quick_, data_);
+  quick_.checkpoint_dir.clear();
+  quick_.resume = (directory / "cpu").string();
+  quick_.epochs = 2;
+  expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, RefusesWhatHasTheCpuOnly) {
+  quick_.device = "cuda";
+  for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
+    quick_.strategy = strategy;
+    quick_.replicas = 2;
+    EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
+                HasSubstr("trains on the CPU only"));
+  }
+  quick_.strategy = "ddp";
+  quick_.replicas = 1;
+  quick_.logical_shards = 2;
+  EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
+              HasSubstr("logical shards"));
+}
+
+}  // namespace
+}  // namespace lockstep

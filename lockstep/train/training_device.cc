@@ -1,0 +1,57 @@
+#include "lockstep/train/training_device.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kCuda = "cuda";
+
+// Nothing for what names no CUDA device.
+std::optional<int> cuda_index(std::string_view name) {
+  if (name == kCuda) return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  name.remove_prefix(kCuda.size() + 1);
+  int index = 0;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size() || index < 0)
+    return std::nullopt;
+  return index;
+}
+
+[[noreturn]] void refuse(std::string_view name, const std::string& why,
+                         const std::string& next) {
+  throw InvalidArgument("cannot train on the device " + std::string(name) +
+                        ": " + why + "\n  next:    " + next);
+}
+
+}  // namespace
+
+c10::Device training_device(std::string_view name) {
+  if (name == "cpu") return c10::kCPU;
+  const auto index = cuda_index(name);
+  if (!index)
+    refuse(name, "there is none of this name", "name cpu, cuda or cuda:N");
+  if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA))
+    refuse(name, "this LibTorch was built without CUDA",
+           "build with one that has it: LOCKSTEP_TORCH=… ./dev build --cuda");
+  const int count = c10::impl::getDeviceGuardImpl(c10::kCUDA)->deviceCount();
+  if (count == 0)
+    refuse(name, "LibTorch sees no GPU",
+           "see `lockstep doctor` for drivers and devices, and whether "
+           "CUDA_VISIBLE_DEVICES hides them");
+  if (*index >= count)
+    refuse(name, "there are " + std::to_string(count) + ", numbered from 0",
+           "start at most as many ranks as there are GPUs on each host");
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(*index)};
+}
+
+}  // namespace lockstep

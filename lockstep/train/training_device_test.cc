@@ -1,0 +1,36 @@
+#include "lockstep/train/training_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/torch/testing/fake_cuda.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string refusal(std::string_view name) {
+  return error_text([&] { training_device(name); });
+}
+
+TEST(TrainingDevice, IsFoundByName) {
+  EXPECT_EQ(training_device("cpu"), c10::Device(c10::kCPU));
+  if (!FakeCuda::possible()) GTEST_SKIP() << "LibTorch has a CUDA of its own";
+  FakeGpu gpu;
+  const FakeCuda cuda(gpu);
+  EXPECT_EQ(training_device("cuda"), c10::Device(c10::kCUDA, 0));
+  EXPECT_EQ(training_device("cuda:1"), c10::Device(c10::kCUDA, 1));
+  EXPECT_THAT(refusal("cuda:100"),
+              AllOf(HasSubstr("numbered from 0"), HasSubstr("next:")));
+}
+
+TEST(TrainingDevice, IsRefusedWhereTheNameIsNone) {
+  for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "Cuda"})
+    EXPECT_THAT(refusal(name), AllOf(HasSubstr(name), HasSubstr("cuda:N")));
+}
+
+}  // namespace
+}  // namespace lockstep
