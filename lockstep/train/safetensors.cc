@@ -95,6 +95,9 @@ std::uint64_t header_length(std::span<const std::byte> bytes,
 Json parse_header(std::string_view text, const Source& source) {
   if (text.empty() || text.front() != '{')
     source.refuse("expected a header that begins with '{' at byte 8");
+  // To the parser it would be the end, whatever follows.
+  if (text.find('\0') != std::string_view::npos)
+    source.refuse("its header is no JSON: there is a zero byte in it");
   Json header;
   try {
     header = Json::parse(text, HeaderGuard(source));

@@ -117,6 +117,7 @@ TEST(Safetensors, RefusesWhatIsAmbiguousOrWrongAndSaysWhy) {
   const std::vector<BadHeader> cases{
       {"[]", "begins with '{'"},
       {"{", "no JSON"},
+      {R"({"w":)" + good + "}" + '\0', "a zero byte"},
       {R"({"w":1})", "its entry is no object"},
       {R"({"w":{"shape":[4],"data_offsets":[0,4]}})", "no dtype"},
       {R"({"w":)" + entry("C64", "[4]", "[0,4]") + "}", "\"C64\" is none of"},
