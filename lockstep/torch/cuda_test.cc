@@ -234,15 +234,17 @@ TEST_F(Cuda, GradientsAreViewsOfTheirBucketsFromPassToPass) {
   });
 }
 
+// Its third layer is not used.
+struct NetOfTwo : Net {
+  at::Tensor forward(const at::Tensor& input) {
+    return torch::tanh(second(torch::tanh(first(input))));
+  }
+};
+
 TEST_F(Cuda, NamesTheParametersThatGotNoGradient) {
-  struct Unused : Net {
-    at::Tensor forward(const at::Tensor& input) {
-      return torch::tanh(second(torch::tanh(first(input))));
-    }
-  };
   run(2, [](const Group& group) {
     const at::Device device = gpu_of(*group);
-    auto module = std::make_shared<Unused>();
+    auto module = std::make_shared<NetOfTwo>();
     module->to(device);
     auto model = DistributedDataParallel(module, {.group = group});
     const Share share = share_on(device, *group, 0);
@@ -253,14 +255,9 @@ TEST_F(Cuda, NamesTheParametersThatGotNoGradient) {
 }
 
 TEST_F(Cuda, LeavesUnusedParametersAloneWhereAsked) {
-  struct Unused : Net {
-    at::Tensor forward(const at::Tensor& input) {
-      return torch::tanh(second(torch::tanh(first(input))));
-    }
-  };
   run(2, [](const Group& group) {
     const at::Device device = gpu_of(*group);
-    auto module = std::make_shared<Unused>();
+    auto module = std::make_shared<NetOfTwo>();
     module->to(device);
     auto options = small_buckets(group);
     options.find_unused_parameters = true;

@@ -8,28 +8,33 @@
 namespace lockstep {
 namespace {
 
-c10::Stream current_on(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+// What `later` is given from now on begins after what `earlier` has been given.
+void order(const c10::Stream& earlier, const c10::Stream& later) {
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
 }
 
 }  // namespace
 
+c10::Stream current_stream_on(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
 void DeviceStreams::add_current(c10::Device device) {
   if (device.is_cpu()) return;
-  const c10::Stream stream = current_on(device);
+  const c10::Stream stream = current_stream_on(device);
   if (std::ranges::find(streams_, stream) == streams_.end())
     streams_.push_back(stream);
 }
 
 bool DeviceStreams::hold_up_current(c10::Device device) {
   if (streams_.empty()) return false;
-  const c10::Stream current = current_on(device);
+  const c10::Stream current = current_stream_on(device);
   bool others = false;
   for (const c10::Stream& stream : streams_) {
     if (stream == current) continue;
-    c10::Event event(device.type());
-    event.record(stream);
-    event.block(current);
+    order(stream, current);
     others = true;
   }
   streams_.clear();
@@ -38,13 +43,9 @@ bool DeviceStreams::hold_up_current(c10::Device device) {
 
 void DeviceStreams::follow_current(c10::Device device) {
   if (streams_.empty()) return;
-  const c10::Stream current = current_on(device);
-  for (const c10::Stream& stream : streams_) {
-    if (stream == current) continue;
-    c10::Event event(device.type());
-    event.record(current);
-    event.block(stream);
-  }
+  const c10::Stream current = current_stream_on(device);
+  for (const c10::Stream& stream : streams_)
+    if (stream != current) order(current, stream);
   streams_.clear();
 }
 
@@ -52,7 +53,7 @@ void keep_for_current_stream(at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors)
     c10::impl::VirtualGuardImpl(tensor.device().type())
         .recordDataPtrOnStream(tensor.storage().data_ptr(),
-                               current_on(tensor.device()));
+                               current_stream_on(tensor.device()));
 }
 
 }  // namespace lockstep

@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+// The one that the calling thread uses on `device`, which is no CPU.
+c10::Stream current_stream_on(c10::Device device);
+
 class DeviceStreams {
  public:
   // The calling thread's current stream has been given something. Nothing on

@@ -1,11 +1,11 @@
 #include "lockstep/torch/tensor_buffer.h"
 
 #include <ATen/core/Formatting.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/current_stream.h"
+#include "lockstep/torch/device_streams.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 
 void* stream_of_libtorch(Device device) {
   const at::Device on(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
-  return c10::impl::VirtualGuardImpl(at::kCUDA).getStream(on).native_handle();
+  return current_stream_on(on).native_handle();
 }
 
 }  // namespace

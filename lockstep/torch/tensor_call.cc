@@ -5,7 +5,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -62,10 +61,6 @@ at::Tensor copy_of(const at::Tensor& from, const at::Tensor& to) {
 // the old values would take the new ones for them.
 void tell_autograd(const at::Tensor& written) {
   if (!written.is_inference()) written.unsafeGetTensorImpl()->bump_version();
-}
-
-c10::Stream current_stream_on(at::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 }  // namespace
