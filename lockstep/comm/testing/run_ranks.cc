@@ -1,6 +1,7 @@
 #include "lockstep/comm/testing/run_ranks.h"
 
 #include <exception>
+#include <iostream>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,15 @@ Settings settings_of_test(const std::string& host) {
   settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
   settings.host_id = host;
   return settings;
+}
+
+// The one that is thrown need not be the one that came first.
+void tell(const std::vector<std::exception_ptr>& errors) {
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) try {
+      if (errors[rank]) std::rethrow_exception(errors[rank]);
+    } catch (const std::exception& error) {
+      std::cerr << "run_ranks: rank " << rank << ": " << error.what() << '\n';
+    }
 }
 
 }  // namespace
@@ -51,7 +61,10 @@ void run_ranks_on(const std::vector<std::string>& hosts,
       }
     });
   for (std::thread& thread : threads) thread.join();
-  if (const auto cause = cause_of(errors)) std::rethrow_exception(cause);
+  const auto cause = cause_of(errors);
+  if (!cause) return;
+  tell(errors);
+  std::rethrow_exception(cause);
 }
 
 }  // namespace lockstep
