@@ -44,3 +44,9 @@ target_link_libraries(
     "-Wl,--push-state,--no-as-needed,${LOCKSTEP_TORCH}/lib/libtorch.so,--pop-state"
             "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so"
             "${LOCKSTEP_TORCH}/lib/libc10.so")
+# What LibTorch's part for GPUs needs itself may be where programs run, and not
+# here.
+if(EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cuda.so")
+  target_link_options(lockstep::libtorch INTERFACE
+                      "LINKER:--allow-shlib-undefined")
+endif()

@@ -71,6 +71,34 @@ class FindTorch(Machine):
                          f"/opt/torch\n{self.folder / 'python3'}\n")
 
 
+class FindTorchWithCuda(Machine):
+    def find(self, folder):
+        return self.run_script("scripts/find_torch", "--cuda",
+                               LOCKSTEP_TORCH=str(folder))
+
+    def test_takes_the_named_libtorch_that_has_cuda(self):
+        folder = self.libtorch("2.11.0")
+        (folder / "lib/libtorch_cuda.so").touch()
+        self.assertEqual(self.find(folder).stdout.splitlines()[0],
+                         str(folder.resolve()))
+
+    def test_refuses_one_that_has_not(self):
+        folder = self.libtorch("2.11.0")
+        result = self.find(folder)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertRegex(result.stderr,
+                         f"LOCKSTEP_TORCH={folder} is without CUDA\n.*next: ")
+
+    def test_takes_the_torch_of_the_python_on_the_path_if_it_has_cuda(self):
+        folder = self.libtorch("2.12.0")
+        (folder / "lib/libtorch_cuda.so").touch()
+        self.program("python3", f"echo 2.12.0 {folder}")
+        result = self.run_script("scripts/find_torch", "--cuda",
+                                 LOCKSTEP_TORCH="")
+        self.assertEqual(result.stdout,
+                         f"{folder}\n{self.folder / 'python3'}\n")
+
+
 class FindNccl(Machine):
     def setUp(self):
         super().setUp()
