@@ -118,6 +118,56 @@ TEST_F(Cuda, RefusesTensorsOfOneOperationOnTwoDevices) {
   });
 }
 
+// What a rank has after every collective in turn; sums are exact.
+std::vector<at::Tensor> after_all_collectives(ProcessGroup& group,
+                                              at::Device device,
+                                              at::ScalarType type) {
+  const int ranks = group.size();
+  const auto made = [&](std::int64_t length, int add) {
+    return at::arange(length, at::kLong)
+        .add(group.rank() + add)
+        .remainder(5)
+        .to(type)
+        .to(device);
+  };
+  const at::Tensor sum = made(7, 0), copied = made(7, 1), at_root = made(7, 2),
+                   all = made(3L * ranks, 0), part = made(3, 0),
+                   swapped = made(3L * ranks, 0), got = made(4, 0);
+  const auto pieces = [&](int root) {
+    return group.rank() == root ? at::chunk(all, ranks)
+                                : std::vector<at::Tensor>();
+  };
+  all_reduce(group, sum).wait();
+  broadcast(group, copied, ranks - 1).wait();
+  reduce(group, at_root, 0, ReduceOp::kMax).wait();
+  all_gather_into_tensor(group, all, made(3, 3)).wait();
+  reduce_scatter_tensor(group, part, made(3L * ranks, 4), ReduceOp::kMin)
+      .wait();
+  all_to_all_single(group, swapped, made(3L * ranks, 5)).wait();
+  gather(group, part.add(1), pieces(0), 0).wait();
+  scatter(group, part, pieces(0), 0).wait();
+  const int before = (group.rank() + ranks - 1) % ranks;
+  const Work received = irecv(group, got, before);
+  isend(group, made(4, 6), (group.rank() + 1) % ranks).wait();
+  received.wait();
+  std::vector<at::Tensor> after{sum, copied, all, part, swapped, got};
+  if (group.rank() == 0) after.push_back(at_root);
+  return after;
+}
+
+TEST_F(Cuda, CarriesOutEveryCollectiveAsOnTheCpu) {
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt,
+        at::kChar, at::kByte})
+    run(2, [&](const Group& group) {
+      const auto expected = after_all_collectives(*group, at::kCPU, type);
+      const auto found =
+          on_cpu(after_all_collectives(*group, gpu_of(*group), type));
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_TRUE(found[i].equal(expected[i])) << type << ", " << i;
+    });
+}
+
 // DistributedDataParallel.
 
 struct CudaWorld : Cuda, ::testing::WithParamInterface<int> {};
@@ -270,6 +320,7 @@ TEST_F(Cuda, LeavesUnusedParametersAloneWhereAsked) {
 }
 
 TEST_F(Cuda, AllocatesNothingOnADeviceThatIsNotARanksOwn) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake tells";
   run_gpu_ranks(gpu_.table(), 2, [&](const Group& group) {
     // Device 0 stays current.
     const at::Device device(at::kCUDA,

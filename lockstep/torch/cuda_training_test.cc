@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/compress_hook.h"
@@ -249,6 +250,8 @@ TEST_F(TrainingOnCuda, ReportsWhatIsTheSameOnRanks) {
 
 // One process, which has all devices.
 TEST_F(TrainingOnCuda, DividesABatchOverDevices) {
+  if (!is_fake() && gpu_status({}).devices < 2)
+    GTEST_SKIP() << "there is one GPU";
   const std::vector<at::Device> devices{{at::kCUDA, 0}, {at::kCUDA, 1}};
   const Share batch = share_of_batch(0, 0, 1, 3);
   auto net = std::make_shared<Net>();

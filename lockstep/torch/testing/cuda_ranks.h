@@ -1,13 +1,20 @@
-// Tests of ranks as threads, each with a device "cuda" of its own: a
-// FakeCuda's.
+// Tests on devices "cuda", one a rank: a FakeCuda's, or real ones where
+// LibTorch has CUDA.
 //
-// A test fails, whatever else it says, when something on the devices went well
-// only by chance: see comm/testing/fake_gpu.h.
+// Over the fake ranks are threads, and a test fails, whatever else it says,
+// when something on the devices went well only by chance: see
+// comm/testing/fake_gpu.h. On real devices they are the processes of
+//
+//     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
+//
+// all of which run the same tests. Those for more ranks than there are, and
+// what asks the fake itself, are skipped. With more ranks than GPUs some share
+// one, which NCCL refuses on one host: so each says that it is a host.
 //
 // Threads: as run_ranks().
 #pragma once
 
-#include <c10/core/DeviceGuard.h>
+#include <c10/core/Device.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,43 +26,27 @@
 
 namespace lockstep {
 
-inline at::Device gpu_of(const ProcessGroup& group) {
-  return {at::kCUDA, static_cast<at::DeviceIndex>(group.rank())};
-}
+// The device of the calling rank.
+at::Device gpu_of(const ProcessGroup& group);
 
-inline std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> copies;
-  for (const at::Tensor& tensor : tensors)
-    copies.push_back(tensor.defined() ? tensor.cpu() : tensor);
-  return copies;
-}
+std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors);
 
 class CudaRanks : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (!FakeCuda::possible()) GTEST_SKIP() << "LibTorch has a CUDA of its own";
-    cuda_.emplace(gpu_);
-  }
-  void TearDown() override {
-    if (!cuda_) return;
-    EXPECT_TRUE(cuda_->all_given_back());
-    gpu_.carry_out_all();
-    EXPECT_THAT(gpu_.violations(), ::testing::IsEmpty());
-  }
+  void SetUp() override;
+  void TearDown() override;
 
-  // Rank r's is device r, which is current.
-  void run(int ranks, const RankBody& body) {
-    run_gpu_ranks(gpu_.table(), ranks,
-                  [&](const std::shared_ptr<ProcessGroup>& group) {
-                    const c10::DeviceGuard guard(gpu_of(*group));
-                    body(group);
-                  });
-    gpu_.hear_from_all_threads();
-  }
+  // Each rank's device is current.
+  void run(int ranks, const RankBody& body);
+
+  bool is_fake() const { return cuda_.has_value(); }
 
   FakeGpu gpu_{
       {.devices = 4, .threads = FakeGpuOptions::Threads::kKnowWhatAnySaw}};
   std::optional<FakeCuda> cuda_;
+
+ private:
+  void run_on_real_devices(int ranks, const RankBody& body);
 };
 
 }  // namespace lockstep

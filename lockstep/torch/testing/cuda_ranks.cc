@@ -1,0 +1,110 @@
+#include "lockstep/torch/testing/cuda_ranks.h"
+
+#include <c10/core/DeviceGuard.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "lockstep/comm/groups.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
+
+namespace lockstep {
+namespace {
+
+const LockstepGpuTable& plugin() {
+  static const LockstepGpuTable& table = load_gpu_table({});
+  return table;
+}
+
+int real_devices() { return Gpu::count(plugin()); }
+
+// To us, ranks that share a device have several.
+LockstepGpuResult name_by_rank(std::int32_t device, char* text,
+                               std::size_t bytes, LockstepGpuOutcome* outcome) {
+  const LockstepGpuResult result =
+      plugin().device_name(device, text, bytes, outcome);
+  const std::size_t length = ::strnlen(text, bytes);
+  std::snprintf(text + length, bytes - length, " %d", default_group()->rank());
+  return result;
+}
+
+// To NCCL, they are on several hosts.
+void let_ranks_share_devices(int rank) {
+  static LockstepGpuTable shared = plugin();
+  shared.device_name = name_by_rank;
+  use_gpu_table(&shared);
+  ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+}
+
+// The ranks of this process's world: made by the first test, left at the end.
+ProcessGroup& world_of_processes() {
+  static const auto world = [] {
+    auto group = init_process_group();
+    if (group->size() > real_devices()) let_ranks_share_devices(group->rank());
+    return group;
+  }();
+  return *world;
+}
+
+}  // namespace
+
+at::Device gpu_of(const ProcessGroup& group) {
+  const int rank =
+      FakeCuda::possible() ? group.rank() : group.rank() % real_devices();
+  return {at::kCUDA, static_cast<at::DeviceIndex>(rank)};
+}
+
+std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors)
+    copies.push_back(tensor.defined() ? tensor.cpu() : tensor);
+  return copies;
+}
+
+void CudaRanks::SetUp() {
+  if (FakeCuda::possible())
+    cuda_.emplace(gpu_);
+  else if (gpu_status({}).devices == 0)
+    GTEST_SKIP() << gpu_status({}).detail;
+}
+
+void CudaRanks::TearDown() {
+  if (!cuda_) return;
+  EXPECT_TRUE(cuda_->all_given_back());
+  gpu_.carry_out_all();
+  EXPECT_THAT(gpu_.violations(), ::testing::IsEmpty());
+}
+
+void CudaRanks::run(int ranks, const RankBody& body) {
+  if (!is_fake()) return run_on_real_devices(ranks, body);
+  run_gpu_ranks(gpu_.table(), ranks,
+                [&](const std::shared_ptr<ProcessGroup>& group) {
+                  const c10::DeviceGuard guard(gpu_of(*group));
+                  body(group);
+                });
+  gpu_.hear_from_all_threads();
+}
+
+void CudaRanks::run_on_real_devices(int ranks, const RankBody& body) {
+  ProcessGroup& world = world_of_processes();
+  if (ranks > world.size())
+    GTEST_SKIP() << "for " << ranks << " ranks, of which there are "
+                 << world.size();
+  if (world.rank() < ranks) {
+    std::vector<int> members(static_cast<std::size_t>(ranks));
+    std::iota(members.begin(), members.end(), 0);
+    const auto group = new_group(world, members);
+    const c10::DeviceGuard guard(gpu_of(*group));
+    body(group);
+  }
+  // No rank begins the next test while another is in this one.
+  world.barrier({.place = "the end of a test"}).wait();
+}
+
+}  // namespace lockstep
