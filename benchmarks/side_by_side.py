@@ -142,15 +142,15 @@ class Contender:
         self.close()
 
 
-def start_ranks(name, command, ranks, environment=None):
-    """Starts `command` once a rank, each pinned to a core. The pipes' prefix
-    takes the place of "REQUESTS" in it."""
+def start_ranks(name, command, ranks, environment=None, pinned=True):
+    """Starts `command` once a rank, each pinned to a core or none. The pipes'
+    prefix takes the place of "REQUESTS" in it."""
     contender = Contender(name, ranks)
     port = free_port()
     command = [contender.prefix if c == "REQUESTS" else c for c in command]
     for rank in range(ranks):
         variables = {**rank_environment(rank, ranks, port), **(environment or {})}
-        core = CORES[rank % len(CORES)]
+        core = CORES[rank % len(CORES)] if pinned else None
         contender.processes.append(
             start(command, variables, contender.errors, core)
         )

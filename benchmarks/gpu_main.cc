@@ -1,0 +1,195 @@
+// A training step of a residual network on a GPU: LibTorch alone, or under our
+// DistributedDataParallel:
+//
+//   lockstep_gpu_step resnet18|resnet50 BATCH libtorch|ddp float32|bfloat16
+//                     REQUESTS
+//
+// Images of 3 x 224 x 224, which stay on the device, channels-last; SGD with
+// momentum 0.9, fused. Answers three questions of the driver (requests.h):
+// "steps N", milliseconds of a step, of N that the device ends, and of them the
+// host's; "loss", that of the last; "casts N", how many GB a second a copy of a
+// bucket of 256 MiB reads and writes, and what a hook does to it: rounding it to
+// 16 bits, and widening that again; medians of N.
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/utils.h>
+
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "benchmarks/requests.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/train/models.h"
+#include "lockstep/train/precision.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+constexpr std::uint64_t kSeed = 1234;
+constexpr std::int64_t kSide = 224, kClasses = 1000;
+const at::Device kDevice(at::kCUDA, 0);
+
+struct Job {
+  std::string model;
+  std::int64_t batch = 32;
+  bool ddp = false;
+  Precision precision = Precision::kFloat32;
+};
+
+void synchronize() {
+  c10::impl::VirtualGuardImpl(at::kCUDA).synchronizeDevice(kDevice.index());
+}
+
+std::shared_ptr<Classifier> make_on_device(const Job& job) {
+  const at::NoGradGuard no_grad;
+  auto model = make_model(job.model, {.channels = 3,
+                                      .height = kSide,
+                                      .width = kSide,
+                                      .classes = kClasses,
+                                      .seed = kSeed});
+  model->to(kDevice);
+  for (at::Tensor& parameter : model->parameters())
+    if (parameter.dim() == 4)
+      parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+  return model;
+}
+
+// A model and what trains it. `forward` hides whether it is wrapped.
+class Training {
+ public:
+  explicit Training(const Job& job)
+      : job_(job),
+        model_(make_on_device(job)),
+        optimizer_(model_->parameters(),
+                   torch::optim::SGDOptions(0.01).momentum(0.9)) {
+    forward_ = [this](const at::Tensor& x) { return model_->forward(x); };
+    if (job.ddp) {
+      init_process_group();
+      replica_ = std::make_unique<DistributedDataParallel<Classifier>>(model_);
+      forward_ = [this](const at::Tensor& x) { return replica_->forward(x); };
+    }
+    torch::manual_seed(kSeed);
+    images_ = torch::randn({job.batch, 3, kSide, kSide})
+                  .to(kDevice)
+                  .contiguous(at::MemoryFormat::ChannelsLast);
+    labels_ = torch::randint(0, kClasses, {job.batch}, torch::kLong)
+                  .to(kDevice);
+  }
+
+  void step() {
+    optimizer_.zero_grad();
+    {
+      const MixedPrecision mixed(job_.precision, at::kCUDA);
+      loss_ =
+          torch::nn::functional::cross_entropy(forward_(images_), labels_);
+    }
+    loss_.backward();
+    optimizer_.step();
+  }
+
+  double loss() const { return loss_.item<double>(); }
+
+ private:
+  Job job_;
+  std::shared_ptr<Classifier> model_;
+  FusedSGD optimizer_;
+  std::unique_ptr<DistributedDataParallel<Classifier>> replica_;
+  std::function<at::Tensor(const at::Tensor&)> forward_;
+  at::Tensor images_, labels_, loss_;
+};
+
+std::string answer_steps(Training& training, int steps) {
+  synchronize();
+  const auto begin = Clock::now();
+  for (int i = 0; i < steps; ++i) training.step();
+  const Milliseconds host = Clock::now() - begin;
+  synchronize();
+  const Milliseconds device = Clock::now() - begin;
+  std::ostringstream text;
+  text << R"({"step_ms": )" << device.count() / steps << R"(, "host_ms": )"
+       << host.count() / steps << "}";
+  return text.str();
+}
+
+// GB a second of `body`, which reads and writes `bytes`.
+double rate(double bytes, int repetitions, const std::function<void()>& body) {
+  std::vector<double> times;
+  for (int i = 0; i < repetitions; ++i) {
+    constexpr int kCalls = 20;
+    synchronize();
+    const auto begin = Clock::now();
+    for (int j = 0; j < kCalls; ++j) body();
+    synchronize();
+    const std::chrono::duration<double> took = Clock::now() - begin;
+    times.push_back(took.count() / kCalls);
+  }
+  return bytes / median(times) / 1e9;
+}
+
+std::string answer_casts(int repetitions) {
+  constexpr std::int64_t kElements = 64 << 20;
+  const at::Tensor whole =
+      torch::randn({kElements}, at::TensorOptions(kDevice));
+  const at::Tensor copy = torch::empty_like(whole);
+  const at::Tensor half = whole.to(at::kBFloat16);
+  const auto bytes = static_cast<double>(whole.nbytes());
+  std::ostringstream text;
+  text << R"({"copy": )"
+       << rate(2 * bytes, repetitions, [&] { copy.copy_(whole); })
+       << R"(, "round": )"
+       << rate(1.5 * bytes, repetitions, [&] { half.copy_(whole); })
+       << R"(, "widen": )"
+       << rate(1.5 * bytes, repetitions, [&] { copy.copy_(half); }) << "}";
+  return text.str();
+}
+
+std::string answer(Training& training, const std::string& request) {
+  std::istringstream words(request);
+  std::string what;
+  int count = 1;
+  words >> what >> count;
+  if (what == "steps") return answer_steps(training, count);
+  if (what == "casts") return answer_casts(count);
+  return R"({"loss": )" + std::to_string(training.loss()) + "}";
+}
+
+void run(const std::vector<std::string>& arguments) {
+  Training training({.model = arguments[0],
+                     .batch = std::stoll(arguments[1]),
+                     .ddp = arguments[2] == "ddp",
+                     .precision = parse_precision(arguments[3])});
+  answer_requests(arguments[4], 0, [&](const std::string& request) {
+    return answer(training, request);
+  });
+  if (is_initialized()) destroy_process_group();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() != 5) {
+    std::cerr << "usage: lockstep_gpu_step resnet18|resnet50 BATCH "
+                 "libtorch|ddp float32|bfloat16 REQUESTS\n";
+    return 2;
+  }
+  try {
+    lockstep::run(arguments);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 1;
+  }
+}
