@@ -8,8 +8,8 @@
 // momentum 0.9, fused. Answers three questions of the driver (requests.h):
 // "steps N", milliseconds of a step, of N that the device ends, and of them the
 // host's; "loss", that of the last; "casts N", how many GB a second a copy of a
-// bucket of 256 MiB reads and writes, and what a hook does to it: rounding it to
-// 16 bits, and widening that again; medians of N.
+// bucket of 256 MiB reads and writes, and what a hook does to it: rounding it
+// to 16 bits, and widening that again; medians of N.
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
@@ -83,16 +83,15 @@ class Training {
     images_ = torch::randn({job.batch, 3, kSide, kSide})
                   .to(kDevice)
                   .contiguous(at::MemoryFormat::ChannelsLast);
-    labels_ = torch::randint(0, kClasses, {job.batch}, torch::kLong)
-                  .to(kDevice);
+    labels_ =
+        torch::randint(0, kClasses, {job.batch}, torch::kLong).to(kDevice);
   }
 
   void step() {
     optimizer_.zero_grad();
     {
       const MixedPrecision mixed(job_.precision, at::kCUDA);
-      loss_ =
-          torch::nn::functional::cross_entropy(forward_(images_), labels_);
+      loss_ = torch::nn::functional::cross_entropy(forward_(images_), labels_);
     }
     loss_.backward();
     optimizer_.step();
