@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/launcher.h"
 #include "lockstep/tools/flags.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+constexpr std::string_view kVisible = "CUDA_VISIBLE_DEVICES";
 
 std::optional<int> number(std::string_view text) {
   int value = 0;
@@ -70,69 +72,72 @@ int count_of(const std::string& gpus) {
 
 }  // namespace
 
-void add_device_flags(CLI::App& command, TrainOptions& options) {
+void add_device_flags(CLI::App& command, DeviceFlags& flags,
+                      const std::string& use) {
   command
-      .add_option("--device", options.device,
-                  "What ranks compute on: cpu, or cuda, a GPU each")
+      .add_option("--device", flags.device,
+                  "What ranks " + use + ": cpu, or cuda, a GPU each")
       ->check(one_of("device", kDevices))
       ->capture_default_str();
   command
-      .add_option("--gpus", options.gpus,
+      .add_option("--gpus", flags.gpus,
                   "So many GPUs of this host, or those of a list like 0,2: as "
                   "many ranks, with --device cuda")
       ->type_name("N|LIST");
 }
 
-void complete_device_flags(TrainOptions& options, const RankPlace& place) {
-  if (!options.gpus.empty()) {
-    options.device = "cuda";
-    const int count = count_of(options.gpus);
-    if (options.ranks.value_or(count) != count)
+void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
+                           const RankPlace& place) {
+  if (!flags.gpus.empty()) {
+    flags.device = "cuda";
+    const int count = count_of(flags.gpus);
+    if (ranks.value_or(count) != count)
       throw InvalidArgument(fmt::format(
           "--gpus {} is for {} ranks, and --ranks is {}: leave out one of the "
           "two",
-          options.gpus, count, *options.ranks));
-    if (!place.world_size) options.ranks = count;
+          flags.gpus, count, *ranks));
+    if (!place.world_size) ranks = count;
   }
-  if (options.device == "cpu") return;
-  if (options.strategy != "ddp" && options.strategy != "horovod")
-    throw InvalidArgument(fmt::format(
-        "--device {} is not for --strategy {} yet: use ddp or horovod, which "
-        "have a process for each GPU",
-        options.device, options.strategy));
-  if (options.logical_shards)
-    throw InvalidArgument(
-        "--logical-shards promises bits that only the CPU keeps: leave it out "
-        "with --device cuda");
-  if (options.ranks || place.world_size) return;
+  if (flags.device == "cpu" || ranks || place.world_size) return;
   const int gpus = place.gpus ? place.gpus() : 0;
   if (gpus == 0)
     throw InvalidArgument(
         "--device cuda: no GPU can be seen here; `lockstep doctor` says why, "
         "or say how many ranks there are with --ranks");
-  options.ranks = gpus;
+  ranks = gpus;
 }
 
-std::optional<std::string> visible_devices(const TrainOptions& options,
+std::optional<std::string> visible_devices(const DeviceFlags& flags,
                                            const EnvironmentLookup& lookup) {
-  if (!is_list(options.gpus)) return std::nullopt;
-  const auto before = lookup("CUDA_VISIBLE_DEVICES");
-  if (!before) return options.gpus;
+  if (!is_list(flags.gpus)) return std::nullopt;
+  const auto before = lookup(std::string(kVisible));
+  if (!before) return flags.gpus;
   const auto devices = parts_of(*before);
   std::vector<std::string> chosen;
-  for (const int index : indices_of(options.gpus)) {
+  for (const int index : indices_of(flags.gpus)) {
     if (index >= std::ssize(devices))
-      throw InvalidArgument(fmt::format(
-          "--gpus {} counts among CUDA_VISIBLE_DEVICES={}, which has {}",
-          options.gpus, *before, devices.size()));
+      throw InvalidArgument(
+          fmt::format("--gpus {} counts among {}={}, which has {}", flags.gpus,
+                      kVisible, *before, devices.size()));
     chosen.push_back(devices[static_cast<std::size_t>(index)]);
   }
   return fmt::format("{}", fmt::join(chosen, ","));
 }
 
-std::string device_of_rank(const TrainOptions& options, int local_rank) {
-  if (options.device == "cpu") return options.device;
-  return fmt::format("{}:{}", options.device, local_rank);
+void apply(const DeviceFlags& flags, const EnvironmentLookup& lookup,
+           LaunchOptions& options) {
+  const auto devices = visible_devices(flags, lookup);
+  if (!devices) return;
+  const std::string name = std::string(kVisible) + "=";
+  std::erase_if(options.environment, [&](const std::string& variable) {
+    return variable.starts_with(name);
+  });
+  options.environment.push_back(name + *devices);
+}
+
+std::string device_of_rank(const DeviceFlags& flags, int local_rank) {
+  if (flags.device == "cpu") return flags.device;
+  return fmt::format("{}:{}", flags.device, local_rank);
 }
 
 }  // namespace lockstep

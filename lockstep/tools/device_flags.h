@@ -1,30 +1,51 @@
-// The flags of `lockstep train` about the devices that ranks compute on.
+// The flags of `lockstep train` and `lockstep bench` about the devices that
+// ranks use.
 //
 // Threads: pure functions.
-// Errors:  as train_options.h.
+// Errors:  InvalidArgument with one line that names the flag, what was given
+//          and what would do.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "lockstep/tools/train_options.h"
+#include "lockstep/tools/rank_place.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
+class App;
+}
 
 namespace lockstep {
 
-// Adds them, with their help, to `command`. `options` must outlive its parsing.
-void add_device_flags(CLI::App& command, TrainOptions& options);
+struct LaunchOptions;
+
+// As typed; complete_device_flags() settles the device.
+struct DeviceFlags {
+  std::string device = "cpu";  // or cuda
+  std::string gpus;            // how many, or which; empty: all
+};
+
+// Adds them, with their help, to `command`. `flags` must outlive its parsing;
+// `use` is what ranks do with a device: "compute on".
+void add_device_flags(CLI::App& command, DeviceFlags& flags,
+                      const std::string& use);
 
 // A rank for each GPU where nobody says otherwise. Refuses what does not fit.
 // To be called before ranks are chosen.
-void complete_device_flags(TrainOptions& options, const RankPlace& place);
+void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
+                           const RankPlace& place);
 
 // What CUDA_VISIBLE_DEVICES is to be for the job, so that its ranks see the
 // GPUs that were asked for and no others; nothing where it is to stay as it is.
 // A list counts among those that are visible already.
-std::optional<std::string> visible_devices(const TrainOptions& options,
+std::optional<std::string> visible_devices(const DeviceFlags& flags,
                                            const EnvironmentLookup& lookup);
 
+// Sets it for what is launched.
+void apply(const DeviceFlags& flags, const EnvironmentLookup& lookup,
+           LaunchOptions& options);
+
 // The device of the rank `local_rank` of its host: see train/training_device.h.
-std::string device_of_rank(const TrainOptions& options, int local_rank);
+std::string device_of_rank(const DeviceFlags& flags, int local_rank);
 
 }  // namespace lockstep

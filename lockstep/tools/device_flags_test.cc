@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/launch/launcher.h"
+#include "lockstep/tools/train_options.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Flags = std::vector<const char*>;
 
@@ -29,14 +32,14 @@ std::string refusal(const Flags& flags, const RankPlace& place = with_gpus(4)) {
 }
 
 TEST(DeviceFlags, AreTheCpuUnlessSaidOtherwise) {
-  EXPECT_EQ(parse({}).device, "cpu");
-  EXPECT_EQ(device_of_rank(parse({}), 3), "cpu");
+  EXPECT_EQ(parse({}).devices.device, "cpu");
+  EXPECT_EQ(device_of_rank(parse({}).devices, 3), "cpu");
 }
 
 TEST(DeviceFlags, GiveARankToEveryGpu) {
   const TrainOptions options = parse({"--device", "cuda"});
   EXPECT_EQ(options.ranks, 4);
-  EXPECT_EQ(device_of_rank(options, 3), "cuda:3");
+  EXPECT_EQ(device_of_rank(options.devices, 3), "cuda:3");
   EXPECT_EQ(parse({"--device", "cuda", "--ranks", "2"}).ranks, 2);
   EXPECT_EQ(parse({"--device", "cuda"}, {.cores = 8, .world_size = 2}).ranks,
             2);
@@ -46,14 +49,15 @@ TEST(DeviceFlags, TakeANumberOfGpusOrAList) {
   EXPECT_EQ(parse({"--gpus", "3", "--batch-size", "8"}).ranks, 3);
   const TrainOptions some = parse({"--gpus", "0,2"});
   EXPECT_EQ(some.ranks, 2);
-  EXPECT_EQ(some.device, "cuda");
-  EXPECT_EQ(device_of_rank(some, 1), "cuda:1");  // of those that are seen
+  EXPECT_EQ(some.devices.device, "cuda");
+  EXPECT_EQ(device_of_rank(some.devices, 1),
+            "cuda:1");  // of those that are seen
 }
 
 TEST(DeviceFlags, ShowTheJobTheGpusOfAListAmongThoseThatAreVisible) {
   using Variable = std::optional<std::string>;
   const auto shown = [](const char* gpus, const Variable& before) {
-    return visible_devices(parse({"--gpus", gpus}),
+    return visible_devices(parse({"--gpus", gpus}).devices,
                            [=](const std::string&) { return before; });
   };
   EXPECT_EQ(shown("0,2", std::nullopt), "0,2");
@@ -62,6 +66,18 @@ TEST(DeviceFlags, ShowTheJobTheGpusOfAListAmongThoseThatAreVisible) {
   EXPECT_EQ(shown("2", "4,5,6"), std::nullopt);
   EXPECT_THAT(error_text([&] { shown("0,3", "4,5,6"); }),
               AllOf(HasSubstr("0,3"), HasSubstr("4,5,6")));
+}
+
+TEST(DeviceFlags, ReplaceTheVariableForWhatIsLaunched) {
+  LaunchOptions launch;
+  launch.environment = {"CUDA_VISIBLE_DEVICES=4,5,6", "HOME=/"};
+  const auto before = [](const std::string&) { return "4,5,6"; };
+  apply(parse({"--gpus", "2"}).devices, before, launch);
+  EXPECT_THAT(launch.environment,
+              ElementsAre("CUDA_VISIBLE_DEVICES=4,5,6", "HOME=/"));
+  apply(parse({"--gpus", "0,2"}).devices, before, launch);
+  EXPECT_THAT(launch.environment,
+              ElementsAre("HOME=/", "CUDA_VISIBLE_DEVICES=4,6"));
 }
 
 TEST(DeviceFlags, AreRefusedWhereTheyMeanNothing) {

@@ -45,13 +45,7 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                                          .ranks = processes,
                                          .launch = request.launch},
                                         lookup);
-  if (const auto devices = visible_devices(request.options, lookup)) {
-    constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES=";
-    std::erase_if(launch.environment, [&](const std::string& variable) {
-      return variable.starts_with(kName);
-    });
-    launch.environment.push_back(std::string(kName) + *devices);
-  }
+  apply(request.options.devices, lookup, launch);
   launch.job.threads = request.options.threads;
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);

@@ -48,7 +48,7 @@ TrainerOptions trainer_options(const TrainOptions& flags, int local_rank) {
           .replicas = ranks_of_a_process(flags),
           .logical_shards = flags.logical_shards,
           .precision = flags.precision,
-          .device = device_of_rank(flags, local_rank),
+          .device = device_of_rank(flags.devices, local_rank),
           .hook = flags.hook,
           .sync_batch_norm = flags.sync_bn,
           .checks = {.consistency_steps = flags.check_consistency,

@@ -264,12 +264,26 @@ void check_shards(TrainOptions& options) {
   if (!options.threads) options.threads = 1;
 }
 
+void check_device(const TrainOptions& options) {
+  const std::string& device = options.devices.device;
+  if (device == "cpu") return;
+  if (options.strategy != "ddp" && options.strategy != "horovod")
+    throw InvalidArgument(fmt::format(
+        "--device {} is not for --strategy {} yet: use ddp or horovod, which "
+        "have a process for each GPU",
+        device, options.strategy));
+  if (options.logical_shards)
+    throw InvalidArgument(
+        "--logical-shards promises bits that only the CPU keeps: leave it out "
+        "with --device cuda");
+}
+
 }  // namespace
 
 void add_train_options(CLI::App& command, TrainOptions& options) {
   add_run_flags(command, options);
   add_strategy_flag(command, options);
-  add_device_flags(command, options);
+  add_device_flags(command, options.devices, "compute on");
   add_data_flags(command, options);
   add_model_flags(command, options);
   add_step_flags(command, options);
@@ -281,7 +295,8 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
 }
 
 void complete_train_options(TrainOptions& options, const RankPlace& place) {
-  complete_device_flags(options, place);
+  complete_device_flags(options.devices, options.ranks, place);
+  check_device(options);
   choose_ranks(options, place);
   check_strategy_flag(options);
   divide_batch(options);

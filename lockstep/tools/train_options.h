@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/rank_place.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
@@ -72,11 +73,10 @@ struct TrainOptions {
   int log_interval = 10;    // steps between two progress records
 
   std::string strategy = "ddp";  // the way in: see train/strategies.h
-  std::string device = "cpu";    // or cuda
-  std::string gpus;              // how many, or which; empty: all
-  std::optional<int> ranks;      // the world size
-  std::optional<int> threads;    // compute threads of a rank; nothing: what
-                                 // OMP_NUM_THREADS says
+  DeviceFlags devices;
+  std::optional<int> ranks;    // the world size
+  std::optional<int> threads;  // compute threads of a rank; nothing: what
+                               // OMP_NUM_THREADS says
 };
 
 // Adds the flags, with their help, to `command`. `options` must outlive its
