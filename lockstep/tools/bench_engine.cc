@@ -25,6 +25,10 @@ bool reduces(Collective collective) {
          collective == Collective::kReduceScatter;
 }
 
+bool is_in_place(Collective collective) {
+  return block_counts(collective, 0, 1).in == 0;
+}
+
 BlockCounts block_counts(Collective collective, int rank, int size) {
   const int at_root = rank == 0 ? size : 0;
   switch (collective) {

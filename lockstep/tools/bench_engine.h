@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -45,6 +46,9 @@ std::optional<Collective> find_collective(std::string_view name);
 // Whether the collective looks at the reduction.
 bool reduces(Collective collective);
 
+// Whether one buffer of each rank holds its elements and gets the result.
+bool is_in_place(Collective collective);
+
 // How many blocks of equal size rank `rank` of `size` passes in and gets out. A
 // collective in place passes none in. Rank 0 is the root.
 struct BlockCounts {
@@ -78,8 +82,29 @@ class Engine {
   virtual int size() const = 0;
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                               Memory memory) = 0;
+
+  // Lets `fill` write so many bytes of such memory, or `look` read them: where
+  // they lie if the host reaches that, and otherwise in a copy.
+  using Fill = std::function<void(std::byte*)>;
+  using Look = std::function<void(const std::byte*)>;
+  virtual void write(std::byte* memory, std::size_t /*bytes*/,
+                     const Fill& fill) {
+    fill(memory);
+  }
+  virtual void read(const std::byte* memory, std::size_t /*bytes*/,
+                    const Look& look) {
+    look(memory);
+  }
+
   // Returns when this rank's part is done.
   virtual void run(const CollectiveCall& call) = 0;
+  // The same as it is timed: once, or several times in a row where one call
+  // takes less than for the host to wait for it. Returns how often; after more
+  // than once, what is reduced in place is no result.
+  virtual int run_timed(const CollectiveCall& call) {
+    run(call);
+    return 1;
+  }
   virtual void barrier() = 0;
   // Every rank's `value`, in rank order.
   virtual std::vector<double> gather(double value) = 0;

@@ -15,6 +15,8 @@ namespace lockstep {
 class GroupEngine : public Engine {
  public:
   explicit GroupEngine(std::shared_ptr<ProcessGroup> group);
+  // For buffers on `device`.
+  GroupEngine(std::shared_ptr<ProcessGroup> group, Device device);
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -24,11 +26,24 @@ class GroupEngine : public Engine {
   void barrier() override { group_->barrier().wait(); }
   std::vector<double> gather(double value) override;
 
+ protected:
+  // A call under way: most are one operation, send_recv is two.
+  struct Started {
+    Work work;
+    Work receive{};
+  };
+  Started start(const CollectiveCall& call);
+
+  // From now on calls are ordered in this stream of the device.
+  void order_in(void* stream) { options_.stream = stream; }
+  const ProcessGroup& group() const { return *group_; }
+
  private:
-  Work start(const CollectiveCall& call);
-  void send_and_receive(const Buffer& input, const Buffer& output);
+  Started send_and_receive(const Buffer& input, const Buffer& output);
 
   const std::shared_ptr<ProcessGroup> group_;
+  const Device device_;
+  CallOptions options_;
 };
 
 }  // namespace lockstep

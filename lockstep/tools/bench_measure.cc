@@ -15,12 +15,29 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr int kMostRounds = 5000;
 
-Seconds run_once(Engine& engine, const Round& round, std::uint64_t number) {
+// What is verified, but not timed.
+void run_once(Engine& engine, const Round& round, std::uint64_t number) {
   round.prepare(number);
   engine.barrier();
-  const auto begin = Clock::now();
   round.run();
-  return Clock::now() - begin;
+  round.verify(number);
+}
+
+struct TimedRound {
+  Seconds time{};  // of a call
+  int calls = 1;
+};
+
+TimedRound run_timed(Engine& engine, const Round& round, std::uint64_t number) {
+  round.prepare(number);
+  engine.barrier();
+  int calls = 1;
+  const auto begin = Clock::now();
+  if (round.run_timed)
+    calls = round.run_timed();
+  else
+    round.run();
+  return {Seconds(Clock::now() - begin) / calls, calls};
 }
 
 // As many rounds as fit into the time asked for, on every rank as many.
@@ -31,7 +48,7 @@ int choose_rounds(Engine& engine, const Round& round,
   engine.barrier();
   const auto begin = Clock::now();
   constexpr int kTrials = 3;
-  for (int i = 0; i < kTrials; ++i) run_once(engine, round, number++);
+  for (int i = 0; i < kTrials; ++i) run_timed(engine, round, number++);
   const Seconds took = (Clock::now() - begin) / kTrials;
   const auto all = engine.gather(took.count());
   const double slowest = *std::max_element(all.begin(), all.end());
@@ -64,13 +81,6 @@ Timings summarise(Engine& engine, std::vector<Seconds> times) {
           .rounds = static_cast<int>(times.size())};
 }
 
-std::size_t elements_of_block(const CollectiveCase& wanted, int size) {
-  const auto blocks = static_cast<std::size_t>(
-      std::max(1, blocks_of_row(wanted.collective, size)));
-  return std::max<std::size_t>(1,
-                               wanted.bytes / (blocks * size_of(wanted.type)));
-}
-
 // The buffers of one rank for a collective, and what belongs into them.
 class RankBuffers {
  public:
@@ -86,29 +96,33 @@ class RankBuffers {
         output_(allocate(blocks_.out)) {}
 
   void write(std::uint64_t round) const {
-    const bool in_place = blocks_.in == 0 && is_in_place();
+    const bool in_place = is_in_place(wanted_.collective);
     const int blocks = in_place ? blocks_.out : blocks_.in;
     std::byte* const data = in_place ? output_.get() : input_.get();
     for (int b = 0; b < blocks; ++b)
-      write_block(block(data, b), count_, kind_,
-                  {.rank = engine_.rank(), .block = b}, round);
+      engine_.write(block(data, b), block_bytes_, [&](std::byte* memory) {
+        write_block(memory, count_, kind_, {.rank = engine_.rank(), .block = b},
+                    round);
+      });
   }
 
-  void run() const {
-    engine_.run({.collective = wanted_.collective,
-                 .input = input_.get(),
-                 .output = output_.get(),
-                 .count = count_,
-                 .type = kind_.type,
-                 .op = kind_.op});
+  CollectiveCall call() const {
+    return {.collective = wanted_.collective,
+            .input = input_.get(),
+            .output = output_.get(),
+            .count = count_,
+            .type = kind_.type,
+            .op = kind_.op};
   }
 
   void check(std::uint64_t round) const {
     const auto expected =
         expected_blocks(wanted_.collective, engine_.rank(), engine_.size());
     for (std::size_t b = 0; b < expected.size(); ++b)
-      check_block(block(output_.get(), static_cast<int>(b)), count_, kind_,
-                  expected[b], round);
+      engine_.read(block(output_.get(), static_cast<int>(b)), block_bytes_,
+                   [&](const std::byte* memory) {
+                     check_block(memory, count_, kind_, expected[b], round);
+                   });
   }
 
  private:
@@ -119,9 +133,6 @@ class RankBuffers {
   }
   std::byte* block(std::byte* data, int b) const {
     return data + static_cast<std::size_t>(b) * block_bytes_;
-  }
-  bool is_in_place() const {
-    return block_counts(wanted_.collective, 0, engine_.size()).in == 0;
   }
 
   Engine& engine_;
@@ -139,16 +150,26 @@ class RankBuffers {
 Timings time_rounds(Engine& engine, const Round& round,
                     const RoundOptions& options) {
   std::uint64_t number = 0;
-  run_once(engine, round, number);
-  round.verify(number++);
   run_once(engine, round, number++);
+  const int calls = run_timed(engine, round, number++).calls;
   std::vector<Seconds> times(
       static_cast<std::size_t>(choose_rounds(engine, round, options, number)));
-  for (Seconds& time : times) time = run_once(engine, round, number++);
-  round.verify(number - 1);
+  for (Seconds& time : times) time = run_timed(engine, round, number++).time;
+  if (calls > 1)
+    run_once(engine, round, number++);
+  else
+    round.verify(number - 1);
   Timings timings = summarise(engine, std::move(times));
+  timings.calls = calls;
   timings.all_rounds = static_cast<int>(number);
   return timings;
+}
+
+std::size_t elements_of_block(const CollectiveCase& wanted, int size) {
+  const auto blocks = static_cast<std::size_t>(
+      std::max(1, blocks_of_row(wanted.collective, size)));
+  return std::max<std::size_t>(1,
+                               wanted.bytes / (blocks * size_of(wanted.type)));
 }
 
 std::size_t rounded_bytes(const CollectiveCase& wanted, int size) {
@@ -168,10 +189,12 @@ std::size_t bytes_of_all_buffers(const CollectiveCase& wanted, int size) {
 Timings measure_collective(Engine& engine, const CollectiveCase& wanted,
                            const RoundOptions& options) {
   const RankBuffers buffers(engine, wanted);
+  const CollectiveCall call = buffers.call();
   const Round round{
       .prepare = [&](std::uint64_t number) { buffers.write(number); },
-      .run = [&] { buffers.run(); },
-      .verify = [&](std::uint64_t number) { buffers.check(number); }};
+      .run = [&] { engine.run(call); },
+      .verify = [&](std::uint64_t number) { buffers.check(number); },
+      .run_timed = [&] { return engine.run_timed(call); }};
   return time_rounds(engine, round, options);
 }
 

@@ -7,6 +7,11 @@
 // rank over its rounds, averaged over the ranks. Results are verified after the
 // first and the last round, and each round's differ.
 //
+// An engine may make several calls in a row in a round, whose time is then
+// divided by their number: on a GPU one call of a few bytes is over before the
+// host knows, and it would be the host that is measured. As what reductions in
+// place leave then is no result, one more round, of one call, is verified.
+//
 // Threads: one at a time; every rank calls the same.
 // Errors:  InternalError for a wrong result, and what the engine throws.
 #pragma once
@@ -35,7 +40,8 @@ struct Timings {
   std::chrono::duration<double> p99{};
   std::chrono::duration<double> mean{};
   int rounds = 0;
-  // With those before, which were not timed.
+  int calls = 1;  // of a round
+  // With those before and after, which were not timed.
   int all_rounds = 0;
 };
 
@@ -44,6 +50,8 @@ struct Round {
   std::function<void(std::uint64_t)> prepare = [](std::uint64_t) {};
   std::function<void()> run;
   std::function<void(std::uint64_t)> verify = [](std::uint64_t) {};
+  // `run` as it is timed, where that is not once: returns how often it was.
+  std::function<int()> run_timed{};
 };
 
 Timings time_rounds(Engine& engine, const Round& round,
@@ -59,7 +67,9 @@ struct CollectiveCase {
   std::size_t bytes = 0;
 };
 
-// The bytes that are measured where `wanted.bytes` are asked for.
+// The elements of a block, and the bytes that are measured, where
+// `wanted.bytes` are asked for.
+std::size_t elements_of_block(const CollectiveCase& wanted, int size);
 std::size_t rounded_bytes(const CollectiveCase& wanted, int size);
 
 // What the buffers of all of `size` ranks take for it.

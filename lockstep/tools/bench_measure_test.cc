@@ -144,6 +144,26 @@ TEST(BenchMeasure, PreparesBeforeEveryRoundAndVerifiesTheFirstAndTheLast) {
   });
 }
 
+TEST(BenchMeasure, VerifiesARoundOfOneCallWhereSeveralAreTimed) {
+  run_ranks("shm", 1, [](std::shared_ptr<ProcessGroup> group) {
+    GroupEngine engine(std::move(group));
+    std::string order;
+    const Round round{
+        .prepare = [&](std::uint64_t n) { order += "p" + std::to_string(n); },
+        .run = [&] { order += "r"; },
+        .verify = [&](std::uint64_t n) { order += "v" + std::to_string(n); },
+        .run_timed =
+            [&] {
+              order += "t";
+              return 4;
+            }};
+    const Timings timings = time_rounds(engine, round, {.rounds = 2});
+    EXPECT_EQ(order, "p0rv0p1tp2tp3tp4rv4");
+    EXPECT_EQ(timings.calls, 4);
+    EXPECT_EQ(timings.all_rounds, 5);
+  });
+}
+
 TEST(BenchMeasure, SaysHowManyRoundsThereWereInAll) {
   run_ranks("shm", 1, [](std::shared_ptr<ProcessGroup> group) {
     GroupEngine engine(std::move(group));
