@@ -161,7 +161,10 @@ Request parse_bench(Arguments arguments, int cores) {
       },
       [&](const CLI::App& command, const auto& /*rest*/) -> Request {
         refuse_extras(command, "lockstep bench");
-        complete_bench_options(request.options, {.cores = cores});
+        complete_bench_options(request.options,
+                               {.cores = cores, .gpus = [] {
+                                  return visible_gpus(environment_variable);
+                                }});
         return request;
       });
 }

@@ -17,6 +17,7 @@ int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup) {
                                          .ranks = request.options.ranks.value(),
                                          .launch = request.launch},
                                         lookup);
+  apply(request.options.devices, lookup, launch);
   // So that launchers see their rank itself.
   if (read_rank_environment(lookup).launcher != StartedBy::kNone)
     become(launch.command);

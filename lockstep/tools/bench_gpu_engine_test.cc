@@ -156,6 +156,24 @@ TEST_F(BenchOnGpus, AResultThatIsLeftFromAnEarlierRoundIsNoticed) {
   EXPECT_EQ(calls, 5);
 }
 
+TEST_F(BenchOnGpus, ATimedCallEndsWhenTheDeviceHasCarriedItOut) {
+  run(2, [&](const Group& group) {
+    GpuEngine engine(group, gpu(group));
+    constexpr std::size_t kCount = 100;
+    const std::size_t bytes = kCount * sizeof(float);
+    const auto memory = engine.allocate(bytes, Engine::Memory::kShared);
+    const CollectiveCall call{.collective = Collective::kAllReduce,
+                              .output = memory.get(),
+                              .count = kCount};
+    // A violation, unless the host knows that it is over.
+    engine.run(call);
+    fake_.host_reads(memory.get(), bytes);
+    engine.run_timed(call);
+    fake_.host_reads(memory.get(), bytes);
+  });
+  EXPECT_THAT(fake_.violations(), IsEmpty());
+}
+
 TEST_F(BenchOnGpus, AFullDeviceIsNamedWithTheRankAndTheBytes) {
   run(1, [&](const Group& group) {
     GpuEngine engine(group, gpu(group));

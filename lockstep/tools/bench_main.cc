@@ -15,9 +15,9 @@
 namespace lockstep {
 namespace {
 
-void run(const BenchOptions& options) {
+void run(const BenchOptions& options, const Settings& settings) {
   try {
-    run_bench_rank(options);
+    run_bench_rank(options, settings);
   } catch (const std::bad_alloc&) {
     throw Error(
         "there is no memory for buffers of that size; take smaller --bytes or "
@@ -32,11 +32,12 @@ int main(int count, char** arguments) {
   using lockstep::BenchOptions, lockstep::RankPlace, lockstep::Settings;
   return lockstep::run_rank_program(
       {.name = "lockstep-bench",
-       .prepare = [](std::span<const char* const> typed, const Settings&,
+       .prepare = [](std::span<const char* const> typed,
+                     const Settings& settings,
                      const RankPlace& place) -> std::function<void()> {
          const BenchOptions options =
              lockstep::parse_bench_options(typed, place);
-         return [=] { lockstep::run(options); };
+         return [=] { lockstep::run(options, settings); };
        },
        .refused = lockstep::kUsageError},
       count, arguments);

@@ -40,7 +40,7 @@ constexpr std::array<std::string_view, 2> kMemories{"shared", "plain"};
 
 Names known_backends() {
   const auto names = backend_names();
-  Names known{"auto", "all"};
+  Names known{"auto", "all", "nccl"};
   known.insert(known.end(), names.begin(), names.end());
   return known;
 }
@@ -70,10 +70,11 @@ void add_what_flags(CLI::App& command, BenchOptions& options) {
       ->description(fmt::format("{}", fmt::join(kCollectiveNames, ", ")))
       ->check(one_of("collective", kCollectiveNames))
       ->option_text("collective");
+  add_device_flags(command, options.devices, "hold their buffers on");
   command
       .add_option("--backend", options.backend,
                   "auto, a backend's name, or all: compares those that this "
-                  "machine has")
+                  "machine has; on GPUs nccl alone")
       ->check(one_of_these("backend", known_backends()))
       ->capture_default_str();
   command
@@ -101,16 +102,16 @@ void add_how_flags(CLI::App& command, BenchOptions& options) {
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "Processes [the largest power of two up to the number of "
-                  "cores and 8, 2 at least]; under a launcher, what it "
-                  "started")
+                  "cores and 8, 2 at least; on GPUs, one for each]; under a "
+                  "launcher, what it started")
       ->check(whole_number(1))
       ->type_name("N");
   command
       .add_option("--memory", options.memory,
                   "shared: buffers that the backend may place where peers "
-                  "reach them; plain: ordinary memory")
-      ->check(one_of("memory", kMemories))
-      ->capture_default_str();
+                  "reach them; plain: ordinary memory; on GPUs their own "
+                  "[shared]")
+      ->check(one_of("memory", kMemories));
   command
       .add_option("--iters", options.iterations,
                   "Rounds of each size [as many as fit into 0.2 s, 10 to "
@@ -183,6 +184,30 @@ std::vector<std::size_t> parse_range(std::string_view text, std::size_t dots,
   return sizes;
 }
 
+void check_device(const BenchOptions& options) {
+  if (options.devices.device == "cpu") {
+    if (options.backend == "nccl")
+      throw InvalidArgument(
+          "--backend nccl has the memory of GPUs only: add --device cuda");
+    return;
+  }
+  if (options.backend != "auto" && options.backend != "nccl")
+    throw InvalidArgument(
+        fmt::format("--backend {} has the CPU's memory only: leave --backend "
+                    "out with --device {}, which is nccl's",
+                    options.backend, options.devices.device));
+  if (!options.memory.empty())
+    throw InvalidArgument(
+        fmt::format("--memory {} is a kind of the CPU's memory: leave it out "
+                    "with --device {}, where buffers are in the GPU's own",
+                    options.memory, options.devices.device));
+  if (options.wanted.collective == Collective::kBarrier)
+    throw InvalidArgument(
+        fmt::format("barrier is the CPU's on any device: leave out --device "
+                    "{} and --gpus",
+                    options.devices.device));
+}
+
 void choose_ranks(BenchOptions& options, const RankPlace& place) {
   options.ranks = settle_ranks(options.ranks, place,
                                std::max(2, default_ranks(place.cores)));
@@ -223,6 +248,8 @@ void complete_bench_options(BenchOptions& options, const RankPlace& place) {
   options.wanted.memory = options.memory == "plain" ? Engine::Memory::kPlain
                                                     : Engine::Memory::kShared;
   settle_reduction(options);
+  complete_device_flags(options.devices, options.ranks, place);
+  check_device(options);
   choose_ranks(options, place);
   if (options.wanted.collective == Collective::kBarrier) {
     options.sizes = {0};

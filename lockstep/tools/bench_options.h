@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/tools/bench_measure.h"
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/rank_place.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
@@ -25,12 +26,13 @@ namespace lockstep {
 struct BenchOptions {
   // As typed.
   std::string collective;
+  DeviceFlags devices;
   std::string backend = "auto";  // or a backend's name, or "all"
   std::string bytes = "4..100M";
   int step_factor = 4;
   std::string dtype = "float32";
   std::string op = "sum";
-  std::string memory = "shared";  // or plain
+  std::string memory;  // shared or plain; empty: shared, or the device's
   std::optional<int> iterations;
   bool json = false;
   std::string plot;    // a file; empty: none is drawn
@@ -46,7 +48,8 @@ struct BenchOptions {
 // parsing.
 void add_bench_options(CLI::App& command, BenchOptions& options);
 
-// Fills in what was left open and refuses what does not fit together.
+// Fills in what was left open and refuses what does not fit together. Where
+// GPUs are asked for without a number of ranks it counts them.
 void complete_bench_options(BenchOptions& options, const RankPlace& place);
 
 // Both steps for a rank: `arguments` are those after the program's name. Skips

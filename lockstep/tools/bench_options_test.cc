@@ -35,6 +35,7 @@ TEST(BenchOptions, ACollectiveIsEnough) {
   EXPECT_EQ(options.wanted.op, ReduceOp::kSum);
   EXPECT_EQ(options.wanted.memory, Engine::Memory::kShared);
   EXPECT_EQ(options.backend, "auto");
+  EXPECT_EQ(options.devices.device, "cpu");
   EXPECT_EQ(options.ranks, 4);
   EXPECT_EQ(options.sizes.front(), 4u);
   EXPECT_EQ(options.sizes.back(), std::size_t{100} << 20);
@@ -83,6 +84,48 @@ TEST(BenchOptions, ThereAreTwoRanksAtLeastUnlessOneIsAskedFor) {
   EXPECT_THAT(error_of({"barrier", "-n", "3"}, {.world_size = 2}),
               AllOf(HasSubstr("--ranks is 3"), HasSubstr("one of 2 ranks")));
   EXPECT_THAT(error_of({"send_recv", "-n", "1"}), HasSubstr("two ranks"));
+}
+
+const RankPlace kThreeGpus{.cores = 4, .gpus = [] { return 3; }};
+
+TEST(BenchOptions, ThereIsARankForEachGpuUnlessSaidOtherwise) {
+  const BenchOptions all =
+      parse({"all_reduce", "--device", "cuda"}, kThreeGpus);
+  EXPECT_EQ(all.devices.device, "cuda");
+  EXPECT_EQ(all.ranks, 3);
+  EXPECT_EQ(parse({"all_reduce", "--gpus", "0,2"}, kThreeGpus).ranks, 2);
+  EXPECT_EQ(parse({"all_reduce", "--gpus=2", "--backend=nccl"}, kThreeGpus)
+                .devices.device,
+            "cuda");
+  EXPECT_EQ(parse({"all_reduce", "--device", "cuda", "-n", "1"}).ranks, 1);
+  EXPECT_EQ(parse({"all_reduce", "--device", "cuda"}, {.world_size = 2}).ranks,
+            2);
+}
+
+TEST(BenchOptions, OnGpusWhatOnlyTheCpuHasIsRefused) {
+  const auto refusal = [](std::vector<const char*> more) {
+    std::vector<const char*> arguments{"all_reduce", "--device", "cuda"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return error_of(arguments, kThreeGpus);
+  };
+  for (const char* backend : {"shm", "gloo", "all"})
+    EXPECT_THAT(refusal({"--backend", backend}),
+                AllOf(HasSubstr(backend), HasSubstr("leave --backend out")));
+  for (const char* memory : {"shared", "plain"})
+    EXPECT_THAT(refusal({"--memory", memory}),
+                AllOf(HasSubstr(memory), HasSubstr("leave it out")));
+  EXPECT_THAT(refusal({"--gpus", "2", "-n", "3"}), HasSubstr("leave out one"));
+  EXPECT_THAT(error_of({"barrier", "--gpus", "2"}, kThreeGpus),
+              HasSubstr("leave out --device"));
+  EXPECT_THAT(error_of({"send_recv", "--gpus", "1"}, kThreeGpus),
+              HasSubstr("two ranks"));
+  EXPECT_THAT(error_of({"all_reduce", "--device", "tpu"}),
+              HasSubstr("cpu, cuda"));
+  EXPECT_THAT(error_of({"all_reduce", "--backend", "nccl"}),
+              HasSubstr("add --device cuda"));
+  EXPECT_THAT(
+      error_of({"all_reduce", "--device", "cuda"}, {.gpus = [] { return 0; }}),
+      HasSubstr("lockstep doctor"));
 }
 
 TEST(BenchOptions, SizesAreNumbersRangesAndLists) {

@@ -15,8 +15,12 @@
 #include "lockstep/base/text_file.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
+#include "lockstep/comm/nccl/nccl_meeting.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/comm/registry.h"
+#include "lockstep/tools/bench_gpu_engine.h"
 #include "lockstep/tools/bench_group_engine.h"
 #include "lockstep/tools/bench_report.h"
 
@@ -70,6 +74,24 @@ std::optional<std::size_t> available_memory() {
   return std::nullopt;
 }
 
+// The GPU that buffers are on; nothing: they are the CPU's.
+std::optional<Gpu> gpu_of_rank(const BenchOptions& options,
+                               const Settings& settings) {
+  if (options.devices.device == "cpu") return std::nullopt;
+  const Gpu gpu(load_gpu_table(settings), settings.local_rank.value_or(0));
+  check_gpu(gpu);
+  return gpu;
+}
+
+// What all ranks take for it. Of buffers on GPUs, a block at a time is copied.
+std::size_t host_bytes(const BenchOptions& options,
+                       const CollectiveCase& wanted, int ranks) {
+  if (options.devices.device == "cpu")
+    return bytes_of_all_buffers(wanted, ranks);
+  return elements_of_block(wanted, ranks) * size_of(wanted.type) *
+         static_cast<std::size_t>(ranks);
+}
+
 // Too little memory would end in the kernel killing whomever it likes. As if
 // all ranks were on this host, but for the share that `hosts` take.
 void check_memory(const BenchOptions& options, int ranks, int hosts) {
@@ -78,7 +100,7 @@ void check_memory(const BenchOptions& options, int ranks, int hosts) {
   CollectiveCase largest = options.wanted;
   largest.bytes = options.sizes.back();
   const std::size_t needed =
-      bytes_of_all_buffers(largest, ranks) / static_cast<std::size_t>(hosts);
+      host_bytes(options, largest, ranks) / static_cast<std::size_t>(hosts);
   if (needed <= *available) return;
   throw InvalidArgument(fmt::format(
       "--bytes: {} on {} ranks need {:.1f} GiB of this host's memory, of which "
@@ -89,7 +111,7 @@ void check_memory(const BenchOptions& options, int ranks, int hosts) {
 
 // A backend that takes part.
 struct Contender {
-  std::shared_ptr<ProcessGroup> group;
+  std::unique_ptr<Engine> engine;
   std::size_t index;  // in the report
 };
 
@@ -118,12 +140,14 @@ std::shared_ptr<ProcessGroup> try_backend(ProcessGroup& control,
 std::vector<Contender> find_contenders(
     const BenchOptions& options, const std::shared_ptr<ProcessGroup>& control,
     BenchReport& report) {
+  std::vector<Contender> contenders;
   if (options.backend != "all") {
     report.backends.push_back(
         {.name = control->backend(), .rows = {}, .left_out = ""});
-    return {{.group = control, .index = 0}};
+    contenders.push_back(
+        {.engine = std::make_unique<GroupEngine>(control), .index = 0});
+    return contenders;
   }
-  std::vector<Contender> contenders;
   for (const std::string_view name : backend_names()) {
     if (name == "reference") continue;
     BackendRows& backend = report.backends.emplace_back();
@@ -131,17 +155,31 @@ std::vector<Contender> find_contenders(
     auto group = try_backend(*control, backend.name, backend.left_out);
     if (group)
       contenders.push_back(
-          {.group = std::move(group), .index = report.backends.size() - 1});
+          {.engine = std::make_unique<GroupEngine>(std::move(group)),
+           .index = report.backends.size() - 1});
   }
+  return contenders;
+}
+
+std::vector<Contender> contender_on(
+    const Gpu& gpu, const std::shared_ptr<ProcessGroup>& control,
+    BenchReport& report) {
+  report.device = "cuda";
+  report.libraries = gpu.table().libraries;
+  report.backends.push_back({.name = "nccl", .rows = {}, .left_out = ""});
+  std::vector<Contender> contenders;
+  contenders.push_back(
+      {.engine = std::make_unique<GpuEngine>(control, gpu), .index = 0});
   return contenders;
 }
 
 BenchRow measure(const Contender& contender, const CollectiveCase& wanted,
                  const RoundOptions& rounds) {
-  GroupEngine engine(contender.group);
+  Engine& engine = *contender.engine;
   const std::size_t bytes = rounded_bytes(wanted, engine.size());
   const Timings timings = measure_collective(engine, wanted, rounds);
   return {.bytes = bytes,
+          .count = bytes == 0 ? 0 : elements_of_block(wanted, engine.size()),
           .timings = timings,
           .bandwidth =
               bandwidth(wanted.collective, engine.size(), bytes, timings.p50)};
@@ -177,7 +215,8 @@ void measure_all(const BenchOptions& options, std::vector<Contender> contenders,
 
 }  // namespace
 
-void run_bench_rank(const BenchOptions& options) {
+void run_bench_rank(const BenchOptions& options, const Settings& settings) {
+  const auto gpu = gpu_of_rank(options, settings);
   const auto control = init_process_group(
       {.backend = options.backend == "all" ? "auto" : options.backend});
   const int size = control->size();
@@ -186,10 +225,11 @@ void run_bench_rank(const BenchOptions& options) {
   check_memory(options, size, std::max(1, size / std::max(1, local)));
   BenchReport report{
       .what = options.wanted, .ranks = control->size(), .backends = {}};
+  auto contenders = gpu ? contender_on(*gpu, control, report)
+                        : find_contenders(options, control, report);
   Printer printer(options, control->rank());
   printer.table(table_head(report));
-  measure_all(options, find_contenders(options, control, report), report,
-              printer);
+  measure_all(options, std::move(contenders), report, printer);
   printer.table(table_end(report));
   if (control->rank() == 0) {
     if (options.json) printer.write(to_json(report));

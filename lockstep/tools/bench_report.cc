@@ -20,15 +20,17 @@ double microseconds(std::chrono::duration<double> time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-// "all_reduce, sum of float32", "barrier".
+bool is_on_cpu(const BenchReport& report) { return report.device == "cpu"; }
+
+// "all_reduce, sum of float32, in place", "barrier".
 std::string title_of(const BenchReport& report) {
   const CollectiveCase& what = report.what;
   std::string text(name_of(what.collective));
   if (what.collective == Collective::kBarrier) return text;
-  if (reduces(what.collective))
-    return fmt::format("{}, {} of {}", text, name_of(what.op),
-                       name_of(what.type));
-  return fmt::format("{} of {}", text, name_of(what.type));
+  if (reduces(what.collective)) text += fmt::format(", {}", name_of(what.op));
+  text += fmt::format(" of {}", name_of(what.type));
+  if (is_in_place(what.collective)) text += ", in place";
+  return text;
 }
 
 std::string_view name_of(Engine::Memory memory) {
@@ -52,7 +54,9 @@ std::string figure(double value) {
 
 Json json_of(const BenchRow& row) {
   return {{"bytes", row.bytes},
+          {"count", row.count},
           {"rounds", row.timings.rounds},
+          {"calls_per_round", row.timings.calls},
           {"p50_us", microseconds(row.timings.p50)},
           {"p99_us", microseconds(row.timings.p99)},
           {"mean_us", microseconds(row.timings.mean)},
@@ -114,12 +118,15 @@ std::vector<FastestFrom> fastest_backends(const BenchReport& report) {
 std::string table_head(const BenchReport& report) {
   std::string head = fmt::format("{}, {} rank{}", title_of(report),
                                  report.ranks, report.ranks == 1 ? "" : "s");
-  if (report.what.collective != Collective::kBarrier)
+  if (!is_on_cpu(report))
+    head += fmt::format(", on {} ({})", report.device, report.libraries);
+  else if (report.what.collective != Collective::kBarrier)
     head += fmt::format(", {} memory", name_of(report.what.memory));
   head += "; every result verified\n\n";
-  head += fmt::format("{:<{}}{:>12}", "backend", kNameWidth, "bytes");
+  head += fmt::format("{:<{}}{:>12}{:>12}", "backend", kNameWidth, "bytes",
+                      "count");
   for (const auto* column : {"p50 µs", "p99 µs", "alg GB/s", "bus GB/s"})
-    head += right_aligned(column, 11);
+    head += right_aligned(column, 9);
   return head + right_aligned("rounds", 8) + "\n";
 }
 
@@ -128,8 +135,8 @@ std::string table_row(const std::string& backend, const BenchRow& row) {
     return row.bytes == 0 ? std::string("-") : figure(bytes_per_second / kGiga);
   };
   return fmt::format(
-      "{:<{}}{:>12}{:>11}{:>11}{:>11}{:>11}{:>8}\n", backend, kNameWidth,
-      row.bytes, figure(microseconds(row.timings.p50)),
+      "{:<{}}{:>12}{:>12}{:>9}{:>9}{:>9}{:>9}{:>8}\n", backend, kNameWidth,
+      row.bytes, row.count, figure(microseconds(row.timings.p50)),
       figure(microseconds(row.timings.p99)), speed(row.bandwidth.algorithm),
       speed(row.bandwidth.bus), row.timings.rounds);
 }
@@ -155,10 +162,13 @@ std::string table_end(const BenchReport& report) {
 std::string to_json(const BenchReport& report) {
   Json document{{"lockstep", version()},
                 {"collective", name_of(report.what.collective)},
-                {"ranks", report.ranks}};
+                {"ranks", report.ranks},
+                {"device", report.device}};
+  if (!is_on_cpu(report)) document["libraries"] = report.libraries;
   if (report.what.collective != Collective::kBarrier) {
     document["dtype"] = name_of(report.what.type);
-    document["memory"] = name_of(report.what.memory);
+    document["in_place"] = is_in_place(report.what.collective);
+    if (is_on_cpu(report)) document["memory"] = name_of(report.what.memory);
   }
   if (reduces(report.what.collective)) document["op"] = name_of(report.what.op);
   document["backends"] = Json::array();
@@ -174,7 +184,8 @@ std::string to_json(const BenchReport& report) {
 
 Plot plot_of(const BenchReport& report) {
   Plot plot{
-      .title = fmt::format("{}, {} ranks", title_of(report), report.ranks),
+      .title = fmt::format("{}, {} ranks{}", title_of(report), report.ranks,
+                           is_on_cpu(report) ? "" : " on " + report.device),
       .x_label = "bytes",
       .y_label = "time (p50), µs",
       .lines = {}};

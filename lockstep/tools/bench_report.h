@@ -15,6 +15,7 @@ namespace lockstep {
 // One size on one backend; its result was verified.
 struct BenchRow {
   std::size_t bytes = 0;
+  std::size_t count = 0;  // elements of a block, as nccl-tests count them
   Timings timings;
   Bandwidth bandwidth;
 };
@@ -29,6 +30,8 @@ struct BackendRows {
 struct BenchReport {
   CollectiveCase what;
   int ranks = 1;
+  std::string device = "cpu";  // or cuda
+  std::string libraries{};     // that reach it: "CUDA 13.0, NCCL 2.28.3"
   std::vector<BackendRows> backends;
 };
 

@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -68,6 +69,27 @@ TEST(BenchReport, TellsWhoWasLeftOutAndWhy) {
   EXPECT_THAT(table_end(report), HasSubstr("b left out: it is not there"));
   EXPECT_THAT(table_end(report), Not(HasSubstr("fastest")));
   EXPECT_THAT(to_json(report), HasSubstr("\"left_out\": \"it is not there\""));
+}
+
+TEST(BenchReport, SaysWhatIsInPlaceAndOnWhichDevice) {
+  BenchReport report{.what = {.collective = Collective::kAllGather},
+                     .ranks = 2,
+                     .backends = {}};
+  EXPECT_THAT(table_head(report),
+              HasSubstr("all_gather of float32, 2 ranks, shared memory"));
+  EXPECT_THAT(to_json(report), AllOf(HasSubstr("\"device\": \"cpu\""),
+                                     HasSubstr("\"memory\": \"shared\""),
+                                     HasSubstr("\"in_place\": false")));
+  report.what.collective = Collective::kAllReduce;
+  report.device = "cuda";
+  report.libraries = "CUDA 1, NCCL 2";
+  EXPECT_THAT(table_head(report),
+              HasSubstr("all_reduce, sum of float32, in place, 2 ranks, on "
+                        "cuda (CUDA 1, NCCL 2); every"));
+  EXPECT_THAT(to_json(report), AllOf(HasSubstr("\"device\": \"cuda\""),
+                                     Not(HasSubstr("\"memory\"")),
+                                     HasSubstr("\"in_place\": true")));
+  EXPECT_THAT(plot_of(report).title, HasSubstr("2 ranks on cuda"));
 }
 
 TEST(BenchReport, PlotsOneLineABackendThatMeasured) {
