@@ -79,6 +79,32 @@ class Insistence {
                                  what, std::strerror(error_number)));
 }
 
+enum class Look { kMessage, kNothingYet, kEnd };
+
+// Takes the next message, if one is there.
+Look look(int socket, UnixConnection::Message& result) {
+  result.bytes.resize(UnixConnection::kMaxMessageBytes);
+  result.descriptors.clear();
+  iovec part{result.bytes.data(), result.bytes.size()};
+  alignas(cmsghdr)
+      std::array<std::byte,
+                 CMSG_SPACE(sizeof(int) * UnixConnection::kMaxDescriptors)>
+          control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t received = -1;
+  do received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  while (received < 0 && errno == EINTR);
+  if (received < 0 && errno == EAGAIN) return Look::kNothingYet;
+  if (received < 0) fail("receive from", errno);
+  take_descriptors(message, result.descriptors);
+  result.bytes.resize(static_cast<std::size_t>(received));
+  return received > 0 ? Look::kMessage : Look::kEnd;
+}
+
 }  // namespace
 
 void UnixConnection::send(std::span<const std::byte> bytes,
@@ -117,30 +143,18 @@ void UnixConnection::send(std::span<const std::byte> bytes,
 }
 
 UnixConnection::Message UnixConnection::receive(Deadline deadline) {
-  Message result;
-  result.bytes.resize(kMaxMessageBytes);
-  iovec part{result.bytes.data(), result.bytes.size()};
-  alignas(cmsghdr)
-      std::array<std::byte, CMSG_SPACE(sizeof(int) * kMaxDescriptors)>
-          control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t received = -1;
-  while ((received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC)) <
-         0) {
-    if (errno == EAGAIN)
-      wait_ready(socket_.get(), POLLIN, deadline, "waiting for");
-    else if (errno != EINTR)
-      fail("receive from", errno);
+  Message message;
+  Look found = look(socket_.get(), message);
+  while (found == Look::kNothingYet) {
+    wait_ready(socket_.get(), POLLIN, deadline, "waiting for");
+    found = look(socket_.get(), message);
   }
-  take_descriptors(message, result.descriptors);
-  if (received == 0)
+  // The kernel looks for a message first and for the end second: what the peer
+  // sent in between, before it closed, is there at another look.
+  if (found == Look::kEnd) found = look(socket_.get(), message);
+  if (found != Look::kMessage)
     throw NetworkError("a process of this host closed its connection");
-  result.bytes.resize(static_cast<std::size_t>(received));
-  return result;
+  return message;
 }
 
 UnixListener::UnixListener() : socket_(make_socket()) {

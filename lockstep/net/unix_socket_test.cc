@@ -60,6 +60,26 @@ TEST(AUnixConnection, SaysWhenThePeerIsGone) {
   EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
 }
 
+// Where the kernel finds no message, and then an end, although the peer sent
+// and then closed: which it does when both come between its two looks. An empty
+// message looks the same to who receives.
+TEST(AUnixConnection, IsNotOverWhileThereIsAMessage) {
+  Pair pair;
+  ASSERT_EQ(::send(pair.far.descriptor(), "", 0, MSG_NOSIGNAL), 0);
+  pair.far.send(kHello, std::array{STDIN_FILENO}, kPatience);
+  pair.far = UnixConnection();
+  const auto last = pair.near.receive(kPatience);
+  EXPECT_EQ(last.bytes.size(), kHello.size());
+  EXPECT_EQ(last.descriptors.size(), 1u);
+  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+}
+
+TEST(AUnixConnection, EndsForWhoReceivesAnEmptyMessageAndNoMore) {
+  Pair pair;
+  ASSERT_EQ(::send(pair.far.descriptor(), "", 0, MSG_NOSIGNAL), 0);
+  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+}
+
 TEST(ConnectUnix, WaitsWhileTooManyOthersWaitToBeAccepted) {
   UnixListener listener;
   std::vector<UnixConnection> waiting;
