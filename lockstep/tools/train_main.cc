@@ -48,6 +48,8 @@ TrainerOptions trainer_options(const TrainOptions& flags, int local_rank) {
           .replicas = ranks_of_a_process(flags),
           .logical_shards = flags.logical_shards,
           .precision = flags.precision,
+          .tf32 = flags.tf32,
+          .channels_last = flags.channels_last,
           .device = device_of_rank(flags.devices, local_rank),
           .hook = flags.hook,
           .sync_batch_norm = flags.sync_bn,

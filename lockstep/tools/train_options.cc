@@ -116,6 +116,10 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
                   "bfloat16 or float16; weights stay float32")
       ->check(one_of("precision", kPrecisions))
       ->capture_default_str();
+  command.add_flag("--tf32", options.tf32,
+                   "Let GPUs round factors of float32 products to TF32");
+  command.add_flag("--channels-last", options.channels_last,
+                   "Store images and weights with their channels together");
   command
       .add_option("--hook", options.hook,
                   "What ranks send in the place of gradients: none (the "
@@ -266,6 +270,9 @@ void check_shards(TrainOptions& options) {
 
 void check_device(const TrainOptions& options) {
   const std::string& device = options.devices.device;
+  if (device == "cpu" && options.tf32)
+    throw InvalidArgument(
+        "--tf32 is for GPUs: add --device cuda, or leave it out");
   if (device == "cpu") return;
   if (options.strategy != "ddp" && options.strategy != "horovod")
     throw InvalidArgument(fmt::format(

@@ -158,11 +158,19 @@ TEST(TrainOptions, HowRanksWorkTogetherIsWhatTheFlagsSay) {
   EXPECT_EQ(usual.hook, "none");
   const TrainOptions options =
       parse({"--accumulate", "4", "--clip-norm", "0.5", "--sharded",
-             "--find-unused", "--precision", "bfloat16"});
+             "--find-unused", "--precision", "bfloat16", "--channels-last"});
   EXPECT_EQ(options.accumulate, 4);
   EXPECT_EQ(options.clip_norm, 0.5);
   EXPECT_TRUE(options.sharded && options.find_unused);
   EXPECT_EQ(options.precision, "bfloat16");
+  EXPECT_TRUE(options.channels_last);
+  EXPECT_FALSE(usual.channels_last || usual.tf32);
+}
+
+TEST(TrainOptions, LetsGpusAloneRoundFactors) {
+  EXPECT_TRUE(
+      parse({"--tf32", "--device", "cuda"}, {.gpus = [] { return 2; }}).tf32);
+  EXPECT_THAT(error_of({"--tf32"}), HasSubstr("add --device cuda"));
 }
 
 TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {

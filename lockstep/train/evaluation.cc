@@ -10,7 +10,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
-#include "lockstep/train/training_step.h"
+#include "lockstep/train/pending_metrics.h"
 
 namespace lockstep {
 namespace {
@@ -153,8 +153,9 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
                     check_logits(logits, labels, options.classes);
                     count(result.confusion, labels, logits.argmax(1));
                     losses[static_cast<std::size_t>(blocks.number(done++))] =
-                        measure(at::cross_entropy_loss(logits, labels), logits,
-                                labels)
+                        PendingMetrics(at::cross_entropy_loss(logits, labels),
+                                       logits, labels)
+                            .read()
                             .loss;
                   });
   merge(losses, result.confusion, *group);

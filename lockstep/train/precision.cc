@@ -1,5 +1,6 @@
 #include "lockstep/train/precision.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
 #include <array>
@@ -22,6 +23,11 @@ Precision parse_precision(std::string_view name) {
   if (name == "bfloat16") return Precision::kBfloat16;
   if (name == "float16") return Precision::kFloat16;
   throw InvalidArgument(unknown_name("precision", name, kPrecisions));
+}
+
+void allow_tf32() {
+  at::globalContext().setFloat32MatmulPrecision("high");
+  at::globalContext().setAllowTF32CuDNN(true);
 }
 
 MixedPrecision::MixedPrecision(Precision precision, c10::DeviceType device)

@@ -30,6 +30,10 @@ std::span<const std::string_view> known_precisions();
 
 Precision parse_precision(std::string_view name);
 
+// Lets this process's matrix products and convolutions of float32 on GPUs round
+// their factors to TF32's 10 bits, from now on.
+void allow_tf32();
+
 // A scope in which forward passes and losses on `device` compute in
 // `precision`. backward() belongs outside: it follows the types that it finds.
 // Afterwards autocast is what it was before.

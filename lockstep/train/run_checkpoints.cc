@@ -145,13 +145,12 @@ void RunCheckpoints::refuse_used_folder() const {
          "folder");
 }
 
-void RunCheckpoints::step_done(std::int64_t steps) {
-  if (options_.checkpoint_dir.empty()) return;
+bool RunCheckpoints::are_due(std::int64_t steps) const {
+  if (options_.checkpoint_dir.empty()) return false;
   const RunPosition& position = parts_.position;
   const std::int64_t done = position.epoch * steps + position.step;
-  if (done % options_.checkpoint_every.value_or(steps) == 0 ||
-      done == options_.epochs * steps)
-    save();
+  return done % options_.checkpoint_every.value_or(steps) == 0 ||
+         done == options_.epochs * steps;
 }
 
 void RunCheckpoints::save() {

@@ -54,12 +54,12 @@ class RunCheckpoints {
   // options say so: returns it.
   std::optional<std::filesystem::path> begin();
 
-  // After each step of the optimizer, `steps` of which make an epoch; saves
-  // where it is time to.
-  void step_done(std::int64_t steps);
+  // After each step of the optimizer, `steps` of which make an epoch: whether
+  // it is time to save().
+  bool are_due(std::int64_t steps) const;
+  void save();
 
  private:
-  void save();
   std::optional<std::filesystem::path> restore();
   void refuse_used_folder() const;
 

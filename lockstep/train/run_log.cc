@@ -92,10 +92,9 @@ void RunLog::step_begins(double rate) {
   waited_before_ = time_waited();
 }
 
-void RunLog::step_done(const Metrics& metrics) {
+void RunLog::step_done() {
   if (!on()) return;
   recent_.waited += time_waited() - waited_before_;
-  recent_.metrics += metrics;
   ++recent_.steps;
   const bool due = is_due();
   ++step_;

@@ -58,8 +58,10 @@ class RunLog {
 
   // Around each step of the optimizer, at the learning rate `rate`.
   void step_begins(double rate);
-  // `metrics` are this rank's.
-  void step_done(const Metrics& metrics);
+  void step_done();
+  // What this rank's steps have come to; before the step_done() whose record
+  // is to count them.
+  void add(const Metrics& metrics) { recent_.metrics += metrics; }
 
   // `test` is what the record's test accuracy is of, where it has one.
   void epoch_done(const EpochRecord& record, const Metrics& test);

@@ -1,6 +1,7 @@
 #include "lockstep/train/strategies.h"
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,7 @@
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
+#include "lockstep/train/precision.h"
 #include "lockstep/train/training_device.h"
 
 namespace lockstep {
@@ -58,6 +60,10 @@ void check_numbers(const TrainerOptions& options, int processes) {
 }
 
 void check_device(const TrainerOptions& options) {
+  if (options.tf32 && options.device == "cpu")
+    throw InvalidArgument(
+        "cannot train: TF32 is what GPUs compute with\n  next:    train on "
+        "cuda, or leave it out");
   if (options.device == "cpu") return;
   if (options.strategy == "ddp" || options.strategy == "horovod") return;
   refuse(options, "trains on the CPU only, not on " + options.device,
@@ -104,11 +110,21 @@ ModelOptions model_options(const TrainerOptions& options,
           .dropout_seed = SampleRandom(options.seed, stream, 0).next()};
 }
 
+void store_channels_last(const Classifier& model) {
+  constexpr std::int64_t kOfImages = 4;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : model.parameters())
+    if (parameter.dim() == kOfImages)
+      parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+}
+
 // Every rank's is made alike; the wrapper gives all rank 0's.
 std::shared_ptr<Classifier> model_of_rank(const TrainerOptions& options,
                                           const ImageDataset& dataset,
                                           int rank) {
-  return make_model(options.model, model_options(options, dataset, rank));
+  auto model = make_model(options.model, model_options(options, dataset, rank));
+  if (options.channels_last) store_channels_last(*model);
+  return model;
 }
 
 OptimizerOptions optimizer_options(const TrainerOptions& options) {
@@ -147,6 +163,7 @@ void train_in_processes(const TrainerOptions& options,
                         const Train& train) {
   const bool horovod = options.strategy == "horovod";
   const at::Device device = training_device(options.device);
+  if (options.tf32) allow_tf32();
   const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
                                                        : std::optional(device));
   const auto module = model_of_rank(options, dataset, group->rank());

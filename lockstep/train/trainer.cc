@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler_sequence.h"
 #include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/device_copies.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/logical_shards.h"
 #include "lockstep/torch/replicate.h"
@@ -23,6 +25,7 @@
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/gradient_traffic.h"
 #include "lockstep/train/learning_rate.h"
+#include "lockstep/train/pending_metrics.h"
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/run_checkpoints.h"
 #include "lockstep/train/run_log.h"
@@ -37,11 +40,20 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 
+// Steps whose metrics are left on the device while the host goes on: so it is
+// at most that many ahead, and their memory is taken at once.
+constexpr std::size_t kUnreadSteps = 1;
+
 Seconds since(Clock::time_point start) { return Clock::now() - start; }
 
 AugmentationOptions augmentation(const TrainerOptions& options) {
   if (!options.augment) return {};
   return {.crop_padding = 2, .horizontal_flip = true, .seed = options.seed};
+}
+
+at::MemoryFormat memory_format(const TrainerOptions& options) {
+  return options.channels_last ? at::MemoryFormat::ChannelsLast
+                               : at::MemoryFormat::Contiguous;
 }
 
 // Whether it, and not backward(), averages gradients.
@@ -73,6 +85,7 @@ class Run {
       : options_(options),
         data_(data),
         replica_(replica),
+        copies_(replica.device),
         group_(*replica.group),
         progress_(group_.rank() == 0 ? progress : ProgressSink()),
         train_samples_(data.train, augmentation(options)),
@@ -104,7 +117,8 @@ class Run {
 
  private:
   std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
-  BatchTensors on_device(const BatchTensors& batch) const;
+  BatchTensors on_device(const BatchTensors& batch);
+  void read_metrics(std::size_t unread);
   Metrics train_epoch();
   Metrics evaluate();
   void save(const TrainingResult& result);
@@ -117,6 +131,7 @@ class Run {
   const TrainerOptions& options_;
   const TrainingData& data_;
   TrainedReplica& replica_;
+  CopiesToDevice copies_;
   ProcessGroup& group_;
   ProgressSink progress_;
   ImageSamples train_samples_;
@@ -130,9 +145,10 @@ class Run {
   TrainingStep training_step_;
   RunLog log_;
   RunPosition position_;
-  std::int64_t first_step_ = 0;  // of this epoch that was made here
-  Metrics since_report_;         // this rank's, for step records
-  bool evaluated_ = false;       // in this epoch
+  std::int64_t first_step_ = 0;         // of this epoch that was made here
+  std::deque<PendingMetrics> pending_;  // of the last steps
+  Metrics since_report_;                // this rank's, for step records
+  bool evaluated_ = false;              // in this epoch
   RunCheckpoints checkpoints_;
 };
 
@@ -189,8 +205,19 @@ std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
   return order;
 }
 
-BatchTensors Run::on_device(const BatchTensors& batch) const {
-  return {batch.images.to(replica_.device), batch.labels.to(replica_.device)};
+BatchTensors Run::on_device(const BatchTensors& batch) {
+  return {copies_.copy(batch.images).contiguous(memory_format(options_)),
+          copies_.copy(batch.labels)};
+}
+
+// Of all steps that are done but for the last `unread`.
+void Run::read_metrics(std::size_t unread) {
+  for (; pending_.size() > unread; pending_.pop_front()) {
+    const Metrics metrics = pending_.front().read();
+    position_.so_far += metrics;
+    since_report_ += metrics;
+    log_.add(metrics);
+  }
 }
 
 // From the step on that the run is at.
@@ -212,17 +239,17 @@ Metrics Run::train_epoch() {
     const double rate = schedule_.at(position_.epoch * steps + step, steps);
     set_learning_rate(*optimizer_.optimizer, rate);
     log_.step_begins(rate);
-    const Metrics metrics =
-        training_step_.run(on_device(aligned_tensors(*std::move(batch))));
+    pending_.push_back(
+        training_step_.run(on_device(aligned_tensors(*std::move(batch)))));
     traffic_.step_done();
-    log_.step_done(metrics);
-    checks_->step_done();
-    position_.so_far += metrics;
-    since_report_ += metrics;
     ++step;
-    if (step % options_.log_interval == 0 || step == steps)
-      report_step(steps, since(start));
-    checkpoints_.step_done(steps);
+    const bool reports = step % options_.log_interval == 0 || step == steps;
+    const bool saves = checkpoints_.are_due(steps);
+    read_metrics(reports || saves ? 0 : kUnreadSteps);
+    log_.step_done();
+    checks_->step_done();
+    if (reports) report_step(steps, since(start));
+    if (saves) checkpoints_.save();
   }
   return reduce(position_.so_far, group_);
 }
@@ -248,8 +275,9 @@ Metrics Run::evaluate() {
       },
       group_.timeout(),
       [&](const at::Tensor& logits, const at::Tensor& labels) {
-        total +=
-            measure(at::cross_entropy_loss(logits, labels), logits, labels);
+        total += PendingMetrics(at::cross_entropy_loss(logits, labels), logits,
+                                labels)
+                     .read();
       });
   return reduce(total, group_);
 }

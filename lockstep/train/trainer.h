@@ -76,6 +76,12 @@ struct TrainerOptions {
   // the same bits, of one compute thread each: see torch/logical_shards.h.
   std::optional<int> logical_shards{};
   std::string precision = "float32";  // of training; or bfloat16, float16
+  // Whether matrix products and convolutions in float32 may round what they
+  // multiply to 10 bits: TF32, on GPUs only; for the whole process.
+  bool tf32 = false;
+  // Whether images and weights of convolutions lie with their channels next to
+  // each other, as the fastest kernels want them: other bits, the same job.
+  bool channels_last = false;
   // This process's: see train/training_device.h. Strategies with several
   // replicas in a process, and logical shards, have the CPU only.
   std::string device = "cpu";

@@ -20,7 +20,9 @@ using ::testing::HasSubstr;
 class TrainerOnCuda : public CudaRanks {
  protected:
   void expect_as_on_cpu(const TrainerOptions& options) {
-    const auto expected = train_on_ranks(2, options, data_);
+    TrainerOptions of_cpu = options;
+    of_cpu.tf32 = false;
+    const auto expected = train_on_ranks(2, of_cpu, data_);
     run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
       TrainerOptions own = options;
       own.device = gpu_of(*group).str();
@@ -50,6 +52,15 @@ TEST_F(TrainerOnCuda, LearnsWhatTheCpuLearns) {
   expect_as_on_cpu(quick_);
 }
 
+TEST_F(TrainerOnCuda, StoresImagesAndWeightsChannelsLast) {
+  quick_.model = "cnn";
+  quick_.hidden.clear();
+  quick_.epochs = 1;
+  quick_.channels_last = true;
+  quick_.tf32 = true;
+  expect_as_on_cpu(quick_);
+}
+
 TEST_F(TrainerOnCuda, ShardsAndTakesHorovodsWay) {
   quick_.sharded = true;
   expect_as_on_cpu(quick_);
@@ -69,7 +80,11 @@ TEST_F(TrainerOnCuda, GoesOnFromACheckpointOfTheCpu) {
   expect_as_on_cpu(quick_);
 }
 
-TEST_F(TrainerOnCuda, RefusesWhatHasTheCpuOnly) {
+TEST_F(TrainerOnCuda, RefusesWhatOneKindOfDeviceHasNot) {
+  quick_.tf32 = true;
+  EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
+              HasSubstr("TF32 is what GPUs"));
+  quick_.tf32 = false;
   quick_.device = "cuda";
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
     quick_.strategy = strategy;

@@ -89,6 +89,25 @@ TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
   }
 }
 
+TEST_F(Trainer, LearnsTheSameWithChannelsLastButForRounding) {
+  const TestDirectory directory;
+  for (const char* model : {"cnn", "convnet"}) {
+    quick_.model = model;
+    quick_.hidden.clear();
+    quick_.epochs = 1;
+    quick_.dropout = 0;
+    quick_.channels_last = false;
+    const auto usual = train_on(2, quick_);
+    quick_.channels_last = true;
+    quick_.output = directory / "model.safetensors";
+    const auto last = train_on(2, quick_);
+    EXPECT_LT(largest_difference(*usual.model, *last.model), 2e-3) << model;
+    auto loaded = make_model(model, {.seed = 99});
+    load_checkpoint(quick_.output, *loaded);
+    EXPECT_EQ(largest_difference(*loaded, *last.model), 0) << model;
+  }
+}
+
 TEST_F(Trainer, GivesTheSameWeightsInMicroBatchesAndSharded) {
   quick_.epochs = 2;
   // No padding on any number of ranks.

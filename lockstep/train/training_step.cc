@@ -11,14 +11,6 @@
 #include "lockstep/torch/clip_gradients.h"
 
 namespace lockstep {
-
-Metrics measure(const at::Tensor& mean_loss, const at::Tensor& logits,
-                const at::Tensor& labels) {
-  const std::int64_t samples = labels.size(0);
-  return {mean_loss.item<double>() * static_cast<double>(samples),
-          logits.argmax(1).eq(labels).sum().item<std::int64_t>(), samples};
-}
-
 namespace {
 
 BatchTensors part_of(const BatchTensors& batch, std::int64_t begin,
@@ -51,23 +43,23 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
                           std::to_string(norm) + "; it must be above 0");
 }
 
-Metrics TrainingStep::run(const BatchTensors& batch) {
+PendingMetrics TrainingStep::run(const BatchTensors& batch) {
   optimizer_.zero_grad();
   if (report_) report_->data(batch.images);
-  const Metrics metrics = options_.logical_shards != nullptr
-                              ? pass_shards(batch)
-                              : pass_micro_batches(batch);
+  PendingMetrics metrics = options_.logical_shards != nullptr
+                               ? pass_shards(batch)
+                               : pass_micro_batches(batch);
   if (optimizer_.synchronize) optimizer_.synchronize();
   if (report_) report_->gradients();
   update();
   return metrics;
 }
 
-Metrics TrainingStep::pass_micro_batches(const BatchTensors& batch) {
+PendingMetrics TrainingStep::pass_micro_batches(const BatchTensors& batch) {
   const std::int64_t samples = batch.labels.size(0);
   const std::int64_t pieces =
       std::min<std::int64_t>(options_.accumulate, samples);
-  Metrics metrics;
+  PendingMetrics metrics;
   for (std::int64_t i = 0; i < pieces; ++i) {
     const std::int64_t begin = samples * i / pieces;
     const std::int64_t count = samples * (i + 1) / pieces - begin;
@@ -84,10 +76,10 @@ Metrics TrainingStep::pass_micro_batches(const BatchTensors& batch) {
   return metrics;
 }
 
-Metrics TrainingStep::pass_shards(const BatchTensors& batch) {
+PendingMetrics TrainingStep::pass_shards(const BatchTensors& batch) {
   LogicalShards& shards = *options_.logical_shards;
   const std::int64_t count = batch.labels.size(0) / shards.own_count();
-  Metrics metrics;
+  PendingMetrics metrics;
   shards.run([&](const LogicalShard& shard) {
     seed_dropout(*model_, shard.seed);
     const std::int64_t begin = (shard.index - shards.first()) * count;
@@ -116,7 +108,8 @@ std::optional<double> TrainingStep::measured_norm() {
   return lockstep::grad_norm(model_.parameters()) / scaler_.get_scale();
 }
 
-Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
+PendingMetrics TrainingStep::pass(const BatchTensors& micro_batch,
+                                  double share) {
   at::Tensor logits, loss;
   {
     const MixedPrecision scope(options_.precision, options_.device);
@@ -132,7 +125,7 @@ Metrics TrainingStep::pass(const BatchTensors& micro_batch, double share) {
   // weighted with its samples.
   share *= options_.loss_share;
   scaler_.scale(share == 1 ? loss : loss * share).backward();
-  return measure(loss.detach(), logits.detach(), micro_batch.labels);
+  return {loss.detach(), logits.detach(), micro_batch.labels};
 }
 
 }  // namespace lockstep

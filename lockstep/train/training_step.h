@@ -16,9 +16,9 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/logical_shards.h"
-#include "lockstep/train/metrics.h"
 #include "lockstep/train/models.h"
 #include "lockstep/train/optimizers.h"
+#include "lockstep/train/pending_metrics.h"
 #include "lockstep/train/precision.h"
 
 namespace lockstep {
@@ -47,10 +47,6 @@ struct TrainingStepOptions {
   bool optimizer_averages = false;
 };
 
-// What a batch came to, from the mean of its losses and its logits.
-Metrics measure(const at::Tensor& mean_loss, const at::Tensor& logits,
-                const at::Tensor& labels);
-
 class TrainingStep {
  public:
   // Both must outlive the object.
@@ -58,8 +54,9 @@ class TrainingStep {
                ClippingOptimizer& optimizer,
                const TrainingStepOptions& options);
 
-  // Returns loss and accuracy of this rank's batch before the step.
-  Metrics run(const BatchTensors& batch);
+  // Returns loss and accuracy of this rank's batch before the step. Does not
+  // wait for the device but for a norm, or for losses that are scaled.
+  PendingMetrics run(const BatchTensors& batch);
 
   // Tells `report`, unless it is null, from the next run() on what there is to
   // compare. It must outlive the TrainingStep; its step_done() is the caller's.
@@ -83,9 +80,9 @@ class TrainingStep {
 
  private:
   // `share`: of the batch's samples, how many are in this micro-batch.
-  Metrics pass(const BatchTensors& micro_batch, double share);
-  Metrics pass_micro_batches(const BatchTensors& batch);
-  Metrics pass_shards(const BatchTensors& batch);
+  PendingMetrics pass(const BatchTensors& micro_batch, double share);
+  PendingMetrics pass_micro_batches(const BatchTensors& batch);
+  PendingMetrics pass_shards(const BatchTensors& batch);
   void update();
   std::optional<double> measured_norm();
 

@@ -87,7 +87,7 @@ Outcome run(const Job& job) {
         labels.narrow(0, first, share)};
     if (job.overflows_on_rank_1 && group->rank() == 1) mine.images.mul_(1e6);
     Metrics metrics;
-    for (int i = 0; i < job.steps; ++i) metrics = step.run(mine);
+    for (int i = 0; i < job.steps; ++i) metrics = step.run(mine).read();
     metrics = reduce(metrics, *group);
     if (group->rank() == 0)
       outcome = {before,           flat(*network), metrics,

@@ -25,6 +25,10 @@ struct FakeCudaHooks : at::CUDAHooksInterface {
   bool isAvailable() const override { return hasCUDA(); }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return hasCUDA(); }
   void init() const override {}
+  // To this fake all memory of the host is alike.
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    return c10::GetAllocator(c10::kCPU);
+  }
 };
 
 std::unique_ptr<at::CUDAHooksInterface> make_hooks(at::CUDAHooksArgs) {
