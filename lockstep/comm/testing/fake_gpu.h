@@ -14,8 +14,13 @@
 // events and looks order that before the next use. What they do not is a
 // violation.
 //
+// So is what is registered and should not be any more, or not yet: memory that
+// is released before, or unregistered while a call uses it, or registered
+// twice.
+//
 // Device memory is the host's, the table's or any other (a test's std::vector).
-// All calls of the table go to the one FakeGpu that there is.
+// What the table releases is given to nobody for long, so that its use is
+// found. All calls of the table go to the one FakeGpu that there is.
 //
 // Threads: every method from any thread; the destructor when no other thread
 //          uses it or its table any more. Two at a time are a bug in the test.

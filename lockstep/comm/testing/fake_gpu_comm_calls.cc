@@ -167,9 +167,12 @@ void FakeComms::carry_out(const std::vector<FakeOperation*>& operations,
                           const std::vector<FakeCall*>& calls) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     operations[i]->begin();
-    for (const MemoryUse& use : calls[i]->uses())
-      memory_.use(
-          use, {calls[i]->stream->actor, operations[i]->knows, calls[i]->text});
+    const MemoryUser user{calls[i]->stream->actor, operations[i]->knows,
+                          calls[i]->text};
+    for (const MemoryUse& use : calls[i]->uses()) {
+      memory_.use(use, user);
+      memory_.call_uses(use, user);
+    }
     calls[i]->done = true;
     --operations[i]->left;
   }

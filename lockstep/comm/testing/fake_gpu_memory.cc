@@ -13,6 +13,9 @@ std::uintptr_t place_of(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
+// So much of what was released stays out of use.
+constexpr std::size_t kKeptReleased = std::size_t{64} << 20;
+
 }  // namespace
 
 void* FakeMemory::allocate(std::size_t bytes, int device) {
@@ -21,7 +24,7 @@ void* FakeMemory::allocate(std::size_t bytes, int device) {
                                          std::byte[bytes == 0 ? 1 : bytes]());
   if (!block) return nullptr;
   void* memory = block.get();
-  history_.forget(memory, bytes);
+  forget(memory, bytes);
   blocks_[place_of(memory)] = {std::move(block), bytes, device};
   return memory;
 }
@@ -29,9 +32,21 @@ void* FakeMemory::allocate(std::size_t bytes, int device) {
 bool FakeMemory::release(void* memory) {
   const auto found = blocks_.find(place_of(memory));
   if (found == blocks_.end()) return false;
-  history_.forget(memory, found->second.size);
-  blocks_.erase(found);
+  forget(memory, found->second.size);
+  keep_released(blocks_.extract(found));
   return true;
+}
+
+void FakeMemory::keep_released(Blocks::node_type block) {
+  released_bytes_ += block.mapped().size;
+  release_order_.push_back(block.key());
+  released_.insert(std::move(block));
+  while (released_bytes_ > kKeptReleased) {
+    const auto oldest = released_.find(release_order_.front());
+    released_bytes_ -= oldest->second.size;
+    released_.erase(oldest);
+    release_order_.pop_front();
+  }
 }
 
 std::size_t FakeMemory::bytes_of(const void* memory) const {
@@ -44,16 +59,35 @@ void FakeMemory::use(const MemoryUse& use, const MemoryUser& user) {
   if (!wrong.empty()) complain(std::move(wrong));
 }
 
+// What calls do to the memory's elements is of no matter: all of them read.
+void FakeMemory::call_uses(const MemoryUse& use, const MemoryUser& user) {
+  calls_.add({MemoryUse::Kind::kReads, use.memory, use.bytes}, user);
+}
+
+void FakeMemory::end_calls(const MemoryUse& all, const MemoryUser& user) {
+  std::string wrong = calls_.add(all, user);
+  if (!wrong.empty()) complain(std::move(wrong));
+}
+
+FakeMemory::Blocks::const_iterator FakeMemory::block_under(
+    const MemoryUse& use, const Blocks& blocks) {
+  const std::uintptr_t begin = place_of(use.memory);
+  auto block = blocks.lower_bound(begin + use.bytes);
+  if (block == blocks.begin()) return blocks.end();
+  block = std::prev(block);
+  return block->first + block->second.size <= begin ? blocks.end() : block;
+}
+
 void FakeMemory::check_bounds(const MemoryUse& use, int device,
                               const std::string& who) {
   if (use.bytes == 0) return;
+  if (block_under(use, released_) != released_.end())
+    complain(who + " is given memory that was released");
+  const auto block = block_under(use, blocks_);
+  if (block == blocks_.end()) return;
   const std::uintptr_t begin = place_of(use.memory);
   const std::uintptr_t end = begin + use.bytes;
-  auto block = blocks_.lower_bound(end);
-  if (block == blocks_.begin()) return;
-  block = std::prev(block);
   const std::uintptr_t block_end = block->first + block->second.size;
-  if (block_end <= begin) return;
   if (begin < block->first || end > block_end)
     complain(fmt::format("{} goes beyond the {} bytes that were allocated", who,
                          block->second.size));

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,9 +31,19 @@ class FakeMemory {
   void use(const MemoryUse& use, const MemoryUser& user);
   void forget(const void* memory, std::size_t bytes) {
     history_.forget(memory, bytes);
+    forget_calls(memory, bytes);
   }
+
+  // Uses by communicators' calls, of which it matters only that they are over
+  // before the memory is unregistered.
+  void call_uses(const MemoryUse& use, const MemoryUser& user);
+  void end_calls(const MemoryUse& all, const MemoryUser& user);
+  void forget_calls(const void* memory, std::size_t bytes) {
+    calls_.forget(memory, bytes);
+  }
+
   // Whether `use` leaves the block that it lies in, or (with a device, not -1)
-  // lies on another device.
+  // lies on another device; or lies where a block was that has been released.
   void check_bounds(const MemoryUse& use, int device, const std::string& who);
 
   void complain(std::string violation);
@@ -44,9 +55,20 @@ class FakeMemory {
     std::size_t size = 0;
     int device = 0;
   };
+  using Blocks = std::map<std::uintptr_t, Block>;
+  // The block of `blocks` that shares a byte with `use`, the last of several.
+  static Blocks::const_iterator block_under(const MemoryUse& use,
+                                            const Blocks& blocks);
+  void keep_released(Blocks::node_type block);
+
   std::size_t actors_ = 0;
-  std::map<std::uintptr_t, Block> blocks_;
+  Blocks blocks_;
+  // The latest, which nobody else gets as long as they are here.
+  Blocks released_;
+  std::deque<std::uintptr_t> release_order_;
+  std::size_t released_bytes_ = 0;
   MemoryHistory history_;
+  MemoryHistory calls_;
   std::vector<std::string> violations_;
 };
 

@@ -199,7 +199,10 @@ FakeOutcome FakeGpuState::allocate(void** memory, std::size_t bytes) {
 
 void FakeGpuState::release(void* memory) {
   if (memory == nullptr) return;
-  host_uses({MemoryUse::Kind::kWrites, memory, memory_.bytes_of(memory)});
+  const MemoryUse all{MemoryUse::Kind::kWrites, memory,
+                      memory_.bytes_of(memory)};
+  host_uses(all);
+  check_unregistered(all);
   if (!memory_.release(memory))
     memory_.complain("memory is released that was not allocated");
 }

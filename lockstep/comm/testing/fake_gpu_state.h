@@ -33,6 +33,13 @@ struct FakeThread {
   std::vector<Queued> group{};
 };
 
+// Memory that a communicator reaches where it lies.
+struct FakeRegistration {
+  LockstepGpuComm* comm = nullptr;
+  const void* memory = nullptr;
+  std::size_t bytes = 0;
+};
+
 class FakeGpuState {
  public:
   FakeGpuState(const FakeGpuOptions& options, std::uint64_t seed);
@@ -98,6 +105,7 @@ class FakeGpuState {
                                              const std::string& where);
   FakeOutcome check_memory() const;
   void forget_registrations(LockstepGpuComm* comm);
+  void check_unregistered(const MemoryUse& released);
   void look();
   bool step();
   FakeOutcome start(LockstepGpuComm* comm, std::vector<FakeCall> calls);
@@ -109,7 +117,7 @@ class FakeGpuState {
   FakeStreams streams_{memory_, chance_};
   FakeComms comms_{memory_, streams_, chance_, options_};
   FakeHandles<LockstepGpuEvent, FakeEvent> events_;
-  FakeHandles<void, LockstepGpuComm*> registrations_;
+  FakeHandles<void, FakeRegistration> registrations_;
   std::vector<std::shared_ptr<FakeHost>> hosts_;
   std::uint64_t tasks_ = 0;  // given so far
 

@@ -295,6 +295,7 @@ TEST(FakeGpu, CountsWhatIsAlive) {
   gpus.make_comms();
   void* memory = nullptr;
   void* handle = nullptr;
+  EXPECT_EQ(gpus.table.use_device(0, nullptr, &gpus.outcome), kGpuDone);
   EXPECT_EQ(gpus.table.allocate(&memory, 1, nullptr), kGpuDone);
   EXPECT_EQ(gpus.table.register_memory(gpus.comm(0), memory, 1, &handle,
                                        &gpus.outcome),

@@ -26,6 +26,7 @@ const FakeCall* pending_call(const FakeOperation& operation,
 void FakeGpuState::host_uses(const MemoryUse& use) {
   FakeHost& host = *thread().host;
   host.knows.tick(host.actor);
+  memory_.check_bounds(use, -1, "the host");
   memory_.use(
       use, {host.actor, host.knows, std::make_shared<std::string>("the host")});
   // What is still to come cannot be ordered before it, whatever is known.
@@ -60,31 +61,6 @@ FakeGpu::Alive FakeGpuState::alive() const {
           .comms = comms_.alive(),
           .allocations = memory_.allocations(),
           .registrations = registrations_.size()};
-}
-
-FakeOutcome FakeGpuState::register_memory(LockstepGpuComm* comm, void* memory,
-                                          std::size_t bytes, void** handle) {
-  *handle = nullptr;
-  if (!comms_.find(comm)) return {kGpuMisuse, "the communicator has ended"};
-  if (memory == nullptr || bytes == 0)
-    return {kGpuMisuse, "there is no memory"};
-  *handle = registrations_.add(std::make_shared<LockstepGpuComm*>(comm));
-  return {};
-}
-
-void FakeGpuState::forget_registrations(LockstepGpuComm* comm) {
-  std::vector<void*> its;
-  for (const auto& [handle, registered] : registrations_) {
-    if (*registered == comm) its.push_back(handle);
-  }
-  for (void* handle : its) registrations_.take(handle);
-}
-
-void FakeGpuState::unregister_memory(LockstepGpuComm* comm, void* handle) {
-  if (handle == nullptr) return;
-  const auto registered = registrations_.take(handle);
-  if (!registered || *registered != comm || !comms_.find(comm))
-    memory_.complain("memory is unregistered that is not registered");
 }
 
 }  // namespace lockstep
