@@ -11,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/comm/bootstrap.h"
 #include "lockstep/comm/membership.h"
+#include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/registry.h"
 #include "lockstep/comm/seat.h"
 #include "lockstep/net/wake_up.h"
@@ -129,10 +130,14 @@ std::shared_ptr<ProcessGroup> make_group(
           world->settings().timeout));
   auto group =
       std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
+  const auto memory = make_device_memory(identity, world->settings());
   group->set_device_backend(
-      [identity, world = std::move(world)](Device device) {
+      [identity, memory, world = std::move(world)](Device device) {
         return make_device_backend(device, identity, world->store(),
-                                   world->settings());
+                                   world->settings(), memory);
+      },
+      [memory](Device device, std::size_t bytes) {
+        return memory->allocate(device, bytes);
       });
   return group;
 }

@@ -103,9 +103,29 @@ void ProcessGroup::leave() noexcept {
   last_of_device.swap(device_backend_);
 }
 
-void ProcessGroup::set_device_backend(MakeDeviceBackend make) {
-  MutexLock lock(making_);
+void ProcessGroup::set_device_backend(MakeDeviceBackend make,
+                                      AllocateOnDevice allocate) {
+  MutexLock making(making_);
   make_device_backend_ = std::move(make);
+  MutexLock lock(abort_mutex_);
+  allocate_on_device_ = std::move(allocate);
+}
+
+std::shared_ptr<std::byte> ProcessGroup::allocate_on(Device device,
+                                                     std::size_t bytes) {
+  const auto backend = member();
+  if (device.kind == DeviceKind::kCpu) return backend->allocate(bytes);
+  AllocateOnDevice allocate;
+  {
+    MutexLock lock(abort_mutex_);
+    allocate = allocate_on_device_;
+  }
+  if (allocate) return allocate(device, bytes);
+  throw InvalidArgument(fmt::format(
+      "allocate_on: group \"{}\" has no memory on GPU {}, because it was made "
+      "by hand with the backend \"{}\" alone\n  next:    use make_group() or "
+      "init_process_group(), or memory of the CPU",
+      name(), device.index, backend->name()));
 }
 
 std::shared_ptr<Backend> ProcessGroup::device_backend(Device device) {

@@ -76,9 +76,13 @@ class ProcessGroup {
   // ranks of the group.
   using MakeDeviceBackend =
       std::function<std::shared_ptr<Backend>(Device device)>;
+  // Waits for nobody; the pointer may outlive the group.
+  using AllocateOnDevice = std::function<std::shared_ptr<std::byte>(
+      Device device, std::size_t bytes)>;
   // From now on buffers on a GPU are another backend's, which `make` makes at
-  // the first operation that has some.
-  void set_device_backend(MakeDeviceBackend make);
+  // the first operation that has some; `allocate` is allocate_on()'s.
+  void set_device_backend(MakeDeviceBackend make,
+                          AllocateOnDevice allocate = nullptr);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -180,6 +184,24 @@ class ProcessGroup {
     return member()->allocate(bytes);
   }
 
+  // The same on a device: `bytes` bytes, zeroed, aligned for any element. Of a
+  // GPU it is memory that NCCL reaches without copies in this group's
+  // collectives, in which then every rank must give such memory, or none; not
+  // in messages, nor in other groups, to which it is memory like any other.
+  // Waits for no rank.
+  //
+  // It is freed with the pointer, which may outlive the group, and lives until
+  // then whatever becomes of that. Who lets go of it has nothing under way on
+  // the device that uses it. Once it has been in use it is freed by the group's
+  // thread, when no operation of the group is under way, or when the group
+  // ends. That may keep the group's next start(), as cudaFree does, until the
+  // device is done with what it was given; nobody waits for a rank that is
+  // gone.
+  //
+  // Errors: InvalidArgument where there is no such GPU, or none that this group
+  // can use; SystemError (ENOMEM) where the device is full.
+  std::shared_ptr<std::byte> allocate_on(Device device, std::size_t bytes);
+
   // The heap that such memory comes from, if it does; whether lists of buffers
   // are reduced where they lie. See Backend.
   std::shared_ptr<Heap> heap() { return member()->heap(); }
@@ -227,6 +249,7 @@ class ProcessGroup {
   // Held while that is made, which may wait for other ranks.
   Mutex making_;
   MakeDeviceBackend make_device_backend_ LOCKSTEP_GUARDED_BY(making_);
+  AllocateOnDevice allocate_on_device_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::atomic<std::uint64_t> messages_{0};
 };
 

@@ -6,6 +6,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/comm/hybrid/hybrid_backend.h"
 #include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_backend.h"
 #include "lockstep/comm/reference/reference_backend.h"
@@ -46,12 +47,16 @@ void require_gpus(const Settings& settings) {
       ")\n  next:    look at nvidia-smi, and at CUDA_VISIBLE_DEVICES");
 }
 
-std::shared_ptr<Backend> make_device_backend(Device device,
-                                             const GroupIdentity& identity,
-                                             std::shared_ptr<Store> store,
-                                             const Settings& settings) {
-  return make_nccl_backend(load_gpu_table(settings), device, identity,
-                           std::move(store), settings);
+std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
+                                              const Settings& settings) {
+  return std::make_shared<GpuMemory>(identity, settings);
+}
+
+std::shared_ptr<Backend> make_device_backend(
+    Device device, const GroupIdentity& identity, std::shared_ptr<Store> store,
+    const Settings& settings, std::shared_ptr<GpuMemory> memory) {
+  return make_nccl_backend(device, identity, std::move(store), settings,
+                           std::move(memory));
 }
 
 }  // namespace lockstep

@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+class GpuMemory;
+
 // Every name that make_backend knows: those for the CPU's memory, "auto" not
 // among them.
 std::span<const std::string_view> backend_names();
@@ -29,11 +31,16 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
 // InvalidArgument, saying why and what to do, where there is no GPU to use.
 void require_gpus(const Settings& settings);
 
+// A group's memory on GPUs, of which there may be none.
+std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
+                                              const Settings& settings);
+
 // Makes the backend "nccl" for a rank's buffers on `device`, likewise.
 // InvalidArgument where nothing can be done with GPUs here.
 std::shared_ptr<Backend> make_device_backend(Device device,
                                              const GroupIdentity& identity,
                                              std::shared_ptr<Store> store,
-                                             const Settings& settings);
+                                             const Settings& settings,
+                                             std::shared_ptr<GpuMemory> memory);
 
 }  // namespace lockstep

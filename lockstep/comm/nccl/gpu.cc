@@ -158,6 +158,19 @@ void GpuLine::end() {
   gpu_.is_done(gpu_.table().group_end(&outcome), outcome, "NCCL");
 }
 
+void* GpuLine::register_memory(void* memory, std::size_t bytes) {
+  void* handle = nullptr;
+  LockstepGpuOutcome outcome{};
+  gpu_.check(
+      gpu_.table().register_memory(comm_, memory, bytes, &handle, &outcome),
+      outcome, "register_memory");
+  return handle;
+}
+
+void GpuLine::unregister_memory(void* handle) noexcept {
+  gpu_.table().unregister_memory(comm_, handle);
+}
+
 void GpuLine::abort() noexcept {
   if (comm_ == nullptr) return;
   gpu_.table().comm_abort(comm_);

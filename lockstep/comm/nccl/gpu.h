@@ -101,6 +101,11 @@ class GpuLine {
   void copy(void* to, const void* from, std::size_t bytes);
   void end();
 
+  // Lets NCCL reach memory where it lies. Both when the line is ready, and has
+  // been given nothing that uses the memory. The handle may be null.
+  void* register_memory(void* memory, std::size_t bytes);
+  void unregister_memory(void* handle) noexcept;
+
   // Ends what is under way here. NCCL frees memory then, which waits for the
   // whole device, and so for all other lines that are stuck: see
   // abort_together().

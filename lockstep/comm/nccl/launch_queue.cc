@@ -21,6 +21,7 @@ void LaunchQueue::advance() {
 
 // Behind what the caller's stream was given before the operation.
 void LaunchQueue::give(NcclFlight& flight) {
+  if (memory_) memory_->register_new(flight.gpu, *line_);
   flight.begins.hold_up(line_->stream());
   if (is_point_to_point(flight.operation.kind))
     issue_message(flight.operation, *line_);

@@ -11,16 +11,20 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/nccl/nccl_flight.h"
 
 namespace lockstep {
 
 class LaunchQueue {
  public:
-  // On a line of `size` ranks, of which this one is `rank`.
-  LaunchQueue(int rank, int size) : rank_(rank), size_(size) {}
+  // On a line of `size` ranks, of which this one is `rank`. What is new in
+  // `memory` is registered there, if any is given.
+  LaunchQueue(int rank, int size, std::shared_ptr<GpuMemory> memory = nullptr)
+      : rank_(rank), size_(size), memory_(std::move(memory)) {}
 
   void set_line(std::unique_ptr<GpuLine> line) { line_ = std::move(line); }
 
@@ -40,6 +44,7 @@ class LaunchQueue {
 
   const int rank_;
   const int size_;
+  const std::shared_ptr<GpuMemory> memory_;
   std::unique_ptr<GpuLine> line_;
   std::deque<std::shared_ptr<NcclFlight>> queue_;
   bool first_given_ = false;  // the line has its calls

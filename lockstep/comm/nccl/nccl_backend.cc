@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/nccl/control_calls.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_calls.h"
 #include "lockstep/comm/nccl/nccl_errors.h"
 #include "lockstep/comm/nccl/nccl_flight.h"
@@ -54,14 +55,20 @@ class NcclBackend : public Backend,
   // `line` is one of all ranks, and `control` their group of the CPU; null in a
   // group of one.
   NcclBackend(const Gpu& gpu, const GroupIdentity& identity,
-              std::unique_ptr<GpuLine> line, std::shared_ptr<Backend> control)
+              std::unique_ptr<GpuLine> line, std::shared_ptr<Backend> control,
+              std::shared_ptr<GpuMemory> memory)
       : gpu_(gpu),
         identity_(identity),
         control_(std::move(control)),
-        collectives_(identity.rank, identity.size) {
+        memory_(std::move(memory)),
+        collectives_(identity.rank, identity.size, memory_) {
     collectives_.set_line(std::move(line));
     if (control_) messages_.emplace(gpu_, identity_, *control_);
     watch_ = std::thread([this] { watch(); });
+    memory_->serve([this] {
+      MutexLock lock(mutex_);
+      changed_.notify_all();
+    });
   }
   ~NcclBackend() override;
 
@@ -105,6 +112,9 @@ class NcclBackend : public Backend,
              std::optional<Deadline> limit) LOCKSTEP_REQUIRES(mutex_);
 
   void watch();
+  // Waits for something to do, and frees memory meanwhile.
+  void idle(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
+  void free_memory() LOCKSTEP_REQUIRES(mutex_);
   // Looks whether somebody is gone, with `lock` released meanwhile.
   void look_around_now_and_then(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
   // Carries on what is in flight; whether something was launched or completed.
@@ -124,6 +134,7 @@ class NcclBackend : public Backend,
   const Gpu gpu_;
   const GroupIdentity identity_;
   const std::shared_ptr<Backend> control_;
+  const std::shared_ptr<GpuMemory> memory_;
 
   Mutex mutex_;
   std::condition_variable_any changed_;
@@ -162,6 +173,8 @@ NcclBackend::~NcclBackend() {
   }
   watch_.join();
   if (!failed) say_goodbye(last, goodbye);
+  collectives_.set_line(nullptr);
+  memory_->line_ended();
   if (!failed) return;
   for (const auto& [ticket, flight] : flights_)
     if (flight->check) flight->check->settle();
@@ -292,7 +305,7 @@ void NcclBackend::watch() {
   MutexLock lock(mutex_);
   while (!stopping_ && !error_) {
     if (flights_.empty()) {
-      changed_.wait(lock);
+      idle(lock);
       pause = kShortestPause;
       continue;
     }
@@ -307,6 +320,29 @@ void NcclBackend::watch() {
   lock.lock();
   lines_aborted_ = true;
   changed_.notify_all();
+  lock.unlock();
+  memory_->line_ended();
+}
+
+void NcclBackend::idle(MutexLock& lock) {
+  free_memory();
+  if (error_) return;
+  if (memory_->has_dropped())
+    changed_.wait_for(lock, kLongestPause);
+  else
+    changed_.wait(lock);
+}
+
+// With the lock held, so that nothing is started meanwhile. Else that might
+// hang for want of a rank, and this thread, which would end it, wait for the
+// device that it keeps busy.
+void NcclBackend::free_memory() try {
+  if (!memory_->has_dropped()) return;
+  const GpuScope scope(gpu_);
+  if (collectives_.line()->is_ready())
+    memory_->free_dropped(*collectives_.line());
+} catch (...) {
+  fail(std::current_exception(), nullptr);
 }
 
 void NcclBackend::look_around_now_and_then(MutexLock& lock) {
@@ -415,12 +451,12 @@ void NcclBackend::abort(std::string_view reason) noexcept {
 
 }  // namespace
 
-std::shared_ptr<Backend> make_nccl_backend(const LockstepGpuTable& table,
-                                           Device device,
+std::shared_ptr<Backend> make_nccl_backend(Device device,
                                            const GroupIdentity& identity,
                                            std::shared_ptr<Store> store,
-                                           const Settings& settings) {
-  const Gpu gpu(table, device.index);
+                                           const Settings& settings,
+                                           std::shared_ptr<GpuMemory> memory) {
+  const Gpu gpu(load_gpu_table(settings), device.index);
   check_gpu(gpu);
   const GpuScope scope(gpu);
   std::unique_ptr<GpuLine> line =
@@ -437,7 +473,7 @@ std::shared_ptr<Backend> make_nccl_backend(const LockstepGpuTable& table,
         make_backend("hybrid", of_control, std::move(store), without_heap);
   }
   return std::make_shared<NcclBackend>(gpu, identity, std::move(line),
-                                       std::move(control));
+                                       std::move(control), std::move(memory));
 }
 
 }  // namespace lockstep

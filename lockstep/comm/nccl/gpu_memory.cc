@@ -1,0 +1,117 @@
+#include "lockstep/comm/nccl/gpu_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
+#include "lockstep/comm/nccl/nccl_meeting.h"
+
+namespace lockstep {
+
+std::byte* GpuMemory::ask_for(const Gpu& gpu, std::size_t bytes) const {
+  const GpuScope scope(gpu);
+  void* memory = nullptr;
+  LockstepGpuOutcome outcome{};
+  const auto result = gpu.table().allocate(&memory, bytes, &outcome);
+  if (result == kGpuNoMemory)
+    throw SystemError(
+        fmt::format(
+            "allocate_on: GPU {} has no room for {} bytes more on rank {} of "
+            "{} (group \"{}\"): {}\n  next:    make the batch or the model "
+            "smaller, shard it over more ranks, or see with nvidia-smi who "
+            "else uses the device",
+            gpu.index(), bytes, identity_.rank, identity_.size, identity_.name,
+            outcome.text),
+        ENOMEM);
+  gpu.check(result, outcome, "allocate");
+  return static_cast<std::byte*>(memory);
+}
+
+std::shared_ptr<std::byte> GpuMemory::allocate(Device device,
+                                               std::size_t bytes) {
+  const Gpu gpu(load_gpu_table(settings_), device.index);
+  check_gpu(gpu);
+  // A place of its own also for nothing.
+  bytes = std::max<std::size_t>(bytes, 1);
+  const auto free = [&gpu](std::byte* memory) { gpu.table().release(memory); };
+  std::unique_ptr<std::byte, decltype(free)> memory(ask_for(gpu, bytes), free);
+  {
+    MutexLock lock(mutex_);
+    blocks_.emplace(memory.get(), Block{.gpu = gpu, .bytes = bytes});
+    has_new_ = true;
+  }
+  return {memory.release(),
+          [self = shared_from_this()](std::byte* its) { self->drop(its); }};
+}
+
+void GpuMemory::drop(std::byte* memory) noexcept {
+  Blocks free_now;
+  {
+    MutexLock lock(mutex_);
+    auto block = blocks_.extract(memory);
+    const bool registered = block.mapped().registered;
+    (registered ? dropped_ : free_now).insert(std::move(block));
+  }
+  release(free_now);
+  if (!free_now.empty()) return;
+  MutexLock lock(waking_);
+  if (wake_) wake_();
+}
+
+void GpuMemory::release(const Blocks& blocks) noexcept {
+  for (const auto& [memory, block] : blocks) try {
+      const GpuScope scope(block.gpu);
+      block.gpu.table().release(memory);
+    } catch (const std::exception&) {
+      // The device is lost, and its memory with it.
+    }
+}
+
+void GpuMemory::serve(std::function<void()> wake) {
+  MutexLock lock(waking_);
+  wake_ = std::move(wake);
+}
+
+void GpuMemory::register_new(const Gpu& gpu, GpuLine& line) {
+  MutexLock lock(mutex_);
+  if (!has_new_) return;
+  for (auto& [memory, block] : blocks_) {
+    if (block.registered || block.gpu.index() != gpu.index()) continue;
+    block.handle = line.register_memory(memory, block.bytes);
+    block.registered = true;
+  }
+  has_new_ = false;
+}
+
+bool GpuMemory::has_dropped() const {
+  MutexLock lock(mutex_);
+  return !dropped_.empty();
+}
+
+void GpuMemory::free_dropped(GpuLine& line) {
+  Blocks dropped;
+  {
+    MutexLock lock(mutex_);
+    dropped.swap(dropped_);
+  }
+  for (const auto& [memory, block] : dropped)
+    line.unregister_memory(block.handle);
+  release(dropped);
+}
+
+void GpuMemory::line_ended() noexcept {
+  serve(nullptr);
+  Blocks dropped;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [memory, block] : blocks_) block.registered = false;
+    dropped.swap(dropped_);
+  }
+  release(dropped);
+}
+
+}  // namespace lockstep
