@@ -118,6 +118,8 @@ struct LockstepGpuTable {
   // Device memory that NCCL may register, zeroed.
   LockstepGpuResult (*allocate)(void** memory, std::size_t bytes,
                                 LockstepGpuOutcome* outcome);
+  // Nothing on the device uses it any more, and it is registered nowhere. May
+  // wait for the whole device.
   void (*release)(void* memory);
   // Between any two places, in the stream's order.
   LockstepGpuResult (*copy)(void* to, const void* from, std::size_t bytes,
@@ -155,10 +157,15 @@ struct LockstepGpuTable {
                             LockstepGpuOutcome* outcome);
 
   // Lets NCCL reach memory without a copy, where it can; kGpuDone also where it
-  // cannot, with a null `handle`.
+  // can on no rank, with a null `handle`. Memory is registered once, and both
+  // are called only when comm_state() says done, and not within a group. Of a
+  // collective all ranks' memory must be registered, or none's.
   LockstepGpuResult (*register_memory)(LockstepGpuComm* comm, void* memory,
                                        std::size_t bytes, void** handle,
                                        LockstepGpuOutcome* outcome);
+  // No call that uses the memory is under way. May wait for the whole device.
+  // The end of a communicator does it for all that is left, of which none may
+  // have been released before.
   void (*unregister_memory)(LockstepGpuComm* comm, void* handle);
 };
 

@@ -285,10 +285,14 @@ Result register_memory(LockstepGpuComm* comm, void* memory, std::size_t bytes,
   return guarded(outcome, [&] {
     Comm& used = of(comm);
     const std::lock_guard lock(used.mutex);
-    // Memory that NCCL cannot reach by itself is copied, which is no error.
-    if (ncclCommRegister(place_of(used), memory, bytes, handle) != ncclSuccess)
-      *handle = nullptr;
-    return kGpuDone;
+    // Where nothing can be registered NCCL says success, and gives no handle.
+    // An error is this rank's alone: to go on without would make its memory
+    // unlike that of the others, of which NCCL does not say what comes.
+    const Result result =
+        result_of(ncclCommRegister(place_of(used), memory, bytes, handle),
+                  "ncclCommRegister", outcome);
+    if (result != kGpuDone) *handle = nullptr;
+    return result;
   });
 #else
   static_cast<void>(comm), static_cast<void>(memory), static_cast<void>(bytes);
