@@ -9,8 +9,7 @@
 // hangs there, which only that thread would end. A line that has ended has
 // forgotten all; then memory is freed where it is dropped.
 //
-// Threads: every method may be called from any thread; those of the backend
-//          not with its lock held, but where they say so.
+// Threads: every method may be called from any thread.
 // Errors:  those of ProcessGroup::allocate_on().
 // Source:  ncclMemAlloc() and ncclCommRegister(), in NCCL's "User Buffer
 //          Registration".
@@ -38,18 +37,18 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   // The pointer keeps this object, but nothing else of the group.
   std::shared_ptr<std::byte> allocate(Device device, std::size_t bytes);
 
-  // What follows is the backend's. Until line_ended(), `wake` is called when
-  // there is something to free.
+  // What follows is the backend's, which calls the two without its lock, for
+  // `wake` takes it: that is called when there is something to free, until
+  // line_ended(). Then the line is aborted or destroyed, and nothing is
+  // registered any more.
   void serve(std::function<void()> wake);
+  void line_ended() noexcept;
 
-  // Both with the backend's lock held, and when `line`, of `gpu`, is ready; the
-  // second when nothing of the group is under way, on any line.
+  // And these with its lock; the first two when `line`, of `gpu`, is ready, and
+  // the second when nothing of the group is under way, on any line.
   void register_new(const Gpu& gpu, GpuLine& line);
   void free_dropped(GpuLine& line);
   bool has_dropped() const;
-
-  // The line is aborted or destroyed: nothing is registered any more.
-  void line_ended() noexcept;
 
  private:
   struct Block {
