@@ -132,11 +132,6 @@ struct LockstepGpuTable {
   LockstepGpuResult (*comm_create)(const LockstepGpuCommConfig* config,
                                    LockstepGpuComm** comm,
                                    LockstepGpuOutcome* outcome);
-  // The same out of `parent`, all of whose ranks call it: those of one color
-  // are together, in the order of their keys. A negative color gets none.
-  LockstepGpuResult (*comm_split)(LockstepGpuComm* parent, std::int32_t color,
-                                  std::int32_t key, LockstepGpuComm** comm,
-                                  LockstepGpuOutcome* outcome);
   // kGpuNotYet while it is being made, or a group_end() goes on; kGpuPeerLost
   // or kGpuFailed once anything went wrong.
   LockstepGpuResult (*comm_state)(LockstepGpuComm* comm,
@@ -169,7 +164,7 @@ struct LockstepGpuTable {
   void (*unregister_memory)(LockstepGpuComm* comm, void* handle);
 };
 
-constexpr std::uint32_t kGpuTableVersion = 1;
+constexpr std::uint32_t kGpuTableVersion = 2;
 
 // What the plug-in exports, under this name.
 typedef const LockstepGpuTable* (*LockstepGpuEntry)();

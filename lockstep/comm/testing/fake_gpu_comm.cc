@@ -37,7 +37,6 @@ void FakeComms::join(FakeComm& comm, std::shared_ptr<FakeClique> clique,
   if (dead_devices_.contains(comm.device)) return;
   FakeClique& its = *comm.clique;
   its.ranks[static_cast<std::size_t>(rank)] = &comm;
-  if (comm.ended) leave(comm);
   if (++its.joined == its.ranks.size() && !its.given_up)
     its.wrong = duplicate_device(its);
 }
@@ -69,49 +68,6 @@ FakeOutcome FakeComms::create(const LockstepGpuCommConfig& config, int device,
   return {kGpuNotYet};
 }
 
-FakeOutcome FakeComms::split(LockstepGpuComm* parent_handle, int color, int key,
-                             LockstepGpuComm** handle) {
-  *handle = nullptr;
-  const auto parent = find(parent_handle);
-  if (!parent) return {kGpuMisuse, "the parent has ended"};
-  if (FakeOutcome ready = check_ready(*parent); ready.result != kGpuDone)
-    return ready;
-  FakeClique::Split::Wish wish{color, key, nullptr};
-  if (color >= 0) {
-    wish.comm = std::make_shared<FakeComm>();
-    wish.comm->device = parent->device;
-    *handle = handles_.add(wish.comm);
-  }
-  const std::size_t number = parent->splits++;
-  if (!dead_devices_.contains(parent->device)) {
-    FakeClique::Split& split = parent->clique->splits[number];
-    split.by_rank.emplace(parent->rank, std::move(wish));
-    if (split.by_rank.size() == parent->clique->ranks.size()) {
-      finish_split(split);
-      parent->clique->splits.erase(number);
-    }
-  }
-  return {color < 0 ? kGpuDone : kGpuNotYet};
-}
-
-void FakeComms::finish_split(FakeClique::Split& split) {
-  std::map<int, std::vector<std::pair<int, FakeComm*>>> colors;
-  for (auto& [rank, wish] : split.by_rank) {
-    if (wish.comm) colors[wish.color].emplace_back(wish.key, wish.comm.get());
-  }
-  for (auto& [color, members] : colors) {
-    // Ranks of the same key stay in the parent's order.
-    std::stable_sort(
-        members.begin(), members.end(),
-        [](const auto& a, const auto& b) { return a.first < b.first; });
-    const auto clique = std::make_shared<FakeClique>();
-    clique->ranks.resize(members.size());
-    cliques_.insert(clique);
-    for (std::size_t i = 0; i < members.size(); ++i)
-      join(*members[i].second, clique, static_cast<int>(i));
-  }
-}
-
 std::shared_ptr<FakeComm> FakeComms::find(LockstepGpuComm* handle) {
   auto comm = handles_.find(handle);
   if (!comm) memory_.complain("a communicator is used that does not exist");
@@ -127,7 +83,7 @@ FakeOutcome FakeComms::state(LockstepGpuComm* handle) {
 FakeOutcome FakeComms::state_of(FakeComm& comm) {
   if (comm.failure.result != kGpuDone && chance_.is_due(comm.failure_due))
     return comm.failure;
-  if (!comm.clique || !comm.clique->complete()) return {kGpuNotYet};
+  if (!comm.clique->complete()) return {kGpuNotYet};
   if (!comm.clique->wrong.empty()) return {kGpuMisuse, comm.clique->wrong};
   if (!comm.due) comm.due = chance_.draw_due();
   if (!chance_.is_due(*comm.due) || comm.launching) return {kGpuNotYet};
@@ -145,8 +101,6 @@ FakeOutcome FakeComms::check_ready(FakeComm& comm) {
 }
 
 void FakeComms::leave(FakeComm& comm) {
-  comm.ended = true;
-  if (!comm.clique) return;
   if (!comm.clique->complete()) comm.clique->given_up = true;
   auto& ranks = comm.clique->ranks;
   std::replace(ranks.begin(), ranks.end(), &comm,

@@ -34,19 +34,10 @@ struct FakeComm;
 
 // The ranks of one communicator.
 struct FakeClique {
-  struct Split {  // of all ranks, the n-th
-    struct Wish {
-      int color = 0;
-      int key = 0;
-      std::shared_ptr<FakeComm> comm{};  // null: none is asked for
-    };
-    std::map<int, Wish> by_rank{};
-  };
   std::vector<FakeComm*> ranks{};  // null: not yet, or no longer
   std::size_t joined = 0;
   bool given_up = false;  // a rank has left before all had come
   std::string wrong{};    // why it can never be
-  std::map<std::size_t, Split> splits{};
 
   bool complete() const { return joined == ranks.size() && !given_up; }
 };
@@ -54,10 +45,8 @@ struct FakeClique {
 struct FakeComm {
   int rank = 0;
   int device = 0;
-  bool ended = false;
-  std::shared_ptr<FakeClique> clique{};  // null: of a split that goes on
-  std::optional<std::uint64_t> due{};    // of its being ready, once it is known
-  std::size_t splits = 0;
+  std::shared_ptr<FakeClique> clique{};
+  std::optional<std::uint64_t> due{};  // of its being ready, once it is known
   std::map<std::pair<FakePlace::Sort, int>, std::uint64_t> counts{};  // places
   std::deque<std::shared_ptr<FakeOperation>> operations{};
   // Not yet in its streams before `launch_due`; also in `operations`.
@@ -81,8 +70,6 @@ class FakeComms {
   // `id` is new_id()'s. Of a dead device it never joins.
   FakeOutcome create(const LockstepGpuCommConfig& config, int device,
                      LockstepGpuComm** handle);
-  FakeOutcome split(LockstepGpuComm* parent, int color, int key,
-                    LockstepGpuComm** handle);
   FakeOutcome state(LockstepGpuComm* handle);
   // What its operations knew, so that the thread that aborts it does.
   VectorClock abort(LockstepGpuComm* handle);
@@ -112,7 +99,6 @@ class FakeComms {
   using Cliques = std::set<std::shared_ptr<FakeClique>>;
 
   void join(FakeComm& comm, std::shared_ptr<FakeClique> clique, int rank);
-  void finish_split(FakeClique::Split& split);
   void leave(FakeComm& comm);
   FakeOutcome state_of(FakeComm& comm);
   bool launch_one();

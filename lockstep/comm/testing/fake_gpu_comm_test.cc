@@ -62,37 +62,6 @@ TEST(FakeGpuComm, RefusesTwoRanksOnOneDevice) {
   EXPECT_THAT(outcome.text, HasSubstr("Duplicate GPU"));
 }
 
-TEST(FakeGpuComm, SplitsByColorInTheOrderOfKeys) {
-  FakeGpuRanks gpus(4);
-  gpus.make_comms();
-  const std::array colors{0, 1, 0, -1};
-  std::array<LockstepGpuComm*, 4> parts{};
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto i = static_cast<std::size_t>(rank);
-    const LockstepGpuResult result = gpus.table.comm_split(
-        gpus.comm(rank), colors.at(i), -rank, &parts.at(i), &gpus.outcome);
-    EXPECT_EQ(result, rank == 3 ? kGpuDone : kGpuNotYet);
-    if (rank == 0) {
-      EXPECT_EQ(gpus.settle(parts[0]), kGpuNotYet);
-    }
-  }
-  EXPECT_EQ(parts[3], nullptr);
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(gpus.settle(parts.at(static_cast<std::size_t>(rank))), kGpuDone);
-    gpus.set_comm(rank, parts.at(static_cast<std::size_t>(rank)));
-  }
-  std::vector<Floats> from{{0}, {1}, {2}};
-  std::vector<Floats> to(3, Floats(2, -1));
-  for (int rank = 0; rank < 3; ++rank) {
-    const auto i = static_cast<std::size_t>(rank);
-    EXPECT_EQ(gpus.call(rank, float_call(kGpuAllGather, from[i].data(),
-                                         to[i].data(), 1)),
-              kGpuDone);
-  }
-  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(gpus.finishes(rank));
-  EXPECT_EQ(to, (std::vector<Floats>{{2, 0}, {1, -1}, {2, 0}}));
-}
-
 TEST(FakeGpuComm, ReportsItsDestructionWhileSomethingIsUnderWay) {
   FakeGpuRanks gpus(2);
   gpus.make_comms();

@@ -43,10 +43,6 @@ LockstepGpuResult FakeGpuRanks::create_comm(int rank, int size,
                            &outcome);
 }
 
-void FakeGpuRanks::set_comm(int rank, LockstepGpuComm* comm) {
-  comms_.at(static_cast<std::size_t>(rank)) = comm;
-}
-
 void FakeGpuRanks::make_comms(int size) {
   std::array<char, kGpuUniqueIdBytes> id{};
   EXPECT_EQ(table.unique_id(id.data(), &outcome), kGpuDone);

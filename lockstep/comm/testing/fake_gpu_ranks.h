@@ -30,7 +30,6 @@ class FakeGpuRanks {
   void make_comms() { make_comms(size()); }
   void make_comms(int size);
   LockstepGpuResult create_comm(int rank, int size, const char* id);
-  void set_comm(int rank, LockstepGpuComm* comm);
 
   // comm_state(), until it is no longer kGpuNotYet or for many looks.
   LockstepGpuResult settle(LockstepGpuComm* comm);

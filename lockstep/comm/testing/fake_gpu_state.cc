@@ -232,11 +232,6 @@ FakeOutcome FakeGpuState::comm_create(const LockstepGpuCommConfig& config,
   return comms_.create(config, thread().device, comm);
 }
 
-FakeOutcome FakeGpuState::comm_split(LockstepGpuComm* parent, int color,
-                                     int key, LockstepGpuComm** comm) {
-  return comms_.split(parent, color, key, comm);
-}
-
 FakeOutcome FakeGpuState::comm_state(LockstepGpuComm* comm) {
   FakeOutcome outcome = comms_.state(comm);
   look();

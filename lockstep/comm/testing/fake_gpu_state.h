@@ -65,8 +65,6 @@ class FakeGpuState {
   FakeOutcome unique_id(char* id);
   FakeOutcome comm_create(const LockstepGpuCommConfig& config,
                           LockstepGpuComm** comm);
-  FakeOutcome comm_split(LockstepGpuComm* parent, int color, int key,
-                         LockstepGpuComm** comm);
   FakeOutcome comm_state(LockstepGpuComm* comm);
   void comm_abort(LockstepGpuComm* comm);
   void comm_destroy(LockstepGpuComm* comm);

@@ -104,10 +104,6 @@ Result comm_create(const LockstepGpuCommConfig* config, Comm** comm,
                    Outcome* outcome) {
   return locked(outcome, &FakeGpuState::comm_create, *config, comm);
 }
-Result comm_split(Comm* parent, std::int32_t color, std::int32_t key,
-                  Comm** comm, Outcome* outcome) {
-  return locked(outcome, &FakeGpuState::comm_split, parent, color, key, comm);
-}
 Result comm_state(Comm* comm, Outcome* outcome) {
   return locked(outcome, &FakeGpuState::comm_state, comm);
 }
@@ -154,7 +150,6 @@ constexpr LockstepGpuTable kTable{
     .copy = copy,
     .unique_id = unique_id,
     .comm_create = comm_create,
-    .comm_split = comm_split,
     .comm_state = comm_state,
     .comm_abort = comm_abort,
     .comm_destroy = comm_destroy,

@@ -15,8 +15,6 @@ using Outcome = LockstepGpuOutcome;
 Result unique_id(char* id, Outcome* outcome);
 Result create(const LockstepGpuCommConfig* config, LockstepGpuComm** comm,
               Outcome* outcome);
-Result split(LockstepGpuComm* parent, std::int32_t color, std::int32_t key,
-             LockstepGpuComm** comm, Outcome* outcome);
 Result state(LockstepGpuComm* comm, Outcome* outcome);
 void abort(LockstepGpuComm* comm);
 

@@ -40,7 +40,6 @@ LockstepGpuTable make_table() {
           .copy = cuda_device::copy,
           .unique_id = nccl_comm::unique_id,
           .comm_create = nccl_comm::create,
-          .comm_split = nccl_comm::split,
           .comm_state = nccl_comm::state,
           .comm_abort = nccl_comm::abort,
           // Destroying waits for other ranks, aborting for none.
