@@ -4,6 +4,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <exception>
+
+#include "lockstep/base/log.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +50,12 @@ void DeviceStreams::follow_current(c10::Device device) {
   for (const c10::Stream& stream : streams_)
     if (stream != current) order(current, stream);
   streams_.clear();
+}
+
+void await_device(c10::Device device) noexcept try {
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
 }
 
 void keep_for_current_stream(at::TensorList tensors) {

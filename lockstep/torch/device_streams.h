@@ -37,6 +37,10 @@ class DeviceStreams {
   std::vector<c10::Stream> streams_;
 };
 
+// Returns when `device`, which is no CPU, is done with all that it has been
+// given, or has failed.
+void await_device(c10::Device device) noexcept;
+
 // Memory of `tensors` that is given back from now on is used anew only after
 // what the current stream has been given by then, wherever it was allocated.
 void keep_for_current_stream(at::TensorList tensors);

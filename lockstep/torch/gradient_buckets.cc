@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/round_up.h"
@@ -35,14 +36,20 @@ std::vector<std::int64_t> row_major_strides(at::IntArrayRef sizes) {
   return strides;
 }
 
-// Zeroed.
+// Zeroed, and where peers, or NCCL, reach it. A GPU's goes back to it once the
+// device is done with all that it has been given: a plan has few blocks, and
+// they stay.
 at::Tensor new_block(std::int64_t elements, const at::TensorOptions& options,
-                     ProcessGroup& group) {
-  if (!options.device().is_cpu()) return at::zeros({elements}, options);
-  const auto memory = group.allocate(static_cast<std::size_t>(elements) *
-                                     options.dtype().itemsize());
-  return at::from_blob(
-      memory.get(), {elements}, [memory](void*) {}, options);
+                     Device where, ProcessGroup& group) {
+  const at::Device device = options.device();
+  auto memory = group.allocate_on(
+      where, static_cast<std::size_t>(elements) * options.dtype().itemsize());
+  void* const data = memory.get();
+  const auto give_back = [memory = std::move(memory), device](void*) mutable {
+    if (!device.is_cpu()) await_device(device);
+    memory.reset();
+  };
+  return at::from_blob(data, {elements}, give_back, options, device);
 }
 
 std::vector<std::int64_t> slot_strides(const at::Tensor& parameter) {
@@ -136,7 +143,8 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
     }
   }
   const auto elements = static_cast<std::int64_t>(block_bytes / element);
-  const at::Tensor block = new_block(elements + 1, options, group);
+  const at::Tensor block =
+      new_block(elements + 1, options, bucket.device, group);
   add_slots(block, in_block, parameters);
   flats_.push_back(block.narrow(0, 0, elements));
   completeness_is_alone_ = layout_ == Layout::kFlat || !block.is_cpu();

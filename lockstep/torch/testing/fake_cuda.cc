@@ -84,8 +84,17 @@ LockstepGpuStream* FakeCudaState::new_stream(c10::DeviceIndex device) {
   const GpuScope scope(gpu);
   auto stream = std::make_unique<GpuStream>(gpu);
   const MutexLock lock(mutex_);
-  streams_.push_back(std::move(stream));
-  return streams_.back()->get();
+  return streams_.emplace(device, std::move(stream))->second->get();
+}
+
+std::vector<LockstepGpuStream*> FakeCudaState::streams_of(
+    c10::DeviceIndex device) const {
+  std::vector<LockstepGpuStream*> streams{nullptr};
+  const MutexLock lock(mutex_);
+  const auto [begin, end] = streams_.equal_range(device);
+  for (auto entry = begin; entry != end; ++entry)
+    streams.push_back(entry->second->get());
+  return streams;
 }
 
 c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {

@@ -84,6 +84,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     event.record(native(stream));
     wait_until([&] { return event.happened(); });
   }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    const c10::Device device(c10::kCUDA, index);
+    for (LockstepGpuStream* const stream : state().streams_of(index))
+      synchronizeStream(as_stream(device, stream));
+  }
   void recordDataPtrOnStream(const c10::DataPtr& memory,
                              const c10::Stream& stream) const override {
     state().keep_for(memory, native(stream));

@@ -41,6 +41,8 @@ class FakeCudaState {
 
   // Lives as long as this object.
   LockstepGpuStream* new_stream(c10::DeviceIndex device);
+  // Those, and the default one.
+  std::vector<LockstepGpuStream*> streams_of(c10::DeviceIndex device) const;
 
   c10::DataPtr allocate(std::size_t bytes);
   // Also after what `stream` has been given by then.
@@ -61,7 +63,8 @@ class FakeCudaState {
 
   FakeGpu& gpu_;
   mutable Mutex mutex_;
-  std::vector<std::unique_ptr<GpuStream>> streams_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::multimap<c10::DeviceIndex, std::unique_ptr<GpuStream>> streams_
+      LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Block>> given_back_ LOCKSTEP_GUARDED_BY(mutex_);
   std::size_t blocks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::map<int, std::size_t> allocated_ LOCKSTEP_GUARDED_BY(mutex_);
