@@ -30,6 +30,20 @@ class Records : public testing::Test {
   }
   CommandResult blame() const { return run_lockstep({"blame", folder_}); }
 
+  // Returns when all ranks have written, because they were asked. A rank
+  // listens shortly after its first operation, and one that has written may
+  // have answered too late to be named: so they may be asked again.
+  void ask_until_all_have_written(LaunchedCommand& command) const {
+    const std::string all_wrote =
+        "lockstep: records of ranks 0, 1, 2; next: lockstep blame " + folder_;
+    for (int replies = 1;
+         command.errors_so_far().find(all_wrote) == std::string::npos;
+         ++replies) {
+      command.signal(SIGUSR1);
+      ASSERT_TRUE(command.wait_for("lockstep: ", replies));
+    }
+  }
+
   const TestDirectory made_;
   const std::string folder_ = made_.path();
 };
@@ -54,6 +68,9 @@ TEST_F(Records, TellHowARankDied) {
       environment("VICTIM=1"));
   ASSERT_TRUE(command.wait_for("published", 2));
   ASSERT_TRUE(command.wait_for("holding"));
+  // So that the launcher, too, waits for the records of those who live on.
+  ASSERT_NO_FATAL_FAILURE(ask_until_all_have_written(command));
+  for (const int rank : {0, 1, 2}) std::filesystem::remove(record_of(rank));
   const std::string& output = command.output_so_far();
   const auto pid = std::stoi(output.substr(output.find("pid ") + 4));
   ASSERT_GT(pid, 1);
@@ -74,16 +91,7 @@ TEST_F(Records, OfAJobWithoutAFaultShowNone) {
   LaunchedCommand command(job(), environment("VICTIM=1"));
   ASSERT_TRUE(command.wait_for("published", 2));
   ASSERT_TRUE(command.wait_for("holding"));
-  const std::string all_wrote =
-      "lockstep: records of ranks 0, 1, 2; next: lockstep blame " + folder_;
-  // A rank listens shortly after its first operation. One that has written may
-  // have answered too late to be named.
-  for (int replies = 1;
-       command.errors_so_far().find(all_wrote) == std::string::npos;
-       ++replies) {
-    command.signal(SIGUSR1);
-    ASSERT_TRUE(command.wait_for("lockstep: ", replies));
-  }
+  ASSERT_NO_FATAL_FAILURE(ask_until_all_have_written(command));
   // Before the job ends: one rank may see another go first, which is an error.
   const CommandResult blamed = blame();
   EXPECT_EQ(blamed.exit_code, 3) << blamed.out;
