@@ -172,8 +172,9 @@ void expect_failure_of_rank_1(const ProcessGroup& group,
                               const std::function<void()>& pass) {
   const std::string message = message_of(pass);
   EXPECT_THAT(message, HasSubstr("no more of this"));
-  if (group.rank() != 1)
+  if (group.rank() != 1) {
     EXPECT_THAT(message, HasSubstr("on rank 1 a communication hook failed"));
+  }
 }
 
 TEST(CommHook, EndsTheOthersWaitWhenItThrowsAtItsStart) {

@@ -157,8 +157,9 @@ TEST(CheckpointsOnAFullDisk, KeepTheEarlierOnesAndTellEveryRank) {
       for (; step < 5; ++step) folder.save(state);
     });
     EXPECT_THAT(text, HasSubstr("No space left on device"));
-    if (group->rank() == 1)
+    if (group->rank() == 1) {
       EXPECT_THAT(text, HasSubstr("saving a checkpoint failed on rank 0"));
+    }
     ++told;
     const std::int64_t failed = step;
     EXPECT_GT(failed, 1);

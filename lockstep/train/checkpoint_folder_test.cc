@@ -257,8 +257,9 @@ TEST_P(CheckpointFolderOf, PassesOverOnesInWhichABitFlipped) {
         << "seed " << seed << " byte " << place << ": " << now;
     found += now == bits[0] ? 1 : 0;
   }
-  if (GetParam() == CheckpointFormat::kSafetensors)
+  if (GetParam() == CheckpointFormat::kSafetensors) {
     EXPECT_EQ(found, kRounds) << "seed " << seed;
+  }
 }
 
 TEST_P(CheckpointFolderOf, SaysSoWhereAllAreDamaged) {

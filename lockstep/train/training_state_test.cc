@@ -88,7 +88,9 @@ std::string refusal_of(const TensorArchive& checkpoint) {
     const std::string before = run.bits();
     text = error_text(
         [&] { restore(run.state(), checkpoint, *group, "the file"); });
-    if (text != "no error") EXPECT_EQ(run.bits(), before) << text;
+    if (text != "no error") {
+      EXPECT_EQ(run.bits(), before) << text;
+    }
   });
   return text;
 }
@@ -103,8 +105,9 @@ TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {
     const std::string text = error_text<Error>(
         [&] { restore(state, checkpoint, *group, "the file"); });
     EXPECT_THAT(text, HasSubstr("lacks \"counter.more\""));
-    if (group->rank() == 0)
+    if (group->rank() == 0) {
       EXPECT_THAT(text, HasSubstr("loading a checkpoint failed on rank 1"));
+    }
     EXPECT_EQ(run.bits(), before) << group->rank();
     restore(run.state(), checkpoint, *group, "the file");  // which works on
     EXPECT_EQ(run.bits(), Small(group, 8).bits());

@@ -24,7 +24,9 @@ class FakeCudaTest : public ::testing::Test {
     cuda_.emplace(gpu_);
   }
   void TearDown() override {
-    if (cuda_) EXPECT_TRUE(cuda_->all_given_back());
+    if (cuda_) {
+      EXPECT_TRUE(cuda_->all_given_back());
+    }
   }
   // What went wrong, once tensors are gone and all is done.
   std::vector<std::string> violations() {
