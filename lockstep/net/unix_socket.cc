@@ -99,6 +99,7 @@ Look look(int socket, UnixConnection::Message& result) {
   do received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   while (received < 0 && errno == EINTR);
   if (received < 0 && errno == EAGAIN) return Look::kNothingYet;
+  if (received < 0 && errno == ECONNRESET) return Look::kEnd;
   if (received < 0) fail("receive from", errno);
   take_descriptors(message, result.descriptors);
   result.bytes.resize(static_cast<std::size_t>(received));
@@ -150,8 +151,10 @@ UnixConnection::Message UnixConnection::receive(Deadline deadline) {
     found = look(socket_.get(), message);
   }
   // The kernel looks for a message first and for the end second: what the peer
-  // sent in between, before it closed, is there at another look.
-  if (found == Look::kEnd) found = look(socket_.get(), message);
+  // sent in between, before it closed, is there at another look. So is all that
+  // it sent, where it left something unread: that the kernel tells first, once.
+  for (int again = 0; again < 2 && found == Look::kEnd; ++again)
+    found = look(socket_.get(), message);
   if (found != Look::kMessage)
     throw NetworkError("a process of this host closed its connection");
   return message;

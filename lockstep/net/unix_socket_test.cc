@@ -74,6 +74,15 @@ TEST(AUnixConnection, IsNotOverWhileThereIsAMessage) {
   EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
 }
 
+TEST(AUnixConnection, IsNotOverBecauseThePeerLeftSomethingUnread) {
+  Pair pair;
+  pair.near.send(kHello, {}, kPatience);
+  pair.far.send(kHello, {}, kPatience);
+  pair.far = UnixConnection();
+  EXPECT_EQ(pair.near.receive(kPatience).bytes.size(), kHello.size());
+  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+}
+
 TEST(AUnixConnection, EndsForWhoReceivesAnEmptyMessageAndNoMore) {
   Pair pair;
   ASSERT_EQ(::send(pair.far.descriptor(), "", 0, MSG_NOSIGNAL), 0);
