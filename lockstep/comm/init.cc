@@ -128,13 +128,17 @@ std::shared_ptr<ProcessGroup> make_group(
   const auto chosen =
       timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
           world->settings().timeout));
+  const auto look_around = [of_cpu = std::weak_ptr(made)] {
+    if (const auto backend = of_cpu.lock()) backend->look_around();
+  };
   auto group =
       std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
   const auto memory = make_device_memory(identity, world->settings());
   group->set_device_backend(
-      [identity, memory, world = std::move(world)](Device device) {
-        return make_device_backend(device, identity, world->store(),
-                                   world->settings(), memory);
+      [=, world = std::move(world)](Device device) {
+        return make_device_backend(
+            device,
+            {identity, world->store(), world->settings(), memory, look_around});
       },
       [memory](Device device, std::size_t bytes) {
         return memory->allocate(device, bytes);

@@ -52,11 +52,9 @@ std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
   return std::make_shared<GpuMemory>(identity, settings);
 }
 
-std::shared_ptr<Backend> make_device_backend(
-    Device device, const GroupIdentity& identity, std::shared_ptr<Store> store,
-    const Settings& settings, std::shared_ptr<GpuMemory> memory) {
-  return make_nccl_backend(device, identity, std::move(store), settings,
-                           std::move(memory));
+std::shared_ptr<Backend> make_device_backend(Device device,
+                                             const DeviceGroup& group) {
+  return make_nccl_backend(device, group);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,12 +36,19 @@ void require_gpus(const Settings& settings);
 std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
                                               const Settings& settings);
 
+// A group whose ranks have buffers on GPUs.
+struct DeviceGroup {
+  GroupIdentity identity;
+  std::shared_ptr<Store> store;
+  const Settings& settings;
+  std::shared_ptr<GpuMemory> memory;
+  // Throws when a rank is gone, or has given up.
+  std::function<void()> look_around{};
+};
+
 // Makes the backend "nccl" for a rank's buffers on `device`, likewise.
 // InvalidArgument where nothing can be done with GPUs here.
 std::shared_ptr<Backend> make_device_backend(Device device,
-                                             const GroupIdentity& identity,
-                                             std::shared_ptr<Store> store,
-                                             const Settings& settings,
-                                             std::shared_ptr<GpuMemory> memory);
+                                             const DeviceGroup& group);
 
 }  // namespace lockstep

@@ -59,7 +59,7 @@ HostMap find_hosts(const GroupIdentity& identity, Store& store,
   const std::string mine =
       settings.host_id.empty() ? host_of_this_process() : settings.host_id;
   return map_hosts(exchange_cards(identity, "host", mine, store,
-                                  settings.rendezvous_timeout));
+                                  {settings.rendezvous_timeout}));
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/nccl/control_calls.h"
+#include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_calls.h"
 #include "lockstep/comm/nccl/nccl_errors.h"
@@ -452,15 +453,13 @@ void NcclBackend::abort(std::string_view reason) noexcept {
 }  // namespace
 
 std::shared_ptr<Backend> make_nccl_backend(Device device,
-                                           const GroupIdentity& identity,
-                                           std::shared_ptr<Store> store,
-                                           const Settings& settings,
-                                           std::shared_ptr<GpuMemory> memory) {
+                                           const DeviceGroup& group) {
+  const auto& [identity, store, settings, memory, look_around] = group;
   const Gpu gpu(load_gpu_table(settings), device.index);
   check_gpu(gpu);
   const GpuScope scope(gpu);
-  std::unique_ptr<GpuLine> line =
-      meet_on_gpus(gpu, identity, *store, settings.rendezvous_timeout);
+  std::unique_ptr<GpuLine> line = meet_on_gpus(
+      gpu, identity, *store, {settings.rendezvous_timeout, look_around});
   std::shared_ptr<Backend> control;
   if (identity.size > 1) {
     GroupIdentity of_control = identity;
@@ -469,11 +468,10 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
     // ranks' heaps.
     Settings without_heap = settings;
     without_heap.heap_bytes = 0;
-    control =
-        make_backend("hybrid", of_control, std::move(store), without_heap);
+    control = make_backend("hybrid", of_control, store, without_heap);
   }
   return std::make_shared<NcclBackend>(gpu, identity, std::move(line),
-                                       std::move(control), std::move(memory));
+                                       std::move(control), memory);
 }
 
 }  // namespace lockstep

@@ -16,19 +16,15 @@
 
 #include <memory>
 
-#include "lockstep/base/settings.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/nccl/gpu_memory.h"
-#include "lockstep/store/store.h"
 
 namespace lockstep {
 
+struct DeviceGroup;
+
 // All ranks of the group call this with the same store and identity.name, each
-// with its own device. `memory` is the group's.
+// with its own device.
 std::shared_ptr<Backend> make_nccl_backend(Device device,
-                                           const GroupIdentity& identity,
-                                           std::shared_ptr<Store> store,
-                                           const Settings& settings,
-                                           std::shared_ptr<GpuMemory> memory);
+                                           const DeviceGroup& group);
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/card_exchange.h"
 
 namespace lockstep {
 namespace {
@@ -18,13 +17,13 @@ struct NcclCard {
 };
 
 std::vector<NcclCard> exchange(const Gpu& gpu, const GroupIdentity& identity,
-                               Store& store, Deadline deadline) {
+                               Store& store, const CardWait& wait) {
   const std::string device = gpu.name();
   const std::string mine =
       device + '\n' + (identity.rank == 0 ? unique_id(gpu) : "");
   std::vector<NcclCard> cards;
   for (const std::string& card :
-       exchange_cards(identity, "nccl", mine, store, deadline)) {
+       exchange_cards(identity, "nccl", mine, store, wait)) {
     const std::size_t end = card.find('\n');
     cards.push_back({card.substr(0, end), card.substr(end + 1)});
   }
@@ -58,8 +57,8 @@ void check_gpu(const Gpu& gpu) {
 
 std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu,
                                       const GroupIdentity& identity,
-                                      Store& store, Deadline deadline) {
-  const auto cards = exchange(gpu, identity, store, deadline);
+                                      Store& store, const CardWait& wait) {
+  const auto cards = exchange(gpu, identity, store, wait);
   refuse_shared_devices(cards, identity);
   return std::make_unique<GpuLine>(
       gpu, LockstepGpuCommConfig{.rank = identity.rank,

@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "lockstep/base/deadline.h"
 #include "lockstep/comm/backend.h"
+#include "lockstep/comm/card_exchange.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/store/store.h"
 
@@ -20,6 +20,6 @@ void check_gpu(const Gpu& gpu);
 // A line of all ranks, which may not be ready yet.
 std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu,
                                       const GroupIdentity& identity,
-                                      Store& store, Deadline deadline);
+                                      Store& store, const CardWait& wait);
 
 }  // namespace lockstep

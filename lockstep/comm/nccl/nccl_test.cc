@@ -379,6 +379,18 @@ TEST_F(Nccl, RefusesTwoRanksOnOneGpuAndOneThatIsNotThere) {
   });
 }
 
+TEST_F(Nccl, DoesNotMeetWhoHasGivenUp) {
+  run(3, [&](const Group& group) {
+    if (group->rank() == 2) return group->abort("planted");
+    Floats elements = numbers(group);
+    EXPECT_THAT(
+        error_text([&] {
+          group->all_reduce(on_gpu(elements, group), ReduceOp::kSum).wait();
+        }),
+        AllOf(HasSubstr("rank 2"), HasSubstr("planted")));
+  });
+}
+
 TEST_F(Nccl, SaysWhatTheDriverSays) {
   fake_.lose_driver("too old for CUDA 13.0");
   run(1, [&](const Group& group) {

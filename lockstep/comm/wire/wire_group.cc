@@ -58,7 +58,7 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
   Meeting meeting;
   for (const std::string& card : exchange_cards(
            identity, "world_rank", fmt::format("{} {}", own, own_host_name()),
-           store, deadline)) {
+           store, {deadline})) {
     meeting.world_ranks.push_back(0);
     std::from_chars(card.data(), card.data() + card.size(),
                     meeting.world_ranks.back());
