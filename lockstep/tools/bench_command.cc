@@ -20,7 +20,7 @@ int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup) {
   apply(request.options.devices, lookup, launch);
   // So that launchers see their rank itself.
   if (read_rank_environment(lookup).launcher != StartedBy::kNone)
-    become(launch.command);
+    become(launch.command, launch.environment);
   launch.tags = OutputTags::kNone;
   return run_job(std::move(launch), lookup);
 }

@@ -21,19 +21,32 @@ GpuEngine::GpuEngine(std::shared_ptr<ProcessGroup> group, const Gpu& gpu)
 }
 
 std::shared_ptr<std::byte> GpuEngine::allocate(std::size_t bytes,
-                                               Memory /*memory*/) {
+                                               Memory memory) {
+  if (memory == Memory::kPlain) return allocate_plain(bytes);
+  try {
+    return group().allocate_on({DeviceKind::kCuda, gpu_.index()}, bytes);
+  } catch (const SystemError& error) {
+    if (error.error_number() == ENOMEM) refuse_for_room(bytes);
+    throw;
+  }
+}
+
+std::shared_ptr<std::byte> GpuEngine::allocate_plain(std::size_t bytes) {
   void* memory = nullptr;
   LockstepGpuOutcome outcome{};
   const auto result = gpu_.table().allocate(&memory, bytes, &outcome);
-  if (result == kGpuNoMemory)
-    throw SystemError(
-        fmt::format("rank {} of {}: GPU {} has no room for a buffer of {} "
-                    "bytes ({}); end --bytes at a smaller size, or see with "
-                    "nvidia-smi who else uses that GPU",
-                    rank(), size(), gpu_.index(), bytes, outcome.text),
-        ENOMEM);
+  if (result == kGpuNoMemory) refuse_for_room(bytes);
   gpu_.check(result, outcome, "allocate");
   return {static_cast<std::byte*>(memory), gpu_.table().release};
+}
+
+void GpuEngine::refuse_for_room(std::size_t bytes) const {
+  throw SystemError(
+      fmt::format("rank {} of {}: GPU {} has no room for a buffer of {} bytes; "
+                  "end --bytes at a smaller size, or see with nvidia-smi who "
+                  "else uses that GPU",
+                  rank(), size(), gpu_.index(), bytes),
+      ENOMEM);
 }
 
 void GpuEngine::write(std::byte* memory, std::size_t bytes, const Fill& fill) {

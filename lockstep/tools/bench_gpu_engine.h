@@ -26,7 +26,8 @@ class GpuEngine : public GroupEngine {
 
   GpuEngine(std::shared_ptr<ProcessGroup> group, const Gpu& gpu);
 
-  // The device's, whatever `memory` says. Must end before the engine does.
+  // The device's; what is shared is registered with NCCL. Must end before the
+  // engine does.
   std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                       Memory memory) override;
   void write(std::byte* memory, std::size_t bytes, const Fill& fill) override;
@@ -36,6 +37,8 @@ class GpuEngine : public GroupEngine {
   int run_timed(const CollectiveCall& call) override;
 
  private:
+  std::shared_ptr<std::byte> allocate_plain(std::size_t bytes);
+  [[noreturn]] void refuse_for_room(std::size_t bytes) const;
   // Returns when that is done.
   void copy(void* to, const void* from, std::size_t bytes);
 

@@ -178,19 +178,22 @@ TEST_F(BenchOnGpus, AFullDeviceIsNamedWithTheRankAndTheBytes) {
   run(1, [&](const Group& group) {
     GpuEngine engine(group, gpu(group));
     fake_.set_memory(FakeGpu::Memory::kNone);
-    EXPECT_THAT(error_text<SystemError>(
-                    [&] { engine.allocate(4096, Engine::Memory::kShared); }),
-                AllOf(HasSubstr("rank 0 of 1: GPU 0"), HasSubstr("4096 bytes"),
-                      HasSubstr("--bytes"), HasSubstr("nvidia-smi")));
+    for (const auto memory : {Engine::Memory::kShared, Engine::Memory::kPlain})
+      EXPECT_THAT(
+          error_text<SystemError>([&] { engine.allocate(4096, memory); }),
+          AllOf(HasSubstr("rank 0 of 1: GPU 0"), HasSubstr("4096 bytes"),
+                HasSubstr("--bytes"), HasSubstr("nvidia-smi")));
   });
 }
 
 TEST_F(BenchOnGpus, NothingIsLeftOnTheDevices) {
   run(2, [&](const Group& group) {
     GpuEngine engine(group, gpu(group));
-    measure_collective(engine,
-                       {.collective = Collective::kAllToAll, .bytes = 100},
-                       {.rounds = 1});
+    for (const auto memory : {Engine::Memory::kShared, Engine::Memory::kPlain})
+      measure_collective(
+          engine,
+          {.collective = Collective::kAllToAll, .memory = memory, .bytes = 100},
+          {.rounds = 1});
   });
   EXPECT_EQ(fake_.alive(), FakeGpu::Alive{});
 }

@@ -36,7 +36,7 @@ class GroupEngine : public Engine {
 
   // From now on calls are ordered in this stream of the device.
   void order_in(void* stream) { options_.stream = stream; }
-  const ProcessGroup& group() const { return *group_; }
+  ProcessGroup& group() const { return *group_; }
 
  private:
   Started send_and_receive(const Buffer& input, const Buffer& output);

@@ -109,8 +109,8 @@ void add_how_flags(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--memory", options.memory,
                   "shared: buffers that the backend may place where peers "
-                  "reach them; plain: ordinary memory; on GPUs their own "
-                  "[shared]")
+                  "reach them, or that it registers with NCCL; plain: ordinary "
+                  "memory of the device [shared]")
       ->check(one_of("memory", kMemories));
   command
       .add_option("--iters", options.iterations,
@@ -196,11 +196,6 @@ void check_device(const BenchOptions& options) {
         fmt::format("--backend {} has the CPU's memory only: leave --backend "
                     "out with --device {}, which is nccl's",
                     options.backend, options.devices.device));
-  if (!options.memory.empty())
-    throw InvalidArgument(
-        fmt::format("--memory {} is a kind of the CPU's memory: leave it out "
-                    "with --device {}, where buffers are in the GPU's own",
-                    options.memory, options.devices.device));
   if (options.wanted.collective == Collective::kBarrier)
     throw InvalidArgument(
         fmt::format("barrier is the CPU's on any device: leave out --device "

@@ -32,7 +32,7 @@ struct BenchOptions {
   int step_factor = 4;
   std::string dtype = "float32";
   std::string op = "sum";
-  std::string memory;  // shared or plain; empty: shared, or the device's
+  std::string memory;  // shared or plain; empty: shared
   std::optional<int> iterations;
   bool json = false;
   std::string plot;    // a file; empty: none is drawn

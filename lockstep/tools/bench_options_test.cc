@@ -98,6 +98,9 @@ TEST(BenchOptions, ThereIsARankForEachGpuUnlessSaidOtherwise) {
                 .devices.device,
             "cuda");
   EXPECT_EQ(parse({"all_reduce", "--device", "cuda", "-n", "1"}).ranks, 1);
+  EXPECT_EQ(parse({"all_reduce", "--gpus=2", "--memory=plain"}, kThreeGpus)
+                .wanted.memory,
+            Engine::Memory::kPlain);
   EXPECT_EQ(parse({"all_reduce", "--device", "cuda"}, {.world_size = 2}).ranks,
             2);
 }
@@ -111,9 +114,6 @@ TEST(BenchOptions, OnGpusWhatOnlyTheCpuHasIsRefused) {
   for (const char* backend : {"shm", "gloo", "all"})
     EXPECT_THAT(refusal({"--backend", backend}),
                 AllOf(HasSubstr(backend), HasSubstr("leave --backend out")));
-  for (const char* memory : {"shared", "plain"})
-    EXPECT_THAT(refusal({"--memory", memory}),
-                AllOf(HasSubstr(memory), HasSubstr("leave it out")));
   EXPECT_THAT(refusal({"--gpus", "2", "-n", "3"}), HasSubstr("leave out one"));
   EXPECT_THAT(error_of({"barrier", "--gpus", "2"}, kThreeGpus),
               HasSubstr("leave out --device"));

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
@@ -17,6 +17,15 @@ namespace {
 std::filesystem::path own_folder() {
   std::error_code unknown;
   return std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+}
+
+// As execve() wants them; lent.
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words)
+    pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace
@@ -44,14 +53,16 @@ std::string require_companion(const Companion& companion,
       companion.variable));
 }
 
-void become(const std::vector<std::string>& command) {
-  if (const std::string plugins = plugin_folder(); !plugins.empty())
-    ::setenv("LOCKSTEP_PLUGIN_PATH", plugins.c_str(), /*replace=*/0);
-  std::vector<char*> words;
-  for (const std::string& word : command)
-    words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  ::execv(words.front(), words.data());
+void become(const std::vector<std::string>& command,
+            std::vector<std::string> environment) {
+  const std::string variable = "LOCKSTEP_PLUGIN_PATH=";
+  const bool users = std::ranges::any_of(environment, [&](const auto& present) {
+    return present.starts_with(variable);
+  });
+  if (const std::string plugins = plugin_folder(); !plugins.empty() && !users)
+    environment.push_back(variable + plugins);
+  ::execve(command.front().c_str(), pointers_to(command).data(),
+           pointers_to(environment).data());
   throw SystemError("cannot start " + command.front(), errno);
 }
 

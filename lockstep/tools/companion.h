@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/settings.h"
+#include "lockstep/launch/worker_environment.h"
 
 namespace lockstep {
 
@@ -31,8 +32,11 @@ std::string require_companion(const Companion& companion,
                               const EnvironmentLookup& lookup);
 
 // Makes this process that program, which is told where our plug-ins are, as a
-// launcher tells its workers. `command` is its path and its arguments.
-// SystemError when it cannot start. Call it while there is one thread.
-[[noreturn]] void become(const std::vector<std::string>& command);
+// launcher tells its workers. `command` is its path and its arguments,
+// `environment` its variables, each "NAME=value". SystemError when it cannot
+// start.
+[[noreturn]] void become(
+    const std::vector<std::string>& command,
+    std::vector<std::string> environment = current_environment());
 
 }  // namespace lockstep

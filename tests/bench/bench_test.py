@@ -21,10 +21,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def lockstep(*arguments, launcher=()):
+def lockstep(*arguments, launcher=(), environment=None):
     return subprocess.run(
         [*launcher, COMMAND, *arguments], stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False, timeout=120)
+        env=environment, capture_output=True, text=True, check=False,
+        timeout=120)
 
 
 class Bench(unittest.TestCase):
@@ -104,6 +105,18 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "")
         self.check_document(json.loads(document.read_text()), 3)
+
+    def test_shows_the_gpus_of_a_list_to_what_takes_part(self):
+        program = self.folder / "shows_gpus"
+        program.write_text("#!/bin/sh\necho GPUs $CUDA_VISIBLE_DEVICES\n")
+        program.chmod(0o755)
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "4,5,6"}
+        environment["LOCKSTEP_BENCH_PROGRAM"] = str(program)
+        bench = ["bench", "all_reduce", "--gpus", "0,2"]
+        for arguments in (bench, ["run", "-n", "2", "--", COMMAND, *bench]):
+            result = lockstep(*arguments, environment=environment)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout.count("GPUs 4,6"), 2, result.stdout)
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_takes_part_under_mpirun(self):
