@@ -22,6 +22,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
+# Where tables are written to.
+RESULTS = pathlib.Path(
+    os.environ.get("LOCKSTEP_RESULTS", BUILD.parent / "bench"))
 PYTHON = os.environ.get("LOCKSTEP_PYTHON", "")
 CORES = sorted(os.sched_getaffinity(0))
 ANSWER_SECONDS = 120
@@ -245,8 +248,8 @@ class Table:
         print(f"{text}  {last}".rstrip(), flush=True)
 
     def write(self):
-        """Writes build/bench/NAME.json."""
-        path = BUILD.parent / "bench" / f"{self.name}.json"
+        """Writes NAME.json."""
+        path = RESULTS / f"{self.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.rows, indent=1) + "\n")
         missed = sum(row["met"] is False for row in self.rows)
