@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/gradient_buckets.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/torch/testing/cuda_ranks.h"
 #include "lockstep/torch/testing/small_nets.h"
@@ -332,6 +333,26 @@ TEST_F(Cuda, AllocatesNothingOnADeviceThatIsNotARanksOwn) {
   gpu_.hear_from_all_threads();
   EXPECT_EQ(cuda_->allocated_on(0), 0);
   EXPECT_GT(cuda_->allocated_on(1), 0);
+}
+
+TEST_F(Cuda, ReducesInMemoryThatLibTorchKeptOfTensorsThatHaveEnded) {
+  if (!is_fake()) GTEST_SKIP() << "a real device has enough";
+  run(1, [&](const Group& group) {
+    const at::Device device = gpu_of(*group);
+    const std::vector<at::Tensor> parameters{at::zeros({8}, device)};
+    const BucketPlan plan = plan_buckets(std::vector<ParameterSize>{
+        {.elements = 8, .device = {DeviceKind::kCuda, device.index()}}});
+    const auto make_buckets = [&] {
+      const GradientBuckets buckets(parameters, plan, *group);
+    };
+    make_buckets();
+    at::zeros({8}, device).reset();
+    gpu_.set_memory(FakeGpu::Memory::kNone);
+    make_buckets();
+    gpu_.set_memory(FakeGpu::Memory::kNone);
+    EXPECT_THAT(message_of(make_buckets), HasSubstr("GPU 0 has no room for"));
+    gpu_.set_memory(FakeGpu::Memory::kEnough);
+  });
 }
 
 TEST_F(Cuda, EveryRankHearsOfOneThatLeavesItsPass) {

@@ -5,10 +5,12 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -36,14 +38,34 @@ std::vector<std::int64_t> row_major_strides(at::IntArrayRef sizes) {
   return strides;
 }
 
+// LibTorch keeps a GPU's memory that tensors have given back.
+bool empty_cache(at::Device device) {
+  auto* const keeper =
+      dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (device.is_cpu() || keeper == nullptr) return false;
+  keeper->emptyCache();
+  return true;
+}
+
+std::shared_ptr<std::byte> allocate(std::size_t bytes, at::Device device,
+                                    Device where, ProcessGroup& group) {
+  try {
+    return group.allocate_on(where, bytes);
+  } catch (const SystemError& error) {
+    if (error.error_number() != ENOMEM || !empty_cache(device)) throw;
+  }
+  return group.allocate_on(where, bytes);
+}
+
 // Zeroed, and where peers, or NCCL, reach it. A GPU's goes back to it once the
 // device is done with all that it has been given: a plan has few blocks, and
 // they stay.
 at::Tensor new_block(std::int64_t elements, const at::TensorOptions& options,
                      Device where, ProcessGroup& group) {
   const at::Device device = options.device();
-  auto memory = group.allocate_on(
-      where, static_cast<std::size_t>(elements) * options.dtype().itemsize());
+  auto memory =
+      allocate(static_cast<std::size_t>(elements) * options.dtype().itemsize(),
+               device, where, group);
   void* const data = memory.get();
   const auto give_back = [memory = std::move(memory), device](void*) mutable {
     if (!device.is_cpu()) await_device(device);
@@ -152,7 +174,7 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
                                : at::zeros({1}, options.device(at::kCPU));
   list.front() = view(completeness_is_alone_ ? flats_.back() : block);
   buffers_.push_back(std::move(list));
-  packings_.emplace_back().streams.add_current(block.device());  // of its zeros
+  packings_.emplace_back();
 }
 
 // No views, as autograd calls them: those refuse detach_(), which optimizers do
@@ -210,11 +232,7 @@ void GradientBuckets::hold(std::size_t parameter, const at::Tensor& gradient) {
   held_.push_back(gradient);
 }
 
-void GradientBuckets::let_go() {
-  held_.clear();
-  for (const at::Tensor& flat : flats_)
-    if (!flat.is_cpu()) keep_for_current_stream(flat);
-}
+void GradientBuckets::let_go() { held_.clear(); }
 
 Buffer GradientBuckets::completeness() const { return view(incomplete_); }
 

@@ -31,7 +31,8 @@ std::span<const std::string_view> known_precisions();
 Precision parse_precision(std::string_view name);
 
 // Lets this process's matrix products and convolutions of float32 on GPUs round
-// their factors to TF32's 10 bits, from now on.
+// their factors to TF32's 10 bits, from now on; LibTorch lets convolutions
+// unless told otherwise.
 void allow_tf32();
 
 // A scope in which forward passes and losses on `device` compute in

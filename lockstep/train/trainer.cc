@@ -20,6 +20,7 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/logical_shards.h"
 #include "lockstep/torch/replicate.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluation.h"
@@ -119,6 +120,7 @@ class Run {
   std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
   BatchTensors on_device(const BatchTensors& batch);
   void read_metrics(std::size_t unread);
+  void settle();
   Metrics train_epoch();
   Metrics evaluate();
   void save(const TrainingResult& result);
@@ -220,6 +222,15 @@ void Run::read_metrics(std::size_t unread) {
   }
 }
 
+// Streams go on with what a reduction that was broken off has left: before
+// anything is made of the weights, this asks the group whether one was.
+void Run::settle() {
+  if (replica_.device.is_cpu()) return;
+  const at::Tensor number = at::zeros({1}, replica_.device);
+  all_reduce(group_, number, ReduceOp::kSum, {.place = "after the last step"})
+      .synchronize();
+}
+
 // From the step on that the run is at.
 Metrics Run::train_epoch() {
   const auto start = Clock::now();
@@ -249,8 +260,11 @@ Metrics Run::train_epoch() {
     log_.step_done();
     checks_->step_done();
     if (reports) report_step(steps, since(start));
-    if (saves) checkpoints_.save();
+    if (!saves) continue;
+    settle();
+    checkpoints_.save();
   }
+  settle();
   return reduce(position_.so_far, group_);
 }
 

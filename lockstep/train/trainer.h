@@ -77,7 +77,8 @@ struct TrainerOptions {
   std::optional<int> logical_shards{};
   std::string precision = "float32";  // of training; or bfloat16, float16
   // Whether matrix products and convolutions in float32 may round what they
-  // multiply to 10 bits: TF32, on GPUs only; for the whole process.
+  // multiply to 10 bits: TF32, on GPUs only; for the whole process. Without it
+  // LibTorch does so in convolutions, unless told otherwise.
   bool tf32 = false;
   // Whether images and weights of convolutions lie with their channels next to
   // each other, as the fastest kernels want them: other bits, the same job.

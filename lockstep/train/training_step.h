@@ -55,7 +55,8 @@ class TrainingStep {
                const TrainingStepOptions& options);
 
   // Returns loss and accuracy of this rank's batch before the step. Does not
-  // wait for the device but for a norm, or for losses that are scaled.
+  // wait for the device but for a norm, for losses that are scaled, and for
+  // what the model itself does: dropout copies its masks.
   PendingMetrics run(const BatchTensors& batch);
 
   // Tells `report`, unless it is null, from the next run() on what there is to

@@ -50,10 +50,22 @@ const bool is_registered = register_device();
 
 }  // namespace
 
-FakeCudaState::~FakeCudaState() {
+FakeCudaState::~FakeCudaState() { empty_cache(); }
+
+// As LibTorch, it waits for the streams first.
+void FakeCudaState::empty_cache() {
   gpu_.carry_out_all();
   const MutexLock lock(mutex_);
-  for (const auto& block : given_back_) gpu_.table().release(block->memory);
+  if (!given_back_.empty()) gpu_.set_memory(FakeGpu::Memory::kEnough);
+  for (const auto& block : given_back_) {
+    const Gpu gpu = device(block->device);
+    const GpuScope scope(gpu);
+    GpuEvent done(gpu);
+    done.record(block->stream);
+    while (!done.happened()) std::this_thread::yield();
+    gpu_.table().release(block->memory);
+  }
+  given_back_.clear();
 }
 
 FakeCudaState& FakeCudaState::current() {

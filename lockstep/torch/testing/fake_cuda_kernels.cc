@@ -10,6 +10,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -22,7 +23,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
-class Allocator final : public c10::Allocator {
+class Allocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     return FakeCudaState::current().allocate(bytes);
@@ -30,6 +31,19 @@ class Allocator final : public c10::Allocator {
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "no test needs this");
   }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {
+    FakeCudaState::current().empty_cache();
+  }
+  void recordStream(const c10::DataPtr& memory, c10::Stream stream) override {
+    FakeCudaState::current().keep_for(memory, native(stream));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
+      c10::DeviceIndex) override {
+    return {};
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
 };
 
 Allocator* allocator() {
@@ -157,6 +171,7 @@ void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
 }  // namespace
 
 void install_fake_cuda_kernels() {
+  c10::SetAllocator(c10::kCUDA, allocator());
   constexpr auto kKey = c10::DispatchKey::CUDA;
   static torch::Library aten(torch::Library::IMPL, "aten", kKey, __FILE__,
                              __LINE__);

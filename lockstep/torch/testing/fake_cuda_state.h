@@ -47,6 +47,8 @@ class FakeCudaState {
   c10::DataPtr allocate(std::size_t bytes);
   // Also after what `stream` has been given by then.
   void keep_for(const c10::DataPtr& memory, LockstepGpuStream* stream);
+  // What was given back goes back to the FakeGpu, which then has enough again.
+  void empty_cache();
   std::size_t blocks() const;
   std::size_t allocated_on(int device) const;
 
