@@ -39,7 +39,7 @@ std::exception_ptr explained(const std::exception_ptr& error,
                              const Operation* operation, const GpuPlace& at) {
   const std::string where = fmt::format(
       "{} failed on rank {} of {} (group \"{}\", GPU {}): ",
-      operation != nullptr ? describe(*operation) : std::string("an operation"),
+      operation != nullptr ? describe(*operation) : "the group's work",
       at.identity.rank, at.identity.size, at.identity.name, at.gpu);
   try {
     std::rethrow_exception(error);
