@@ -224,15 +224,31 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
       });
 }
 
-Request parse_doctor(Arguments arguments, int /*cores*/) {
-  DoctorOptions options;
+// Of a command that only reports.
+template <class Options>
+Request parse_report(const char* usage, const char* description,
+                     Arguments arguments) {
+  Options options;
   return parse_command(
-      "lockstep doctor", "Show what this machine has for training.", arguments,
+      usage, description, arguments,
       [&](CLI::App& command) { add_json_flag(command, options.format); },
       [&](const CLI::App& command, const auto& /*rest*/) -> Request {
-        refuse_extras(command, "lockstep doctor");
+        refuse_extras(command, usage);
         return options;
       });
+}
+
+Request parse_doctor(Arguments arguments, int /*cores*/) {
+  return parse_report<DoctorOptions>(
+      "lockstep doctor", "Show what this machine has for training.", arguments);
+}
+
+Request parse_status(Arguments arguments, int /*cores*/) {
+  return parse_report<StatusOptions>(
+      "lockstep status",
+      "Show how busy this host is: its cores, its memory, and each GPU with "
+      "the processes on it.",
+      arguments);
 }
 
 struct Command {
@@ -241,7 +257,7 @@ struct Command {
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 9> kCommands{{
+constexpr std::array<Command, 10> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
     {"evaluate", "measure a trained model", parse_evaluate},
     {"predict", "write what a trained model predicts", parse_predict},
@@ -250,6 +266,7 @@ constexpr std::array<Command, 9> kCommands{{
     {"bench", "time a collective and verify its results", parse_bench},
     {"blame", "say who was at fault when a job failed", parse_blame},
     {"doctor", "show what this machine has for training", parse_doctor},
+    {"status", "show how busy this host and its GPUs are", parse_status},
     {"version", "print the version", parse_version},
 }};
 

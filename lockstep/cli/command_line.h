@@ -15,6 +15,7 @@
 #include "lockstep/tools/evaluate_command.h"
 #include "lockstep/tools/run_command.h"
 #include "lockstep/tools/scale_command.h"
+#include "lockstep/tools/status_command.h"
 #include "lockstep/tools/train_command.h"
 
 namespace lockstep {
@@ -26,9 +27,10 @@ struct HelpRequest {
 
 struct VersionRequest {};
 
-using Request = std::variant<HelpRequest, VersionRequest, RunOptions,
-                             TrainRequest, EvaluateRequest, ScaleRequest,
-                             BenchRequest, BlameOptions, DoctorOptions>;
+using Request =
+    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest,
+                 EvaluateRequest, ScaleRequest, BenchRequest, BlameOptions,
+                 DoctorOptions, StatusOptions>;
 
 // `arguments` are those after the program's name; `cores` are those that the
 // process may use.

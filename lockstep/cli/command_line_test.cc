@@ -160,6 +160,14 @@ TEST(CommandLine, BlameTakesAFolder) {
   EXPECT_THAT(error_of({"blame", "a", "b"}), HasSubstr("\"b\""));
 }
 
+TEST(CommandLine, StatusTakesNothingButTheFormat) {
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status"})).format,
+            ReportFormat::kText);
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status", "--json"})).format,
+            ReportFormat::kJson);
+  EXPECT_THAT(error_of({"status", "now"}), HasSubstr("\"now\""));
+}
+
 TEST(CommandLine, DoctorTakesNothingButTheFormat) {
   EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor"})).format,
             ReportFormat::kText);

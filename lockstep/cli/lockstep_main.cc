@@ -75,6 +75,12 @@ int carry_out(const DoctorOptions& options) {
   return printed == 0 && !report.can_train() ? kFailed : printed;
 }
 
+int carry_out(const StatusOptions& options) {
+  const HostStatus status = look_at_host();
+  return print(options.format == ReportFormat::kJson ? to_json(status)
+                                                     : to_text(status));
+}
+
 int complain(const std::exception& error, int exit_code) {
   std::fprintf(stderr, "lockstep: %s\n", error.what());
   return exit_code;

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <cstdint>
@@ -11,6 +10,7 @@
 
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/tools/doctor_findings.h"
+#include "lockstep/tools/host_memory.h"
 #include "lockstep/tools/train_command.h"
 
 namespace lockstep {
@@ -32,24 +32,6 @@ std::optional<std::uint64_t> number_in(const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stop != end) return std::nullopt;
   return number;
-}
-
-// Bytes of memory that programs can still have, by the kernel's own estimate.
-std::uint64_t available_memory() {
-  std::ifstream stream("/proc/meminfo");
-  std::string name;
-  std::uint64_t kilobytes = 0;
-  std::string unit;
-  while (stream >> name >> kilobytes >> unit)
-    if (name == "MemAvailable:") return kilobytes * 1024;
-  return 0;
-}
-
-std::uint64_t total_memory() {
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long bytes = ::sysconf(_SC_PAGESIZE);
-  if (pages < 0 || bytes < 0) return 0;
-  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(bytes);
 }
 
 std::string limit_text(rlim_t limit) {
