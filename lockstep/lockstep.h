@@ -15,6 +15,7 @@
 #include "lockstep/torch/compress_hook.h"
 #include "lockstep/torch/consistency_report.h"
 #include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/distributed_optimizer.h"
 #include "lockstep/torch/distributed_sampler.h"

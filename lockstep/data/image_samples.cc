@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/sample_random.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int kPixelValues = 256;
 
 [[noreturn]] void fail(const ImageDataset& dataset,
                        const std::string& problem) {
@@ -58,22 +57,38 @@ ImageSamples::ImageSamples(const ImageDataset& dataset,
         "cannot augment images of {} x {}: the crop padding is {}; it must be "
         "0 to {}",
         dataset.height, dataset.width, options.crop_padding, most));
-  for (std::size_t channel = 0; channel < dataset.mean.size(); ++channel) {
-    Levels& levels = levels_.emplace_back(kPixelValues);
-    for (int pixel = 0; pixel < kPixelValues; ++pixel)
-      levels[static_cast<std::size_t>(pixel)] =
+  for (std::size_t channel = 0; channel < dataset.mean.size(); ++channel)
+    for (std::size_t pixel = 0; pixel < kPixelValues; ++pixel)
+      levels_.push_back(
           (static_cast<float>(pixel) / 255.0f - dataset.mean[channel]) /
-          dataset.standard_deviation[channel];
-  }
+          dataset.standard_deviation[channel]);
 }
 
 std::int64_t ImageSamples::read(std::int64_t index, std::uint64_t epoch,
                                 std::span<float> image) const {
+  const auto values_of = [&](std::size_t channel) {
+    return [levels = levels_.data() + channel * kPixelValues](
+               std::uint8_t pixel) { return levels[pixel]; };
+  };
+  return write(index, epoch, values_of, image);
+}
+
+std::int64_t ImageSamples::read_pixels(std::int64_t index, std::uint64_t epoch,
+                                       std::span<std::uint8_t> image) const {
+  const auto values_of = [](std::size_t) { return std::identity(); };
+  return write(index, epoch, values_of, image);
+}
+
+template <class Element, class ValuesOf>
+std::int64_t ImageSamples::write(std::int64_t index, std::uint64_t epoch,
+                                 const ValuesOf& values_of,
+                                 std::span<Element> image) const {
   const std::span<const std::uint8_t> pixels = dataset_.image(index);
   const Placement placement = place(index, epoch);
-  const std::size_t area = pixels.size() / levels_.size();
-  for (std::size_t channel = 0; channel < levels_.size(); ++channel)
-    write_channel(pixels.subspan(channel * area, area), levels_[channel],
+  const auto channels = static_cast<std::size_t>(dataset_.channels);
+  const std::size_t area = pixels.size() / channels;
+  for (std::size_t channel = 0; channel < channels; ++channel)
+    write_channel(pixels.subspan(channel * area, area), values_of(channel),
                   placement, image.subspan(channel * area, area));
   return dataset_.labels[static_cast<std::size_t>(index)];
 }
@@ -91,27 +106,28 @@ ImageSamples::Placement ImageSamples::place(std::int64_t index,
   return placement;
 }
 
+template <class Element, class Value>
 void ImageSamples::write_channel(std::span<const std::uint8_t> pixels,
-                                 const Levels& levels,
-                                 const Placement& placement,
-                                 std::span<float> out) const {
+                                 const Value& value, const Placement& placement,
+                                 std::span<Element> out) const {
+  const Element black = value(std::uint8_t{0});
   const std::int64_t height = dataset_.height;
   const std::int64_t width = dataset_.width;
   // The columns of the crop that lie within the image.
   const std::int64_t begin = std::max<std::int64_t>(0, -placement.column);
   const std::int64_t end = std::min(width, width - placement.column);
   for (std::int64_t y = 0; y < height; ++y) {
-    float* row = out.data() + y * width;
+    Element* row = out.data() + y * width;
     const std::int64_t from = y + placement.row;
     if (from < 0 || from >= height) {
-      std::fill_n(row, width, levels[0]);
+      std::fill_n(row, width, black);
       continue;
     }
     const std::uint8_t* source =
         pixels.data() + from * width + placement.column;
-    std::fill_n(row, begin, levels[0]);
-    for (std::int64_t x = begin; x < end; ++x) row[x] = levels[source[x]];
-    std::fill(row + end, row + width, levels[0]);
+    std::fill_n(row, begin, black);
+    for (std::int64_t x = begin; x < end; ++x) row[x] = value(source[x]);
+    std::fill(row + end, row + width, black);
     if (placement.mirrored) std::reverse(row, row + width);
   }
 }

@@ -35,6 +35,10 @@ class ImageSamples final : public SampleSource {
   }
   std::int64_t read(std::int64_t index, std::uint64_t epoch,
                     std::span<float> image) const override;
+  std::span<const float> levels() const override { return levels_; }
+  // Augmented alike: what lies around the image is 0.
+  std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
+                           std::span<std::uint8_t> image) const override;
 
  private:
   // Where the crop's first pixel lies in the image, and whether it is mirrored.
@@ -44,16 +48,19 @@ class ImageSamples final : public SampleSource {
     bool mirrored = false;
   };
 
-  // The float32 value of each of a channel's 256 pixel values.
-  using Levels = std::vector<float>;
-
   Placement place(std::int64_t index, std::uint64_t epoch) const;
-  void write_channel(std::span<const std::uint8_t> pixels, const Levels& levels,
-                     const Placement& placement, std::span<float> out) const;
+
+  // Writes what `values_of(channel)` makes of each of a channel's pixels.
+  template <class Element, class ValuesOf>
+  std::int64_t write(std::int64_t index, std::uint64_t epoch,
+                     const ValuesOf& values_of, std::span<Element> image) const;
+  template <class Element, class Value>
+  void write_channel(std::span<const std::uint8_t> pixels, const Value& value,
+                     const Placement& placement, std::span<Element> out) const;
 
   const ImageDataset& dataset_;
   AugmentationOptions options_;
-  std::vector<Levels> levels_;  // by channel
+  std::vector<float> levels_;
 };
 
 }  // namespace lockstep

@@ -127,6 +127,24 @@ TEST(ImageSamples, RepeatForTheSameSeedEpochAndIndexOnly) {
   EXPECT_NE(all(1, 2), all(2, 1));
 }
 
+TEST(ImageSamples, GiveThePixelsThatTheirNumbersStandFor) {
+  ImageDataset set = small_dataset(7, {3, 6, 5});
+  set.mean = {0.25f, 0.5f, 0.1f};
+  set.standard_deviation = {0.5f, 0.2f, 0.3f};
+  const ImageSamples samples(
+      set, {.crop_padding = 2, .horizontal_flip = true, .seed = 4});
+  const std::span<const float> levels = samples.levels();
+  ASSERT_EQ(levels.size(), 3 * kPixelValues);
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch)
+    for (std::int64_t index = 0; index < set.count; ++index) {
+      std::vector<std::uint8_t> pixels(3 * 6 * 5, 77);
+      EXPECT_EQ(samples.read_pixels(index, epoch, pixels), index % 3);
+      const std::vector<float> image = read(samples, index, epoch);
+      for (std::size_t i = 0; i < image.size(); ++i)
+        ASSERT_EQ(levels[i / 30 * kPixelValues + pixels[i]], image[i]);
+    }
+}
+
 TEST(ImageSamples, ReturnTheLabel) {
   const ImageDataset set = small_dataset(3, {1, 1, 1});
   std::vector<float> image(1);

@@ -17,6 +17,7 @@ namespace loader_internal {
 
 struct Buffer {
   std::vector<float> images;
+  std::vector<std::uint8_t> pixels;
   std::vector<std::int64_t> labels;
   std::int64_t count = 0;
 };
@@ -40,6 +41,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   }
 
   const ImageShape& shape() const { return shape_; }
+  ImageElements elements() const { return options_.elements; }
 
   // The thread's work: fills batches until all are, or stop() is called.
   void produce() noexcept {
@@ -119,16 +121,30 @@ class Pass : public std::enable_shared_from_this<Pass> {
     const auto begin = static_cast<std::size_t>(batch * options_.batch_size);
     const std::size_t count = std::min(
         static_cast<std::size_t>(options_.batch_size), indices_.size() - begin);
-    const auto elements =
-        static_cast<std::size_t>(shape_[0] * shape_[1] * shape_[2]);
-    buffer.images.resize(count * elements);
     buffer.labels.resize(count);
     buffer.count = static_cast<std::int64_t>(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    const auto indices = std::span(indices_).subspan(begin, count);
+    if (options_.elements == ImageElements::kPixels)
+      return read_all(buffer.pixels, &SampleSource::read_pixels, indices,
+                      buffer.labels);
+    return read_all(buffer.images, &SampleSource::read, indices, buffer.labels);
+  }
+
+  // The same, with `read` for each sample.
+  template <class Element>
+  bool read_all(std::vector<Element>& images,
+                std::int64_t (SampleSource::*read)(std::int64_t, std::uint64_t,
+                                                   std::span<Element>) const,
+                std::span<const std::int64_t> indices,
+                std::span<std::int64_t> labels) {
+    const auto elements =
+        static_cast<std::size_t>(shape_[0] * shape_[1] * shape_[2]);
+    images.resize(indices.size() * elements);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
       if (stopped_.load()) return false;
-      buffer.labels[i] = source_->read(
-          indices_[begin + i], options_.epoch,
-          std::span(buffer.images).subspan(i * elements, elements));
+      labels[i] =
+          (source_->*read)(indices[i], options_.epoch,
+                           std::span(images).subspan(i * elements, elements));
     }
     return true;
   }
@@ -161,6 +177,10 @@ void check(const SampleSource& source, std::span<const std::int64_t> indices,
   if (options.prefetch < 1)
     throw InvalidArgument(fmt::format(
         "cannot prefetch {} batches: it must be at least 1", options.prefetch));
+  if (options.elements == ImageElements::kPixels && source.levels().empty())
+    throw InvalidArgument(
+        "cannot load pixels: the samples of this source are no pixels\n"
+        "  next:    load float32");
   for (std::size_t i = 0; i < indices.size(); ++i)
     if (indices[i] < 0 || indices[i] >= source.size())
       throw InvalidArgument(
@@ -190,7 +210,9 @@ Batch::~Batch() {
 
 std::int64_t Batch::count() const { return buffer_->count; }
 const ImageShape& Batch::shape() const { return pass_->shape(); }
+ImageElements Batch::elements() const { return pass_->elements(); }
 std::span<float> Batch::images() const { return buffer_->images; }
+std::span<std::uint8_t> Batch::pixels() const { return buffer_->pixels; }
 std::span<std::int64_t> Batch::labels() const { return buffer_->labels; }
 
 Loader::Loader(const SampleSource& source, std::vector<std::int64_t> indices,

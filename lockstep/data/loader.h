@@ -9,9 +9,10 @@
 //   while (auto batch = loader.next(Deadline::never())) …
 //
 // Threads: one consumer; a Batch may be destroyed on any thread.
-// Errors:  InvalidArgument for options out of range and for an index that the
-//          source does not have; Timeout when the deadline passes first; what
-//          the source threw, in the place of the batch that it belonged to.
+// Errors:  InvalidArgument for options out of range, for an index that the
+//          source does not have and for pixels, if it has none; Timeout when
+//          the deadline passes first; what the source threw, in the place of
+//          the batch that it belonged to.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,10 @@
 
 namespace lockstep {
 
+// What the images of batches are made of: numbers as a model takes them, or the
+// source's pixels, 0 … 255.
+enum class ImageElements { kFloat32, kPixels };
+
 struct LoaderOptions {
   std::int64_t batch_size = 64;
   // Leaves out the last batch when it is smaller than the others.
@@ -35,6 +40,7 @@ struct LoaderOptions {
   std::uint64_t epoch = 0;
   // So many batches lie ready at most.
   std::int64_t prefetch = 2;
+  ImageElements elements = ImageElements::kFloat32;
 };
 
 namespace loader_internal {
@@ -53,8 +59,11 @@ class Batch {
   std::int64_t count() const;
   // Of one image; the same for all.
   const ImageShape& shape() const;
-  // count x channels x height x width. The holder may write to it.
+  ImageElements elements() const;
+  // count x channels x height x width; the one that the elements are, and the
+  // other empty. The holder may write to them.
   std::span<float> images() const;
+  std::span<std::uint8_t> pixels() const;
   // count.
   std::span<std::int64_t> labels() const;
 

@@ -50,6 +50,36 @@ class CountingSource final : public SampleSource {
   std::function<void(std::int64_t)> before_;
 };
 
+// Samples whose pixels are the index plus the epoch, and stand for its half.
+class PixelSource final : public SampleSource {
+ public:
+  PixelSource() {
+    for (std::size_t pixel = 0; pixel < kPixelValues; ++pixel)
+      levels_.push_back(static_cast<float>(pixel) / 2);
+  }
+
+  std::int64_t size() const override { return 100; }
+  ImageShape shape() const override { return {1, 2, 3}; }
+  std::int64_t read(std::int64_t index, std::uint64_t epoch,
+                    std::span<float> image) const override {
+    std::ranges::fill(image, levels_[pixel(index, epoch)]);
+    return index;
+  }
+  std::span<const float> levels() const override { return levels_; }
+  std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
+                           std::span<std::uint8_t> image) const override {
+    std::ranges::fill(image, pixel(index, epoch));
+    return index;
+  }
+
+ private:
+  static std::uint8_t pixel(std::int64_t index, std::uint64_t epoch) {
+    return static_cast<std::uint8_t>(static_cast<std::uint64_t>(index) + epoch);
+  }
+
+  std::vector<float> levels_;
+};
+
 // A door that threads wait at until it is opened.
 class Gate {
  public:
@@ -121,6 +151,39 @@ TEST(Loader, FillsImagesForTheEpoch) {
   ASSERT_EQ(batch->images().size(), 12u);
   for (std::size_t i = 0; i < 12; ++i)
     EXPECT_EQ(batch->images()[i], CountingSource::value(i < 6 ? 7 : 3, 5));
+}
+
+TEST(Loader, HandsOutPixelsOnRequest) {
+  const PixelSource source;
+  Loader loader(
+      source, {7, 3, 9},
+      {.batch_size = 2, .epoch = 5, .elements = ImageElements::kPixels});
+  const auto batch = loader.next(1min);
+  EXPECT_EQ(batch->elements(), ImageElements::kPixels);
+  EXPECT_TRUE(batch->images().empty());
+  EXPECT_THAT(batch->pixels(), ElementsAre(12, 12, 12, 12, 12, 12,  //
+                                           8, 8, 8, 8, 8, 8));
+  EXPECT_THAT(labels_of(*batch), ElementsAre(7, 3));
+  const auto last = loader.next(1min);
+  EXPECT_EQ(last->count(), 1);
+  EXPECT_THAT(last->pixels(), ElementsAre(14, 14, 14, 14, 14, 14));
+}
+
+TEST(Loader, HandsOutNumbersOfPixelsUnlessAskedForThese) {
+  const PixelSource source;
+  Loader loader(source, {7});
+  const auto batch = loader.next(1min);
+  EXPECT_EQ(batch->elements(), ImageElements::kFloat32);
+  EXPECT_TRUE(batch->pixels().empty());
+  EXPECT_THAT(batch->images(), ElementsAre(3.5, 3.5, 3.5, 3.5, 3.5, 3.5));
+}
+
+TEST(Loader, RefusesPixelsOfASourceThatHasNone) {
+  const CountingSource source(10);
+  EXPECT_THROW(Loader(source, first(10), {.elements = ImageElements::kPixels}),
+               InvalidArgument);
+  std::vector<std::uint8_t> image(6);
+  EXPECT_THROW(source.read_pixels(0, 0, image), InvalidArgument);
 }
 
 TEST(Loader, OfNoIndicesIsOverAtOnce) {

@@ -10,7 +10,8 @@
 namespace lockstep {
 
 struct BatchTensors {
-  at::Tensor images;  // float, count x channels x height x width
+  // count x channels x height x width: float, or uint8 of a batch of pixels.
+  at::Tensor images;
   at::Tensor labels;  // int64, count
 };
 

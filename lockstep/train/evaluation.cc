@@ -4,11 +4,12 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <deque>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/device_copies.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/train/pending_metrics.h"
 
@@ -16,6 +17,10 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Batches that a device has been given beyond the one that is read: so it
+// computes while the host looks at what came out.
+constexpr std::size_t kUnreadOutputs = 1;
 
 // Which blocks of the samples are this rank's, and where.
 class Blocks {
@@ -126,17 +131,30 @@ EvaluationMode::~EvaluationMode() {
 }
 
 void for_each_output(
-    Loader& loader, const Forward& forward, std::chrono::nanoseconds patience,
+    Loader& loader, DeviceBatches& batches, const Forward& forward,
+    std::chrono::nanoseconds patience,
     const std::function<void(const at::Tensor& logits,
                              const at::Tensor& labels)>& take) {
   // Sets their number in this thread, before the first matrix product: see
   // train() in train/trainer.cc.
   at::get_num_threads();
   const at::NoGradGuard no_grad;
+  struct Output {
+    CopyToHost logits;
+    at::Tensor labels;
+  };
+  std::deque<Output> unread;
+  const auto take_all_but = [&](std::size_t last) {
+    for (; unread.size() > last; unread.pop_front())
+      take(unread.front().logits.wait(), unread.front().labels);
+  };
+  const std::size_t ahead = batches.device().is_cpu() ? 0 : kUnreadOutputs;
   while (auto next = loader.next(patience)) {
-    const BatchTensors batch = aligned_tensors(*std::move(next));
-    take(forward(batch.images), batch.labels);
+    const BatchTensors batch = batches.copy_images(*std::move(next));
+    unread.push_back({CopyToHost(forward(batch.images)), batch.labels});
+    take_all_but(ahead);
   }
+  take_all_but(0);
 }
 
 Evaluation evaluate(const Forward& forward, const SampleSource& samples,
@@ -146,9 +164,11 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
   const Blocks blocks(samples, options, *group);
   Evaluation result{.confusion = ConfusionMatrix(options.classes)};
   std::vector<double> losses(static_cast<std::size_t>(blocks.count()));
-  Loader loader(samples, blocks.indices(), {.batch_size = blocks.size()});
+  DeviceBatches batches(samples, at::kCPU);
+  Loader loader(samples, blocks.indices(),
+                {.batch_size = blocks.size(), .elements = batches.elements()});
   std::int64_t done = 0;
-  for_each_output(loader, forward, group->timeout(),
+  for_each_output(loader, batches, forward, group->timeout(),
                   [&](const at::Tensor& logits, const at::Tensor& labels) {
                     check_logits(logits, labels, options.classes);
                     count(result.confusion, labels, logits.argmax(1));
@@ -173,10 +193,12 @@ Predictions predict(const Forward& forward, const SampleSource& samples,
   const at::Tensor classes = at::zeros({rows, 2}, at::kLong);
   const at::Tensor shares = at::zeros(
       {rows, 1 + (options.probabilities ? options.classes : 0)}, at::kFloat);
-  Loader loader(samples, blocks.indices(), {.batch_size = blocks.size()});
+  DeviceBatches batches(samples, at::kCPU);
+  Loader loader(samples, blocks.indices(),
+                {.batch_size = blocks.size(), .elements = batches.elements()});
   std::int64_t done = 0;
   for_each_output(
-      loader, forward, group->timeout(),
+      loader, batches, forward, group->timeout(),
       [&](const at::Tensor& logits, const at::Tensor& labels) {
         check_logits(logits, labels, options.classes);
         const std::int64_t count = labels.size(0);

@@ -38,12 +38,13 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sample_source.h"
+#include "lockstep/torch/device_batches.h"
 #include "lockstep/train/evaluation_report.h"
 
 namespace lockstep {
 
 // Images (samples x channels x height x width, float32) to logits (samples x
-// classes), of a model in evaluation mode.
+// classes), of a model in evaluation mode and on its device.
 using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
 inline constexpr std::int64_t kEvaluationBatch = 250;
@@ -72,10 +73,12 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
 Predictions predict(const Forward& forward, const SampleSource& samples,
                     const EvaluationOptions& options);
 
-// Hands the logits and labels of each batch that `loader` has to `take`. Waits
-// at most `patience` for a batch.
-void for_each_output(Loader& loader, const Forward& forward,
-                     std::chrono::nanoseconds patience,
+// Hands the logits and labels of each batch that `loader` has to `take`, both
+// on the host; `batches` puts images on the model's device, which is given a
+// batch more while the host waits for an output. Waits at most `patience` for a
+// batch.
+void for_each_output(Loader& loader, DeviceBatches& batches,
+                     const Forward& forward, std::chrono::nanoseconds patience,
                      const std::function<void(const at::Tensor& logits,
                                               const at::Tensor& labels)>& take);
 

@@ -15,8 +15,7 @@
 #include "lockstep/data/image_samples.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler_sequence.h"
-#include "lockstep/torch/batch_tensors.h"
-#include "lockstep/torch/device_copies.h"
+#include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/logical_shards.h"
 #include "lockstep/torch/replicate.h"
@@ -57,6 +56,13 @@ at::MemoryFormat memory_format(const TrainerOptions& options) {
                                : at::MemoryFormat::Contiguous;
 }
 
+// Of what is evaluated. On the CPU it is as it comes, whatever is trained with.
+at::MemoryFormat evaluated_format(const TrainerOptions& options,
+                                  at::Device device) {
+  return device.is_cpu() ? at::MemoryFormat::Contiguous
+                         : memory_format(options);
+}
+
 // Whether it, and not backward(), averages gradients.
 bool optimizer_averages(const TrainerOptions& options) {
   return options.sharded && !options.logical_shards;
@@ -86,11 +92,13 @@ class Run {
       : options_(options),
         data_(data),
         replica_(replica),
-        copies_(replica.device),
         group_(*replica.group),
         progress_(group_.rank() == 0 ? progress : ProgressSink()),
         train_samples_(data.train, augmentation(options)),
         test_samples_(data.test),
+        train_batches_(train_samples_, replica.device, memory_format(options)),
+        test_batches_(test_samples_, replica.device,
+                      evaluated_format(options, replica.device)),
         schedule_(options.schedule, options.learning_rate, options.epochs),
         model_(replica.model),
         shards_(make_shards(options, model_.module(), replica.group)),
@@ -118,7 +126,6 @@ class Run {
 
  private:
   std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
-  BatchTensors on_device(const BatchTensors& batch);
   void read_metrics(std::size_t unread);
   void settle();
   Metrics train_epoch();
@@ -133,11 +140,12 @@ class Run {
   const TrainerOptions& options_;
   const TrainingData& data_;
   TrainedReplica& replica_;
-  CopiesToDevice copies_;
   ProcessGroup& group_;
   ProgressSink progress_;
   ImageSamples train_samples_;
   ImageSamples test_samples_;
+  DeviceBatches train_batches_;
+  DeviceBatches test_batches_;
   LearningRate schedule_;
   DistributedDataParallel<Classifier>& model_;
   std::unique_ptr<LogicalShards> shards_;  // where there are some
@@ -207,11 +215,6 @@ std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
   return order;
 }
 
-BatchTensors Run::on_device(const BatchTensors& batch) {
-  return {copies_.copy(batch.images).contiguous(memory_format(options_)),
-          copies_.copy(batch.labels)};
-}
-
 // Of all steps that are done but for the last `unread`.
 void Run::read_metrics(std::size_t unread) {
   for (; pending_.size() > unread; pending_.pop_front()) {
@@ -243,7 +246,9 @@ Metrics Run::train_epoch() {
   const auto done = std::min(step * batch_size, std::ssize(order));
   order.erase(order.begin(), order.begin() + done);
   Loader loader(train_samples_, std::move(order),
-                {.batch_size = batch_size, .epoch = number});
+                {.batch_size = batch_size,
+                 .epoch = number,
+                 .elements = train_batches_.elements()});
   const std::int64_t steps = step + loader.batch_count();
   model_.train();
   while (auto batch = loader.next(group_.timeout())) {
@@ -251,7 +256,7 @@ Metrics Run::train_epoch() {
     set_learning_rate(*optimizer_.optimizer, rate);
     log_.step_begins(rate);
     pending_.push_back(
-        training_step_.run(on_device(aligned_tensors(*std::move(batch)))));
+        training_step_.run(train_batches_.copy(*std::move(batch))));
     traffic_.step_done();
     ++step;
     const bool reports = step % options_.log_interval == 0 || step == steps;
@@ -279,13 +284,12 @@ Metrics Run::evaluate() {
   Loader loader(
       test_samples_,
       each_sample_once(test_samples_.size(), group_.size(), group_.rank()),
-      {.batch_size = kEvaluationBatch});
+      {.batch_size = kEvaluationBatch, .elements = test_batches_.elements()});
   Metrics total;
   for_each_output(
-      loader,
+      loader, test_batches_,
       [&](const at::Tensor& images) {
-        if (replica_.forward) return replica_.forward(images);
-        return model_(images.to(replica_.device)).cpu();
+        return replica_.forward ? replica_.forward(images) : model_(images);
       },
       group_.timeout(),
       [&](const at::Tensor& logits, const at::Tensor& labels) {

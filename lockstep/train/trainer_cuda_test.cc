@@ -69,6 +69,11 @@ TEST_F(TrainerOnCuda, StoresImagesAndWeightsChannelsLast) {
   expect_as_on_cpu(quick_);
 }
 
+TEST_F(TrainerOnCuda, AugmentsImagesAsTheCpuDoes) {
+  quick_.augment = true;
+  expect_as_on_cpu(quick_);
+}
+
 TEST_F(TrainerOnCuda, ShardsAndTakesHorovodsWay) {
   quick_.sharded = true;
   expect_as_on_cpu(quick_);

@@ -1,0 +1,13 @@
+#include "lockstep/data/sample_source.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::int64_t SampleSource::read_pixels(std::int64_t, std::uint64_t,
+                                       std::span<std::uint8_t>) const {
+  throw InvalidArgument(
+      "cannot read pixels of samples that have none: read numbers");
+}
+
+}  // namespace lockstep

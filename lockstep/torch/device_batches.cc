@@ -1,0 +1,85 @@
+// Two kernels make numbers of pixels: one adds to each the place where its
+// channel's levels begin (and stores them in the memory format), one takes the
+// level of that place. So 13 bytes are read and written a pixel, beside the
+// table, which stays in the cache; computing (x / 255 - mean) / deviation takes
+// three kernels and 21 bytes.
+#include "lockstep/torch/device_batches.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kLevels = static_cast<std::int64_t>(kPixelValues);
+
+// A tensor of the caller's memory, which is only read.
+at::Tensor view_of(std::span<const float> numbers) {
+  return at::from_blob(const_cast<float*>(numbers.data()),
+                       {std::ssize(numbers)}, at::kFloat);
+}
+
+// All elements of a tensor without gaps, one after another as they are stored.
+at::Tensor as_stored(const at::Tensor& tensor) {
+  return tensor.as_strided({tensor.numel()}, {1});
+}
+
+}  // namespace
+
+DeviceBatches::DeviceBatches(const SampleSource& source, c10::Device device,
+                             at::MemoryFormat format)
+    : device_(device), format_(format), copies_(device) {
+  const std::span<const float> levels = source.levels();
+  if (device.is_cpu() || levels.empty()) return;
+  levels_ = copies_.copy(view_of(levels));
+  begins_ = copies_.copy(
+      at::arange(0, std::ssize(levels), kLevels, at::kInt).view({-1, 1, 1}));
+}
+
+ImageElements DeviceBatches::elements() const {
+  return levels_.defined() ? ImageElements::kPixels : ImageElements::kFloat32;
+}
+
+BatchTensors DeviceBatches::copy(Batch batch) {
+  BatchTensors tensors = copy_images(std::move(batch));
+  tensors.labels = copies_.copy(tensors.labels);
+  return tensors;
+}
+
+BatchTensors DeviceBatches::copy_images(Batch batch) {
+  if (batch.elements() != elements())
+    throw InvalidArgument(
+        "cannot copy a batch to " + device_.str() +
+        ": its elements are not those that this device takes\n  next:    give "
+        "the loader .elements = batches.elements()");
+  if (device_.is_cpu()) {
+    const BatchTensors aligned = aligned_tensors(std::move(batch));
+    return {aligned.images.contiguous(format_), aligned.labels};
+  }
+  const BatchTensors borrowed = as_tensors(std::move(batch));
+  return {on_device(copies_.copy(borrowed.images)), borrowed.labels.clone()};
+}
+
+// `images` is as the loader has them, but on the device.
+at::Tensor DeviceBatches::on_device(const at::Tensor& images) {
+  if (!levels_.defined()) return images.contiguous(format_);
+  const auto options = images.options().memory_format(format_);
+  at::Tensor places = at::empty(images.sizes(), options.dtype(at::kInt));
+  at::add_out(places, images, begins_);
+  const at::Tensor numbers =
+      at::empty(images.sizes(), options.dtype(at::kFloat));
+  at::Tensor stored = as_stored(numbers);
+  at::index_select_out(stored, levels_, 0, as_stored(places));
+  return numbers;
+}
+
+}  // namespace lockstep
