@@ -129,7 +129,10 @@ Request parse_with_model(ModelVerb verb, const char* description,
       },
       [&](const CLI::App& command, const auto& /*rest*/) -> Request {
         refuse_extras(command, name);
-        complete_evaluate_options(request.options, {.cores = cores});
+        complete_evaluate_options(request.options,
+                                  {.cores = cores, .gpus = [] {
+                                     return visible_gpus(environment_variable);
+                                   }});
         return request;
       });
 }

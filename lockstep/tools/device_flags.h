@@ -1,5 +1,5 @@
-// The flags of `lockstep train` and `lockstep bench` about the devices that
-// ranks use.
+// The flags of `lockstep train`, `evaluate`, `predict` and `bench` about the
+// devices that ranks use.
 //
 // Threads: pure functions.
 // Errors:  InvalidArgument with one line that names the flag, what was given

@@ -21,6 +21,7 @@ int run_evaluation(const EvaluateRequest& request,
                                          .ranks = request.options.ranks.value(),
                                          .launch = request.launch},
                                         lookup);
+  apply(request.options.devices, lookup, launch);
   launch.job.threads = request.options.threads;
   launch.tags = OutputTags::kNone;  // only rank 0 has something to say
   return run_job(std::move(launch), lookup);

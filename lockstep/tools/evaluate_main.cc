@@ -5,18 +5,21 @@
 // Exit codes: 0 when all is written, 2 for flags or environment variables that
 // cannot work, 1 for everything else.
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/data/image_samples.h"
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/evaluate_options.h"
 #include "lockstep/tools/rank_program.h"
 #include "lockstep/train/atomic_file.h"
@@ -24,6 +27,7 @@
 #include "lockstep/train/prediction_file.h"
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/saved_model.h"
+#include "lockstep/train/training_device.h"
 
 namespace lockstep {
 namespace {
@@ -48,10 +52,12 @@ struct Inquiry {
   const SavedModel& saved;
   const ImageDataset& dataset;
   Classifier& model;
+  at::Device device;  // the model's
   std::shared_ptr<ProcessGroup> group;
 
   EvaluationOptions options() const {
     return {.classes = std::ssize(dataset.class_names),
+            .device = device,
             .probabilities = flags.probabilities,
             .group = group};
   }
@@ -115,9 +121,13 @@ std::string dataset_name(const EvaluateOptions& flags,
                         "on\n  next:    name the data set with --dataset");
 }
 
-void run(const EvaluateOptions& flags) {
+void run(const EvaluateOptions& flags, const Settings& settings) {
   at::set_num_threads(flags.threads.value());
   const auto group = init_process_group();
+  const at::Device device = training_device(
+      device_of_rank(flags.devices, settings.local_rank.value_or(0)));
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
+                                                       : std::optional(device));
   const std::string& path = result_path(flags);
   if (!path.empty() && path != kStandardOutput)
     run_on_rank_zero(*group, "preparing to write " + path,
@@ -128,7 +138,8 @@ void run(const EvaluateOptions& flags) {
       dataset_name(flags, saved),
       flags.split == "train" ? Split::kTrain : Split::kTest, flags.data_dir);
   const auto model = rebuild_model(saved, dataset);
-  const Inquiry inquiry{flags, saved, dataset, *model, group};
+  model->to(device);
+  const Inquiry inquiry{flags, saved, dataset, *model, device, group};
   switch (flags.verb) {
     case ModelVerb::kEvaluate:
       evaluate(inquiry);
@@ -149,11 +160,12 @@ int main(int count, char** arguments) {
   using lockstep::EvaluateOptions, lockstep::RankPlace, lockstep::Settings;
   return lockstep::run_rank_program(
       {.name = "lockstep-evaluate",
-       .prepare = [](std::span<const char* const> typed, const Settings&,
+       .prepare = [](std::span<const char* const> typed,
+                     const Settings& settings,
                      const RankPlace& place) -> std::function<void()> {
          const EvaluateOptions flags =
              lockstep::parse_evaluate_options(typed, place);
-         return [=] { lockstep::run(flags); };
+         return [=] { lockstep::run(flags, settings); };
        }},
       count, arguments);
 }

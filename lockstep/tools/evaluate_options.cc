@@ -106,6 +106,7 @@ void add_evaluate_options(CLI::App& command, EvaluateOptions& options) {
                   "checkpoint of a run, or a folder of them: the newest")
       ->type_name("");
   add_rank_flags(command, options);
+  add_device_flags(command, options.devices, "compute on");
   add_dataset_flag(command, options.dataset, " [as the file says]");
   add_data_dir_flag(command, options.data_dir);
   command.add_option("--split", options.split, "test or train")
@@ -118,6 +119,7 @@ void add_evaluate_options(CLI::App& command, EvaluateOptions& options) {
 void complete_evaluate_options(EvaluateOptions& options,
                                const RankPlace& place) {
   check_files(options, place);
+  complete_device_flags(options.devices, options.ranks, place);
   options.ranks = settle_ranks(options.ranks, place,
                                std::clamp(place.cores, 1, kMostDefaultRanks));
   if (!options.threads) options.threads = 1;

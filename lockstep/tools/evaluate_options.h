@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/rank_place.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
@@ -37,6 +38,7 @@ struct EvaluateOptions {
   std::string output;          // predict: where to write CSV
   bool probabilities = false;  // predict: of every class
 
+  DeviceFlags devices;
   std::optional<int> ranks;    // the world size
   std::optional<int> threads;  // compute threads of a rank
 };

@@ -80,6 +80,25 @@ TEST_F(EvaluateOptionsOf, AWorkerFollowTheWorldSizeAndSkipLaunchFlags) {
               HasSubstr("one of 3 ranks"));
 }
 
+TEST_F(EvaluateOptionsOf, GpusGiveEachARank) {
+  const RankPlace place{.cores = 6, .gpus = [] { return 4; }};
+  const EvaluateOptions all =
+      parse({"evaluate", "MODEL", "--device", "cuda"}, place);
+  EXPECT_EQ(all.ranks, 4);
+  EXPECT_EQ(device_of_rank(all.devices, 2), "cuda:2");
+  const EvaluateOptions some =
+      parse({"predict", "MODEL", "-o", "p.csv", "--gpus=0,2"}, place);
+  EXPECT_EQ(some.ranks, 2);
+  EXPECT_EQ(some.devices.device, "cuda");
+  EXPECT_EQ(parse({"evaluate", "MODEL", "--gpus=2"}, {.world_size = 2}).ranks,
+            2);
+  EXPECT_EQ(parse({"evaluate", "MODEL"}, place).devices.device, "cpu");
+  EXPECT_THAT(error_of({"evaluate", "MODEL", "--gpus=2", "-n3"}, place),
+              HasSubstr("leave out one"));
+  EXPECT_THAT(error_of({"evaluate", "MODEL", "--device=cuda"}),
+              HasSubstr("lockstep doctor"));
+}
+
 TEST_F(EvaluateOptionsOf, WhatCannotBeAreRefused) {
   EXPECT_THAT(error_of({"evaluate"}), HasSubstr("lockstep evaluate MODEL"));
   EXPECT_THAT(error_of({"predict", "MODEL"}), HasSubstr("needs --output"));

@@ -11,11 +11,11 @@
 // the results have the same bits on any number of ranks that have the same
 // number of compute threads.
 //
-// Memory: beside the model and its samples, a rank holds three batches, and of
-//         what it found: evaluate() the counts and 8 bytes a block; predict()
-//         20 bytes a sample of its own, and 4 a class more with
-//         `probabilities`. Rank 0 holds that of all samples, and twice while it
-//         puts them in order.
+// Memory: beside the model and its samples, a rank holds three batches, on a
+//         device one more, and of what it found: evaluate() the counts and 8
+//         bytes a block; predict() 20 bytes a sample of its own, and 4 a class
+//         more with `probabilities`. Rank 0 holds that of all samples, and
+//         twice while it puts them in order.
 // Threads: collectives: every rank of the group calls them at the same point of
 //          the program, with its own model, equal to the others'.
 // Errors:  InvalidArgument for options that cannot work, for a model that does
@@ -52,6 +52,8 @@ inline constexpr std::int64_t kEvaluationBatch = 250;
 struct EvaluationOptions {
   std::int64_t classes = 0;  // that the model tells apart; at least 1
   std::int64_t batch_size = kEvaluationBatch;
+  // Where the model is, and gets its images.
+  at::Device device = at::kCPU;
   // predict(): whether to keep the probability of every class.
   bool probabilities = false;
   // The ranks that share the samples; default_group() when empty.

@@ -29,7 +29,7 @@ std::optional<int> cuda_index(std::string_view name) {
 
 [[noreturn]] void refuse(std::string_view name, const std::string& why,
                          const std::string& next) {
-  throw InvalidArgument("cannot train on the device " + std::string(name) +
+  throw InvalidArgument("cannot compute on the device " + std::string(name) +
                         ": " + why + "\n  next:    " + next);
 }
 

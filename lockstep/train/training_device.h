@@ -1,4 +1,4 @@
-// The device that a rank trains on, by name.
+// The device that a rank trains on, or evaluates, by name.
 //
 // Threads: functions of their arguments, and of what devices there are.
 // Errors:  InvalidArgument for a name that is none, for a LibTorch without

@@ -1,0 +1,147 @@
+// Models on GPUs, over a fake of them: see torch/testing/fake_cuda.h.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/data/image_samples.h"
+#include "lockstep/torch/testing/cuda_ranks.h"
+#include "lockstep/torch/testing/small_nets.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/models.h"
+#include "lockstep/train/testing/striped_images.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kSamples = 103;  // ten blocks of ten, and a short one
+
+class EvaluationOnCuda : public CudaRanks {
+ protected:
+  static std::shared_ptr<Classifier> model() {
+    return make_model("mlp", {.hidden = {32}, .dropout = 0.5});
+  }
+  static EvaluationOptions options(const Group& group, at::Device device) {
+    return {.classes = 10,
+            .batch_size = 10,
+            .device = device,
+            .probabilities = true,
+            .group = group};
+  }
+  // What `ask` finds of a model on `device`.
+  template <class Ask>
+  static auto found_on(at::Device device, const Group& group, const Ask& ask) {
+    const auto net = model();
+    net->to(device);
+    net->eval();
+    const Forward forward = [&](const at::Tensor& images) {
+      EXPECT_EQ(images.device(), device);
+      return net->forward(images);
+    };
+    return ask(forward, options(group, device));
+  }
+  // Calls `check` on each of `ranks` with what is found on its GPU, and what
+  // one rank finds on the CPU.
+  template <class Ask, class Check>
+  void compare(int ranks, const Ask& ask, const Check& check) {
+    std::optional<decltype(ask(Forward(), EvaluationOptions{}))> expected;
+    run_ranks("shm", 1, [&](const Group& group) {
+      expected = found_on(at::kCPU, group, ask);
+    });
+    run(ranks, [&](const Group& group) {
+      check(*group, found_on(gpu_of(*group), group, ask), *expected);
+    });
+  }
+
+  ImageDataset dataset_ = striped_images(kSamples, 2);
+  ImageSamples samples_{dataset_};
+};
+
+TEST_F(EvaluationOnCuda, FindsWhatTheCpuFinds) {
+  const auto ask = [&](const Forward& forward,
+                       const EvaluationOptions& options) {
+    return evaluate(forward, samples_, options);
+  };
+  const auto check = [](ProcessGroup&, const Evaluation& found,
+                        const Evaluation& expected) {
+    EXPECT_EQ(found.confusion, expected.confusion);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-3);
+  };
+  compare(1, ask, check);
+  compare(2, ask, check);
+}
+
+TEST_F(EvaluationOnCuda, PredictsWhatTheCpuPredicts) {
+  const auto ask = [&](const Forward& forward,
+                       const EvaluationOptions& options) {
+    return predict(forward, samples_, options);
+  };
+  const auto check = [](ProcessGroup& group, const Predictions& found,
+                        const Predictions& expected) {
+    ASSERT_EQ(found.labels.defined(), group.rank() == 0);
+    if (group.rank() != 0) return;
+    EXPECT_TRUE(found.labels.equal(expected.labels));
+    EXPECT_TRUE(found.predicted.equal(expected.predicted));
+    EXPECT_TRUE(found.probability.allclose(expected.probability, 1e-4));
+    EXPECT_TRUE(found.probabilities.allclose(expected.probabilities, 1e-4));
+  };
+  compare(1, ask, check);
+  compare(2, ask, check);
+}
+
+TEST_F(EvaluationOnCuda, GivesTheDeviceABatchMoreBeforeItReadsAnOutput) {
+  run(1, [&](const Group& group) {
+    DeviceBatches batches(samples_, gpu_of(*group));
+    Loader loader(samples_, {0, 1, 2, 3, 4},
+                  {.batch_size = 2, .elements = batches.elements()});
+    std::vector<std::string> order;
+    const Forward forward = [&](const at::Tensor& images) {
+      order.push_back("pass");
+      EXPECT_EQ(images.device(), gpu_of(*group));
+      return images.flatten(1).narrow(1, 0, 10);
+    };
+    std::int64_t first = 0;
+    for_each_output(
+        loader, batches, forward, group->timeout(),
+        [&](const at::Tensor& logits, const at::Tensor& labels) {
+          order.push_back("read");
+          ASSERT_TRUE(logits.is_cpu());
+          ASSERT_TRUE(labels.is_cpu());
+          for (std::int64_t i = 0; i < labels.size(0); ++i, ++first) {
+            std::vector<float> image(28 * 28);
+            EXPECT_EQ(samples_.read(first, 0, image),
+                      labels[i].item<std::int64_t>());
+            EXPECT_TRUE(
+                logits[i].equal(at::from_blob(image.data(), {10}, at::kFloat)));
+          }
+        });
+    EXPECT_EQ(first, 5);
+    EXPECT_THAT(order,
+                ElementsAre("pass", "pass", "read", "pass", "read", "read"));
+  });
+}
+
+TEST_F(EvaluationOnCuda, RefusesWhatTheCpuRefuses) {
+  run(1, [&](const Group& group) {
+    const Forward five = [](const at::Tensor& images) {
+      return at::zeros({images.size(0), 5}, images.options());
+    };
+    EXPECT_THAT(error_text([&] {
+                  evaluate(five, samples_, options(group, gpu_of(*group)));
+                }),
+                HasSubstr("gave 10 x 5 numbers for 10 images of 10"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
