@@ -1,23 +1,15 @@
 #include "lockstep/torch/data_parallel.h"
 
-#include <ATen/Parallel.h>
-#include <torch/cuda.h>
-
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/replica_devices.h"
 
 namespace lockstep {
 namespace {
 
 std::vector<at::Device> or_all(std::vector<at::Device> devices) {
-  if (!devices.empty()) return devices;
-  const auto cards = static_cast<int>(torch::cuda::device_count());
-  for (int card = 0; card < cards; ++card)
-    devices.emplace_back(at::kCUDA, static_cast<at::DeviceIndex>(card));
-  if (devices.empty())
-    devices.assign(static_cast<std::size_t>(at::get_num_threads()), at::kCPU);
-  return devices;
+  return devices.empty() ? all_devices() : devices;
 }
 
 const std::shared_ptr<torch::nn::Module>& checked(

@@ -19,7 +19,7 @@ DistributedDataset::DistributedDataset(
         " cannot be divided evenly over " + std::to_string(count) +
         " replicas\n  next:    use a multiple of " + std::to_string(count));
   for (const ReplicaContext& replica : replicas) {
-    devices_.push_back(replica.device);
+    copies_.emplace_back(replica.device);
     loaders_.push_back(std::make_unique<Loader>(
         source,
         sampler_sequence(source.size(),
@@ -47,8 +47,8 @@ std::optional<PerReplica<BatchTensors>> DistributedDataset::next(
     if (!batch) return std::nullopt;
     const BatchTensors tensors = as_tensors(*std::move(batch));
     fetched_.push_back(std::make_shared<BatchTensors>(
-        BatchTensors{tensors.images.to(devices_[replica]),
-                     tensors.labels.to(devices_[replica])}));
+        BatchTensors{copies_[replica].copy(tensors.images),
+                     copies_[replica].copy(tensors.labels)}));
   }
   return PerReplica<BatchTensors>(std::exchange(fetched_, {}));
 }

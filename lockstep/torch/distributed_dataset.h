@@ -19,6 +19,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sample_source.h"
 #include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/device_copies.h"
 #include "lockstep/torch/per_replica.h"
 
 namespace lockstep {
@@ -42,8 +43,10 @@ class DistributedDataset {
                      const DistributedDatasetOptions& options);
 
   // The next global batch, or nothing when the pass is over; as many of them on
-  // every worker. Waits for it as long as a collective of the replicas may
-  // take. After a Timeout it goes on where it was.
+  // every worker. Each replica's part is on its device; a GPU may still be
+  // copying it, before what the current stream is given from now on. Waits for
+  // a batch as long as a collective of the replicas may take. After a Timeout
+  // it goes on where it was.
   std::optional<PerReplica<BatchTensors>> next();
   std::optional<PerReplica<BatchTensors>> next(Deadline deadline);
 
@@ -51,7 +54,7 @@ class DistributedDataset {
   std::int64_t batch_count() const { return loaders_[0]->batch_count(); }
 
  private:
-  std::vector<at::Device> devices_;
+  std::vector<CopiesToDevice> copies_;  // by local replica
   std::chrono::nanoseconds timeout_;
   std::vector<std::shared_ptr<BatchTensors>> fetched_;  // of the next one
   std::vector<std::unique_ptr<Loader>> loaders_;        // by local replica

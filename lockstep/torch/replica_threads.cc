@@ -1,5 +1,7 @@
 #include "lockstep/torch/replica_threads.h"
 
+#include <c10/core/StreamGuard.h>
+
 #include <exception>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/store/store.h"
+#include "lockstep/torch/device_streams.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +21,12 @@ Settings settings_of_threads() {
   Settings settings = Settings::from_environment();
   static_cast<RankEnvironment&>(settings) = RankEnvironment();
   return settings;
+}
+
+// Nothing on CPUs.
+std::optional<c10::Stream> stream_of_caller(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return current_stream_on(device);
 }
 
 }  // namespace
@@ -38,11 +47,24 @@ ReplicaThreads::ReplicaThreads(const std::vector<at::Device>& devices,
   });
 }
 
+// A group of GPUs waits for all its ranks where one leaves: see
+// docs/design/nccl.md.
+ReplicaThreads::~ReplicaThreads() {
+  threads_.run(static_cast<int>(contexts_.size()), [&](int replica) {
+    const auto& group = contexts_[static_cast<std::size_t>(replica)].group;
+    if (group) group->leave();
+  });
+}
+
 void ReplicaThreads::run(
     const std::function<void(const ReplicaContext&)>& body) {
+  std::vector<std::optional<c10::Stream>> streams;
+  for (const ReplicaContext& here : contexts_)
+    streams.push_back(stream_of_caller(here.device));
   std::vector<std::exception_ptr> errors(contexts_.size());
   threads_.run(static_cast<int>(contexts_.size()), [&](int replica) {
     const auto index = static_cast<std::size_t>(replica);
+    const c10::OptionalStreamGuard guard(streams[index]);
     try {
       run_or_abort(contexts_[index], body);
     } catch (...) {

@@ -1,5 +1,8 @@
 // The replicas of one process as ranks of a group: threads that can call
-// collectives with each other.
+// collectives with each other. Where devices are GPUs, each thread has its own
+// as the current one, and on it the stream that is current in the caller's:
+// what the caller has given its devices comes before what replicas do, and what
+// it gives them afterwards comes after.
 //
 // Threads: run() is called by one thread at a time, and not from within run().
 // Errors:  what make_group() throws. When the function given to run() throws on
@@ -22,9 +25,15 @@ namespace lockstep {
 
 class ReplicaThreads {
  public:
-  // A replica on each of `devices`, at least one; `timeout` as in InitOptions.
+  // A replica on each of `devices`, at least one, which replica_devices()
+  // takes; `timeout` as in InitOptions.
   explicit ReplicaThreads(const std::vector<at::Device>& devices,
                           std::optional<std::chrono::nanoseconds> timeout = {});
+  // All replicas leave the group, side by side.
+  ~ReplicaThreads();
+
+  ReplicaThreads(const ReplicaThreads&) = delete;
+  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
   const std::vector<ReplicaContext>& contexts() const { return contexts_; }
 

@@ -1,6 +1,6 @@
 #include "lockstep/torch/strategy.h"
 
-#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
 #include <string>
@@ -8,22 +8,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/tf_config.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/torch/replica_devices.h"
 #include "lockstep/torch/tensor_collectives.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<at::Device> or_slots(std::vector<at::Device> devices) {
-  for (const at::Device& device : devices)
-    if (!device.is_cpu())
-      throw InvalidArgument("a strategy cannot have replicas on " +
-                            device.str() +
-                            " yet, only on CPUs\n"
-                            "  next:    name at::kCPU once for each replica");
-  if (devices.empty())
-    devices.assign(static_cast<std::size_t>(at::get_num_threads()), at::kCPU);
-  return devices;
-}
 
 void check_against(const ProcessGroup& group, const TfConfig& config) {
   if (group.rank() == config.rank && group.size() == config.world_size) return;
@@ -37,6 +26,11 @@ void check_against(const ProcessGroup& group, const TfConfig& config) {
 }
 
 }  // namespace
+
+void strategy_internal::move_to_gpu(torch::nn::Module* module,
+                                    at::Device device) {
+  if (module != nullptr && !device.is_cpu()) module->to(device);
+}
 
 std::shared_ptr<ProcessGroup> group_of_workers(
     std::optional<std::chrono::nanoseconds> timeout) {
@@ -55,30 +49,32 @@ std::shared_ptr<ProcessGroup> group_of_workers(
 Strategy::Strategy(std::vector<at::Device> devices, Variables variables,
                    std::optional<std::chrono::nanoseconds> timeout)
     : variables_(variables),
-      threads_(std::make_unique<ReplicaThreads>(or_slots(std::move(devices)),
-                                                timeout)),
+      threads_(std::make_unique<ReplicaThreads>(
+          replica_devices(std::move(devices)), timeout)),
       contexts_(threads_->contexts()) {}
 
-Strategy::Strategy(std::shared_ptr<ProcessGroup> group)
+Strategy::Strategy(std::shared_ptr<ProcessGroup> group, at::Device device)
     : contexts_{{.local_replica = 0,
-                 .device = at::kCPU,
+                 .device = replica_devices({device}).front(),
                  .group = std::move(group)}} {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
-    std::optional<std::chrono::nanoseconds> timeout)
-    : Strategy(group_of_workers(timeout)) {}
+    std::optional<std::chrono::nanoseconds> timeout, at::Device device)
+    : Strategy(group_of_workers(timeout), device) {}
 
 void Strategy::run_on_each(
     const std::function<void(const ReplicaContext&)>& body) {
-  if (threads_)
-    threads_->run(body);
-  else
-    run_or_abort(contexts_[0], body);
+  if (threads_) return threads_->run(body);
+  const at::Device device = contexts_[0].device;
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
+                                                       : std::optional(device));
+  run_or_abort(contexts_[0], body);
 }
 
 void Strategy::centralize(
     const std::vector<std::vector<at::Tensor>>& parameters) const {
-  if (variables_ != Variables::kCentral) return;
+  if (variables_ != Variables::kCentral || !contexts_[0].device.is_cpu())
+    return;
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 1; i < parameters.size(); ++i)
     for (std::size_t j = 0; j < parameters[i].size(); ++j)

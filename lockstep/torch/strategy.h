@@ -20,9 +20,11 @@
 //
 // Where Python's `scope` watches variables being made, create() calls a factory
 // once for each replica, one after the other, and gives all models the first
-// one's values. Gradients are added up, not averaged: a loss is divided by the
-// size of the global batch, by compute_average_loss(). zero_grad() belongs
-// before each backward(): what .grad holds already would count once a replica.
+// one's values; a module is moved to its replica's GPU, where it has one, which
+// is the current device within run(). Gradients are added up, not averaged: a
+// loss is divided by the size of the global batch, by compute_average_loss().
+// zero_grad() belongs before each backward(): what .grad holds already would
+// count once a replica.
 //
 // Threads: a strategy belongs to one thread; replicas have others. It outlives
 //          what it creates. Under MultiWorkerMirroredStrategy every worker
@@ -110,14 +112,14 @@ class Strategy {
   // Replicas as threads of this process.
   Strategy(std::vector<at::Device> devices, Variables variables,
            std::optional<std::chrono::nanoseconds> timeout);
-  // This process is one replica.
-  explicit Strategy(std::shared_ptr<ProcessGroup> group);
+  // This process is one replica, on `device`.
+  Strategy(std::shared_ptr<ProcessGroup> group, at::Device device);
 
  private:
   const ProcessGroup& group_of_first() const { return *contexts_[0].group; }
   void run_on_each(const std::function<void(const ReplicaContext&)>& body);
   // Lets all replicas' parameters be the first one's memory, where variables
-  // are central.
+  // are central and on CPUs.
   void centralize(const std::vector<std::vector<at::Tensor>>& parameters) const;
 
   template <class Value>
@@ -129,8 +131,9 @@ class Strategy {
 };
 
 struct StrategyOptions {
-  // A replica on each; one may be there several times. As many slots of the CPU
-  // as LibTorch has compute threads when empty.
+  // A replica on each: GPUs, each once, or CPUs, of which one may be there
+  // several times. When empty all GPUs that LibTorch sees, or where it sees
+  // none as many slots of the CPU as it has compute threads.
   std::vector<at::Device> devices{};
   // As in InitOptions.
   std::optional<std::chrono::nanoseconds> timeout{};
@@ -146,6 +149,11 @@ class MirroredStrategy : public Strategy {
 
 // One process; variables, and the optimizer with its state, are in one place,
 // and all devices compute. With one device it is that device alone.
+//
+// On CPUs all replicas read the same memory. On several GPUs the place is the
+// first one (TensorFlow's is the memory of the host); the others compute with
+// copies, which step() renews. So who changes variables otherwise, say from a
+// checkpoint, changes those of every replica.
 class CentralStorageStrategy : public Strategy {
  public:
   explicit CentralStorageStrategy(StrategyOptions options = {})
@@ -156,13 +164,16 @@ class CentralStorageStrategy : public Strategy {
 // A replica in each of several processes. Where TF_CONFIG is set it says which:
 // see base/tf_config.h; the first worker's address is where they meet. Else it
 // is default_group(), or what init_process_group() makes of the environment.
+// `device` is this worker's; if it is a GPU, no other worker's.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(
-      std::optional<std::chrono::nanoseconds> timeout = {});
+      std::optional<std::chrono::nanoseconds> timeout = {},
+      at::Device device = at::kCPU);
   // Of workers that have a group already.
-  explicit MultiWorkerMirroredStrategy(std::shared_ptr<ProcessGroup> workers)
-      : Strategy(std::move(workers)) {}
+  explicit MultiWorkerMirroredStrategy(std::shared_ptr<ProcessGroup> workers,
+                                       at::Device device = at::kCPU)
+      : Strategy(std::move(workers), device) {}
 };
 
 // The group of the workers, joined as MultiWorkerMirroredStrategy's constructor
@@ -190,6 +201,20 @@ struct ModuleIn<Holder> : std::true_type {
   using type = typename Holder::Impl;
 };
 
+// Null for a pointer or holder that is empty.
+template <class Made>
+torch::nn::Module* module_in(Made& made) {
+  if constexpr (std::derived_from<Made, torch::nn::Module>)
+    return &made;
+  else if constexpr (requires { made.is_empty(); })
+    return made.is_empty() ? nullptr : made.get();
+  else
+    return made.get();
+}
+
+// On a CPU a module stays where its factory has put it.
+void move_to_gpu(torch::nn::Module* module, at::Device device);
+
 template <class Factory>
 auto make(const Factory& factory, const ReplicaContext& here) {
   if constexpr (std::is_invocable_v<const Factory&, const ReplicaContext&>)
@@ -212,6 +237,8 @@ auto Strategy::create(const Factory& factory) {
     Slots<Model> models(contexts_.size());
     run_on_each([&](const ReplicaContext& here) {
       const auto index = static_cast<std::size_t>(here.local_replica);
+      strategy_internal::move_to_gpu(
+          strategy_internal::module_in(modules[index]), here.device);
       models[index] = std::make_shared<Model>(
           std::move(modules[index]),
           DistributedDataParallelOptions{.group = here.group,
@@ -238,12 +265,12 @@ PerReplica<StrategyOptimizer> Strategy::create_optimizer(
   run_on_each([&](const ReplicaContext& here) {
     using Optimizer = decltype(factory(std::vector<at::Tensor>()));
     const auto parameters = model[here].parameters();
-    const bool owns =
+    const bool steps =
         variables_ == Variables::kMirrored || here.local_replica == 0;
     optimizers[static_cast<std::size_t>(here.local_replica)] =
         std::make_shared<StrategyOptimizer>(
             parameters,
-            owns ? std::make_unique<Optimizer>(factory(parameters)) : nullptr,
+            steps ? std::make_unique<Optimizer>(factory(parameters)) : nullptr,
             variables_ == Variables::kCentral ? here.group : nullptr);
   });
   return PerReplica<StrategyOptimizer>(std::move(optimizers));

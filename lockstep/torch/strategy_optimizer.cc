@@ -1,13 +1,14 @@
 #include "lockstep/torch/strategy_optimizer.h"
 
+#include "lockstep/torch/central_step.h"
+
 namespace lockstep {
 
-// Nobody reads the variables while they change: all come here before, and leave
-// after.
 void StrategyOptimizer::step() {
-  if (shared_) shared_->barrier({.place = "before the step"}).wait();
-  if (optimizer_) optimizer_->step();
-  if (shared_) shared_->barrier({.place = "after the step"}).wait();
+  if (central_)
+    step_centrally(*central_, parameters_, [&] { optimizer_->step(); });
+  else
+    optimizer_->step();
 }
 
 void StrategyOptimizer::zero_grad() {

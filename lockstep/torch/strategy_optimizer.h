@@ -17,15 +17,15 @@ namespace lockstep {
 
 class StrategyOptimizer {
  public:
-  // `optimizer` is null on replicas whose variables another one updates;
-  // `shared` is the group of those that meet around a step for that reason, or
-  // null.
+  // `central` is the group of the replicas whose variables its first one
+  // updates, and `optimizer` null on the others; or null, where each updates
+  // its own.
   StrategyOptimizer(std::vector<at::Tensor> parameters,
                     std::unique_ptr<torch::optim::Optimizer> optimizer,
-                    std::shared_ptr<ProcessGroup> shared)
+                    std::shared_ptr<ProcessGroup> central)
       : parameters_(std::move(parameters)),
         optimizer_(std::move(optimizer)),
-        shared_(std::move(shared)) {}
+        central_(std::move(central)) {}
 
   // Every replica calls it. Updates this replica's variables, or the central
   // ones, which every replica sees when it returns.
@@ -41,7 +41,7 @@ class StrategyOptimizer {
  private:
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::shared_ptr<ProcessGroup> shared_;
+  std::shared_ptr<ProcessGroup> central_;
 };
 
 }  // namespace lockstep

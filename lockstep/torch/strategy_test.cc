@@ -1,5 +1,7 @@
 #include "lockstep/torch/strategy.h"
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,11 +13,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/testing/numbered_samples.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
@@ -201,27 +205,24 @@ TEST(Strategy, TrainsModelsOfWhichAStepUsesAPart) {
 }
 
 TEST(Strategy, RefusesDevicesThatItCannotUse) {
-  EXPECT_THAT(
-      message_of([] { MirroredStrategy({.devices = {at::Device("cuda:0")}}); }),
-      HasSubstr("only on CPUs"));
+  const auto refusal = [](std::vector<at::Device> devices) {
+    return message_of([&] { MirroredStrategy({.devices = devices}); });
+  };
+  EXPECT_THAT(refusal({at::kMeta}), HasSubstr("only CPUs and CUDA's GPUs"));
+  EXPECT_THAT(refusal({at::kCPU, {at::kCUDA, 0}}),
+              AllOf(HasSubstr("cuda:0"), HasSubstr("CPUs alone")));
+  EXPECT_THAT(refusal({{at::kCUDA, 100}}),
+              AllOf(HasSubstr("cuda:100"), HasSubstr("LibTorch sees")));
 }
 
-// Images of one pixel, whose value is the sample's number.
-struct Numbered : SampleSource {
-  explicit Numbered(std::int64_t samples) : count(samples) {}
-  std::int64_t size() const override { return count; }
-  ImageShape shape() const override { return {1, 1, 1}; }
-  std::int64_t read(std::int64_t index, std::uint64_t /*epoch*/,
-                    std::span<float> image) const override {
-    image[0] = static_cast<float>(index);
-    return index;
-  }
-  std::int64_t count;
-};
+TEST(Strategy, HasASlotForEachComputeThreadWhereThereIsNoGpu) {
+  if (at::hasCUDA()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(MirroredStrategy().num_replicas_in_sync(), at::get_num_threads());
+}
 
 TEST(DistributedDataset, DividesEachGlobalBatchOverTheReplicas) {
   MirroredStrategy strategy(slots(3));
-  const Numbered source(14);
+  const NumberedSamples source(14);
   auto data = strategy.distribute_dataset(
       source, {.global_batch = 6, .shuffle = false});
   EXPECT_EQ(data.batch_count(), 3);
@@ -242,7 +243,7 @@ TEST(DistributedDataset, DividesEachGlobalBatchOverTheReplicas) {
 
 TEST(DistributedDataset, LeavesOutARemainder) {
   MirroredStrategy strategy(slots(2));
-  const Numbered source(11);
+  const NumberedSamples source(11);
   auto data = strategy.distribute_dataset(
       source, {.global_batch = 4, .drop_remainder = true});
   int batches = 0;
@@ -255,7 +256,7 @@ TEST(DistributedDataset, LeavesOutARemainder) {
 
 TEST(DistributedDataset, RefusesABatchThatCannotBeDivided) {
   MirroredStrategy strategy(slots(3));
-  const Numbered source(12);
+  const NumberedSamples source(12);
   EXPECT_THAT(message_of([&] {
                 strategy.distribute_dataset(source, {.global_batch = 4});
               }),

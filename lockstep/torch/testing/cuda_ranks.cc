@@ -91,6 +91,13 @@ void CudaRanks::run(int ranks, const RankBody& body) {
   gpu_.hear_from_all_threads();
 }
 
+void CudaRanks::run_process(int gpus, const RankBody& body) {
+  if (!is_fake() && gpus > real_devices())
+    GTEST_SKIP() << "for " << gpus << " GPUs, of which there are "
+                 << real_devices();
+  run(1, body);
+}
+
 void CudaRanks::run_on_real_devices(int ranks, const RankBody& body) {
   ProcessGroup& world = world_of_processes();
   if (ranks > world.size())

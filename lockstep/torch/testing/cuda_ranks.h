@@ -7,8 +7,9 @@
 //
 //     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
 //
-// all of which run the same tests. Those for more ranks than there are, and
-// what asks the fake itself, are skipped. With more ranks than GPUs some share
+// all of which run the same tests. Those for more ranks than there are, those
+// of one process for more GPUs than there are, and what asks the fake itself,
+// are skipped. With more ranks than GPUs some share
 // one, which NCCL refuses on one host: so each says that it is a host.
 //
 // Threads: as run_ranks().
@@ -38,6 +39,8 @@ class CudaRanks : public ::testing::Test {
 
   // Each rank's device is current.
   void run(int ranks, const RankBody& body);
+  // One rank, of a process that has `gpus` devices, from number 0 on, or more.
+  void run_process(int gpus, const RankBody& body);
 
   bool is_fake() const { return cuda_.has_value(); }
 
