@@ -267,5 +267,31 @@ TEST_F(TrainingOnCuda, DividesABatchOverDevices) {
   EXPECT_GT(model.memory()[1].replica_bytes, 0);
 }
 
+TEST_F(TrainingOnCuda, ReplicasOfAModuleSeeWhatAFusedOptimizerWrites) {
+  run_process(2, [](const Group&) {
+    const auto rule = SGDOptions(0.1).momentum(0.9);
+    const auto batch = [](int step) { return share_of_batch(step, 0, 1, 2); };
+    Net alone;
+    torch::optim::SGD optimizer_of_one(alone.parameters(), rule);
+    train(alone, optimizer_of_one, batch, kSteps);
+    const std::vector<at::Device> devices{{at::kCUDA, 0}, {at::kCUDA, 1}};
+    auto model = DataParallel(std::make_shared<Net>(),
+                              {.devices = devices, .factory = [] {
+                                 return std::make_shared<Net>();
+                               }});
+    FusedSGD optimizer(model.parameters(), rule);
+    train(
+        model, optimizer,
+        [&](int step) {
+          const auto [input, target] = batch(step);
+          return Share{input.to(devices[0]), target.to(devices[0])};
+        },
+        kSteps);
+    EXPECT_LE(
+        largest_difference(on_cpu(model.parameters()), alone.parameters()),
+        1e-5);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -67,6 +67,9 @@ void update_on_devices(std::span<const UpdateRule> rules,
       lists.gradients = at::_foreach_mul(lists.gradients, gradient_scale);
     std::visit([&, &of_kind = lists](const auto& rule) { run(rule, of_kind); },
                rules[std::get<0>(key)]);
+    // LibTorch's fused kernels write behind autograd's back.
+    for (const at::Tensor& parameter : lists.parameters)
+      parameter.unsafeGetTensorImpl()->bump_version();
   }
 }
 
