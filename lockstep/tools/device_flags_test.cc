@@ -9,6 +9,7 @@
 
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/launch/launcher.h"
+#include "lockstep/tools/strategy_flags.h"
 #include "lockstep/tools/train_options.h"
 
 namespace lockstep {
@@ -43,6 +44,21 @@ TEST(DeviceFlags, GiveARankToEveryGpu) {
   EXPECT_EQ(parse({"--device", "cuda", "--ranks", "2"}).ranks, 2);
   EXPECT_EQ(parse({"--device", "cuda"}, {.cores = 8, .world_size = 2}).ranks,
             2);
+}
+
+TEST(DeviceFlags, GiveAGpuToEveryReplicaOfOneProcess) {
+  const RankPlace in_the_process{
+      .cores = 8, .world_size = 1, .gpus = [] { return 4; }};
+  for (const char* strategy : {"mirrored", "central", "data-parallel"})
+    for (const RankPlace& place : {with_gpus(4), in_the_process}) {
+      const auto replicas = [&](Flags flags) {
+        flags.insert(flags.end(), {"--strategy", strategy});
+        return ranks_of_a_process(parse(flags, place));
+      };
+      EXPECT_EQ(replicas({"--device", "cuda"}), 4);
+      EXPECT_EQ(replicas({"--gpus", "0,2"}), 2);
+      EXPECT_EQ(replicas({"--device", "cuda", "-n", "2"}), 2);
+    }
 }
 
 TEST(DeviceFlags, TakeANumberOfGpusOrAList) {
@@ -89,8 +105,8 @@ TEST(DeviceFlags, AreRefusedWhereTheyMeanNothing) {
   EXPECT_THAT(refusal({"--device", "tpu"}), HasSubstr("tpu"));
   EXPECT_THAT(refusal({"--device", "cuda"}, with_gpus(0)),
               HasSubstr("lockstep doctor"));
-  EXPECT_THAT(refusal({"--device", "cuda", "--strategy", "mirrored"}),
-              HasSubstr("use ddp or horovod"));
+  EXPECT_THAT(refusal({"--gpus", "2", "-n", "3", "--strategy", "mirrored"}),
+              HasSubstr("leave out one"));
   EXPECT_THAT(refusal({"--gpus", "2", "--logical-shards", "4"}),
               HasSubstr("only the CPU"));
 }

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_environment.h"
 #include "lockstep/launch/cpu_share.h"
+#include "lockstep/launch/gpu_inventory.h"
 
 namespace lockstep {
 namespace {
@@ -35,10 +36,12 @@ int run_rank_program(const RankProgram& program, int count,
     if (ranks > 1)
       who += " on rank " + std::to_string(settings.rank.value_or(0)) + " of " +
              std::to_string(ranks);
-    job = program.prepare(all.subspan(all.empty() ? 0 : 1), settings,
-                          {.cores = usable_cores(),
-                           .world_size = ranks,
-                           .lookup = environment_variable});
+    job = program.prepare(
+        all.subspan(all.empty() ? 0 : 1), settings,
+        {.cores = usable_cores(),
+         .world_size = ranks,
+         .lookup = environment_variable,
+         .gpus = [] { return visible_gpus(environment_variable); }});
   } catch (const std::exception& error) {
     return complain(who, error, kUsageError);
   }

@@ -64,10 +64,22 @@ void add_strategy_flag(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
 }
 
+RankPlace place_of_ranks(const TrainOptions& options, RankPlace place) {
+  if (is_one_process(options)) place.world_size.reset();
+  if (const auto workers = workers_of_tf_config(options, place))
+    place.world_size = workers;
+  return place;
+}
+
 void choose_ranks(TrainOptions& options, const RankPlace& place) {
   if (is_one_process(options))
     return choose_threads_of_one_process(options, place);
   if (const auto workers = workers_of_tf_config(options, place)) {
+    if (!options.devices.gpus.empty())
+      throw InvalidArgument(
+          "--gpus is not for the workers of TF_CONFIG, each of which computes "
+          "on the first GPU that it sees: use --device cuda, and "
+          "CUDA_VISIBLE_DEVICES where it is to be another");
     options.ranks = workers;
     return;
   }

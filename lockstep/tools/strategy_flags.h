@@ -12,6 +12,10 @@ namespace lockstep {
 // Adds it, with its help, to `command`. `options` must outlive its parsing.
 void add_strategy_flag(CLI::App& command, TrainOptions& options);
 
+// Where GPUs are counted for the ranks: replicas of one process are ranks that
+// its launcher does not know of, and TF_CONFIG has counted its workers.
+RankPlace place_of_ranks(const TrainOptions& options, RankPlace place);
+
 // Settles the number of ranks: what -n, TF_CONFIG or the launcher says, or as
 // many as suit the machine. Refuses those of which two do not agree.
 void choose_ranks(TrainOptions& options, const RankPlace& place);

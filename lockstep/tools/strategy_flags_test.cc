@@ -83,6 +83,13 @@ TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
       3);
   EXPECT_THAT(error_of({"--strategy=multi-worker", "-n2"}, place),
               HasSubstr("-n is 2, but TF_CONFIG names 3 workers"));
+  EXPECT_EQ(
+      parse({"--strategy=multi-worker", "--batch-size=8", "--device=cuda"},
+            place)
+          .ranks,
+      3);
+  EXPECT_THAT(error_of({"--strategy=multi-worker", "--gpus=1"}, place),
+              HasSubstr("CUDA_VISIBLE_DEVICES"));
   // Others do not ask it.
   EXPECT_EQ(parse({"--strategy=horovod"}, place).ranks, 4);
 }

@@ -273,13 +273,7 @@ void check_device(const TrainOptions& options) {
   if (device == "cpu" && options.tf32)
     throw InvalidArgument(
         "--tf32 is for GPUs: add --device cuda, or leave it out");
-  if (device == "cpu") return;
-  if (options.strategy != "ddp" && options.strategy != "horovod")
-    throw InvalidArgument(fmt::format(
-        "--device {} is not for --strategy {} yet: use ddp or horovod, which "
-        "have a process for each GPU",
-        device, options.strategy));
-  if (options.logical_shards)
+  if (device != "cpu" && options.logical_shards)
     throw InvalidArgument(
         "--logical-shards promises bits that only the CPU keeps: leave it out "
         "with --device cuda");
@@ -302,7 +296,8 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
 }
 
 void complete_train_options(TrainOptions& options, const RankPlace& place) {
-  complete_device_flags(options.devices, options.ranks, place);
+  complete_device_flags(options.devices, options.ranks,
+                        place_of_ranks(options, place));
   check_device(options);
   choose_ranks(options, place);
   check_strategy_flag(options);

@@ -1,4 +1,4 @@
-// An optimizer of parameters that are one memory for all replicas of a process:
+// An optimizer of parameters that the replicas of a process have in one place:
 // each replica has one, and the first one's makes the steps.
 //
 // `Optimizer` is one of fused_optimizer.h's. The others keep no state; their
@@ -7,8 +7,8 @@
 //
 // Threads: belongs to its replica's thread. Every replica steps at the same
 //          point of the program.
-// Errors:  what the optimizer and the group's barriers throw.
-// Source:  tf.distribute.experimental.CentralStorageStrategy.
+// Errors:  what the optimizer and the group's operations throw.
+// See torch/central_step.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/central_step.h"
 
 namespace lockstep {
 
@@ -28,17 +29,12 @@ class CentralOptimizer final : public Optimizer {
   CentralOptimizer(Optimizer optimizer, std::shared_ptr<ProcessGroup> replicas)
       : Optimizer(std::move(optimizer)), replicas_(std::move(replicas)) {}
 
-  // Nobody reads the parameters while they change: all come here before, and
-  // leave after.
   at::Tensor step(
       torch::optim::Optimizer::LossClosure closure = nullptr) override {
     at::Tensor loss;
-    replicas_->barrier({.place = "before the step"}).wait();
-    if (replicas_->rank() == 0)
-      loss = Optimizer::step(std::move(closure));
-    else
-      this->forget_scaling();
-    replicas_->barrier({.place = "after the step"}).wait();
+    if (replicas_->rank() != 0) this->forget_scaling();
+    step_centrally(*replicas_, this->param_groups().front().params(),
+                   [&] { loss = Optimizer::step(std::move(closure)); });
     return loss;
   }
 

@@ -57,10 +57,10 @@ std::vector<std::shared_ptr<Classifier>> computing(
 
 TrainingState state_of(const RunParts& parts) {
   const TrainedReplica& replica = parts.replica;
-  const bool owns = replica.owns_parameters;
   TrainingState state{
-      .model = owns ? replica.model.module() : nullptr,
-      .optimizer = owns ? replica.optimizer.optimizer.get() : nullptr,
+      .model = replica.owns_parameters ? replica.model.module() : nullptr,
+      .optimizer =
+          replica.owns_optimizer ? replica.optimizer.optimizer.get() : nullptr,
       .scaler = &parts.training_step.scaler(),
       .counters = {{"epoch", &parts.position.epoch},
                    {"step", &parts.position.step}},

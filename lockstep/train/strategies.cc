@@ -64,10 +64,6 @@ void check_device(const TrainerOptions& options) {
     throw InvalidArgument(
         "cannot train: TF32 is what GPUs compute with\n  next:    train on "
         "cuda, or leave it out");
-  if (options.device == "cpu") return;
-  if (options.strategy == "ddp" || options.strategy == "horovod") return;
-  refuse(options, "trains on the CPU only, not on " + options.device,
-         "use ddp or horovod, with a process for each GPU");
 }
 
 void check_reduction(const TrainerOptions& options) {
@@ -133,6 +129,11 @@ OptimizerOptions optimizer_options(const TrainerOptions& options) {
           .weight_decay = options.weight_decay};
 }
 
+std::optional<at::Device> if_gpu(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return device;
+}
+
 // A collective, and so in the replica's own thread.
 void train_one(const TrainerOptions& options, TrainedReplica replica,
                const Train& train) {
@@ -163,9 +164,7 @@ void train_in_processes(const TrainerOptions& options,
                         const Train& train) {
   const bool horovod = options.strategy == "horovod";
   const at::Device device = training_device(options.device);
-  if (options.tf32) allow_tf32();
-  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
-                                                       : std::optional(device));
+  const c10::OptionalDeviceGuard guard(if_gpu(device));
   const auto module = model_of_rank(options, dataset, group->rank());
   module->to(device);
   Model model(module,
@@ -202,13 +201,16 @@ void train_by(Strategy& strategy, const TrainerOptions& options,
     OptimizerOptions rule = optimizer_options(options);
     const bool central = options.strategy == "central";
     if (central) rule.central_in = here.group;
+    const bool steps = !central || here.local_replica == 0;
     train_one(options,
               {.group = here.group,
                .local_replica = here.local_replica,
+               .device = here.device,
                .model = model,
                .optimizer =
                    make_optimizer(options.optimizer, model.parameters(), rule),
-               .owns_parameters = !central || here.local_replica == 0,
+               .owns_parameters = steps || !here.device.is_cpu(),
+               .owns_optimizer = steps,
                .loss_share = 1.0 / here.num_replicas_in_sync()},
               train);
   });
@@ -225,6 +227,7 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
         model_of_rank(options, dataset, static_cast<int>(slots.size())));
     return slots.back();
   };
+  const c10::OptionalDeviceGuard guard(if_gpu(devices[0]));
   const auto module = model_of_rank(options, dataset, 0);
   DataParallel<Classifier> divided(module,
                                    {.devices = devices, .factory = next_slot});
@@ -232,6 +235,7 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
   train_one(
       options,
       {.group = group,
+       .device = devices[0],
        .model = model,
        .optimizer = make_optimizer(options.optimizer, model.parameters(),
                                    optimizer_options(options)),
@@ -268,8 +272,8 @@ void for_each_replica(const TrainerOptions& options,
                       const ImageDataset& dataset,
                       const std::shared_ptr<ProcessGroup>& processes,
                       const Train& train) {
-  const std::vector<at::Device> devices(
-      static_cast<std::size_t>(options.replicas), at::kCPU);
+  if (options.tf32) allow_tf32();
+  const auto devices = training_devices(options.device, options.replicas);
   const StrategyOptions threads{.devices = devices,
                                 .timeout = processes->timeout()};
   if (options.strategy == "mirrored") {
@@ -279,7 +283,7 @@ void for_each_replica(const TrainerOptions& options,
     CentralStorageStrategy strategy(threads);
     train_by(strategy, options, dataset, train);
   } else if (options.strategy == "multi-worker") {
-    MultiWorkerMirroredStrategy strategy(processes);
+    MultiWorkerMirroredStrategy strategy(processes, devices[0]);
     train_by(strategy, options, dataset, train);
   } else if (options.strategy == "data-parallel") {
     train_on_slots(options, dataset, processes, devices, train);

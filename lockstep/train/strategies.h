@@ -6,8 +6,8 @@
 //   horovod        the same, but DistributedOptimizer averages
 //   multi-worker   a replica in each process: MultiWorkerMirroredStrategy
 //   mirrored       replicas are threads of one process: MirroredStrategy
-//   central        the same, with one memory for the parameters and one
-//                  optimizer that steps: CentralStorageStrategy
+//   central        the same, with one optimizer that steps and, on the CPU, one
+//                  memory for the parameters: CentralStorageStrategy
 //   data-parallel  one process whose batches DataParallel divides over device
 //                  slots
 //
@@ -45,8 +45,9 @@ struct TrainedReplica {
   // Reduces gradients in backward(), or leaves that to the optimizer.
   DistributedDataParallel<Classifier>& model;
   ClippingOptimizer optimizer;
-  // Whether its parameters and its optimizer's state are not another one's.
+  // Whether its parameters, and its optimizer's state, are not another one's.
   bool owns_parameters = true;
+  bool owns_optimizer = true;
   // A pass that is not model(images), where there is one.
   std::function<at::Tensor(const at::Tensor&)> forward{};
   // Of its mean loss, what backward() begins with: 1 where gradients are

@@ -83,8 +83,8 @@ struct TrainerOptions {
   // Whether images and weights of convolutions lie with their channels next to
   // each other, as the fastest kernels want them: other bits, the same job.
   bool channels_last = false;
-  // This process's: see train/training_device.h. Strategies with several
-  // replicas in a process, and logical shards, have the CPU only.
+  // This process's, or its first replica's: see train/training_device.h.
+  // Logical shards have the CPU only.
   std::string device = "cpu";
   // What ranks send each other about gradients: see known_hooks().
   std::string hook = "none";

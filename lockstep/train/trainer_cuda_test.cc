@@ -21,14 +21,15 @@ using ::testing::HasSubstr;
 
 class TrainerOnCuda : public CudaRanks {
  protected:
-  // Within what rounded factors leave, where devices round some.
+  // By two processes, or two replicas of one; within what rounded factors
+  // leave, where devices round some.
   void expect_as_on_cpu(const TrainerOptions& options) {
     const bool rounds = options.tf32 && !is_fake();
     const double tolerance = rounds ? 1e-2 : 1e-4;
     TrainerOptions of_cpu = options;
     of_cpu.tf32 = false;
-    const auto expected = train_on_ranks(2, of_cpu, data_);
-    run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    const auto expected = train_on_ranks(2 / options.replicas, of_cpu, data_);
+    const auto learn = [&](const std::shared_ptr<ProcessGroup>& group) {
       TrainerOptions own = options;
       own.device = gpu_of(*group).str();
       const TrainingResult result = train(own, data_, group);
@@ -37,12 +38,17 @@ class TrainerOnCuda : public CudaRanks {
       const auto weights = expected.model->parameters();
       for (std::size_t i = 0; i < weights.size(); ++i)
         EXPECT_LT((learned[i] - weights[i]).abs().max().item<double>(),
-                  tolerance);
+                  tolerance)
+            << options.strategy;
       EXPECT_EQ(result.test.samples, data_.test.count);
       if (!rounds) {
         EXPECT_EQ(result.test.correct, expected.test.correct);
       }
-    });
+    };
+    if (options.replicas == 2)
+      run_process(2, learn);
+    else
+      run(2, learn);
   }
 
   TrainingData data_{striped_images(67, 1), striped_images(33, 2)};
@@ -78,8 +84,24 @@ TEST_F(TrainerOnCuda, ShardsAndTakesHorovodsWay) {
   quick_.sharded = true;
   expect_as_on_cpu(quick_);
   quick_.sharded = false;
-  quick_.strategy = "horovod";
-  expect_as_on_cpu(quick_);
+  for (const char* strategy : {"horovod", "multi-worker"}) {
+    quick_.strategy = strategy;
+    expect_as_on_cpu(quick_);
+  }
+}
+
+TEST_F(TrainerOnCuda, HasReplicasOfOneProcess) {
+  quick_.replicas = 2;
+  quick_.dropout = 0.2;
+  quick_.accumulate = 2;
+  quick_.tf32 = true;
+  for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
+    quick_.strategy = strategy;
+    expect_as_on_cpu(quick_);
+  }
+  if (!is_fake()) return;
+  EXPECT_GT(cuda_->allocated_on(1), 0);
+  EXPECT_EQ(cuda_->allocated_on(2), 0);
 }
 
 TEST_F(TrainerOnCuda, GoesOnFromACheckpointOfTheCpu) {
@@ -91,6 +113,11 @@ TEST_F(TrainerOnCuda, GoesOnFromACheckpointOfTheCpu) {
   quick_.resume = (directory / "cpu").string();
   quick_.epochs = 2;
   expect_as_on_cpu(quick_);
+  quick_.replicas = 2;
+  for (const char* strategy : {"mirrored", "central"}) {
+    quick_.strategy = strategy;
+    expect_as_on_cpu(quick_);
+  }
 }
 
 TEST_F(TrainerOnCuda, SavesNoStepThatNcclHasBrokenOff) {
@@ -118,9 +145,9 @@ TEST_F(TrainerOnCuda, RefusesWhatOneKindOfDeviceHasNot) {
   quick_.device = "cuda";
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
     quick_.strategy = strategy;
-    quick_.replicas = 2;
+    quick_.replicas = 32;
     EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
-                HasSubstr("trains on the CPU only"));
+                HasSubstr("numbered from 0"));
   }
   quick_.strategy = "ddp";
   quick_.replicas = 1;

@@ -70,7 +70,7 @@ void check_trainer_options(const TrainerOptions& options,
   check_batch(options, processes * options.replicas);
   check_data(options, data);
   check_combinations(options);
-  training_device(options.device);
+  training_devices(options.device, options.replicas);
   check_checkpoint_options(options);
   if (options.epochs < 1 || options.evaluate_every < 1 ||
       options.log_interval < 1)

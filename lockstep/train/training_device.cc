@@ -50,8 +50,20 @@ c10::Device training_device(std::string_view name) {
            "CUDA_VISIBLE_DEVICES hides them");
   if (*index >= count)
     refuse(name, "there are " + std::to_string(count) + ", numbered from 0",
-           "start at most as many ranks as there are GPUs on each host");
+           "have at most as many ranks as there are GPUs on each host");
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(*index)};
+}
+
+std::vector<c10::Device> training_devices(std::string_view name, int replicas) {
+  std::vector<c10::Device> devices;
+  const c10::Device first = training_device(name);
+  for (int replica = 0; replica < replicas; ++replica)
+    devices.push_back(
+        first.is_cpu()
+            ? first
+            : training_device("cuda:" +
+                              std::to_string(first.index() + replica)));
+  return devices;
 }
 
 }  // namespace lockstep

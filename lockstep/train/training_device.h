@@ -1,4 +1,4 @@
-// The device that a rank trains on, or evaluates, by name.
+// The devices that ranks train on, or evaluate, by name.
 //
 // Threads: functions of their arguments, and of what devices there are.
 // Errors:  InvalidArgument for a name that is none, for a LibTorch without
@@ -8,10 +8,15 @@
 #include <c10/core/Device.h>
 
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
 // "cpu", "cuda" (its first device) or "cuda:N".
 c10::Device training_device(std::string_view name);
+
+// Those of so many replicas of this process: slots of the CPU, or the GPU of
+// this name and those that follow it.
+std::vector<c10::Device> training_devices(std::string_view name, int replicas);
 
 }  // namespace lockstep

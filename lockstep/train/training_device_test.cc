@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/torch/testing/fake_cuda.h"
 
@@ -18,11 +20,15 @@ std::string refusal(std::string_view name) {
 
 TEST(TrainingDevice, IsFoundByName) {
   EXPECT_EQ(training_device("cpu"), c10::Device(c10::kCPU));
+  EXPECT_EQ(training_devices("cpu", 2),
+            (std::vector<c10::Device>{c10::kCPU, c10::kCPU}));
   if (!FakeCuda::possible()) GTEST_SKIP() << "LibTorch has a CUDA of its own";
   FakeGpu gpu;
   const FakeCuda cuda(gpu);
   EXPECT_EQ(training_device("cuda"), c10::Device(c10::kCUDA, 0));
   EXPECT_EQ(training_device("cuda:1"), c10::Device(c10::kCUDA, 1));
+  EXPECT_EQ(training_devices("cuda:1", 2),
+            (std::vector<c10::Device>{{c10::kCUDA, 1}, {c10::kCUDA, 2}}));
   EXPECT_THAT(refusal("cuda:100"),
               AllOf(HasSubstr("numbered from 0"), HasSubstr("next:")));
 }
