@@ -109,7 +109,13 @@ std::shared_ptr<RecordedGroup> Recorder::add_group(
 std::chrono::nanoseconds Recorder::time_waited() const {
   const TickMoment now;
   const std::uint64_t ticks = ticks_waited_.load(std::memory_order_relaxed);
-  return now.time - TickClock(made_, now).time_of(now.ticks - ticks);
+  const std::chrono::nanoseconds waited =
+      now.time - TickClock(made_, now).time_of(now.ticks - ticks);
+  // As time goes by the length of a tick is known better, and may be less.
+  auto most = most_waited_.load(std::memory_order_relaxed);
+  while (most < waited && !most_waited_.compare_exchange_weak(most, waited)) {
+  }
+  return std::max(most, waited);
 }
 
 std::string Recorder::suggest_job() const {

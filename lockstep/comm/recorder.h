@@ -106,6 +106,7 @@ class Recorder {
   // groups that were not complete when they came: until other ranks came too,
   // and until data were moved and combined, which a waiter may take part in.
   // Threads that wait at once count each. Operations that failed do not count.
+  // Never less than it was.
   std::chrono::nanoseconds time_waited() const;
 
   // Those of groups that are alive, oldest first.
@@ -135,6 +136,7 @@ class Recorder {
   OperationRing ring_;
   const TickMoment made_{};
   std::atomic<std::uint64_t> ticks_waited_{0};
+  mutable std::atomic<std::chrono::nanoseconds> most_waited_{};  // as told
   std::atomic<int> rank_{0};
   std::atomic<int> world_size_{1};
   mutable Mutex mutex_;
