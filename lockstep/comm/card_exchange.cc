@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "lockstep/base/error.h"
 
@@ -12,17 +13,19 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAround{50};
 
-Bytes get(Store& store, const std::string& key, const CardWait& wait) {
-  while (wait.look_around) {
-    const Deadline next = std::min(wait.deadline, Deadline(kLookAround));
+// Nothing when the deadline passes first.
+std::optional<Bytes> get(Store& store, const std::string& key,
+                         const CardWait& wait) {
+  for (;;) {
     try {
-      return store.get(key, next);
+      return store.get(key, wait.look_around
+                                ? std::min(wait.deadline, Deadline(kLookAround))
+                                : wait.deadline);
     } catch (const Timeout&) {
-      if (wait.deadline.expired()) throw;
+      if (wait.deadline.expired()) return std::nullopt;
     }
-    wait.look_around();
+    if (wait.look_around) wait.look_around();
   }
-  return store.get(key, wait.deadline);
 }
 
 }  // namespace
@@ -37,15 +40,14 @@ std::vector<std::string> exchange_cards(const GroupIdentity& identity,
   store.set(key(identity.rank), to_bytes(mine), wait.deadline);
   std::vector<std::string> cards;
   for (int rank = 0; rank < identity.size; ++rank) {
-    try {
-      cards.push_back(to_text(get(store, key(rank), wait)));
-    } catch (const Timeout&) {
+    const auto card = get(store, key(rank), wait);
+    if (!card)
       throw Timeout(fmt::format(
           "group \"{}\" of {} ranks could not form: timed out on {}\n"
           "  missing: {}\n  next:    read rank {}'s log",
           identity.name, identity.size, identity.describe(identity.rank),
           identity.describe(rank), identity.rank_in_job(rank)));
-    }
+    cards.push_back(to_text(*card));
   }
   return cards;
 }

@@ -42,7 +42,8 @@ struct DeviceGroup {
   std::shared_ptr<Store> store;
   const Settings& settings;
   std::shared_ptr<GpuMemory> memory;
-  // Throws when a rank is gone, or has given up.
+  // Throws when a rank has given up, or is gone where that is seen at once: not
+  // for one that was killed on another host.
   std::function<void()> look_around{};
 };
 

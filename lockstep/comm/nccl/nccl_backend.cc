@@ -458,10 +458,12 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
   const Gpu gpu(load_gpu_table(settings), device.index);
   check_gpu(gpu);
   const GpuScope scope(gpu);
-  std::unique_ptr<GpuLine> line = meet_on_gpus(
-      gpu, identity, *store, {settings.rendezvous_timeout, look_around});
+  const CardWait wait{settings.rendezvous_timeout, look_around};
+  std::unique_ptr<GpuLine> line = meet_on_gpus(gpu, identity, *store, wait);
   std::shared_ptr<Backend> control;
   if (identity.size > 1) {
+    // All have a line: nobody comes to the group of the CPU in vain.
+    exchange_cards(identity, "nccl/line", "", *store, wait);
     GroupIdentity of_control = identity;
     of_control.name += "/nccl";
     // What it carries is small: it need not map, and in the end detach, the
