@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/device_streams.h"
 
 namespace lockstep {
 namespace {
@@ -79,6 +80,7 @@ at::Tensor DeviceBatches::on_device(const at::Tensor& images) {
       at::empty(images.sizes(), options.dtype(at::kFloat));
   at::Tensor stored = as_stored(numbers);
   at::index_select_out(stored, levels_, 0, as_stored(places));
+  keep_for_current_stream({levels_, begins_});
   return numbers;
 }
 

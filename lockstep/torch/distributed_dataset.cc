@@ -19,7 +19,8 @@ DistributedDataset::DistributedDataset(
         " cannot be divided evenly over " + std::to_string(count) +
         " replicas\n  next:    use a multiple of " + std::to_string(count));
   for (const ReplicaContext& replica : replicas) {
-    copies_.emplace_back(replica.device);
+    const DeviceBatches& batches =
+        batches_.emplace_back(source, replica.device);
     loaders_.push_back(std::make_unique<Loader>(
         source,
         sampler_sequence(source.size(),
@@ -31,7 +32,8 @@ DistributedDataset::DistributedDataset(
                           .drop_last = options.drop_remainder}),
         LoaderOptions{.batch_size = options.global_batch / count,
                       .drop_last = options.drop_remainder,
-                      .epoch = options.epoch}));
+                      .epoch = options.epoch,
+                      .elements = batches.elements()}));
   }
 }
 
@@ -45,10 +47,8 @@ std::optional<PerReplica<BatchTensors>> DistributedDataset::next(
     const std::size_t replica = fetched_.size();
     auto batch = loaders_[replica]->next(deadline);
     if (!batch) return std::nullopt;
-    const BatchTensors tensors = as_tensors(*std::move(batch));
     fetched_.push_back(std::make_shared<BatchTensors>(
-        BatchTensors{copies_[replica].copy(tensors.images),
-                     copies_[replica].copy(tensors.labels)}));
+        batches_[replica].copy(*std::move(batch))));
   }
   return PerReplica<BatchTensors>(std::exchange(fetched_, {}));
 }

@@ -19,7 +19,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sample_source.h"
 #include "lockstep/torch/batch_tensors.h"
-#include "lockstep/torch/device_copies.h"
+#include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/per_replica.h"
 
 namespace lockstep {
@@ -54,7 +54,7 @@ class DistributedDataset {
   std::int64_t batch_count() const { return loaders_[0]->batch_count(); }
 
  private:
-  std::vector<CopiesToDevice> copies_;  // by local replica
+  std::vector<DeviceBatches> batches_;  // by local replica
   std::chrono::nanoseconds timeout_;
   std::vector<std::shared_ptr<BatchTensors>> fetched_;  // of the next one
   std::vector<std::unique_ptr<Loader>> loaders_;        // by local replica

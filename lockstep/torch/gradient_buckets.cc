@@ -1,12 +1,14 @@
 #include "lockstep/torch/gradient_buckets.h"
 
 #include <ATen/core/Formatting.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 
@@ -38,11 +40,25 @@ std::vector<std::int64_t> row_major_strides(at::IntArrayRef sizes) {
   return strides;
 }
 
-// LibTorch keeps a GPU's memory that tensors have given back.
+// Whether this process has used another GPU than this one.
+bool uses_others(at::Device device) {
+  const auto& cuda = at::detail::getCUDAHooks();
+  const int count = c10::impl::VirtualGuardImpl(device.type()).deviceCount();
+  for (int other = 0; other < count; ++other)
+    if (other != device.index() &&
+        cuda.hasPrimaryContext(static_cast<at::DeviceIndex>(other)))
+      return true;
+  return false;
+}
+
+// LibTorch keeps a GPU's memory that tensors have given back; whether it has
+// been asked to let go of it. It would of every GPU's, and wait for each: where
+// another replica of this process reduces on one already, for this replica.
 bool empty_cache(at::Device device) {
+  if (device.is_cpu() || uses_others(device)) return false;
   auto* const keeper =
       dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
-  if (device.is_cpu() || keeper == nullptr) return false;
+  if (keeper == nullptr) return false;
   keeper->emptyCache();
   return true;
 }

@@ -64,9 +64,11 @@ void ReplicaThreads::run(
   std::vector<std::exception_ptr> errors(contexts_.size());
   threads_.run(static_cast<int>(contexts_.size()), [&](int replica) {
     const auto index = static_cast<std::size_t>(replica);
-    const c10::OptionalStreamGuard guard(streams[index]);
     try {
-      run_or_abort(contexts_[index], body);
+      run_or_abort(contexts_[index], [&](const ReplicaContext& here) {
+        const c10::OptionalStreamGuard guard(streams[index]);
+        body(here);
+      });
     } catch (...) {
       errors[index] = std::current_exception();
     }

@@ -59,16 +59,17 @@ Strategy::Strategy(std::shared_ptr<ProcessGroup> group, at::Device device)
                  .group = std::move(group)}} {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
-    std::optional<std::chrono::nanoseconds> timeout, at::Device device)
-    : Strategy(group_of_workers(timeout), device) {}
+    const MultiWorkerStrategyOptions& options)
+    : Strategy(group_of_workers(options.timeout), options.device) {}
 
 void Strategy::run_on_each(
     const std::function<void(const ReplicaContext&)>& body) {
   if (threads_) return threads_->run(body);
-  const at::Device device = contexts_[0].device;
-  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
-                                                       : std::optional(device));
-  run_or_abort(contexts_[0], body);
+  run_or_abort(contexts_[0], [&](const ReplicaContext& here) {
+    c10::OptionalDeviceGuard guard;
+    if (!here.device.is_cpu()) guard.reset_device(here.device);
+    body(here);
+  });
 }
 
 void Strategy::centralize(

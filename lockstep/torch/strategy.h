@@ -161,15 +161,20 @@ class CentralStorageStrategy : public Strategy {
                  options.timeout) {}
 };
 
+struct MultiWorkerStrategyOptions {
+  // As in InitOptions.
+  std::optional<std::chrono::nanoseconds> timeout{};
+  // This worker's; a GPU is no other worker's.
+  at::Device device = at::kCPU;
+};
+
 // A replica in each of several processes. Where TF_CONFIG is set it says which:
 // see base/tf_config.h; the first worker's address is where they meet. Else it
 // is default_group(), or what init_process_group() makes of the environment.
-// `device` is this worker's; if it is a GPU, no other worker's.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(
-      std::optional<std::chrono::nanoseconds> timeout = {},
-      at::Device device = at::kCPU);
+      const MultiWorkerStrategyOptions& options = {});
   // Of workers that have a group already.
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<ProcessGroup> workers,
                                        at::Device device = at::kCPU)

@@ -182,6 +182,7 @@ TrainingResult Run::run() {
     const std::int64_t done = position_.epoch + 1;
     evaluated_ = done % options_.evaluate_every == 0 || done == options_.epochs;
     if (evaluated_) result.test = evaluate();
+    settle();
     report_epoch(result, elapsed);
   }
   result.model = model_.module();
@@ -225,12 +226,12 @@ void Run::read_metrics(std::size_t unread) {
   }
 }
 
-// Streams go on with what a reduction that was broken off has left: before
+// Streams go on with what an operation that was broken off has left: before
 // anything is made of the weights, this asks the group whether one was.
 void Run::settle() {
-  if (replica_.device.is_cpu()) return;
+  if (replica_.device.is_cpu() || group_.size() == 1) return;
   const at::Tensor number = at::zeros({1}, replica_.device);
-  all_reduce(group_, number, ReduceOp::kSum, {.place = "after the last step"})
+  all_reduce(group_, number, ReduceOp::kSum, {.place = "before saving"})
       .synchronize();
 }
 
@@ -269,7 +270,6 @@ Metrics Run::train_epoch() {
     settle();
     checkpoints_.save();
   }
-  settle();
   return reduce(position_.so_far, group_);
 }
 

@@ -1,4 +1,5 @@
 // Runs on GPUs, over a fake of them: see torch/testing/fake_cuda.h.
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,6 +22,13 @@ using ::testing::HasSubstr;
 
 class TrainerOnCuda : public CudaRanks {
  protected:
+  // To LibTorch's defaults: they are the whole process's.
+  void TearDown() override {
+    at::globalContext().setFloat32MatmulPrecision("highest");
+    at::globalContext().setAllowTF32CuDNN(true);
+    CudaRanks::TearDown();
+  }
+
   // By two processes, or two replicas of one; within what rounded factors
   // leave, where devices round some.
   void expect_as_on_cpu(const TrainerOptions& options) {

@@ -23,7 +23,9 @@ struct FakeCudaHooks : at::CUDAHooksInterface {
   bool hasCUDA() const override { return current_state.load() != nullptr; }
   bool isBuilt() const override { return hasCUDA(); }
   bool isAvailable() const override { return hasCUDA(); }
-  bool hasPrimaryContext(c10::DeviceIndex) const override { return hasCUDA(); }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return hasCUDA() && FakeCudaState::current().allocated_on(device) > 0;
+  }
   void init() const override {}
   // To this fake all memory of the host is alike.
   c10::Allocator* getPinnedMemoryAllocator() const override {
