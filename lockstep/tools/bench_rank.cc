@@ -23,6 +23,7 @@
 #include "lockstep/tools/bench_gpu_engine.h"
 #include "lockstep/tools/bench_group_engine.h"
 #include "lockstep/tools/bench_report.h"
+#include "lockstep/tools/host_memory.h"
 
 namespace lockstep {
 namespace {
@@ -64,16 +65,6 @@ class Printer {
   std::ofstream file_;
 };
 
-// What the kernel could give to programs now; nothing where it does not say.
-std::optional<std::size_t> available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::size_t kibibytes = 0;
-  for (std::string rest; file >> name >> kibibytes; std::getline(file, rest))
-    if (name == "MemAvailable:") return kibibytes << 10;
-  return std::nullopt;
-}
-
 // The GPU that buffers are on; nothing: they are the CPU's.
 std::optional<Gpu> gpu_of_rank(const BenchOptions& options,
                                const Settings& settings) {
@@ -95,18 +86,18 @@ std::size_t host_bytes(const BenchOptions& options,
 // Too little memory would end in the kernel killing whomever it likes. As if
 // all ranks were on this host, but for the share that `hosts` take.
 void check_memory(const BenchOptions& options, int ranks, int hosts) {
-  const auto available = available_memory();
-  if (!available) return;
+  const std::uint64_t available = available_memory();
+  if (available == 0) return;
   CollectiveCase largest = options.wanted;
   largest.bytes = options.sizes.back();
   const std::size_t needed =
       host_bytes(options, largest, ranks) / static_cast<std::size_t>(hosts);
-  if (needed <= *available) return;
+  if (needed <= available) return;
   throw InvalidArgument(fmt::format(
       "--bytes: {} on {} ranks need {:.1f} GiB of this host's memory, of which "
       "{:.1f} GiB are free; end at a smaller size or take fewer ranks",
       describe_bytes(largest.bytes), ranks, std::ldexp(needed, -30),
-      std::ldexp(*available, -30)));
+      std::ldexp(available, -30)));
 }
 
 // A backend that takes part.
