@@ -1,15 +1,14 @@
 #include "lockstep/tools/status_command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lockstep/base/version.h"
+#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/tools/host_memory.h"
 
@@ -19,12 +18,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kGibibyte = 1 << 30;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "this host";
-  return name.data();
-}
 
 // "" for a process that has ended, or that is not to be seen from here.
 std::string program_of(unsigned pid) {
@@ -68,7 +61,7 @@ Json to_object(const GpuState& gpu, const HostStatus& status) {
 }  // namespace
 
 HostStatus look_at_host() {
-  HostStatus status{.host = host_name(),
+  HostStatus status{.host = own_host_name(),
                     .cores = usable_cores(),
                     .total_bytes = total_memory(),
                     .available_bytes = available_memory(),
