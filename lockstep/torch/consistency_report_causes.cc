@@ -99,8 +99,10 @@ void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {
   else
     accuse(describe(difference),
            "gradients were changed after backward() on some ranks: scaled, "
-           "clipped or zeroed; or ranks ran different numbers of passes",
-           "do the same to gradients on every rank");
+           "clipped or zeroed; or ranks ran different numbers of passes; or a "
+           "sharded optimizer's gradient_hook() gives each rank its share",
+           "do the same to gradients on every rank; with that hook, say "
+           ".reduced_gradients = Expected::kEither");
 }
 
 void ConsistencyReport::explain_weights(const ReplicaDifference& difference,

@@ -13,6 +13,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/shard_hook.h"
 #include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
@@ -142,6 +143,17 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
   if (group_->reduces_in_place() &&
       std::ranges::all_of(shard_.parameters(), is_on_cpu))
     one_pass_ = std::make_unique<OnePassStep>(group_, shard_);
+}
+
+std::shared_ptr<CommHook> ZeroRedundancyOptimizer::gradient_hook() const {
+  if (local_gradients_)
+    throw InvalidArgument(
+        "a sharded optimizer that averages gradients in step() has no hook to "
+        "reduce them in backward()"
+        "\n  next:    leave averages_gradients at false, and average_gradients "
+        "of DistributedDataParallel at true");
+  return std::make_shared<ShardHook>(group_, shard_.parameters(),
+                                     shard_.plan());
 }
 
 at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {

@@ -20,6 +20,10 @@
 // before step(), unless the options say that it does that itself, and
 // parameters be equal, as DistributedDataParallel makes them.
 //
+// Of the averages step() and clip_grad_norm() read this rank's share only. So
+// no more than that need be reduced on each rank, on GPUs and between hosts,
+// where sending is what costs: see gradient_hook().
+//
 // To save: consolidate_state_dict() on every rank, then torch::save on the one
 // that got the state. The file is one of LibTorch's optimizer of the same kind.
 // To load: torch::load of such a file on every rank, at whatever world size.
@@ -43,6 +47,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/comm_hook.h"
 #include "lockstep/torch/local_gradients.h"
 #include "lockstep/torch/one_pass_step.h"
 #include "lockstep/torch/optimizer_shard.h"
@@ -78,6 +83,13 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
       const std::vector<torch::optim::OptimizerParamGroup>& groups,
       const torch::optim::OptimizerOptions& defaults,
       const ZeroRedundancyOptimizerOptions& options = {});
+
+  // What DistributedDataParallel is to reduce this optimizer's gradients by, so
+  // that each rank gets the averages of its share alone: a ShardHook, to be
+  // registered on every rank before the first backward pass. The model and the
+  // optimizer are of the same group. InvalidArgument where step() averages
+  // gradients.
+  std::shared_ptr<CommHook> gradient_hook() const;
 
   // Updates this rank's share of every parameter that has a gradient, and gives
   // and gets the shares of all.

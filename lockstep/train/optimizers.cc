@@ -55,6 +55,26 @@ ClippingOptimizer clipping_alone(
           [&alias] { alias.zero_grad(); }};
 }
 
+ClippingOptimizer sharded(const std::vector<at::Tensor>& parameters,
+                          const torch::optim::OptimizerOptions& rule,
+                          const OptimizerOptions& options) {
+  const ShardedGradients gradients = options.sharded_gradients;
+  auto optimizer = std::make_unique<ZeroRedundancyOptimizer>(
+      parameters, rule,
+      ZeroRedundancyOptimizerOptions{
+          .group = options.sharded_over,
+          .averages_gradients =
+              gradients == ShardedGradients::kAveragedInStep});
+  if (gradients == ShardedGradients::kAveragedBefore)
+    return clipping_alone(std::move(optimizer), parameters);
+  std::shared_ptr<CommHook> hook;
+  if (gradients == ShardedGradients::kReducedToOwners)
+    hook = optimizer->gradient_hook();
+  ClippingOptimizer made = clipping(std::move(optimizer));
+  made.gradient_hook = std::move(hook);
+  return made;
+}
+
 template <class Whole>
 ClippingOptimizer distributed(Whole whole, const OptimizerOptions& options) {
   using Distributed = DistributedOptimizer<Whole>;
@@ -80,13 +100,7 @@ ClippingOptimizer make(const std::vector<at::Tensor>& parameters,
         Whole(parameters, rule), options.central_in));
   if (!options.sharded_over)
     return clipping(std::make_unique<Whole>(parameters, rule));
-  auto sharded = std::make_unique<ZeroRedundancyOptimizer>(
-      parameters, rule,
-      ZeroRedundancyOptimizerOptions{
-          .group = options.sharded_over,
-          .averages_gradients = options.averages_gradients});
-  if (options.averages_gradients) return clipping(std::move(sharded));
-  return clipping_alone(std::move(sharded), parameters);
+  return sharded(parameters, rule, options);
 }
 
 }  // namespace

@@ -18,9 +18,21 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/comm_hook.h"
 #include "lockstep/torch/distributed_optimizer.h"
 
 namespace lockstep {
+
+// How the gradients of a sharded optimizer become averages.
+enum class ShardedGradients {
+  kAveragedInStep,  // by step(), and nobody else
+  // In backward(), each rank's share alone: by
+  // ClippingOptimizer::gradient_hook.
+  kReducedToOwners,
+  // Whole, by somebody else. Clipping gives the same bits on any number of
+  // ranks.
+  kAveragedBefore,
+};
 
 struct OptimizerOptions {
   double learning_rate = 0.05;
@@ -29,9 +41,7 @@ struct OptimizerOptions {
   // The ranks that share state and work. Empty: each rank does all for itself,
   // on gradients that are averaged already.
   std::shared_ptr<ProcessGroup> sharded_over{};
-  // Of a sharded one: whether step() averages the gradients, and nobody else.
-  // Otherwise clipping gives the same bits on any number of ranks.
-  bool averages_gradients = true;
+  ShardedGradients sharded_gradients = ShardedGradients::kAveragedInStep;
   // The ranks whose gradients a DistributedOptimizer averages in the last of
   // `passes_per_step` backward passes, if any; `named_parameters` are those of
   // the model. `compression` says what travels.
@@ -55,6 +65,9 @@ struct ClippingOptimizer {
   // Makes .grad what step() reads, where passes may have been too few for it;
   // may be empty.
   std::function<void()> synchronize{};
+  // What the model's gradients are to be reduced by in backward(); may be
+  // empty.
+  std::shared_ptr<CommHook> gradient_hook{};
 };
 
 // The names that make_optimizer() takes: "sgd", "adam".

@@ -36,7 +36,7 @@ struct ReplicaChecksOptions {
 class ReplicaChecks {
  public:
   // Looks at the weights as they are now: after those of a checkpoint are
-  // loaded. `optimizer_averages`: it, and not backward(), averages gradients.
+  // loaded. `optimizer_averages`: .grad is no average after backward().
   // `steps_done` of the run were made before.
   ReplicaChecks(const ReplicaChecksOptions& options,
                 const DistributedDataParallel<Classifier>& model,

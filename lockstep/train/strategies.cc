@@ -158,6 +158,21 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
   }
 }
 
+// On the CPU to average in the step is one pass over memory, and the fastest.
+ShardedGradients sharded_gradients(const TrainerOptions& options,
+                                   at::Device device) {
+  if (options.logical_shards) return ShardedGradients::kAveragedBefore;
+  return device.is_cpu() ? ShardedGradients::kAveragedInStep
+                         : ShardedGradients::kReducedToOwners;
+}
+
+// Whether gradients are reduced in backward(), and not by somebody else later.
+bool reduces_in_backward(const TrainerOptions& options, at::Device device) {
+  if (options.logical_shards || options.strategy == "horovod") return false;
+  return !options.sharded || sharded_gradients(options, device) ==
+                                 ShardedGradients::kReducedToOwners;
+}
+
 void train_in_processes(const TrainerOptions& options,
                         const ImageDataset& dataset,
                         const std::shared_ptr<ProcessGroup>& group,
@@ -171,10 +186,9 @@ void train_in_processes(const TrainerOptions& options,
               {.group = group,
                .broadcast_buffers = !options.logical_shards,
                .find_unused_parameters = options.find_unused,
-               .average_gradients =
-                   !options.sharded && !options.logical_shards && !horovod});
+               .average_gradients = reduces_in_backward(options, device)});
   OptimizerOptions rule = optimizer_options(options);
-  rule.averages_gradients = !options.logical_shards;
+  rule.sharded_gradients = sharded_gradients(options, device);
   if (options.sharded) rule.sharded_over = group;
   if (horovod) {
     rule.distributed_over = group;
@@ -182,12 +196,15 @@ void train_in_processes(const TrainerOptions& options,
     rule.passes_per_step = options.accumulate;
     rule.compression = compression_of(options);
   }
+  ClippingOptimizer optimizer =
+      make_optimizer(options.optimizer, model.parameters(), rule);
+  if (optimizer.gradient_hook)
+    model.register_comm_hook(optimizer.gradient_hook);
   train_one(options,
             {.group = group,
              .device = device,
              .model = model,
-             .optimizer =
-                 make_optimizer(options.optimizer, model.parameters(), rule)},
+             .optimizer = std::move(optimizer)},
             train);
 }
 

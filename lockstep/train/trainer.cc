@@ -63,7 +63,8 @@ at::MemoryFormat evaluated_format(const TrainerOptions& options,
                          : memory_format(options);
 }
 
-// Whether it, and not backward(), averages gradients.
+// Whether it averages gradients, or has backward() give each rank its share of
+// the averages: in both cases .grad is none.
 bool optimizer_averages(const TrainerOptions& options) {
   return options.sharded && !options.logical_shards;
 }

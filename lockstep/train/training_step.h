@@ -43,7 +43,8 @@ struct TrainingStepOptions {
   // The share of its losses that a rank passes on: 1/n where the gradients of n
   // ranks add up, instead of being averaged.
   double loss_share = 1;
-  // Whether the optimizer, and not backward(), averages gradients.
+  // Whether the averages are the optimizer's affair, and .grad is none after
+  // backward().
   bool optimizer_averages = false;
 };
 
@@ -64,8 +65,8 @@ class TrainingStep {
   void report_to(ConsistencyReport* report) { report_ = report; }
 
   // Lets the next run() take the norm of the gradients though they are not
-  // clipped, which costs reading them once more. Not of gradients that a
-  // sharded optimizer has yet to average: their norm costs a pass of its own.
+  // clipped, which costs reading them once more. Not of a sharded optimizer's
+  // gradients: their norm costs an operation of its own.
   void measure_grad_norm() { measures_norm_ = true; }
 
   // The norm of the last step's averaged gradients before they were clipped;

@@ -1,0 +1,94 @@
+#include "lockstep/torch/shard_hook.h"
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_buffer.h"
+
+namespace lockstep {
+namespace {
+
+Buffer part_of(const at::Tensor& block, const OwnerRanges::Range& range) {
+  return view(block.narrow(0, static_cast<std::int64_t>(range.begin),
+                           static_cast<std::int64_t>(range.elements)));
+}
+
+// A round: each rank's range, averaged, where it lies in that rank's block.
+Work reduce_to_owners(const GradBucket& bucket,
+                      const std::vector<OwnerRanges::Range>& round) {
+  std::vector<Buffer> by_rank;
+  for (const auto& range : round)
+    by_rank.push_back(part_of(bucket.buffer, range));
+  const auto own = static_cast<std::size_t>(bucket.group->rank());
+  return bucket.group->reduce_scatter_v(
+      by_rank, by_rank[own], ReduceOp::kAverage,
+      {.place = "gradients, to their owners"});
+}
+
+Work average_whole(const GradBucket& bucket,
+                   const std::vector<OwnerRanges::Range>& ranges) {
+  std::vector<Buffer> list;
+  for (const auto& range : ranges)
+    list.push_back(part_of(bucket.buffer, range));
+  return bucket.group->all_reduce(list, ReduceOp::kAverage,
+                                  {.place = "gradients that no shard has"});
+}
+
+// All are under way already; the last is waited for first, since to wait in
+// between would hold the device up between two that follow each other anyway.
+HookProgress progress_of(std::vector<Work> works) {
+  if (works.empty()) return {};
+  Work last = std::move(works.back());
+  works.pop_back();
+  if (works.empty()) return {std::move(last)};
+  return followed_by({std::move(last)},
+                     [earlier = std::move(works)] { wait_for_all(earlier); });
+}
+
+}  // namespace
+
+ShardHook::ShardHook(std::shared_ptr<ProcessGroup> group,
+                     std::span<const OptimizedParameter> parameters,
+                     ShardPlan plan)
+    : group_(std::move(group)), plan_(std::move(plan)) {
+  for (const OptimizedParameter& parameter : parameters) {
+    numbers_.emplace(parameter.tensor.unsafeGetTensorImpl(),
+                     parameters_.size());
+    parameters_.push_back(parameter.tensor);
+  }
+}
+
+HookProgress ShardHook::start(const GradBucket& bucket) {
+  if (bucket.group != group_)
+    throw InvalidArgument(
+        "the gradients of a module of group \"" + bucket.group->name() +
+        "\" cannot be reduced to the shards of an optimizer of group \"" +
+        group_->name() +
+        "\"\n  next:    give DistributedDataParallel and "
+        "ZeroRedundancyOptimizer the same group");
+  const OwnerRanges ranges = ranges_of(bucket);
+  std::vector<Work> works;
+  for (const auto& round : ranges.rounds)
+    works.push_back(reduce_to_owners(bucket, round));
+  if (!ranges.of_nobody.empty())
+    works.push_back(average_whole(bucket, ranges.of_nobody));
+  return progress_of(std::move(works));
+}
+
+// Anew for each bucket: what is in which one changes with the plan of buckets.
+OwnerRanges ShardHook::ranges_of(const GradBucket& bucket) const {
+  std::vector<GradientPlace> places;
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const at::Tensor& gradient = bucket.gradients[i];
+    const auto found =
+        numbers_.find(bucket.parameters[i].unsafeGetTensorImpl());
+    places.push_back(
+        {.begin = static_cast<std::size_t>(gradient.storage_offset() -
+                                           bucket.buffer.storage_offset()),
+         .elements = static_cast<std::size_t>(gradient.numel())});
+    if (found != numbers_.end()) places.back().parameter = found->second;
+  }
+  return owner_ranges(plan_, places);
+}
+
+}  // namespace lockstep
