@@ -107,8 +107,10 @@ TEST(DeviceFlags, AreRefusedWhereTheyMeanNothing) {
               HasSubstr("lockstep doctor"));
   EXPECT_THAT(refusal({"--gpus", "2", "-n", "3", "--strategy", "mirrored"}),
               HasSubstr("leave out one"));
-  EXPECT_THAT(refusal({"--gpus", "2", "--logical-shards", "4"}),
-              HasSubstr("only the CPU"));
+  EXPECT_THAT(refusal({"--gpus", "3", "--logical-shards", "4",
+                       "--global-batch-size", "129"},
+                      with_gpus(3)),
+              HasSubstr("balanced tree"));
 }
 
 }  // namespace

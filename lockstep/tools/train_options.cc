@@ -273,10 +273,6 @@ void check_device(const TrainOptions& options) {
   if (device == "cpu" && options.tf32)
     throw InvalidArgument(
         "--tf32 is for GPUs: add --device cuda, or leave it out");
-  if (device != "cpu" && options.logical_shards)
-    throw InvalidArgument(
-        "--logical-shards promises bits that only the CPU keeps: leave it out "
-        "with --device cuda");
 }
 
 }  // namespace

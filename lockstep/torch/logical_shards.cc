@@ -1,7 +1,7 @@
 #include "lockstep/torch/logical_shards.h"
 
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -19,6 +18,8 @@
 #include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_lists.h"
+#include "lockstep/torch/tree_reduction.h"
 #include "lockstep/torch/update_state.h"
 
 namespace lockstep {
@@ -37,60 +38,10 @@ at::ScalarType sum_type(at::ScalarType type) {
   return type == at::kBool ? at::kByte : type;
 }
 
-bool is_averaged(const at::Tensor& tensor) {
-  return at::isFloatingType(tensor.scalar_type());
-}
-
 // A copy, or a tensor that nobody else has.
 at::Tensor own(const at::Tensor& gradient) {
   const at::Tensor sum = gradient.to(sum_type(gradient.scalar_type()));
   return sum.storage().use_count() > 1 ? sum.clone() : sum;
-}
-
-// Adds lists of tensors in a balanced tree and keeps at most one sum a level,
-// as a binary counter does: after k lists the levels of k's ones are taken.
-class TreeSum {
- public:
-  void add(Tensors list) {
-    std::size_t level = 0;
-    for (; level < sums_.size() && sums_[level]; ++level) {
-      Tensors left = *std::exchange(sums_[level], std::nullopt);
-      for (std::size_t i = 0; i < list.size(); ++i) combine(left[i], list[i]);
-      list = std::move(left);
-    }
-    if (level == sums_.size()) sums_.emplace_back();
-    sums_[level] = std::move(list);
-  }
-
-  // Of a number of lists that is a power of two.
-  Tensors take() { return *std::exchange(sums_.back(), std::nullopt); }
-
- private:
-  static void combine(at::Tensor& left, const at::Tensor& right) {
-    if (is_averaged(left))
-      left.add_(right);
-    else
-      at::maximum_out(left, left, right);
-  }
-
-  std::vector<std::optional<Tensors>> sums_;  // by level
-};
-
-// One operation a type.
-void reduce(ProcessGroup& group, const Tensors& tensors) {
-  if (group.size() == 1) return;
-  std::map<at::ScalarType, std::vector<Buffer>> lists;
-  for (const at::Tensor& tensor : tensors)
-    lists[tensor.scalar_type()].push_back(
-        {.data = bytes_at(tensor, 0),
-         .count = tensor.numel(),
-         .type = data_type_of(tensor.scalar_type())});
-  for (const auto& [type, buffers] : lists)
-    group
-        .all_reduce(buffers,
-                    at::isFloatingType(type) ? ReduceOp::kSum : ReduceOp::kMax,
-                    {.place = "sums over logical shards"})
-        .wait();
 }
 
 void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
@@ -148,15 +99,11 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
   check_same_options(*group_, count_, seed_);
   check_logical_shards(count_, group_->size());
   check_same_model(*group_, *module_);
+  check_one_device(*module_);
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& item : module_->named_parameters())
     if (item.value().requires_grad() &&
         seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      if (!item.value().is_cpu())
-        throw InvalidArgument(
-            "LogicalShards: parameter " + item.key() +
-            " is not on the CPU, where alone a shard's bits are its own\n"
-            "  next:    keep the model there, or train without logical shards");
       size_of_updatable({.tensor = item.value(), .index = names_.size()});
       parameters_.push_back(item.value());
       names_.push_back(item.key());
@@ -166,7 +113,7 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
         "LogicalShards: no parameter of the module requires a gradient");
   if (group_->size() == 1) return;
   claim_.emplace(parameters_, names_, [](std::size_t) {});
-  allocate_tensors_from(group_->heap());
+  if (parameters_.front().is_cpu()) allocate_tensors_from(group_->heap());
   Tensors all = module_->parameters();
   for (const at::Tensor& buffer : module_->buffers()) all.push_back(buffer);
   broadcast_tensors(*group_, all, 0);
@@ -229,7 +176,7 @@ Tensors LogicalShards::leaves_of_pass(const Tensors& buffers, Marks& marks) {
                        buffer.options().dtype(sum_type(buffer.scalar_type())),
                        at::MemoryFormat::Contiguous)
             .copy_(buffer);
-    if (is_averaged(leaf)) leaf.mul_(1.0 / count_);
+    if (is_summed(leaf)) leaf.mul_(1.0 / count_);
     leaves.push_back(leaf);
   }
   return leaves;
@@ -242,11 +189,13 @@ void LogicalShards::average(Tensors sum, const Tensors& buffers, Marks& marks) {
                      {.place = "which parameters logical shards used"})
         .wait();
   check_dense(marks);
-  reduce(*group_, sum);
+  tree_reduce(*group_, sum);
+  for (const auto& list :
+       by_device_and_type(at::TensorList(sum).slice(0, parameters_.size())))
+    at::_foreach_mul_(list, 1.0 / count_);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (marks.of_parameter[i] != Marks::kMissing)
-      parameters_[i].mutable_grad() =
-          sum[i].mul_(1.0 / count_).to(parameters_[i].scalar_type());
+      parameters_[i].mutable_grad() = sum[i].to(parameters_[i].scalar_type());
   for (std::size_t i = 0; i < buffers.size(); ++i)
     buffers[i].copy_(sum[parameters_.size() + i]);
 }

@@ -23,9 +23,11 @@
 //
 // What must not depend on the number of ranks either, and is the caller's: the
 // samples of a shard; the compute threads of a rank (at::set_num_threads(1));
-// random numbers; the processor and the libraries. Buffers, as BatchNorm has
-// them, are this class's: every shard starts from the same, and what they
-// become is the average over the shards, or of integers the maximum.
+// random numbers; the processor, or the kind of GPU, and the libraries. On a
+// GPU kernels must be deterministic, which not all of LibTorch's and cuDNN's
+// are by default; sums over ranks are made by tree_reduce(). Buffers, as
+// BatchNorm has them, are this class's: every shard starts from the same, and
+// what they become is the average over the shards, or of integers the maximum.
 //
 // Threads: single-threaded. Every rank makes it and calls run() at the same
 //          point of the program.

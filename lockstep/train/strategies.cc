@@ -179,6 +179,7 @@ void train_in_processes(const TrainerOptions& options,
                         const Train& train) {
   const bool horovod = options.strategy == "horovod";
   const at::Device device = training_device(options.device);
+  if (options.logical_shards && !device.is_cpu()) use_deterministic_kernels();
   const c10::OptionalDeviceGuard guard(if_gpu(device));
   const auto module = model_of_rank(options, dataset, group->rank());
   module->to(device);

@@ -84,7 +84,6 @@ struct TrainerOptions {
   // each other, as the fastest kernels want them: other bits, the same job.
   bool channels_last = false;
   // This process's, or its first replica's: see train/training_device.h.
-  // Logical shards have the CPU only.
   std::string device = "cpu";
   // What ranks send each other about gradients: see known_hooks().
   std::string hook = "none";

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/comm/recorder.h"
 #include "lockstep/torch/testing/cuda_ranks.h"
 #include "lockstep/train/checkpoint_folder.h"
 #include "lockstep/train/testing/striped_images.h"
@@ -26,6 +27,8 @@ class TrainerOnCuda : public CudaRanks {
   void TearDown() override {
     at::globalContext().setFloat32MatmulPrecision("highest");
     at::globalContext().setAllowTF32CuDNN(true);
+    at::globalContext().setDeterministicCuDNN(false);
+    at::globalContext().setDeterministicAlgorithms(false, false);
     CudaRanks::TearDown();
   }
 
@@ -98,6 +101,45 @@ TEST_F(TrainerOnCuda, ShardsAndTakesHorovodsWay) {
   }
 }
 
+TEST_F(TrainerOnCuda, ReducesGradientsToWhoUpdatesThemWhenSharded) {
+  quick_.sharded = true;
+  quick_.epochs = 1;
+  quick_.clip_norm = 0.5;
+  quick_.checks.consistency_steps = 1;
+  run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    TrainerOptions own = quick_;
+    own.device = gpu_of(*group).str();
+    train(own, data_, group);
+    int to_owners = 0;
+    for (const auto& one :
+         group->world()->recorder()->snapshot("").operations) {
+      if (one.place == "gradients, to their owners") ++to_owners;
+      EXPECT_NE(one.place, "gradients of a sharded optimizer");
+      EXPECT_FALSE(one.place.starts_with("gradients, bucket")) << one.place;
+    }
+    EXPECT_GT(to_owners, 0);
+  });
+}
+
+TEST_F(TrainerOnCuda, HasTheSameBitsOnAnyNumberOfRanksByLogicalShards) {
+  quick_.logical_shards = 4;
+  quick_.clip_norm = 0.5;
+  for (const bool sharded : {false, true}) {
+    quick_.sharded = sharded;
+    std::vector<at::Tensor> alone;
+    for (const int ranks : {1, 2, 4})
+      run(ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
+        TrainerOptions own = quick_;
+        own.device = gpu_of(*group).str();
+        const auto learned =
+            on_cpu(train(own, data_, group).model->parameters());
+        if (ranks == 1) alone = learned;
+        for (std::size_t i = 0; i < learned.size(); ++i)
+          EXPECT_TRUE(learned[i].equal(alone[i])) << ranks << " ranks";
+      });
+  }
+}
+
 TEST_F(TrainerOnCuda, HasReplicasOfOneProcess) {
   quick_.replicas = 2;
   quick_.dropout = 0.2;
@@ -157,11 +199,6 @@ TEST_F(TrainerOnCuda, RefusesWhatOneKindOfDeviceHasNot) {
     EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
                 HasSubstr("numbered from 0"));
   }
-  quick_.strategy = "ddp";
-  quick_.replicas = 1;
-  quick_.logical_shards = 2;
-  EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
-              HasSubstr("logical shards"));
 }
 
 }  // namespace

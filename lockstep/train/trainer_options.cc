@@ -52,10 +52,6 @@ void check_combinations(const TrainerOptions& options) {
     refuse(
         "synchronized batch normalization would make the bits of logical "
         "shards depend on the number of ranks; leave out one of the two");
-  if (options.device != "cpu" && options.logical_shards)
-    refuse(
-        "logical shards have the same bits on the CPU only; leave out one "
-        "of the two");
   if (options.checks.any() && options.hook == "post-local-sgd")
     refuse(
         "ranks part on purpose with the hook post-local-sgd: there is nothing "

@@ -1,5 +1,6 @@
 #include "lockstep/train/training_device.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <charconv>
@@ -64,6 +65,14 @@ std::vector<c10::Device> training_devices(std::string_view name, int replicas) {
             : training_device("cuda:" +
                               std::to_string(first.index() + replica)));
   return devices;
+}
+
+void use_deterministic_kernels() {
+  at::Context& context = at::globalContext();
+  context.setBenchmarkCuDNN(false);
+  context.setDeterministicCuDNN(true);
+  context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+  context.setDeterministicFillUninitializedMemory(false);
 }
 
 }  // namespace lockstep

@@ -19,4 +19,8 @@ c10::Device training_device(std::string_view name);
 // this name and those that follow it.
 std::vector<c10::Device> training_devices(std::string_view name, int replicas);
 
+// Lets GPUs take kernels that give the same bits each time, where LibTorch has
+// such, and warn where not; for the whole process.
+void use_deterministic_kernels();
+
 }  // namespace lockstep
