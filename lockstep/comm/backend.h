@@ -23,6 +23,7 @@
 
 namespace lockstep {
 
+class CapturedGraph;
 class Heap;
 
 // Who a backend is within its group.
@@ -77,6 +78,12 @@ class Backend {
   // Ends the group, and throws why, when a rank is gone that did not leave in
   // good order: for whoever depends on them while no operation waits for them.
   virtual void look_around() {}
+
+  // Makes what it was given on `stream`, null for the calling thread's, since
+  // the capture of that began, part of `graph`. Waits for nobody.
+  // InvalidArgument where nothing can be captured.
+  virtual void attach(const std::shared_ptr<CapturedGraph>& graph,
+                      void* stream);
 
   // Whether a list of large buffers costs no more than one block: they are
   // reduced where they lie. The same on every rank.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/captured_graph.h"
 
 namespace lockstep {
 namespace {
@@ -48,6 +49,8 @@ std::string_view name_of(OperationKind kind) {
       return "receive";
     case OperationKind::kShardedUpdate:
       return "sharded_update";
+    case OperationKind::kReplay:
+      return "replay";
   }
   return "unknown operation";
 }
@@ -128,12 +131,20 @@ std::span<const Buffer> common_list(const Operation& operation) {
     case OperationKind::kReduce:
     case OperationKind::kScatter:
     case OperationKind::kReceive:
+    case OperationKind::kReplay:
       return operation.outputs;
   }
   return {};
 }
 
 }  // namespace
+
+Device device_of(const Operation& operation) {
+  if (operation.graph != nullptr) return operation.graph->device();
+  const auto list =
+      operation.inputs.empty() ? operation.outputs : operation.inputs;
+  return list.empty() ? Device{} : list.front().device;
+}
 
 Signature signature_of(const Operation& operation) {
   const auto buffers = common_list(operation);
@@ -152,6 +163,10 @@ Signature signature_of(const Operation& operation) {
   for (const Buffer& buffer : buffers)
     signature.elements += static_cast<std::uint64_t>(buffer.count);
   signature.layout = buffers.size() > 1 ? hash_of_counts(buffers) : 0;
+  if (operation.graph != nullptr) {
+    signature.elements = operation.graph->contents().operations;
+    signature.layout = operation.graph->contents().hash;
+  }
   return signature;
 }
 
@@ -162,6 +177,9 @@ std::string describe(const Signature& signature) {
   std::string line = fmt::format("{}{} #{}", name_of(kind), uneven ? "_v" : "",
                                  signature.sequence);
   if (kind == OperationKind::kBarrier) return line;
+  if (kind == OperationKind::kReplay)
+    return fmt::format("{} (a graph of {} operations)", line,
+                       signature.elements);
   std::string details;
   if (reduces(kind))
     details = fmt::format("{}, ",
@@ -207,7 +225,10 @@ std::string describe_mismatch(std::span<const Signature> signatures, int rank,
     text += fmt::format("\n  called:  {} by rank{} {}", call,
                         ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
   if (callers.size() == 1)
-    text += "\n  differs: the sizes within the list of buffers";
+    text += static_cast<OperationKind>(signatures.front().kind) ==
+                    OperationKind::kReplay
+                ? "\n  differs: the operations that were captured"
+                : "\n  differs: the sizes within the list of buffers";
   return text +
          "\n  likely:  the ranks took different branches, or one runs a step "
          "more than the others"

@@ -21,6 +21,8 @@
 
 namespace lockstep {
 
+class CapturedGraph;
+
 // The numbers travel in signatures: append, never renumber.
 enum class OperationKind : std::uint8_t {
   kBarrier = 0,
@@ -35,6 +37,7 @@ enum class OperationKind : std::uint8_t {
   kSend = 9,
   kReceive = 10,
   kShardedUpdate = 11,
+  kReplay = 12,
 };
 
 inline constexpr std::array kAllCollectives{
@@ -128,6 +131,7 @@ class ShardUpdate {
 //   send             the message
 //   receive                                      the message
 //   sharded_update   own gradients               own parameters; all end equal
+//   replay           none: those of what was captured
 //
 // Lists are one operation: inputs[i] goes with outputs[i].
 struct Operation {
@@ -145,12 +149,16 @@ struct Operation {
   std::chrono::nanoseconds timeout{};  // from the call on
   std::string_view place{};            // the caller's name for it, or ""
   ShardUpdate* update = nullptr;       // sharded_update's; the caller's
+  CapturedGraph* graph = nullptr;      // replay's; a backend shares it
   // Of buffers on a GPU: the cudaStream_t in whose order it begins; null is
   // current_stream().
   void* stream = nullptr;
   // Its number in the recorder.
   std::uint64_t record = kNotRecorded;
 };
+
+// Where its buffers are, or its graph; the CPU where it has neither.
+Device device_of(const Operation& operation);
 
 // One line for messages: `all_reduce #412 (sum, 16777216 x float32)`.
 std::string describe(const Operation& operation);

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/captured_graph.h"
+#include "lockstep/comm/current_stream.h"
 #include "lockstep/comm/recorder.h"
 #include "lockstep/comm/validation.h"
 
@@ -27,6 +29,14 @@ std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0, rounded);
   return {static_cast<std::byte*>(memory), &std::free};
+}
+
+void Backend::attach(const std::shared_ptr<CapturedGraph>& /*graph*/,
+                     void* /*stream*/) {
+  throw InvalidArgument(
+      fmt::format("attach: the backend \"{}\" has no operations that could be "
+                  "captured\n  next:    capture those on a GPU",
+                  name()));
 }
 
 namespace {
@@ -160,16 +170,6 @@ void ProcessGroup::check_supported(const Backend& backend,
       fmt::format("the backend \"{}\" cannot do {} on these buffers",
                   backend.name(), describe(operation)));
 }
-
-namespace {
-
-Device device_of(const Operation& operation) {
-  const auto list =
-      operation.inputs.empty() ? operation.outputs : operation.inputs;
-  return list.empty() ? Device{} : list.front().device;
-}
-
-}  // namespace
 
 Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
   if (!is_member()) refuse_call();
@@ -312,6 +312,31 @@ Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
               .inputs = inputs,
               .outputs = outputs},
              options);
+}
+
+void ProcessGroup::attach(const std::shared_ptr<CapturedGraph>& graph,
+                          const CallOptions& options) {
+  if (!graph) throw InvalidArgument("attach: there is no graph in the pointer");
+  member();
+  std::shared_ptr<Backend> of_device;
+  {
+    MutexLock lock(abort_mutex_);
+    of_device = device_backend_;
+  }
+  // Without one no operation can have been captured.
+  if (of_device) of_device->attach(graph, options.stream);
+}
+
+Work ProcessGroup::replay(const std::shared_ptr<CapturedGraph>& graph,
+                          const CallOptions& options) {
+  if (!graph) throw InvalidArgument("replay: there is no graph in the pointer");
+  const CapturedGraph::Contents& contents = graph->contents();
+  if (contents.operations > 0)
+    return run({.kind = OperationKind::kReplay, .graph = graph.get()}, options);
+  member();
+  graph->launch(options.stream != nullptr ? options.stream
+                                          : current_stream(graph->device()));
+  return Work();
 }
 
 Work ProcessGroup::barrier(const CallOptions& options) {

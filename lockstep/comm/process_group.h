@@ -60,6 +60,7 @@ struct Message {
   int tag = 0;
 };
 
+class CapturedGraph;
 class GroupRecorder;
 
 class ProcessGroup {
@@ -206,6 +207,20 @@ class ProcessGroup {
   // are reduced where they lie. See Backend.
   std::shared_ptr<Heap> heap() { return member()->heap(); }
   bool reduces_in_place() { return member()->reduces_in_place(); }
+
+  // Makes the collectives that this group was given on the stream of `options`
+  // since its capture began those of `graph`; to be called by every rank before
+  // the capture ends, and after the works were waited for. Messages and replays
+  // cannot be captured. See captured_graph.h.
+  void attach(const std::shared_ptr<CapturedGraph>& graph,
+              const CallOptions& options = {});
+
+  // Gives the device once more what was captured, in the order of this group's
+  // collectives, and of the stream as they are. InvalidArgument where the graph
+  // is attached to another group. Of a graph without collectives of this group
+  // it is the launch alone.
+  Work replay(const std::shared_ptr<CapturedGraph>& graph,
+              const CallOptions& options = {});
 
   // Ends every operation in flight on all ranks with an error that gives
   // `reason`; the group is unusable afterwards. Never blocks.

@@ -25,7 +25,8 @@ constexpr std::array kAllKinds{
     OperationKind::kReduce,    OperationKind::kGather,
     OperationKind::kScatter,   OperationKind::kReduceScatter,
     OperationKind::kAllToAll,  OperationKind::kSend,
-    OperationKind::kReceive,   OperationKind::kShardedUpdate};
+    OperationKind::kReceive,   OperationKind::kShardedUpdate,
+    OperationKind::kReplay};
 constexpr std::array kAllStates{OperationState::kStarted,
                                 OperationState::kCompleted,
                                 OperationState::kFailed};

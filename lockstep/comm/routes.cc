@@ -13,6 +13,7 @@ Run Routes::block(std::span<const Buffer> list, int r) const {
 std::span<const Buffer> Routes::source() const {
   switch (operation.kind) {
     case OperationKind::kBarrier:
+    case OperationKind::kReplay:
     case OperationKind::kReceive:
       return {};
     case OperationKind::kBroadcast:
@@ -38,6 +39,7 @@ std::span<const Buffer> Routes::source() const {
 Run Routes::outgoing(int to) const {
   switch (operation.kind) {
     case OperationKind::kBarrier:
+    case OperationKind::kReplay:
     case OperationKind::kReceive:
       return {};
     case OperationKind::kBroadcast:
@@ -62,6 +64,7 @@ Run Routes::outgoing(int to) const {
 Run Routes::incoming(int from) const {
   switch (operation.kind) {
     case OperationKind::kBarrier:
+    case OperationKind::kReplay:
     case OperationKind::kSend:
     case OperationKind::kAllReduce:
     case OperationKind::kReduce:

@@ -93,6 +93,7 @@ class Validation {
   void check_counts() const {
     switch (operation_.kind) {
       case OperationKind::kBarrier:
+      case OperationKind::kReplay:
       case OperationKind::kBroadcast:
       case OperationKind::kAllReduce:
       case OperationKind::kReduce:

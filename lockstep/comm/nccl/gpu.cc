@@ -26,6 +26,13 @@ namespace {
           ENOMEM);
     case kGpuPeerLost:
       throw NetworkError(text);
+    case kGpuSpoiltCapture:
+      throw InvalidArgument(
+          text +
+          "\n  likely:  within the capture something waited for the device, "
+          "copied to the host or used what was given to it before"
+          "\n  next:    leave that out of what is captured, or do without a "
+          "graph");
     case kGpuMisuse:
     case kGpuNoDriver:
       throw InvalidArgument(text);
@@ -53,6 +60,14 @@ std::string Gpu::name() const {
   check(table_->device_name(index_, text.data(), text.size(), &outcome),
         outcome, "device_name");
   return text.data();
+}
+
+std::uint64_t Gpu::capture_of(LockstepGpuStream* stream) const {
+  std::uint64_t capture = 0;
+  LockstepGpuOutcome outcome{};
+  check(table_->stream_capture(stream, &capture, &outcome), outcome,
+        "stream_capture");
+  return capture;
 }
 
 void Gpu::check(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
@@ -177,13 +192,18 @@ void GpuLine::abort() noexcept {
   comm_ = nullptr;
 }
 
-void abort_together(std::span<GpuLine* const> lines) noexcept {
+void abort_together(std::span<GpuLine* const> lines,
+                    const std::function<void()>& end_graphs) noexcept {
   std::vector<std::thread> threads;
-  for (GpuLine* const line : lines) try {
-      threads.emplace_back([line] { line->abort(); });
+  const auto begin = [&](const std::function<void()>& end) {
+    try {
+      threads.emplace_back(end);
     } catch (const std::system_error&) {
-      line->abort();
+      end();
     }
+  };
+  begin(end_graphs);
+  for (GpuLine* const line : lines) begin([line] { line->abort(); });
   for (std::thread& thread : threads) thread.join();
 }
 

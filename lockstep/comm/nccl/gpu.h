@@ -5,9 +5,12 @@
 //          the device that the thread used then.
 // Errors:  SystemError (ENOMEM) where memory ran out, naming the device;
 //          NetworkError where NCCL has lost a rank; InvalidArgument for misuse
-//          and without a driver; Error for all else.
+//          without a driver, and for what cannot be captured; Error for all
+//          else.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +33,9 @@ class Gpu {
   static int count(const LockstepGpuTable& table);
   // What tells it from all others in the world.
   std::string name() const;
+
+  // Which capture `stream` is in; 0: what it is given is carried out.
+  std::uint64_t capture_of(LockstepGpuStream* stream) const;
 
   // Throws unless `result` is done; `call` names what gave it.
   void check(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
@@ -118,8 +124,11 @@ class GpuLine {
   bool made_ = false;                // it was ready once
 };
 
-// Aborts lines of one device, none of which may end before all are told to.
-void abort_together(std::span<GpuLine* const> lines) noexcept;
+// Aborts lines of one device, none of which may end before all are told to, and
+// calls `end_graphs` beside that: NCCL waits for the graphs that use a line,
+// and the device, which carries them out, for the lines.
+void abort_together(std::span<GpuLine* const> lines,
+                    const std::function<void()>& end_graphs) noexcept;
 
 // For GpuLine's `id`.
 std::string unique_id(const Gpu& gpu);

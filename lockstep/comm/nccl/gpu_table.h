@@ -23,12 +23,13 @@ extern "C" {
 
 enum LockstepGpuResult : std::int32_t {
   kGpuDone = 0,
-  kGpuNotYet = 1,    // under way: ask again
-  kGpuNoMemory = 2,  // the device's, or the host's
-  kGpuPeerLost = 3,  // NCCL has lost the connection to some rank
-  kGpuMisuse = 4,    // an argument that can never work
-  kGpuNoDriver = 5,  // none, or one too old for the toolkit
-  kGpuFailed = 6,    // anything else
+  kGpuNotYet = 1,         // under way: ask again
+  kGpuNoMemory = 2,       // the device's, or the host's
+  kGpuPeerLost = 3,       // NCCL has lost the connection to some rank
+  kGpuMisuse = 4,         // an argument that can never work
+  kGpuNoDriver = 5,       // none, or one too old for the toolkit
+  kGpuFailed = 6,         // anything else
+  kGpuSpoiltCapture = 7,  // a stream's capture, which can become no graph
 };
 
 struct LockstepGpuOutcome {
@@ -104,6 +105,12 @@ struct LockstepGpuTable {
   LockstepGpuResult (*stream_wait)(LockstepGpuStream* stream,
                                    LockstepGpuEvent* event,
                                    LockstepGpuOutcome* outcome);
+  // Which capture of a graph `stream` is in, and with it what it is given; 0:
+  // in none, as the default stream always. A stream gets into one by waiting
+  // for an event of it. kGpuSpoiltCapture once that can become no graph.
+  LockstepGpuResult (*stream_capture)(LockstepGpuStream* stream,
+                                      std::uint64_t* capture,
+                                      LockstepGpuOutcome* outcome);
   LockstepGpuResult (*event_create)(LockstepGpuEvent** event,
                                     LockstepGpuOutcome* outcome);
   void (*event_destroy)(LockstepGpuEvent* event);
@@ -164,7 +171,7 @@ struct LockstepGpuTable {
   void (*unregister_memory)(LockstepGpuComm* comm, void* handle);
 };
 
-constexpr std::uint32_t kGpuTableVersion = 2;
+constexpr std::uint32_t kGpuTableVersion = 3;
 
 // What the plug-in exports, under this name.
 typedef const LockstepGpuTable* (*LockstepGpuEntry)();

@@ -5,10 +5,15 @@
 // when they are done cannot be recorded. Nobody waits for that: whoever has
 // time calls advance().
 //
+// What is captured takes the line's stream into the capture. Until that ends,
+// whatever else the stream is given would be captured too: that waits, and what
+// is captured overtakes it.
+//
 // Threads: one at a time.
 // Errors:  what GpuLine throws, and so once NCCL has lost a rank.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -39,6 +44,7 @@ class LaunchQueue {
   GpuLine* line() const { return line_.get(); }
 
  private:
+  bool may_be_given(const NcclFlight& flight);
   void give(NcclFlight& flight);
   void note_launch(NcclFlight& flight);
 
@@ -47,7 +53,8 @@ class LaunchQueue {
   const std::shared_ptr<GpuMemory> memory_;
   std::unique_ptr<GpuLine> line_;
   std::deque<std::shared_ptr<NcclFlight>> queue_;
-  bool first_given_ = false;  // the line has its calls
+  bool first_given_ = false;   // the line has its calls
+  std::uint64_t capture_ = 0;  // which the line's stream was in last
 };
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/comm/current_stream.h"
+#include "lockstep/comm/nccl/attached_graphs.h"
 #include "lockstep/comm/nccl/control_calls.h"
 #include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
@@ -82,6 +84,8 @@ class NcclBackend : public Backend,
   void look_around() override {
     if (control_) control_->look_around();
   }
+  void attach(const std::shared_ptr<CapturedGraph>& graph,
+              void* stream) override;
 
   void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override {
     hold_up(ticket, nullptr, deadline);
@@ -100,7 +104,11 @@ class NcclBackend : public Backend,
   using Pointer = std::shared_ptr<NcclFlight>;
 
   Pointer make_flight(const Operation& operation) LOCKSTEP_REQUIRES(mutex_);
+  void check_graph(const NcclFlight& flight) const LOCKSTEP_REQUIRES(mutex_);
   void launch(const Pointer& flight) LOCKSTEP_REQUIRES(mutex_);
+  // Returns when it is in its capture, or the group has failed.
+  void capture(const Pointer& flight, MutexLock& lock)
+      LOCKSTEP_REQUIRES(mutex_);
   // Lets `stream`, or the flight's caller's, wait for the flight.
   void hold_up(std::uint64_t ticket, LockstepGpuStream* const* stream,
                std::optional<Deadline> deadline);
@@ -129,6 +137,7 @@ class NcclBackend : public Backend,
       LOCKSTEP_REQUIRES(mutex_);
   GpuPlace place() const { return {identity_, gpu_.index()}; }
   void abort_lines() noexcept;
+  void await_graphs() noexcept;
   // By the group of the CPU's collective of this number.
   void say_goodbye(ControlSequence number, Deadline deadline) noexcept;
 
@@ -144,6 +153,7 @@ class NcclBackend : public Backend,
   std::map<std::uint64_t, Pointer> flights_ LOCKSTEP_GUARDED_BY(mutex_);
   std::uint64_t started_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   ControlSequence control_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  AttachedGraphs graphs_;  // as the lines, below
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   bool lines_aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // after an error
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
@@ -174,6 +184,7 @@ NcclBackend::~NcclBackend() {
   }
   watch_.join();
   if (!failed) say_goodbye(last, goodbye);
+  graphs_.end();
   collectives_.set_line(nullptr);
   memory_->line_ended();
   if (!failed) return;
@@ -198,16 +209,29 @@ void NcclBackend::say_goodbye(ControlSequence number,
   // Somebody else has left already, or gave up.
 }
 
+// A replay wants a graph of this group's, and a capture a collective.
+void NcclBackend::check_graph(const NcclFlight& flight) const {
+  if (flight.graph && !graphs_.has(flight.graph.get()))
+    throw InvalidArgument(
+        "the graph has no operations of this group, or those of a group that "
+        "is no more\n  next:    attach() it to the group that is to replay it, "
+        "before its capture ends");
+  if (flight.capture != 0 &&
+      (flight.graph || is_point_to_point(flight.operation.kind)))
+    throw InvalidArgument(
+        "only collectives can be captured\n  next:    send and receive, and "
+        "replay other graphs, outside of what is captured");
+}
+
 NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
-  const Device device = operation.inputs.empty()
-                            ? operation.outputs.front().device
-                            : operation.inputs.front().device;
+  const Device device = device_of(operation);
   if (device.index != gpu_.index())
     throw InvalidArgument(fmt::format(
         "its buffers are on GPU {}, but the group has used GPU {} on this "
         "rank\n  next:    use one device a rank, or a group for each",
         device.index, gpu_.index()));
   auto flight = std::make_shared<NcclFlight>(operation, gpu_);
+  check_graph(*flight);
   flight->ticket = ++started_;
   flight->begins.record(flight->caller());
   if (control_)
@@ -223,7 +247,10 @@ Work NcclBackend::start(const Operation& operation) {
   try {
     const GpuScope scope(gpu_);
     const Pointer flight = make_flight(operation);
-    launch(flight);
+    if (flight->capture != 0)
+      capture(flight, lock);
+    else
+      launch(flight);
     changed_.notify_all();
     if (operation.kind == OperationKind::kReceive)
       return Work(shared_from_this(), flight->ticket, operation.peer);
@@ -243,6 +270,29 @@ void NcclBackend::launch(const Pointer& flight) {
     for (int i = 0; i < kLooksInStart && !flight->launched; ++i)
       collectives_.advance();
   }
+}
+
+// What is not in the capture when it ends is in no graph: here the host waits,
+// as long as NCCL takes.
+void NcclBackend::capture(const Pointer& flight, MutexLock& lock) {
+  graphs_.add(flight);
+  collectives_.push(flight);
+  while (!error_ && !flight->launched)
+    if (!look()) pause(lock, *flight, std::nullopt);
+}
+
+void NcclBackend::attach(const std::shared_ptr<CapturedGraph>& graph,
+                         void* stream) {
+  const GpuScope scope(gpu_);
+  if (stream == nullptr) stream = current_stream(graph->device());
+  const std::uint64_t capture =
+      gpu_.capture_of(static_cast<LockstepGpuStream*>(stream));
+  if (capture == 0)
+    throw InvalidArgument(
+        "attach: the stream is not being captured\n  next:    attach the graph "
+        "before its capture ends, on the stream that is captured");
+  MutexLock lock(mutex_);
+  if (!error_) graphs_.attach(graph, capture);
 }
 
 NcclBackend::Pointer NcclBackend::find(std::uint64_t ticket, MutexLock& lock) {
@@ -270,18 +320,24 @@ void NcclBackend::hold_up(std::uint64_t ticket,
                           LockstepGpuStream* const* stream,
                           std::optional<Deadline> deadline) {
   MutexLock lock(mutex_);
+  const auto order = [&](const NcclFlight& flight) {
+    const GpuScope scope(gpu_);
+    stream ? flight.ends.hold_up(*stream) : flight.hold_up_caller();
+  };
   while (const Pointer flight = find(ticket, lock)) {
-    if (flight->launched) {
-      const GpuScope scope(gpu_);
-      return stream ? flight->ends.hold_up(*stream) : flight->hold_up_caller();
-    }
+    if (flight->launched) return order(*flight);
     if (!look()) pause(lock, *flight, deadline);
   }
+  if (const auto captured = graphs_.find(ticket)) order(*captured);
 }
 
 void NcclBackend::synchronize(std::uint64_t ticket,
                               std::optional<Deadline> deadline) {
   MutexLock lock(mutex_);
+  if (!error_ && graphs_.find(ticket))
+    throw InvalidArgument(
+        "synchronize(): the operation is captured, and not carried out\n"
+        "  next:    wait() for it here, and synchronize() the replay");
   while (const Pointer flight = find(ticket, lock))
     if (!look()) pause(lock, *flight, deadline);
 }
@@ -318,6 +374,7 @@ void NcclBackend::watch() {
   if (!error_) return;
   lock.unlock();
   abort_lines();
+  await_graphs();
   lock.lock();
   lines_aborted_ = true;
   changed_.notify_all();
@@ -391,7 +448,7 @@ bool NcclBackend::is_done(NcclFlight& flight) const {
   if (flight.check &&
       !flight.check->passed(flight.operation, identity_.rank, identity_.name))
     return false;
-  return flight.launched && flight.ends.happened();
+  return flight.launched && (flight.capture != 0 || flight.ends.happened());
 }
 
 bool NcclBackend::complete_what_is_done() {
@@ -439,7 +496,26 @@ void NcclBackend::abort_lines() noexcept {
   std::vector<GpuLine*> lines;
   if (messages_) lines = messages_->lines();
   lines.push_back(collectives_.line());
-  abort_together(lines);
+  abort_together(lines, [this] { graphs_.end(); });
+}
+
+// What of a graph comes behind its collectives goes on, and writes to memory.
+void NcclBackend::await_graphs() noexcept try {
+  std::vector<Pointer> replays;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [ticket, flight] : flights_)
+      if (flight->graph && flight->launched) replays.push_back(flight);
+  }
+  const GpuScope scope(gpu_);
+  const Deadline enough(kAbortTakes);
+  for (const Pointer& replay : replays) {
+    Backoff backoff(1ms, 20ms);
+    while (!replay->ends.happened())
+      if (backoff.wait(enough) == WaitResult::kTimedOut) return;
+  }
+} catch (const std::exception&) {
+  // A device that fails writes no more.
 }
 
 void NcclBackend::abort(std::string_view reason) noexcept {

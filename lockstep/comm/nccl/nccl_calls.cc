@@ -72,6 +72,8 @@ class Issue {
       case OperationKind::kBarrier:
       case OperationKind::kShardedUpdate:
         return;  // nccl_supports() says no
+      case OperationKind::kReplay:
+        return;  // its calls are in the graph
     }
   }
 

@@ -18,6 +18,7 @@ NcclFlight::NcclFlight(const Operation& given, const Gpu& its_gpu)
       operation(given),
       names_stream(given.stream != nullptr),
       gpu(its_gpu),
+      graph(given.graph != nullptr ? given.graph->shared_from_this() : nullptr),
       deadline(given.timeout),
       begins(gpu),
       ends(gpu) {
@@ -25,6 +26,7 @@ NcclFlight::NcclFlight(const Operation& given, const Gpu& its_gpu)
   operation.outputs = outputs;
   operation.place = place;
   if (!names_stream) operation.stream = current_stream_of(gpu);
+  capture = gpu.capture_of(caller());
 }
 
 void NcclFlight::hold_up_caller() const {

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/comm/captured_graph.h"
 #include "lockstep/comm/nccl/call_check.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/operation.h"
@@ -34,10 +36,13 @@ struct NcclFlight {
   Operation operation;  // with a stream
   const bool names_stream;
   const Gpu gpu;
+  const std::shared_ptr<CapturedGraph> graph;  // a replay's
   const Deadline::Clock::time_point begun = Deadline::Clock::now();
   const Deadline deadline;
   std::uint64_t ticket = 0;
 
+  // Which the caller's stream is in; 0: the operation is carried out.
+  std::uint64_t capture = 0;
   GpuEvent begins;  // when the caller's stream has come to it
   GpuEvent ends;    // recorded once it is launched
   bool launched = false;

@@ -54,6 +54,7 @@ Work AnyCollective::start(ProcessGroup& group, Buffers inputs, Buffers outputs,
     case OperationKind::kSend:
     case OperationKind::kReceive:
     case OperationKind::kShardedUpdate:
+    case OperationKind::kReplay:
       break;
   }
   return group.barrier(options);

@@ -215,6 +215,7 @@ class Expectation {
       case OperationKind::kSend:
       case OperationKind::kReceive:
       case OperationKind::kShardedUpdate:
+      case OperationKind::kReplay:
         break;
     }
     return {};

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <random>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/testing/fake_gpu_state.h"
 #include "lockstep/comm/testing/fake_gpu_table.h"
 
@@ -63,6 +64,37 @@ void FakeGpu::hear_from_all_threads() {
 bool FakeGpu::has_happened(LockstepGpuEvent* event) {
   const MutexLock lock(state_->mutex);
   return state_->has_happened(event);
+}
+
+void FakeGpu::begin_capture(LockstepGpuStream* stream) {
+  const MutexLock lock(state_->mutex);
+  const FakeOutcome outcome = state_->begin_capture(stream);
+  LOCKSTEP_CHECK(outcome.result == kGpuDone, outcome.text);
+}
+
+std::shared_ptr<FakeCapture> FakeGpu::end_capture(LockstepGpuStream* stream,
+                                                  std::string* why) {
+  const MutexLock lock(state_->mutex);
+  std::shared_ptr<FakeCapture> graph;
+  *why = state_->end_capture(stream, &graph).text;
+  return graph;
+}
+
+void FakeGpu::spoil_capture(LockstepGpuStream* stream, const std::string& why) {
+  const MutexLock lock(state_->mutex);
+  state_->spoil_capture(stream, why);
+}
+
+void FakeGpu::launch(const FakeCapture& graph, LockstepGpuStream* stream) {
+  const MutexLock lock(state_->mutex);
+  const FakeOutcome outcome = state_->launch(graph, stream);
+  LOCKSTEP_CHECK(outcome.result == kGpuDone, outcome.text);
+}
+
+void FakeGpu::compute(FakeKernel kernel, LockstepGpuStream* stream) {
+  const MutexLock lock(state_->mutex);
+  const FakeOutcome outcome = state_->compute(std::move(kernel), stream);
+  LOCKSTEP_CHECK(outcome.result == kGpuDone, outcome.text);
 }
 
 bool FakeGpu::carry_out_all() {

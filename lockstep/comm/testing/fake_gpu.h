@@ -39,7 +39,9 @@
 
 namespace lockstep {
 
+class FakeCapture;
 class FakeGpuState;
+struct FakeKernel;
 
 struct FakeGpuOptions {
   int devices = 2;
@@ -92,6 +94,19 @@ class FakeGpu {
   // As event_query(), by somebody who tells nobody: what happened is as little
   // known to the calling thread as before.
   bool has_happened(LockstepGpuEvent* event);
+
+  // Of a stream of the calling thread's device, as the library of tensors does
+  // it: what the stream is given between the two, and those that wait for its
+  // events, is not carried out. The graph of it, or null, with `why` not.
+  void begin_capture(LockstepGpuStream* stream);
+  std::shared_ptr<FakeCapture> end_capture(LockstepGpuStream* stream,
+                                           std::string* why);
+  // As after a call that no capture survives; nothing outside of one.
+  void spoil_capture(LockstepGpuStream* stream, const std::string& why);
+  // Gives `stream` what was captured.
+  void launch(const FakeCapture& graph, LockstepGpuStream* stream);
+  // Has the device compute, in the stream's order, what only it may read then.
+  void compute(FakeKernel kernel, LockstepGpuStream* stream);
 
   // Carries out whatever can be, as if looked at without end. Whether all that
   // was given to streams is done.

@@ -42,14 +42,14 @@ struct FakeClique {
   bool complete() const { return joined == ranks.size() && !given_up; }
 };
 
-struct FakeComm {
+struct FakeComm : std::enable_shared_from_this<FakeComm> {
   int rank = 0;
   int device = 0;
   std::shared_ptr<FakeClique> clique{};
   std::optional<std::uint64_t> due{};  // of its being ready, once it is known
   std::map<std::pair<FakePlace::Sort, int>, std::uint64_t> counts{};  // places
   std::deque<std::shared_ptr<FakeOperation>> operations{};
-  // Not yet in its streams before `launch_due`; also in `operations`.
+  // Given, and in neither its streams nor `operations` before `launch_due`.
   std::shared_ptr<FakeOperation> launching{};
   std::uint64_t launch_due = 0;
   VectorClock knows{};  // what its operations knew
@@ -76,13 +76,21 @@ class FakeComms {
   void destroy(LockstepGpuComm* handle);
   // Null, and a violation, if it has ended.
   std::shared_ptr<FakeComm> find(LockstepGpuComm* handle);
+  bool exists(const FakeComm& comm) const;
   std::size_t alive() const { return handles_.size(); }
+
+  // Calls that are not started by then are in no graph.
+  void end_capture(FakeCapture& capture);
 
   // Whether `comm` can be given calls now.
   FakeOutcome check_ready(FakeComm& comm);
   // kGpuNotYet if it starts later.
   FakeOutcome start(FakeComm& comm, std::vector<FakeCall> calls,
                     const VectorClock& host);
+
+  // Calls that were captured, at once.
+  void replay(FakeComm& comm, std::vector<FakeCall> calls,
+              const VectorClock& host);
 
   void fail(FakeComm& comm, const FakeOutcome& failure);
   void fail_all_of(int device, const FakeOutcome& failure);
@@ -101,6 +109,8 @@ class FakeComms {
   void join(FakeComm& comm, std::shared_ptr<FakeClique> clique, int rank);
   void leave(FakeComm& comm);
   FakeOutcome state_of(FakeComm& comm);
+  void prepare(FakeComm& comm, std::vector<FakeCall> calls,
+               const VectorClock& host);
   bool launch_one();
   void launch(FakeComm& comm);
   bool is_stuck(const FakeComm& comm) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/comm/testing/fake_gpu_capture.h"
 #include "lockstep/comm/testing/fake_gpu_comm.h"
 
 namespace lockstep {
@@ -17,20 +18,20 @@ Sort sort_of(LockstepGpuKind kind) {
 
 }  // namespace
 
-FakeOutcome FakeComms::start(FakeComm& comm, std::vector<FakeCall> calls,
-                             const VectorClock& host) {
+void FakeComms::prepare(FakeComm& comm, std::vector<FakeCall> calls,
+                        const VectorClock& host) {
   for (FakeCall& call : calls) {
-    const Sort sort = sort_of(call.call.kind);
-    const int peer = sort == Sort::kCollective ? 0 : call.call.peer;
-    call.place = {sort, peer, comm.counts[{sort, peer}]++};
     for (const MemoryUse& use : call.uses())
       memory_.check_bounds(use, comm.device, *call.text);
   }
   if (std::string wrong = overlap_within(calls); !wrong.empty())
     memory_.complain(std::move(wrong));
-  auto operation = std::make_shared<FakeOperation>(std::move(calls), host);
-  comm.operations.push_back(operation);
-  comm.launching = std::move(operation);
+  comm.launching = std::make_shared<FakeOperation>(std::move(calls), host);
+}
+
+FakeOutcome FakeComms::start(FakeComm& comm, std::vector<FakeCall> calls,
+                             const VectorClock& host) {
+  prepare(comm, std::move(calls), host);
   if (options_.starts == FakeGpuOptions::Starts::kAtOnce ||
       !chance_.one_in(4)) {
     launch(comm);
@@ -40,9 +41,27 @@ FakeOutcome FakeComms::start(FakeComm& comm, std::vector<FakeCall> calls,
   return {kGpuNotYet};
 }
 
+void FakeComms::replay(FakeComm& comm, std::vector<FakeCall> calls,
+                       const VectorClock& host) {
+  if (comm.launching)
+    memory_.complain("a graph is launched before " +
+                     *comm.launching->calls.front().text + " is started");
+  prepare(comm, std::move(calls), host);
+  launch(comm);
+}
+
 void FakeComms::launch(FakeComm& comm) {
   const auto operation = std::move(comm.launching);
   comm.launching = nullptr;
+  if (const auto capture = operation->streams.front()->capture)
+    return capture->add_calls(comm.shared_from_this(), operation->calls);
+  for (FakeCall& call : operation->calls) {
+    const Sort sort = sort_of(call.call.kind);
+    const int peer = sort == Sort::kCollective ? 0 : call.call.peer;
+    call.place = {sort, peer, comm.counts[{sort, peer}]++};
+  }
+  operation->index();
+  comm.operations.push_back(operation);
   operation->due = chance_.draw_due();
   for (const auto& stream : operation->streams) {
     if (stream->destroyed)
@@ -54,6 +73,21 @@ void FakeComms::launch(FakeComm& comm) {
     task.operation = operation;
     streams_.give(*stream, std::move(task));
   }
+}
+
+void FakeComms::end_capture(FakeCapture& capture) {
+  for (const auto& [handle, comm] : handles_) {
+    if (!comm->launching) continue;
+    const FakeCall& call = comm->launching->calls.front();
+    if (call.stream->capture.get() != &capture) continue;
+    capture.spoil(*call.text + " is not started when the capture ends");
+    comm->launching.reset();
+  }
+}
+
+bool FakeComms::exists(const FakeComm& comm) const {
+  return std::any_of(handles_.begin(), handles_.end(),
+                     [&](const auto& it) { return it.second.get() == &comm; });
 }
 
 bool FakeComms::launch_one() {

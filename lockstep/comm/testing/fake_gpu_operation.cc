@@ -173,10 +173,13 @@ FakeOperation::FakeOperation(std::vector<FakeCall> its_calls,
       host(std::move(host_knows)) {
   std::set<FakeStream*> seen;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    at.emplace(calls[i].place, i);
     if (seen.insert(calls[i].stream.get()).second)
       streams.push_back(calls[i].stream);
   }
+}
+
+void FakeOperation::index() {
+  for (std::size_t i = 0; i < calls.size(); ++i) at.emplace(calls[i].place, i);
 }
 
 FakeCall* FakeOperation::find(const FakePlace& place) {

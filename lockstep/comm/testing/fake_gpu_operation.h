@@ -60,6 +60,8 @@ struct FakeOperation {
   VectorClock gained{};  // from other ranks
 
   FakeOperation(std::vector<FakeCall> its_calls, VectorClock host_knows);
+  // To be called once calls have their places.
+  void index();
   FakeCall* find(const FakePlace& place);
   // Whether it is the next in each of its streams.
   bool is_at_head() const;

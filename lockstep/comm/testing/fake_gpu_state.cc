@@ -133,6 +133,9 @@ FakeOutcome FakeGpuState::stream_wait(LockstepGpuStream* handle,
   if (!event) memory_.complain("an event is used that does not exist");
   if (!stream || !event) return {kGpuMisuse, "invalid resource handle"};
   if (!event->moment) return {};
+  if (FakeOutcome joined = join_capture(stream, *event->moment);
+      joined.result != kGpuDone)
+    return joined;
   FakeTask wait = task(FakeTask::Kind::kWait, "wait", *stream);
   wait.moment = event->moment;
   streams_.give(*stream, std::move(wait));
@@ -176,6 +179,8 @@ FakeOutcome FakeGpuState::event_query(LockstepGpuEvent* handle) {
   }
   const auto broken = broken_devices_.find(event->device);
   if (broken != broken_devices_.end()) return {kGpuFailed, broken->second};
+  if (event->moment && event->moment->is_captured)
+    return {kGpuSpoiltCapture, "the event was recorded in a capture"};
   const bool happened = !event->moment || event->moment->happened;
   if (happened && event->moment)
     thread().host->knows.join(event->moment->knows);
@@ -245,6 +250,7 @@ void FakeGpuState::comm_abort(LockstepGpuComm* comm) {
 
 void FakeGpuState::comm_destroy(LockstepGpuComm* comm) {
   forget_registrations(comm);
+  check_no_graph_uses(comm);
   comms_.destroy(comm);
 }
 

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu_capture.h"
 #include "lockstep/comm/testing/fake_gpu_comm.h"
 
 namespace lockstep {
@@ -53,6 +54,7 @@ class FakeGpuState {
   FakeOutcome stream_create(LockstepGpuStream** stream);
   void stream_destroy(LockstepGpuStream* stream) { streams_.destroy(stream); }
   FakeOutcome stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event);
+  FakeOutcome stream_capture(LockstepGpuStream* stream, std::uint64_t* capture);
   FakeOutcome event_create(LockstepGpuEvent** event);
   void event_destroy(LockstepGpuEvent* event);
   FakeOutcome event_record(LockstepGpuEvent* event, LockstepGpuStream* stream);
@@ -85,6 +87,12 @@ class FakeGpuState {
   }
   void hear_from_all_threads();
   bool has_happened(LockstepGpuEvent* event);
+  FakeOutcome begin_capture(LockstepGpuStream* stream);
+  FakeOutcome end_capture(LockstepGpuStream* stream,
+                          std::shared_ptr<FakeCapture>* graph);
+  void spoil_capture(LockstepGpuStream* stream, const std::string& why);
+  FakeOutcome launch(const FakeCapture& graph, LockstepGpuStream* stream);
+  FakeOutcome compute(FakeKernel kernel, LockstepGpuStream* stream);
   bool carry_out_all();
   FakeComms& comms() { return comms_; }
   const std::vector<std::string>& violations() const {
@@ -104,6 +112,9 @@ class FakeGpuState {
   FakeOutcome check_memory() const;
   void forget_registrations(LockstepGpuComm* comm);
   void check_unregistered(const MemoryUse& released);
+  void check_no_graph_uses(LockstepGpuComm* comm);
+  FakeOutcome join_capture(const std::shared_ptr<FakeStream>& stream,
+                           const FakeMoment& moment);
   void look();
   bool step();
   FakeOutcome start(LockstepGpuComm* comm, std::vector<FakeCall> calls);
@@ -118,6 +129,7 @@ class FakeGpuState {
   FakeHandles<void, FakeRegistration> registrations_;
   std::vector<std::shared_ptr<FakeHost>> hosts_;
   std::uint64_t tasks_ = 0;  // given so far
+  std::vector<std::weak_ptr<FakeCapture>> captures_;
 
   int devices_;
   FakeGpu::Memory enough_ = FakeGpu::Memory::kEnough;

@@ -6,9 +6,12 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/comm/testing/fake_gpu_capture.h"
+
 namespace lockstep {
 
 std::vector<MemoryUse> FakeTask::uses() const {
+  if (kind == Kind::kKernel) return kernel.uses;
   if (kind != Kind::kCopy) return {};
   return {{MemoryUse::Kind::kReads, from, bytes},
           {MemoryUse::Kind::kWrites, to, bytes}};
@@ -20,7 +23,10 @@ std::string FakeStream::name() const {
 
 FakeStreams::~FakeStreams() {
   // Operations hold the streams that hold them.
-  for (const auto& stream : streams_) stream->tasks.clear();
+  for (const auto& stream : streams_) {
+    stream->tasks.clear();
+    stream->capture.reset();
+  }
 }
 
 std::shared_ptr<FakeStream> FakeStreams::make(int device) {
@@ -28,6 +34,13 @@ std::shared_ptr<FakeStream> FakeStreams::make(int device) {
   stream->actor = memory_.new_actor();
   stream->device = device;
   streams_.push_back(stream);
+  return stream;
+}
+
+std::shared_ptr<FakeStream> FakeStreams::create_hidden(int device) {
+  drop_destroyed();
+  auto stream = make(device);
+  stream->ends_by_itself = true;
   return stream;
 }
 
@@ -53,15 +66,20 @@ void FakeStreams::destroy(LockstepGpuStream* handle) {
     stream->destroyed = true;
   else
     memory_.complain("a stream is destroyed that does not exist");
+  drop_destroyed();
+}
+
+void FakeStreams::drop_destroyed() {
   std::erase_if(streams_, [](const std::shared_ptr<FakeStream>& stream) {
-    return stream->destroyed && stream->tasks.empty() &&
-           stream.use_count() == 1;
+    return (stream->destroyed || stream->ends_by_itself) &&
+           stream->tasks.empty() && stream.use_count() == 1;
   });
 }
 
 void FakeStreams::give(FakeStream& stream, FakeTask task) {
   for (const MemoryUse& use : task.uses())
     memory_.check_bounds(use, -1, *task.text);
+  if (stream.capture) return stream.capture->add(stream, std::move(task));
   stream.tasks.push_back(std::move(task));
 }
 
@@ -71,6 +89,7 @@ bool FakeStreams::may_run(const FakeStream& stream) const {
   const FakeTask& task = stream.tasks.front();
   switch (task.kind) {
     case FakeTask::Kind::kCopy:
+    case FakeTask::Kind::kKernel:
     case FakeTask::Kind::kRecord:
       return true;
     case FakeTask::Kind::kWait:
@@ -105,6 +124,7 @@ void FakeStreams::run(FakeStream& stream) {
     for (const MemoryUse& use : task.uses())
       memory_.use(use, {stream.actor, stream.knows, task.text});
     if (task.bytes != 0) std::memmove(task.to, task.from, task.bytes);
+    if (task.kernel.compute) task.kernel.compute();
   }
 }
 

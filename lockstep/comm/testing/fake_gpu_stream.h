@@ -20,12 +20,22 @@
 
 namespace lockstep {
 
+class FakeCapture;     // fake_gpu_capture.h
 struct FakeOperation;  // fake_gpu_comm.h
+
+// What a library has the device compute, and what that reads and writes.
+struct FakeKernel {
+  std::function<void()> compute{};
+  std::vector<MemoryUse> uses{};
+};
 
 // What one event_record() makes happen.
 struct FakeMoment {
   bool happened = false;
-  VectorClock knows;
+  VectorClock knows{};
+  // Whether it was recorded in a capture, and so never happens; and in which.
+  bool is_captured = false;
+  std::weak_ptr<FakeCapture> capture{};
 };
 
 struct FakeEvent {
@@ -34,7 +44,7 @@ struct FakeEvent {
 };
 
 struct FakeTask {
-  enum class Kind { kCopy, kRecord, kWait, kOperation };
+  enum class Kind { kCopy, kKernel, kRecord, kWait, kOperation };
   Kind kind = Kind::kCopy;
   std::shared_ptr<const std::string> text{};
   VectorClock host{};  // what the thread knew that gave it
@@ -44,16 +54,20 @@ struct FakeTask {
   std::size_t bytes = 0;
   std::shared_ptr<FakeMoment> moment{};        // recorded or waited for
   std::shared_ptr<FakeOperation> operation{};  // ended by FakeComms
+  FakeKernel kernel{};
 
-  std::vector<MemoryUse> uses() const;  // a copy's
+  std::vector<MemoryUse> uses() const;  // a copy's, or a kernel's
 };
 
 struct FakeStream {
   std::size_t actor = 0;
   int device = 0;
   bool destroyed = false;
+  bool ends_by_itself = false;
   VectorClock knows{};
   std::deque<FakeTask> tasks{};
+  // Which it is in, and with it what it is given; null: it is carried out.
+  std::shared_ptr<FakeCapture> capture{};
 
   std::string name() const;
 };
@@ -72,16 +86,23 @@ class FakeStreams {
   void destroy(LockstepGpuStream* stream);
   std::size_t alive() const { return handles_.size(); }
 
+  // One that ends by itself.
+  std::shared_ptr<FakeStream> create_hidden(int device);
+
   void give(FakeStream& stream, FakeTask task);
 
   // Carries out one task, of a stream drawn by chance; false if there is none
   // that may be. Operations are left to FakeComms.
   bool step();
   bool all_done() const;
+  const std::vector<std::shared_ptr<FakeStream>>& all() const {
+    return streams_;
+  }
   void for_each_task(const std::function<void(const FakeTask&)>& look) const;
 
  private:
   std::shared_ptr<FakeStream> make(int device);
+  void drop_destroyed();
   bool may_run(const FakeStream& stream) const;
   void run(FakeStream& stream);
 

@@ -71,6 +71,10 @@ void stream_destroy(Stream* stream) {
 Result stream_wait(Stream* stream, Event* event, Outcome* outcome) {
   return locked(outcome, &FakeGpuState::stream_wait, stream, event);
 }
+Result stream_capture(Stream* stream, std::uint64_t* capture,
+                      Outcome* outcome) {
+  return locked(outcome, &FakeGpuState::stream_capture, stream, capture);
+}
 Result event_create(Event** event, Outcome* outcome) {
   return locked(outcome, &FakeGpuState::event_create, event);
 }
@@ -141,6 +145,7 @@ constexpr LockstepGpuTable kTable{
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_wait = stream_wait,
+    .stream_capture = stream_capture,
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,

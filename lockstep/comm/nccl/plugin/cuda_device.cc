@@ -168,6 +168,25 @@ Result stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event,
                    "cudaStreamWaitEvent", outcome);
 }
 
+// The default stream cannot be captured, and the question would spoil a capture
+// of another.
+Result stream_capture(LockstepGpuStream* stream, std::uint64_t* capture,
+                      Outcome* outcome) {
+  *capture = 0;
+  if (stream == nullptr) return kGpuDone;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  const Result result =
+      result_of(cudaStreamGetCaptureInfo(of(stream), &status, &id),
+                "cudaStreamGetCaptureInfo", outcome);
+  if (result != kGpuDone) return result;
+  if (status == cudaStreamCaptureStatusInvalidated)
+    return tell(kGpuSpoiltCapture, "the stream's capture is invalidated",
+                outcome);
+  if (status == cudaStreamCaptureStatusActive) *capture = id;
+  return kGpuDone;
+}
+
 Result event_create(LockstepGpuEvent** event, Outcome* outcome) {
   cudaEvent_t made = nullptr;
   const Result result =

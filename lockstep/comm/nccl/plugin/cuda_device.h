@@ -18,6 +18,8 @@ Result stream_create(LockstepGpuStream** stream, Outcome* outcome);
 void stream_destroy(LockstepGpuStream* stream);
 Result stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event,
                    Outcome* outcome);
+Result stream_capture(LockstepGpuStream* stream, std::uint64_t* capture,
+                      Outcome* outcome);
 Result event_create(LockstepGpuEvent** event, Outcome* outcome);
 void event_destroy(LockstepGpuEvent* event);
 Result event_record(LockstepGpuEvent* event, LockstepGpuStream* stream,

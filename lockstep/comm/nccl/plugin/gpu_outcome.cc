@@ -60,7 +60,13 @@ LockstepGpuResult no_driver(cudaError_t error, const char* name,
   return kGpuNoDriver;
 }
 
+bool is_of_a_capture(cudaError_t error) {
+  return error >= cudaErrorStreamCaptureUnsupported &&
+         error <= cudaErrorStreamCaptureWrongThread;
+}
+
 LockstepGpuResult kind_of(cudaError_t error) {
+  if (is_of_a_capture(error)) return kGpuSpoiltCapture;
   if (error == cudaErrorMemoryAllocation) return kGpuNoMemory;
   if (error == cudaErrorInvalidValue || error == cudaErrorInvalidDevice ||
       error == cudaErrorInvalidResourceHandle)

@@ -31,6 +31,7 @@ LockstepGpuTable make_table() {
           .stream_create = cuda_device::stream_create,
           .stream_destroy = cuda_device::stream_destroy,
           .stream_wait = cuda_device::stream_wait,
+          .stream_capture = cuda_device::stream_capture,
           .event_create = cuda_device::event_create,
           .event_destroy = cuda_device::event_destroy,
           .event_record = cuda_device::event_record,

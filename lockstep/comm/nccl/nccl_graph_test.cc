@@ -1,0 +1,330 @@
+// Collectives that are captured in a graph, above a fake of CUDA and NCCL.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/testing/fake_gpu_graph.h"
+#include "lockstep/comm/testing/gpu_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Group = std::shared_ptr<ProcessGroup>;
+using Floats = std::vector<float>;
+
+constexpr std::size_t kCount = 6;
+constexpr std::size_t kBytes = kCount * sizeof(float);
+
+// A rank's device, a stream of it, and memory that graphs are over.
+class Rank {
+ public:
+  Rank(FakeGpu& fake, Group its_group)
+      : group(std::move(its_group)),
+        fake_(fake),
+        gpu_(fake.table(), group->rank()),
+        scope_(gpu_),
+        stream_(gpu_),
+        other_(gpu_) {
+    // Ranks meet before anything is captured.
+    all_reduce(elements);
+    synchronize();
+  }
+
+  Device device() const { return {DeviceKind::kCuda, gpu_.index()}; }
+  LockstepGpuStream* stream() const { return stream_.get(); }
+  LockstepGpuStream* other_stream() const { return other_.get(); }
+  CallOptions options() const { return {.timeout = 60s, .stream = stream()}; }
+
+  Buffer buffer(Floats& memory) const {
+    Buffer made = view(memory);
+    made.device = device();
+    return made;
+  }
+  void all_reduce(Floats& memory) {
+    group->all_reduce(buffer(memory), ReduceOp::kSum, options()).wait();
+  }
+  void copy(Floats& to, const Floats& from) {
+    LockstepGpuOutcome outcome{};
+    gpu_.check(
+        fake_.table().copy(to.data(), from.data(), kBytes, stream(), &outcome),
+        outcome, "copy");
+  }
+  void synchronize() {
+    GpuEvent event(gpu_);
+    event.record(stream());
+    while (!event.happened()) {
+    }
+  }
+
+  std::shared_ptr<FakeGpuGraph> begin_capture() {
+    return std::make_shared<FakeGpuGraph>(fake_, device(), stream());
+  }
+  // elements = the sum over ranks of input, `times` over; result = elements.
+  std::shared_ptr<FakeGpuGraph> capture(int times = 1) {
+    auto graph = begin_capture();
+    copy(elements, input);
+    for (int i = 0; i < times; ++i) all_reduce(elements);
+    copy(result, elements);
+    group->attach(graph, options());
+    graph->end_capture();
+    return graph;
+  }
+  // As after somebody has filled it.
+  void set_input(float value) {
+    synchronize();
+    fake_.host_writes(input.data(), kBytes);
+    input.assign(kCount, value);
+  }
+  const Floats& read_result() {
+    synchronize();
+    fake_.host_reads(result.data(), kBytes);
+    return result;
+  }
+
+  const Group group;
+  Floats input = Floats(kCount), elements = Floats(kCount),
+         result = Floats(kCount, -1);
+
+ private:
+  FakeGpu& fake_;
+  const Gpu gpu_;
+  const GpuScope scope_;
+  const GpuStream stream_, other_;
+};
+
+class NcclGraph : public ::testing::Test {
+ protected:
+  void run(int ranks, const std::function<void(Rank& rank)>& body) {
+    run_gpu_ranks(fake_.table(), ranks, [&](const Group& group) {
+      Rank rank(fake_, group);
+      body(rank);
+    });
+  }
+  void TearDown() override {
+    EXPECT_THAT(fake_.violations(), IsEmpty());
+    EXPECT_EQ(fake_.alive(), FakeGpu::Alive());
+  }
+
+  FakeGpu fake_{
+      {.devices = 4, .threads = FakeGpuOptions::Threads::kKnowWhatAnySaw}};
+};
+
+TEST_F(NcclGraph, GivesTheSumsOfWhatIsThereAtEachReplay) {
+  for (const int ranks : {1, 2, 4})
+    run(ranks, [&](Rank& rank) {
+      const auto graph = rank.capture();
+      EXPECT_EQ(graph->contents().operations, 1U);
+      EXPECT_THAT(rank.read_result(), Each(-1.0F)) << "it was carried out";
+      const auto own = static_cast<float>(rank.group->rank() + 1);
+      const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
+      for (const float factor : {1.0F, 2.0F, 5.0F}) {
+        rank.set_input(factor * own);
+        rank.group->replay(graph, rank.options()).wait();
+        EXPECT_THAT(rank.read_result(), Each(factor * sum));
+      }
+    });
+}
+
+TEST_F(NcclGraph, IsInOrderWithTheStreamAndWithOtherCollectives) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.capture();
+    Floats ones(kCount, 1), doubled(kCount), between(kCount);
+    for (int i = 0; i < 5; ++i) {
+      rank.copy(rank.input, ones);
+      const Work first = rank.group->replay(graph, rank.options());
+      first.wait();
+      rank.copy(between, rank.elements);
+      const Work sum = rank.group->all_reduce(rank.buffer(rank.elements),
+                                              ReduceOp::kSum, rank.options());
+      sum.wait();
+      rank.copy(doubled, rank.elements);
+      const Work again = rank.group->replay(graph, rank.options());
+      again.wait();
+      again.synchronize();
+      fake_.host_reads(between.data(), kBytes);
+      fake_.host_reads(doubled.data(), kBytes);
+      EXPECT_THAT(between, Each(2.0F));
+      EXPECT_THAT(doubled, Each(4.0F));
+      EXPECT_THAT(rank.read_result(), Each(2.0F));
+    }
+  });
+}
+
+TEST_F(NcclGraph, LeavesOutWhatIsGivenToAnotherStreamMeanwhile) {
+  run(2, [&](Rank& rank) {
+    Floats beside(kCount, 1);
+    const auto graph = rank.begin_capture();
+    rank.all_reduce(rank.elements);
+    const Work work =
+        rank.group->all_reduce(rank.buffer(beside), ReduceOp::kSum,
+                               {.timeout = 60s, .stream = rank.other_stream()});
+    rank.all_reduce(rank.elements);
+    rank.group->attach(graph, rank.options());
+    graph->end_capture();
+    work.synchronize();
+    fake_.host_reads(beside.data(), kBytes);
+    EXPECT_THAT(beside, Each(2.0F));
+    EXPECT_EQ(graph->contents().operations, 2U);
+    rank.set_input(0);
+    rank.group->replay(graph, rank.options()).synchronize();
+    EXPECT_THAT(beside, Each(2.0F));
+  });
+}
+
+TEST_F(NcclGraph, ForgetsACaptureThatWasGivenUp) {
+  run(2, [&](Rank& rank) {
+    {
+      const auto given_up = rank.begin_capture();
+      rank.all_reduce(rank.elements);
+    }
+    const auto graph = rank.capture();
+    EXPECT_EQ(graph->contents().operations, 1U);
+    rank.set_input(3);
+    rank.group->replay(graph, rank.options()).wait();
+    EXPECT_THAT(rank.read_result(), Each(6.0F));
+  });
+}
+
+TEST_F(NcclGraph, IsLaunchedAloneWhereTheGroupHasNothingInIt) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.begin_capture();
+    rank.copy(rank.result, rank.input);
+    rank.group->attach(graph, rank.options());
+    graph->end_capture();
+    rank.set_input(7);
+    rank.group->replay(graph, rank.options()).wait();
+    EXPECT_THAT(rank.read_result(), Each(7.0F));
+  });
+}
+
+TEST_F(NcclGraph, TellsAllRanksThatTheirGraphsDiffer) {
+  run(2, [&](Rank& rank) {
+    const auto once = rank.capture(1), twice = rank.capture(2);
+    EXPECT_THAT(
+        error_text<Mismatch>([&] {
+          rank.group
+              ->replay(rank.group->rank() == 0 ? once : twice, rank.options())
+              .synchronize();
+        }),
+        AllOf(HasSubstr("a graph of 1 operations"),
+              HasSubstr("a graph of 2 operations"), HasSubstr("next:")));
+  });
+}
+
+TEST_F(NcclGraph, TellsWhoDoesNotReplay) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.capture();
+    if (rank.group->rank() == 1) return;
+    CallOptions options = rank.options();
+    options.timeout = 300ms;
+    EXPECT_THAT(error_text<Error>(
+                    [&] { rank.group->replay(graph, options).synchronize(); }),
+                HasSubstr("rank 1"));
+    EXPECT_TRUE(graph->ended());
+  });
+}
+
+TEST_F(NcclGraph, EndsOnEveryRankWhenADeviceHangs) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.capture();
+    rank.group->barrier().wait();
+    if (rank.group->rank() == 1) fake_.kill(1);
+    rank.group->barrier().wait();
+    CallOptions options = rank.options();
+    options.timeout = 300ms;
+    EXPECT_NE(error_text<Error>(
+                  [&] { rank.group->replay(graph, options).synchronize(); }),
+              "");
+    EXPECT_TRUE(graph->ended());
+    EXPECT_NE(error_text<Error>([&] {
+                rank.group->replay(graph, rank.options()).synchronize();
+              }),
+              "");
+  });
+}
+
+TEST_F(NcclGraph, EndsBeforeTheCommunicatorThatItUses) {
+  std::vector<std::shared_ptr<FakeGpuGraph>> graphs(2);
+  run(2, [&](Rank& rank) {
+    graphs[static_cast<std::size_t>(rank.group->rank())] = rank.capture();
+  });
+  for (const auto& graph : graphs) EXPECT_TRUE(graph->ended());
+}
+
+TEST_F(NcclGraph, RefusesAGraphThatIsNotAttached) {
+  run(1, [&](Rank& rank) {
+    const auto graph = rank.capture();
+    const auto stranger = rank.begin_capture();
+    stranger->end_capture();
+    stranger->set_contents({.operations = 1});
+    EXPECT_THAT(error_text<InvalidArgument>([&] {
+                  rank.group->replay(stranger, rank.options()).wait();
+                }),
+                AllOf(HasSubstr("attach()"), HasSubstr("next:")));
+  });
+}
+
+TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.capture();
+    EXPECT_THAT(error_text<InvalidArgument>(
+                    [&] { rank.group->attach(graph, rank.options()); }),
+                AllOf(HasSubstr("not being captured"), HasSubstr("next:")));
+    EXPECT_NE(error_text<InvalidArgument>([&] { rank.group->attach(nullptr); }),
+              "");
+    EXPECT_NE(error_text<InvalidArgument>([&] { rank.group->replay(nullptr); }),
+              "");
+  });
+}
+
+TEST_F(NcclGraph, RefusesMessages) {
+  run(2, [&](Rank& rank) {
+    rank.group->barrier().wait();
+    const auto graph = rank.begin_capture();
+    EXPECT_THAT(error_text<Error>([&] {
+                  rank.group
+                      ->isend(rank.buffer(rank.elements),
+                              1 - rank.group->rank(), 0, rank.options())
+                      .wait();
+                }),
+                AllOf(HasSubstr("only collectives"), HasSubstr("next:")));
+  });
+}
+
+TEST_F(NcclGraph, DoesNotLetTheHostWaitForWhatIsOnlyCaptured) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.begin_capture();
+    const Work work = rank.group->all_reduce(rank.buffer(rank.elements),
+                                             ReduceOp::kSum, rank.options());
+    EXPECT_THAT(error_text<InvalidArgument>([&] { work.synchronize(); }),
+                AllOf(HasSubstr("captured"), HasSubstr("next:")));
+    work.wait();
+    rank.group->attach(graph, rank.options());
+    graph->end_capture();
+  });
+}
+
+TEST_F(NcclGraph, SaysWhatWasNotWaitedFor) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.begin_capture();
+    const Work work = rank.group->all_reduce(rank.buffer(rank.elements),
+                                             ReduceOp::kSum, rank.options());
+    rank.group->attach(graph, rank.options());
+    EXPECT_THAT(error_text<InvalidArgument>([&] { graph->end_capture(); }),
+                HasSubstr("has not waited for"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
