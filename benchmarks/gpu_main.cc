@@ -1,8 +1,8 @@
 // A training step of a residual network on a GPU: LibTorch alone, or under our
-// DistributedDataParallel:
+// DistributedDataParallel, whose passes may be captured in a CUDA graph:
 //
-//   lockstep_gpu_step resnet18|resnet50 BATCH libtorch|ddp float32|bfloat16
-//                     REQUESTS
+//   lockstep_gpu_step resnet18|resnet50 BATCH libtorch|ddp|graph
+//                     float32|bfloat16 REQUESTS
 //
 // Images of 3 x 224 x 224, which stay on the device, channels-last; SGD with
 // momentum 0.9, fused. Answers three questions of the driver (requests.h):
@@ -25,6 +25,8 @@
 
 #include "benchmarks/requests.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/torch/captured_pass.h"
+#include "lockstep/torch/device_streams.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/train/models.h"
@@ -43,7 +45,7 @@ const at::Device kDevice(at::kCUDA, 0);
 struct Job {
   std::string model;
   std::int64_t batch = 32;
-  bool ddp = false;
+  std::string way = "libtorch";
   Precision precision = Precision::kFloat32;
 };
 
@@ -74,11 +76,16 @@ class Training {
         optimizer_(model_->parameters(),
                    torch::optim::SGDOptions(0.01).momentum(0.9)) {
     forward_ = [this](const at::Tensor& x) { return model_->forward(x); };
-    if (job.ddp) {
+    if (job.way != "libtorch") {
       init_process_group();
       replica_ = std::make_unique<DistributedDataParallel<Classifier>>(model_);
       forward_ = [this](const at::Tensor& x) { return replica_->forward(x); };
     }
+    if (job.way == "graph")
+      captured_ = std::make_unique<CapturedPass>(
+          default_group(), model_->parameters(), [this](at::TensorList inputs) {
+            return std::vector<at::Tensor>{pass(inputs[0], inputs[1])};
+          });
     torch::manual_seed(kSeed);
     images_ = torch::randn({job.batch, 3, kSide, kSide})
                   .to(kDevice)
@@ -89,22 +96,31 @@ class Training {
 
   void step() {
     optimizer_.zero_grad();
-    {
-      const MixedPrecision mixed(job_.precision, at::kCUDA);
-      loss_ = torch::nn::functional::cross_entropy(forward_(images_), labels_);
-    }
-    loss_.backward();
+    loss_ = captured_ ? captured_->run({images_, labels_}).front()
+                      : pass(images_, labels_);
     optimizer_.step();
   }
 
   double loss() const { return loss_.item<double>(); }
 
  private:
+  at::Tensor pass(const at::Tensor& images, const at::Tensor& labels) {
+    at::Tensor loss;
+    {
+      const MixedPrecision mixed(job_.precision, at::kCUDA);
+      loss = torch::nn::functional::cross_entropy(forward_(images), labels);
+    }
+    loss.backward();
+    return loss.detach();
+  }
+
+  const StreamOfItsOwn stream_{kDevice};  // what can be captured
   Job job_;
   std::shared_ptr<Classifier> model_;
   FusedSGD optimizer_;
   std::unique_ptr<DistributedDataParallel<Classifier>> replica_;
   std::function<at::Tensor(const at::Tensor&)> forward_;
+  std::unique_ptr<CapturedPass> captured_;
   at::Tensor images_, labels_, loss_;
 };
 
@@ -166,7 +182,7 @@ std::string answer(Training& training, const std::string& request) {
 void run(const std::vector<std::string>& arguments) {
   Training training({.model = arguments[0],
                      .batch = std::stoll(arguments[1]),
-                     .ddp = arguments[2] == "ddp",
+                     .way = arguments[2],
                      .precision = parse_precision(arguments[3])});
   answer_requests(arguments[4], 0, [&](const std::string& request) {
     return answer(training, request);
@@ -181,7 +197,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() != 5) {
     std::cerr << "usage: lockstep_gpu_step resnet18|resnet50 BATCH "
-                 "libtorch|ddp float32|bfloat16 REQUESTS\n";
+                 "libtorch|ddp|graph float32|bfloat16 REQUESTS\n";
     return 2;
   }
   try {

@@ -50,6 +50,7 @@ TrainerOptions trainer_options(const TrainOptions& flags, int local_rank) {
           .precision = flags.precision,
           .tf32 = flags.tf32,
           .channels_last = flags.channels_last,
+          .cuda_graph = flags.cuda_graph,
           .device = device_of_rank(flags.devices, local_rank),
           .hook = flags.hook,
           .sync_batch_norm = flags.sync_bn,

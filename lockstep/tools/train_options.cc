@@ -118,6 +118,9 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   command.add_flag("--tf32", options.tf32,
                    "Let GPUs round factors of float32 products to TF32");
+  command.add_flag("--cuda-graph", options.cuda_graph,
+                   "Capture the pass once, and have GPUs replay it: for small "
+                   "steps, where the host limits");
   command.add_flag("--channels-last", options.channels_last,
                    "Store images and weights with their channels together");
   command
@@ -273,6 +276,9 @@ void check_device(const TrainOptions& options) {
   if (device == "cpu" && options.tf32)
     throw InvalidArgument(
         "--tf32 is for GPUs: add --device cuda, or leave it out");
+  if (device == "cpu" && options.cuda_graph)
+    throw InvalidArgument(
+        "--cuda-graph is for GPUs: add --device cuda, or leave it out");
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ struct TrainOptions {
   std::string precision = "float32";  // or bfloat16, float16
   bool tf32 = false;                  // on GPUs
   bool channels_last = false;         // how images and weights are stored
+  bool cuda_graph = false;            // passes, on GPUs
   std::string hook = "none";          // what travels in the place of gradients
   bool sync_bn = false;               // statistics over all ranks' samples
   int check_consistency = 0;          // first steps that are looked at

@@ -171,6 +171,10 @@ TEST(TrainOptions, LetsGpusAloneRoundFactors) {
   EXPECT_TRUE(
       parse({"--tf32", "--device", "cuda"}, {.gpus = [] { return 2; }}).tf32);
   EXPECT_THAT(error_of({"--tf32"}), HasSubstr("add --device cuda"));
+  EXPECT_TRUE(
+      parse({"--cuda-graph", "--device", "cuda"}, {.gpus = [] { return 2; }})
+          .cuda_graph);
+  EXPECT_THAT(error_of({"--cuda-graph"}), HasSubstr("add --device cuda"));
 }
 
 TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {

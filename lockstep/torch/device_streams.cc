@@ -52,6 +52,25 @@ void DeviceStreams::follow_current(c10::Device device) {
   streams_.clear();
 }
 
+StreamOfItsOwn::StreamOfItsOwn(c10::Device device) : device_(device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Stream own = guard.getStreamFromGlobalPool(device);
+  before_ = guard.getStream(device);
+  order(*before_, own);
+  guard.exchangeStream(own);
+}
+
+StreamOfItsOwn::~StreamOfItsOwn() {
+  if (!before_) return;
+  try {
+    order(current_stream_on(device_), *before_);
+    c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
+  } catch (const std::exception& error) {
+    log(LogLevel::kDebug, error.what());
+  }
+}
+
 void await_device(c10::Device device) noexcept try {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 } catch (const std::exception& error) {

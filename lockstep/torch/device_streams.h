@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -35,6 +36,21 @@ class DeviceStreams {
 
  private:
   std::vector<c10::Stream> streams_;
+};
+
+// Within it the calling thread's current stream on `device` is a new one, not
+// the default one, which comes after what the one before was given, and before
+// what that is given afterwards. Nothing on the CPU.
+class StreamOfItsOwn {
+ public:
+  explicit StreamOfItsOwn(c10::Device device);
+  ~StreamOfItsOwn();
+  StreamOfItsOwn(const StreamOfItsOwn&) = delete;
+  StreamOfItsOwn& operator=(const StreamOfItsOwn&) = delete;
+
+ private:
+  const c10::Device device_;
+  std::optional<c10::Stream> before_;
 };
 
 // Returns when `device`, which is no CPU, is done with all that it has been

@@ -37,6 +37,7 @@ class SeededDropout : public torch::nn::Module {
 
   void set_seed(std::uint64_t seed) { generator_.set_current_seed(seed); }
   const at::Generator& generator() const { return generator_; }
+  bool drops() const { return probability_ > 0; }
 
   // Drops whole channels of samples x channels x height x width.
   at::Tensor forward_channels(const at::Tensor& input) {
@@ -224,6 +225,14 @@ std::shared_ptr<Classifier> make_model(std::string_view name,
 void seed_dropout(const torch::nn::Module& model, std::uint64_t seed) {
   for (const auto& module : model.modules())
     if (auto* dropout = module->as<SeededDropout>()) dropout->set_seed(seed);
+}
+
+bool drops_activations(const torch::nn::Module& model) {
+  const auto modules = model.modules();
+  return std::ranges::any_of(modules, [](const auto& module) {
+    const auto* dropout = module->template as<SeededDropout>();
+    return dropout != nullptr && dropout->drops();
+  });
 }
 
 std::vector<at::Generator> dropout_generators(const torch::nn::Module& model) {

@@ -69,6 +69,9 @@ std::shared_ptr<Classifier> make_model(std::string_view name,
 // Begins the random numbers of the model's dropout anew.
 void seed_dropout(const torch::nn::Module& model, std::uint64_t seed);
 
+// Whether some of it drops activations in training.
+bool drops_activations(const torch::nn::Module& model);
+
 // What the model's dropout draws from; nothing where it has none.
 std::vector<at::Generator> dropout_generators(const torch::nn::Module& model);
 

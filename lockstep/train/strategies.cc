@@ -14,6 +14,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/sample_random.h"
 #include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/device_streams.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/train/precision.h"
@@ -181,6 +182,8 @@ void train_in_processes(const TrainerOptions& options,
   const at::Device device = training_device(options.device);
   if (options.logical_shards && !device.is_cpu()) use_deterministic_kernels();
   const c10::OptionalDeviceGuard guard(if_gpu(device));
+  std::optional<StreamOfItsOwn> stream;  // what is on another is not captured
+  if (options.cuda_graph) stream.emplace(device);
   const auto module = model_of_rank(options, dataset, group->rank());
   module->to(device);
   Model model(module,

@@ -114,6 +114,7 @@ class Run {
                         .logical_shards = shards_.get(),
                         .forward = replica.forward,
                         .loss_share = replica.loss_share,
+                        .cuda_graph = options.cuda_graph,
                         .optimizer_averages = optimizer_averages(options)}),
         log_(options, replica.group, training_step_),
         checkpoints_(options, data,

@@ -83,6 +83,9 @@ struct TrainerOptions {
   // Whether images and weights of convolutions lie with their channels next to
   // each other, as the fastest kernels want them: other bits, the same job.
   bool channels_last = false;
+  // Whether the forward and backward pass is captured once, in a CUDA graph,
+  // and then replayed: on GPUs, by the strategy ddp. See TrainingStepOptions.
+  bool cuda_graph = false;
   // This process's, or its first replica's: see train/training_device.h.
   std::string device = "cpu";
   // What ranks send each other about gradients: see known_hooks().

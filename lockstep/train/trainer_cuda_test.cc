@@ -39,6 +39,7 @@ class TrainerOnCuda : public CudaRanks {
     const double tolerance = rounds ? 1e-2 : 1e-4;
     TrainerOptions of_cpu = options;
     of_cpu.tf32 = false;
+    of_cpu.cuda_graph = false;
     const auto expected = train_on_ranks(2 / options.replicas, of_cpu, data_);
     const auto learn = [&](const std::shared_ptr<ProcessGroup>& group) {
       TrainerOptions own = options;
@@ -84,6 +85,42 @@ TEST_F(TrainerOnCuda, StoresImagesAndWeightsChannelsLast) {
   quick_.channels_last = true;
   quick_.tf32 = true;
   expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, ReplaysPassesThatWereCapturedOnce) {
+  quick_.epochs = 4;  // each of two whole batches and a short one
+  quick_.cuda_graph = true;
+  quick_.clip_norm = 0.5;
+  expect_as_on_cpu(quick_);
+  quick_.clip_norm.reset();
+  quick_.model = "cnn";
+  quick_.hidden.clear();
+  quick_.dropout = 0;
+  expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
+  quick_.cuda_graph = true;
+  const auto error = [&] {
+    return error_text<InvalidArgument>([&] {
+      run(1, [&](const std::shared_ptr<ProcessGroup>& group) {
+        TrainerOptions own = quick_;
+        own.device = gpu_of(*group).str();
+        train(own, data_, group);
+      });
+    });
+  };
+  quick_.dropout = 0.1;
+  EXPECT_THAT(error(), HasSubstr("dropout draws"));
+  quick_.dropout = 0;
+  quick_.accumulate = 2;
+  EXPECT_THAT(error(), HasSubstr("several"));
+  quick_.accumulate = 1;
+  quick_.precision = "float16";
+  EXPECT_THAT(error(), HasSubstr("float16 scales"));
+  quick_.precision = "float32";
+  quick_.sharded = true;
+  EXPECT_THAT(error(), HasSubstr("by the strategy ddp alone"));
 }
 
 TEST_F(TrainerOnCuda, AugmentsImagesAsTheCpuDoes) {

@@ -52,6 +52,19 @@ void check_combinations(const TrainerOptions& options) {
     refuse(
         "synchronized batch normalization would make the bits of logical "
         "shards depend on the number of ranks; leave out one of the two");
+  if (!options.cuda_graph) return;
+  const bool hook_asks_host =
+      options.hook == "power-sgd" || options.hook == "post-local-sgd";
+  if (options.strategy != "ddp" || options.sharded || options.find_unused ||
+      options.sync_batch_norm || options.checks.any() || hook_asks_host)
+    refuse(
+        "a CUDA graph has passes by the strategy ddp alone, of which the host "
+        "has nothing to do in between: leave it out with sharded optimizers, "
+        "unused parameters, synchronized batch normalization, checks, and the "
+        "hooks power-sgd and post-local-sgd");
+}
+
+void check_hook(const TrainerOptions& options) {
   if (options.checks.any() && options.hook == "post-local-sgd")
     refuse(
         "ranks part on purpose with the hook post-local-sgd: there is nothing "
@@ -65,6 +78,7 @@ void check_trainer_options(const TrainerOptions& options,
   check_strategy(options, processes);
   check_batch(options, processes * options.replicas);
   check_data(options, data);
+  check_hook(options);
   check_combinations(options);
   training_devices(options.device, options.replicas);
   check_checkpoint_options(options);

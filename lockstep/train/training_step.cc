@@ -37,10 +37,49 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
     throw InvalidArgument(
         "logical shards are micro-batches already: leave accumulate at 1, and "
         "use more shards where memory is short");
+  if (options.cuda_graph) {
+    check_can_capture();
+    captured_.emplace(
+        model.group(), model.parameters(),
+        [this](at::TensorList inputs) { return captured_pass(inputs); });
+  }
   const double norm = options.clip_norm.value_or(1);
   if (!(norm > 0) || !std::isfinite(norm))
     throw InvalidArgument("gradients cannot be clipped to a norm of " +
                           std::to_string(norm) + "; it must be above 0");
+}
+
+// What the host alone does in a pass is not done in replays.
+void TrainingStep::check_can_capture() const {
+  const auto refuse = [](const std::string& why) {
+    throw InvalidArgument("a pass cannot be captured in a CUDA graph: " + why);
+  };
+  if (options_.device == at::kCPU)
+    refuse("the CPU has none\n  next:    train on cuda, or do without it");
+  if (drops_activations(*model_))
+    refuse(
+        "dropout draws its masks on the host\n  next:    take a model without "
+        "(--dropout 0), or do without a graph");
+  if (options_.accumulate != 1 || options_.logical_shards != nullptr)
+    refuse(
+        "a step has several, whose gradients add up\n  next:    leave out "
+        "micro-batches and logical shards, or do without a graph");
+  if (options_.precision == Precision::kFloat16)
+    refuse(
+        "float16 scales losses by a number that changes\n  next:    use "
+        "bfloat16, or do without a graph");
+}
+
+// The loss of a pass, and its logits.
+std::vector<at::Tensor> TrainingStep::captured_pass(at::TensorList inputs) {
+  at::Tensor logits, loss;
+  {
+    const MixedPrecision scope(options_.precision, options_.device);
+    logits = model_(inputs[0]);
+    loss = at::cross_entropy_loss(logits.to(at::kFloat), inputs[1]);
+  }
+  loss.backward();
+  return {loss.detach(), logits.detach()};
 }
 
 PendingMetrics TrainingStep::run(const BatchTensors& batch) {
@@ -110,6 +149,11 @@ std::optional<double> TrainingStep::measured_norm() {
 
 PendingMetrics TrainingStep::pass(const BatchTensors& micro_batch,
                                   double share) {
+  if (captured_) {
+    const auto outputs =
+        captured_->run({micro_batch.images, micro_batch.labels});
+    return {outputs[0], outputs[1], micro_batch.labels};
+  }
   at::Tensor logits, loss;
   {
     const MixedPrecision scope(options_.precision, options_.device);

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/captured_pass.h"
 #include "lockstep/torch/consistency_report.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/gradient_scaler.h"
@@ -43,6 +44,9 @@ struct TrainingStepOptions {
   // The share of its losses that a rank passes on: 1/n where the gradients of n
   // ranks add up, instead of being averaged.
   double loss_share = 1;
+  // Whether passes on a GPU are captured in a CUDA graph: see CapturedPass. For
+  // whole batches of models without dropout, whose losses are not scaled.
+  bool cuda_graph = false;
   // Whether the averages are the optimizer's affair, and .grad is none after
   // backward().
   bool optimizer_averages = false;
@@ -83,6 +87,8 @@ class TrainingStep {
  private:
   // `share`: of the batch's samples, how many are in this micro-batch.
   PendingMetrics pass(const BatchTensors& micro_batch, double share);
+  void check_can_capture() const;
+  std::vector<at::Tensor> captured_pass(at::TensorList inputs);
   PendingMetrics pass_micro_batches(const BatchTensors& batch);
   PendingMetrics pass_shards(const BatchTensors& batch);
   void update();
@@ -92,6 +98,7 @@ class TrainingStep {
   ClippingOptimizer& optimizer_;
   TrainingStepOptions options_;
   GradientScaler scaler_;
+  std::optional<CapturedPass> captured_;
   ConsistencyReport* report_ = nullptr;
   bool measures_norm_ = false;  // in the next step
   std::optional<double> grad_norm_;

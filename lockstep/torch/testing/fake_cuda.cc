@@ -8,6 +8,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/torch/device_graph.h"
 #include "lockstep/torch/testing/fake_cuda_state.h"
 
 namespace lockstep {
@@ -60,6 +61,7 @@ void FakeCudaState::empty_cache() {
   const MutexLock lock(mutex_);
   if (!given_back_.empty()) gpu_.set_memory(FakeGpu::Memory::kEnough);
   for (const auto& block : given_back_) {
+    if (block->captured && current_state.load() == this) continue;
     const Gpu gpu = device(block->device);
     const GpuScope scope(gpu);
     GpuEvent done(gpu);
@@ -67,7 +69,9 @@ void FakeCudaState::empty_cache() {
     while (!done.happened()) std::this_thread::yield();
     gpu_.table().release(block->memory);
   }
-  given_back_.clear();
+  std::erase_if(given_back_, [this](const auto& block) {
+    return !block->captured || current_state.load() != this;
+  });
 }
 
 FakeCudaState& FakeCudaState::current() {
@@ -123,6 +127,7 @@ c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {
             "allocate");
   auto block = std::make_unique<Block>(
       Block{memory, bytes, index, current_fake_stream(device)});
+  block->captured = capture_of(gpu, block->stream) != 0;
   const MutexLock lock(mutex_);
   ++blocks_;
   ++allocated_[index];
@@ -136,22 +141,38 @@ void FakeCudaState::delete_block(void* block) {
 
 // The memory itself stays until the end: its streams may be late.
 void FakeCudaState::give_back(Block& block) {
+  poison(block);
+  const MutexLock lock(mutex_);
+  --blocks_;
+  given_back_.emplace_back(&block);
+}
+
+// In a capture by its graph, each time. Where some of its streams are in one,
+// and others are not, LibTorch waits until that has ended: then it keeps its
+// bytes.
+void FakeCudaState::poison(Block& block) {
   const Gpu gpu = device(block.device);
   const GpuScope scope(gpu);
+  const std::uint64_t capture = capture_of(gpu, block.stream);
+  block.captured = block.captured || capture != 0;
+  for (LockstepGpuStream* const other : block.others) {
+    if (capture_of(gpu, other) == capture) continue;
+    block.captured = true;
+    return;
+  }
   for (LockstepGpuStream* const other : block.others) {
     GpuEvent event(gpu);
     event.record(other);
     event.hold_up(block.stream);
   }
-  const std::vector<std::byte> poison(block.bytes, std::byte{0xFF});
+  block.poison.assign(block.bytes, std::byte{0xFF});
   LockstepGpuOutcome outcome{};
-  gpu_.table().copy(block.memory, poison.data(), block.bytes, block.stream,
-                    &outcome);
+  gpu_.table().copy(block.memory, block.poison.data(), block.bytes,
+                    block.stream, &outcome);
+  if (capture != 0) return;
   await_fake_stream(gpu, block.stream);
-  gpu_.forget(poison.data(), poison.size());
-  const MutexLock lock(mutex_);
-  --blocks_;
-  given_back_.emplace_back(&block);
+  gpu_.forget(block.poison.data(), block.poison.size());
+  block.poison = {};
 }
 
 void FakeCudaState::keep_for(const c10::DataPtr& memory,
@@ -181,9 +202,11 @@ FakeCuda::FakeCuda(FakeGpu& gpu) {
     return true;
   }();
   FakeCudaState::set_current(new FakeCudaState(gpu));
+  make_device_graphs_by(make_fake_cuda_graph);
 }
 
 FakeCuda::~FakeCuda() {
+  make_device_graphs_by(nullptr);
   const std::unique_ptr<FakeCudaState> state(&FakeCudaState::current());
   FakeCudaState::set_current(nullptr);
 }

@@ -139,6 +139,14 @@ LockstepGpuStream* current_fake_stream(c10::Device device) {
   return found == streams.end() ? nullptr : found->second;
 }
 
+std::uint64_t capture_of(const Gpu& device, LockstepGpuStream* stream) {
+  const GpuScope scope(device);
+  std::uint64_t capture = 0;
+  LockstepGpuOutcome outcome{};
+  const auto result = device.table().stream_capture(stream, &capture, &outcome);
+  return result == kGpuSpoiltCapture ? ~std::uint64_t{0} : capture;
+}
+
 void await_fake_stream(const Gpu& gpu, LockstepGpuStream* stream) {
   const GpuScope scope(gpu);
   GpuEvent event(gpu);

@@ -16,6 +16,7 @@
 
 #include <optional>
 
+#include "lockstep/torch/testing/fake_cuda_capture.h"
 #include "lockstep/torch/testing/fake_cuda_state.h"
 
 namespace lockstep {
@@ -144,6 +145,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
 }
 
 at::Tensor& copied(at::Tensor& self, const at::Tensor& from, bool) {
+  if (is_captured(self) || is_captured(from)) return capture_copy(self, from);
   const at::Tensor elements = on_host(from);
   if (!self.is_cuda()) return self.copy_(elements);
   Transfer transfer(self);
@@ -165,6 +167,7 @@ void kept_for_stream(at::Tensor& self, c10::Stream stream) {
 }
 
 void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  if (is_captured(operation, *stack)) return capture_kernel(operation, stack);
   at::native::cpu_fallback(operation, stack);
 }
 

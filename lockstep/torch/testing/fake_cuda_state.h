@@ -59,8 +59,12 @@ class FakeCudaState {
     c10::DeviceIndex device;
     LockstepGpuStream* stream;                    // of its allocation
     std::vector<LockstepGpuStream*> others = {};  // by record_stream()
+    // Whether a graph may use it, whoever else has let go of it.
+    bool captured = false;
+    std::vector<std::byte> poison = {};
   };
   void give_back(Block& block);
+  void poison(Block& block);
   static void delete_block(void* block);
 
   FakeGpu& gpu_;
@@ -72,6 +76,9 @@ class FakeCudaState {
   std::map<int, std::size_t> allocated_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
+// Which capture `stream` of `device` is in, be it spoilt; 0: none.
+std::uint64_t capture_of(const Gpu& device, LockstepGpuStream* stream);
+
 LockstepGpuStream* native(c10::Stream stream);
 // The calling thread's on `device`.
 LockstepGpuStream* current_fake_stream(c10::Device device);
@@ -80,6 +87,8 @@ LockstepGpuStream* current_fake_stream(c10::Device device);
 void await_fake_stream(const Gpu& gpu, LockstepGpuStream* stream);
 
 const c10::impl::DeviceGuardImplInterface* fake_cuda_guard();
+class DeviceGraph;
+std::shared_ptr<DeviceGraph> make_fake_cuda_graph(c10::Device device);
 // Registers what LibTorch calls on the device.
 void install_fake_cuda_kernels();
 

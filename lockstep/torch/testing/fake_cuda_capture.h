@@ -1,0 +1,25 @@
+// Kernels of FakeCuda that are captured instead of carried out: the CPU's
+// again, over what the device's memory holds when the graph is launched.
+//
+// Threads: any.
+// Errors:  InvalidArgument, and the capture is spoilt, for what makes the host
+//          wait for the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace lockstep {
+
+// Whether the current stream of its device, a GPU, is captured.
+bool is_captured(const at::Tensor& tensor);
+// The same of the first tensor on a GPU that `operation` is given.
+bool is_captured(const c10::OperatorHandle& operation,
+                 const torch::jit::Stack& stack);
+
+at::Tensor& capture_copy(at::Tensor& to, const at::Tensor& from);
+void capture_kernel(const c10::OperatorHandle& operation,
+                    torch::jit::Stack* stack);
+
+}  // namespace lockstep
