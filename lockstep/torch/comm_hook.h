@@ -21,8 +21,8 @@
 //
 // Memory that an operation works on must live until the operation is done: in
 // the bucket, in what `then` captures, or in the hook itself. A step that
-// starts several operations waits for all but the last, at the latest in `then`;
-// one that may throw does so before it starts one.
+// starts several operations waits for all but the last, at the latest in
+// `then`; one that may throw does so before it starts one.
 //
 // Threads: called by the thread that runs backward(), with gradients off.
 // Errors:  what a hook or its operations throw, backward() throws; the group is
