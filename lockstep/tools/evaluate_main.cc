@@ -22,6 +22,7 @@
 #include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/evaluate_options.h"
 #include "lockstep/tools/rank_program.h"
+#include "lockstep/torch/out_of_memory.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/prediction_file.h"
@@ -121,6 +122,14 @@ std::string dataset_name(const EvaluateOptions& flags,
                         "on\n  next:    name the data set with --dataset");
 }
 
+void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
+  tell_out_of_memory({.group = group,
+                      .device = device,
+                      .what = "putting the model on the GPU",
+                      .next = std::string(kEvaluationMemoryAdvice)},
+                     [&] { model.to(device); });
+}
+
 void run(const EvaluateOptions& flags, const Settings& settings) {
   at::set_num_threads(flags.threads.value());
   const auto group = init_process_group();
@@ -138,7 +147,7 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
       dataset_name(flags, saved),
       flags.split == "train" ? Split::kTrain : Split::kTest, flags.data_dir);
   const auto model = rebuild_model(saved, dataset);
-  model->to(device);
+  put_on(device, *model, *group);
   const Inquiry inquiry{flags, saved, dataset, *model, device, group};
   switch (flags.verb) {
     case ModelVerb::kEvaluate:

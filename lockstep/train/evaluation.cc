@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/device_copies.h"
+#include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/train/pending_metrics.h"
 
@@ -117,6 +118,13 @@ at::Tensor merge(const at::Tensor& own, const Blocks& blocks,
       .narrow(0, 0, blocks.samples());
 }
 
+MemoryUser memory_user(ProcessGroup& group, at::Device device) {
+  return {.group = group,
+          .device = device,
+          .what = "evaluating a model",
+          .next = std::string(kEvaluationMemoryAdvice)};
+}
+
 }  // namespace
 
 EvaluationMode::EvaluationMode(torch::nn::Module& module) {
@@ -158,7 +166,7 @@ void for_each_output(
 }
 
 Evaluation evaluate(const Forward& forward, const SampleSource& samples,
-                    const EvaluationOptions& options) {
+                    const EvaluationOptions& options) try {
   const auto start = Clock::now();
   const auto group = group_of(options);
   const Blocks blocks(samples, options, *group);
@@ -182,10 +190,12 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
   for (const double loss : losses) result.loss += loss;
   result.duration = Clock::now() - start;
   return result;
+} catch (...) {
+  rethrow_out_of_memory(memory_user(*group_of(options), options.device));
 }
 
 Predictions predict(const Forward& forward, const SampleSource& samples,
-                    const EvaluationOptions& options) {
+                    const EvaluationOptions& options) try {
   const auto group = group_of(options);
   const Blocks blocks(samples, options, *group);
   const std::int64_t rows = blocks.count_of_rank() * blocks.size();
@@ -219,6 +229,8 @@ Predictions predict(const Forward& forward, const SampleSource& samples,
           .probabilities = options.probabilities
                                ? all_shares.slice(1, 1).contiguous()
                                : at::Tensor()};
+} catch (...) {
+  rethrow_out_of_memory(memory_user(*group_of(options), options.device));
 }
 
 }  // namespace lockstep

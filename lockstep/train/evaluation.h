@@ -20,8 +20,10 @@
 //          the program, with its own model, equal to the others'.
 // Errors:  InvalidArgument for options that cannot work, for a model that does
 //          not give a number for each class, and for labels outside the
-//          classes; what the samples throw; what collectives throw: a rank that
-//          fails alone is a PeerFailure to the others when it leaves.
+//          classes; SystemError (ENOMEM) where a GPU has no room for a pass,
+//          see torch/out_of_memory.h; what the samples throw; what collectives
+//          throw: a rank that fails alone is a PeerFailure to the others when
+//          it leaves.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,6 +34,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,6 +51,11 @@ namespace lockstep {
 using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
 inline constexpr std::int64_t kEvaluationBatch = 250;
+
+// What to try where a GPU has no room for a pass.
+inline constexpr std::string_view kEvaluationMemoryAdvice =
+    "try a smaller EvaluationOptions::batch_size, a larger GPU, or the CPU "
+    "(--device cpu)";
 
 struct EvaluationOptions {
   std::int64_t classes = 0;  // that the model tells apart; at least 1

@@ -15,9 +15,11 @@
 #include "lockstep/data/sample_random.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/device_streams.h"
+#include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/train/precision.h"
+#include "lockstep/train/trainer_options.h"
 #include "lockstep/train/training_device.h"
 
 namespace lockstep {
@@ -135,6 +137,15 @@ std::optional<at::Device> if_gpu(at::Device device) {
   return device;
 }
 
+MemoryUser memory_user(const TrainerOptions& options, ProcessGroup& group,
+                       at::Device device) {
+  const int processes = is_one_process(options.strategy) ? 1 : group.size();
+  return {.group = group,
+          .device = device,
+          .what = "training",
+          .next = memory_advice(options, processes)};
+}
+
 // A collective, and so in the replica's own thread.
 void train_one(const TrainerOptions& options, TrainedReplica replica,
                const Train& train) {
@@ -149,7 +160,8 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
         "rank " + std::to_string(replica.group->rank()) + " failed: " + why);
   };
   try {
-    train(replica);
+    tell_out_of_memory(memory_user(options, *replica.group, replica.device),
+                       [&] { train(replica); });
   } catch (const std::exception& error) {
     abort(error.what());
     throw;
@@ -265,6 +277,27 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
       train);
 }
 
+void train_by_name(const TrainerOptions& options, const ImageDataset& dataset,
+                   const std::shared_ptr<ProcessGroup>& processes,
+                   const std::vector<at::Device>& devices, const Train& train) {
+  const StrategyOptions threads{.devices = devices,
+                                .timeout = processes->timeout()};
+  if (options.strategy == "mirrored") {
+    MirroredStrategy strategy(threads);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "central") {
+    CentralStorageStrategy strategy(threads);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "multi-worker") {
+    MultiWorkerMirroredStrategy strategy(processes, devices[0]);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "data-parallel") {
+    train_on_slots(options, dataset, processes, devices, train);
+  } else {
+    train_in_processes(options, dataset, processes, train);
+  }
+}
+
 }  // namespace
 
 std::span<const std::string_view> known_strategies() { return kStrategies; }
@@ -295,22 +328,10 @@ void for_each_replica(const TrainerOptions& options,
                       const Train& train) {
   if (options.tf32) allow_tf32();
   const auto devices = training_devices(options.device, options.replicas);
-  const StrategyOptions threads{.devices = devices,
-                                .timeout = processes->timeout()};
-  if (options.strategy == "mirrored") {
-    MirroredStrategy strategy(threads);
-    train_by(strategy, options, dataset, train);
-  } else if (options.strategy == "central") {
-    CentralStorageStrategy strategy(threads);
-    train_by(strategy, options, dataset, train);
-  } else if (options.strategy == "multi-worker") {
-    MultiWorkerMirroredStrategy strategy(processes, devices[0]);
-    train_by(strategy, options, dataset, train);
-  } else if (options.strategy == "data-parallel") {
-    train_on_slots(options, dataset, processes, devices, train);
-  } else {
-    train_in_processes(options, dataset, processes, train);
-  }
+  // Of models that are made; what trains says more of who it is.
+  tell_out_of_memory(memory_user(options, *processes, devices[0]), [&] {
+    train_by_name(options, dataset, processes, devices, train);
+  });
 }
 
 }  // namespace lockstep

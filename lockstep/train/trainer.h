@@ -19,8 +19,9 @@
 // Errors:  InvalidArgument for options and data that do not fit together, on
 //          every rank and before anything is computed; an output that cannot
 //          be written is found out then too. Mismatch on every rank when a
-//          check that was asked for finds replicas that are not the same. What
-//          collectives throw.
+//          check that was asked for finds replicas that are not the same.
+//          SystemError (ENOMEM) where a GPU has no room for the run, see
+//          torch/out_of_memory.h. What collectives throw.
 #pragma once
 
 #include <chrono>

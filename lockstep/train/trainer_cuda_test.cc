@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/recorder.h"
@@ -19,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class TrainerOnCuda : public CudaRanks {
@@ -222,6 +224,28 @@ TEST_F(TrainerOnCuda, SavesNoStepThatNcclHasBrokenOff) {
                 HasSubstr("a cable was pulled"));
   });
   EXPECT_TRUE(CheckpointFolder(quick_.checkpoint_dir).files().empty());
+}
+
+TEST_F(TrainerOnCuda, SaysWhatToTryWhereMemoryRunsOutInTheMiddle) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+  quick_.epochs = 4;
+  run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    TrainerOptions own = quick_;
+    own.device = gpu_of(*group).str();
+    const auto fill = [&](const ProgressRecord& record) {
+      if (std::holds_alternative<StepRecord>(record)) cuda_->set_room(1, 0);
+    };
+    const auto learn = [&] { train(own, data_, group, fill); };
+    if (group->rank() == 1)
+      EXPECT_THAT(
+          error_text<SystemError>(learn),
+          AllOf(HasSubstr("training ran out of memory on rank 1 of 2"),
+                HasSubstr("on cuda:1"),
+                HasSubstr("try --accumulate 2, a --global-batch-size below 32, "
+                          "--precision bfloat16, --sharded, a smaller model")));
+    else
+      EXPECT_THAT(error_text<Error>(learn), HasSubstr("rank 1"));
+  });
 }
 
 TEST_F(TrainerOnCuda, RefusesWhatOneKindOfDeviceHasNot) {

@@ -1,5 +1,6 @@
 #include "lockstep/train/trainer_options.h"
 
+#include <algorithm>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -87,6 +88,25 @@ void check_trainer_options(const TrainerOptions& options,
     refuse(
         "the numbers of epochs, of epochs between evaluations and of steps "
         "between reports must be at least 1");
+}
+
+std::string memory_advice(const TrainerOptions& options, int processes) {
+  const int ranks = processes * options.replicas;
+  const std::int64_t share = options.global_batch / ranks;
+  std::string advice = "try ";
+  if (options.accumulate < share)
+    advice +=
+        "--accumulate " +
+        std::to_string(std::min<std::int64_t>(2 * options.accumulate, share)) +
+        ", ";
+  if (share > 1)
+    advice += "a --global-batch-size below " +
+              std::to_string(options.global_batch) + ", ";
+  if (options.precision == "float32") advice += "--precision bfloat16, ";
+  if (!options.sharded && options.strategy == "ddp" && options.hook == "none" &&
+      ranks > 1)
+    advice += "--sharded, ";
+  return advice + "a smaller model or larger GPUs";
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <ATen/detail/CUDAHooksInterface.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -121,6 +122,7 @@ c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {
   if (bytes == 0) return {nullptr, device};
   const Gpu gpu = this->device(index);
   const GpuScope scope(gpu);
+  check_room(index, bytes);
   void* memory = nullptr;
   LockstepGpuOutcome outcome{};
   gpu.check(gpu_.table().allocate(&memory, bytes, &outcome), outcome,
@@ -131,7 +133,25 @@ c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {
   const MutexLock lock(mutex_);
   ++blocks_;
   ++allocated_[index];
+  used_[index] += bytes;
   return {memory, block.release(), &delete_block, device};
+}
+
+// In LibTorch's words.
+void FakeCudaState::check_room(c10::DeviceIndex device,
+                               std::size_t bytes) const {
+  const MutexLock lock(mutex_);
+  const auto room = room_.find(device);
+  if (room == room_.end()) return;
+  const auto found = used_.find(device);
+  const std::size_t used = found == used_.end() ? 0 : found->second;
+  const std::size_t free = room->second - std::min(room->second, used);
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, bytes <= free, "CUDA out of memory. Tried to allocate ",
+      bytes, " bytes. GPU ", static_cast<int>(device),
+      " has a total capacity of ", room->second, " bytes of which ", free,
+      " bytes is free. Of the allocated memory ", used,
+      " bytes is allocated by PyTorch.");
 }
 
 void FakeCudaState::delete_block(void* block) {
@@ -144,6 +164,7 @@ void FakeCudaState::give_back(Block& block) {
   poison(block);
   const MutexLock lock(mutex_);
   --blocks_;
+  used_[block.device] -= block.bytes;
   given_back_.emplace_back(&block);
 }
 
@@ -193,6 +214,11 @@ std::size_t FakeCudaState::allocated_on(int device) const {
   return found == allocated_.end() ? 0 : found->second;
 }
 
+void FakeCudaState::set_room(int device, std::size_t bytes) {
+  const MutexLock lock(mutex_);
+  room_[device] = bytes;
+}
+
 bool FakeCuda::possible() { return is_registered; }
 
 FakeCuda::FakeCuda(FakeGpu& gpu) {
@@ -226,6 +252,10 @@ bool FakeCuda::all_given_back() const {
 
 std::size_t FakeCuda::allocated_on(int device) const {
   return FakeCudaState::current().allocated_on(device);
+}
+
+void FakeCuda::set_room(int device, std::size_t bytes) {
+  FakeCudaState::current().set_room(device, bytes);
 }
 
 }  // namespace lockstep

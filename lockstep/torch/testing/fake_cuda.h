@@ -46,6 +46,11 @@ class FakeCuda {
   bool all_given_back() const;
   // Those that `device` has given out since the beginning.
   std::size_t allocated_on(int device) const;
+
+  // Lets tensors of `device` have at most so many bytes together from now on.
+  // What does not fit is refused as by LibTorch: c10::OutOfMemoryError, with
+  // how much there was.
+  void set_room(int device, std::size_t bytes);
 };
 
 }  // namespace lockstep

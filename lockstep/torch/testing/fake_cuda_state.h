@@ -51,6 +51,7 @@ class FakeCudaState {
   void empty_cache();
   std::size_t blocks() const;
   std::size_t allocated_on(int device) const;
+  void set_room(int device, std::size_t bytes);
 
  private:
   struct Block {
@@ -63,6 +64,7 @@ class FakeCudaState {
     bool captured = false;
     std::vector<std::byte> poison = {};
   };
+  void check_room(c10::DeviceIndex device, std::size_t bytes) const;
   void give_back(Block& block);
   void poison(Block& block);
   static void delete_block(void* block);
@@ -74,6 +76,10 @@ class FakeCudaState {
   std::vector<std::unique_ptr<Block>> given_back_ LOCKSTEP_GUARDED_BY(mutex_);
   std::size_t blocks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::map<int, std::size_t> allocated_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Bytes that tensors of a device have, and may have: any number where it is
+  // not there.
+  std::map<int, std::size_t> used_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<int, std::size_t> room_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // Which capture `stream` of `device` is in, be it spoilt; 0: none.
