@@ -16,6 +16,7 @@
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/device_streams.h"
 #include "lockstep/torch/out_of_memory.h"
+#include "lockstep/torch/replicate.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/train/precision.h"
@@ -222,6 +223,10 @@ void train_in_processes(const TrainerOptions& options,
              .model = model,
              .optimizer = std::move(optimizer)},
             train);
+  if (!stream) return;
+  stream.reset();
+  // The model is the caller's now, who reads it on the stream from before.
+  keep_for_current_stream(parameters_and_buffers(*module));
 }
 
 void train_by(Strategy& strategy, const TrainerOptions& options,
