@@ -4,7 +4,7 @@
 // Threads: an object belongs to one thread at a time; what it is made of is of
 //          the device that the thread used then.
 // Errors:  SystemError (ENOMEM) where memory ran out, naming the device;
-//          NetworkError where NCCL has lost a rank; InvalidArgument for misuse
+//          NetworkError where NCCL has lost a rank; InvalidArgument for misuse,
 //          without a driver, and for what cannot be captured; Error for all
 //          else.
 #pragma once
