@@ -79,8 +79,8 @@ class Backend {
   // good order: for whoever depends on them while no operation waits for them.
   virtual void look_around() {}
 
-  // Makes what it was given on `stream`, null for the calling thread's, since
-  // the capture of that began, part of `graph`. Waits for nobody.
+  // Makes part of `graph` what it is given from now on while `stream`, null for
+  // the calling thread's, is in its present capture. Waits for nobody.
   // InvalidArgument where nothing can be captured.
   virtual void attach(const std::shared_ptr<CapturedGraph>& graph,
                       void* stream);

@@ -181,6 +181,12 @@ Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
   if (const Device device = device_of(operation);
       device.kind != DeviceKind::kCpu)
     of_device = device_backend(device);
+  if (operation.graph != nullptr && !of_device)
+    throw InvalidArgument(
+        "replay: the graph is attached to another group, and this one has "
+        "nothing on GPUs\n  next:    replay it by the group that it is "
+        "attached "
+        "to");
   if (is_point_to_point(operation.kind)) {
     const auto backend = of_device ? of_device : member();
     check_supported(*backend, operation);
@@ -323,15 +329,14 @@ void ProcessGroup::attach(const std::shared_ptr<CapturedGraph>& graph,
     MutexLock lock(abort_mutex_);
     of_device = device_backend_;
   }
-  // Without one no operation can have been captured.
+  // Without one none will be captured.
   if (of_device) of_device->attach(graph, options.stream);
 }
 
 Work ProcessGroup::replay(const std::shared_ptr<CapturedGraph>& graph,
                           const CallOptions& options) {
   if (!graph) throw InvalidArgument("replay: there is no graph in the pointer");
-  const CapturedGraph::Contents& contents = graph->contents();
-  if (contents.operations > 0)
+  if (graph->contents().operations > 0)
     return run({.kind = OperationKind::kReplay, .graph = graph.get()}, options);
   member();
   graph->launch(options.stream != nullptr ? options.stream

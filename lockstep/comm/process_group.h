@@ -208,17 +208,20 @@ class ProcessGroup {
   std::shared_ptr<Heap> heap() { return member()->heap(); }
   bool reduces_in_place() { return member()->reduces_in_place(); }
 
-  // Makes the collectives that this group was given on the stream of `options`
-  // since its capture began those of `graph`; to be called by every rank before
-  // the capture ends, and after the works were waited for. Messages and replays
-  // cannot be captured. See captured_graph.h.
+  // Makes those of `graph` the collectives that this group is given from now on
+  // while the stream of `options` is captured; to be called by every rank when
+  // the capture has begun. Before it ends their works are waited for; nobody
+  // leaves the group before. Throws what has ended the group on GPUs. That
+  // ends, with InvalidArgument from wait(), where messages or replays are
+  // captured, or collectives for a graph that was not attached. See
+  // captured_graph.h.
   void attach(const std::shared_ptr<CapturedGraph>& graph,
               const CallOptions& options = {});
 
   // Gives the device once more what was captured, in the order of this group's
-  // collectives, and of the stream as they are. InvalidArgument where the graph
-  // is attached to another group. Of a graph without collectives of this group
-  // it is the launch alone.
+  // collectives, and of the stream as they are. The group ends, with
+  // InvalidArgument from wait(), where the graph is attached to another. Of a
+  // graph without collectives it is the launch alone.
   Work replay(const std::shared_ptr<CapturedGraph>& graph,
               const CallOptions& options = {});
 

@@ -59,7 +59,9 @@ void Work::synchronize_pending(std::optional<Deadline> deadline) const {
 bool Work::done_pending() const {
   if (!pending_->done(ticket_)) return false;
   GroupRecorder* const recorder = pending_->recorder();
-  if (recorder == nullptr) return true;
+  // Where wait() does not complete it, others have told; and streams are to
+  // wait when somebody asks for that.
+  if (recorder == nullptr || !pending_->completes_in_wait()) return true;
   try {
     pending_->wait(ticket_, std::nullopt);
     recorder->completed(number_);

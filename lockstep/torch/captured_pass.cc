@@ -1,6 +1,10 @@
 #include "lockstep/torch/captured_pass.h"
 
+#include <ATen/ops/empty_like.h>
+#include <c10/core/DeviceGuard.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -21,9 +25,9 @@ CapturedPass::CapturedPass(std::shared_ptr<ProcessGroup> group,
       parameters_(std::move(parameters)),
       pass_(std::move(pass)) {}
 
-// Of the first shapes that come; before, of any.
+// Of the shapes that are captured, or to be.
 bool CapturedPass::fits(at::TensorList inputs) const {
-  return inputs_.empty() ||
+  return !inputs_.empty() &&
          std::ranges::equal(inputs, inputs_, [](const auto& a, const auto& b) {
            return a.sizes() == b.sizes() && a.strides() == b.strides() &&
                   a.scalar_type() == b.scalar_type() &&
@@ -33,24 +37,34 @@ bool CapturedPass::fits(at::TensorList inputs) const {
 
 std::vector<at::Tensor> CapturedPass::run(at::TensorList inputs) {
   replayed_ = false;
-  if (!fits(inputs)) return pass_(inputs);
-  if (inputs_.empty())
-    for (const at::Tensor& input : inputs)
-      inputs_.push_back(at::empty_like(input));
+  if (!fits(inputs) && !takes_over(inputs)) return pass_(inputs);
   if (passes_ < kPassesBefore) {
     ++passes_;
     return pass_(inputs);
   }
-  if (!graph_) capture(inputs);
+  check_stream_and_gradients(inputs);
+  if (!graph_) capture(inputs.front().device());
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs_[i].copy_(inputs[i]);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     parameters_[i].mutable_grad() = gradients_[i];
-  group_->replay(graph_, {.place = "a captured pass"}).wait();
+  group_->replay(graph_, options("a captured pass")).wait();
   replayed_ = true;
   return outputs_;
 }
 
-void CapturedPass::capture(at::TensorList inputs) {
+// A run may begin with a short batch, and a whole one comes more often.
+bool CapturedPass::takes_over(at::TensorList inputs) {
+  if (graph_) return false;
+  if (!inputs_.empty() && inputs.front().numel() <= inputs_.front().numel())
+    return false;
+  inputs_.clear();
+  for (const at::Tensor& input : inputs)
+    inputs_.push_back(at::empty_like(input));
+  passes_ = 0;
+  return true;
+}
+
+void CapturedPass::check_stream_and_gradients(at::TensorList inputs) const {
   const at::Device device = inputs.front().device();
   if (!device.is_cuda() || current_stream_on(device).id() == 0)
     throw InvalidArgument(
@@ -60,30 +74,52 @@ void CapturedPass::capture(at::TensorList inputs) {
       parameters_, [](const at::Tensor& it) { return it.grad().defined(); });
   if (!clean)
     throw InvalidArgument(
-        "a pass is captured that would add to gradients, and so would all of "
-        "its replays\n  next:    call zero_grad() before each pass");
+        "a captured pass takes the place of gradients, and cannot add to "
+        "them\n  next:    call zero_grad() before each pass");
+}
+
+CallOptions CapturedPass::options(std::string_view place) const {
+  const c10::Stream stream = current_stream_on(inputs_.front().device());
+  return {.place = place, .stream = stream.native_handle()};
+}
+
+void CapturedPass::capture(at::Device device) {
+  const c10::DeviceGuard guard(device);
   const auto graph = make_device_graph(device);
-  capture_pass(graph);
+  try {
+    capture_pass(graph);
+  } catch (...) {
+    outputs_.clear();
+    for (const at::Tensor& parameter : parameters_)
+      parameter.mutable_grad() = at::Tensor();
+    throw;
+  }
   for (const at::Tensor& parameter : parameters_)
     gradients_.push_back(parameter.grad());
   graph_ = graph;
 }
 
+// What the pass throws says more than that no graph has come of it.
 void CapturedPass::capture_pass(const std::shared_ptr<DeviceGraph>& graph) {
   graph->begin_capture();
+  std::exception_ptr error;
   try {
+    group_->attach(graph, options("a captured pass"));
     outputs_ = pass_(inputs_);
-    group_->attach(graph);
   } catch (...) {
-    const auto error = std::current_exception();
-    try {
-      graph->end_capture();
-    } catch (const std::exception&) {
-      // The first error says why.
-    }
-    std::rethrow_exception(error);
+    error = std::current_exception();
   }
-  graph->end_capture();
+  try {
+    graph->end_capture();
+  } catch (...) {
+    if (!error) throw;
+  }
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    rethrow_uncapturable();
+  }
 }
 
 }  // namespace lockstep

@@ -19,13 +19,15 @@
 // on inputs are copied to where it read them, and all of it is done again: what
 // the host alone does in a pass is not. So nothing in it may wait for the
 // device, depend on values there, or change from pass to pass on the host.
-// Inputs of other shapes, as an epoch's last batch, take the usual way.
+// Inputs of other shapes, as an epoch's last batch, take the usual way: what is
+// captured has the largest that came before.
 //
 // Every rank runs the same passes, whose inputs have the same shapes.
 //
 // Threads: single-threaded. One stream, not the default one, is current in all
 //          of the life of model and passes: see StreamOfItsOwn.
-// Errors:  InvalidArgument for what cannot be captured; what the pass throws.
+// Errors:  InvalidArgument for what cannot be captured; there are no gradients
+//          then. What the pass throws.
 // Source:  torch.cuda.make_graphed_callables, and PyTorch's notes on capturing
 //          DistributedDataParallel.
 #pragma once
@@ -34,6 +36,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -61,7 +64,11 @@ class CapturedPass {
 
  private:
   bool fits(at::TensorList inputs) const;
-  void capture(at::TensorList inputs);
+  // Whether these are to be captured from now on.
+  bool takes_over(at::TensorList inputs);
+  void check_stream_and_gradients(at::TensorList inputs) const;
+  CallOptions options(std::string_view place) const;
+  void capture(at::Device device);
   void capture_pass(const std::shared_ptr<DeviceGraph>& graph);
 
   const std::shared_ptr<ProcessGroup> group_;

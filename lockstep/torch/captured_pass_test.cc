@@ -137,6 +137,44 @@ TEST_F(CapturedPassOnCuda, RefusesGradientsThatItWouldAddTo) {
     for (int i = 0; i < 3; ++i) pass.run({input});
     EXPECT_THAT(error_text<InvalidArgument>([&] { pass.run({input}); }),
                 HasSubstr("zero_grad()"));
+    weight.mutable_grad() = at::Tensor();
+    pass.run({input});
+    EXPECT_TRUE(pass.replayed());
+    EXPECT_THAT(error_text<InvalidArgument>([&] { pass.run({input}); }),
+                HasSubstr("zero_grad()"));
+  });
+}
+
+TEST_F(CapturedPassOnCuda, CapturesWhatIsLargestOfWhatComesFirst) {
+  run(1, [&](const Group& group) {
+    const StreamOfItsOwn stream(gpu_of(*group));
+    CapturedPass pass(group, {}, [](at::TensorList inputs) {
+      return std::vector<at::Tensor>{inputs[0] + 1};
+    });
+    const at::Tensor small = torch::ones({2}, gpu_of(*group)),
+                     large = torch::ones({3}, gpu_of(*group));
+    for (int i = 0; i < 2; ++i) pass.run({small});
+    for (int i = 0; i < 3; ++i) pass.run({large});
+    EXPECT_FALSE(pass.replayed());
+    EXPECT_TRUE(pass.run({large})[0].cpu().equal(torch::full({3}, 2.0F)));
+    EXPECT_TRUE(pass.replayed());
+    EXPECT_TRUE(pass.run({small})[0].cpu().equal(torch::full({2}, 2.0F)));
+    EXPECT_FALSE(pass.replayed());
+  });
+}
+
+TEST_F(CapturedPassOnCuda, CapturesOnTheDeviceOfItsInputs) {
+  if (!is_fake()) GTEST_SKIP() << "a machine may have one GPU alone";
+  run(1, [&](const Group& group) {
+    const c10::Device last(c10::kCUDA, 1);
+    const StreamOfItsOwn stream(last);
+    CapturedPass pass(group, {}, [](at::TensorList inputs) {
+      return std::vector<at::Tensor>{inputs[0] + 1};
+    });
+    const at::Tensor input = torch::ones({3}, last);
+    for (int i = 0; i < 4; ++i)
+      EXPECT_TRUE(pass.run({input})[0].cpu().equal(torch::full({3}, 2.0F)));
+    EXPECT_TRUE(pass.replayed());
   });
 }
 
@@ -161,9 +199,11 @@ TEST_F(CapturedPassOnCuda, RefusesAPassInWhichTheHostReads) {
     });
     const at::Tensor input = torch::ones({3}, gpu_of(*group));
     for (int i = 0; i < 3; ++i) pass.run({input});
-    EXPECT_NE(error_text([&] { pass.run({input}); }), "");
-    // And the stream goes on.
+    EXPECT_THAT(error_text<InvalidArgument>([&] { pass.run({input}); }),
+                HasSubstr("captured"));
+    // And the stream goes on, and so does what draws numbers.
     EXPECT_TRUE((input + 1).cpu().equal(torch::full({3}, 2.0F)));
+    EXPECT_EQ(at::dropout(input, 0.5, true).sizes(), input.sizes());
   });
 }
 

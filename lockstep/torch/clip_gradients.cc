@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
@@ -48,12 +49,12 @@ double squares_on_cpu(const at::Tensor& gradient) {
                         data_type_of(dense.scalar_type()));
 }
 
-// The host waits for it, once for all of a type.
-double squares_on_gpu(const std::vector<at::Tensor>& gradients) {
+// Of a device and type.
+at::Tensor squares_on_gpu(const std::vector<at::Tensor>& gradients) {
   const bool is_double = gradients.front().scalar_type() == at::kDouble;
   const auto norms =
       at::_foreach_norm(gradients, 2, is_double ? at::kDouble : at::kFloat);
-  return at::stack(norms).to(at::kDouble).square().sum().item<double>();
+  return at::stack(norms).to(at::kDouble).square().sum();
 }
 
 double norm_of(const std::vector<at::Tensor>& gradients) {
@@ -73,8 +74,14 @@ double sum_of_squares(at::TensorList tensors) {
       on_gpus.push_back(tensor);
   }
   for (const auto& list : by_device_and_type(on_gpus))
-    squares += squares_on_gpu(list);
+    squares += squares_on_gpu(list).item<double>();  // the host waits
   return squares;
+}
+
+at::Tensor sum_of_squares_there(const at::Tensor& tensor) {
+  return tensor.is_cpu()
+             ? at::scalar_tensor(squares_on_cpu(tensor), at::kDouble)
+             : squares_on_gpu({tensor});
 }
 
 double grad_norm(at::TensorList parameters) {

@@ -20,6 +20,10 @@ namespace lockstep {
 // float64; on a GPU each tensor's norm is taken in float32, and the host waits.
 double sum_of_squares(at::TensorList tensors);
 
+// The same of one, as a number on its device (float64, []), which nobody waits
+// for.
+at::Tensor sum_of_squares_there(const at::Tensor& tensor);
+
 // The Euclidean norm of all gradients together, by sum_of_squares(); 0 when no
 // parameter has one. One that is given twice counts once.
 double grad_norm(at::TensorList parameters);

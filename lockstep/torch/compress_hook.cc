@@ -38,8 +38,8 @@ CompressHook::CompressHook(at::ScalarType type, std::shared_ptr<CommHook> inner)
 HookProgress CompressHook::start(const GradBucket& bucket) {
   const at::Tensor compressed = bucket.buffer.to(type_);
   if (measures())
-    measured(sum_of_squares(bucket.buffer),
-             sum_of_squares(bucket.buffer - compressed));
+    measured(sum_of_squares_there(bucket.buffer),
+             sum_of_squares_there(bucket.buffer - compressed));
   sent(bucket, static_cast<std::int64_t>(compressed.nbytes()));
   return followed_by(
       inner_->start(with_buffer(bucket, compressed)),

@@ -1,5 +1,7 @@
 #include "lockstep/torch/compression.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -26,13 +28,20 @@ bool CompressingHook::measures() const {
   return std::has_single_bit(pass) || pass % kMeasureEvery == 0;
 }
 
-void CompressingHook::measured(double squares, double squares_lost) {
-  if (std::exchange(pass_measured_, report_.passes) != report_.passes)
-    squares_ = squares_lost_ = 0;
-  squares_ += squares;
-  squares_lost_ += squares_lost;
-  report_.relative_error =
-      squares_ == 0 ? 0 : std::sqrt(squares_lost_ / squares_);
+void CompressingHook::measured(const at::Tensor& squares,
+                               const at::Tensor& squares_lost) {
+  const bool begins =
+      std::exchange(pass_measured_, report_.passes) != report_.passes;
+  squares_ = begins ? squares : squares_ + squares;
+  squares_lost_ = begins ? squares_lost : squares_lost_ + squares_lost;
+}
+
+CompressionReport CompressingHook::report() const {
+  CompressionReport report = report_;
+  const double squares = squares_.defined() ? squares_.item<double>() : 0;
+  if (squares != 0)
+    report.relative_error = std::sqrt(squares_lost_.item<double>() / squares);
+  return report;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 // Errors:  none.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 #include "lockstep/torch/comm_hook.h"
@@ -37,7 +39,8 @@ class CompressingHook : public CommHook {
   // gradients.
   static constexpr std::int64_t kMeasureEvery = 100;
 
-  const CompressionReport& report() const { return report_; }
+  // Waits for the device, if the gradients are on one.
+  CompressionReport report() const;
 
  protected:
   // To be called once for each bucket, when it is done, in the order of
@@ -47,13 +50,14 @@ class CompressingHook : public CommHook {
 
   // Whether the error of the present pass is to be measured.
   bool measures() const;
-  // Sums of squares of a bucket: of the gradients and of what was not sent.
-  void measured(double squares, double squares_lost);
+  // Sums of squares of a bucket, float64, on any device: of the gradients and
+  // of what was not sent. In a captured pass they change with each replay.
+  void measured(const at::Tensor& squares, const at::Tensor& squares_lost);
 
  private:
-  CompressionReport report_;
+  CompressionReport report_;  // but for the error
   std::int64_t pass_measured_ = -1;
-  double squares_ = 0, squares_lost_ = 0;  // of that pass, so far
+  at::Tensor squares_, squares_lost_;  // of that pass, so far
 };
 
 }  // namespace lockstep

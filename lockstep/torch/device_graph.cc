@@ -1,11 +1,19 @@
 #include "lockstep/torch/device_graph.h"
 
+#include <c10/util/Exception.h>
+
 #include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/out_of_memory.h"
 
 #ifdef LOCKSTEP_TORCH_CUDA
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -31,12 +39,20 @@ class LibTorchGraph final : public DeviceGraph {
   // Other threads may go on with what a capture forbids: groups look at events,
   // autograd's threads allocate.
   void begin_capture() override {
-    in_words([&] {
-      graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-    });
+    const c10::cuda::CUDAGuard guard(device_);
+    in_words(
+        [&] { graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal); });
+    in_capture_ = true;
   }
   void end_capture() override {
-    in_words([&] { graph_.capture_end(); });
+    const c10::cuda::CUDAGuard guard(device_);
+    try {
+      in_words([&] { graph_.capture_end(); });
+    } catch (...) {
+      give_up_capture();
+      throw;
+    }
+    captured();
   }
 
   void launch(void* stream) override {
@@ -48,28 +64,41 @@ class LibTorchGraph final : public DeviceGraph {
     graph_.replay();
   }
 
-  void end() noexcept override try {
+ private:
+  void free() noexcept override try {
     graph_.reset();
   } catch (const std::exception& error) {
     log(LogLevel::kDebug, error.what());
   }
 
- private:
+  // LibTorch leaves its allocator and its generator in a capture of which no
+  // graph has come: what other streams have used would never be free again, and
+  // nothing could be drawn any more.
+  void give_up_capture() noexcept try {
+    if (!std::exchange(in_capture_, false)) return;
+    const c10::DeviceIndex index = device_.index();
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(index, pool_);
+    c10::cuda::CUDACachingAllocator::releasePool(index, pool_);
+    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(index);
+    const std::scoped_lock lock(generator.mutex());
+    generator.graphsafe_set_state(generator.clone());
+  } catch (const std::exception& error) {
+    log(LogLevel::kDebug, error.what());
+  }
+
   template <class Action>
   static void in_words(const Action& action) {
     try {
       action();
-    } catch (const c10::Error& error) {
-      throw InvalidArgument(
-          std::string("the device's work cannot be captured: ") +
-          error.what_without_backtrace() +
-          "\n  next:    leave out what waits for the device or copies to the "
-          "host, or do without --cuda-graph");
+    } catch (...) {
+      rethrow_uncapturable();
     }
   }
 
   const c10::Device device_;
+  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph_;
+  bool in_capture_ = false;  // or one has come to its end, as it should
 };
 
 std::shared_ptr<DeviceGraph> make_of_libtorch(c10::Device device) {
@@ -97,5 +126,18 @@ std::shared_ptr<DeviceGraph> make_device_graph(c10::Device device) {
 }
 
 void make_device_graphs_by(MakeDeviceGraph make) { maker.store(make); }
+
+void rethrow_uncapturable() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) throw;
+    throw InvalidArgument(
+        std::string("the device's work cannot be captured: ") +
+        error.what_without_backtrace() +
+        "\n  next:    leave out what waits for the device or copies to the "
+        "host, or do without a graph");
+  }
+}
 
 }  // namespace lockstep

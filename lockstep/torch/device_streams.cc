@@ -64,8 +64,9 @@ StreamOfItsOwn::StreamOfItsOwn(c10::Device device) : device_(device) {
 StreamOfItsOwn::~StreamOfItsOwn() {
   if (!before_) return;
   try {
-    order(current_stream_on(device_), *before_);
-    c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
+    const c10::Stream own =
+        c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
+    order(own, *before_);
   } catch (const std::exception& error) {
     log(LogLevel::kDebug, error.what());
   }

@@ -12,15 +12,6 @@
 namespace lockstep {
 namespace {
 
-// LibTorch's allocator has a class for it. What CUDA and its libraries allocate
-// by themselves comes with their words only.
-bool is_out_of_memory(const c10::Error& error) {
-  const std::string_view text = error.msg();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         text.find("out of memory") != std::string_view::npos ||
-         text.find("STATUS_ALLOC_FAILED") != std::string_view::npos;
-}
-
 std::optional<std::string> between(const std::string& text,
                                    std::string_view before,
                                    std::string_view after) {
@@ -66,6 +57,15 @@ void tell_others(ProcessGroup& group, const SystemError& error) noexcept {
 }
 
 }  // namespace
+
+// LibTorch's allocator has a class for it. What CUDA and its libraries allocate
+// by themselves comes with their words only.
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string_view text = error.msg();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("out of memory") != std::string_view::npos ||
+         text.find("STATUS_ALLOC_FAILED") != std::string_view::npos;
+}
 
 void rethrow_out_of_memory(const MemoryUser& user) {
   try {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 
 #include <string>
 
@@ -32,6 +33,9 @@ struct MemoryUser {
   // What makes it need less: "use smaller batches".
   std::string next = {};
 };
+
+// Whether LibTorch means that.
+bool is_out_of_memory(const c10::Error& error);
 
 // Throws the exception that is being handled, as it is to be told.
 [[noreturn]] void rethrow_out_of_memory(const MemoryUser& user);

@@ -322,7 +322,9 @@ HookProgress PowerSgdHook::average_q(const std::shared_ptr<Round>& round,
                                      Memory& memory) {
   const auto [squares, lost] =
       round->compute_q(options_.orthogonalization_epsilon, measures());
-  if (measures()) measured(squares, lost);
+  if (measures())
+    measured(at::scalar_tensor(squares, at::kDouble),
+             at::scalar_tensor(lost, at::kDouble));
   return {round->average_q(), [this, round, &memory]() -> HookProgress {
             round->decompress();
             if (options_.use_error_feedback) memory.error = round->error();

@@ -75,9 +75,9 @@ void GradientTraffic::set_passes(std::int64_t passes) {
 }
 
 std::optional<std::string> GradientTraffic::summary() const {
-  if (!compression_ || compression_->report().compressed_passes == 0)
-    return std::nullopt;
-  const CompressionReport& report = compression_->report();
+  if (!compression_) return std::nullopt;
+  const CompressionReport report = compression_->report();
+  if (report.compressed_passes == 0) return std::nullopt;
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << report.ratio()
        << " times less than the gradients was sent; "

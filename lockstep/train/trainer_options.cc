@@ -93,8 +93,10 @@ void check_trainer_options(const TrainerOptions& options,
 std::string memory_advice(const TrainerOptions& options, int processes) {
   const int ranks = processes * options.replicas;
   const std::int64_t share = options.global_batch / ranks;
+  const bool graph = options.cuda_graph;
   std::string advice = "try ";
-  if (options.accumulate < share)
+  if (graph) advice += "leaving out --cuda-graph, ";
+  if (options.accumulate < share && !graph && !options.logical_shards)
     advice +=
         "--accumulate " +
         std::to_string(std::min<std::int64_t>(2 * options.accumulate, share)) +
@@ -104,7 +106,7 @@ std::string memory_advice(const TrainerOptions& options, int processes) {
               std::to_string(options.global_batch) + ", ";
   if (options.precision == "float32") advice += "--precision bfloat16, ";
   if (!options.sharded && options.strategy == "ddp" && options.hook == "none" &&
-      ranks > 1)
+      !graph && ranks > 1)
     advice += "--sharded, ";
   return advice + "a smaller model or larger GPUs";
 }

@@ -8,10 +8,14 @@
 namespace lockstep {
 namespace {
 
-// FNV-1a over what ranks must agree on.
+constexpr std::uint64_t kEmptyHash = 0xcbf29ce484222325;
+
+// FNV-1a over what ranks must agree on. With the number of a collective, so
+// that graphs of the same operations differ: NCCL wants the same of them on
+// every rank.
 void add_to_hash(std::uint64_t& hash, const Signature& signature) {
   for (const std::uint64_t part :
-       {signature.elements, std::uint64_t{signature.layout},
+       {signature.sequence, signature.elements, std::uint64_t{signature.layout},
         std::uint64_t{signature.kind}, std::uint64_t{signature.type},
         std::uint64_t{signature.reduction}, std::uint64_t{signature.division},
         static_cast<std::uint64_t>(signature.root),
@@ -23,48 +27,60 @@ void add_to_hash(std::uint64_t& hash, const Signature& signature) {
 
 }  // namespace
 
-void AttachedGraphs::add(std::shared_ptr<NcclFlight> flight) {
-  std::erase_if(captured_, [&](const auto& entry) {
-    return entry.second->capture != flight->capture;
+void AttachedGraphs::attach(const std::shared_ptr<CapturedGraph>& graph,
+                            std::uint64_t capture) {
+  if (graph->is_attached())
+    throw InvalidArgument(
+        "attach: the graph is attached to a group already, and can have the "
+        "operations of one alone\n  next:    use one group in what is "
+        "captured, and a new graph for each capture");
+  std::erase_if(graphs_,
+                [](const Attached& known) { return known.graph.expired(); });
+  graph->set_contents({});
+  graphs_.push_back({graph, capture, kEmptyHash, {}});
+}
+
+bool AttachedGraphs::takes(std::uint64_t capture) const {
+  return std::ranges::any_of(graphs_, [&](const Attached& known) {
+    return known.capture == capture && !known.graph.expired();
   });
-  captured_.emplace(flight->ticket, std::move(flight));
+}
+
+void AttachedGraphs::add(std::shared_ptr<NcclFlight> flight) {
+  const auto known =
+      std::ranges::find(graphs_, flight->capture, &Attached::capture);
+  if (known == graphs_.end()) return;
+  add_to_hash(known->hash, signature_of(flight->operation));
+  known->flights.emplace(flight->ticket, std::move(flight));
+  const auto graph = known->graph.lock();
+  if (!graph) return;
+  graph->set_contents(
+      {.operations = static_cast<std::uint32_t>(known->flights.size()),
+       .hash = static_cast<std::uint32_t>(known->hash ^ (known->hash >> 32))});
 }
 
 std::shared_ptr<const NcclFlight> AttachedGraphs::find(
     std::uint64_t ticket) const {
-  const auto found = captured_.find(ticket);
-  return found == captured_.end() ? nullptr : found->second;
-}
-
-void AttachedGraphs::attach(const std::shared_ptr<CapturedGraph>& graph,
-                            std::uint64_t capture) {
-  if (graph->contents().operations > 0)
-    throw InvalidArgument(
-        "the graph has operations of a group already, and can have those of "
-        "one alone\n  next:    use one group in what is captured");
-  CapturedGraph::Contents contents;
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const auto& [ticket, flight] : captured_) {
-    if (flight->capture != capture) continue;
-    add_to_hash(hash, signature_of(flight->operation));
-    ++contents.operations;
-  }
-  contents.hash = static_cast<std::uint32_t>(hash ^ (hash >> 32));
-  graph->set_contents(contents);
-  captured_.clear();
-  std::erase_if(graphs_, [](const auto& known) { return known.expired(); });
-  if (contents.operations > 0) graphs_.push_back(graph);
+  for (const Attached& known : graphs_)
+    if (const auto found = known.flights.find(ticket);
+        found != known.flights.end())
+      return found->second;
+  return nullptr;
 }
 
 bool AttachedGraphs::has(const CapturedGraph* graph) const {
-  return std::ranges::any_of(
-      graphs_, [&](const auto& known) { return known.lock().get() == graph; });
+  return std::ranges::any_of(graphs_, [&](const Attached& known) {
+    return known.graph.lock().get() == graph;
+  });
 }
 
-void AttachedGraphs::end() noexcept {
-  for (const auto& known : std::exchange(graphs_, {}))
-    if (const auto graph = known.lock()) graph->end();
-  captured_.clear();
+std::vector<std::shared_ptr<CapturedGraph>> AttachedGraphs::with_operations()
+    const {
+  std::vector<std::shared_ptr<CapturedGraph>> graphs;
+  for (const Attached& known : graphs_)
+    if (auto graph = known.graph.lock(); graph && !known.flights.empty())
+      graphs.push_back(std::move(graph));
+  return graphs;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// The graphs that have operations of a group, and the operations that are in a
-// capture which has not ended.
+// The graphs that are attached to a group, and what of its operations they have
+// captured.
 //
 // Threads: one at a time.
 // Errors:  InvalidArgument for a graph that cannot be attached.
@@ -17,24 +17,30 @@ namespace lockstep {
 
 class AttachedGraphs {
  public:
-  // One that was captured. Its line can be in one capture at a time: those of
-  // an earlier one, which nobody attached, are forgotten.
-  void add(std::shared_ptr<NcclFlight> flight);
-
-  // Null if it is in no capture, or in one whose graph is attached.
-  std::shared_ptr<const NcclFlight> find(std::uint64_t ticket) const;
-
-  // Makes the operations of `capture` those of `graph`.
+  // Operations of `capture` are the graph's from now on.
   void attach(const std::shared_ptr<CapturedGraph>& graph,
               std::uint64_t capture);
-  bool has(const CapturedGraph* graph) const;
 
-  // Of all that somebody still has.
-  void end() noexcept;
+  // Whether some graph has those of `capture`.
+  bool takes(std::uint64_t capture) const;
+  // One that is in its capture, which some graph takes.
+  void add(std::shared_ptr<NcclFlight> flight);
+
+  // Null if it was not captured, or its graph is no more.
+  std::shared_ptr<const NcclFlight> find(std::uint64_t ticket) const;
+  bool has(const CapturedGraph* graph) const;
+  // Those that have operations, and that somebody still has.
+  std::vector<std::shared_ptr<CapturedGraph>> with_operations() const;
 
  private:
-  std::map<std::uint64_t, std::shared_ptr<NcclFlight>> captured_;  // by ticket
-  std::vector<std::weak_ptr<CapturedGraph>> graphs_;
+  struct Attached {
+    std::weak_ptr<CapturedGraph> graph;
+    std::uint64_t capture = 0;
+    std::uint64_t hash = 0;  // of what was added
+    std::map<std::uint64_t, std::shared_ptr<NcclFlight>> flights;  // by ticket
+  };
+
+  std::vector<Attached> graphs_;
 };
 
 }  // namespace lockstep

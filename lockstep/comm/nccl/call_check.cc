@@ -1,5 +1,8 @@
 #include "lockstep/comm/nccl/call_check.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lockstep/base/error.h"
@@ -35,15 +38,16 @@ bool complete(const Work& work) {
 
 }  // namespace
 
-CallCheck::CallCheck(const Operation& operation, Backend& control, int size,
+CallCheck::CallCheck(const Call& call, Backend& control, int size,
                      ControlSequence& sequence)
-    : mine_(signature_of(operation)),
-      all_(static_cast<std::size_t>(is_point_to_point(operation.kind) ? 1
-                                                                      : size)),
-      my_counts_(counts_of(operation)),
+    : mine_{signature_of(call.operation), call.is_captured ? 1U : 0U},
+      all_(is_point_to_point(call.operation.kind)
+               ? 1
+               : static_cast<std::size_t>(size)),
+      my_counts_(counts_of(call.operation)),
       all_counts_(my_counts_.size() * static_cast<std::size_t>(size)) {
-  if (is_point_to_point(operation.kind))
-    tell_receiver(operation, control);
+  if (is_point_to_point(call.operation.kind))
+    tell_receiver(call.operation, control);
   else
     tell_all(control, sequence);
 }
@@ -74,14 +78,10 @@ bool CallCheck::passed(const Operation& operation, int rank,
   if (!complete(exchange_)) return false;
   if (operation.kind == OperationKind::kSend) return passed_ = true;
   if (operation.kind == OperationKind::kReceive) {
-    check_message(operation, operation.peer, all_.front(), group);
+    check_message(operation, operation.peer, all_.front().signature, group);
     return passed_ = true;
   }
-  const auto equals_first = [&](const Signature& one) {
-    return one == all_.front();
-  };
-  if (!std::ranges::all_of(all_, equals_first))
-    throw Mismatch(describe_mismatch(all_, rank, group));
+  check_all(rank, group);
   if (my_counts_.empty()) return passed_ = true;
   if (!complete(exchange_of_counts_)) return false;
   std::vector<std::vector<std::int64_t>> counts;
@@ -90,6 +90,30 @@ bool CallCheck::passed(const Operation& operation, int rank,
     counts.emplace_back(next, next + std::ssize(my_counts_));
   check_counts(operation, counts, group);
   return passed_ = true;
+}
+
+void CallCheck::check_all(int rank, const std::string& group) const {
+  std::vector<Signature> signatures;
+  std::vector<int> captured, carried_out;
+  for (const Told& told : all_) {
+    const int its = static_cast<int>(signatures.size());
+    (told.is_captured != 0 ? captured : carried_out).push_back(its);
+    signatures.push_back(told.signature);
+  }
+  const auto equals_first = [&](const Signature& one) {
+    return one == signatures.front();
+  };
+  if (!std::ranges::all_of(signatures, equals_first))
+    throw Mismatch(describe_mismatch(signatures, rank, group));
+  if (captured.empty() || carried_out.empty()) return;
+  throw Mismatch(fmt::format(
+      "some ranks of group \"{1}\" capture {0} in a graph, and others carry it "
+      "out (seen on rank {2} of {3})\n  captured by ranks {4}, carried out by "
+      "ranks {5}\n  likely:  ranks have batches of different shapes, or have "
+      "made different numbers of passes\n  next:    capture on every rank, or "
+      "on none",
+      describe(mine_.signature), group, rank, all_.size(),
+      fmt::join(captured, ", "), fmt::join(carried_out, ", ")));
 }
 
 void CallCheck::settle() noexcept {

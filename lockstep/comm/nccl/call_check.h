@@ -22,10 +22,15 @@ inline constexpr int kTagOfChecks = 1;
 
 class CallCheck {
  public:
+  struct Call {
+    const Operation& operation;
+    bool is_captured = false;  // and not carried out
+  };
+
   // Tells: all ranks of a collective, and of a message the receiver. `control`
   // is the group of the CPU. The object stays where it is, and outlives what
   // it has started there.
-  CallCheck(const Operation& operation, Backend& control, int size,
+  CallCheck(const Call& call, Backend& control, int size,
             ControlSequence& sequence);
   CallCheck(const CallCheck&) = delete;
   CallCheck& operator=(const CallCheck&) = delete;
@@ -43,11 +48,17 @@ class CallCheck {
   void settle() noexcept;
 
  private:
+  struct Told {
+    Signature signature;
+    std::uint64_t is_captured = 0;
+  };
+
   void tell_all(Backend& control, ControlSequence& sequence);
   void tell_receiver(const Operation& operation, Backend& control);
+  void check_all(int rank, const std::string& group) const;
 
-  Signature mine_;
-  std::vector<Signature> all_;
+  Told mine_;
+  std::vector<Told> all_;
   std::vector<std::int64_t> my_counts_, all_counts_;  // of all_to_all_v
   Work exchange_, exchange_of_counts_;
   bool passed_ = false;

@@ -70,6 +70,15 @@ std::uint64_t Gpu::capture_of(LockstepGpuStream* stream) const {
   return capture;
 }
 
+bool Gpu::is_capturing(LockstepGpuStream* stream) const {
+  std::uint64_t capture = 0;
+  LockstepGpuOutcome outcome{};
+  const auto result = table_->stream_capture(stream, &capture, &outcome);
+  if (result == kGpuSpoiltCapture) return true;
+  check(result, outcome, "stream_capture");
+  return capture != 0;
+}
+
 void Gpu::check(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
                 std::string_view call) const {
   if (result != kGpuDone)

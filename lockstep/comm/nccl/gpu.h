@@ -36,6 +36,8 @@ class Gpu {
 
   // Which capture `stream` is in; 0: what it is given is carried out.
   std::uint64_t capture_of(LockstepGpuStream* stream) const;
+  // Whether it is in one, which capture_of() throws for if it is spoilt.
+  bool is_capturing(LockstepGpuStream* stream) const;
 
   // Throws unless `result` is done; `call` names what gave it.
   void check(LockstepGpuResult result, const LockstepGpuOutcome& outcome,

@@ -8,27 +8,37 @@
 namespace lockstep {
 
 void LaunchQueue::advance() {
+  note_capture();
   while (line_ && line_->is_ready() && !queue_.empty()) {
     if (first_given_) {
-      note_launch(*queue_.front());
+      if (!queue_.front()->launched) note_launch(*queue_.front());
+      if (queue_.front()->capture == 0) under_way_.push_back(queue_.front());
       queue_.pop_front();
       first_given_ = false;
       continue;
     }
     const auto next = std::ranges::find_if(
-        queue_, [&](const auto& flight) { return may_be_given(*flight); });
-    if (next == queue_.end()) return;
+        queue_, [](const auto& flight) { return !flight->behind_capture; });
+    if (next == queue_.end() || ((*next)->capture == 0 && is_full())) return;
     std::rotate(queue_.begin(), next, next + 1);
     give(*queue_.front());
     first_given_ = true;
   }
 }
 
-// Not what is of no capture, or of another, into the line's.
-bool LaunchQueue::may_be_given(const NcclFlight& flight) {
-  if (capture_ != 0 && capture_ != flight.capture)
-    capture_ = flight.gpu.capture_of(line_->stream());
-  return capture_ == 0 || capture_ == flight.capture;
+// What is of no capture, or of another, is not to come into the line's.
+void LaunchQueue::note_capture() {
+  if (!line_ || queue_.empty()) return;
+  if (capture_ != 0 && !queue_.front()->gpu.is_capturing(line_->stream()))
+    capture_ = 0;
+  for (const auto& flight : queue_)
+    flight->behind_capture = capture_ != 0 && flight->capture != capture_;
+}
+
+bool LaunchQueue::is_full() {
+  while (!under_way_.empty() && under_way_.front().expired())
+    under_way_.pop_front();
+  return under_way_.size() >= kMostUnderWay;
 }
 
 // Behind what the caller's stream was given before the operation.
@@ -36,12 +46,16 @@ void LaunchQueue::give(NcclFlight& flight) {
   if (memory_) memory_->register_new(flight.gpu, *line_);
   flight.begins.hold_up(line_->stream());
   capture_ = flight.capture;
-  if (flight.graph)
+  note_capture();
+  if (flight.graph) {
     flight.graph->launch(line_->stream());
-  else if (is_point_to_point(flight.operation.kind))
+    // At once: also who hears of an error next is to wait for its end.
+    note_launch(flight);
+  } else if (is_point_to_point(flight.operation.kind)) {
     issue_message(flight.operation, *line_);
-  else
+  } else {
     issue_collective(flight.operation, rank_, size_, *line_);
+  }
 }
 
 void LaunchQueue::note_launch(NcclFlight& flight) {

@@ -13,6 +13,7 @@
 // Errors:  what GpuLine throws, and so once NCCL has lost a rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -44,7 +45,8 @@ class LaunchQueue {
   GpuLine* line() const { return line_.get(); }
 
  private:
-  bool may_be_given(const NcclFlight& flight);
+  void note_capture();
+  bool is_full();
   void give(NcclFlight& flight);
   void note_launch(NcclFlight& flight);
 
@@ -52,7 +54,14 @@ class LaunchQueue {
   const int size_;
   const std::shared_ptr<GpuMemory> memory_;
   std::unique_ptr<GpuLine> line_;
+  // What the device is given at most before some of it is done. It keeps who
+  // gives it more than about a thousand things, an operation being a few: here
+  // with the group's lock.
+  static constexpr std::size_t kMostUnderWay = 128;
+
   std::deque<std::shared_ptr<NcclFlight>> queue_;
+  // Launched; those that are done, nobody has any more.
+  std::deque<std::weak_ptr<NcclFlight>> under_way_;
   bool first_given_ = false;   // the line has its calls
   std::uint64_t capture_ = 0;  // which the line's stream was in last
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "lockstep/comm/nccl/nccl_flight.h"
 #include "lockstep/comm/nccl/nccl_meeting.h"
 #include "lockstep/comm/nccl/pair_lines.h"
+#include "lockstep/comm/nccl/pending_flights.h"
 #include "lockstep/comm/recorder.h"
 #include "lockstep/comm/registry.h"
 #include "lockstep/net/wait.h"
@@ -48,8 +48,9 @@ constexpr auto kGoodbye = 1s;
 // How long who waits is kept from an error, until the lines are aborted: only a
 // device that does not answer takes longer.
 constexpr auto kAbortTakes = 10s;
-// Of operations that were started when all was over.
+// Of operations that were started when all was over; and in a capture.
 constexpr std::uint64_t kFailedTicket = 0;
+constexpr std::uint64_t kFailedInCapture = ~std::uint64_t{0};
 
 class NcclBackend : public Backend,
                     public PendingWork,
@@ -64,6 +65,7 @@ class NcclBackend : public Backend,
         identity_(identity),
         control_(std::move(control)),
         memory_(std::move(memory)),
+        flights_(place()),
         collectives_(identity.rank, identity.size, memory_) {
     collectives_.set_line(std::move(line));
     if (control_) messages_.emplace(gpu_, identity_, *control_);
@@ -101,8 +103,9 @@ class NcclBackend : public Backend,
   std::vector<int> missing(std::uint64_t ticket) override;
 
  private:
-  using Pointer = std::shared_ptr<NcclFlight>;
+  using Pointer = PendingFlights::Pointer;
 
+  std::uint64_t failed_ticket(const Operation& operation) const noexcept;
   Pointer make_flight(const Operation& operation) LOCKSTEP_REQUIRES(mutex_);
   void check_graph(const NcclFlight& flight) const LOCKSTEP_REQUIRES(mutex_);
   void launch(const Pointer& flight) LOCKSTEP_REQUIRES(mutex_);
@@ -128,14 +131,11 @@ class NcclBackend : public Backend,
   void look_around_now_and_then(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
   // Carries on what is in flight; whether something was launched or completed.
   bool look() LOCKSTEP_REQUIRES(mutex_);
-  bool all_launched() LOCKSTEP_REQUIRES(mutex_);
-  bool complete_what_is_done() LOCKSTEP_REQUIRES(mutex_);
-  bool is_done(NcclFlight& flight) const;
-  void check_deadlines() LOCKSTEP_REQUIRES(mutex_);
   // Ends the group because of `error`, which `operation` met, if one did.
   void fail(std::exception_ptr error, const Operation* operation) noexcept
       LOCKSTEP_REQUIRES(mutex_);
   GpuPlace place() const { return {identity_, gpu_.index()}; }
+  void end_graphs() noexcept;
   void abort_lines() noexcept;
   void await_graphs() noexcept;
   // By the group of the CPU's collective of this number.
@@ -148,12 +148,11 @@ class NcclBackend : public Backend,
 
   Mutex mutex_;
   std::condition_variable_any changed_;
-  // In the order in which they were started. Before the lines, which carry them
-  // out, and after the group of the CPU, which writes to them.
-  std::map<std::uint64_t, Pointer> flights_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::uint64_t started_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  // Before the lines, which carry them out, and after the group of the CPU,
+  // which writes to them.
+  PendingFlights flights_ LOCKSTEP_GUARDED_BY(mutex_);
   ControlSequence control_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  AttachedGraphs graphs_;  // as the lines, below
+  AttachedGraphs graphs_ LOCKSTEP_GUARDED_BY(mutex_);
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   bool lines_aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // after an error
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
@@ -184,12 +183,11 @@ NcclBackend::~NcclBackend() {
   }
   watch_.join();
   if (!failed) say_goodbye(last, goodbye);
-  graphs_.end();
+  end_graphs();
   collectives_.set_line(nullptr);
   memory_->line_ended();
   if (!failed) return;
-  for (const auto& [ticket, flight] : flights_)
-    if (flight->check) flight->check->settle();
+  flights_.settle();
   if (messages_) messages_->settle();
 }
 
@@ -209,18 +207,39 @@ void NcclBackend::say_goodbye(ControlSequence number,
   // Somebody else has left already, or gave up.
 }
 
-// A replay wants a graph of this group's, and a capture a collective.
+// Of an operation that nobody will carry out. What is captured touches no
+// memory: who waits for it need not wait for what does.
+std::uint64_t NcclBackend::failed_ticket(
+    const Operation& operation) const noexcept try {
+  const GpuScope scope(gpu_);
+  void* const stream = operation.stream != nullptr
+                           ? operation.stream
+                           : current_stream(device_of(operation));
+  return gpu_.is_capturing(static_cast<LockstepGpuStream*>(stream))
+             ? kFailedInCapture
+             : kFailedTicket;
+} catch (const std::exception&) {
+  return kFailedTicket;
+}
+
+// A replay wants a graph of this group's, and a capture a collective, and a
+// graph.
 void NcclBackend::check_graph(const NcclFlight& flight) const {
   if (flight.graph && !graphs_.has(flight.graph.get()))
     throw InvalidArgument(
         "the graph has no operations of this group, or those of a group that "
         "is no more\n  next:    attach() it to the group that is to replay it, "
-        "before its capture ends");
+        "when its capture has begun");
   if (flight.capture != 0 &&
       (flight.graph || is_point_to_point(flight.operation.kind)))
     throw InvalidArgument(
         "only collectives can be captured\n  next:    send and receive, and "
         "replay other graphs, outside of what is captured");
+  if (flight.capture != 0 && !graphs_.takes(flight.capture))
+    throw InvalidArgument(
+        "its stream is being captured, for no graph that is attached to the "
+        "group\n  next:    attach() one when its capture has begun, to a group "
+        "that has been used on this GPU before");
 }
 
 NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
@@ -232,18 +251,19 @@ NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
         device.index, gpu_.index()));
   auto flight = std::make_shared<NcclFlight>(operation, gpu_);
   check_graph(*flight);
-  flight->ticket = ++started_;
+  flight->ticket = flights_.next_ticket();
   flight->begins.record(flight->caller());
   if (control_)
-    flight->check.emplace(flight->operation, *control_, identity_.size,
-                          control_sequence_);
-  flights_.emplace(flight->ticket, flight);
+    flight->check.emplace(
+        CallCheck::Call{flight->operation, flight->capture != 0}, *control_,
+        identity_.size, control_sequence_);
+  flights_.add(flight);
   return flight;
 }
 
 Work NcclBackend::start(const Operation& operation) {
   MutexLock lock(mutex_);
-  if (error_) return Work(shared_from_this(), kFailedTicket);
+  if (error_) return Work(shared_from_this(), failed_ticket(operation));
   try {
     const GpuScope scope(gpu_);
     const Pointer flight = make_flight(operation);
@@ -258,7 +278,7 @@ Work NcclBackend::start(const Operation& operation) {
   } catch (...) {
     fail(std::current_exception(), &operation);
   }
-  return Work(shared_from_this(), kFailedTicket);
+  return Work(shared_from_this(), failed_ticket(operation));
 }
 
 void NcclBackend::launch(const Pointer& flight) {
@@ -290,15 +310,20 @@ void NcclBackend::attach(const std::shared_ptr<CapturedGraph>& graph,
   if (capture == 0)
     throw InvalidArgument(
         "attach: the stream is not being captured\n  next:    attach the graph "
-        "before its capture ends, on the stream that is captured");
+        "when its capture has begun, on the stream that is captured");
   MutexLock lock(mutex_);
-  if (!error_) graphs_.attach(graph, capture);
+  if (error_) std::rethrow_exception(error_);
+  graphs_.attach(graph, capture);
 }
 
 NcclBackend::Pointer NcclBackend::find(std::uint64_t ticket, MutexLock& lock) {
-  const auto found = flights_.find(ticket);
-  if (found == flights_.end() && ticket != kFailedTicket) return nullptr;
-  if (!error_) return found->second;
+  if (ticket == kFailedInCapture) std::rethrow_exception(error_);
+  const Pointer found = flights_.find(ticket);
+  if (!found && ticket != kFailedTicket) return nullptr;
+  if (!error_) return found;
+  // Nor does what the device was never given.
+  if (found && (found->capture != 0 || found->behind_capture))
+    std::rethrow_exception(error_);
   const Deadline enough(kAbortTakes);
   while (!lines_aborted_ && !enough.expired())
     changed_.wait_until(lock, enough.when());
@@ -322,19 +347,26 @@ void NcclBackend::hold_up(std::uint64_t ticket,
   MutexLock lock(mutex_);
   const auto order = [&](const NcclFlight& flight) {
     const GpuScope scope(gpu_);
+    // Once its capture has ended, nothing can be behind it.
+    if (flight.capture != 0 &&
+        flight.capture != gpu_.capture_of(flight.caller()))
+      return;
     stream ? flight.ends.hold_up(*stream) : flight.hold_up_caller();
   };
   while (const Pointer flight = find(ticket, lock)) {
     if (flight->launched) return order(*flight);
     if (!look()) pause(lock, *flight, deadline);
   }
-  if (const auto captured = graphs_.find(ticket)) order(*captured);
+  const auto captured = graphs_.find(ticket);
+  if (!captured) return;
+  if (error_) std::rethrow_exception(error_);
+  order(*captured);
 }
 
 void NcclBackend::synchronize(std::uint64_t ticket,
                               std::optional<Deadline> deadline) {
   MutexLock lock(mutex_);
-  if (!error_ && graphs_.find(ticket))
+  if (graphs_.find(ticket))
     throw InvalidArgument(
         "synchronize(): the operation is captured, and not carried out\n"
         "  next:    wait() for it here, and synchronize() the replay");
@@ -344,17 +376,16 @@ void NcclBackend::synchronize(std::uint64_t ticket,
 
 bool NcclBackend::done(std::uint64_t ticket) {
   MutexLock lock(mutex_);
-  if (flights_.contains(ticket)) look();
-  return error_ ? lines_aborted_ : !flights_.contains(ticket);
+  if (flights_.find(ticket)) look();
+  const Pointer flight = flights_.find(ticket);
+  if (!error_) return !flight;
+  return lines_aborted_ || ticket == kFailedInCapture ||
+         (flight && flight->capture != 0) || graphs_.find(ticket);
 }
 
 std::vector<int> NcclBackend::missing(std::uint64_t ticket) {
   MutexLock lock(mutex_);
-  const auto found = flights_.find(ticket);
-  if (found == flights_.end() || error_) return {};
-  const NcclFlight& flight = *found->second;
-  if (is_point_to_point(flight.operation.kind)) return {flight.operation.peer};
-  return flight.check ? flight.check->missing() : std::vector<int>{};
+  return error_ ? std::vector<int>{} : flights_.missing(ticket);
 }
 
 void NcclBackend::watch() {
@@ -366,7 +397,7 @@ void NcclBackend::watch() {
       pause = kShortestPause;
       continue;
     }
-    const bool busy = look() || !all_launched();
+    const bool busy = look() || !flights_.all_launched();
     pause = busy ? kShortestPause : std::min(2 * pause, kLongestPause);
     look_around_now_and_then(lock);
     if (!stopping_ && !error_) changed_.wait_for(lock, pause);
@@ -418,65 +449,29 @@ void NcclBackend::look_around_now_and_then(MutexLock& lock) {
   if (gone) fail(gone, nullptr);
 }
 
-bool NcclBackend::all_launched() {
-  return std::ranges::all_of(
-      flights_, [](const auto& flight) { return flight.second->launched; });
-}
-
 bool NcclBackend::look() {
   if (error_) return true;
   try {
     const GpuScope scope(gpu_);
-    const bool waited = !all_launched();
+    const bool waited = !flights_.all_launched();
     collectives_.advance();
     if (messages_) messages_->advance();
-    if (complete_what_is_done() || (waited && all_launched())) {
+    if (flights_.complete(recorder()) || (waited && flights_.all_launched())) {
       changed_.notify_all();
       return true;
     }
-    check_deadlines();
+    flights_.check_deadlines();
   } catch (...) {
     fail(std::current_exception(), nullptr);
   }
   return error_ != nullptr;
 }
 
-// The recorder is told of the backend only after its first start().
-bool NcclBackend::is_done(NcclFlight& flight) const {
-  if (flight.operation.record != kNotRecorded && recorder() == nullptr)
-    return false;
-  if (flight.check &&
-      !flight.check->passed(flight.operation, identity_.rank, identity_.name))
-    return false;
-  return flight.launched && (flight.capture != 0 || flight.ends.happened());
-}
-
-bool NcclBackend::complete_what_is_done() {
-  const std::size_t before = flights_.size();
-  for (auto next = flights_.begin(); next != flights_.end();) {
-    NcclFlight& flight = *next->second;
-    if (!is_done(flight)) {
-      ++next;
-      continue;
-    }
-    if (recorder() != nullptr) recorder()->completed(flight.operation.record);
-    next = flights_.erase(next);
-  }
-  return flights_.size() < before;
-}
-
-void NcclBackend::check_deadlines() {
-  for (const auto& [ticket, flight] : flights_)
-    if (flight->deadline.expired())
-      throw Timeout(describe_timeout(*flight, place()));
-}
-
 void NcclBackend::fail(std::exception_ptr error,
                        const Operation* operation) noexcept {
   if (error_) return;
   const bool is_known = control_ && came_from(*control_, error);
-  if (operation == nullptr && !flights_.empty())
-    operation = &flights_.begin()->second->operation;
+  if (operation == nullptr) operation = flights_.first();
   error_ = explained(error, operation, place());
   std::string reason = "an unknown error";
   try {
@@ -486,17 +481,25 @@ void NcclBackend::fail(std::exception_ptr error,
   }
   // Said again by this rank, others would take it for the culprit.
   if (control_ && !is_known) control_->abort(reason);
-  if (recorder() != nullptr)
-    for (const auto& [ticket, flight] : flights_)
-      recorder()->failed(flight->operation.record, error_);
+  flights_.failed(recorder(), error_);
   changed_.notify_all();
+}
+
+// Also of those who wait for a capture to end.
+void NcclBackend::end_graphs() noexcept {
+  std::vector<std::shared_ptr<CapturedGraph>> graphs;
+  {
+    MutexLock lock(mutex_);
+    graphs = graphs_.with_operations();
+  }
+  for (const auto& graph : graphs) graph->end();
 }
 
 void NcclBackend::abort_lines() noexcept {
   std::vector<GpuLine*> lines;
   if (messages_) lines = messages_->lines();
   lines.push_back(collectives_.line());
-  abort_together(lines, [this] { graphs_.end(); });
+  abort_together(lines, [this] { end_graphs(); });
 }
 
 // What of a graph comes behind its collectives goes on, and writes to memory.
@@ -504,8 +507,7 @@ void NcclBackend::await_graphs() noexcept try {
   std::vector<Pointer> replays;
   {
     MutexLock lock(mutex_);
-    for (const auto& [ticket, flight] : flights_)
-      if (flight->graph && flight->launched) replays.push_back(flight);
+    replays = flights_.launched_replays();
   }
   const GpuScope scope(gpu_);
   const Deadline enough(kAbortTakes);

@@ -23,6 +23,12 @@ std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at) {
     ranks = flight.check->missing();
   for (const int rank : ranks)
     text += fmt::format("\n  missing: {}", at.identity.describe(rank));
+  if (flight.behind_capture)
+    return text +
+           "\n  likely:  it waits for the end of a capture on this rank, of "
+           "which "
+           "the group's other operations are"
+           "\n  next:    end the capture before waiting for what is not of it";
   if (ranks.empty())
     text +=
         "\n  missing: no rank; all have called it, and a device or a link "

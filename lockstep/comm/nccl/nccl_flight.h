@@ -46,6 +46,7 @@ struct NcclFlight {
   GpuEvent begins;  // when the caller's stream has come to it
   GpuEvent ends;    // recorded once it is launched
   bool launched = false;
+  bool behind_capture = false;     // waits until one of the line's stream ends
   std::optional<CallCheck> check;  // of collectives of several ranks
 };
 

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/nccl/gpu.h"
@@ -25,6 +28,12 @@ using Floats = std::vector<float>;
 
 constexpr std::size_t kCount = 6;
 constexpr std::size_t kBytes = kCount * sizeof(float);
+
+void await(const std::function<bool()>& condition) {
+  const Deadline deadline(60s);
+  while (!condition() && !deadline.expired()) std::this_thread::yield();
+  EXPECT_TRUE(condition());
+}
 
 // A rank's device, a stream of it, and memory that graphs are over.
 class Rank {
@@ -67,8 +76,13 @@ class Rank {
     }
   }
 
-  std::shared_ptr<FakeGpuGraph> begin_capture() {
+  std::shared_ptr<FakeGpuGraph> begin_unattached() {
     return std::make_shared<FakeGpuGraph>(fake_, device(), stream());
+  }
+  std::shared_ptr<FakeGpuGraph> begin_capture() {
+    auto graph = begin_unattached();
+    group->attach(graph, options());
+    return graph;
   }
   // elements = the sum over ranks of input, `times` over; result = elements.
   std::shared_ptr<FakeGpuGraph> capture(int times = 1) {
@@ -76,7 +90,6 @@ class Rank {
     copy(elements, input);
     for (int i = 0; i < times; ++i) all_reduce(elements);
     copy(result, elements);
-    group->attach(graph, options());
     graph->end_capture();
     return graph;
   }
@@ -170,7 +183,6 @@ TEST_F(NcclGraph, LeavesOutWhatIsGivenToAnotherStreamMeanwhile) {
         rank.group->all_reduce(rank.buffer(beside), ReduceOp::kSum,
                                {.timeout = 60s, .stream = rank.other_stream()});
     rank.all_reduce(rank.elements);
-    rank.group->attach(graph, rank.options());
     graph->end_capture();
     work.synchronize();
     fake_.host_reads(beside.data(), kBytes);
@@ -200,7 +212,6 @@ TEST_F(NcclGraph, IsLaunchedAloneWhereTheGroupHasNothingInIt) {
   run(2, [&](Rank& rank) {
     const auto graph = rank.begin_capture();
     rank.copy(rank.result, rank.input);
-    rank.group->attach(graph, rank.options());
     graph->end_capture();
     rank.set_input(7);
     rank.group->replay(graph, rank.options()).wait();
@@ -219,6 +230,37 @@ TEST_F(NcclGraph, TellsAllRanksThatTheirGraphsDiffer) {
         }),
         AllOf(HasSubstr("a graph of 1 operations"),
               HasSubstr("a graph of 2 operations"), HasSubstr("next:")));
+  });
+}
+
+TEST_F(NcclGraph, TellsAllRanksThatTheyReplayGraphsOfDifferentCaptures) {
+  run(2, [&](Rank& rank) {
+    const auto one = rank.capture(), other = rank.capture();
+    EXPECT_THAT(error_text<Mismatch>([&] {
+                  rank.group
+                      ->replay(rank.group->rank() == 0 ? one : other,
+                               rank.options())
+                      .synchronize();
+                }),
+                HasSubstr("differs: the operations that were captured"));
+  });
+}
+
+TEST_F(NcclGraph, TellsAllRanksThatSomeCaptureWhatOthersCarryOut) {
+  run(2, [&](Rank& rank) {
+    std::shared_ptr<FakeGpuGraph> graph;
+    if (rank.group->rank() == 0) graph = rank.begin_capture();
+    const Work work = rank.group->all_reduce(rank.buffer(rank.elements),
+                                             ReduceOp::kSum, rank.options());
+    // A captured one is waited for by its stream alone.
+    const auto finish = [&] {
+      if (!graph) return work.synchronize();
+      await([&] { return work.done(); });
+      work.wait();
+    };
+    EXPECT_THAT(error_text<Mismatch>(finish),
+                AllOf(HasSubstr("captured by ranks 0, carried out by ranks 1"),
+                      HasSubstr("next:")));
   });
 }
 
@@ -254,6 +296,29 @@ TEST_F(NcclGraph, EndsOnEveryRankWhenADeviceHangs) {
   });
 }
 
+TEST_F(NcclGraph, IsOverAtOnceWhereTheGroupEndsWithinItsCapture) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.begin_capture();
+    rank.all_reduce(rank.elements);
+    const Work last = rank.group->all_reduce(rank.buffer(rank.elements),
+                                             ReduceOp::kSum, rank.options());
+    last.wait();
+    rank.group->barrier().wait();
+    rank.group->abort("the test ends it");
+    EXPECT_THAT(error_text<Error>([&] { last.wait(); }),
+                HasSubstr("the test ends it"));
+    EXPECT_THAT(error_text<Error>([&] { rank.all_reduce(rank.elements); }),
+                HasSubstr("the test ends it"));
+    EXPECT_THAT(
+        error_text<Error>([&] { rank.group->attach(graph, rank.options()); }),
+        HasSubstr("the test ends it"));
+    EXPECT_TRUE(last.done());
+    await([&] { return graph->ended(); });
+    EXPECT_THAT(error_text<Error>([&] { graph->end_capture(); }),
+                AllOf(HasSubstr("in vain"), HasSubstr("next:")));
+  });
+}
+
 TEST_F(NcclGraph, EndsBeforeTheCommunicatorThatItUses) {
   std::vector<std::shared_ptr<FakeGpuGraph>> graphs(2);
   run(2, [&](Rank& rank) {
@@ -265,7 +330,7 @@ TEST_F(NcclGraph, EndsBeforeTheCommunicatorThatItUses) {
 TEST_F(NcclGraph, RefusesAGraphThatIsNotAttached) {
   run(1, [&](Rank& rank) {
     const auto graph = rank.capture();
-    const auto stranger = rank.begin_capture();
+    const auto stranger = rank.begin_unattached();
     stranger->end_capture();
     stranger->set_contents({.operations = 1});
     EXPECT_THAT(error_text<InvalidArgument>([&] {
@@ -281,6 +346,11 @@ TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
     EXPECT_THAT(error_text<InvalidArgument>(
                     [&] { rank.group->attach(graph, rank.options()); }),
                 AllOf(HasSubstr("not being captured"), HasSubstr("next:")));
+    const auto next = rank.begin_capture();
+    EXPECT_THAT(error_text<InvalidArgument>(
+                    [&] { rank.group->attach(graph, rank.options()); }),
+                AllOf(HasSubstr("a group already"), HasSubstr("next:")));
+    next->end_capture();
     EXPECT_NE(error_text<InvalidArgument>([&] { rank.group->attach(nullptr); }),
               "");
     EXPECT_NE(error_text<InvalidArgument>([&] { rank.group->replay(nullptr); }),
@@ -302,6 +372,28 @@ TEST_F(NcclGraph, RefusesMessages) {
   });
 }
 
+TEST_F(NcclGraph, RefusesCollectivesOfACaptureForWhichNoGraphIsAttached) {
+  run(2, [&](Rank& rank) {
+    rank.group->barrier().wait();
+    const auto graph = rank.begin_unattached();
+    EXPECT_THAT(error_text<Error>([&] { rank.all_reduce(rank.elements); }),
+                AllOf(HasSubstr("attach() one"), HasSubstr("next:")));
+  });
+}
+
+TEST_F(NcclGraph, SaysThatWhatIsNotOfACaptureWaitsForItsEnd) {
+  run(2, [&](Rank& rank) {
+    Floats beside(kCount, 1);
+    const auto graph = rank.begin_capture();
+    rank.all_reduce(rank.elements);
+    const Work work = rank.group->all_reduce(
+        rank.buffer(beside), ReduceOp::kSum,
+        {.timeout = 300ms, .stream = rank.other_stream()});
+    EXPECT_THAT(error_text<Error>([&] { work.synchronize(); }),
+                HasSubstr("end the capture before waiting"));
+  });
+}
+
 TEST_F(NcclGraph, DoesNotLetTheHostWaitForWhatIsOnlyCaptured) {
   run(2, [&](Rank& rank) {
     const auto graph = rank.begin_capture();
@@ -310,8 +402,19 @@ TEST_F(NcclGraph, DoesNotLetTheHostWaitForWhatIsOnlyCaptured) {
     EXPECT_THAT(error_text<InvalidArgument>([&] { work.synchronize(); }),
                 AllOf(HasSubstr("captured"), HasSubstr("next:")));
     work.wait();
-    rank.group->attach(graph, rank.options());
     graph->end_capture();
+    work.wait();  // has nothing to wait for any more
+  });
+}
+
+TEST_F(NcclGraph, IsNotMadeToWaitByALookAtAWork) {
+  run(2, [&](Rank& rank) {
+    const auto graph = rank.begin_capture();
+    const Work work = rank.group->all_reduce(rank.buffer(rank.elements),
+                                             ReduceOp::kSum, rank.options());
+    await([&] { return work.done(); });
+    EXPECT_THAT(error_text<InvalidArgument>([&] { graph->end_capture(); }),
+                HasSubstr("has not waited for"));
   });
 }
 
@@ -320,7 +423,6 @@ TEST_F(NcclGraph, SaysWhatWasNotWaitedFor) {
     const auto graph = rank.begin_capture();
     const Work work = rank.group->all_reduce(rank.buffer(rank.elements),
                                              ReduceOp::kSum, rank.options());
-    rank.group->attach(graph, rank.options());
     EXPECT_THAT(error_text<InvalidArgument>([&] { graph->end_capture(); }),
                 HasSubstr("has not waited for"));
   });

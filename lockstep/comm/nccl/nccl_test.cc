@@ -123,6 +123,25 @@ TEST_F(Nccl, DoesNotKeepTheHostForARankThatIsLate) {
   });
 }
 
+TEST_F(Nccl, TakesMoreThanADeviceIsGivenAtOnce) {
+  std::latch given(1);
+  run(2, [&](const Group& group) {
+    std::vector<Floats> elements(500, numbers(group, 1));
+    std::vector<Work> works;
+    Floats first = numbers(group);  // for which ranks meet
+    group->all_reduce(on_gpu(first, group), ReduceOp::kSum).synchronize();
+    if (group->rank() == 1) given.wait();
+    for (Floats& one : elements)
+      works.push_back(group->all_reduce(on_gpu(one, group), ReduceOp::kSum));
+    if (group->rank() == 0) given.count_down();
+    for (const Work& work : works) work.synchronize();
+    for (Floats& one : elements) {
+      fake_.host_reads(one.data(), sizeof(float));
+      EXPECT_THAT(one, Each(3.0F));
+    }
+  });
+}
+
 TEST_F(Nccl, SharesAGroupWithBuffersOfTheCpu) {
   run(3, [&](const Group& group) {
     for (int i = 0; i < 5; ++i) {

@@ -112,14 +112,12 @@ FakeOutcome FakeGpuState::launch(const FakeCapture& graph,
   return {};
 }
 
-void FakeGpuState::check_no_graph_uses(LockstepGpuComm* handle) {
+bool FakeGpuState::has_graph_of(LockstepGpuComm* handle) {
   const auto comm = comms_.find(handle);
-  for (const auto& one : captures_) {
-    const auto capture = one.lock();
-    if (comm && capture && capture->uses(*comm))
-      memory_.complain(
-          "a communicator is destroyed before a graph that uses it");
-  }
+  return comm && std::ranges::any_of(captures_, [&](const auto& one) {
+           const auto capture = one.lock();
+           return capture && capture->uses(*comm);
+         });
 }
 
 }  // namespace lockstep

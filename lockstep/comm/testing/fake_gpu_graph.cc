@@ -20,18 +20,14 @@ FakeGpuGraph::~FakeGpuGraph() {
 
 void FakeGpuGraph::end_capture() {
   std::string why;
-  captured_ = gpu_.end_capture(std::exchange(stream_, nullptr), &why);
-  if (!captured_) throw InvalidArgument("the capture is spoilt: " + why);
+  capture_ = gpu_.end_capture(std::exchange(stream_, nullptr), &why);
+  if (!capture_) throw InvalidArgument("the capture is spoilt: " + why);
+  captured();
 }
 
 void FakeGpuGraph::launch(void* stream) {
-  LOCKSTEP_CHECK(captured_, "there is nothing to launch");
-  gpu_.launch(*captured_, static_cast<LockstepGpuStream*>(stream));
-}
-
-void FakeGpuGraph::end() noexcept {
-  captured_.reset();
-  ended_ = true;
+  LOCKSTEP_CHECK(capture_, "there is nothing to launch");
+  gpu_.launch(*capture_, static_cast<LockstepGpuStream*>(stream));
 }
 
 }  // namespace lockstep

@@ -20,14 +20,13 @@ class FakeGpuGraph : public CapturedGraph {
 
   void end_capture();
   void launch(void* stream) override;
-  void end() noexcept override;
-  bool ended() const { return ended_; }
 
  private:
+  void free() noexcept override { capture_.reset(); }
+
   FakeGpu& gpu_;
   LockstepGpuStream* stream_;  // null once it is not captured any more
-  std::shared_ptr<FakeCapture> captured_;
-  bool ended_ = false;
+  std::shared_ptr<FakeCapture> capture_;
 };
 
 }  // namespace lockstep

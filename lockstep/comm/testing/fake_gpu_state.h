@@ -55,6 +55,11 @@ class FakeGpuState {
   void stream_destroy(LockstepGpuStream* stream) { streams_.destroy(stream); }
   FakeOutcome stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event);
   FakeOutcome stream_capture(LockstepGpuStream* stream, std::uint64_t* capture);
+  // Whether there is one, or a capture, that uses it.
+  bool has_graph_of(LockstepGpuComm* comm);
+  void complain(std::string violation) {
+    memory_.complain(std::move(violation));
+  }
   FakeOutcome event_create(LockstepGpuEvent** event);
   void event_destroy(LockstepGpuEvent* event);
   FakeOutcome event_record(LockstepGpuEvent* event, LockstepGpuStream* stream);
@@ -112,7 +117,6 @@ class FakeGpuState {
   FakeOutcome check_memory() const;
   void forget_registrations(LockstepGpuComm* comm);
   void check_unregistered(const MemoryUse& released);
-  void check_no_graph_uses(LockstepGpuComm* comm);
   FakeOutcome join_capture(const std::shared_ptr<FakeStream>& stream,
                            const FakeMoment& moment);
   void look();

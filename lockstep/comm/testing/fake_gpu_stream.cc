@@ -9,6 +9,12 @@
 #include "lockstep/comm/testing/fake_gpu_capture.h"
 
 namespace lockstep {
+namespace {
+
+// About as many as CUDA's.
+constexpr std::size_t kMostTasks = 1000;
+
+}  // namespace
 
 std::vector<MemoryUse> FakeTask::uses() const {
   if (kind == Kind::kKernel) return kernel.uses;
@@ -80,6 +86,10 @@ void FakeStreams::give(FakeStream& stream, FakeTask task) {
   for (const MemoryUse& use : task.uses())
     memory_.check_bounds(use, -1, *task.text);
   if (stream.capture) return stream.capture->add(stream, std::move(task));
+  if (stream.tasks.size() == kMostTasks)
+    memory_.complain(stream.name() +
+                     " is given more than a device takes without keeping the "
+                     "host");
   stream.tasks.push_back(std::move(task));
 }
 

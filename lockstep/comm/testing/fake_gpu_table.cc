@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -111,7 +114,24 @@ Result comm_create(const LockstepGpuCommConfig* config, Comm** comm,
 Result comm_state(Comm* comm, Outcome* outcome) {
   return locked(outcome, &FakeGpuState::comm_state, comm);
 }
-void comm_abort(Comm* comm) { locked_void(&FakeGpuState::comm_abort, comm); }
+
+// As NCCL, which waits for graphs without end.
+void comm_abort(Comm* comm) {
+  constexpr std::chrono::minutes kWithoutEnd{1};
+  const Deadline deadline(kWithoutEnd);
+  FakeGpuState& s = state();
+  MutexLock lock(s.mutex);
+  while (s.has_graph_of(comm)) {
+    if (deadline.expired()) {
+      s.complain("a communicator is aborted that a graph uses");
+      break;
+    }
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  s.comm_abort(comm);
+}
 void comm_destroy(Comm* comm) {
   locked_void(&FakeGpuState::comm_destroy, comm);
 }

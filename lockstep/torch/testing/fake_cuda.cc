@@ -1,5 +1,6 @@
 #include "lockstep/torch/testing/fake_cuda.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
@@ -19,8 +20,8 @@ constexpr std::chrono::minutes kLong{1};
 
 std::atomic<FakeCudaState*> current_state{nullptr};
 
-// Seeds and the like are the CPU's: to those there are no devices. Without a
-// FakeCuda there is no CUDA.
+// To at::manual_seed() and the like there are no devices. Without a FakeCuda
+// there is no CUDA.
 struct FakeCudaHooks : at::CUDAHooksInterface {
   bool hasCUDA() const override { return current_state.load() != nullptr; }
   bool isBuilt() const override { return hasCUDA(); }
@@ -29,6 +30,10 @@ struct FakeCudaHooks : at::CUDAHooksInterface {
     return hasCUDA() && FakeCudaState::current().allocated_on(device) > 0;
   }
   void init() const override {}
+  const at::Generator& getDefaultGenerator(
+      c10::DeviceIndex device) const override {
+    return FakeCudaState::current().generators(device).usual;
+  }
   // To this fake all memory of the host is alike.
   c10::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::kCPU);
@@ -114,6 +119,18 @@ std::vector<LockstepGpuStream*> FakeCudaState::streams_of(
   for (auto entry = begin; entry != end; ++entry)
     streams.push_back(entry->second->get());
   return streams;
+}
+
+const FakeCudaState::Generators& FakeCudaState::generators(
+    c10::DeviceIndex device) {
+  const MutexLock lock(mutex_);
+  const auto found = generators_.find(device);
+  if (found != generators_.end()) return found->second;
+  const auto generator = [] {
+    return at::make_generator<at::CPUGeneratorImpl>();
+  };
+  return generators_.emplace(device, Generators{generator(), generator()})
+      .first->second;
 }
 
 c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,20 +24,14 @@ namespace {
 
 using Stack = torch::jit::Stack;
 
-// A tensor's bytes on the device, from its first element to its last; it keeps
-// no memory alive, as a graph keeps none.
-struct Place {
+// A tensor's bytes on the device, and how they lie; it keeps no memory alive,
+// as a graph keeps none.
+struct Place : Extent {
   explicit Place(const at::Tensor& tensor)
-      : begin(static_cast<std::byte*>(
-            tensor.unsafeGetTensorImpl()->mutable_data())),
+      : Extent(tensor),
         sizes(tensor.sizes().vec()),
         strides(tensor.strides().vec()),
-        options(tensor.options().device(at::kCPU).requires_grad(false)),
-        elements(tensor.numel() == 0 ? 0 : 1) {
-    for (std::size_t i = 0; elements > 0 && i < sizes.size(); ++i)
-      elements += (sizes[i] - 1) * strides[i];
-    bytes = static_cast<std::size_t>(elements) * tensor.itemsize();
-  }
+        options(tensor.options().device(at::kCPU).requires_grad(false)) {}
 
   // On the host, of its shape and strides; `block` has the bytes.
   at::Tensor twin(at::Tensor* block) const {
@@ -45,11 +40,8 @@ struct Place {
   }
   MemoryUse use(MemoryUse::Kind kind) const { return {kind, begin, bytes}; }
 
-  std::byte* begin;
   std::vector<std::int64_t> sizes, strides;
   at::TensorOptions options;
-  std::int64_t elements;
-  std::size_t bytes = 0;
 };
 
 // What the CPU's kernels are called with: nothing of autograd's or autocast's.
@@ -154,7 +146,7 @@ class CapturedCall {
   // What it returns on the device: of what it was given, or new.
   Stack results(at::Device device) {
     std::vector<at::Tensor> blocks, twins;
-    const Stack of_host = call(&blocks, &twins);
+    const Stack of_host = call(Elements::kZeros, &blocks, &twins);
     Stack results;
     for (const c10::IValue& result : of_host) {
       if (!result.isTensor() && !result.isTensorList())
@@ -192,7 +184,7 @@ class CapturedCall {
   // On the device's memory as it is.
   void carry_out() const {
     std::vector<at::Tensor> blocks, twins;
-    const Stack of_host = call(&blocks, &twins);
+    const Stack of_host = call(Elements::kOfDevice, &blocks, &twins);
     for (std::size_t i = 0; i < places_.size(); ++i)
       if (written_[i] && places_[i].bytes != 0)
         std::memcpy(places_[i].begin, blocks[i].const_data_ptr(),
@@ -207,6 +199,10 @@ class CapturedCall {
   }
 
  private:
+  // What twins have. With zeros a call only shows what it returns, and draws
+  // nothing.
+  enum class Elements { kZeros, kOfDevice };
+
   static void write(const Place& place, const at::Tensor& tensor) {
     at::Tensor block;
     place.twin(&block).copy_(tensor);
@@ -214,7 +210,7 @@ class CapturedCall {
       std::memcpy(place.begin, block.const_data_ptr(), place.bytes);
   }
 
-  Stack call(std::vector<at::Tensor>* blocks,
+  Stack call(Elements elements, std::vector<at::Tensor>* blocks,
              std::vector<at::Tensor>* twins) const {
     const BelowAutograd guard;
     Stack stack;
@@ -224,21 +220,23 @@ class CapturedCall {
         const Place& place = places_[blocks->size()];
         at::Tensor& block = blocks->emplace_back();
         twins->push_back(place.twin(&block));
-        if (carries_out_ && place.bytes != 0)
+        if (elements == Elements::kOfDevice && place.bytes != 0)
           std::memcpy(block.mutable_data_ptr(), place.begin, place.bytes);
         return twins->back();
       }));
-    for (c10::IValue& value : stack)
+    for (c10::IValue& value : stack) {
       if (value.isDevice()) value = at::Device(at::kCPU);
+      if (value.isGenerator() && elements == Elements::kZeros)
+        value = copy_of(value.toGenerator());
+    }
     operation_.callBoxed(stack);
     return stack;
   }
+  static at::Generator copy_of(at::Generator generator) {
+    const std::scoped_lock lock(generator.mutex());
+    return generator.clone();
+  }
 
- public:
-  // Whether twins have the device's elements, and not zeros.
-  bool carries_out_ = false;
-
- private:
   const c10::OperatorHandle operation_;
   Stack arguments_;
   std::vector<Place> places_;  // of arguments on the device, in their order
@@ -254,6 +252,8 @@ class FakeCudaGraph final : public DeviceGraph {
 
   void begin_capture() override {
     FakeCudaState& state = FakeCudaState::current();
+    LOCKSTEP_CHECK(FakeCudaState::device_in_use() == device_.index(),
+                   "LibTorch captures on the current device");
     const Gpu gpu = state.device(device_.index());
     const GpuScope scope(gpu);
     graph_ = std::make_shared<FakeGpuGraph>(
@@ -263,11 +263,35 @@ class FakeCudaGraph final : public DeviceGraph {
     const Gpu gpu = FakeCudaState::current().device(device_.index());
     const GpuScope scope(gpu);
     graph_->end_capture();
+    captured();
   }
-  void launch(void* stream) override { graph_->launch(stream); }
-  void end() noexcept override { graph_->end(); }
+  void launch(void* stream) override {
+    continue_random_numbers(static_cast<LockstepGpuStream*>(stream));
+    graph_->launch(stream);
+  }
 
  private:
+  void free() noexcept override { graph_->end(); }
+  // As LibTorch, a graph goes on from what the host has by now; unlike it, the
+  // host's generator does not skip what the graph draws.
+  void continue_random_numbers(LockstepGpuStream* stream) const {
+    FakeCudaState& state = FakeCudaState::current();
+    auto [usual, of_graphs] = state.generators(device_.index());
+    const at::Tensor numbers = [&] {
+      const std::scoped_lock lock(usual.mutex());
+      return usual.get_state();
+    }();
+    const Gpu gpu = state.device(device_.index());
+    const GpuScope scope(gpu);
+    state.fake().compute({.compute =
+                              [numbers, generator = of_graphs]() mutable {
+                                const std::scoped_lock lock(generator.mutex());
+                                generator.set_state(numbers);
+                              },
+                          .uses = {}},
+                         stream);
+  }
+
   const c10::Device device_;
   std::shared_ptr<FakeGpuGraph> graph_;
 };
@@ -312,8 +336,7 @@ void capture_kernel(const c10::OperatorHandle& operation, Stack* stack) {
   const Stack arguments = last(*stack, count);
   const at::Device device = *device_of(arguments);
   auto call = std::make_shared<CapturedCall>(operation, arguments);
-  Stack results = call->results(device);
-  call->carries_out_ = true;
+  const Stack results = call->results(device);
   give(device,
        {.compute = [call] { call->carry_out(); }, .uses = call->uses()});
   torch::jit::drop(*stack, count);

@@ -12,6 +12,22 @@
 
 namespace lockstep {
 
+// The bytes on the device from a tensor's first element to its last, gaps
+// included.
+struct Extent {
+  explicit Extent(const at::Tensor& tensor)
+      : begin(static_cast<std::byte*>(
+            tensor.unsafeGetTensorImpl()->mutable_data())),
+        elements(tensor.numel() == 0 ? 0 : 1) {
+    for (std::int64_t i = 0; elements > 0 && i < tensor.dim(); ++i)
+      elements += (tensor.size(i) - 1) * tensor.stride(i);
+    bytes = static_cast<std::size_t>(elements) * tensor.itemsize();
+  }
+  std::byte* begin;
+  std::int64_t elements;
+  std::size_t bytes = 0;
+};
+
 // Whether the current stream of its device, a GPU, is captured.
 bool is_captured(const at::Tensor& tensor);
 // The same of the first tensor on a GPU that `operation` is given.

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -15,6 +16,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <tuple>
 
 #include "lockstep/torch/testing/fake_cuda_capture.h"
 #include "lockstep/torch/testing/fake_cuda_state.h"
@@ -88,20 +90,6 @@ const at::Tensor& resized(const at::Tensor& self, at::IntArrayRef size,
   return self;
 }
 
-// The bytes from a tensor's first element to its last, gaps included.
-struct Extent {
-  explicit Extent(const at::Tensor& tensor)
-      : begin(tensor.unsafeGetTensorImpl()->mutable_data()),
-        elements(tensor.numel() == 0 ? 0 : 1) {
-    for (std::int64_t i = 0; elements > 0 && i < tensor.dim(); ++i)
-      elements += (tensor.size(i) - 1) * tensor.stride(i);
-    bytes = static_cast<std::size_t>(elements) * tensor.itemsize();
-  }
-  void* begin;
-  std::int64_t elements;
-  std::size_t bytes = 0;
-};
-
 // Between the host and the device, by the current stream.
 class Transfer {
  public:
@@ -171,6 +159,31 @@ void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   at::native::cpu_fallback(operation, stack);
 }
 
+// Draws from the device's generator, unless it was given another.
+void drawn_on_cpu(const c10::OperatorHandle& operation,
+                  torch::jit::Stack* stack) {
+  c10::IValue& generator = stack->back();
+  if (generator.isNone()) {
+    const std::size_t count = operation.schema().arguments().size();
+    const at::Tensor& self = torch::jit::peek(*stack, 0, count).toTensor();
+    const auto& generators =
+        FakeCudaState::current().generators(self.device().index());
+    generator = is_captured(self) ? generators.of_graphs : generators.usual;
+  }
+  on_cpu(operation, stack);
+}
+
+// The CPU's would draw from the CPU's generator.
+std::tuple<at::Tensor, at::Tensor> dropped(const at::Tensor& input,
+                                           double probability,
+                                           std::optional<bool>) {
+  const double keep = 1 - probability;
+  const at::Tensor mask =
+      at::empty(input.sizes(), input.options().dtype(at::kBool));
+  mask.bernoulli_(keep);
+  return {at::mul(at::mul(input, mask), 1 / keep), mask};
+}
+
 }  // namespace
 
 void install_fake_cuda_kernels() {
@@ -190,6 +203,9 @@ void install_fake_cuda_kernels() {
   aten.impl("_reshape_alias", &at::native::_reshape_alias);
   aten.impl("unfold", &at::native::unfold);
   aten.impl("copy_", &copied);
+  aten.impl("native_dropout", &dropped);
+  aten.impl("bernoulli_.float",
+            torch::CppFunction::makeFromBoxedFunction<&drawn_on_cpu>());
   aten.impl("_copy_from_and_resize", &copied_and_resized);
   aten.impl("record_stream", &kept_for_stream);
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>());

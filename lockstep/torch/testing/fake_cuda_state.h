@@ -4,6 +4,7 @@
 // Threads: any.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -44,6 +45,14 @@ class FakeCudaState {
   // Those, and the default one.
   std::vector<LockstepGpuStream*> streams_of(c10::DeviceIndex device) const;
 
+  // What a device draws from, generators of the CPU's both: LibTorch's default
+  // one, and the one that graphs draw from, which each launch has continue as
+  // the default one was when the host came to it.
+  struct Generators {
+    at::Generator usual, of_graphs;
+  };
+  const Generators& generators(c10::DeviceIndex device);
+
   c10::DataPtr allocate(std::size_t bytes);
   // Also after what `stream` has been given by then.
   void keep_for(const c10::DataPtr& memory, LockstepGpuStream* stream);
@@ -72,6 +81,8 @@ class FakeCudaState {
   FakeGpu& gpu_;
   mutable Mutex mutex_;
   std::multimap<c10::DeviceIndex, std::unique_ptr<GpuStream>> streams_
+      LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<c10::DeviceIndex, Generators> generators_
       LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Block>> given_back_ LOCKSTEP_GUARDED_BY(mutex_);
   std::size_t blocks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

@@ -168,8 +168,8 @@ Result stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event,
                    "cudaStreamWaitEvent", outcome);
 }
 
-// The default stream cannot be captured, and the question would spoil a capture
-// of another.
+// The default stream cannot be captured, and the question is an error while
+// another is.
 Result stream_capture(LockstepGpuStream* stream, std::uint64_t* capture,
                       Outcome* outcome) {
   *capture = 0;
