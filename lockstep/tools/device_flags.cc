@@ -86,6 +86,20 @@ void add_device_flags(CLI::App& command, DeviceFlags& flags,
       ->type_name("N|LIST");
 }
 
+void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
+  command.add_flag("--tf32", flags.tf32,
+                   "Let GPUs round factors of float32 products to TF32");
+  command.add_flag("--channels-last", flags.channels_last,
+                   "Store images and weights with their channels together");
+}
+
+void check_compute_flags(const ComputeFlags& flags,
+                         const DeviceFlags& devices) {
+  if (devices.device == "cpu" && flags.tf32)
+    throw InvalidArgument(
+        "--tf32 is for GPUs: add --device cuda, or leave it out");
+}
+
 void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
                            const RankPlace& place) {
   if (!flags.gpus.empty()) {

@@ -25,15 +25,25 @@ struct DeviceFlags {
   std::string gpus;            // how many, or which; empty: all
 };
 
+// How a model computes. As typed.
+struct ComputeFlags {
+  bool tf32 = false;           // on GPUs: see train/precision.h
+  bool channels_last = false;  // how images and weights are stored
+};
+
 // Adds them, with their help, to `command`. `flags` must outlive its parsing;
 // `use` is what ranks do with a device: "compute on".
 void add_device_flags(CLI::App& command, DeviceFlags& flags,
                       const std::string& use);
+void add_compute_flags(CLI::App& command, ComputeFlags& flags);
 
 // A rank for each GPU where nobody says otherwise. Refuses what does not fit.
 // To be called before ranks are chosen.
 void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
                            const RankPlace& place);
+
+// Refuses what `devices`, which are settled, have not.
+void check_compute_flags(const ComputeFlags& flags, const DeviceFlags& devices);
 
 // What CUDA_VISIBLE_DEVICES is to be for the job, so that its ranks see the
 // GPUs that were asked for and no others; nothing where it is to stay as it is.

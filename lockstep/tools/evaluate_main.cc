@@ -25,6 +25,8 @@
 #include "lockstep/torch/out_of_memory.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/evaluation.h"
+#include "lockstep/train/models.h"
+#include "lockstep/train/precision.h"
 #include "lockstep/train/prediction_file.h"
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/saved_model.h"
@@ -59,6 +61,9 @@ struct Inquiry {
   EvaluationOptions options() const {
     return {.classes = std::ssize(dataset.class_names),
             .device = device,
+            .memory_format = flags.compute.channels_last
+                                 ? at::MemoryFormat::ChannelsLast
+                                 : at::MemoryFormat::Contiguous,
             .probabilities = flags.probabilities,
             .group = group};
   }
@@ -126,7 +131,7 @@ void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
   tell_out_of_memory({.group = group,
                       .device = device,
                       .what = "putting the model on the GPU",
-                      .next = std::string(kEvaluationMemoryAdvice)},
+                      .next = "try a larger GPU, or the CPU (--device cpu)"},
                      [&] { model.to(device); });
 }
 
@@ -147,6 +152,8 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
       dataset_name(flags, saved),
       flags.split == "train" ? Split::kTrain : Split::kTest, flags.data_dir);
   const auto model = rebuild_model(saved, dataset);
+  if (flags.compute.channels_last) store_channels_last(*model);
+  if (flags.compute.tf32) allow_tf32();
   put_on(device, *model, *group);
   const Inquiry inquiry{flags, saved, dataset, *model, device, group};
   switch (flags.verb) {

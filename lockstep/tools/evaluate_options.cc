@@ -107,6 +107,7 @@ void add_evaluate_options(CLI::App& command, EvaluateOptions& options) {
       ->type_name("");
   add_rank_flags(command, options);
   add_device_flags(command, options.devices, "compute on");
+  add_compute_flags(command, options.compute);
   add_dataset_flag(command, options.dataset, " [as the file says]");
   add_data_dir_flag(command, options.data_dir);
   command.add_option("--split", options.split, "test or train")
@@ -120,6 +121,7 @@ void complete_evaluate_options(EvaluateOptions& options,
                                const RankPlace& place) {
   check_files(options, place);
   complete_device_flags(options.devices, options.ranks, place);
+  check_compute_flags(options.compute, options.devices);
   options.ranks = settle_ranks(options.ranks, place,
                                std::clamp(place.cores, 1, kMostDefaultRanks));
   if (!options.threads) options.threads = 1;

@@ -39,6 +39,7 @@ struct EvaluateOptions {
   bool probabilities = false;  // predict: of every class
 
   DeviceFlags devices;
+  ComputeFlags compute;
   std::optional<int> ranks;    // the world size
   std::optional<int> threads;  // compute threads of a rank
 };

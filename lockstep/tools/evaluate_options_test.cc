@@ -99,6 +99,14 @@ TEST_F(EvaluateOptionsOf, GpusGiveEachARank) {
               HasSubstr("lockstep doctor"));
 }
 
+TEST_F(EvaluateOptionsOf, AModelSayHowItComputes) {
+  const EvaluateOptions usual = parse({"evaluate", "MODEL"});
+  EXPECT_FALSE(usual.compute.tf32 || usual.compute.channels_last);
+  EXPECT_TRUE(parse({"predict", "MODEL", "-o", "p.csv", "--channels-last"})
+                  .compute.channels_last);
+  EXPECT_TRUE(parse({"evaluate", "MODEL", "--tf32", "--gpus=2"}).compute.tf32);
+}
+
 TEST_F(EvaluateOptionsOf, WhatCannotBeAreRefused) {
   EXPECT_THAT(error_of({"evaluate"}), HasSubstr("lockstep evaluate MODEL"));
   EXPECT_THAT(error_of({"predict", "MODEL"}), HasSubstr("needs --output"));
@@ -113,6 +121,8 @@ TEST_F(EvaluateOptionsOf, WhatCannotBeAreRefused) {
               HasSubstr("did you mean \"mnist\"?"));
   EXPECT_THAT(error_of({"evaluate", "MODEL", "--probabilities"}),
               HasSubstr("unknown flag \"--probabilities\""));
+  EXPECT_THAT(error_of({"evaluate", "MODEL", "--tf32"}),
+              HasSubstr("add --device cuda"));
   EXPECT_THAT(error_of({"evaluate", "MODEL", "more"}),
               HasSubstr("takes no argument \"more\""));
   EXPECT_THAT(error_of({"guess", "MODEL"}), HasSubstr("evaluate, predict"));

@@ -116,13 +116,10 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
                   "bfloat16 or float16; weights stay float32")
       ->check(one_of("precision", kPrecisions))
       ->capture_default_str();
-  command.add_flag("--tf32", options.tf32,
-                   "Let GPUs round factors of float32 products to TF32");
+  add_compute_flags(command, options.compute);
   command.add_flag("--cuda-graph", options.cuda_graph,
                    "Capture the pass once, and have GPUs replay it: for small "
                    "steps, where the host limits");
-  command.add_flag("--channels-last", options.channels_last,
-                   "Store images and weights with their channels together");
   command
       .add_option("--hook", options.hook,
                   "What ranks send in the place of gradients: none (the "
@@ -271,14 +268,31 @@ void check_shards(TrainOptions& options) {
   if (!options.threads) options.threads = 1;
 }
 
-void check_device(const TrainOptions& options) {
-  const std::string& device = options.devices.device;
-  if (device == "cpu" && options.tf32)
-    throw InvalidArgument(
-        "--tf32 is for GPUs: add --device cuda, or leave it out");
-  if (device == "cpu" && options.cuda_graph)
+// What a captured pass has no place for.
+void check_graph(const TrainOptions& options) {
+  if (!options.cuda_graph) return;
+  if (options.devices.device == "cpu")
     throw InvalidArgument(
         "--cuda-graph is for GPUs: add --device cuda, or leave it out");
+  const std::array<std::pair<bool, const char*>, 11> others{{
+      {options.strategy != "ddp", "--strategy"},
+      {options.sharded, "--sharded"},
+      {options.logical_shards.has_value(), "--logical-shards"},
+      {options.accumulate != 1, "--accumulate"},
+      {options.precision == "float16", "--precision float16"},
+      {options.hook == "power-sgd", "--hook power-sgd"},
+      {options.hook == "post-local-sgd", "--hook post-local-sgd"},
+      {options.find_unused, "--find-unused"},
+      {options.sync_bn, "--sync-bn"},
+      {options.check_consistency != 0, "--check-consistency"},
+      {options.fingerprint_every.has_value(), "--fingerprint-every"},
+  }};
+  for (const auto& [given, flag] : others)
+    if (given)
+      throw InvalidArgument(
+          fmt::format("--cuda-graph is not for {}, with which passes differ or "
+                      "the host has a part in them: leave out one of the two",
+                      flag));
 }
 
 }  // namespace
@@ -300,7 +314,8 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
 void complete_train_options(TrainOptions& options, const RankPlace& place) {
   complete_device_flags(options.devices, options.ranks,
                         place_of_ranks(options, place));
-  check_device(options);
+  check_compute_flags(options.compute, options.devices);
+  check_graph(options);
   choose_ranks(options, place);
   check_strategy_flag(options);
   divide_batch(options);

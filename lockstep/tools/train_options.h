@@ -55,12 +55,11 @@ struct TrainOptions {
   bool find_unused = false;
   std::optional<int> logical_shards;  // nothing: bits follow the ranks
   std::string precision = "float32";  // or bfloat16, float16
-  bool tf32 = false;                  // on GPUs
-  bool channels_last = false;         // how images and weights are stored
-  bool cuda_graph = false;            // passes, on GPUs
-  std::string hook = "none";          // what travels in the place of gradients
-  bool sync_bn = false;               // statistics over all ranks' samples
-  int check_consistency = 0;          // first steps that are looked at
+  ComputeFlags compute;
+  bool cuda_graph = false;    // passes, on GPUs
+  std::string hook = "none";  // what travels in the place of gradients
+  bool sync_bn = false;       // statistics over all ranks' samples
+  int check_consistency = 0;  // first steps that are looked at
   std::vector<std::string> show_values;  // of these parameters, in those steps
   std::optional<std::int64_t> fingerprint_every;  // steps; nothing: never
 

@@ -163,18 +163,32 @@ TEST(TrainOptions, HowRanksWorkTogetherIsWhatTheFlagsSay) {
   EXPECT_EQ(options.clip_norm, 0.5);
   EXPECT_TRUE(options.sharded && options.find_unused);
   EXPECT_EQ(options.precision, "bfloat16");
-  EXPECT_TRUE(options.channels_last);
-  EXPECT_FALSE(usual.channels_last || usual.tf32);
+  EXPECT_TRUE(options.compute.channels_last);
+  EXPECT_FALSE(usual.compute.channels_last || usual.compute.tf32);
 }
 
 TEST(TrainOptions, LetsGpusAloneRoundFactors) {
-  EXPECT_TRUE(
-      parse({"--tf32", "--device", "cuda"}, {.gpus = [] { return 2; }}).tf32);
+  EXPECT_TRUE(parse({"--tf32", "--device", "cuda"}, {.gpus = [] { return 2; }})
+                  .compute.tf32);
   EXPECT_THAT(error_of({"--tf32"}), HasSubstr("add --device cuda"));
   EXPECT_TRUE(
       parse({"--cuda-graph", "--device", "cuda"}, {.gpus = [] { return 2; }})
           .cuda_graph);
   EXPECT_THAT(error_of({"--cuda-graph"}), HasSubstr("add --device cuda"));
+}
+
+TEST(TrainOptions, HasNoPlaceInACudaGraphForWhatTheHostDoes) {
+  for (const std::vector<const char*>& other :
+       {std::vector<const char*>{"--sharded"},
+        {"--accumulate", "2"},
+        {"--precision", "float16"},
+        {"--hook", "power-sgd"},
+        {"--strategy", "horovod"}}) {
+    std::vector<const char*> flags{"--cuda-graph", "--device", "cuda", "-n2"};
+    flags.insert(flags.end(), other.begin(), other.end());
+    EXPECT_THAT(error_of(flags), AllOf(HasSubstr(other.front()),
+                                       HasSubstr("leave out one of the two")));
+  }
 }
 
 TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {

@@ -172,7 +172,7 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
   const Blocks blocks(samples, options, *group);
   Evaluation result{.confusion = ConfusionMatrix(options.classes)};
   std::vector<double> losses(static_cast<std::size_t>(blocks.count()));
-  DeviceBatches batches(samples, options.device);
+  DeviceBatches batches(samples, options.device, options.memory_format);
   Loader loader(samples, blocks.indices(),
                 {.batch_size = blocks.size(), .elements = batches.elements()});
   std::int64_t done = 0;
@@ -203,7 +203,7 @@ Predictions predict(const Forward& forward, const SampleSource& samples,
   const at::Tensor classes = at::zeros({rows, 2}, at::kLong);
   const at::Tensor shares = at::zeros(
       {rows, 1 + (options.probabilities ? options.classes : 0)}, at::kFloat);
-  DeviceBatches batches(samples, options.device);
+  DeviceBatches batches(samples, options.device, options.memory_format);
   Loader loader(samples, blocks.indices(),
                 {.batch_size = blocks.size(), .elements = batches.elements()});
   std::int64_t done = 0;

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
 #include <torch/nn/module.h>
 
 #include <chrono>
@@ -52,7 +53,7 @@ using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
 inline constexpr std::int64_t kEvaluationBatch = 250;
 
-// What to try where a GPU has no room for a pass.
+// What to try where a GPU has no room for a pass of evaluate() or predict().
 inline constexpr std::string_view kEvaluationMemoryAdvice =
     "try a smaller EvaluationOptions::batch_size, a larger GPU, or the CPU "
     "(--device cpu)";
@@ -62,6 +63,8 @@ struct EvaluationOptions {
   std::int64_t batch_size = kEvaluationBatch;
   // Where the model is, and gets its images.
   at::Device device = at::kCPU;
+  // How images are stored: see store_channels_last() of train/models.h.
+  at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   // predict(): whether to keep the probability of every class.
   bool probabilities = false;
   // The ranks that share the samples; default_group() when empty.

@@ -21,6 +21,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -99,6 +100,29 @@ TEST_F(EvaluationOnCuda, PredictsWhatTheCpuPredicts) {
   compare(2, ask, check);
 }
 
+TEST_F(EvaluationOnCuda, StoresImagesAndWeightsChannelsLast) {
+  const auto ask = [&](at::MemoryFormat format, at::Device device,
+                       const Group& group) {
+    const auto net = make_model("cnn");
+    if (format == at::MemoryFormat::ChannelsLast) store_channels_last(*net);
+    net->to(device);
+    net->eval();
+    EvaluationOptions asked = options(group, device);
+    asked.memory_format = format;
+    return predict(Forward([&](const at::Tensor& images) {
+                     EXPECT_TRUE(images.is_contiguous(format));
+                     return net->forward(images);
+                   }),
+                   samples_, asked);
+  };
+  run(1, [&](const Group& group) {
+    const auto usual = ask(at::MemoryFormat::Contiguous, at::kCPU, group);
+    for (const at::Device device : {at::Device(at::kCPU), gpu_of(*group)})
+      EXPECT_TRUE(ask(at::MemoryFormat::ChannelsLast, device, group)
+                      .probabilities.allclose(usual.probabilities, 1e-4, 1e-5));
+  });
+}
+
 TEST_F(EvaluationOnCuda, GivesTheDeviceABatchMoreBeforeItReadsAnOutput) {
   run(1, [&](const Group& group) {
     DeviceBatches batches(samples_, gpu_of(*group));
@@ -128,6 +152,21 @@ TEST_F(EvaluationOnCuda, GivesTheDeviceABatchMoreBeforeItReadsAnOutput) {
     EXPECT_EQ(first, 5);
     EXPECT_THAT(order,
                 ElementsAre("pass", "pass", "read", "pass", "read", "read"));
+  });
+}
+
+TEST_F(EvaluationOnCuda, SaysWhatToTryWhereMemoryRunsOut) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+  run(1, [&](const Group& group) {
+    const Forward forward = [&](const at::Tensor& images) {
+      cuda_->set_room(0, 0);
+      return images.flatten(1).narrow(1, 0, 10).clone();
+    };
+    EXPECT_THAT(error_text<SystemError>([&] {
+                  evaluate(forward, samples_, options(group, gpu_of(*group)));
+                }),
+                AllOf(HasSubstr("ran out of memory"),
+                      HasSubstr("EvaluationOptions::batch_size")));
   });
 }
 

@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -24,7 +26,7 @@ using torch::nn::Conv2d;
 using torch::nn::Conv2dOptions;
 using torch::nn::Linear;
 
-// Dropout as in LibTorch, but drawing from a generator of its own.
+// Dropout as in LibTorch, but on the CPU drawing from a generator of its own.
 class SeededDropout : public torch::nn::Module {
  public:
   SeededDropout(double probability, const at::Generator& generator)
@@ -32,26 +34,27 @@ class SeededDropout : public torch::nn::Module {
 
   // Drops single activations.
   at::Tensor forward(const at::Tensor& input) {
-    return drop(input, input.sizes());
+    if (!is_training() || !drops()) return input;
+    return input.is_cpu() ? drop(input, input.sizes())
+                          : at::dropout(input, probability_, /*train=*/true);
   }
-
-  void set_seed(std::uint64_t seed) { generator_.set_current_seed(seed); }
-  const at::Generator& generator() const { return generator_; }
-  bool drops() const { return probability_ > 0; }
 
   // Drops whole channels of samples x channels x height x width.
   at::Tensor forward_channels(const at::Tensor& input) {
-    return drop(input, {input.size(0), input.size(1), 1, 1});
+    if (!is_training() || !drops()) return input;
+    return input.is_cpu()
+               ? drop(input, {input.size(0), input.size(1), 1, 1})
+               : at::feature_dropout(input, probability_, /*train=*/true);
   }
+
+  void set_seed(std::uint64_t seed) { generator_.set_current_seed(seed); }
+  bool drops() const { return probability_ > 0; }
 
  private:
   at::Tensor drop(const at::Tensor& input, at::IntArrayRef mask_shape) {
-    if (!is_training() || probability_ == 0) return input;
     const double keep = 1 - probability_;
-    // Drawn on the CPU, so that every device drops the same.
-    at::Tensor mask = at::empty(mask_shape, input.options().device(at::kCPU));
-    mask.bernoulli_(keep, generator_).div_(keep);
-    return input * mask.to(input.device());
+    at::Tensor mask = at::empty(mask_shape, input.options());
+    return input * mask.bernoulli_(keep, generator_).div_(keep);
   }
 
   double probability_;
@@ -209,6 +212,14 @@ void validate(std::string_view name, const ModelOptions& options) {
             "cannot have a hidden layer of " + std::to_string(size) + " units");
 }
 
+bool drops_activations(const torch::nn::Module& model) {
+  const auto modules = model.modules();
+  return std::ranges::any_of(modules, [](const auto& module) {
+    const auto* dropout = module->template as<SeededDropout>();
+    return dropout != nullptr && dropout->drops();
+  });
+}
+
 }  // namespace
 
 std::span<const std::string_view> known_models() { return kModels; }
@@ -223,26 +234,23 @@ std::shared_ptr<Classifier> make_model(std::string_view name,
 }
 
 void seed_dropout(const torch::nn::Module& model, std::uint64_t seed) {
+  if (!drops_activations(model)) return;
+  const at::Device device = model.parameters().front().device();
+  if (!device.is_cpu()) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const std::scoped_lock lock(generator.mutex());
+    return generator.set_current_seed(seed);
+  }
   for (const auto& module : model.modules())
     if (auto* dropout = module->as<SeededDropout>()) dropout->set_seed(seed);
 }
 
-bool drops_activations(const torch::nn::Module& model) {
-  const auto modules = model.modules();
-  return std::ranges::any_of(modules, [](const auto& module) {
-    const auto* dropout = module->template as<SeededDropout>();
-    return dropout != nullptr && dropout->drops();
-  });
-}
-
-std::vector<at::Generator> dropout_generators(const torch::nn::Module& model) {
-  std::vector<at::Generator> generators;
-  for (const auto& module : model.modules())
-    if (const auto* dropout = module->as<SeededDropout>();
-        dropout != nullptr &&
-        std::ranges::find(generators, dropout->generator()) == generators.end())
-      generators.push_back(dropout->generator());
-  return generators;
+void store_channels_last(const Classifier& model) {
+  constexpr std::int64_t kOfImages = 4;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : model.parameters())
+    if (parameter.dim() == kOfImages)
+      parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 std::int64_t parameter_count(const torch::nn::Module& module) {

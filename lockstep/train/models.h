@@ -15,16 +15,18 @@
 // All give logits: the loss (cross entropy) takes their softmax.
 //
 // Initial weights are those that PyTorch gives the same layers after
-// torch.manual_seed(seed). Weights and dropout come from generators of the
-// model's own, never from LibTorch's global one, so that a run can be repeated
-// whatever else draws numbers in the process.
+// torch.manual_seed(seed). Weights, and on the CPU dropout, come from
+// generators of the model's own, never from LibTorch's global ones, so that a
+// run can be repeated whatever else draws numbers in the process. On a GPU
+// dropout draws there, from LibTorch's generator of that GPU: other numbers
+// than the CPU's, the same after the same seed_dropout() if nothing else draws
+// meanwhile.
 //
 // Threads: a model belongs to one thread at a time.
 // Errors:  InvalidArgument for an unknown name (with the known ones) and for
 //          options that the model cannot work with.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
@@ -56,7 +58,8 @@ struct ModelOptions {
   std::optional<double> dropout{};
   // Of the initial weights.
   std::uint64_t seed = 0;
-  // Of what dropout drops; differs from rank to rank, whose samples differ.
+  // Of what dropout drops on the CPU; differs from rank to rank, whose samples
+  // differ.
   std::uint64_t dropout_seed = 0;
 };
 
@@ -66,14 +69,13 @@ std::span<const std::string_view> known_models();
 std::shared_ptr<Classifier> make_model(std::string_view name,
                                        const ModelOptions& options = {});
 
-// Begins the random numbers of the model's dropout anew.
+// Begins the random numbers of the model's dropout anew, where it has some: on
+// a GPU all that LibTorch draws there from now on, but for a capture's.
 void seed_dropout(const torch::nn::Module& model, std::uint64_t seed);
 
-// Whether some of it drops activations in training.
-bool drops_activations(const torch::nn::Module& model);
-
-// What the model's dropout draws from; nothing where it has none.
-std::vector<at::Generator> dropout_generators(const torch::nn::Module& model);
+// Has the model's convolutions keep their weights with channels together, as
+// the fastest ones want images too. Values stay the same, tensors too.
+void store_channels_last(const Classifier& model);
 
 // Scalars that are trained.
 std::int64_t parameter_count(const torch::nn::Module& module);

@@ -48,29 +48,17 @@ std::map<std::string, std::string> job_of(const TrainerOptions& options,
       {"precision", options.precision}};
 }
 
-// The models whose dropout draws.
-std::vector<std::shared_ptr<Classifier>> computing(
-    const TrainedReplica& replica) {
-  if (!replica.slots.empty()) return replica.slots;
-  return {replica.model.module()};
-}
-
 TrainingState state_of(const RunParts& parts) {
   const TrainedReplica& replica = parts.replica;
-  TrainingState state{
-      .model = replica.owns_parameters ? replica.model.module() : nullptr,
-      .optimizer =
-          replica.owns_optimizer ? replica.optimizer.optimizer.get() : nullptr,
-      .scaler = &parts.training_step.scaler(),
-      .counters = {{"epoch", &parts.position.epoch},
-                   {"step", &parts.position.step}},
-      // Nothing in a run draws from LibTorch's.
-      .generators = {}};
-  int number = 0;
-  for (const auto& model : computing(replica))
-    for (const at::Generator& generator : dropout_generators(*model))
-      state.generators["dropout" + std::to_string(number++)] = generator;
-  return state;
+  return {.model = replica.owns_parameters ? replica.model.module() : nullptr,
+          .optimizer = replica.owns_optimizer
+                           ? replica.optimizer.optimizer.get()
+                           : nullptr,
+          .scaler = &parts.training_step.scaler(),
+          .counters = {{"epoch", &parts.position.epoch},
+                       {"step", &parts.position.step}},
+          // Whatever a run draws, it seeds by the step.
+          .generators = {}};
 }
 
 [[noreturn]] void refuse(const std::string& problem) {
@@ -117,9 +105,6 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
   state_.counters["shards"] = &numbers_.shard_runs;
   state_.own["metrics"] = numbers_.metrics;
   state_.job = job_of(options, data);
-  // Else the generators of some would be missing.
-  if (const auto slots = parts.replica.slots.size(); slots > 0)
-    state_.job["device slots"] = std::to_string(slots);
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::begin() {

@@ -12,7 +12,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/data/sample_random.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/device_streams.h"
 #include "lockstep/torch/out_of_memory.h"
@@ -98,31 +97,20 @@ Compression compression_of(const TrainerOptions& options) {
 }
 
 ModelOptions model_options(const TrainerOptions& options,
-                           const ImageDataset& dataset, int rank) {
-  const auto stream = static_cast<std::uint64_t>(rank);
+                           const ImageDataset& dataset) {
   return {.channels = dataset.channels,
           .height = dataset.height,
           .width = dataset.width,
           .classes = static_cast<std::int64_t>(dataset.class_names.size()),
           .hidden = options.hidden,
           .dropout = options.dropout,
-          .seed = options.seed,
-          .dropout_seed = SampleRandom(options.seed, stream, 0).next()};
-}
-
-void store_channels_last(const Classifier& model) {
-  constexpr std::int64_t kOfImages = 4;
-  const at::NoGradGuard no_grad;
-  for (at::Tensor& parameter : model.parameters())
-    if (parameter.dim() == kOfImages)
-      parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+          .seed = options.seed};
 }
 
 // Every rank's is made alike; the wrapper gives all rank 0's.
-std::shared_ptr<Classifier> model_of_rank(const TrainerOptions& options,
-                                          const ImageDataset& dataset,
-                                          int rank) {
-  auto model = make_model(options.model, model_options(options, dataset, rank));
+std::shared_ptr<Classifier> new_model(const TrainerOptions& options,
+                                      const ImageDataset& dataset) {
+  auto model = make_model(options.model, model_options(options, dataset));
   if (options.channels_last) store_channels_last(*model);
   return model;
 }
@@ -197,7 +185,7 @@ void train_in_processes(const TrainerOptions& options,
   const c10::OptionalDeviceGuard guard(if_gpu(device));
   std::optional<StreamOfItsOwn> stream;  // what is on another is not captured
   if (options.cuda_graph) stream.emplace(device);
-  const auto module = model_of_rank(options, dataset, group->rank());
+  const auto module = new_model(options, dataset);
   module->to(device);
   Model model(module,
               {.group = group,
@@ -231,9 +219,8 @@ void train_in_processes(const TrainerOptions& options,
 
 void train_by(Strategy& strategy, const TrainerOptions& options,
               const ImageDataset& dataset, const Train& train) {
-  const auto models = strategy.create([&](const ReplicaContext& here) {
-    return model_of_rank(options, dataset, here.replica_id_in_sync_group());
-  });
+  const auto models = strategy.create(
+      [&](const ReplicaContext&) { return new_model(options, dataset); });
   strategy.run([&](const ReplicaContext& here) {
     Model& model = models[here];
     OptimizerOptions rule = optimizer_options(options);
@@ -259,14 +246,11 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
                     const std::vector<at::Device>& devices,
                     const Train& train) {
   std::vector<std::shared_ptr<Classifier>> slots;
-  // Each drops what the rank of its number would.
   const auto next_slot = [&] {
-    slots.push_back(
-        model_of_rank(options, dataset, static_cast<int>(slots.size())));
-    return slots.back();
+    return slots.emplace_back(new_model(options, dataset));
   };
   const c10::OptionalDeviceGuard guard(if_gpu(devices[0]));
-  const auto module = model_of_rank(options, dataset, 0);
+  const auto module = new_model(options, dataset);
   DataParallel<Classifier> divided(module,
                                    {.devices = devices, .factory = next_slot});
   Model model(module, {.group = group});  // of one: averages nothing

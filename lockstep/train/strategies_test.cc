@@ -190,9 +190,8 @@ TEST_F(Strategies, GoOnWithARunOfAnother) {
   }
   const TestDirectory folder;
   stop_at(6, "ddp", quick_, folder.path());
-  EXPECT_THAT(
-      error_text([&] { resume("data-parallel", quick_, folder.path()); }),
-      HasSubstr("device slots was not known, and is 2 now"));
+  const TrainingResult resumed = resume("data-parallel", quick_, folder.path());
+  EXPECT_LT(largest_difference(*whole.model, *resumed.model), kTolerance);
 }
 
 TEST_F(Strategies, ReportAsManyRanksAsThereAreReplicas) {

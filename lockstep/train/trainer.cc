@@ -14,6 +14,7 @@
 #include "lockstep/base/version.h"
 #include "lockstep/data/image_samples.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/data/sample_random.h"
 #include "lockstep/data/sampler_sequence.h"
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"
@@ -130,6 +131,7 @@ class Run {
   std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
   void read_metrics(std::size_t unread);
   void settle();
+  void seed_step(std::int64_t step);
   Metrics train_epoch();
   Metrics evaluate();
   void save(const TrainingResult& result);
@@ -237,6 +239,20 @@ void Run::settle() {
       .synchronize();
 }
 
+// By its number from the first on, and by rank, as logical shards are: what
+// dropout drops does not depend on where a run began, or by which strategy.
+void Run::seed_step(std::int64_t step) {
+  const auto seed = [&](const Classifier& model, int part) {
+    seed_dropout(model,
+                 SampleRandom(options_.seed, static_cast<std::uint64_t>(step),
+                              static_cast<std::uint64_t>(part))
+                     .next());
+  };
+  if (replica_.slots.empty()) seed(*model_, group_.rank());
+  int slot = 0;
+  for (const auto& model : replica_.slots) seed(*model, slot++);
+}
+
 // From the step on that the run is at.
 Metrics Run::train_epoch() {
   const auto start = Clock::now();
@@ -255,9 +271,11 @@ Metrics Run::train_epoch() {
   const std::int64_t steps = step + loader.batch_count();
   model_.train();
   while (auto batch = loader.next(group_.timeout())) {
-    const double rate = schedule_.at(position_.epoch * steps + step, steps);
+    const std::int64_t number_of_all = position_.epoch * steps + step;
+    const double rate = schedule_.at(number_of_all, steps);
     set_learning_rate(*optimizer_.optimizer, rate);
     log_.step_begins(rate);
+    seed_step(number_of_all);
     pending_.push_back(
         training_step_.run(train_batches_.copy(*std::move(batch))));
     traffic_.step_done();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "lockstep/comm/recorder.h"
 #include "lockstep/torch/testing/cuda_ranks.h"
 #include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/models.h"
 #include "lockstep/train/testing/striped_images.h"
 #include "lockstep/train/testing/train_on_ranks.h"
 #include "lockstep/train/trainer.h"
@@ -65,6 +67,9 @@ class TrainerOnCuda : public CudaRanks {
       run(2, learn);
   }
 
+  // Only the fake draws what the CPU draws.
+  double dropout() const { return is_fake() ? 0.2 : 0; }
+
   TrainingData data_{striped_images(67, 1), striped_images(33, 2)};
   TrainerOptions quick_{
       .model = "mlp", .hidden = {16}, .epochs = 2, .global_batch = 32};
@@ -76,8 +81,26 @@ TEST_F(TrainerOnCuda, LearnsWhatTheCpuLearns) {
   quick_.learning_rate = 0.003;
   quick_.clip_norm = 0.5;
   quick_.accumulate = 2;
-  quick_.dropout = 0.2;
+  quick_.dropout = dropout();
   expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, DropsOnTheDeviceWhatFollowsFromTheSeed) {
+  run_process(1, [&](const std::shared_ptr<ProcessGroup>& group) {
+    for (const char* name : {"mlp", "cnn"}) {
+      const auto model = make_model(name, {.dropout = 0.5});
+      model->to(gpu_of(*group));
+      const at::Tensor images =
+          at::ones({4, 1, 28, 28}, at::Device(gpu_of(*group)));
+      const auto logits = [&](std::uint64_t seed) {
+        seed_dropout(*model, seed);
+        return model->forward(images).detach().cpu();
+      };
+      const at::Tensor first = logits(1);
+      EXPECT_FALSE(first.equal(logits(2))) << name;
+      EXPECT_TRUE(first.equal(logits(1))) << name;
+    }
+  });
 }
 
 TEST_F(TrainerOnCuda, StoresImagesAndWeightsChannelsLast) {
@@ -97,8 +120,40 @@ TEST_F(TrainerOnCuda, ReplaysPassesThatWereCapturedOnce) {
   quick_.clip_norm.reset();
   quick_.model = "cnn";
   quick_.hidden.clear();
-  quick_.dropout = 0;
+  quick_.dropout = dropout();
   expect_as_on_cpu(quick_);
+}
+
+TEST_F(TrainerOnCuda, ReplaysHooksThatRound) {
+  data_.train = striped_images(192, 1);  // six whole batches an epoch
+  quick_.hook = "bf16";
+  run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    TrainerOptions own = quick_;
+    own.device = gpu_of(*group).str();
+    const auto usual = train(own, data_, group);
+    own.cuda_graph = true;
+    const auto replayed = train(own, data_, group);
+    const auto expected = on_cpu(usual.model->parameters()),
+               learned = on_cpu(replayed.model->parameters());
+    for (std::size_t i = 0; i < learned.size(); ++i)
+      EXPECT_TRUE(learned[i].equal(expected[i])) << i;
+    EXPECT_THAT(replayed.compression.value_or(""),
+                HasSubstr("gradients was sent"));
+  });
+}
+
+TEST_F(TrainerOnCuda, ReplaysEveryWholeBatchAfterTheFirstThree) {
+  quick_.epochs = 4;
+  quick_.cuda_graph = true;
+  run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    TrainerOptions own = quick_;
+    own.device = gpu_of(*group).str();
+    train(own, data_, group);
+    int replays = 0;
+    for (const auto& one : group->world()->recorder()->snapshot("").operations)
+      if (one.place == "a captured pass") ++replays;
+    EXPECT_EQ(replays, 2 * quick_.epochs - 3);
+  });
 }
 
 TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
@@ -112,9 +167,6 @@ TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
       });
     });
   };
-  quick_.dropout = 0.1;
-  EXPECT_THAT(error(), HasSubstr("dropout draws"));
-  quick_.dropout = 0;
   quick_.accumulate = 2;
   EXPECT_THAT(error(), HasSubstr("several"));
   quick_.accumulate = 1;
@@ -123,6 +175,9 @@ TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
   quick_.precision = "float32";
   quick_.sharded = true;
   EXPECT_THAT(error(), HasSubstr("by the strategy ddp alone"));
+  quick_.sharded = false;
+  quick_.hook = "power-sgd";
+  EXPECT_THAT(error(), HasSubstr("hooks power-sgd"));
 }
 
 TEST_F(TrainerOnCuda, AugmentsImagesAsTheCpuDoes) {
@@ -163,6 +218,7 @@ TEST_F(TrainerOnCuda, ReducesGradientsToWhoUpdatesThemWhenSharded) {
 TEST_F(TrainerOnCuda, HasTheSameBitsOnAnyNumberOfRanksByLogicalShards) {
   quick_.logical_shards = 4;
   quick_.clip_norm = 0.5;
+  quick_.dropout = 0.2;
   for (const bool sharded : {false, true}) {
     quick_.sharded = sharded;
     std::vector<at::Tensor> alone;
@@ -181,7 +237,7 @@ TEST_F(TrainerOnCuda, HasTheSameBitsOnAnyNumberOfRanksByLogicalShards) {
 
 TEST_F(TrainerOnCuda, HasReplicasOfOneProcess) {
   quick_.replicas = 2;
-  quick_.dropout = 0.2;
+  quick_.dropout = dropout();
   quick_.accumulate = 2;
   quick_.tf32 = true;
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {

@@ -89,6 +89,18 @@ TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
   }
 }
 
+TEST_F(Trainer, DropsWhatTheLogicalShardsOfTheRanksNumbersDo) {
+  quick_.dropout = 0.3;
+  quick_.epochs = 1;
+  for (const int ranks : {1, 2}) {
+    quick_.logical_shards.reset();
+    const TrainingResult usual = train_on(ranks, quick_);
+    quick_.logical_shards = ranks;
+    const TrainingResult shards = train_on(1, quick_);
+    EXPECT_LT(largest_difference(*usual.model, *shards.model), 1e-4) << ranks;
+  }
+}
+
 TEST_F(Trainer, LearnsTheSameWithChannelsLastButForRounding) {
   const TestDirectory directory;
   for (const char* model : {"cnn", "convnet"}) {

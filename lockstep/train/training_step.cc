@@ -56,28 +56,31 @@ void TrainingStep::check_can_capture() const {
   };
   if (options_.device == at::kCPU)
     refuse("the CPU has none\n  next:    train on cuda, or do without it");
-  if (drops_activations(*model_))
-    refuse(
-        "dropout draws its masks on the host\n  next:    take a model without "
-        "(--dropout 0), or do without a graph");
   if (options_.accumulate != 1 || options_.logical_shards != nullptr)
     refuse(
         "a step has several, whose gradients add up\n  next:    leave out "
         "micro-batches and logical shards, or do without a graph");
+  if (options_.forward || options_.loss_share != 1)
+    refuse(
+        "it is the model's own, of a batch's mean loss\n  next:    leave "
+        "forward "
+        "and loss_share as they are, or do without a graph");
   if (options_.precision == Precision::kFloat16)
     refuse(
         "float16 scales losses by a number that changes\n  next:    use "
         "bfloat16, or do without a graph");
 }
 
+TrainingStep::Forward TrainingStep::forward(const BatchTensors& batch) {
+  const MixedPrecision scope(options_.precision, options_.device);
+  const at::Tensor logits =
+      options_.forward ? options_.forward(batch.images) : model_(batch.images);
+  return {logits, at::cross_entropy_loss(logits.to(at::kFloat), batch.labels)};
+}
+
 // The loss of a pass, and its logits.
 std::vector<at::Tensor> TrainingStep::captured_pass(at::TensorList inputs) {
-  at::Tensor logits, loss;
-  {
-    const MixedPrecision scope(options_.precision, options_.device);
-    logits = model_(inputs[0]);
-    loss = at::cross_entropy_loss(logits.to(at::kFloat), inputs[1]);
-  }
+  const auto [logits, loss] = forward({inputs[0], inputs[1]});
   loss.backward();
   return {loss.detach(), logits.detach()};
 }
@@ -154,13 +157,7 @@ PendingMetrics TrainingStep::pass(const BatchTensors& micro_batch,
         captured_->run({micro_batch.images, micro_batch.labels});
     return {outputs[0], outputs[1], micro_batch.labels};
   }
-  at::Tensor logits, loss;
-  {
-    const MixedPrecision scope(options_.precision, options_.device);
-    logits = options_.forward ? options_.forward(micro_batch.images)
-                              : model_(micro_batch.images);
-    loss = at::cross_entropy_loss(logits.to(at::kFloat), micro_batch.labels);
-  }
+  const auto [logits, loss] = forward(micro_batch);
   if (report_) {
     report_->outputs(logits);
     report_->loss(loss);

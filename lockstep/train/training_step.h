@@ -45,7 +45,7 @@ struct TrainingStepOptions {
   // ranks add up, instead of being averaged.
   double loss_share = 1;
   // Whether passes on a GPU are captured in a CUDA graph: see CapturedPass. For
-  // whole batches of models without dropout, whose losses are not scaled.
+  // whole batches, whose losses are not scaled.
   bool cuda_graph = false;
   // Whether the averages are the optimizer's affair, and .grad is none after
   // backward().
@@ -59,13 +59,16 @@ class TrainingStep {
                ClippingOptimizer& optimizer,
                const TrainingStepOptions& options);
 
+  TrainingStep(const TrainingStep&) = delete;
+  TrainingStep& operator=(const TrainingStep&) = delete;
+
   // Returns loss and accuracy of this rank's batch before the step. Does not
-  // wait for the device but for a norm, for losses that are scaled, and for
-  // what the model itself does: dropout copies its masks.
+  // wait for the device but for a norm and for losses that are scaled.
   PendingMetrics run(const BatchTensors& batch);
 
   // Tells `report`, unless it is null, from the next run() on what there is to
-  // compare. It must outlive the TrainingStep; its step_done() is the caller's.
+  // compare; not of captured passes. It must outlive the TrainingStep; its
+  // step_done() is the caller's.
   void report_to(ConsistencyReport* report) { report_ = report; }
 
   // Lets the next run() take the norm of the gradients though they are not
@@ -85,6 +88,10 @@ class TrainingStep {
   GradientScaler& scaler() { return scaler_; }
 
  private:
+  struct Forward {
+    at::Tensor logits, loss;
+  };
+  Forward forward(const BatchTensors& batch);
   // `share`: of the batch's samples, how many are in this micro-batch.
   PendingMetrics pass(const BatchTensors& micro_batch, double share);
   void check_can_capture() const;

@@ -89,6 +89,13 @@ class EvaluateAndPredict(TrainedModel):
                          self.TEST_IMAGES)
         self.assertEqual(found[1:], [found[0]] * 2)
 
+    def test_channels_last_finds_the_same_but_for_rounding(self):
+        self.train(model=("--model=cnn",))
+        _, usual = self.evaluate()
+        _, last = self.evaluate("--channels-last")
+        self.assertAlmostEqual(last["loss"], usual["loss"], places=5)
+        self.assertAlmostEqual(last["accuracy"], usual["accuracy"], places=2)
+
     def test_predictions_have_the_same_bytes_on_every_number_of_ranks(self):
         self.have_model()
         for flags in [], ["--probabilities"]:
