@@ -360,8 +360,9 @@ TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
 
 TEST_F(NcclGraph, RefusesMessages) {
   run(2, [&](Rank& rank) {
-    rank.group->barrier().wait();
     const auto graph = rank.begin_capture();
+    rank.group->barrier()
+        .wait();  // no rank has failed before the other is here
     EXPECT_THAT(error_text<Error>([&] {
                   rank.group
                       ->isend(rank.buffer(rank.elements),
@@ -386,6 +387,7 @@ TEST_F(NcclGraph, SaysThatWhatIsNotOfACaptureWaitsForItsEnd) {
     Floats beside(kCount, 1);
     const auto graph = rank.begin_capture();
     rank.all_reduce(rank.elements);
+    rank.group->barrier().wait();
     const Work work = rank.group->all_reduce(
         rank.buffer(beside), ReduceOp::kSum,
         {.timeout = 300ms, .stream = rank.other_stream()});
