@@ -100,10 +100,23 @@ TEST_F(EvaluationOnCuda, PredictsWhatTheCpuPredicts) {
   compare(2, ask, check);
 }
 
+// Three images of one channel each become one of three.
+ImageDataset images_in_color() {
+  ImageDataset set = striped_images(3 * kSamples, 2);
+  set.count = kSamples;
+  set.channels = 3;
+  set.labels.resize(kSamples);
+  set.mean.resize(3, 0.3F);
+  set.standard_deviation.resize(3, 0.3F);
+  return set;
+}
+
 TEST_F(EvaluationOnCuda, StoresImagesAndWeightsChannelsLast) {
+  const ImageDataset colored = images_in_color();
+  const ImageSamples samples(colored);
   const auto ask = [&](at::MemoryFormat format, at::Device device,
                        const Group& group) {
-    const auto net = make_model("cnn");
+    const auto net = make_model("cnn", {.channels = 3});
     if (format == at::MemoryFormat::ChannelsLast) store_channels_last(*net);
     net->to(device);
     net->eval();
@@ -113,7 +126,7 @@ TEST_F(EvaluationOnCuda, StoresImagesAndWeightsChannelsLast) {
                      EXPECT_TRUE(images.is_contiguous(format));
                      return net->forward(images);
                    }),
-                   samples_, asked);
+                   samples, asked);
   };
   run(1, [&](const Group& group) {
     const auto usual = ask(at::MemoryFormat::Contiguous, at::kCPU, group);
