@@ -318,7 +318,7 @@ void NcclBackend::attach(const std::shared_ptr<CapturedGraph>& graph,
 
 NcclBackend::Pointer NcclBackend::find(std::uint64_t ticket, MutexLock& lock) {
   if (ticket == kFailedInCapture) std::rethrow_exception(error_);
-  const Pointer found = flights_.find(ticket);
+  Pointer found = flights_.find(ticket);
   if (!found && ticket != kFailedTicket) return nullptr;
   if (!error_) return found;
   // Nor does what the device was never given.
