@@ -184,9 +184,8 @@ Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
   if (operation.graph != nullptr && !of_device)
     throw InvalidArgument(
         "replay: the graph is attached to another group, and this one has "
-        "nothing on GPUs\n  next:    replay it by the group that it is "
-        "attached "
-        "to");
+        "nothing on GPUs\n"
+        "  next:    replay it by the group that it is attached to");
   if (is_point_to_point(operation.kind)) {
     const auto backend = of_device ? of_device : member();
     check_supported(*backend, operation);

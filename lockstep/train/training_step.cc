@@ -62,9 +62,9 @@ void TrainingStep::check_can_capture() const {
         "micro-batches and logical shards, or do without a graph");
   if (options_.forward || options_.loss_share != 1)
     refuse(
-        "it is the model's own, of a batch's mean loss\n  next:    leave "
-        "forward "
-        "and loss_share as they are, or do without a graph");
+        "it is the model's own, of a batch's mean loss\n"
+        "  next:    leave forward and loss_share as they are, or do without a "
+        "graph");
   if (options_.precision == Precision::kFloat16)
     refuse(
         "float16 scales losses by a number that changes\n  next:    use "

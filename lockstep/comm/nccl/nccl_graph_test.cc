@@ -370,8 +370,8 @@ TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
 TEST_F(NcclGraph, RefusesMessages) {
   run(2, [&](Rank& rank) {
     const auto graph = rank.begin_capture();
-    rank.group->barrier()
-        .wait();  // no rank has failed before the other is here
+    // No rank has failed before the other is here.
+    rank.group->barrier().wait();
     EXPECT_THAT(error_text<Error>([&] {
                   rank.group
                       ->isend(rank.buffer(rank.elements),
