@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,6 +49,9 @@ struct GroupIdentity {
   }
 };
 
+// The error of what was in flight when its rank left the group.
+std::exception_ptr group_was_left(const GroupIdentity& identity);
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -65,6 +69,13 @@ class Backend {
   // Ends every operation in flight, here and on the other ranks, with an
   // error, and makes the group unusable. Never blocks.
   virtual void abort(std::string_view reason) noexcept = 0;
+
+  // Takes this rank out of the group, for good: what is in flight here ends with
+  // an error, and peers that wait for this rank get PeerFailure, however long a
+  // Work, finished or not, keeps this object alive. What was sent before still
+  // arrives. Waits for no rank beyond a short goodbye; a second call does
+  // nothing. Destructors leave as well.
+  virtual void leave() noexcept = 0;
 
   // Memory of `bytes` bytes, 64-byte aligned and zeroed, in which this
   // backend's collectives are fastest; ordinary memory by default. Freed with

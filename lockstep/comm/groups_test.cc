@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <latch>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
@@ -279,6 +280,71 @@ TEST_P(Groups, RefuseEveryCallAfterTheyWereLeft) {
                 destroyed);
     EXPECT_THAT(refusal([&] { monitored_barrier(*group, 1s); }), destroyed);
   });
+}
+
+// Issue 19, point 10.
+TEST(AGroupThatWasLeft, IsMissedThoughItsWorksLiveOn) {
+  for (const char* backend : {"shm", "gloo", "hybrid", "reference"}) {
+    std::latch waited(2);
+    run_ranks(backend, 2, [&](Group group) {
+      std::vector<float> values(1 << 16, 1);
+      const Work kept = group->all_reduce(view(values), ReduceOp::kSum);
+      kept.wait(kPatience);
+      Work unmatched;
+      std::vector<float> never(1);
+      if (group->rank() == 0) {
+        unmatched = group->irecv(view(never), 1, 7);
+        group->leave();
+        EXPECT_NO_THROW(kept.wait()) << backend;
+        EXPECT_THAT(error_text([&] { unmatched.wait(); }),
+                    HasSubstr("was destroyed on rank 0"))
+            << backend;
+      } else {
+        EXPECT_THROW(
+            group->all_reduce(view(values), ReduceOp::kSum).wait(kPatience),
+            PeerFailure)
+            << backend;
+      }
+      waited.arrive_and_wait();  // both works still live
+    });
+  }
+}
+
+TEST(AGroupThatWasLeft, EndsWhatAnotherThreadOfTheRankWaitsFor) {
+  for (const char* backend : {"shm", "gloo", "hybrid"}) {
+    std::latch started(2);
+    run_ranks(backend, 2, [&](Group group) {
+      if (group->rank() == 1) return started.arrive_and_wait();
+      std::vector<float> values(1 << 16, 1);
+      const Work work = group->all_reduce(view(values), ReduceOp::kSum);
+      std::thread waiter([&] {
+        EXPECT_THROW(work.wait(kPatience), Error) << backend;
+      });
+      group->leave();
+      waiter.join();
+      EXPECT_TRUE(work.done()) << backend;
+      started.arrive_and_wait();
+    });
+  }
+}
+
+TEST(AGroupThatWasLeft, DeliversWhatItHadSentBefore) {
+  for (const char* backend : {"shm", "gloo", "hybrid"}) {
+    std::latch received(2);
+    run_ranks(backend, 2, [&](Group group) {
+      std::vector<float> values(100, static_cast<float>(1 - group->rank()));
+      if (group->rank() == 0) {
+        const Work sent = group->isend(view(values), 1);
+        sent.wait(kPatience);
+        group->leave();
+        received.arrive_and_wait();
+        return;
+      }
+      group->recv(view(values), 0, 0, {.timeout = kPatience});
+      EXPECT_EQ(values, std::vector<float>(100, 1)) << backend;
+      received.arrive_and_wait();
+    });
+  }
 }
 
 TEST(TheDefaultGroup, RefusesCallsOnceDestroyedAndCanBeMadeAnew) {

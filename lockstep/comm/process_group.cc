@@ -16,6 +16,13 @@
 
 namespace lockstep {
 
+std::exception_ptr group_was_left(const GroupIdentity& identity) {
+  return std::make_exception_ptr(Error(fmt::format(
+      "group \"{}\" was destroyed on {} while this operation was in flight\n"
+      "  next:    wait for every operation before the group is destroyed",
+      identity.name, identity.describe(identity.rank))));
+}
+
 std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
   if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment)
@@ -101,16 +108,21 @@ void ProcessGroup::abort(std::string_view reason) noexcept {
 
 void ProcessGroup::leave() noexcept {
   if (recorder_) recorder_->leave();
-  // Destroyed after the locks are released.
+  // They leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_device;
   std::vector<std::shared_ptr<Backend>> abortable;
   {
     MutexLock lock(start_order_);
     last.swap(backend_);
   }
-  MutexLock lock(abort_mutex_);
-  abortable.swap(abortable_);
-  last_of_device.swap(device_backend_);
+  {
+    MutexLock lock(abort_mutex_);
+    left_ = true;
+    abortable.swap(abortable_);
+    last_of_device.swap(device_backend_);
+  }
+  // That of the device first, which was made from that of the CPU.
+  for (; !abortable.empty(); abortable.pop_back()) abortable.back()->leave();
 }
 
 void ProcessGroup::set_device_backend(MakeDeviceBackend make,
@@ -160,6 +172,7 @@ std::shared_ptr<Backend> ProcessGroup::device_backend(Device device) {
   device_backend_ = made;
   abortable_.push_back(made);
   if (aborted_) made->abort(*aborted_);
+  if (left_) made->leave();
   return made;
 }
 

@@ -229,8 +229,11 @@ class ProcessGroup {
   // `reason`; the group is unusable afterwards. Never blocks.
   void abort(std::string_view reason) noexcept;
 
-  // Leaves the group: every later call is an InvalidArgument, and other ranks
-  // that still wait for this one get PeerFailure. Never blocks.
+  // Leaves the group, whoever still holds it or a Work of it: every later call
+  // is an InvalidArgument, what is in flight on this rank ends with an error,
+  // and other ranks that wait for this one get PeerFailure. A Work that was done
+  // stays done. Waits for no rank beyond a short goodbye on GPUs. (A group that
+  // is dropped instead leaves once the last Work of it is gone.)
   void leave() noexcept;
 
  private:
@@ -262,6 +265,7 @@ class ProcessGroup {
   std::vector<std::shared_ptr<Backend>> abortable_
       LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::optional<std::string> aborted_ LOCKSTEP_GUARDED_BY(abort_mutex_);
+  bool left_ LOCKSTEP_GUARDED_BY(abort_mutex_) = false;
   std::shared_ptr<Backend> device_backend_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::exception_ptr device_error_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   // Held while that is made, which may wait for other ranks.

@@ -27,6 +27,7 @@ class IdleBackend : public Backend,
     return Work(shared_from_this(), ++tickets_);
   }
   void abort(std::string_view) noexcept override {}
+  void leave() noexcept override {}
 
   void wait(std::uint64_t, std::optional<Deadline>) override {}
   bool done(std::uint64_t) override { return true; }

@@ -38,6 +38,7 @@ class HostGroup {
   static void forget(const Work& work) noexcept;
 
   void abort(std::string_view reason) noexcept { backend_->abort(reason); }
+  void leave() noexcept { backend_->leave(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return backend_->allocate(bytes);
   }

@@ -40,6 +40,7 @@ class HybridWay : public CollectiveWay {
            Deadline deadline) override;
   void calm_down() noexcept override;
   void abort(std::string_view reason) noexcept override { here_.abort(reason); }
+  void leave() noexcept override { here_.leave(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
     return here_.allocate(bytes);
   }

@@ -83,6 +83,7 @@ class NcclBackend : public Backend,
   }
   Work start(const Operation& operation) override;
   void abort(std::string_view reason) noexcept override;
+  void leave() noexcept override;
   void look_around() override {
     if (control_) control_->look_around();
   }
@@ -136,6 +137,7 @@ class NcclBackend : public Backend,
       LOCKSTEP_REQUIRES(mutex_);
   GpuPlace place() const { return {identity_, gpu_.index()}; }
   void end_graphs() noexcept;
+  void end_as_left() noexcept;
   void abort_lines() noexcept;
   void await_graphs() noexcept;
   // By the group of the CPU's collective of this number.
@@ -164,12 +166,15 @@ class NcclBackend : public Backend,
   std::thread watch_;
 };
 
-NcclBackend::~NcclBackend() {
+NcclBackend::~NcclBackend() { NcclBackend::leave(); }
+
+void NcclBackend::leave() noexcept {
   const Deadline goodbye(kGoodbye);
   bool failed = false;
   ControlSequence last = 0;
   {
     MutexLock lock(mutex_);
+    if (stopping_) return;
     while (!flights_.empty() && !error_ && !goodbye.expired())
       changed_.wait_until(lock, goodbye.when());
     if (!flights_.empty() && !error_)
@@ -184,11 +189,22 @@ NcclBackend::~NcclBackend() {
   watch_.join();
   if (!failed) say_goodbye(last, goodbye);
   end_graphs();
+  end_as_left();
+  if (failed) flights_.settle();
+  if (failed && messages_) messages_->settle();
+  if (control_) control_->leave();
+}
+
+// From here on the lines are this thread's alone.
+void NcclBackend::end_as_left() noexcept {
+  {
+    MutexLock lock(mutex_);
+    if (!error_) error_ = group_was_left(identity_);
+    lines_aborted_ = true;
+    changed_.notify_all();
+  }
   collectives_.set_line(nullptr);
   memory_->line_ended();
-  if (!failed) return;
-  flights_.settle();
-  if (messages_) messages_->settle();
 }
 
 // An operation that is done here may still be read from by a peer, which the

@@ -43,7 +43,14 @@ class ReferenceBackend : public Backend,
 
   void abort(std::string_view reason) noexcept override {
     cancelled_.cancel();
-    leave(reason);
+    tell_gone(reason);
+  }
+
+  void leave() noexcept override {
+    cancelled_.cancel();
+    tell_gone("it left the group");
+    const std::lock_guard lock(one_at_a_time_);
+    if (!broken_) broken_ = group_was_left(identity_);
   }
 
   // Runs `action` unless an earlier one failed; its error ends the group.
@@ -55,7 +62,7 @@ class ReferenceBackend : public Backend,
       action();
     } catch (const std::exception& error) {
       broken_ = std::current_exception();
-      leave(error.what());
+      tell_gone(error.what());
       throw;
     }
   }
@@ -65,7 +72,7 @@ class ReferenceBackend : public Backend,
 
   // Tells the others that this rank takes no further part.
   // What it said first stays.
-  void leave(std::string_view reason) noexcept try {
+  void tell_gone(std::string_view reason) noexcept try {
     store_->compare_and_set(gone_key(identity_.rank), std::nullopt,
                             to_bytes(reason), std::chrono::seconds(5));
   } catch (const Error&) {

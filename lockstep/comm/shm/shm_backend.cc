@@ -48,12 +48,7 @@ class ShmBackend : public Backend,
         context_{identity, control_, &rounds_, &heaps_},
         post_office_(context_, bell_) {}
 
-  ~ShmBackend() override {
-    progress_.reset();
-    abandon_what_is_in_flight();
-    departures_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
-    bell_.ring();
-  }
+  ~ShmBackend() override { ShmBackend::leave(); }
 
   std::string_view name() const override { return "shm"; }
 
@@ -79,6 +74,7 @@ class ShmBackend : public Backend,
                                              : start_collective(operation);
   }
   void abort(std::string_view reason) noexcept override;
+  void leave() noexcept override;
 
   void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override {
     wait_for(collective(ticket), deadline);
@@ -261,7 +257,7 @@ void ShmBackend::be_carried_forward() {
 void ShmBackend::abandon_what_is_in_flight() {
   const EngineLock engine(engine_);
   if (state_of_flights() == 0) return;
-  give_up(std::make_exception_ptr(Error("the group was destroyed")),
+  give_up(group_was_left(identity_),
           {identity_.rank, "it left the group with operations in flight"});
 }
 
@@ -414,6 +410,24 @@ void ShmBackend::abort(std::string_view reason) noexcept {
               Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
                                 identity_.name, identity_.rank, reason))),
           {identity_.rank, std::string(reason)});
+}
+
+void ShmBackend::leave() noexcept {
+  std::unique_ptr<Progress> progress;
+  {
+    MutexLock lock(mutex_);
+    progress = std::move(progress_);
+  }
+  progress.reset();  // its thread may be about to take the lock
+  abandon_what_is_in_flight();
+  {
+    const EngineLock engine(engine_);
+    MutexLock lock(mutex_);
+    if (!error_) error_ = group_was_left(identity_);
+    broken_ = true;
+  }
+  departures_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
+  bell_.ring();
 }
 
 void ShmBackend::give_up(const std::exception_ptr& error,

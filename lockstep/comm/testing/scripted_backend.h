@@ -38,6 +38,7 @@ class ScriptedBackend : public Backend,
     return Work(shared_from_this(), ++tickets_);
   }
   void abort(std::string_view) noexcept override {}
+  void leave() noexcept override {}
 
   // Nobody else is there to wait for: what is not done times out at once.
   void wait(std::uint64_t, std::optional<Deadline>) override {

@@ -14,6 +14,7 @@ const LockstepTransportTable ScriptedTransport::kTable{
     .post_receive = post_receive,
     .wait = wait,
     .release = release,
+    .leave = leave,
     .close = close,
     .destroy = destroy,
     .bootstrap = nullptr,

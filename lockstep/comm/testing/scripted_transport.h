@@ -59,6 +59,7 @@ class ScriptedTransport {
                                       LockstepTransportOutcome* outcome);
   static void release(LockstepTransport* transport,
                       LockstepTransportRequest* request);
+  static void leave(LockstepTransport*) {}
   static void close(LockstepTransport* transport);
   static void destroy(LockstepTransport* transport);
   static const LockstepTransportTable kTable;

@@ -36,6 +36,7 @@ class CollectiveWay {
 
   // As Backend.
   virtual void abort(std::string_view reason) noexcept = 0;
+  virtual void leave() noexcept = 0;
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 };
 

@@ -36,9 +36,21 @@ std::optional<Fault> decode(const Bytes& bytes) {
   return fault;
 }
 
+std::shared_ptr<Store> GroupFault::store() const {
+  const MutexLock lock(mutex_);
+  if (!store_) throw NetworkError("this rank has left the group");
+  return store_;
+}
+
+void GroupFault::let_go_of_store() noexcept {
+  std::shared_ptr<Store> last;  // destroyed after the lock is released
+  const MutexLock lock(mutex_);
+  last.swap(store_);
+}
+
 Fault GroupFault::settle(const Fault& mine) noexcept try {
   const Bytes held =
-      store_->compare_and_set(key_, std::nullopt, encode(mine), kStorePatience);
+      store()->compare_and_set(key_, std::nullopt, encode(mine), kStorePatience);
   return decode(held).value_or(mine);
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
@@ -49,7 +61,7 @@ Fault GroupFault::settle(const Fault& mine) noexcept try {
 // cannot apply.
 Bytes GroupFault::peek(const std::string& key) {
   const Bytes never = to_bytes("nothing reads like this");
-  return store_->compare_and_set(key, never, never, kStorePatience);
+  return store()->compare_and_set(key, never, never, kStorePatience);
 }
 
 std::optional<Fault> GroupFault::look() noexcept try {
@@ -69,14 +81,14 @@ void GroupFault::say_awaited(int rank, const std::vector<int>& awaited) noexcept
   ByteWriter writer(bytes);
   for (const int each : awaited)
     writer.number(static_cast<std::uint32_t>(each));
-  store_->set(awaited_key(rank), bytes, kStorePatience);
+  store()->set(awaited_key(rank), bytes, kStorePatience);
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
 }
 
 std::vector<int> GroupFault::awaited_by(int rank, Deadline deadline) noexcept
     try {
-  const Bytes bytes = store_->get(awaited_key(rank), deadline);
+  const Bytes bytes = store()->get(awaited_key(rank), deadline);
   ByteReader reader(bytes);
   std::vector<int> awaited;
   for (std::size_t i = 0; i < bytes.size() / sizeof(std::uint32_t); ++i)

@@ -17,6 +17,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {
@@ -70,11 +71,17 @@ class GroupFault {
   // Whether anything has been written to `key` of the same store.
   bool is_set(const std::string& key) noexcept;
 
+  // From now on the store is one that cannot be reached: this rank has left the
+  // group, and a rank that serves the store may be about to serve another.
+  void let_go_of_store() noexcept;
+
  private:
   Bytes peek(const std::string& key);
   std::string awaited_key(int rank) const;
+  std::shared_ptr<Store> store() const;
 
-  const std::shared_ptr<Store> store_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Store> store_ LOCKSTEP_GUARDED_BY(mutex_);
   const std::string key_;
 };
 

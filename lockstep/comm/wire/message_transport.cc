@@ -86,6 +86,7 @@ void MessageTransport::leave() noexcept {
     const MutexLock lock(mutex_);
     left_ = true;
   }
+  table_.leave(transport_);
   release_kept();
 }
 

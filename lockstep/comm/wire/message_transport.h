@@ -78,7 +78,8 @@ class MessageTransport {
   Request receive(const LockstepTransportMessage& message);
 
   // This rank takes no further part, in good order: what was sent still
-  // arrives, what is still being received is forgotten at once.
+  // arrives, what is still being received is forgotten at once, and peers see
+  // that this rank is gone.
   void leave() noexcept;
 
   // Breaks everything that is pending, here and on the peers. Nothing touches

@@ -93,17 +93,21 @@ struct LockstepTransportTable {
                                   LockstepTransportOutcome* outcome);
 
   // Forgets a request; when this returns, nothing touches its memory any more.
-  // After one that was not done only close() and destroy() may follow, and
-  // other releases.
+  // After one that was not done only leave(), close() and destroy() may follow,
+  // and other releases.
   void (*release)(LockstepTransport* transport,
                   LockstepTransportRequest* request);
+
+  // This rank takes no further part: peers see that at once, after all that was
+  // sent before. Waits return kTransportClosed. After close() it does nothing.
+  void (*leave)(LockstepTransport* transport);
 
   // Breaks everything that is pending, here and on the peers: waits return
   // kTransportClosed. Takes milliseconds at most, whatever peers do.
   void (*close)(LockstepTransport* transport);
 
-  // After every request was released. What was sent before still arrives,
-  // unless close() was called.
+  // After every request was released. Leaves, unless leave() or close() was
+  // called.
   void (*destroy)(LockstepTransport* transport);
 
   // Gives every process that the transport's launcher started the text of world
@@ -115,7 +119,7 @@ struct LockstepTransportTable {
                                        LockstepTransportOutcome* outcome);
 };
 
-constexpr std::uint32_t kTransportVersion = 2;
+constexpr std::uint32_t kTransportVersion = 3;
 
 // What a plug-in exports, under this name.
 typedef const LockstepTransportTable* (*LockstepTransportEntry)();

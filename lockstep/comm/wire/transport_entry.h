@@ -45,6 +45,7 @@ concept TransportClass =
   {
     transport.wait(request, patience)
     } -> std::same_as<LockstepTransportStatus>;
+  transport.leave();
   transport.close();
 };
 
@@ -81,7 +82,8 @@ class TransportEntry {
             .post_receive = post<&T::receive>,
             .wait = wait,
             .release = release,
-            .close = close,
+            .leave = end<&T::leave>,
+            .close = end<&T::close>,
             .destroy = destroy,
             .bootstrap = nullptr};
   }
@@ -130,10 +132,11 @@ class TransportEntry {
     delete &of(request);
   }
 
-  static void close(LockstepTransport* transport) {
+  template <auto kMethod>
+  static void end(LockstepTransport* transport) {
     Outcome ignored{};
     guarded(&ignored, [&] {
-      of(transport).close();
+      (of(transport).*kMethod)();
       return kTransportDone;
     });
   }

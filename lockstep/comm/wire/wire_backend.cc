@@ -78,6 +78,7 @@ class WireBackend : public Backend,
   bool supports(const Operation& operation) const override;
   Work start(const Operation& operation) override;
   void abort(std::string_view reason) noexcept override;
+  void leave() noexcept override;
   void look_around() override;
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
     return way_ ? way_->allocate(bytes) : Backend::allocate(bytes);
@@ -105,6 +106,7 @@ class WireBackend : public Backend,
   std::exception_ptr error();
   void fail(const std::exception_ptr& error, const Operation& operation,
             Deadline::Clock::time_point begun) noexcept;
+  void end_as_left() noexcept;
   void run_carrier();
 
   const std::string name_;
@@ -159,20 +161,44 @@ class MessageWork : public PendingWork {
 };
 
 WireBackend::~WireBackend() {
+  WireBackend::leave();
+  mail_.reset();
+}
+
+void WireBackend::leave() noexcept {
   std::thread carrier;
   bool busy = false;
   {
     const MutexLock lock(queue_mutex_);
-    stopping_ = true;
+    if (std::exchange(stopping_, true)) return;
     busy = !queue_.empty() && !error_;
     carrier.swap(carrier_);
     carrier_wakes_.notify_all();
   }
+  if (!core_) return;
   constexpr const char* kBusy = "it left the group with operations in flight";
-  if (busy) core_->leave(kBusy);
+  if (busy) core_->leave_at_once(kBusy);
   if (busy && way_) way_->abort(kBusy);
   if (carrier.joinable()) carrier.join();
-  mail_.reset();  // leaves the transport, too
+  end_as_left();
+}
+
+// Whoever was carrying out an operation has met the end of the transport, or
+// goes on to it.
+void WireBackend::end_as_left() noexcept {
+  const MutexLock engine(engine_);
+  const MutexLock one(fault_mutex_);
+  if (way_) way_->leave();
+  core_->leave();
+  if (broken_) return;
+  const std::exception_ptr left = group_was_left(identity_);
+  {
+    const MutexLock lock(queue_mutex_);
+    error_ = left;
+    broken_ = true;
+    changed_.notify_all();
+  }
+  mail_->stop(left);
 }
 
 bool WireBackend::supports(const Operation& operation) const {
@@ -199,7 +225,7 @@ Work WireBackend::start(const Operation& operation) {
   if (error_) return Work::failed(error_);
   queue_.push_back(std::make_shared<Queued>(operation));
   // Without a thread it goes on when somebody waits, or starts another one.
-  if (!carrier_.joinable())
+  if (!carrier_.joinable() && !stopping_)
     carrier_ = try_thread(identity_.name, [this] { run_carrier(); });
   if (parked_) carrier_wakes_.notify_one();
   return Work(shared_from_this(), ++started_);

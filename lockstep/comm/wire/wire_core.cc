@@ -45,7 +45,7 @@ WireCore::WireCore(Parts parts)
     last_words_.emplace(*parts_.transport, rank(), size());
 }
 
-WireCore::~WireCore() { parts_.transport->leave(); }
+WireCore::~WireCore() { leave(); }
 
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
     : core_(core),
@@ -325,9 +325,14 @@ std::exception_ptr WireCore::give_up(
   return error_of(fault, operation);
 }
 
-void WireCore::leave(const std::string& reason) noexcept {
+void WireCore::leave_at_once(const std::string& reason) noexcept {
   parts_.fault->settle({FaultKind::kAborted, rank(), 0, reason});
   parts_.transport->close();
+}
+
+void WireCore::leave() noexcept {
+  parts_.transport->leave();
+  parts_.fault->let_go_of_store();
 }
 
 }  // namespace lockstep

@@ -136,7 +136,10 @@ class WireCore {
                              const Operation& operation,
                              Deadline::Clock::time_point begun) noexcept;
   // The same because this rank goes while something is in flight.
-  void leave(const std::string& reason) noexcept;
+  void leave_at_once(const std::string& reason) noexcept;
+  // This rank goes, in good order unless the group has ended. The store is not
+  // used any more.
+  void leave() noexcept;
 
  private:
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }

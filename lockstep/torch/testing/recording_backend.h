@@ -28,6 +28,7 @@ class RecordingBackend : public Backend {
   void abort(std::string_view reason) noexcept override {
     group_->abort(reason);
   }
+  void leave() noexcept override { group_->leave(); }
   Work start(const Operation& operation) override {
     record(std::string(name_of(operation.kind)));
     if (operation.kind == OperationKind::kBroadcast)

@@ -71,26 +71,24 @@ std::shared_ptr<gloo::transport::Device> shared_device() {
   return device;
 }
 
+// Whether the peer's kernel lacks something that was sent, and may still get it.
+bool has_unsent(int socket) {
+  int unsent = 0;
+  if (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0) return false;
+  pollfd item{socket, 0, 0};
+  return ::poll(&item, 1, 1) == 0;  // else the connection has ended
+}
+
 // A socket that is closed with something unread in it resets the connection and
 // drops what the peer's kernel has not taken yet. So the end is announced, and
-// what comes is read, until the peer's kernel has everything. It has as a rule;
-// a peer that is frozen is not waited for.
+// the sockets stay open until the peers' kernels have everything. They have as
+// a rule; a peer that is frozen is not waited for. What comes meanwhile is read
+// by Gloo's thread.
 void deliver_what_was_sent(const std::vector<int>& sockets) {
   const auto end = Clock::now() + std::chrono::seconds(2);
   for (const int socket : sockets) ::shutdown(socket, SHUT_WR);
-  for (const int socket : sockets) {
-    std::array<char, 4096> ignored{};
-    for (bool open = true; open && Clock::now() < end;) {
-      const ssize_t count =
-          ::recv(socket, ignored.data(), ignored.size(), MSG_DONTWAIT);
-      if (count > 0) continue;
-      int unsent = 0;
-      open = count < 0 && errno == EAGAIN &&
-             ::ioctl(socket, SIOCOUTQ, &unsent) == 0 && unsent > 0;
-      pollfd item{socket, POLLIN, 0};
-      if (open) ::poll(&item, 1, 1);
-    }
-  }
+  for (const int socket : sockets)
+    while (has_unsent(socket) && Clock::now() < end) continue;
 }
 
 }  // namespace
@@ -125,16 +123,9 @@ GlooTransport::GlooTransport(const LockstepTransportConfig& config)
 }
 
 GlooTransport::~GlooTransport() {
-  std::vector<int> sockets;
-  for (int peer = 0; !closed_ && peer < size_; ++peer)
-    if (peer != rank_) {
-      const int copy = pair(peer).copy_socket();
-      if (copy >= 0) sockets.push_back(copy);
-    }
+  leave();
   canaries_.clear();
   context_.reset();
-  deliver_what_was_sent(sockets);
-  for (const int socket : sockets) ::close(socket);
 }
 
 GlooPair& GlooTransport::pair(int peer) const {
@@ -195,6 +186,17 @@ LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
     GlooBuffer::wait(request.tcp(), request.direction,
                      std::min(left, kLookAround));
   }
+}
+
+void GlooTransport::leave() {
+  if (closed_.exchange(true)) return;
+  std::vector<int> sockets;
+  for (int peer = 0; peer < size_; ++peer) {
+    const int copy = peer == rank_ ? -1 : pair(peer).copy_socket();
+    if (copy >= 0) sockets.push_back(copy);
+  }
+  deliver_what_was_sent(sockets);
+  for (const int socket : sockets) ::close(socket);
 }
 
 void GlooTransport::close() {

@@ -40,6 +40,7 @@ class GlooTransport {
   // kTransportDone, NotYet or Closed.
   LockstepTransportStatus wait(GlooRequest& request,
                                std::chrono::microseconds patience);
+  void leave();
   void close();
 
  private:

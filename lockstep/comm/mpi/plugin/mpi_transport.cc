@@ -79,8 +79,8 @@ MpiTransport::MpiTransport(const LockstepTransportConfig& config)
 }
 
 MpiTransport::~MpiTransport() {
+  leave();
   engine_.submit([group = group_](MpiRouter& router) {
-    (*group)->leave();
     router.leave(*group);
     group->reset();
   });
@@ -123,6 +123,11 @@ LockstepTransportStatus MpiTransport::wait(Request& request,
   message.was_waited_for = true;
   const MpiEngine::Waiting waiting(engine_);
   return message.wait(patience);
+}
+
+void MpiTransport::leave() {
+  if (closed_.exchange(true)) return;
+  with_group([](MpiGroup& group) { group.leave(); });
 }
 
 void MpiTransport::close() {

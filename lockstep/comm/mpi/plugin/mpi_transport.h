@@ -43,6 +43,7 @@ class MpiTransport {
   std::unique_ptr<Request> receive(const LockstepTransportMessage& message);
   LockstepTransportStatus wait(Request& request,
                                std::chrono::microseconds patience);
+  void leave();
   void close();
 
  private:
