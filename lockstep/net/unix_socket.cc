@@ -4,11 +4,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/net/wait.h"
@@ -77,6 +80,18 @@ class Insistence {
                       error_number);
   throw NetworkError(fmt::format("could not {} a process of this host: {}",
                                  what, std::strerror(error_number)));
+}
+
+// In a user namespace, all users that have no number there look like one, which
+// may have that number as well.
+bool may_be_several_users(uid_t user) {
+  constexpr uid_t kOverflow = 65534;  // Linux's default; 0 and others are safe
+  constexpr std::uint64_t kAll = 0xffffffff;
+  if (user != kOverflow) return false;
+  std::ifstream map("/proc/self/uid_map");
+  std::uint64_t first = 0, outside = 0, count = 0;
+  map >> first >> outside >> count;
+  return !map || count < kAll;
 }
 
 enum class Look { kMessage, kNothingYet, kEnd };
@@ -158,6 +173,19 @@ UnixConnection::Message UnixConnection::receive(Deadline deadline) {
   if (found != Look::kMessage)
     throw NetworkError("a process of this host closed its connection");
   return message;
+}
+
+uid_t UnixConnection::peer_user() const {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    throw SystemError("could not learn whose a process of this host is", errno);
+  return peer.uid;
+}
+
+bool UnixConnection::is_of_own_user() const {
+  const uid_t user = ::geteuid();
+  return peer_user() == user && !may_be_several_users(user);
 }
 
 UnixListener::UnixListener() : socket_(make_socket()) {

@@ -10,6 +10,8 @@
 //          deadline passes, SystemError for what the kernel refused.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
@@ -41,6 +43,14 @@ class UnixConnection {
 
   // The next message; NetworkError once the peer has closed.
   Message receive(Deadline deadline);
+
+  // The number of the user that the other end's process ran as when it
+  // connected, or began to listen.
+  uid_t peer_user() const;
+
+  // Whether that is this process's user. Never for a user that has no number in
+  // this process's user namespace.
+  bool is_of_own_user() const;
 
   int descriptor() const { return socket_.get(); }
 

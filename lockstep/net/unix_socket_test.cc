@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/testing/another_user.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +43,22 @@ bool times_out(const std::function<void()>& action) {
     return true;
   }
   return false;
+}
+
+TEST(AUnixConnection, KnowsTheUserAtEachEnd) {
+  LOCKSTEP_NEEDS_ROOT();
+  const Pair own;
+  EXPECT_EQ(own.near.peer_user(), ::geteuid());
+  EXPECT_TRUE(own.near.is_of_own_user());
+  EXPECT_TRUE(own.far.is_of_own_user());
+  UnixListener listener;
+  const UnixConnection near = [&] {
+    const AnotherUser user;
+    return connect_unix(listener.name(), kPatience);
+  }();
+  const UnixConnection far(listener.accept());
+  EXPECT_TRUE(near.is_of_own_user()) << "the listener is root's";
+  EXPECT_FALSE(far.is_of_own_user()) << "user " << far.peer_user();
 }
 
 TEST(AUnixConnection, KeepsTheBordersOfMessagesAndPassesDescriptors) {

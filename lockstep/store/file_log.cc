@@ -27,6 +27,13 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 constexpr off_t kLogLock = 0;
 constexpr off_t kPresenceLock = 1;
 
+// No link is followed, and no wait for the other end of a pipe.
+constexpr int kOpenFlags =
+    O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
+constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
+constexpr mode_t kAllModes = 07777;
+
 enum class RecordKind : std::uint8_t { kSet = 1, kErase = 2 };
 
 struct flock lock_of(short type, off_t which) {
@@ -81,13 +88,43 @@ FileLog::Lock::~Lock() {
 
 FileLog::FileLog(std::string path)
     : path_(std::move(path)),
-      file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+      file_(::open(path_.c_str(), kOpenFlags, kOwnerOnly)) {
+  if (!file_ && errno == ELOOP)
+    throw InvalidArgument(
+        fmt::format("the store's file {} is a link, which another user may "
+                    "have made\n  next:    give the path that it leads to",
+                    path_));
   if (!file_)
     throw SystemError(
         fmt::format("could not open the store's file {} (its folder must exist "
                     "and all ranks must be able to write there)",
                     path_),
         errno);
+  check_owner();
+}
+
+// Whoever can write there can join the job as any rank.
+void FileLog::check_owner() const {
+  struct stat status {};
+  if (::fstat(file_.get(), &status) != 0)
+    throw SystemError(fmt::format("could not look at {}", path_), errno);
+  std::string fault;
+  if (!S_ISREG(status.st_mode))
+    fault = "is no file";
+  else if (status.st_uid != ::geteuid())
+    fault = fmt::format("belongs to user {}; this process runs as user {}",
+                        status.st_uid, ::geteuid());
+  else if ((status.st_mode & kOthers) != 0)
+    fault = fmt::format("may be used by other users (its mode is {:04o})",
+                        status.st_mode & kAllModes);
+  else if (status.st_nlink > 1)
+    fault = "has another name besides (a hard link)";
+  if (fault.empty()) return;
+  throw InvalidArgument(
+      fmt::format("the store's file {} {}\n"
+                  "  next:    choose a path where no file exists yet, in a "
+                  "folder of your own, and start all ranks as one user",
+                  path_, fault));
 }
 
 std::optional<FileLog::Lock> FileLog::try_lock(Access access) {

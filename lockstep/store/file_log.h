@@ -8,8 +8,8 @@
 //
 // Threads: one object, one thread at a time.
 // Errors:  SystemError when the file cannot be used; InvalidArgument when it is
-//          no store's, another job's, or damaged; NetworkError when somebody
-//          has deleted it.
+//          no store's, another job's, another user's, or damaged; NetworkError
+//          when it was deleted.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ class FileLog {
     int file_;
   };
 
-  // Opens or creates the file; join() makes it a store.
+  // Opens or creates the file; join() makes it a store. The file must be this
+  // user's alone, and `path` no symbolic link.
   explicit FileLog(std::string path);
 
   const std::string& path() const { return path_; }
@@ -66,6 +67,7 @@ class FileLog {
   bool erase(std::string_view key);
 
  private:
+  void check_owner() const;
   std::uint64_t size() const;
   bool others_present() const;
   void check_header(std::uint64_t job) const;

@@ -1,6 +1,7 @@
 // What file:// alone has: a file that others may have left, damaged or deleted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/net/testing/another_user.h"
 #include "lockstep/store/file_log.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/testing/store_testing.h"
@@ -42,6 +44,17 @@ class FileStore : public testing::Test {
   void append(const std::string& bytes) const {
     std::ofstream file(path(), std::ios::binary | std::ios::app);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file.close();
+    allow(std::filesystem::perms::owner_read |
+          std::filesystem::perms::owner_write);
+  }
+
+  void allow(std::filesystem::perms permissions) const {
+    std::filesystem::permissions(path(), permissions);
+  }
+
+  std::string refusal() const {
+    return error_text<InvalidArgument>([&] { open(); });
   }
 
   TestDirectory folder_;
@@ -105,6 +118,42 @@ TEST_F(FileStore, SurvivesThatManyComeAndGo) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+TEST_F(FileStore, FollowsNoLink) {
+  const auto victim = folder_.path() / "victim";
+  std::filesystem::create_symlink(victim, path());
+  EXPECT_THAT(refusal(), HasSubstr("is a link"));
+  EXPECT_FALSE(std::filesystem::exists(victim));
+  std::filesystem::remove(path());
+
+  append("");
+  std::filesystem::create_hard_link(path(), victim);
+  EXPECT_THAT(refusal(), HasSubstr("has another name besides"));
+  EXPECT_EQ(std::filesystem::file_size(victim), 0u);
+}
+
+TEST_F(FileStore, RefusesAFileThatOtherUsersMayUse) {
+  using std::filesystem::perms;
+  for (const perms others : {perms::group_read, perms::group_write,
+                             perms::others_read, perms::others_write}) {
+    append("");
+    allow(perms::owner_read | perms::owner_write | others);
+    EXPECT_THAT(refusal(), HasSubstr("may be used by other users"));
+  }
+}
+
+TEST_F(FileStore, RefusesAnotherUsersFile) {
+  LOCKSTEP_NEEDS_ROOT();
+  append("");
+  ASSERT_EQ(::chown(path().c_str(), 65534, 65534), 0);
+  EXPECT_THAT(refusal(), HasSubstr("belongs to user 65534; this process runs "
+                                   "as user 0"));
+}
+
+TEST_F(FileStore, RefusesWhatIsNoFile) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  EXPECT_THAT(refusal(), HasSubstr("is no file"));
 }
 
 TEST_F(FileStore, RefusesAFileThatAKilledJobLeft) {

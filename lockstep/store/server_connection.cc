@@ -20,7 +20,21 @@ constexpr std::size_t kKeptBytes = std::size_t{1} << 18;
 ServerConnection::ServerConnection(FileDescriptor socket, Deadline introduction)
     : socket_(std::move(socket)),
       introduction_(introduction),
-      reader_(kMaxTokenBytes) {}
+      reader_(kMaxIntroductionBytes) {}
+
+void ServerConnection::introduce(std::string_view token,
+                                 const Challenge& challenge) {
+  challenges_ = {.client = challenge, .server = random_value<Challenge>()};
+  state_ = State::kProof;
+  send(make_frame(encode(Introduction{
+      challenges_.server, prove(token, Prover::kServer, challenges_)})));
+}
+
+bool ServerConnection::has_proved(std::string_view token,
+                                  const Proof& proof) const {
+  return equal_in_constant_time(proof,
+                                prove(token, Prover::kClient, challenges_));
+}
 
 void ServerConnection::welcome() {
   state_ = State::kWelcome;
@@ -37,7 +51,7 @@ void ServerConnection::refuse(std::span<const std::byte> message) {
 
 std::optional<std::span<const std::byte>> ServerConnection::next_preamble() {
   const auto preamble = reader_.next_bytes(kPreambleBytes);
-  if (preamble) state_ = State::kToken;
+  if (preamble) state_ = State::kChallenge;
   return preamble;
 }
 

@@ -9,22 +9,25 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/net/file_descriptor.h"
 #include "lockstep/net/frame.h"
 #include "lockstep/store/store.h"
+#include "lockstep/store/token_proof.h"
 
 namespace lockstep {
 
 class ServerConnection {
  public:
   enum class State {
-    kPreamble,  // has said nothing
-    kToken,     // speaks our protocol, has not presented the token
-    kWelcome,   // may ask
-    kRefused,   // is being told why not: what it says is dropped
-    kEnded,     // closed by the other side, or to be closed by ours
+    kPreamble,   // has said nothing
+    kChallenge,  // speaks our protocol
+    kProof,      // has our proof, and is to prove that it has the token
+    kWelcome,    // may ask
+    kRefused,    // is being told why not: what it says is dropped
+    kEnded,      // closed by the other side, or to be closed by ours
   };
 
   // It is a stranger until `introduction`.
@@ -35,6 +38,10 @@ class ServerConnection {
   Deadline introduction() const { return introduction_; }
   int descriptor() const { return socket_.get(); }
 
+  // Sends our answer to `challenge`, and waits for the client's proof then.
+  void introduce(std::string_view token, const Challenge& challenge);
+  // Whether `proof` shows that the client has `token`.
+  bool has_proved(std::string_view token, const Proof& proof) const;
   void welcome();
   void end() { state_ = State::kEnded; }
 
@@ -42,7 +49,7 @@ class ServerConnection {
   // client has hung up: closing it earlier could overtake the message.
   void refuse(std::span<const std::byte> message);
 
-  // Takes the preamble if it has arrived, and waits for the token then.
+  // Takes the preamble if it has arrived, and waits for the challenge then.
   std::optional<std::span<const std::byte>> next_preamble();
   std::optional<std::span<const std::byte>> next_frame();
 
@@ -61,6 +68,7 @@ class ServerConnection {
   FileDescriptor socket_;
   Deadline introduction_;
   State state_ = State::kPreamble;
+  Challenges challenges_;
   FrameReader reader_;
   Bytes outgoing_;
   std::size_t sent_ = 0;

@@ -78,7 +78,8 @@ class Store {
 };
 
 struct StoreOptions {
-  // The job's secret; a tcp:// server turns away whoever does not present it.
+  // The job's secret, of at most 256 bytes. A tcp:// server and its clients
+  // prove to each other that they have it, and never send it.
   std::string token = {};
   // tcp://: serve at this address, as well as being a client of it.
   bool serve = false;

@@ -34,6 +34,8 @@ void parse_frame(View frame) {
   try_parse([&] { check_equal(encode(parse_request(frame)), frame); });
   try_parse([&] { check_equal(encode(parse_answer(frame)), frame); });
   try_parse([&] { check_equal(encode_number(parse_number(frame)), frame); });
+  try_parse([&] { check_equal(encode(parse_secret(frame)), frame); });
+  try_parse([&] { check_equal(encode(parse_introduction(frame)), frame); });
   try_parse([&] { parse_verdict(frame); });
   read_preamble(frame);
 }

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/secret.h"
 #include "lockstep/net/byte_stream.h"
 
 namespace lockstep {
@@ -88,16 +86,31 @@ std::optional<std::uint8_t> read_preamble(std::span<const std::byte> bytes) {
   return version;
 }
 
-bool same_token(std::string_view a, std::string_view b) {
-  if (a.size() > kMaxTokenBytes || b.size() > kMaxTokenBytes) return false;
-  // Always as many steps, whatever the lengths.
-  std::array<char, kMaxTokenBytes> padded_a{};
-  std::array<char, kMaxTokenBytes> padded_b{};
-  std::ranges::copy(a, padded_a.begin());
-  std::ranges::copy(b, padded_b.begin());
-  const bool same = equal_in_constant_time(std::as_bytes(std::span(padded_a)),
-                                           std::as_bytes(std::span(padded_b)));
-  return same && a.size() == b.size();
+Bytes encode(const Secret& challenge_or_proof) {
+  return {challenge_or_proof.begin(), challenge_or_proof.end()};
+}
+
+Secret parse_secret(std::span<const std::byte> payload) {
+  Secret secret;
+  if (payload.size() != secret.size())
+    throw NetworkError(
+        fmt::format("{} bytes where a challenge or a proof of {} belongs",
+                    payload.size(), secret.size()));
+  std::ranges::copy(payload, secret.begin());
+  return secret;
+}
+
+Bytes encode(const Introduction& introduction) {
+  Bytes bytes = encode(introduction.challenge);
+  bytes.insert(bytes.end(), introduction.proof.begin(),
+               introduction.proof.end());
+  return bytes;
+}
+
+Introduction parse_introduction(std::span<const std::byte> payload) {
+  const std::size_t half = std::min(payload.size(), sizeof(Challenge));
+  return {.challenge = parse_secret(payload.first(half)),
+          .proof = parse_secret(payload.subspan(half))};
 }
 
 Bytes encode(const Request& request) {
@@ -180,7 +193,7 @@ Bytes encode(const Verdict& verdict) {
 Verdict parse_verdict(std::span<const std::byte> payload) {
   ByteReader reader(payload);
   Verdict verdict{.is_welcome = reader.number<std::uint8_t>() == 0};
-  if (reader.overrun()) throw NetworkError("an empty verdict on the job token");
+  if (reader.overrun()) throw NetworkError("an empty verdict on a client");
   verdict.text = to_text(reader.rest());
   if (verdict.text.empty() && !verdict.is_welcome)
     verdict.text = "no reason given";

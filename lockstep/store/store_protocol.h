@@ -13,28 +13,39 @@
 #include <vector>
 
 #include "lockstep/store/store.h"
+#include "lockstep/store/token_proof.h"
 
 namespace lockstep {
 
 // Each side starts with these bytes: the name of the protocol and, last, its
 // version.
 constexpr std::size_t kPreambleBytes = 8;
-constexpr std::uint8_t kStoreProtocolVersion = 2;
+constexpr std::uint8_t kStoreProtocolVersion = 3;
 Bytes store_preamble();
 
 // The version in the other side's preamble, or nothing when it is no preamble
 // of this protocol.
 std::optional<std::uint8_t> read_preamble(std::span<const std::byte> bytes);
 
-// The longest frames there are: of a client that has not yet presented its
-// token, and of any other (a compare_and_set of two large values).
 constexpr std::size_t kMaxTokenBytes = 256;
+// The longest frames there are: of a client that has not yet proved that it has
+// the job's token, and of any other (a compare_and_set of two large values).
+constexpr std::size_t kMaxIntroductionBytes = sizeof(Proof);
 constexpr std::size_t kMaxStoreFrameBytes =
     2 * Store::kMaxValueBytes + Store::kMaxKeyBytes + 64;
 
-// Whether two tokens are the same, in a time that does not tell where they
-// differ. Tokens beyond kMaxTokenBytes never are.
-bool same_token(std::string_view a, std::string_view b);
+// What a client sends before and after the server's introduction.
+Bytes encode(const Secret& challenge_or_proof);
+Secret parse_secret(std::span<const std::byte> payload);
+
+// What the server answers to a client's challenge.
+struct Introduction {
+  Challenge challenge{};
+  Proof proof{};
+};
+
+Bytes encode(const Introduction& introduction);
+Introduction parse_introduction(std::span<const std::byte> payload);
 
 enum class RequestKind : std::uint8_t {
   kSet = 1,
@@ -83,7 +94,7 @@ Answer parse_answer(std::span<const std::byte> payload);
 Bytes encode_number(std::int64_t number);
 std::int64_t parse_number(std::span<const std::byte> value);
 
-// The server's verdict on a client's token.
+// The server's verdict on a client's proof.
 struct Verdict {
   bool is_welcome = false;
   // The server's name, which no other has, or why the client is not welcome.

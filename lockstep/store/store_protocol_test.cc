@@ -106,15 +106,16 @@ TEST(StoreProtocol, KnowsItsOwnPreambleOnly) {
   EXPECT_EQ(read_preamble(to_bytes("LKSTORE")), std::nullopt);
 }
 
-TEST(StoreProtocol, TellsTokensApart) {
-  const std::string longest(kMaxTokenBytes, 't');
-  EXPECT_TRUE(same_token("", ""));
-  EXPECT_TRUE(same_token(longest, longest));
-  EXPECT_FALSE(same_token(longest + "t", longest + "t"));
-  EXPECT_FALSE(same_token("token", "tokem"));
-  EXPECT_FALSE(same_token("token", "toke"));
-  EXPECT_FALSE(same_token("token", std::string("token\0", 6)));
-  EXPECT_FALSE(same_token("", std::string(1, '\0')));
+TEST(StoreProtocol, ReadsIntroductionsOfTheirExactSizeOnly) {
+  const Introduction said{random_value<Challenge>(), random_value<Proof>()};
+  const Introduction heard = parse_introduction(encode(said));
+  EXPECT_EQ(heard.challenge, said.challenge);
+  EXPECT_EQ(heard.proof, said.proof);
+  EXPECT_EQ(parse_secret(encode(said.proof)), said.proof);
+  for (const std::size_t size : {0, 31, 33, 63, 65, 96}) {
+    EXPECT_THROW(parse_introduction(Bytes(size)), NetworkError) << size;
+    EXPECT_THROW(parse_secret(Bytes(size)), NetworkError) << size;
+  }
 }
 
 TEST(StoreProtocol, SurvivesMutatedBytes) {
@@ -124,6 +125,8 @@ TEST(StoreProtocol, SurvivesMutatedBytes) {
   const auto below = [&](std::size_t limit) { return random() % limit; };
   std::vector<Bytes> corpus = requests();
   corpus.push_back(encode(Answer{1, AnswerStatus::kDone, to_bytes("x")}));
+  corpus.push_back(encode(Introduction{}));
+  corpus.push_back(encode(Secret{}));
   corpus.push_back(store_preamble());
   Bytes stream;
   for (const Bytes& bytes : corpus) append(stream, make_frame(bytes));

@@ -24,10 +24,12 @@ TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
                              const StoreCall& call, Deadline deadline,
                              const Cancellation* cancellation)
     : socket_(std::move(socket)), reader_(kMaxStoreFrameBytes) {
+  const auto challenge = random_value<Challenge>();
   append(outgoing_, store_preamble());
-  append(outgoing_, make_frame(to_bytes(token)));
+  append(outgoing_, make_frame(encode(challenge)));
   const Wait wait{call, deadline, cancellation};
   check_preamble(wait);
+  prove_to_server(token, challenge, wait);
   Verdict verdict = parse_verdict(next_frame(wait));
   if (!verdict.is_welcome)
     throw NetworkError(fmt::format(
@@ -56,6 +58,24 @@ void TcpConnection::check_preamble(const Wait& wait) {
         "version {}\n"
         "  next:    use the same version of Lockstep on every rank",
         wait.call.text(), *version, kStoreProtocolVersion));
+}
+
+void TcpConnection::prove_to_server(const std::string& token,
+                                    const Challenge& challenge,
+                                    const Wait& wait) {
+  const Introduction server = parse_introduction(next_frame(wait));
+  const Challenges challenges{.client = challenge, .server = server.challenge};
+  if (!equal_in_constant_time(server.proof,
+                              prove(token, Prover::kServer, challenges)))
+    throw NetworkError(fmt::format(
+        "{} failed: the server does not have this process's job token{}\n"
+        "  likely:  LOCKSTEP_TOKEN is missing or different on one side, or "
+        "another job serves its store at this address\n"
+        "  next:    give every rank the same LOCKSTEP_TOKEN, and each job an "
+        "address of its own",
+        wait.call.text(), token.empty() ? ", which is empty" : ""));
+  append(outgoing_,
+         make_frame(encode(prove(token, Prover::kClient, challenges))));
 }
 
 Answer TcpConnection::call(const StoreCall& call, Request& request,

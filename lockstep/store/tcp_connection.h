@@ -18,8 +18,8 @@ namespace lockstep {
 
 class TcpConnection {
  public:
-  // Introduces the client on a socket that is connected. Waits for the server's
-  // verdict on `token`.
+  // Introduces the client on a socket that is connected: the server shows that
+  // it has `token`, then the client does. Waits for the server's verdict.
   TcpConnection(FileDescriptor socket, const std::string& token,
                 const StoreCall& call, Deadline deadline,
                 const Cancellation* cancellation);
@@ -46,6 +46,9 @@ class TcpConnection {
   void exchange(const Wait& wait);
   std::span<const std::byte> next_frame(const Wait& wait);
   void check_preamble(const Wait& wait);
+  // Answers the server once it has proved that it has `token`.
+  void prove_to_server(const std::string& token, const Challenge& challenge,
+                       const Wait& wait);
 
   FileDescriptor socket_;
   std::string server_;

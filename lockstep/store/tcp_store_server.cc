@@ -67,7 +67,7 @@ class TcpStoreServer::Loop {
   void serve(Client client, ServerConnection& connection);
   void converse(Client client, ServerConnection& connection);
   void read_preamble_of(ServerConnection& connection);
-  void read_token_of(ServerConnection& connection);
+  void read_proof_of(ServerConnection& connection);
   void deliver(const std::vector<StoreService::Reply>& replies);
   void end_overdue();
   void remove_ended();
@@ -179,7 +179,10 @@ void TcpStoreServer::Loop::serve(Client client, ServerConnection& connection) {
 void TcpStoreServer::Loop::converse(Client client,
                                     ServerConnection& connection) {
   if (connection.state() == State::kPreamble) read_preamble_of(connection);
-  if (connection.state() == State::kToken) read_token_of(connection);
+  if (connection.state() == State::kChallenge)
+    if (const auto frame = connection.next_frame())
+      connection.introduce(token_, parse_secret(*frame));
+  if (connection.state() == State::kProof) read_proof_of(connection);
   while (connection.state() == State::kWelcome && !connection.has_unsent()) {
     const auto frame = connection.next_frame();
     if (!frame) return;
@@ -199,10 +202,10 @@ void TcpStoreServer::Loop::read_preamble_of(ServerConnection& connection) {
         make_frame(encode(Verdict{false, "another protocol version"})));
 }
 
-void TcpStoreServer::Loop::read_token_of(ServerConnection& connection) {
+void TcpStoreServer::Loop::read_proof_of(ServerConnection& connection) {
   const auto frame = connection.next_frame();
   if (!frame) return;
-  if (token_.empty() || same_token(to_text(*frame), token_)) {
+  if (connection.has_proved(token_, parse_secret(*frame))) {
     connection.welcome();
     connection.send(make_frame(encode(Verdict{true, name_})));
     return;
@@ -268,12 +271,15 @@ void TcpStoreServer::serve(FileDescriptor listener, std::string token,
   const SocketAddress address = local_address(listener.get());
   port_ = address.port();
   url_ = "tcp://" + address.text();
-  if (token.empty() && !address.is_loopback())
+  if (token.empty())
     log(LogLevel::kWarn,
-        fmt::format("the store at {} asks for no job token: whoever reaches "
-                    "this address can join the job or disturb it (set "
-                    "LOCKSTEP_TOKEN on every rank to prevent that)",
-                    url_));
+        fmt::format("the store at {} asks for no job token: {} can join the "
+                    "job or disturb it (set LOCKSTEP_TOKEN to a random secret, "
+                    "the same on every rank, to prevent that)",
+                    url_,
+                    address.is_loopback()
+                        ? "every user of this host"
+                        : "every process that reaches this address"));
   loop_ = std::make_unique<Loop>(std::move(listener), std::move(token), limits);
 }
 

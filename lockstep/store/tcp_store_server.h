@@ -19,7 +19,7 @@ namespace lockstep {
 
 // What strangers may cost. The defaults suit every job.
 struct TcpStoreServerLimits {
-  // A connection that has not presented the token by then is closed.
+  // A connection that has not proved that it has the token by then is closed.
   std::chrono::milliseconds introduction = std::chrono::seconds(10);
   // As many may be about to; a further one takes the place of the oldest.
   int strangers = 1024;
@@ -28,8 +28,8 @@ struct TcpStoreServerLimits {
 class TcpStoreServer {
  public:
   // Serves at the address that `host` stands for; port 0 lets the kernel
-  // choose. Whoever connects must present `token`; an empty one lets everybody
-  // in, which is logged as a warning unless the address is a loopback one.
+  // choose. Clients must prove that they have `token`; an empty one lets every
+  // process in that has none either, which is logged as a warning.
   TcpStoreServer(const std::string& host, int port, std::string token,
                  const TcpStoreServerLimits& limits = {});
 

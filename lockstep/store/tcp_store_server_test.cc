@@ -33,9 +33,8 @@ using ::testing::HasSubstr;
 
 constexpr auto kPatience = 5min;
 constexpr const char* kHost = "127.0.0.1";
-// What a server says to a client that is welcome: its preamble, its verdict.
-constexpr std::size_t kGreetingBytes =
-    kPreambleBytes + kFrameHeaderBytes + 1 + 24;
+// What a server says last to a client that is welcome: its verdict.
+constexpr std::size_t kGreetingBytes = kFrameHeaderBytes + 1 + 24;
 
 class TcpServer : public testing::Test {
  protected:
@@ -59,17 +58,37 @@ class TcpServer : public testing::Test {
 TEST_F(TcpServer, TurnsAwayWhoeverHasAnotherToken) {
   for (const std::string token : {"", "secre", "secret ", "SECRET"}) {
     const std::string message = error_text<NetworkError>([&] { open(token); });
-    EXPECT_THAT(message, HasSubstr(server_->url() +
-                                   " was turned away: wrong job token"));
+    EXPECT_THAT(message,
+                HasSubstr(server_->url() + " failed: the server does not have "
+                                           "this process's job token"));
     EXPECT_THAT(message, HasSubstr("LOCKSTEP_TOKEN"));
+    RawPeer liar(port());
+    liar.introduce(token);
+    EXPECT_THAT(liar.hear_all(), HasSubstr("wrong job token"));
   }
   expect_service();
 }
 
-TEST_F(TcpServer, LetsEverybodyInWithoutAToken) {
+TEST_F(TcpServer, TakesNoProofThatWasMadeForAnotherConnection) {
+  RawPeer member(port());
+  member.greet();
+  const Bytes preamble_and_header =
+      member.hear(kPreambleBytes + kFrameHeaderBytes);
+  const Introduction server =
+      parse_introduction(member.hear(sizeof(Introduction)));
+  RawPeer stranger(port());
+  stranger.greet();
+  stranger.hear(preamble_and_header.size() + sizeof(Introduction));
+  // Sent back, the server's own proof is no better.
+  stranger.say(make_frame(encode(server.proof)));
+  EXPECT_THAT(stranger.hear_all(), HasSubstr("wrong job token"));
+  expect_service();
+}
+
+TEST_F(TcpServer, WithoutATokenServesThoseWithoutOneOnly) {
   const TcpStoreServer server(kHost, 0, "");
-  for (const std::string token : {"", "any"})
-    open_store(server.url(), {.token = token})->add("count", 1, kPatience);
+  open_store(server.url(), {.token = ""})->add("count", 1, kPatience);
+  EXPECT_THROW(open_store(server.url(), {.token = "any"}), NetworkError);
 }
 
 TEST_F(TcpServer, ClosesOnlyTheConnectionThatSpeaksGarbage) {
@@ -87,7 +106,7 @@ TEST_F(TcpServer, ClosesOnlyTheConnectionThatSpeaksGarbage) {
 TEST_F(TcpServer, ClosesAConnectionWhoseFrameIsTooLong) {
   RawPeer stranger(port());
   stranger.say(store_preamble());
-  stranger.say(std::string("\x01\x01\0\0", 4));  // 257: longer than a token
+  stranger.say(std::string("\x21\0\0\0", 4));  // 33: longer than a challenge
   EXPECT_EQ(stranger.hear_all(), to_text(store_preamble()));
 
   RawPeer member(port());
@@ -101,16 +120,18 @@ TEST_F(TcpServer, WaitsForNobodyWhoIsSlow) {
   RawPeer silent(port());
   RawPeer half_preamble(port());
   half_preamble.say("LKS");
-  RawPeer half_token(port());
-  half_token.say(store_preamble());
-  half_token.say(std::string("\x06\0\0\0sec", 7));
+  RawPeer half_challenge(port());
+  half_challenge.say(store_preamble());
+  half_challenge.say(std::string("\x20\0\0\0half", 8));
   RawPeer half_frame(port());
   half_frame.introduce("secret");
   half_frame.say(std::string("\xff\0\0\0half", 8));
   expect_service();
 
-  half_token.say("ret");
-  EXPECT_EQ(half_token.hear(kGreetingBytes).size(), kGreetingBytes);
+  half_challenge.say(std::string(28, 'x'));
+  const std::size_t introduction =
+      kPreambleBytes + kFrameHeaderBytes + sizeof(Introduction);
+  EXPECT_EQ(half_challenge.hear(introduction).size(), introduction);
 }
 
 TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
@@ -137,9 +158,10 @@ TEST_F(TcpServer, LetsNewcomersWaitWhileFileDescriptorsAreShort) {
   // One more, for the newcomer's end; none for the server's.
   std::optional<ScarceDescriptors> limit(std::in_place, 1);
   RawPeer newcomer(port());
-  newcomer.introduce("secret");
+  newcomer.greet();
   for (int i = 0; i < 10; ++i) member->add("count", 1, kPatience);
   limit.reset();
+  newcomer.prove_to_have("secret");
   EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
 }
 
@@ -183,7 +205,7 @@ TEST_F(TcpServer, TellsAClientOfAnotherVersionWhichItSpeaksAndHangsUp) {
   Bytes preamble = store_preamble();
   preamble.back() = std::byte{200};
   client.say(preamble);
-  client.say(make_frame(to_bytes("secret")));
+  client.say(make_frame(to_bytes("what another version says")));
   EXPECT_THAT(client.hear_all(), HasSubstr(to_text(store_preamble())));
 }
 
@@ -240,9 +262,9 @@ int count_logged(const std::string& text, auto action) {
   return count;
 }
 
-TEST_F(TcpServer, WarnsOnceOfAMissingTokenOffLoopback) {
-  const std::string warning = "asks for no job token";
-  EXPECT_EQ(count_logged(warning,
+TEST_F(TcpServer, WarnsOnceOfAMissingToken) {
+  const std::string warning = "asks for no job token: ";
+  EXPECT_EQ(count_logged(warning + "every process that reaches this address",
                          [] {
                            const TcpStoreServer server("0.0.0.0", 0, "");
                            for (int i = 0; i < 3; ++i)
@@ -250,10 +272,11 @@ TEST_F(TcpServer, WarnsOnceOfAMissingTokenOffLoopback) {
                                         std::to_string(server.port()));
                          }),
             1);
+  EXPECT_EQ(count_logged(warning + "every user of this host",
+                         [] { TcpStoreServer("localhost", 0, ""); }),
+            1);
   EXPECT_EQ(
       count_logged(warning, [] { TcpStoreServer("0.0.0.0", 0, "secret"); }), 0);
-  EXPECT_EQ(count_logged(warning, [] { TcpStoreServer("localhost", 0, ""); }),
-            0);
 }
 
 }  // namespace

@@ -87,6 +87,24 @@ TEST_F(TcpStore, SaysThatSomethingElseAnswers) {
   EXPECT_THAT(message, HasSubstr("no Lockstep store"));
 }
 
+TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
+  const FileDescriptor listener = listen_at(kHost, 0);
+  const std::string url = "tcp://" + local_address(listener.get()).text();
+  std::string heard;
+  std::thread stranger([&] {
+    wait_for(listener.get(), POLLIN, kPatience);
+    RawPeer client(accept_from(listener.get()));
+    client.introduce_as_server("a guess");
+    heard = client.hear_all();
+  });
+  const std::string message =
+      error_text<NetworkError>([&] { open_store(url, {.token = "secret"}); });
+  stranger.join();
+  EXPECT_EQ(heard, "");
+  EXPECT_THAT(message, HasSubstr("does not have this process's job token"));
+  EXPECT_THAT(message, HasSubstr("LOCKSTEP_TOKEN"));
+}
+
 TEST_F(TcpStore, TimesOutOnAServerThatSaysNothing) {
   const FakeServer server("");
   const std::string message = error_text<Timeout>(
@@ -183,10 +201,13 @@ TEST(TcpConnection, DropsTheAnswerOfACallThatGaveUp) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
   RawPeer server{FileDescriptor(ends[1])};
-  server.say(store_preamble());
-  server.say(make_frame(encode(Verdict{true, "server"})));
+  std::thread introduction([&] {
+    server.introduce_as_server("");
+    server.say(make_frame(encode(Verdict{true, "server"})));
+  });
   const StoreCall call("get", "key", "test");
   TcpConnection client(FileDescriptor(ends[0]), "", call, kPatience, nullptr);
+  introduction.join();
   Request request{.kind = RequestKind::kGet, .keys = {"key"}};
   EXPECT_THROW(client.call(call, request, Deadline(1ms), nullptr), Timeout);
   server.say(make_frame(encode(Answer{.id = 1, .value = to_bytes("late")})));

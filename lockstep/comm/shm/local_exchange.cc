@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -15,65 +15,15 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/comm/shm/control_block.h"
+#include "lockstep/comm/shm/exchange_messages.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/unix_socket.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kProtocolVersion = 2;
 // How often one who waits looks whether the store is still there.
 constexpr std::chrono::seconds kStoreLook{1};
-
-// What a rank says first. Sent with its pidfd and, if it has one, its heap.
-struct Hello {
-  std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
-  std::uint32_t version = kProtocolVersion;
-  std::int32_t rank = 0;
-  Secret secret{};
-};
-
-// How it ends; all but the first are followed by a text.
-enum class Ending : std::uint32_t {
-  kFormed = 0,
-  kTimedOut = 1,
-  kRefused = 2,   // ranks contradict each other
-  kPeerGone = 3,  // Answer::rank is
-  kGaveUp = 4,    // rank 0 did, because of an error of its own
-};
-
-// Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
-// about rank 0 itself comes first and carries the control block as well.
-struct Answer {
-  std::int32_t rank = 0;
-  std::uint32_t has_heap = 0;
-  Ending ending = Ending::kFormed;
-};
-
-// What the others are told of rank 0's error.
-Answer answer_of(const Error& error) {
-  if (const auto* gone = dynamic_cast<const PeerFailure*>(&error))
-    return {.rank = gone->rank(), .ending = Ending::kPeerGone};
-  if (dynamic_cast<const Timeout*>(&error) != nullptr)
-    return {.ending = Ending::kTimedOut};
-  if (dynamic_cast<const InvalidArgument*>(&error) != nullptr)
-    return {.ending = Ending::kRefused};
-  return {.ending = Ending::kGaveUp};
-}
-
-[[noreturn]] void throw_failure(const Answer& answer, const std::string& text) {
-  switch (answer.ending) {
-    case Ending::kTimedOut:
-      throw Timeout(text);
-    case Ending::kRefused:
-      throw InvalidArgument(text);
-    case Ending::kFormed:
-    case Ending::kPeerGone:
-    case Ending::kGaveUp:
-      break;
-  }
-  throw PeerFailure(answer.rank, text);
-}
 
 PeerFailure gone_while_forming(const GroupIdentity& identity, int rank) {
   return PeerFailure(
@@ -84,9 +34,15 @@ PeerFailure gone_while_forming(const GroupIdentity& identity, int rank) {
                   identity.rank_in_job(rank)));
 }
 
-template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
+// Why this process and the one at the other end share no memory.
+std::string describe_users(const GroupIdentity& identity, uid_t other) {
+  return fmt::format(
+      "{} of group \"{}\" runs as user {}, and a process that is to share its "
+      "memory as user {}; in a job without a token only processes of one user "
+      "share memory\n"
+      "  next:    start all ranks as one user, or set LOCKSTEP_TOKEN to the "
+      "same secret on every rank",
+      identity.describe(identity.rank), identity.name, ::geteuid(), other);
 }
 
 std::string store_key(const GroupIdentity& identity) {
@@ -105,8 +61,8 @@ constexpr std::size_t kMostGuests = 256;
 // Rank 0's side.
 class Leader {
  public:
-  Leader(const GroupIdentity& identity, const Heap* heap)
-      : identity_(identity), heap_(heap), secret_(random_value<Secret>()) {
+  Leader(const GroupIdentity& identity, const LocalRank& own)
+      : identity_(identity), own_(own), secret_(random_value<Secret>()) {
     const auto size = static_cast<std::size_t>(identity.size);
     connections_.resize(size);
     peers_.processes.resize(size);
@@ -142,9 +98,9 @@ class Leader {
     peers_.control = create_shared_memory(
         "lockstep group", ControlView::bytes_for(identity_.size));
     peers_.processes[0] = open_own_process();
-    if (heap_ == nullptr) return;
-    peers_.heaps[0] =
-        FileDescriptor(::fcntl(heap_->descriptor().get(), F_DUPFD_CLOEXEC, 0));
+    if (own_.heap == nullptr) return;
+    peers_.heaps[0] = FileDescriptor(
+        ::fcntl(own_.heap->descriptor().get(), F_DUPFD_CLOEXEC, 0));
     if (!peers_.heaps[0])
       throw SystemError("could not copy the heap's descriptor", errno);
   }
@@ -174,13 +130,28 @@ class Leader {
   void accept_guest() {
     try {
       if (FileDescriptor accepted = listener_.accept())
-        guests_.push_back(
-            {UnixConnection(std::move(accepted)), Deadline(kGuestPatience)});
+        let_in(UnixConnection(std::move(accepted)));
     } catch (const SystemError&) {  // the process is out of descriptors
       if (guests_.empty()) throw;
       guests_.erase(guests_.begin());
     }
     if (guests_.size() > kMostGuests) guests_.erase(guests_.begin());
+  }
+
+  void let_in(UnixConnection guest) {
+    if (own_.others == OtherUsers::kAdmitted || guest.is_of_own_user())
+      guests_.push_back({std::move(guest), Deadline(kGuestPatience)});
+    else
+      turn_away(std::move(guest));
+  }
+
+  void turn_away(UnixConnection guest) const try {
+    const std::string why = describe_users(identity_, guest.peer_user());
+    log(LogLevel::kWarn, "turned a process away: " + why);
+    guest.send(failure_message({.ending = Ending::kRefused}, why), {},
+               std::chrono::milliseconds(0));
+  } catch (const Error&) {
+    // It need not listen.
   }
 
   // A guest has spoken or hung up; either way it is a guest no longer. Whoever
@@ -197,7 +168,7 @@ class Leader {
     Hello hello;
     if (message.bytes.size() != sizeof hello) return;
     std::memcpy(&hello, message.bytes.data(), sizeof hello);
-    if (hello.magic != Hello{}.magic || hello.version != kProtocolVersion ||
+    if (hello.magic != Hello{}.magic || hello.version != kExchangeVersion ||
         !equal_in_constant_time(hello.secret, secret_))
       return;
     admit(hello.rank, std::move(guest), std::move(message.descriptors));
@@ -267,9 +238,7 @@ class Leader {
     if (answer.ending == Ending::kGaveUp)
       what = fmt::format("{} gave up while the group was forming: {}",
                          identity_.describe(0), what);
-    Bytes text(bytes_of(answer).begin(), bytes_of(answer).end());
-    const Bytes reason = to_bytes(what.substr(0, 4096));
-    text.insert(text.end(), reason.begin(), reason.end());
+    const Bytes text = failure_message(answer, what);
     for (UnixConnection& connection : connections_) try {
         if (connection.descriptor() >= 0)
           connection.send(text, {}, std::chrono::seconds(1));
@@ -286,7 +255,7 @@ class Leader {
   }
 
   const GroupIdentity& identity_;
-  const Heap* const heap_;
+  const LocalRank own_;
   Secret secret_;
   UnixListener listener_;
   std::vector<Guest> guests_;  // in the order of their arrival
@@ -348,14 +317,16 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
   if (answer.rank == 0) peers.control = std::move(*next++);
 }
 
-LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
-                  Deadline deadline) {
+LocalPeers follow(const GroupIdentity& identity, Store& store,
+                  const LocalRank& own, Deadline deadline) {
   const auto [secret, name] = receive_invitation(identity, store, deadline);
   UnixConnection leader = connect_to_leader(identity, name, deadline);
+  if (own.others == OtherUsers::kTurnedAway && !leader.is_of_own_user())
+    throw InvalidArgument(describe_users(identity, leader.peer_user()));
   const Hello hello{.rank = identity.rank, .secret = secret};
   const FileDescriptor self = open_own_process();
   std::vector<int> descriptors{self.get()};
-  if (heap != nullptr) descriptors.push_back(heap->descriptor().get());
+  if (own.heap != nullptr) descriptors.push_back(own.heap->descriptor().get());
 
   LocalPeers peers;
   peers.processes.resize(static_cast<std::size_t>(identity.size));
@@ -377,9 +348,9 @@ LocalPeers follow(const GroupIdentity& identity, Store& store, const Heap* heap,
 }  // namespace
 
 LocalPeers exchange_local(const GroupIdentity& identity, Store& store,
-                          const Heap* heap, Deadline deadline) {
-  if (identity.rank == 0) return Leader(identity, heap).run(store, deadline);
-  return follow(identity, store, heap, deadline);
+                          const LocalRank& own, Deadline deadline) {
+  if (identity.rank == 0) return Leader(identity, own).run(store, deadline);
+  return follow(identity, store, own, deadline);
 }
 
 }  // namespace lockstep

@@ -6,11 +6,14 @@
 // block and everybody's pidfds and heaps. That the exchange succeeds is what
 // "on the same host" means.
 //
+// A store without a token tells its secrets to each user of the host. There,
+// each end asks the kernel for the other's user before it passes anything.
+//
 // Threads: called once by each rank, from any thread.
 // Errors:  Timeout naming the ranks that never came; NetworkError when this
 //          rank is on another host than rank 0; PeerFailure when one died;
 //          InvalidArgument when two are the same rank. All that have come get
-//          the same.
+//          the same. InvalidArgument on a rank whose user is not rank 0's.
 #pragma once
 
 #include <memory>
@@ -30,8 +33,18 @@ struct LocalPeers {
   std::vector<FileDescriptor> heaps;      // a heap a rank, or none
 };
 
-// `heap` may be null. All ranks of the group call this with the same store.
+// Processes of other users than rank 0's are turned away unless a token guards
+// the store: only who has that can have read the secret.
+enum class OtherUsers { kTurnedAway, kAdmitted };
+
+// What a rank brings.
+struct LocalRank {
+  const Heap* heap = nullptr;  // may be null
+  OtherUsers others = OtherUsers::kTurnedAway;
+};
+
+// All ranks of the group call this with the same store.
 LocalPeers exchange_local(const GroupIdentity& identity, Store& store,
-                          const Heap* heap, Deadline deadline);
+                          const LocalRank& own, Deadline deadline);
 
 }  // namespace lockstep

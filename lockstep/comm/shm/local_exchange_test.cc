@@ -9,12 +9,14 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/net/process_handle.h"
+#include "lockstep/net/testing/another_user.h"
 #include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/net/unix_socket.h"
 
@@ -64,11 +66,11 @@ void be_turned_away(Store& store) {
   EXPECT_THROW(stranger.receive(kPatience), NetworkError);
 }
 
-// The error with which the exchange ends on a rank of a group of three.
-std::string error_on(int rank, Store& store) {
-  const GroupIdentity identity{.name = "g", .rank = rank, .size = 3};
+// The error with which the exchange ends.
+std::string error_of(const GroupIdentity& identity, Store& store,
+                     OtherUsers others = OtherUsers::kTurnedAway) {
   try {
-    exchange_local(identity, store, nullptr, kPatience);
+    exchange_local(identity, store, {.others = others}, kPatience);
   } catch (const PeerFailure& error) {
     return "PeerFailure " + std::to_string(error.rank()) + ": " + error.what();
   } catch (const Timeout& error) {
@@ -79,6 +81,11 @@ std::string error_on(int rank, Store& store) {
     return std::string("Error: ") + error.what();
   }
   return "no error";
+}
+
+// That on a rank of a group of three.
+std::string error_on(int rank, Store& store) {
+  return error_of({.name = "g", .rank = rank, .size = 3}, store);
 }
 
 TEST(ARankThatDiesWhileAGroupForms, IsNamedByAllOthers) {
@@ -106,6 +113,79 @@ TEST(TwoProcessesThatAreOneRank, AreAnErrorOfAllThatHaveCome) {
   EXPECT_THAT(to_text(first.receive(kPatience).bytes), HasSubstr(kText));
 }
 
+// error_of() on a rank whose process runs as another user.
+std::string foreign_error_of(const GroupIdentity& identity, Store& store,
+                             OtherUsers others) {
+  const AnotherUser user;
+  return error_of(identity, store, others);
+}
+
+TEST(ProcessesOfTwoUsers, ShareNoMemoryWithoutAToken) {
+  LOCKSTEP_NEEDS_ROOT();
+  const GroupIdentity zero{.name = "g", .rank = 0, .size = 2};
+  const GroupIdentity one{.name = "g", .rank = 1, .size = 2};
+  constexpr auto kRefuse = OtherUsers::kTurnedAway;
+  const auto store = open_store("memory:");
+  std::string leaders;
+  std::thread leader([&] { leaders = error_of(zero, *store, kRefuse); });
+  std::string others;
+  std::thread other([&] { others = foreign_error_of(one, *store, kRefuse); });
+  other.join();
+  EXPECT_EQ(error_of(one, *store, kRefuse), "no error");
+  leader.join();
+  EXPECT_EQ(leaders, "no error");
+  EXPECT_THAT(others, HasSubstr("InvalidArgument: rank 1 of group "
+                                "\"g\" runs as user 65534"));
+  EXPECT_THAT(others, HasSubstr("LOCKSTEP_TOKEN"));
+
+  leader =
+      std::thread([&] { leaders = foreign_error_of(zero, *store, kRefuse); });
+  EXPECT_THAT(error_of(one, *store, kRefuse),
+              HasSubstr("share its memory as user 65534"));
+  other = std::thread([&] { others = foreign_error_of(one, *store, kRefuse); });
+  leader.join();
+  other.join();
+  EXPECT_EQ(leaders, "no error");
+  EXPECT_EQ(others, "no error");
+}
+
+TEST(ProcessesOfTwoUsers, ShareMemoryWhereATokenGuardsTheSecret) {
+  LOCKSTEP_NEEDS_ROOT();
+  const auto store = open_store("memory:");
+  std::string leaders;
+  std::thread leader([&] {
+    leaders = error_of({.name = "g", .rank = 0, .size = 2}, *store,
+                       OtherUsers::kAdmitted);
+  });
+  std::thread([&] {
+    EXPECT_EQ(foreign_error_of({.name = "g", .rank = 1, .size = 2}, *store,
+                               OtherUsers::kAdmitted),
+              "no error");
+  }).join();
+  leader.join();
+  EXPECT_EQ(leaders, "no error");
+}
+
+TEST(AStranger, OfAnotherUserGetsNoDescriptorsThoughItKnowsTheSecret) {
+  LOCKSTEP_NEEDS_ROOT();
+  const auto store = open_store("memory:");
+  std::string leaders;
+  std::thread leader(
+      [&] { leaders = error_of({.name = "g", .rank = 0, .size = 2}, *store); });
+  std::thread([&] {
+    const AnotherUser user;
+    UnixConnection stranger = join_as(1, *store);
+    const auto answer = stranger.receive(kPatience);
+    EXPECT_TRUE(answer.descriptors.empty());
+    EXPECT_THAT(to_text(answer.bytes), HasSubstr("runs as user 0"));
+    EXPECT_THROW(stranger.receive(kPatience), NetworkError);
+  }).join();
+  // The group forms all the same.
+  EXPECT_EQ(error_of({.name = "g", .rank = 1, .size = 2}, *store), "no error");
+  leader.join();
+  EXPECT_EQ(leaders, "no error");
+}
+
 // Rank 0 of a group of two waits for rank 1 while strangers come.
 class AGroupThatForms : public testing::Test {
  protected:
@@ -128,7 +208,7 @@ class AGroupThatForms : public testing::Test {
   std::string run(int rank) const {
     const GroupIdentity identity{.name = "g", .rank = rank, .size = 2};
     try {
-      exchange_local(identity, *store_, nullptr, kPatience);
+      exchange_local(identity, *store_, {}, kPatience);
     } catch (const Error& error) {
       return error.what();
     }

@@ -457,8 +457,11 @@ std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
                                           const Settings& settings) {
   auto heap = process_heap(
       {.bytes = settings.heap_bytes, .kept_bytes = settings.heap_kept_bytes});
+  const LocalRank own{.heap = heap.get(),
+                      .others = settings.token.empty() ? OtherUsers::kTurnedAway
+                                                       : OtherUsers::kAdmitted};
   LocalPeers peers =
-      exchange_local(identity, store, heap.get(), settings.rendezvous_timeout);
+      exchange_local(identity, store, own, settings.rendezvous_timeout);
   auto mapping = map_shared_memory(peers.control);
   return std::make_shared<ShmBackend>(identity, std::move(heap),
                                       std::move(mapping), std::move(peers));

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -33,9 +34,26 @@ void RawPeer::say(std::span<const std::byte> bytes) {
   }
 }
 
-void RawPeer::introduce(std::string_view token) {
+void RawPeer::greet() {
   say(store_preamble());
-  say(make_frame(to_bytes(token)));
+  say(make_frame(encode(challenge_)));
+}
+
+void RawPeer::prove_to_have(std::string_view token) {
+  hear(kPreambleBytes + kFrameHeaderBytes);
+  const Introduction server = parse_introduction(hear(sizeof(Introduction)));
+  say(make_frame(
+      encode(prove(token, Prover::kClient,
+                   {.client = challenge_, .server = server.challenge}))));
+}
+
+void RawPeer::introduce_as_server(std::string_view token) {
+  say(store_preamble());
+  hear(kPreambleBytes + kFrameHeaderBytes);
+  const Challenges challenges{.client = parse_secret(hear(sizeof(Challenge))),
+                              .server = challenge_};
+  say(make_frame(encode(
+      Introduction{challenge_, prove(token, Prover::kServer, challenges)})));
 }
 
 Bytes RawPeer::hear(std::size_t count) {
@@ -43,7 +61,9 @@ Bytes RawPeer::hear(std::size_t count) {
   while (heard.size() < count) {
     wait_for(socket_.get(), POLLIN, kPatience);
     std::array<std::byte, 1 << 16> room;
-    const Transfer read = receive_some(socket_.get(), room);
+    const Transfer read = receive_some(
+        socket_.get(),
+        std::span(room).first(std::min(room.size(), count - heard.size())));
     if (read.ended) break;
     const auto arrived = std::span(room).first(read.bytes);
     heard.insert(heard.end(), arrived.begin(), arrived.end());

@@ -12,6 +12,7 @@
 
 #include "lockstep/net/file_descriptor.h"
 #include "lockstep/store/store.h"
+#include "lockstep/store/token_proof.h"
 
 namespace lockstep {
 
@@ -25,10 +26,20 @@ class RawPeer {
   void say(std::span<const std::byte> bytes);
   void say(std::string_view text) { say(to_bytes(text)); }
 
-  // What a client says first.
-  void introduce(std::string_view token);
+  // What a client says first, and what it says to the server's introduction,
+  // which it takes for right.
+  void greet();
+  void prove_to_have(std::string_view token);
+  void introduce(std::string_view token) {
+    greet();
+    prove_to_have(token);
+  }
 
-  // At least `count` bytes; fewer only when the other side hangs up.
+  // What a server says first, and what it says to the client's greeting; the
+  // client's proof is taken for right.
+  void introduce_as_server(std::string_view token);
+
+  // `count` bytes; fewer only when the other side hangs up.
   Bytes hear(std::size_t count);
 
   // All that comes before the other side hangs up.
@@ -36,6 +47,7 @@ class RawPeer {
 
  private:
   FileDescriptor socket_;
+  Challenge challenge_ = random_value<Challenge>();
 };
 
 }  // namespace lockstep

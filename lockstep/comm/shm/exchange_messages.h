@@ -1,0 +1,60 @@
+// What the ranks of one host say to each other while they come to share memory
+// (local_exchange.h): plain structs on a Unix socket.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+constexpr std::uint32_t kExchangeVersion = 2;
+
+// What a rank says first. Sent with its pidfd and, if it has one, its heap.
+struct Hello {
+  std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
+  std::uint32_t version = kExchangeVersion;
+  std::int32_t rank = 0;
+  Secret secret{};
+};
+
+// How it ends; all but the first are followed by a text.
+enum class Ending : std::uint32_t {
+  kFormed = 0,
+  kTimedOut = 1,
+  kRefused = 2,   // ranks contradict each other
+  kPeerGone = 3,  // Answer::rank is
+  kGaveUp = 4,    // rank 0 did, because of an error of its own
+};
+
+// Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
+// about rank 0 itself comes first and carries the control block as well.
+struct Answer {
+  std::int32_t rank = 0;
+  std::uint32_t has_heap = 0;
+  Ending ending = Ending::kFormed;
+};
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// What the others are told of rank 0's error.
+Answer answer_of(const Error& error);
+
+// `answer` and the text that follows it.
+Bytes failure_message(const Answer& answer, const std::string& why);
+
+// Throws what `answer`, which is no kFormed, and its text stand for.
+[[noreturn]] void throw_failure(const Answer& answer, const std::string& text);
+
+}  // namespace lockstep
