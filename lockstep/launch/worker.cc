@@ -82,7 +82,7 @@ void Worker::watch_end(PollSet& set) {
   // Should this be the moment at which its end is noticed, SIGCHLD is pending
   // and wakes the loop up.
   if (!process_.exit_status())
-    set.watch(process_.pidfd(), POLLIN, [this] { process_.exit_status(); });
+    set.watch(process_.end(), POLLIN, [this] { process_.exit_status(); });
 }
 
 bool Worker::read_output(Channel& channel) {

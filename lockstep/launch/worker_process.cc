@@ -14,7 +14,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/launch/find_program.h"
 #include "lockstep/net/pipe.h"
-#include "lockstep/net/process_handle.h"
 
 namespace lockstep {
 namespace {
@@ -133,7 +132,7 @@ void WorkerProcess::start(const WorkerCommand& command, int progress_end) {
   try {
     const int error = read_failure(failure.read);
     if (error != 0) throw CannotExecute(command.program, error);
-    pidfd_ = open_process(pid_);
+    end_.emplace(pid_);
   } catch (...) {
     ::kill(pid_, SIGKILL);
     reap();
@@ -153,8 +152,9 @@ WorkerProcess::~WorkerProcess() {
 std::optional<ExitStatus> WorkerProcess::exit_status() {
   if (status_) return status_;
   siginfo_t info{};
-  const int result = ::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info,
-                              WEXITED | WNOHANG | WNOWAIT);
+  const int result = reaped_ ? -1
+                             : ::waitid(P_PID, static_cast<id_t>(pid_), &info,
+                                        WEXITED | WNOHANG | WNOWAIT);
   if (result != 0) {
     // Somebody else reaped it; how it ended is lost.
     reaped_ = true;

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/launch/child_end.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -53,7 +54,7 @@ class WorkerProcess {
 
   pid_t pid() const { return pid_; }
   // Readable once the process has ended.
-  int pidfd() const { return pidfd_.get(); }
+  int end() const { return end_->descriptor(); }
 
   // The ends from which its output is read; they do not block. Close at end of
   // file. Without a progress pipe, `progress` is empty.
@@ -75,7 +76,7 @@ class WorkerProcess {
   void start(const WorkerCommand& command, int progress_end);
 
   pid_t pid_ = -1;
-  FileDescriptor pidfd_;
+  std::optional<ChildEnd> end_;
   std::optional<ExitStatus> status_;
   bool reaped_ = false;
 };

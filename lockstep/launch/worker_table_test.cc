@@ -29,7 +29,7 @@ class WorkerTableOfShells : public testing::Test {
 
   void wait_for_all() {
     for (const auto& worker : table_.all()) {
-      pollfd entry{worker->process().pidfd(), POLLIN, 0};
+      pollfd entry{worker->process().end(), POLLIN, 0};
       ASSERT_EQ(::poll(&entry, 1, -1), 1);
     }
   }

@@ -1,11 +1,14 @@
 // Whether another process is alive, told by the kernel: a pidfd.
 //
 // A process opens one on itself and passes it to its peers; it keeps working
-// across users and pid namespaces, and a reused pid cannot deceive it.
+// across users and pid namespaces, and a reused pid cannot deceive it. Where
+// the kernel has no pidfds (Linux before 5.3) or a container refuses them, the
+// read end of a pipe takes its place, whose write end the process keeps until
+// it ends. A forked child closes that; one made by a bare clone(2) does not,
+// and hides its parent's end while it lives.
 //
 // Threads: one object, one thread at a time.
-// Errors:  SystemError where the kernel has no pidfds (Linux before 5.3), or no
-//          such process.
+// Errors:  SystemError for what the kernel refuses.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +18,17 @@
 namespace lockstep {
 
 // A child's number is safe to use until it has been waited for; that of any
-// other process may be another's by now.
+// other process may be another's by now. SystemError without pidfds.
 FileDescriptor open_process(pid_t pid);
 
+// Whether this error of open_process() means that there are no pidfds: what
+// kernels and filters answer to a call that they do not know.
+bool means_no_pidfds(int error_number);
+
+// A handle on this process: a pidfd or such a pipe.
 FileDescriptor open_own_process();
 
-// Whether the process behind a pidfd has ended. Never blocks.
+// Whether the process behind a handle has ended. Never blocks.
 bool has_exited(const FileDescriptor& process);
 
 }  // namespace lockstep

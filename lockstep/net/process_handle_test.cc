@@ -7,10 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <span>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/net/testing/without_pidfd.h"
+#include "lockstep/net/unix_socket.h"
 #include "lockstep/net/wait.h"
 
 namespace lockstep {
@@ -42,6 +48,41 @@ TEST(ProcessHandle, OfAChildTellsItsEndBeforeAnybodyHasWaitedForIt) {
   EXPECT_TRUE(has_exited(child));
   ::waitpid(pid, nullptr, 0);
   EXPECT_TRUE(has_exited(child));
+}
+
+// A process without pidfds that passes its handle, forks a child that lives on,
+// and ends by a signal.
+[[noreturn]] void pass_handle_and_leave_a_child(UnixConnection& to,
+                                                unsigned error_number) {
+  if (!refuse_pidfd_open(error_number)) ::_exit(3);
+  const FileDescriptor self = open_own_process();
+  const pid_t child = start_idle_child();
+  const std::array descriptors{self.get()};
+  to.send(std::as_bytes(std::span(&child, 1)), descriptors, 30s);
+  while (true) ::pause();
+}
+
+TEST(ProcessHandle, TellsTheEndWithoutPidfdsThoughAForkedChildLivesOn) {
+  for (const unsigned error_number : {ENOSYS, EPERM}) {
+    UnixListener listener;
+    UnixConnection near = connect_unix(listener.name(), 30s);
+    UnixConnection far(listener.accept());
+    const pid_t pid = ::fork();
+    if (pid == 0) pass_handle_and_leave_a_child(far, error_number);
+    ASSERT_GT(pid, 0);
+    const auto message = near.receive(30s);
+    ASSERT_EQ(message.descriptors.size(), 1u);
+    const FileDescriptor& process = message.descriptors[0];
+    EXPECT_FALSE(has_exited(process));
+    ::kill(pid, SIGKILL);
+    EXPECT_NE(wait_for(process.get(), POLLIN, Deadline(30s)),
+              WaitResult::kTimedOut);
+    EXPECT_TRUE(has_exited(process));
+    ::waitpid(pid, nullptr, 0);
+    pid_t child = 0;
+    std::memcpy(&child, message.bytes.data(), sizeof child);
+    EXPECT_EQ(::kill(child, SIGKILL), 0) << "it lived on";
+  }
 }
 
 TEST(ProcessHandle, CannotBeHadOfAProcessThatIsGone) {

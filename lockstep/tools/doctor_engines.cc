@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -141,10 +142,12 @@ Finding examine_process_handles() {
   Finding finding{.topic = "process handles",
                   .text = "a rank's death is seen at once, by pidfd"};
   try {
-    open_own_process();
+    open_process(::getpid());
   } catch (const SystemError& error) {
     finding.health = Health::kLimited;
-    finding.text = error.what();
+    finding.text =
+        fmt::format("a rank's death is seen at once, by the end of a pipe: {}",
+                    error.what());
     finding.next = "Linux 5.3 or newer has pidfds";
   }
   return finding;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -30,6 +31,7 @@
 #include "lockstep/comm/world.h"
 #include "lockstep/net/shared_memory.h"
 #include "lockstep/net/testing/scarce_descriptors.h"
+#include "lockstep/net/testing/without_pidfd.h"
 
 namespace lockstep {
 namespace {
@@ -319,6 +321,10 @@ int run(const std::string& name) {
   const auto found = cases.find(name);
   if (found == cases.end()) {
     say("unknown case " + name);
+    return 2;
+  }
+  if (number_from("WITHOUT_PIDFD", 0) != 0 && !refuse_pidfd_open(ENOSYS)) {
+    say("the kernel takes no filter");
     return 2;
   }
   try {

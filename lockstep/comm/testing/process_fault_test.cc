@@ -73,6 +73,18 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   }
 }
 
+TEST(RanksAsProcesses, NeedNoPidfds) {
+  for (const char* name : {"barrier", "forked_child"}) {
+    RankProcesses processes(3, ranks_program(name),
+                            {"WITHOUT_PIDFD=1",
+                             // As in OutliveAForkedChildThatEnds.
+                             "ASAN_OPTIONS=detect_leaks=0"});
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+          << processes.output(rank);
+  }
+}
+
 // COUNT picks the inline, and the staged or mapped, way.
 TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
   for (const char* count : {"COUNT=1", "COUNT=1000000"}) {
@@ -124,6 +136,12 @@ TEST(AKilledRank, IsNamedWhereverItWas) {
   const unsigned seed = std::random_device{}();
   for (unsigned round = 0; round < 20; ++round)
     kill_somewhere(3, seed + round, {});
+}
+
+TEST(AKilledRank, IsNamedWhereTheKernelHasNoPidfds) {
+  const unsigned seed = std::random_device{}();
+  for (unsigned round = 0; round < 5; ++round)
+    kill_somewhere(3, seed + round, {"WITHOUT_PIDFD=1"});
 }
 
 // The store ends with rank 0: with the killed rank, or with a survivor that is

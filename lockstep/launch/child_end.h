@@ -1,0 +1,35 @@
+// A descriptor that tells the end of a child process: a pidfd or, where the
+// kernel has none (Linux before 5.3) or a container refuses them, a pipe that a
+// thread closes when the child has ended.
+//
+// Threads: one object, one thread at a time.
+// Errors:  SystemError.
+#pragma once
+
+#include <sys/types.h>
+
+#include <thread>
+
+#include "lockstep/net/file_descriptor.h"
+
+namespace lockstep {
+
+class ChildEnd {
+ public:
+  // `child` must not have been waited for.
+  explicit ChildEnd(pid_t child);
+  // Waits for the child's end where a thread does. The child stays to be
+  // reaped, if it was not.
+  ~ChildEnd();
+  ChildEnd(const ChildEnd&) = delete;
+  ChildEnd& operator=(const ChildEnd&) = delete;
+
+  // Readable once the child has ended.
+  int descriptor() const { return end_.get(); }
+
+ private:
+  FileDescriptor end_;
+  std::thread watch_;
+};
+
+}  // namespace lockstep
