@@ -48,6 +48,9 @@ std::vector<at::Tensor> CapturedPass::run(at::TensorList inputs) {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     parameters_[i].mutable_grad() = gradients_[i];
   group_->replay(graph_, options("a captured pass")).wait();
+  // The graph writes behind autograd's back.
+  for (const at::Tensor& gradient : gradients_)
+    if (gradient.defined()) gradient.unsafeGetTensorImpl()->bump_version();
   replayed_ = true;
   return outputs_;
 }

@@ -15,6 +15,7 @@
 #include "lockstep/ddp/update_kernels.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/tensor_lists.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -41,9 +42,9 @@ void check(const at::Tensor& gradient) {
 
 double squares_on_cpu(const at::Tensor& gradient) {
   // Any order of the elements will do.
-  const at::Tensor dense = gradient.is_non_overlapping_and_dense()
-                               ? gradient
-                               : gradient.contiguous();
+  const at::Tensor own = resolved(gradient);
+  const at::Tensor dense =
+      own.is_non_overlapping_and_dense() ? own : own.contiguous();
   return sum_of_squares(static_cast<const std::byte*>(dense.const_data_ptr()),
                         static_cast<std::size_t>(dense.numel()),
                         data_type_of(dense.scalar_type()));
@@ -100,6 +101,8 @@ double clip_coefficient(double norm, double max_norm) {
 
 double clip_grad_norm(at::TensorList parameters, double max_norm) {
   const c10::AutoGradMode no_grad(false);
+  // LibTorch's operations on lists cannot write to others.
+  for (const at::Tensor& parameter : parameters) resolve_gradient(parameter);
   const auto gradients = gradients_of(parameters);
   const double norm = norm_of(gradients);
   const double coefficient = clip_coefficient(norm, max_norm);

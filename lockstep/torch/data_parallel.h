@@ -47,6 +47,7 @@
 #include <vector>
 
 #include "lockstep/torch/device_threads.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/module_replicas.h"
 #include "lockstep/torch/parallel_apply.h"
 #include "lockstep/torch/tensors_in.h"
@@ -151,9 +152,12 @@ class DataParallel {
   const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
-  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+  // As DistributedDataParallel's: one that has several names is there once.
+  std::vector<at::Tensor> parameters() const {
+    return distinct_parameters(*module_);
+  }
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const {
-    return module_->named_parameters();
+    return distinct_named_parameters(*module_);
   }
   void train() { module_->train(); }
   void eval() { module_->eval(); }

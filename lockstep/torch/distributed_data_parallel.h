@@ -40,6 +40,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/join.h"
 #include "lockstep/torch/replica.h"
 
@@ -111,10 +112,14 @@ class DistributedDataParallel {
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
 
-  // The module's, under the names that they have without the wrapper.
-  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+  // The module's, under the names that they have without the wrapper. A
+  // parameter that has several, as tied weights do, is there once: see
+  // distinct_parameters.h.
+  std::vector<at::Tensor> parameters() const {
+    return distinct_parameters(*module_);
+  }
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const {
-    return module_->named_parameters();
+    return distinct_named_parameters(*module_);
   }
   std::vector<at::Tensor> buffers() const { return module_->buffers(); }
 

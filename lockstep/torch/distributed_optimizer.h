@@ -38,6 +38,7 @@
 #include <utility>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/passes_per_step.h"
 
 namespace lockstep {
@@ -79,12 +80,13 @@ template <typename Optimizer>
 class DistributedOptimizer final : public Optimizer {
  public:
   // Takes over `optimizer`, the parameters of which that require a gradient are
-  // all in `named_parameters`; others that are there do not matter.
+  // all in `named_parameters`; others that are there do not matter. A parameter
+  // that the optimizer has twice, as tied weights, it has once from here on.
   DistributedOptimizer(
       Optimizer optimizer,
       const torch::OrderedDict<std::string, at::Tensor>& named_parameters,
       const DistributedOptimizerOptions& options = {})
-      : Optimizer(std::move(optimizer)),
+      : Optimizer(without_repeated_parameters(std::move(optimizer))),
         gradients_(*this, named_parameters, options) {}
 
   at::Tensor step(
@@ -115,6 +117,11 @@ class DistributedOptimizer final : public Optimizer {
   }
 
  private:
+  static Optimizer without_repeated_parameters(Optimizer optimizer) {
+    drop_repeated_parameters(optimizer);
+    return optimizer;
+  }
+
   StepGradients gradients_;
 };
 

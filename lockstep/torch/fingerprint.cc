@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "lockstep/torch/tensor_memory.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,7 +28,8 @@ Fingerprint fingerprint_of(std::span<const Fingerprint> parts) {
 
 Fingerprint fingerprint_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  const at::Tensor dense = tensor.detach().to(at::kCPU).to_dense().contiguous();
+  const at::Tensor dense =
+      resolved(tensor.detach().to(at::kCPU).to_dense()).contiguous();
   std::vector<std::int64_t> form = dense.sizes().vec();
   form.push_back(static_cast<std::int64_t>(dense.scalar_type()));
   const Fingerprint both[] = {hash(form.data(), form.size() * sizeof form[0]),

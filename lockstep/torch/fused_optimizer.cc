@@ -6,6 +6,7 @@
 
 #include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/device_update.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/update_state.h"
 
@@ -22,6 +23,7 @@ const Options& checked(const Options& options) {
 }
 
 void check(const Groups& groups) {
+  has_repeated_parameters(groups);  // a line of the log
   for (const auto& group : groups) update_rule(group.options());
   for (const auto& parameter : parameters_of(groups))
     size_of_updatable(parameter);
@@ -52,8 +54,24 @@ UpdateState next_state(const OptimizedParameter& parameter,
   return state;
 }
 
+// Float32 where the gradient of a 16-bit parameter has that: the kernels
+// compute both in it.
+at::Tensor updatable_gradient(const OptimizedParameter& parameter) {
+  const at::Tensor& gradient = parameter.tensor.grad();
+  const bool is_wide = gradient.defined() &&
+                       gradient.scalar_type() == at::kFloat &&
+                       parameter.tensor.element_size() == 2;
+  return is_wide ? gradient_of(parameter, at::kFloat) : gradient_of(parameter);
+}
+
 void update_whole(const at::Tensor& parameter, const at::Tensor& gradient,
                   const UpdateState& state, const Update& update) {
+  if (gradient.scalar_type() != parameter.scalar_type()) {
+    const at::Tensor wide = parameter.to(gradient.scalar_type());
+    update_whole(wide, gradient, state, update);
+    parameter.copy_(wide);
+    return;
+  }
   UpdatePiece piece{.parameter = bytes_at(parameter, 0),
                     .gradient = bytes_at(gradient, 0),
                     .elements = static_cast<std::size_t>(parameter.numel()),
@@ -92,10 +110,10 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters) {
     size_of_updatable(parameter);
-    gradients.push_back(gradient_of(parameter));
+    gradients.push_back(updatable_gradient(parameter));
   }
   const auto rules = rules_of(this->param_groups());
-  const double scale = gradient_scale_ * clip_scale_;
+  const double scale = factor_.take(tensors_of(parameters));
   std::vector<DeviceUpdate> on_devices;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!gradients[i].defined()) continue;
@@ -113,7 +131,6 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
       write_state(state, rule, this->state_[tensor.unsafeGetTensorImpl()]);
   }
   update_on_devices(rules, on_devices, scale);
-  forget_scaling();
   return loss;
 }
 
@@ -124,12 +141,15 @@ void Fused<Optimizer, Options>::zero_grad(bool set_to_none) {
 }
 
 template <class Optimizer, class Options>
+void Fused<Optimizer, Options>::scale_gradients(double factor) {
+  factor_.scale(factor, tensors_of(parameters_of(this->param_groups())));
+}
+
+template <class Optimizer, class Options>
 double Fused<Optimizer, Options>::clip_grad_norm(double max_norm) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& parameter : parameters_of(this->param_groups()))
-    tensors.push_back(parameter.tensor);
-  const double norm = gradient_scale_ * grad_norm(tensors);
-  clip_scale_ = clip_coefficient(norm, max_norm);
+  const auto tensors = tensors_of(parameters_of(this->param_groups()));
+  const double norm = factor_.scaled_by(tensors) * grad_norm(tensors);
+  factor_.clip(clip_coefficient(norm, max_norm), tensors);
   return norm;
 }
 

@@ -27,6 +27,7 @@
 
 #include <vector>
 
+#include "lockstep/torch/gradient_factor.h"
 #include "lockstep/torch/scales_gradients.h"
 
 namespace lockstep {
@@ -51,20 +52,20 @@ class Fused : public Optimizer, public ScalesGradients {
   void zero_grad(bool set_to_none = true);
 
   // Lets the next step() take every gradient times `factor`; factors of several
-  // calls multiply. This costs nothing, and leaves .grad as it is.
-  void scale_gradients(double factor) override { gradient_scale_ *= factor; }
+  // calls multiply. This costs nothing, and leaves .grad as it is. To be called
+  // after backward(): a gradient that changes before the step is another one,
+  // and takes the factor with it.
+  void scale_gradients(double factor) override;
 
-  void forget_scaling() override { gradient_scale_ = clip_scale_ = 1; }
+  void forget_scaling() override { factor_.forget(); }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns what it was, scale_gradients() included. Of several calls the last
-  // counts. See clip_gradients.h.
+  // counts; as with scale_gradients(), after backward(). See clip_gradients.h.
   double clip_grad_norm(double max_norm);
 
  private:
-  // Of the next step.
-  double gradient_scale_ = 1;
-  double clip_scale_ = 1;
+  GradientFactor factor_;  // of the next step
 };
 
 using FusedSGD = Fused<torch::optim::SGD, torch::optim::SGDOptions>;

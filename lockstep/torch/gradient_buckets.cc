@@ -20,6 +20,7 @@
 #include "lockstep/base/round_up.h"
 #include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -96,15 +97,20 @@ std::vector<std::int64_t> slot_strides(const at::Tensor& parameter) {
              : row_major_strides(parameter.sizes());
 }
 
-// Whether nobody else has the memory, be it a gradient that still flows.
-bool is_exclusive(const at::Tensor& gradient) {
-  return gradient.has_storage() && gradient.storage().use_count() == 1;
+// Whether the memory of both means the same elements.
+bool lies_as(const at::Tensor& gradient, const at::Tensor& slot) {
+  return holds_its_elements(gradient) &&
+         torch::autograd::utils::obeys_layout_contract(gradient, slot);
 }
 
-bool lies_as(const at::Tensor& gradient, const at::Tensor& slot) {
-  return gradient.scalar_type() == slot.scalar_type() &&
-         gradient.device().is_cpu() &&
-         torch::autograd::utils::obeys_layout_contract(gradient, slot);
+bool can_be_reduced_in_place(const at::Tensor& gradient,
+                             const at::Tensor& slot) {
+  return gradient.is_cpu() && is_exclusive(gradient) && lies_as(gradient, slot);
+}
+
+bool is_in(const at::Tensor& slot, const at::Tensor& gradient) {
+  return gradient.const_data_ptr() == slot.const_data_ptr() &&
+         lies_as(gradient, slot);
 }
 
 void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
@@ -124,10 +130,16 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
     refuse(c10::str("its shape is ", gradient.sizes(), ", the parameter's was ",
                     slot.sizes()),
            "wrap the module anew after changing a parameter's shape");
+  if (gradient.scalar_type() != slot.scalar_type())
+    refuse(c10::str("its type is ", gradient.scalar_type(), ", expected ",
+                    slot.scalar_type()),
+           "say the type of gradients by set_grad_dtype() before wrapping the "
+           "module");
 }
 
 void fill_slot(const at::Tensor& slot, const at::Tensor& gradient) {
-  if (lies_as(gradient, slot) && slot.nbytes() <= kSmallBytes)
+  if (slot.nbytes() <= kSmallBytes && gradient.is_cpu() &&
+      lies_as(gradient, slot))
     std::memcpy(slot.data_ptr(), gradient.const_data_ptr(), slot.nbytes());
   else
     slot.copy_(gradient);
@@ -145,9 +157,10 @@ GradientBuckets::GradientBuckets(std::span<const at::Tensor> parameters,
 }
 
 bool GradientBuckets::stays_in_place(const at::Tensor& parameter,
+                                     std::size_t bytes,
                                      ProcessGroup& group) const {
   return layout_ == Layout::kFast && parameter.is_cpu() &&
-         group.reduces_in_place() && parameter.nbytes() >= kLeastHeapTensor;
+         group.reduces_in_place() && bytes >= kLeastHeapTensor;
 }
 
 // The flat block comes first in the bucket's list.
@@ -167,7 +180,8 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
   for (const BucketPlan::Slot& slot : bucket.slots) {
     const at::Tensor& parameter = parameters[slot.parameter];
     pieces_[slot.parameter] = {buffers_.size(), 0};
-    if (stays_in_place(parameter, group) && list.size() < kMostBuffers) {
+    if (list.size() < kMostBuffers &&
+        stays_in_place(parameter, slot.elements * element, group)) {
       slots_[slot.parameter] =
           at::empty_strided(parameter.sizes(), slot_strides(parameter),
                             options.device(at::kMeta));
@@ -215,21 +229,26 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
   if (gradient.is_same(slot)) return;
   check_gradient(gradient, slot, name);
   if (slot.is_meta()) {
-    if (!is_exclusive(gradient) || !lies_as(gradient, slot))
+    if (!can_be_reduced_in_place(gradient, slot))
       gradient = at::empty_strided(slot.sizes(), slot.strides(),
                                    slot.options().device(at::kCPU))
                      .copy_(gradient);
     return hold(parameter, gradient);
   }
-  if (gradient.const_data_ptr() != slot.const_data_ptr()) {
+  if (!is_in(slot, gradient)) {
+    // A view of the same block in another order cannot be copied within it.
+    const at::Tensor from =
+        gradient.is_alias_of(slot) ? gradient.clone() : gradient;
     if (slot.is_cpu()) {
-      fill_slot(slot, gradient);
+      fill_slot(slot, from);
     } else {
       packing.slots.push_back(slot);
-      packing.gradients.push_back(gradient);
+      packing.gradients.push_back(from);
     }
   }
   gradient = slot;
+  // A pass has written to it, which a raw copy does not tell.
+  slot.unsafeGetTensorImpl()->bump_version();
 }
 
 void GradientBuckets::pack(std::size_t bucket) {

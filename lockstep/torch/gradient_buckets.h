@@ -86,7 +86,8 @@ class GradientBuckets {
   bool some_rank_is_incomplete() const;
 
  private:
-  bool stays_in_place(const at::Tensor& parameter, ProcessGroup& group) const;
+  bool stays_in_place(const at::Tensor& parameter, std::size_t bytes,
+                      ProcessGroup& group) const;
   void add_bucket(const BucketPlan::Bucket& bucket,
                   std::span<const at::Tensor> parameters, ProcessGroup& group);
   struct SlotOffset {

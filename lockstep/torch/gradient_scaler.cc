@@ -20,6 +20,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/tensor_lists.h"
+#include "lockstep/torch/tensor_memory.h"
 #include "lockstep/torch/update_state.h"
 
 namespace lockstep {
@@ -50,11 +51,14 @@ void check(const GradientScalerOptions& options) {
           "growth_interval must be at least 1 step");
 }
 
+// LibTorch's operations on lists can write to these.
 std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : parameters_of(optimizer.param_groups()))
-    if (parameter.tensor.grad().defined())
-      gradients.push_back(parameter.tensor.grad());
+  for (const auto& [tensor, group, index] :
+       parameters_of(optimizer.param_groups())) {
+    resolve_gradient(tensor);
+    if (tensor.grad().defined()) gradients.push_back(tensor.grad());
+  }
   return gradients;
 }
 

@@ -6,8 +6,12 @@
 // zeros. If other ranks used it, the average is right; if none did, its .grad
 // becomes again what it was.
 //
-// With Memory::kOwn all others get their memory back too, with the average in
-// it.
+// With Memory::kOwn all others get memory of their own too, with the average in
+// it: that which they had, if writing there changes nothing else. Autograd
+// gives several parameters one gradient, or parts of one, which only some
+// ranks' graphs may do; those get new memory. What was .grad before the forward
+// pass, such as a part of one block of all gradients, is the caller's, and
+// stays.
 //
 // Threads: single-threaded, as the reducer that owns it.
 // Errors:  none.
@@ -17,7 +21,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <vector>
+
+#include "lockstep/torch/seen_gradients.h"
 
 namespace lockstep {
 
@@ -29,6 +36,9 @@ class KeptGradients {
   };
 
   KeptGradients(std::size_t parameters, Memory memory);
+
+  // To be called before a forward pass, with all parameters.
+  void forward_begins(std::span<const at::Tensor> parameters);
 
   // To be called before the .grad of `tensor`, the parameter of this number,
   // moves; a second time in a pass it does nothing.
@@ -48,10 +58,22 @@ class KeptGradients {
     at::Tensor values;    // a copy of it: it may be reduced in place
   };
 
+  // Memory::kOwn only.
+  struct Moved {
+    std::size_t parameter;
+    at::Tensor tensor;
+    at::Tensor gradient;  // .grad as it was
+    enum { kExclusive, kCallers, kShared } memory;
+  };
+
+  void find_shared_among_callers();
+  static void give_memory(const Moved& moved);
+
   Memory memory_;
   std::vector<Loan> loans_;
-  std::vector<Loan> moved_;    // without values; Memory::kOwn only
+  std::vector<Moved> moved_;
   std::vector<char> is_kept_;  // by parameter
+  SeenGradients before_forward_;
 };
 
 }  // namespace lockstep

@@ -9,29 +9,31 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
 
 // More than any number of parameters.
-constexpr std::int64_t kSomeAreSparse =
+constexpr std::int64_t kSomeAreUnusable =
     std::numeric_limits<std::int64_t>::max();
 
-bool is_sparse(const OptimizedParameter& parameter) {
-  const at::Tensor& gradient = parameter.tensor.grad();
-  return gradient.defined() && gradient.layout() != at::kStrided;
-}
-
-// Counts what was written to it.
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+// In memory that may be written to: autograd gives several parameters one
+// gradient, and parts of one. What overlaps would be refused, on the ranks on
+// which it does.
+at::Tensor own_gradient_of(const OptimizedParameter& parameter) {
+  const at::Tensor gradient = gradient_of(parameter);
+  if (!gradient.defined()) return at::zeros_like(parameter.tensor);
+  return is_exclusive(gradient) ? gradient : gradient.clone();
 }
 
 }  // namespace
 
 LocalGradients::LocalGradients(std::shared_ptr<ProcessGroup> group,
                                std::span<const OptimizedParameter> parameters)
-    : group_(std::move(group)), parameters_(parameters) {}
+    : group_(std::move(group)),
+      parameters_(parameters),
+      tensors_(tensors_of(parameters)) {}
 
 std::vector<char> LocalGradients::missing_everywhere() const {
   std::vector<MissingGradients::Mark> marks;
@@ -40,18 +42,20 @@ std::vector<char> LocalGradients::missing_everywhere() const {
                         ? MissingGradients::Mark::kArrived
                         : MissingGradients::Mark::kMissing);
   std::vector<std::int64_t> told{
-      std::ranges::any_of(parameters_, is_sparse)
-          ? kSomeAreSparse
-          : std::ranges::count(marks, MissingGradients::Mark::kMissing)};
+      std::ranges::all_of(parameters_, has_usable_gradient)
+          ? std::ranges::count(marks, MissingGradients::Mark::kMissing)
+          : kSomeAreUnusable};
   group_
       ->all_reduce(view(told), ReduceOp::kMax,
                    {.place = "parameters without gradients"})
       .wait();
-  if (told[0] == kSomeAreSparse) {
+  if (told[0] == kSomeAreUnusable) {
     for (const auto& parameter : parameters_) check_gradient(parameter);
     throw InvalidArgument(
-        "a parameter has a sparse gradient on another rank\n"
-        "  next:    use dense gradients: EmbeddingOptions::sparse(false)");
+        "a parameter has a sparse gradient, or one of a wider type than its "
+        "own, on another rank\n"
+        "  next:    read that rank's error; use dense gradients "
+        "(EmbeddingOptions::sparse(false)) of the parameters' type");
   }
   std::vector<char> missing(parameters_.size());
   if (told[0] == 0) return missing;
@@ -68,8 +72,7 @@ void LocalGradients::average(const std::vector<char>& settled) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (settled[i] != 0) continue;
     const OptimizedParameter& parameter = parameters_[i];
-    at::Tensor gradient = gradient_of(parameter);
-    if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor);
+    const at::Tensor gradient = own_gradient_of(parameter);
     parameter.tensor.mutable_grad() = gradient;
     const Buffer buffer{.data = bytes_at(gradient, 0),
                         .count = gradient.numel(),
@@ -86,28 +89,11 @@ void LocalGradients::average(const std::vector<char>& settled) {
 
 void LocalGradients::average_all() {
   average(missing_everywhere());
-  seen_.clear();
-  for (const auto& parameter : parameters_) {
-    const at::Tensor& gradient = parameter.tensor.grad();
-    Seen seen{decltype(Seen::gradient)(gradient.getIntrusivePtr())};
-    if (gradient.defined()) seen.version = version_of(gradient);
-    seen_.push_back(std::move(seen));
-  }
+  averages_.see(tensors_);
 }
 
 bool LocalGradients::averaged() const {
-  if (seen_.empty()) return false;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (!is_as_seen(i)) return false;
-  return true;
-}
-
-bool LocalGradients::is_as_seen(std::size_t parameter) const {
-  const at::Tensor& gradient = parameters_[parameter].tensor.grad();
-  const auto before = seen_[parameter].gradient.lock();
-  if (!gradient.defined()) return !before.defined();
-  return before.get() == gradient.unsafeGetTensorImpl() &&
-         version_of(gradient) == seen_[parameter].version;
+  return averages_.are_unchanged(tensors_);
 }
 
 }  // namespace lockstep

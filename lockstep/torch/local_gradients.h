@@ -2,19 +2,19 @@
 // own until somebody needs the average.
 //
 // Threads: single-threaded.
-// Errors:  InvalidArgument on every rank alike when some rank has a sparse one;
+// Errors:  InvalidArgument on every rank alike when some rank has one that
+//          check_gradient() refuses;
 //          what ProcessGroup's operations throw.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/seen_gradients.h"
 #include "lockstep/torch/update_state.h"
 
 namespace lockstep {
@@ -30,7 +30,8 @@ class LocalGradients {
 
   // Makes every .grad the average over the ranks, but for the parameters that
   // are `settled`, alike on all ranks. One that this rank does not have counts
-  // as zero. Every rank calls it.
+  // as zero; one in memory that is not its own becomes a copy. Every rank calls
+  // it.
   void average(const std::vector<char>& settled);
 
   // The same for all of them, and remembered: from here on averaged() tells
@@ -40,15 +41,10 @@ class LocalGradients {
   bool averaged() const;
 
  private:
-  struct Seen {
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> gradient;
-    std::uint32_t version = 0;
-  };
-  bool is_as_seen(std::size_t parameter) const;
-
   std::shared_ptr<ProcessGroup> group_;
   std::span<const OptimizedParameter> parameters_;
-  std::vector<Seen> seen_;  // by parameter, when average_all() ended
+  std::vector<at::Tensor> tensors_;  // of parameters_
+  SeenGradients averages_;           // when average_all() ended
 };
 
 }  // namespace lockstep

@@ -9,16 +9,17 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/data/sample_random.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/heap_allocator.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/tensor_lists.h"
+#include "lockstep/torch/tensor_memory.h"
 #include "lockstep/torch/tree_reduction.h"
 #include "lockstep/torch/update_state.h"
 
@@ -41,7 +42,7 @@ at::ScalarType sum_type(at::ScalarType type) {
 // A copy, or a tensor that nobody else has.
 at::Tensor own(const at::Tensor& gradient) {
   const at::Tensor sum = gradient.to(sum_type(gradient.scalar_type()));
-  return sum.storage().use_count() > 1 ? sum.clone() : sum;
+  return is_exclusive(sum) ? sum : sum.clone();
 }
 
 void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
@@ -60,6 +61,17 @@ void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
                "\" want different logical shards (", count, " of seed ", seed,
                " on rank ", group.rank(), " of ", group.size(),
                ")\n  next:    give the same count and seed on every rank"));
+}
+
+// Throws for a buffer that can be neither averaged nor compared.
+void check_buffers(const torch::nn::Module& module) {
+  for (const auto& item : module.named_buffers()) try {
+      if (item.value().defined()) data_type_of(item.value().scalar_type());
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(
+          "LogicalShards: buffer " + item.key() +
+          " can be neither averaged nor compared: " + error.what());
+    }
 }
 
 // Copies `from` over `to`, which may be of another type.
@@ -100,10 +112,10 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
   check_logical_shards(count_, group_->size());
   check_same_model(*group_, *module_);
   check_one_device(*module_);
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : module_->named_parameters())
-    if (item.value().requires_grad() &&
-        seen.insert(item.value().unsafeGetTensorImpl()).second) {
+  lockstep::check_dense(*module_);
+  check_buffers(*module_);
+  for (const auto& item : distinct_named_parameters(*module_))
+    if (item.value().requires_grad()) {
       size_of_updatable({.tensor = item.value(), .index = names_.size()});
       parameters_.push_back(item.value());
       names_.push_back(item.key());
@@ -114,9 +126,7 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
   if (group_->size() == 1) return;
   claim_.emplace(parameters_, names_, [](std::size_t) {});
   if (parameters_.front().is_cpu()) allocate_tensors_from(group_->heap());
-  Tensors all = module_->parameters();
-  for (const at::Tensor& buffer : module_->buffers()) all.push_back(buffer);
-  broadcast_tensors(*group_, all, 0);
+  broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
 }
 
 void LogicalShards::run(const std::function<void(const LogicalShard&)>& pass) {
@@ -162,12 +172,14 @@ Tensors LogicalShards::leaves_of_pass(const Tensors& buffers, Marks& marks) {
     const bool sparse =
         parameter.grad().defined() && parameter.grad().layout() != at::kStrided;
     if (sparse) parameter.mutable_grad().reset();  // refused when all know
-    at::Tensor gradient = gradient_of({.tensor = parameter});
+    const at::ScalarType type = gradient_type(parameter);
+    at::Tensor gradient = gradient_of({.tensor = parameter}, type);
     parameter.mutable_grad().reset();
     marks.raise(i, sparse               ? Marks::kSparse
                    : gradient.defined() ? Marks::kDense
                                         : Marks::kMissing);
-    if (!gradient.defined()) gradient = at::zeros_like(parameter);
+    if (!gradient.defined())
+      gradient = at::zeros_like(parameter, at::dtype(type));
     leaves.push_back(own(gradient));
   }
   for (const at::Tensor& buffer : buffers) {
@@ -195,7 +207,7 @@ void LogicalShards::average(Tensors sum, const Tensors& buffers, Marks& marks) {
     at::_foreach_mul_(list, 1.0 / count_);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (marks.of_parameter[i] != Marks::kMissing)
-      parameters_[i].mutable_grad() = sum[i].to(parameters_[i].scalar_type());
+      parameters_[i].mutable_grad() = sum[i].to(gradient_type(parameters_[i]));
   for (std::size_t i = 0; i < buffers.size(); ++i)
     buffers[i].copy_(sum[parameters_.size() + i]);
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -86,18 +87,6 @@ void check_alike(const torch::nn::Module& module, const torch::nn::Module& copy,
     refuse(replica, "other parameters are one and the same there");
 }
 
-// Whether `alias` is `tensor` by another name.
-bool is_alias_of(const at::Tensor& alias, const at::Tensor& tensor) {
-  return alias.const_data_ptr() == tensor.const_data_ptr() &&
-         alias.sizes() == tensor.sizes() &&
-         alias.strides() == tensor.strides() &&
-         alias.scalar_type() == tensor.scalar_type();
-}
-
-void make_alias(const at::Tensor& alias, const at::Tensor& tensor) {
-  if (!is_alias_of(alias, tensor)) alias.set_data(tensor);
-}
-
 void take_shape_of(const at::Tensor& to, const at::Tensor& from) {
   if (to.scalar_type() != from.scalar_type() || to.sizes() != from.sizes())
     to.set_data(at::empty_like(from, from.options().device(to.device())));
@@ -165,6 +154,8 @@ void ModuleReplicas::refresh_parameters(Parts& copy) const {
     const at::Tensor& to = copy.parameters[i];
     if (to.requires_grad() != from.requires_grad())
       to.requires_grad_(from.requires_grad());
+    if (gradient_type(to) != gradient_type(from))
+      to.set_grad_dtype(gradient_type(from));
     if (to.device() == from.device()) {
       make_alias(to, from);
     } else {

@@ -20,6 +20,7 @@
 #include "lockstep/torch/pass_errors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/tensor_lists.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,7 @@ ParameterSize size_for_plan(const NamedParameter& parameter) {
       throw InvalidArgument("it is no leaf that requires a gradient");
     if (tensor.layout() != at::kStrided) throw InvalidArgument("it is sparse");
     return {.elements = static_cast<std::size_t>(tensor.numel()),
-            .type = data_type_of(tensor.scalar_type()),
+            .type = data_type_of(gradient_type(tensor)),
             .device = buffer_device(tensor)};
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("parameter " + parameter.name +
@@ -89,6 +90,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   }
   void shadow_pass(const Roll& roll);
   void reduce_now();
+  PassKind forward_begins();
 
  private:
   using Indices = PassExpectation::Indices;
@@ -201,6 +203,12 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
   if (local || arrival.status != GradientTracker::Status::kFinal) return;
   take(parameter);
   start_buckets(arrival.first_bucket, arrival.bucket_count);
+}
+
+PassKind Reducer::State::forward_begins() {
+  if (hooks_) kept_.forward_begins(tensors_);
+  intent_->forward_begins();
+  return intent_->here();
 }
 
 void Reducer::State::begin_pass() {
@@ -394,10 +402,7 @@ Reducer& Reducer::operator=(Reducer&&) noexcept = default;
 
 NoSync Reducer::no_sync() const { return NoSync(state_->intent()); }
 
-PassKind Reducer::forward_begins() {
-  state_->intent()->forward_begins();
-  return state_->intent()->here();
-}
+PassKind Reducer::forward_begins() { return state_->forward_begins(); }
 
 void Reducer::set_roll_call(std::shared_ptr<RollCall> roll_call) {
   state_->set_roll_call(std::move(roll_call));

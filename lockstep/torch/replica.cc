@@ -2,26 +2,22 @@
 
 #include <c10/core/GradMode.h>
 
-#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/sync_batch_norm.h"
 
 namespace lockstep {
 namespace {
 
-// A tensor that is registered under several names, as tied weights are, counts
-// once, under the first.
 std::vector<NamedParameter> trained_parameters(
     const torch::nn::Module& module) {
   std::vector<NamedParameter> parameters;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad() &&
-        seen.insert(item.value().unsafeGetTensorImpl()).second)
+  for (const auto& item : distinct_named_parameters(module))
+    if (item.value().requires_grad())
       parameters.push_back({item.key(), item.value()});
   return parameters;
 }
@@ -35,6 +31,7 @@ std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
         "DistributedDataParallel: there is no module in the pointer or holder");
   check_same_model(group, *module);
   check_one_device(*module);
+  check_dense(*module);
   return trained_parameters(*module);
 }
 

@@ -15,6 +15,7 @@
 
 #include "lockstep/comm/buffer.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +40,7 @@ class Comparison {
  public:
   Comparison(ProcessGroup& group, const at::Tensor& tensor, int reference)
       : group_(group),
-        own_(tensor.detach().to(at::kCPU).to_dense().flatten()),
+        own_(resolved(tensor.detach().to(at::kCPU).to_dense()).flatten()),
         reference_(reference) {}
 
   void fill(ReplicaDifference& difference) {

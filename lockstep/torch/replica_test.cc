@@ -168,6 +168,68 @@ TEST(Replica, RefusesATypeThatCannotBeAveraged) {
   });
 }
 
+// Types with which collectives cannot compute.
+TEST(Replica, TakesRankZerosBuffersOfAnyType) {
+  struct Rope : torch::nn::Module {
+    explicit Rope(int rank) {
+      register_parameter("w", torch::ones({4}));
+      for (const at::ScalarType type :
+           {at::kComplexFloat, at::kShort, at::kFloat8_e4m3fn, at::kUInt16,
+            at::kBool}) {
+        const std::string name = c10::toString(type);
+        register_buffer(name, torch::full({2, 3}, rank, at::kFloat).to(type));
+        register_buffer(name + "_scalar",
+                        torch::full({}, rank, at::kFloat).to(type));
+        register_buffer(name + "_transposed",
+                        torch::full({2, 3}, rank, at::kFloat).to(type).t());
+      }
+      register_buffer("conjugate",
+                      torch::full({2}, c10::complex<float>(0, rank)).conj());
+    }
+    at::Tensor forward() { return parameters()[0].sum(); }
+  };
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const bool always : {true, false}) {
+      auto model = DistributedDataParallel(
+          Rope(1 + group->rank()),
+          {.group = group, .broadcast_buffers = always});
+      const auto expect_ones = [&] {
+        for (const auto& item : model->named_buffers())
+          EXPECT_TRUE((item.key() == "conjugate"
+                           ? at::imag(item.value().resolve_conj()) == -1
+                           : item.value().to(at::kComplexFloat) == 1)
+                          .all()
+                          .item<bool>())
+              << item.key();
+      };
+      expect_ones();
+      model.forward().backward();
+      expect_ones();
+    }
+  });
+}
+
+TEST(Replica, RefusesSparseTensorsByName) {
+  struct Sparse : torch::nn::Module {
+    explicit Sparse(bool buffer) {
+      register_parameter("w", torch::ones({4}));
+      if (buffer)
+        register_buffer("mask", torch::ones({4}).to_sparse());
+      else
+        register_parameter("embedding", torch::ones({4}).to_sparse());
+    }
+  };
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto refusal = [&](bool buffer) {
+      return message_of(
+          [&] { DistributedDataParallel(Sparse(buffer), {.group = group}); });
+    };
+    EXPECT_THAT(refusal(true), HasSubstr("buffer mask cannot be copied to all "
+                                         "ranks: it is sparse"));
+    EXPECT_THAT(refusal(false), HasSubstr("parameter embedding cannot be"));
+  });
+}
+
 TEST(Replica, RefusesToWrapAModelTwice) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto net = std::make_shared<Net>();

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/tensor_lists.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -34,13 +36,18 @@ std::string other_device(const at::Tensor& tensor) {
   return tensor.is_cpu() ? "" : c10::str(" on ", tensor.device().type());
 }
 
+std::string type_of_gradient(const at::Tensor& parameter) {
+  const at::ScalarType type = gradient_type(parameter);
+  return type == parameter.scalar_type() ? "" : c10::str(" gradients ", type);
+}
+
 // One line a tensor.
 std::string describe(const torch::nn::Module& module) {
   std::string text;
   for (const auto& item : module.named_parameters())
     text += c10::str("parameter ", item.key(), " ", item.value().scalar_type(),
                      " ", item.value().sizes(), strides_of(item.value()),
-                     other_device(item.value()),
+                     other_device(item.value()), type_of_gradient(item.value()),
                      item.value().requires_grad() ? "" : " frozen", "\n");
   for (const auto& item : module.named_buffers())
     text +=
@@ -109,7 +116,35 @@ std::string first_difference(std::string_view a, std::string_view b) {
       "differ, rank 0's are taken"));
 }
 
-using Collective = std::function<Work(Buffers)>;
+[[noreturn]] void refuse_sparse(const std::string& what) {
+  throw InvalidArgument(what +
+                        " cannot be copied to all ranks: it is sparse"
+                        "\n  next:    keep it out of the module, or make it "
+                        "dense: tensor.to_dense()");
+}
+
+void check_dense(const char* kind,
+                 const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  for (const auto& item : tensors)
+    if (item.value().defined() && item.value().layout() != at::kStrided)
+      refuse_sparse(std::string(kind) + " " + item.key());
+}
+
+// For an operation that moves elements and does not compute with them: of a
+// type that collectives do not know, as bytes.
+std::vector<Buffer> views_to_move(const std::vector<at::Tensor>& contiguous) {
+  const at::ScalarType type = contiguous.front().scalar_type();
+  const bool is_known = std::ranges::any_of(
+      kAllDataTypes,
+      [type](DataType known) { return scalar_type_of(known) == type; });
+  if (is_known) return views(contiguous);
+  std::vector<at::Tensor> bytes;
+  for (const at::Tensor& tensor : contiguous)
+    bytes.push_back(tensor.flatten().view(at::kByte));
+  return views(bytes);
+}
+
+using Collective = std::function<Work(const std::vector<at::Tensor>&)>;
 
 void run_on_list(const std::vector<at::Tensor>& tensors,
                  const Collective& collective) {
@@ -117,11 +152,12 @@ void run_on_list(const std::vector<at::Tensor>& tensors,
   std::set<const void*> storages;
   std::vector<at::Tensor> contiguous;
   for (const at::Tensor& tensor : tensors) {
+    if (tensor.layout() != at::kStrided) refuse_sparse("a tensor");
     const bool first = storages.insert(tensor.storage().data()).second;
-    contiguous.push_back(first ? tensor.contiguous()
+    contiguous.push_back(first ? resolved(tensor).contiguous()
                                : tensor.clone(at::MemoryFormat::Contiguous));
   }
-  collective(views(contiguous)).wait();
+  collective(contiguous).wait();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!contiguous[i].is_same(tensors[i])) tensors[i].copy_(contiguous[i]);
     // Peers write behind autograd's back. It must know of parameters; buffers
@@ -172,24 +208,30 @@ void check_one_device(const torch::nn::Module& module) {
   }
 }
 
+void check_dense(const torch::nn::Module& module) {
+  check_dense("parameter", module.named_parameters());
+  check_dense("buffer", module.named_buffers());
+}
+
 std::vector<at::Tensor> parameters_and_buffers(
     const torch::nn::Module& module) {
-  std::vector<at::Tensor> tensors = module.parameters();
+  std::vector<at::Tensor> tensors = distinct_parameters(module);
   for (const at::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
   return tensors;
 }
 
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root) {
   if (group.size() == 1) return;
-  run_on(tensors, [&](Buffers buffers) {
-    return group.broadcast(buffers, root, {.place = "broadcast of tensors"});
+  run_on(tensors, [&](const std::vector<at::Tensor>& list) {
+    return group.broadcast(views_to_move(list), root,
+                           {.place = "broadcast of tensors"});
   });
 }
 
 void average_tensors(ProcessGroup& group, at::TensorList tensors) {
   if (group.size() == 1) return;
-  run_on(tensors, [&](Buffers buffers) {
-    return group.all_reduce(buffers, ReduceOp::kAverage,
+  run_on(tensors, [&](const std::vector<at::Tensor>& list) {
+    return group.all_reduce(views(list), ReduceOp::kAverage,
                             {.place = "average of tensors"});
   });
 }

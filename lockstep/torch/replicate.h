@@ -23,11 +23,17 @@ void check_same_model(ProcessGroup& group, const torch::nn::Module& module);
 // InvalidArgument naming two parameters of `module` that are on two devices.
 void check_one_device(const torch::nn::Module& module);
 
+// InvalidArgument naming the first parameter or buffer of `module` that is
+// sparse.
+void check_dense(const torch::nn::Module& module);
+
 // All that makes up a module's contents: what to copy to make two the same.
+// Tied weights are there once.
 std::vector<at::Tensor> parameters_and_buffers(const torch::nn::Module& module);
 
 // Copies rank `root`'s elements over every other rank's, one operation a data
-// type. Tensors need not be contiguous; those that are not are staged.
+// type, of whatever type. Tensors need not be contiguous; those that are not
+// are staged.
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root);
 
 // The same with the average over the ranks, of floating-point tensors.

@@ -12,7 +12,8 @@ class ScalesGradients {
   virtual ~ScalesGradients() = default;
 
   // Lets the next step() take every gradient times `factor`; factors of several
-  // calls multiply. .grad stays as it is.
+  // calls multiply. .grad stays as it is. The factor is of the gradients as
+  // they are now: see gradient_factor.h.
   virtual void scale_gradients(double factor) = 0;
 
   // Forgets the factors, and any clipping, of a step that will not be made.

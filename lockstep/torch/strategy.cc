@@ -10,6 +10,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/replica_devices.h"
 #include "lockstep/torch/tensor_collectives.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -79,7 +80,7 @@ void Strategy::centralize(
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 1; i < parameters.size(); ++i)
     for (std::size_t j = 0; j < parameters[i].size(); ++j)
-      parameters[i][j].set_data(parameters[0][j]);
+      make_alias(parameters[i][j], parameters[0][j]);
 }
 
 at::Tensor Strategy::reduce(ReduceOp op,

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/current_stream.h"
 #include "lockstep/torch/device_streams.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -96,6 +97,11 @@ Buffer view(const at::Tensor& tensor) {
   if (!tensor.is_contiguous())
     refuse(tensor, "its elements are not contiguous",
            "pass tensor.contiguous(), and copy the result back");
+  if (!holds_its_elements(tensor))
+    refuse(tensor,
+           "its memory does not hold its elements: it is negated, conjugated "
+           "or zero without memory",
+           "pass tensor.clone(), and copy the result back");
   return {tensor.data_ptr(), tensor.numel(), data_type_of(tensor.scalar_type()),
           buffer_device(tensor)};
 }

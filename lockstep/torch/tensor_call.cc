@@ -16,6 +16,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/torch/device_streams.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -24,10 +25,9 @@ std::string text_of(Argument name) {
   return name.index < 0 ? name.name : c10::str(name.name, "[", name.index, "]");
 }
 
-// Whether the memory can be passed on as it is. The elements of a tensor that
-// is lazily negated are not what its memory says.
+// Whether the memory can be passed on as it is.
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_neg();
+  return tensor.is_contiguous() && holds_its_elements(tensor);
 }
 
 // Whether two elements may share memory: the dimensions, from the smallest

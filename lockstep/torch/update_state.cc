@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
@@ -85,6 +86,19 @@ UpdateState read_adam(const ParamState& state) {
       ") cannot be updated: ", why, "\n  next:    ", next));
 }
 
+void check_dense(const at::Tensor& gradient,
+                 const OptimizedParameter& parameter) {
+  if (gradient.layout() != at::kStrided)
+    refuse(parameter, "its gradient is sparse",
+           "make the layer's gradients dense (Embedding: sparse(false)), or "
+           "use LibTorch's own optimizer for it");
+}
+
+bool is_wider(const at::Tensor& gradient, const OptimizedParameter& parameter) {
+  const at::ScalarType type = parameter.tensor.scalar_type();
+  return c10::promoteTypes(gradient.scalar_type(), type) != type;
+}
+
 // Strides of dimensions of size 1 mean nothing.
 bool has_order_of(const at::Tensor& tensor, const at::Tensor& model) {
   if (tensor.sizes() != model.sizes()) return false;
@@ -98,7 +112,7 @@ bool has_order_of(const at::Tensor& tensor, const at::Tensor& model) {
 at::Tensor in_order_of(const at::Tensor& model, const at::Tensor& tensor,
                        at::ScalarType type) {
   if (tensor.scalar_type() == type && tensor.device() == model.device() &&
-      has_order_of(tensor, model))
+      has_order_of(tensor, model) && holds_its_elements(tensor))
     return tensor;
   return at::empty_like(model, model.options().dtype(type)).copy_(tensor);
 }
@@ -159,6 +173,13 @@ std::vector<OptimizedParameter> parameters_of(
   return parameters;
 }
 
+std::vector<at::Tensor> tensors_of(
+    std::span<const OptimizedParameter> parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
 std::optional<ParameterPair> sharing_memory(
     std::span<const OptimizedParameter> parameters) {
   struct Extent {
@@ -172,7 +193,8 @@ std::optional<ParameterPair> sharing_memory(
     if (tensor.is_meta() || tensor.layout() != at::kStrided ||
         !tensor.is_non_overlapping_and_dense() || tensor.nbytes() == 0)
       continue;
-    const std::byte* const begin = bytes_at(tensor, 0);
+    const auto* const begin =
+        static_cast<const std::byte*>(tensor.const_data_ptr());
     extents.push_back({begin, begin + tensor.nbytes(), i});
   }
   std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
@@ -207,6 +229,9 @@ ParameterSize size_of_updatable(const OptimizedParameter& parameter) {
   if (!tensor.is_non_overlapping_and_dense())
     refuse(parameter, "there are gaps or overlaps in its memory",
            "make it from a tensor of its own: tensor.clone()");
+  if (!holds_its_elements(tensor))
+    refuse(parameter, "it is negated, conjugated or zero without memory",
+           "make it from a tensor of its own: tensor.clone()");
   return {.elements = static_cast<std::size_t>(tensor.numel()),
           .type = data_type_of(tensor.scalar_type()),
           .device = buffer_device(tensor)};
@@ -216,20 +241,33 @@ at::ScalarType state_scalar_type(const at::Tensor& parameter) {
   return scalar_type_of(state_type(data_type_of(parameter.scalar_type())));
 }
 
+bool has_usable_gradient(const OptimizedParameter& parameter) {
+  const at::Tensor& gradient = parameter.tensor.grad();
+  return !gradient.defined() ||
+         (gradient.layout() == at::kStrided && !is_wider(gradient, parameter));
+}
+
 void check_gradient(const OptimizedParameter& parameter) {
   const at::Tensor& gradient = parameter.tensor.grad();
-  if (gradient.defined() && gradient.layout() != at::kStrided)
-    refuse(parameter, "its gradient is sparse",
-           "make the layer's gradients dense (Embedding: sparse(false)), or "
-           "use LibTorch's own optimizer for it");
+  if (!gradient.defined()) return;
+  check_dense(gradient, parameter);
+  if (is_wider(gradient, parameter))
+    refuse(parameter, "the type of its gradient is wider than its own",
+           "use FusedSGD, FusedAdam or FusedAdamW, which take float32 "
+           "gradients of 16-bit parameters, or LibTorch's own optimizer");
 }
 
 at::Tensor gradient_of(const OptimizedParameter& parameter) {
   check_gradient(parameter);
+  return gradient_of(parameter, parameter.tensor.scalar_type());
+}
+
+at::Tensor gradient_of(const OptimizedParameter& parameter,
+                       at::ScalarType type) {
   const at::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined()) return gradient;
-  return in_order_of(parameter.tensor, gradient,
-                     parameter.tensor.scalar_type());
+  check_dense(gradient, parameter);
+  return in_order_of(parameter.tensor, gradient, type);
 }
 
 at::Tensor state_for(const OptimizedParameter& parameter,
@@ -246,6 +284,8 @@ at::Tensor in_memory_order(const at::Tensor& dense) {
 }
 
 std::byte* bytes_at(const at::Tensor& dense, std::size_t begin) {
+  LOCKSTEP_CHECK(holds_its_elements(dense),
+                 "the memory of a tensor was taken for its elements");
   return static_cast<std::byte*>(dense.data_ptr()) +
          begin * static_cast<std::size_t>(dense.element_size());
 }

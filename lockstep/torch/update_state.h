@@ -56,6 +56,9 @@ struct OptimizedParameter {
 std::vector<OptimizedParameter> parameters_of(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
+std::vector<at::Tensor> tensors_of(
+    std::span<const OptimizedParameter> parameters);
+
 // Two parameters, by index and in this order, of which some memory is the
 // same; among those whose memory is dense.
 using ParameterPair = std::pair<std::size_t, std::size_t>;
@@ -68,12 +71,17 @@ ParameterSize size_of_updatable(const OptimizedParameter& parameter);
 // The type of what the kernels keep for the parameter.
 at::ScalarType state_scalar_type(const at::Tensor& parameter);
 
-// Throws when the parameter has a gradient that is sparse.
+// Whether the parameter has no gradient, or one that is neither sparse nor of a
+// type with digits that the parameter's own has not; and what throws otherwise.
+bool has_usable_gradient(const OptimizedParameter& parameter);
 void check_gradient(const OptimizedParameter& parameter);
 
-// The parameter's gradient in its own memory order and type, copied only if it
-// is not so already; undefined when there is none.
+// The parameter's gradient in the parameter's memory order and type, or in
+// `type`, copied only if it is not so already; undefined when there is none.
+// The first throws where check_gradient() does, the second for a sparse one.
 at::Tensor gradient_of(const OptimizedParameter& parameter);
+at::Tensor gradient_of(const OptimizedParameter& parameter,
+                       at::ScalarType type);
 
 // `state` in the memory order of `parameter` and the type that the kernels
 // want; copied only if it is not so already. It has the parameter's shape.

@@ -13,6 +13,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/shard_hook.h"
 #include "lockstep/torch/tensor_buffer.h"
 
@@ -94,6 +95,7 @@ void check_same_parameters(ProcessGroup& group, const Groups& groups) {
 }
 
 OptimizerShard make_shard(ProcessGroup& group, const Groups& groups) {
+  has_repeated_parameters(groups);  // a line of the log
   check_same_parameters(group, groups);
   return OptimizerShard(groups, group.size(), group.rank());
 }
@@ -137,7 +139,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     const ZeroRedundancyOptimizerOptions& options)
     : Optimizer(groups, defaults.clone()),
       group_(options.group ? options.group : default_group()),
-      shard_(make_shard(*group_, param_groups())) {
+      shard_(make_shard(*group_, param_groups())),
+      tensors_(tensors_of(shard_.parameters())) {
   if (!options.averages_gradients) return;
   local_gradients_.emplace(group_, shard_.parameters());
   if (group_->reduces_in_place() &&
@@ -181,10 +184,11 @@ void ZeroRedundancyOptimizer::check_gradients() const {
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
   const bool averages = local_gradients_ && !local_gradients_->averaged();
   if (!averages) check_gradients();
+  const double factor =
+      factor_.take(tensors_);  // before averaging changes them
   Settled settled =
       averages ? local_gradients_->missing_everywhere() : without_gradients();
-  shard_.begin_step(param_groups(), gradient_scale_ * clip_scale_);
-  forget_scaling();
+  shard_.begin_step(param_groups(), factor);
   whole_.reset();
   begin_pieces(settled);
   if (averages && one_pass_) settled = one_pass_->run(std::move(settled));
@@ -243,6 +247,7 @@ void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const c10::AutoGradMode no_grad(false);
   clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
+  const double scale = factor_.scaled_by(tensors_);
   if (local_gradients_ && !local_gradients_->averaged())
     local_gradients_->average_all();
   check_gradients();
@@ -258,8 +263,8 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
       ->all_reduce(view(squares), ReduceOp::kSum,
                    {.place = "norm of the gradients"})
       .wait();
-  const double norm = gradient_scale_ * std::sqrt(squares[0]);
-  clip_scale_ = clip_coefficient(norm, max_norm);
+  const double norm = scale * std::sqrt(squares[0]);
+  factor_.clip(clip_coefficient(norm, max_norm), tensors_);
   return norm;
 }
 

@@ -48,6 +48,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/gradient_factor.h"
 #include "lockstep/torch/local_gradients.h"
 #include "lockstep/torch/one_pass_step.h"
 #include "lockstep/torch/optimizer_shard.h"
@@ -100,10 +101,14 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   void zero_grad(bool set_to_none = true);
 
   // Lets the next step() take every gradient times `factor`, the same on every
-  // rank; factors of several calls multiply.
-  void scale_gradients(double factor) override { gradient_scale_ *= factor; }
+  // rank; factors of several calls multiply. To be called after backward(): a
+  // gradient that changes before the step is another one, and takes the factor
+  // with it.
+  void scale_gradients(double factor) override {
+    factor_.scale(factor, tensors_);
+  }
 
-  void forget_scaling() override { gradient_scale_ = clip_scale_ = 1; }
+  void forget_scaling() override { factor_.forget(); }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns what it was, scale_gradients() included, the same on every rank. Of
@@ -152,9 +157,8 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   // Where step() averages gradients; and where that can be one pass.
   std::optional<LocalGradients> local_gradients_;
   std::unique_ptr<OnePassStep> one_pass_;
-  // Of the next step.
-  double gradient_scale_ = 1;
-  double clip_scale_ = 1;
+  std::vector<at::Tensor> tensors_;                 // the shard's parameters
+  GradientFactor factor_;                           // of the next step
   std::unique_ptr<torch::optim::Optimizer> whole_;  // where it was gathered
 };
 

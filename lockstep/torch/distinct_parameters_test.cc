@@ -1,0 +1,145 @@
+#include "lockstep/torch/distinct_parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/cloneable.h>
+#include <torch/optim/adamw.h>
+
+#include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/distributed_optimizer.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/testing/formula_parameters.h"
+#include "lockstep/torch/testing/small_nets.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using torch::optim::AdamWOptions;
+
+constexpr int kSteps = 20;
+
+// The second layer has the first one's weight, under its own name.
+struct Tied : torch::nn::Cloneable<Tied> {
+  Tied() { reset(); }
+  void reset() override {
+    first = register_module("first", torch::nn::Linear(6, 6));
+    fill(*this, 0);
+    tied = register_parameter("tied", first->weight);
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    return torch::nn::functional::linear(torch::tanh(first(input)), tied)
+        .narrow(1, 0, 3);
+  }
+  torch::nn::Linear first{nullptr};
+  at::Tensor tied;
+};
+
+AdamWOptions rule() { return AdamWOptions(0.05).weight_decay(0.1); }
+
+// Of one process with the whole batch, each parameter once.
+std::vector<at::Tensor> expected(int shares) {
+  Tied net;
+  torch::optim::AdamW optimizer({net.first->weight, net.first->bias}, rule());
+  train(
+      net, optimizer,
+      [&](int step) { return share_of_batch(step, 0, 1, shares); }, kSteps);
+  return copies_of({net.first->weight, net.first->bias});
+}
+
+template <class Model>
+void train_as_rank(Model& model, torch::optim::Optimizer& optimizer,
+                   const ProcessGroup& group) {
+  train(
+      model, optimizer,
+      [&](int step) {
+        return share_of_batch(step, group.rank(), group.size(), group.size());
+      },
+      kSteps);
+}
+
+void expect_learned(const Tied& net, int shares) {
+  EXPECT_LE(largest_difference({net.first->weight, net.first->bias},
+                               expected(shares)),
+            1e-4);
+}
+
+TEST(TiedWeights, CountOnceUnderTheirFirstName) {
+  const Tied net;
+  EXPECT_EQ(net.parameters().size(), 3);
+  EXPECT_EQ(distinct_parameters(net).size(), 2);
+  EXPECT_THAT(distinct_named_parameters(net).keys(),
+              ElementsAre("tied", "first.bias"));
+}
+
+TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    {
+      auto model = DistributedDataParallel(Tied(), {.group = group});
+      EXPECT_EQ(model.parameters().size(), 2);
+      EXPECT_EQ(model.named_parameters().size(), 2);
+      torch::optim::AdamW optimizer(model.parameters(), rule());
+      train_as_rank(model, optimizer, *group);
+      expect_learned(*model, 2);
+    }
+    {
+      auto model = DistributedDataParallel(Tied(), {.group = group});
+      FusedAdamW optimizer(model->parameters(), rule());  // the module's
+      train_as_rank(model, optimizer, *group);
+      expect_learned(*model, 2);
+    }
+    {
+      auto model = DistributedDataParallel(Tied(), {.group = group});
+      ZeroRedundancyOptimizer optimizer(model->parameters(), rule(),
+                                        {.group = group});
+      train_as_rank(model, optimizer, *group);
+      expect_learned(*model, 2);
+    }
+  });
+}
+
+TEST(TiedWeights, LearnUnderHorovodsOptimizerOfTheModulesParameters) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    Tied net;
+    auto optimizer =
+        DistributedOptimizer(torch::optim::AdamW(net.parameters(), rule()),
+                             net.named_parameters(), {.group = group});
+    EXPECT_EQ(optimizer.param_groups()[0].params().size(), 2);
+    train_as_rank(net, optimizer, *group);
+    expect_learned(net, 2);
+  });
+}
+
+TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
+  DataParallel<Tied> model(std::make_shared<Tied>(),
+                           {.devices = {at::kCPU, at::kCPU}, .factory = [] {
+                              return std::make_shared<Tied>();
+                            }});
+  torch::optim::AdamW optimizer(model.parameters(), rule());
+  train(
+      model, optimizer, [](int step) { return share_of_batch(step, 0, 1, 2); },
+      kSteps);
+  expect_learned(*model, 2);
+
+  CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
+  auto net = strategy.create([] { return std::make_shared<Tied>(); });
+  auto steps = strategy.create_optimizer(net, [](auto parameters) {
+    return torch::optim::AdamW(parameters, rule());
+  });
+  for (int step = 0; step < kSteps; ++step)
+    strategy.run([&](const ReplicaContext& here) {
+      const Share share =
+          share_of_batch(step, here.replica_id_in_sync_group(), 2, 2);
+      steps[here].zero_grad();
+      (loss_of(net[here](share.input), share.target) / 2).backward();
+      steps[here].step();
+    });
+  expect_learned(*net.local(0), 2);
+}
+
+}  // namespace
+}  // namespace lockstep
