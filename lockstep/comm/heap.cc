@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/round_up.h"
+#include "lockstep/comm/forked_memory.h"
 
 namespace lockstep {
 namespace {
@@ -60,16 +61,26 @@ class HeapsOfProcess {
       slot.compare_exchange_strong(expected, nullptr);
     }
   }
+  bool has_forked(const void* address) const {
+    return forked_.load() &&
+           std::ranges::any_of(heaps_, [&](const std::atomic<Heap*>& slot) {
+             const Heap* const heap = slot.load();
+             return heap != nullptr && heap->forked_.load() &&
+                    !heap->detached() && heap->offset_of(address, 1);
+           });
+  }
 
  private:
   HeapsOfProcess() { ::pthread_atfork(nullptr, nullptr, &in_child); }
 
   static void in_child() {
+    instance().forked_ = true;
     for (std::atomic<Heap*>& slot : instance().heaps_)
       if (Heap* const heap = slot.load()) heap->be_forked();
   }
 
   std::array<std::atomic<Heap*>, 256> heaps_{};
+  std::atomic<bool> forked_{false};
 };
 
 Heap::Heap(const HeapOptions& options, FileDescriptor descriptor,
@@ -149,6 +160,10 @@ void Heap::be_forked() noexcept {
   // Better to fault than to write what is the parent's.
   if (copy == MAP_FAILED) ::munmap(mapping_->data(), mapping_->size());
   ::madvise(mapping_->data(), mapping_->size(), MADV_DONTDUMP);
+}
+
+bool is_memory_of_parent(const void* address) {
+  return HeapsOfProcess::instance().has_forked(address);
 }
 
 std::optional<std::size_t> Heap::offset_of(const void* address,

@@ -8,8 +8,6 @@
 #include <cstdio>
 #include <span>
 
-#include "lockstep/torch/tensor_buffer.h"
-
 namespace lockstep {
 namespace {
 
@@ -45,7 +43,7 @@ std::string checksum_of(const TensorArchive& archive) {
   Crc crc;
   for (const auto& [name, tensor] : archive.tensors) {
     crc.add(name);
-    crc.add(safetensors_name(data_type_of(tensor.scalar_type())));
+    crc.add(name_of(stored_type_of(tensor.scalar_type())));
     crc.add(tensor.dim());
     for (const std::int64_t extent : tensor.sizes()) crc.add(extent);
     // As files have them, in the order of their indices.

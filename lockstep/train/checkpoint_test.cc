@@ -3,15 +3,19 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/comm/heap.h"
 #include "lockstep/train/checkpoint_seal.h"
+#include "lockstep/train/module_copy.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +59,67 @@ TEST(Checkpoint, BringsBackParametersAndBuffersWhereTheyAre) {
         << item.key();
   EXPECT_EQ(loaded.linear->weight.data_ptr(), place);
   EXPECT_TRUE(loaded.linear->weight.requires_grad());
+}
+
+struct ManyTypes : torch::nn::Module {
+  explicit ManyTypes(double number) {
+    for (const at::ScalarType type :
+         {at::kComplexFloat, at::kShort, at::kUInt16, at::kUInt32, at::kUInt64,
+          at::kFloat8_e4m3fn, at::kFloat8_e5m2})
+      register_buffer(c10::toString(type),
+                      at::full({2, 3}, number, at::kFloat).to(type));
+    const at::Tensor values = at::full({4}, number);
+    register_buffer("negated", (-values)._neg_view());
+    register_buffer("conjugated", at::complex(values, values).conj());
+  }
+};
+
+TEST(Checkpoint, HoldsEveryTypeAndWhatIsNegatedOrConjugatedWhenItIsRead) {
+  const TestDirectory directory;
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kSafetensors, CheckpointFormat::kLibTorch}) {
+    const ManyTypes saved(3);
+    ManyTypes loaded(1);
+    save_checkpoint(directory / "m", saved, {}, format);
+    load_checkpoint(directory / "m", loaded);
+    for (const auto& item : saved.named_buffers()) {
+      const at::Tensor& other = loaded.named_buffers()[item.key()];
+      EXPECT_TRUE(
+          (item.value().to(at::kComplexFloat) == other.to(at::kComplexFloat))
+              .all()
+              .item<bool>())
+          << item.key();
+    }
+  }
+}
+
+// The parent goes on computing in the memory that they have in common.
+TEST(Checkpoint, IsRefusedInAForkedProcessOfTensorsThatTheParentChanges) {
+  const TestDirectory directory;
+  const auto heap = Heap::create({.bytes = std::size_t{1} << 24});
+  const auto memory = heap->allocate(64);
+  struct Shared : torch::nn::Module {
+    explicit Shared(std::byte* memory) {
+      register_parameter("w", at::from_blob(memory, {4}, at::kFloat).detach());
+    }
+  };
+  const Shared net(memory.get());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto refused = [&](const auto& save) {
+      return error_text(save).find(
+                 "tensor \"w\" cannot be saved by a forked "
+                 "process") != std::string::npos;
+    };
+    const bool all = refused([&] { save_checkpoint(directory / "m", net); }) &&
+                     refused([&] { module_cpu_copy(net); });
+    ::_exit(all ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(directory.entries().empty());
+  save_checkpoint(directory / "m", net);
 }
 
 // A module as PyTorch's wrapper holds it.

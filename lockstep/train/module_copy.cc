@@ -4,7 +4,10 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
+#include <string>
 #include <utility>
+
+#include "lockstep/train/named_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -12,7 +15,9 @@ namespace {
 // By the tensor that was copied.
 using Copies = std::map<const c10::TensorImpl*, at::Tensor>;
 
-at::Tensor copy_of(const at::Tensor& tensor, Copies& copies) {
+at::Tensor copy_of(const std::string& name, const at::Tensor& tensor,
+                   Copies& copies) {
+  check_not_parents(name, tensor);
   at::Tensor& copy = copies[tensor.unsafeGetTensorImpl()];
   if (!copy.defined())
     copy = tensor.detach().to(at::kCPU, tensor.scalar_type(),
@@ -29,11 +34,13 @@ std::shared_ptr<torch::nn::Module> copy_level(const torch::nn::Module& module,
                                               Copies& copies) {
   const auto level = std::make_shared<Tensors>(module.name());
   for (const auto& item : module.named_parameters(/*recurse=*/false))
-    level->register_parameter(item.key(), copy_of(item.value(), copies),
+    level->register_parameter(item.key(),
+                              copy_of(item.key(), item.value(), copies),
                               item.value().requires_grad());
   for (const auto& item : module.named_buffers(/*recurse=*/false))
     if (item.value().defined())
-      level->register_buffer(item.key(), copy_of(item.value(), copies));
+      level->register_buffer(item.key(),
+                             copy_of(item.key(), item.value(), copies));
   for (const auto& child : module.named_children())
     level->register_module(child.key(), copy_level(*child.value(), copies));
   return level;

@@ -4,24 +4,50 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <array>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/comm/forked_memory.h"
+#include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
 namespace {
 
-bool can_be_stored(const at::Tensor& tensor) {
-  return std::ranges::any_of(kAllDataTypes, [&](DataType type) {
-    return scalar_type_of(type) == tensor.scalar_type();
-  });
+struct ScalarTypeRow {
+  at::ScalarType type{};
+  const char* name = "";
+};
+
+// In the order of SafetensorsType.
+constexpr std::array<ScalarTypeRow, kSafetensorsTypes> kTypes{
+    {{at::kDouble, "float64"},
+     {at::kFloat, "float32"},
+     {at::kHalf, "float16"},
+     {at::kBFloat16, "bfloat16"},
+     {at::kFloat8_e4m3fn, "float8_e4m3"},
+     {at::kFloat8_e5m2, "float8_e5m2"},
+     {at::kFloat8_e8m0fnu, "float8_e8m0"},
+     {at::kComplexFloat, "complex64"},
+     {at::kLong, "int64"},
+     {at::kInt, "int32"},
+     {at::kShort, "int16"},
+     {at::kChar, "int8"},
+     {at::kUInt64, "uint64"},
+     {at::kUInt32, "uint32"},
+     {at::kUInt16, "uint16"},
+     {at::kByte, "uint8"},
+     {at::kBool, "bool"}}};
+
+// Null where files of tensors do not have the type.
+const ScalarTypeRow* find_row(at::ScalarType type) {
+  const auto* const found =
+      std::ranges::find(kTypes, type, &ScalarTypeRow::type);
+  return found == kTypes.end() ? nullptr : found;
 }
 
 std::string describe(const at::Tensor& tensor) {
-  std::string text =
-      can_be_stored(tensor)
-          ? std::string(name_of(data_type_of(tensor.scalar_type())))
-          : tensor.toString();
+  const ScalarTypeRow* const row = find_row(tensor.scalar_type());
+  std::string text = row ? row->name : tensor.toString();
   text += " [";
   for (std::int64_t i = 0; i < tensor.dim(); ++i)
     text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
@@ -39,12 +65,34 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
+SafetensorsType stored_type_of(at::ScalarType type) {
+  if (const ScalarTypeRow* const row = find_row(type))
+    return static_cast<SafetensorsType>(row - kTypes.data());
+  throw InvalidArgument(std::string("files of tensors do not have the type ") +
+                        c10::toString(type));
+}
+
+at::ScalarType scalar_type_of(SafetensorsType type) {
+  return kTypes[static_cast<std::size_t>(type)].type;
+}
+
+void check_not_parents(const std::string& name, const at::Tensor& tensor) {
+  if (!is_memory_of_parent(tensor.const_data_ptr())) return;
+  throw InvalidArgument(
+      "tensor \"" + name +
+      "\" cannot be saved by a forked process: it lies in memory that ranks "
+      "share, in which the parent goes on computing"
+      "\n  next:    save in the parent; to go on training meanwhile, copy the "
+      "model with module_cpu_copy() and save the copy in a thread");
+}
+
 at::Tensor storable(const std::string& name, const at::Tensor& tensor) {
-  if (!can_be_stored(tensor))
+  if (find_row(tensor.scalar_type()) == nullptr)
     throw InvalidArgument("tensor \"" + name +
                           "\" cannot be saved: " + tensor.toString() +
                           " is no type that safetensors files hold");
-  return tensor.detach().to(at::kCPU).contiguous();
+  check_not_parents(name, tensor);
+  return resolved(tensor.detach().to(at::kCPU)).contiguous();
 }
 
 NamedTensors part_of(const NamedTensors& tensors, std::string_view prefix) {

@@ -22,8 +22,18 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 // named_parameters() and named_buffers().
 NamedTensors tensors_of(const torch::nn::Module& module);
 
+// The type that files have for elements of this type, and back. InvalidArgument
+// for a type that they do not have.
+SafetensorsType stored_type_of(at::ScalarType type);
+at::ScalarType scalar_type_of(SafetensorsType type);
+
+// Throws where `tensor` is memory that the process from which this one was
+// forked may be writing to: no two of its elements need be of one moment.
+void check_not_parents(const std::string& name, const at::Tensor& tensor);
+
 // `tensor` as dense rows on the CPU, copied only where it is not so already.
-// InvalidArgument for a type that files of tensors do not hold.
+// InvalidArgument for a type that files of tensors do not hold, and where
+// check_not_parents() throws.
 at::Tensor storable(const std::string& name, const at::Tensor& tensor);
 
 // Those of `tensors` whose names begin with `prefix`, without it.

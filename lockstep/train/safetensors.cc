@@ -30,8 +30,33 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-constexpr std::array<std::string_view, kAllDataTypes.size()> kTypeNames{
-    "F32", "F64", "F16", "BF16", "I8", "U8", "I32", "I64", "BOOL"};
+struct TypeRow {
+  std::string_view name;
+  std::size_t bytes = 0;
+};
+
+// In the order of SafetensorsType.
+constexpr std::array<TypeRow, kSafetensorsTypes> kTypes{{{"F64", 8},
+                                                         {"F32", 4},
+                                                         {"F16", 2},
+                                                         {"BF16", 2},
+                                                         {"F8_E4M3", 1},
+                                                         {"F8_E5M2", 1},
+                                                         {"F8_E8M0", 1},
+                                                         {"C64", 8},
+                                                         {"I64", 8},
+                                                         {"I32", 4},
+                                                         {"I16", 2},
+                                                         {"I8", 1},
+                                                         {"U64", 8},
+                                                         {"U32", 4},
+                                                         {"U16", 2},
+                                                         {"U8", 1},
+                                                         {"BOOL", 1}}};
+
+const TypeRow& row_of(SafetensorsType type) {
+  return kTypes[static_cast<std::size_t>(type)];
+}
 
 std::string in_quotes(std::string_view text) {
   return "\"" + std::string(text) + "\"";
@@ -135,30 +160,38 @@ std::optional<std::vector<std::int64_t>> read_numbers(const Json& object,
   return numbers;
 }
 
-// Bytes of a tensor, or nothing when they are too many to count.
-std::optional<std::size_t> bytes_of(DataType type,
+// Bytes of a tensor, or nothing when they are too many to count. So they are,
+// with strides as rows have them, also where one extent is 0 and the others are
+// too large.
+std::optional<std::size_t> bytes_of(SafetensorsType type,
                                     std::span<const std::int64_t> shape) {
-  std::size_t bytes = size_of(type);
-  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  auto bytes = static_cast<std::int64_t>(size_of(type));
   for (const std::int64_t extent : shape)
-    if (extent < 0 ||
-        __builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes))
+    if (extent < 0 || __builtin_mul_overflow(
+                          bytes, std::max<std::int64_t>(extent, 1), &bytes))
       return std::nullopt;
-  return bytes;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  return static_cast<std::size_t>(bytes);
 }
 
-DataType read_type(const std::string& tensor, const Json& entry,
-                   const Source& source) {
+std::string type_names() {
+  std::string names;
+  for (const TypeRow& row : kTypes)
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+SafetensorsType read_type(const std::string& tensor, const Json& entry,
+                          const Source& source) {
   const auto found = entry.find("dtype");
   if (found == entry.end() || !found->is_string())
     source.refuse(tensor, "it has no dtype");
   const auto name = found->get<std::string>();
-  const auto known = std::ranges::find(kTypeNames, name);
-  if (known == kTypeNames.end())
-    source.refuse(tensor, "its dtype " + in_quotes(name) +
-                              " is none of F32, F64, F16, BF16, I8, U8, I32, "
-                              "I64, BOOL");
-  return static_cast<DataType>(known - kTypeNames.begin());
+  const auto known = std::ranges::find(kTypes, name, &TypeRow::name);
+  if (known == kTypes.end())
+    source.refuse(
+        tensor, "its dtype " + in_quotes(name) + " is none of " + type_names());
+  return static_cast<SafetensorsType>(known - kTypes.begin());
 }
 
 TensorBytes read_tensor(const std::string& name, const Json& entry,
@@ -186,7 +219,7 @@ TensorBytes read_tensor(const std::string& name, const Json& entry,
                   std::to_string(end - begin));
   tensor.bytes = data.subspan(begin, end - begin);
   const auto is_bool = [](std::byte b) { return std::to_integer<int>(b) <= 1; };
-  if (tensor.type == DataType::kBool &&
+  if (tensor.type == SafetensorsType::kBool &&
       !std::ranges::all_of(tensor.bytes, is_bool))
     source.refuse(name, "a BOOL is neither 0 nor 1");
   return tensor;
@@ -226,7 +259,7 @@ std::string header_text(std::span<const TensorBytes> tensors,
       throw InvalidArgument("tensor " + in_quotes(tensor.name) + " has " +
                             std::to_string(tensor.bytes.size()) +
                             " bytes, which do not fit its shape");
-    header[tensor.name] = {{"dtype", safetensors_name(tensor.type)},
+    header[tensor.name] = {{"dtype", name_of(tensor.type)},
                            {"shape", tensor.shape},
                            {"data_offsets", {offset, end}}};
     offset = end;
@@ -246,9 +279,9 @@ std::string header_text(std::span<const TensorBytes> tensors,
 
 }  // namespace
 
-std::string_view safetensors_name(DataType type) {
-  return kTypeNames[static_cast<std::size_t>(type)];
-}
+std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
+
+std::size_t size_of(SafetensorsType type) { return row_of(type).bytes; }
 
 SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
                                   const std::string& file) {

@@ -5,8 +5,8 @@
 //
 // Threads: pure functions on values; writing see train/atomic_file.h.
 // Errors:  InvalidArgument naming the file, what was expected and what was
-//          found for anything that is not a whole, unambiguous file of types
-//          that we have; SystemError when the file cannot be read or written.
+//          found for anything that is not a whole, unambiguous file of those
+//          types; SystemError when the file cannot be read or written.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,38 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
-
 namespace lockstep {
 
-// How the format writes the type: "F32".
-std::string_view safetensors_name(DataType type);
+// The types of the format whose elements are whole bytes.
+enum class SafetensorsType {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kC64,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+};
+inline constexpr std::size_t kSafetensorsTypes = 17;
+
+// How the format writes the type: "F32"; and the bytes of an element.
+std::string_view name_of(SafetensorsType type);
+std::size_t size_of(SafetensorsType type);
 
 // One tensor of a file. `bytes` borrows: row-major, little-endian elements.
 struct TensorBytes {
   std::string name;
-  DataType type = DataType::kFloat32;
+  SafetensorsType type = SafetensorsType::kF32;
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::span<const std::byte> bytes;
 };

@@ -43,14 +43,16 @@ TEST(Safetensors, GivesBackEveryTypeShapeAndMetadata) {
   const TestDirectory directory;
   std::vector<std::byte> data(6 * 8, std::byte{1});
   std::vector<TensorBytes> tensors;
-  for (const DataType type : kAllDataTypes)
+  for (std::size_t i = 0; i < kSafetensorsTypes; ++i) {
+    const auto type = static_cast<SafetensorsType>(i);
     tensors.push_back({"layer." + std::string(name_of(type)),
                        type,
                        {2, 3},
                        std::span(data).first(6 * size_of(type))});
+  }
   tensors.push_back(
-      {"scalar", DataType::kFloat64, {}, std::span(data).first(8)});
-  tensors.push_back({"empty", DataType::kInt8, {4, 0}, {}});
+      {"scalar", SafetensorsType::kF64, {}, std::span(data).first(8)});
+  tensors.push_back({"empty", SafetensorsType::kI8, {4, 0}, {}});
   const SafetensorsMetadata metadata{{"format", "pt"}, {"naïve \"x\"", "\n"}};
   write_safetensors(directory / "m", tensors, metadata);
 
@@ -71,10 +73,10 @@ TEST(Safetensors, LaysEveryTensorOutAlignedAndTheSameWhateverTheOrder) {
   const TestDirectory directory;
   const std::string data(64, '\0');
   std::vector<TensorBytes> tensors{
-      {"a", DataType::kInt8, {3}, bytes_of(data).first(3)},
-      {"b", DataType::kFloat64, {2}, bytes_of(data).first(16)},
-      {"c", DataType::kFloat16, {1}, bytes_of(data).first(2)},
-      {"d", DataType::kFloat32, {5}, bytes_of(data).first(20)}};
+      {"a", SafetensorsType::kI8, {3}, bytes_of(data).first(3)},
+      {"b", SafetensorsType::kF64, {2}, bytes_of(data).first(16)},
+      {"c", SafetensorsType::kF16, {1}, bytes_of(data).first(2)},
+      {"d", SafetensorsType::kF32, {5}, bytes_of(data).first(20)}};
   write_safetensors(directory / "one", tensors);
   std::ranges::reverse(tensors);
   write_safetensors(directory / "two", tensors);
@@ -120,7 +122,16 @@ TEST(Safetensors, RefusesWhatIsAmbiguousOrWrongAndSaysWhy) {
       {R"({"w":)" + good + "}" + '\0', "a zero byte"},
       {R"({"w":1})", "its entry is no object"},
       {R"({"w":{"shape":[4],"data_offsets":[0,4]}})", "no dtype"},
-      {R"({"w":)" + entry("C64", "[4]", "[0,4]") + "}", "\"C64\" is none of"},
+      {R"({"w":)" + entry("C64", "[4]", "[0,4]") + "}", "shape takes 32 bytes"},
+      {R"({"w":)" + entry("F4", "[8]", "[0,4]") + "}", "\"F4\" is none of"},
+      {R"({"w":)" +
+           entry("U8", "[4611686018427387904,4611686018427387904,0]", "[0,0]") +
+           "}",
+       "uncountably many"},
+      {R"({"w":)" +
+           entry("U8", "[0,9223372036854775807,9223372036854775807]", "[0,0]") +
+           "}",
+       "uncountably many"},
       {R"({"w":)" + entry("U8", "[-4]", "[0,4]") + "}", "shape"},
       {R"({"w":)" + entry("U8", "[4.0]", "[0,4]") + "}", "shape"},
       {R"({"w":)" + entry("U8", "4", "[0,4]") + "}", "shape"},
@@ -169,7 +180,7 @@ TEST(Safetensors, SurvivesRandomDamage) {
 TEST(Safetensors, WillNotWriteTwoTensorsOfOneNameOrBytesThatDoNotFit) {
   const TestDirectory directory;
   const std::string data(8, '\0');
-  const TensorBytes tensor{"w", DataType::kInt64, {1}, bytes_of(data)};
+  const TensorBytes tensor{"w", SafetensorsType::kI64, {1}, bytes_of(data)};
   const std::array twice{tensor, tensor};
   EXPECT_THROW(write_safetensors(directory / "m", twice), InvalidArgument);
   std::array wrong{tensor};

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/train/atomic_file.h"
 
 namespace lockstep {
@@ -35,7 +34,7 @@ void write_as_safetensors(const fs::path& path, const TensorArchive& archive) {
   for (const auto& [name, tensor] : archive.tensors) {
     const at::Tensor dense = storable(name, tensor);
     kept.push_back(dense);
-    stored.push_back({name, data_type_of(dense.scalar_type()),
+    stored.push_back({name, stored_type_of(dense.scalar_type()),
                       dense.sizes().vec(), bytes_of(dense)});
   }
   write_safetensors(path, stored, archive.metadata);
