@@ -101,14 +101,25 @@ std::optional<std::size_t> BlockMap::take_range(std::size_t size) {
   return touched_.take(size);
 }
 
+std::size_t BlockMap::size_of(std::size_t offset) const {
+  const auto block = used_.find(offset);
+  LOCKSTEP_CHECK(block != used_.end(), "freeing an unknown heap block");
+  return block->second;
+}
+
 void BlockMap::give_back(std::size_t offset) {
+  const std::size_t size = retire(offset);
+  in_kept_ += size;
+  kept_[size].push_back(offset);
+}
+
+std::size_t BlockMap::retire(std::size_t offset) {
   const auto block = used_.find(offset);
   LOCKSTEP_CHECK(block != used_.end(), "freeing an unknown heap block");
   const std::size_t size = block->second;
   used_.erase(block);
   used_bytes_ -= size;
-  in_kept_ += size;
-  kept_[size].push_back(offset);
+  return size;
 }
 
 void BlockMap::join_kept() {
@@ -132,11 +143,6 @@ void BlockMap::release(
     forget(end - forgotten, forgotten);
     untouched_.insert(end - forgotten, forgotten);
   }
-}
-
-void BlockMap::for_each_used(
-    const std::function<void(std::size_t, std::size_t)>& visit) const {
-  for (const auto& [offset, size] : used_) visit(offset, size);
 }
 
 }  // namespace lockstep

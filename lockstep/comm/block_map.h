@@ -39,8 +39,14 @@ class BlockMap {
   // room.
   std::optional<std::size_t> take(std::size_t bytes);
 
+  // What the block at `offset`, which must be in use, occupies.
+  std::size_t size_of(std::size_t offset) const;
+
   // Ends the block at `offset`, which must be in use.
   void give_back(std::size_t offset);
+
+  // The same, and its memory is never handed out again. Returns its size.
+  std::size_t retire(std::size_t offset);
 
   // In blocks that are in use; and in free ones that have memory behind them.
   std::size_t bytes_used() const { return used_bytes_; }
@@ -50,10 +56,6 @@ class BlockMap {
   // last only as much as must go, until at most `most` bytes are kept.
   void release(std::size_t most,
                const std::function<void(std::size_t, std::size_t)>& forget);
-
-  // Calls `visit(offset, bytes)` for every block in use.
-  void for_each_used(
-      const std::function<void(std::size_t, std::size_t)>& visit) const;
 
   // What a block of this many bytes occupies.
   static std::size_t class_size(std::size_t bytes);

@@ -85,10 +85,12 @@ class HeapsOfProcess {
 
 Heap::Heap(const HeapOptions& options, FileDescriptor descriptor,
            std::shared_ptr<SharedMapping> mapping)
-    : most_kept_(options.kept_bytes),
+    : page_bytes_(page_bytes()),
+      most_kept_(options.kept_bytes),
       descriptor_(std::move(descriptor)),
       mapping_(std::move(mapping)),
-      blocks_(mapping_->size()) {}
+      blocks_(mapping_->size()),
+      private_(mapping_->size() / page_bytes_) {}
 
 Heap::~Heap() { HeapsOfProcess::instance().remove(*this); }
 
@@ -113,14 +115,22 @@ std::byte* Heap::take(std::size_t bytes) {
 
 void Heap::give_back(const std::byte* block) {
   if (forked_.load(std::memory_order_relaxed)) return;
+  const auto offset = static_cast<std::size_t>(block - mapping_->data());
   MutexLock lock(mutex_);
-  blocks_.give_back(static_cast<std::size_t>(block - mapping_->data()));
-  // Nobody takes from a detached heap. Others are left half, so that the next
-  // blocks do not end here again.
-  if (detached())
-    keep_at_most(0);
-  else if (blocks_.bytes_kept() > most_kept_)
-    keep_at_most(most_kept_ / 2);
+  if (has_private_pages()) {
+    const Pages pages = pages_of(offset, blocks_.size_of(offset));
+    if (private_.has_any(pages.begin, pages.end))
+      return retire(offset, blocks_.retire(offset));
+  }
+  blocks_.give_back(offset);
+  // Some are left, so that the next blocks do not end here again.
+  if (blocks_.bytes_kept() > most_kept_) keep_at_most(most_kept_ / 2);
+}
+
+// The pages that [offset, offset + bytes) touches.
+Heap::Pages Heap::pages_of(std::size_t offset, std::size_t bytes) const {
+  return {offset / page_bytes_,
+          (offset + bytes + page_bytes_ - 1) / page_bytes_};
 }
 
 void Heap::keep_at_most(std::size_t bytes) {
@@ -138,28 +148,56 @@ std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
           }};
 }
 
-// Gives whole pages back to the kernel: those of the segment, and what a
-// detached heap has of its own.
+// A block of which peers may still use the segment's memory is not used again.
+// Its private pages go back to the kernel; their place in the segment stays.
+void Heap::retire(std::size_t offset, std::size_t bytes) const {
+  const std::size_t last = (offset + bytes) / page_bytes_;
+  std::size_t page = round_up_to(page_bytes_, offset) / page_bytes_;
+  while (page < last) {
+    const std::size_t end = private_.end_of_run(page, last);
+    if (private_.has(page))
+      ::madvise(mapping_->data() + page * page_bytes_,
+                (end - page) * page_bytes_, MADV_DONTNEED);
+    else
+      forget(page * page_bytes_, (end - page) * page_bytes_);
+    page = end;
+  }
+}
+
+// Gives whole pages back to the kernel. Of a range that is private in part,
+// none: a peer may still read there.
 void Heap::forget(std::size_t offset, std::size_t bytes) const {
-  const std::size_t page = page_bytes();
-  const std::size_t begin = round_up_to(page, offset);
-  const std::size_t end = (offset + bytes) / page * page;
-  if (begin >= end) return;
-  if (detached())
-    ::madvise(mapping_->data() + begin, end - begin, MADV_DONTNEED);
+  const std::size_t begin = round_up_to(page_bytes_, offset);
+  const std::size_t end = (offset + bytes) / page_bytes_ * page_bytes_;
+  if (begin >= end || private_.has_any(begin / page_bytes_, end / page_bytes_))
+    return;
   ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(begin), static_cast<off_t>(end - begin));
 }
 
 void Heap::be_forked() noexcept {
   forked_ = true;
-  if (detached()) return;
-  void* const copy =
-      ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
-  // Better to fault than to write what is the parent's.
-  if (copy == MAP_FAILED) ::munmap(mapping_->data(), mapping_->size());
-  ::madvise(mapping_->data(), mapping_->size(), MADV_DONTDUMP);
+  const std::size_t pages = mapping_->size() / page_bytes_;
+  for (std::size_t page = 0; page < pages;) {
+    const std::size_t end = private_.end_of_run(page, pages);
+    // Better to fault than to write what is the parent's.
+    if (!private_.has(page) && !map_privately({page, end}))
+      ::munmap(mapping_->data() + page * page_bytes_,
+               (end - page) * page_bytes_);
+    page = end;
+  }
+}
+
+// One step for every thread: no write of ours is lost.
+bool Heap::map_privately(Pages pages) const noexcept {
+  std::byte* const begin = mapping_->data() + pages.begin * page_bytes_;
+  const std::size_t bytes = (pages.end - pages.begin) * page_bytes_;
+  if (::mmap(begin, bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(),
+             static_cast<off_t>(pages.begin * page_bytes_)) == MAP_FAILED)
+    return false;
+  ::madvise(begin, bytes, MADV_DONTDUMP);
+  return true;
 }
 
 bool is_memory_of_parent(const void* address) {
@@ -176,26 +214,42 @@ std::optional<std::size_t> Heap::offset_of(const void* address,
   return at - base;
 }
 
-// Remapping privately at the same address is one step for every thread: no
-// write of ours is lost. Pages that peers may still write to are then replaced
-// by our own copies one by one. (A copy made first and moved over the old
-// mapping would lose what other threads write in between.)
-void Heap::detach() {
-  MutexLock lock(mutex_);
-  if (detached_.exchange(true)) return;
-  void* address =
-      ::mmap(mapping_->data(), mapping_->size(), PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, descriptor_.get(), 0);
-  if (address == MAP_FAILED)
-    throw SystemError("could not detach the shared heap from its peers", errno);
-  ::madvise(address, mapping_->size(), MADV_DONTDUMP);
-  const std::size_t page = page_bytes();
-  std::byte* const data = mapping_->data();
-  blocks_.for_each_used([&](std::size_t offset, std::size_t size) {
-    const std::size_t first = offset / page * page;
-    own_pages(data + first, data + offset + size, page);
-  });
-  keep_at_most(0);
+std::optional<std::size_t> Heap::shared_offset_of(const void* address,
+                                                  std::size_t bytes) const {
+  const auto offset = offset_of(address, bytes);
+  if (!offset || private_.empty() || bytes == 0) return offset;
+  const Pages pages = pages_of(*offset, bytes);
+  if (private_.has_any(pages.begin, pages.end)) return std::nullopt;
+  return offset;
+}
+
+void Heap::detach(const std::byte* address, std::size_t bytes) {
+  const auto offset = offset_of(address, bytes);
+  LOCKSTEP_CHECK(offset.has_value(), "detaching memory outside the heap");
+  const Pages pages = pages_of(*offset, bytes);
+  MutexLock lock(detaching_);
+  for (std::size_t page = pages.begin; page < pages.end;) {
+    const std::size_t end = private_.end_of_run(page, pages.end);
+    if (!private_.has(page)) {
+      private_.add(page, end);
+      make_private({page, end});
+    }
+    page = end;
+  }
+}
+
+// First the mapping, then the pages that peers may still write to, which are
+// replaced by our own copies. (A copy made first and moved over the old mapping
+// would lose what other threads write in between.)
+void Heap::make_private(Pages pages) const {
+  if (!map_privately(pages))
+    throw SystemError("the kernel refused private memory", errno);
+  std::byte* const begin = mapping_->data() + pages.begin * page_bytes_;
+  const std::size_t bytes = (pages.end - pages.begin) * page_bytes_;
+  if (::madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return;
+  if (errno != EINVAL)
+    throw SystemError("the kernel refused private memory", errno);
+  own_pages(begin, begin + bytes, page_bytes_);  // before Linux 5.14
 }
 
 std::size_t Heap::bytes_in_use() const {

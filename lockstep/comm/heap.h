@@ -6,10 +6,11 @@
 // it. Blocks that were given back are kept for the next who asks (BlockMap),
 // up to a limit, beyond which their memory goes back to the kernel.
 //
-// After an error a lost or late peer may still be writing. detach() turns the
-// heap into private memory at the same addresses, after which nothing that a
-// peer does reaches this process. A detached heap is never shared again; the
-// next group gets a new one.
+// After an error a late peer may still be writing to the buffers of the
+// operation that failed. detach() turns those into private memory at the same
+// addresses, after which nothing that a peer does reaches them. The segment
+// keeps what peers still read there: its pages are neither given back to the
+// kernel nor used again. All other memory stays shared.
 //
 // A forked child has the memory as a copy of its own, in which it neither takes
 // nor gives back blocks: its parent and it would both get the same one. What
@@ -27,6 +28,7 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/block_map.h"
+#include "lockstep/comm/page_set.h"
 #include "lockstep/net/shared_memory.h"
 
 namespace lockstep {
@@ -64,15 +66,22 @@ class Heap : public std::enable_shared_from_this<Heap> {
   std::optional<std::size_t> offset_of(const void* address,
                                        std::size_t bytes) const;
 
+  // The same if peers reach all of it: nothing where a part was detached.
+  std::optional<std::size_t> shared_offset_of(const void* address,
+                                              std::size_t bytes) const;
+
   // The segment, to be passed to peers and mapped by them.
   const FileDescriptor& descriptor() const { return descriptor_; }
 
-  // Makes the memory private to this process. What is in it stays.
-  void detach();
-  bool detached() const { return detached_.load(); }
+  // Makes the pages of [address, address + bytes), which lies in the heap,
+  // private to this process. What is in them stays, whatever other threads
+  // write meanwhile. Throws SystemError when the kernel refuses: then peers can
+  // still write there. Takes as long as copying the pages.
+  void detach(const std::byte* address, std::size_t bytes);
+  bool has_private_pages() const { return !private_.empty(); }
 
-  // Whether a new group may use it: it was neither detached nor forked.
-  bool shareable() const { return !detached() && !forked_.load(); }
+  // Whether a new group may use it: it was not forked.
+  bool shareable() const { return !forked_.load(); }
 
   // In blocks that are taken; and in free ones that have memory behind them.
   std::size_t bytes_in_use() const;
@@ -81,20 +90,29 @@ class Heap : public std::enable_shared_from_this<Heap> {
  private:
   Heap(const HeapOptions& options, FileDescriptor descriptor,
        std::shared_ptr<SharedMapping> mapping);
+  struct Pages {
+    std::size_t begin, end;
+  };
+  Pages pages_of(std::size_t offset, std::size_t bytes) const;
+  bool map_privately(Pages pages) const noexcept;
+  void make_private(Pages pages) const;
+  void retire(std::size_t offset, std::size_t bytes) const;
   void forget(std::size_t offset, std::size_t bytes) const;
   void keep_at_most(std::size_t bytes) LOCKSTEP_REQUIRES(mutex_);
   // In a child, right after fork: only what is safe there.
   friend class HeapsOfProcess;
   void be_forked() noexcept;
 
+  const std::size_t page_bytes_;
   const std::size_t most_kept_;
   FileDescriptor descriptor_;
   std::shared_ptr<SharedMapping> mapping_;
   mutable Mutex mutex_;
   BlockMap blocks_ LOCKSTEP_GUARDED_BY(mutex_);
-  // True before the first page is made private, so that whoever reads what
-  // peers wrote and then finds it false has read what they wrote.
-  std::atomic<bool> detached_{false};
+  // A page is in it before it is made private, so that a thread that knows that
+  // peers have written, and then finds the page absent, has what they wrote.
+  PageSet private_;
+  Mutex detaching_;  // held while pages are copied; never with mutex_
   std::atomic<bool> forked_{false};
 };
 

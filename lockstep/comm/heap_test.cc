@@ -57,24 +57,81 @@ TEST(Heap, KnowsWhatLiesWithin) {
   EXPECT_FALSE(heap->offset_of(&heap, 1).has_value());
 }
 
-TEST(Heap, IsOutOfReachOfPeersOnceDetached) {
+// A peer's mapping: not ours, which the process would share.
+class PeerMapping {
+ public:
+  PeerMapping(const Heap& heap, std::size_t bytes)
+      : bytes_(bytes),
+        data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                     heap.descriptor().get(), 0)) {
+    EXPECT_NE(data_, MAP_FAILED);
+  }
+  ~PeerMapping() { ::munmap(data_, bytes_); }
+  PeerMapping(const PeerMapping&) = delete;
+  PeerMapping& operator=(const PeerMapping&) = delete;
+
+  std::byte& operator[](std::size_t i) const {
+    return static_cast<std::byte*>(data_)[i];
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+constexpr std::size_t kPage = 4096;
+
+TEST(Heap, KeepsPeersFromWhatIsDetachedAndFromNothingElse) {
   const auto heap = Heap::create({.bytes = 1 << 20});
-  const auto block = heap->allocate(3 << 12);
-  std::fill_n(block.get(), 3 << 12, std::byte{1});
-  // A peer's mapping: not ours, which the process would share.
-  void* peer = ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED,
-                      heap->descriptor().get(), 0);
-  ASSERT_NE(peer, MAP_FAILED);
-  auto* theirs = static_cast<std::byte*>(peer);
-  theirs[5] = std::byte{2};
-  EXPECT_EQ(block.get()[5], std::byte{2});
-  heap->detach();
-  std::fill_n(theirs, 3 << 12, std::byte{3});
-  EXPECT_EQ(block.get()[5], std::byte{2});
-  EXPECT_EQ(block.get()[(3 << 12) - 1], std::byte{1});
-  block.get()[6] = std::byte{4};
-  EXPECT_EQ(theirs[6], std::byte{3});
-  ::munmap(peer, 1 << 20);
+  const auto block = heap->allocate(8 * kPage);
+  std::fill_n(block.get(), 8 * kPage, std::byte{1});
+  const PeerMapping theirs(*heap, 1 << 20);
+  theirs[2 * kPage] = std::byte{2};
+  EXPECT_EQ(block.get()[2 * kPage], std::byte{2});
+  // Parts of four pages.
+  heap->detach(block.get() + 2 * kPage + 100, 2 * kPage + kPage / 2);
+  for (std::size_t i = 0; i < 8 * kPage; ++i) theirs[i] = std::byte{3};
+  EXPECT_EQ(block.get()[2 * kPage], std::byte{2});
+  EXPECT_EQ(block.get()[5 * kPage - 1], std::byte{1});
+  block.get()[2 * kPage] = std::byte{4};
+  EXPECT_EQ(theirs[2 * kPage], std::byte{3});
+  EXPECT_EQ(block.get()[2 * kPage - 1], std::byte{3});
+  EXPECT_EQ(block.get()[5 * kPage], std::byte{3});
+}
+
+TEST(Heap, TellsWherePeersReachMemory) {
+  const auto heap = Heap::create({.bytes = 1 << 20});
+  const auto block = heap->allocate(200 * kPage);
+  const std::byte* const data = block.get();
+  EXPECT_FALSE(heap->has_private_pages());
+  heap->detach(data + 100 * kPage, 3 * kPage);
+  heap->detach(data + 101 * kPage, 4 * kPage);
+  EXPECT_TRUE(heap->has_private_pages());
+  EXPECT_EQ(heap->shared_offset_of(data, 100 * kPage), 0u);
+  EXPECT_EQ(heap->shared_offset_of(data + 105 * kPage, 95 * kPage),
+            105 * kPage);
+  EXPECT_FALSE(heap->shared_offset_of(data, 100 * kPage + 1));
+  EXPECT_FALSE(heap->shared_offset_of(data + 104 * kPage, 10));
+  EXPECT_TRUE(heap->offset_of(data + 104 * kPage, 10));
+}
+
+// Issue 19: a peer that was stopped while it read went on in memory that had
+// been given back to the kernel, and found zeros.
+TEST(Heap, LeavesPeersWhatTheyReadWhenADetachedBlockIsGivenBack) {
+  const auto heap = Heap::create({.bytes = 1 << 20, .kept_bytes = 0});
+  std::byte* const before = heap->take(4 * kPage);
+  std::byte* const block = heap->take(4 * kPage);
+  std::byte* const after = heap->take(4 * kPage);
+  std::fill_n(block, 4 * kPage, std::byte{1});
+  heap->detach(block, 4 * kPage);
+  std::fill_n(block, 4 * kPage, std::byte{2});
+  heap->give_back(block);
+  heap->give_back(before);
+  heap->give_back(after);
+  const PeerMapping theirs(*heap, 1 << 20);
+  for (std::size_t i = 0; i < 4 * kPage; ++i)
+    ASSERT_EQ(theirs[4 * kPage + i], std::byte{1}) << i;
+  while (std::byte* const next = heap->take(4 * kPage)) EXPECT_NE(next, block);
 }
 
 // What the kernel has given this heap's segment.
@@ -102,13 +159,16 @@ TEST(Heap, GivesMemoryBackToTheKernelBeyondItsLimit) {
   heap->give_back(held);
 }
 
-TEST(Heap, GivesADetachedHeapsMemoryBackAsWell) {
+TEST(Heap, GivesThePrivateMemoryOfADetachedBlockBack) {
   const auto heap = Heap::create({.bytes = 1 << 22});
   std::byte* const block = heap->take(1 << 20);
   std::fill_n(block, 1 << 20, std::byte{1});
-  heap->detach();
+  heap->detach(block, 1 << 19);
+  std::fill_n(block, 1 << 20, std::byte{2});
+  EXPECT_GE(backed_bytes(*heap), std::size_t{1} << 20);
   heap->give_back(block);
-  EXPECT_EQ(block[1 << 19], std::byte{});
+  EXPECT_EQ(block[1 << 18], std::byte{1});  // the segment's again
+  EXPECT_LE(backed_bytes(*heap), std::size_t{1} << 19);
 }
 
 // Runs `body` in a forked child; whether it returned true.
@@ -133,6 +193,21 @@ TEST(Heap, IsACopyInAForkedChildThatNeitherTakesNorGivesBack) {
   EXPECT_EQ(block[0], std::byte{1});
   EXPECT_NE(heap->take(100), block);
   EXPECT_TRUE(heap->shareable());
+}
+
+TEST(Heap, IsACopyInAForkedChildWhereItWasDetachedToo) {
+  const auto heap = Heap::create({.bytes = 1 << 20});
+  std::byte* const block = heap->take(3 * kPage);
+  std::fill_n(block, 3 * kPage, std::byte{1});
+  heap->detach(block + kPage, kPage);
+  std::fill_n(block, 3 * kPage, std::byte{2});
+  EXPECT_TRUE(holds_in_child([&] {
+    const bool has_a_copy =
+        std::count(block, block + 3 * kPage, std::byte{2}) == 3 * kPage;
+    std::fill_n(block, 3 * kPage, std::byte{3});
+    return has_a_copy;
+  }));
+  EXPECT_EQ(std::count(block, block + 3 * kPage, std::byte{2}), 3 * kPage);
 }
 
 TEST(Heap, GivesBlocksToManyThreadsAtOnce) {

@@ -142,7 +142,8 @@ void OnePassStep::bring_home(const OfType& type) {
   const auto heap = group_->heap();
   for (const std::size_t parameter : type.large) {
     const at::Tensor& tensor = parameters[parameter].tensor;
-    if (heap && !heap->offset_of(tensor.const_data_ptr(), tensor.nbytes()))
+    if (heap &&
+        !heap->shared_offset_of(tensor.const_data_ptr(), tensor.nbytes()))
       move_to(group_->allocate(tensor.nbytes()), 0, tensor);
   }
 }

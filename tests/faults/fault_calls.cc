@@ -56,30 +56,31 @@ std::string_view name_of(Call call) {
   return "unknown call";
 }
 
-CallMemory CallMemory::shared(ProcessGroup& group) {
+CallMemory CallMemory::shared(ProcessGroup& group, std::int64_t elements) {
   const auto block = [&] {
-    const auto bytes = group.allocate(kElements * sizeof(float));
+    const auto bytes =
+        group.allocate(static_cast<std::size_t>(elements) * sizeof(float));
     return std::shared_ptr<float>(bytes, reinterpret_cast<float*>(bytes.get()));
   };
-  return {.in = block(), .out = block()};
+  return {.elements = elements, .in = block(), .out = block()};
 }
 
-CallMemory CallMemory::ordinary() {
-  const auto block = [] {
-    const auto floats = std::make_shared<std::vector<float>>(kElements);
+CallMemory CallMemory::ordinary(std::int64_t elements) {
+  const auto block = [&] {
+    const auto floats = std::make_shared<std::vector<float>>(elements);
     return std::shared_ptr<float>(floats, floats->data());
   };
-  return {.in = block(), .out = block()};
+  return {.elements = elements, .in = block(), .out = block()};
 }
 
-void CallMemory::fill(float value) {
-  std::fill_n(in.get(), kElements, value);
-  std::fill_n(out.get(), kElements, value);
+void CallMemory::fill(float value) const {
+  std::fill_n(in.get(), elements, value);
+  std::fill_n(out.get(), elements, value);
 }
 
 std::int64_t CallMemory::differing_from(float value) const {
-  return 2 * kElements - std::count(in.get(), in.get() + kElements, value) -
-         std::count(out.get(), out.get() + kElements, value);
+  return 2 * elements - std::count(in.get(), in.get() + elements, value) -
+         std::count(out.get(), out.get() + elements, value);
 }
 
 Work start_call(ProcessGroup& group, Call call, const CallMemory& memory,
@@ -128,6 +129,85 @@ std::vector<Work> start_messages(ProcessGroup& group, const CallMemory& memory,
       {Message::Direction::kSend, floats(memory.in, elements), next},
       {Message::Direction::kReceive, floats(memory.out, elements), before}};
   return group.batch_isend_irecv(messages);
+}
+
+// What rank `by` brings; never negative, never a pattern that marks memory.
+float KnownCall::brought(int by, std::int64_t i) const {
+  return static_cast<float>((i * 7 + by * 131 + std::int64_t{number} * 31) %
+                            1009);
+}
+
+float KnownCall::greatest(std::int64_t i) const {
+  float most = 0;
+  for (int r = 0; r < ranks; ++r) most = std::max(most, brought(r, i));
+  return most;
+}
+
+std::int64_t KnownCall::elements_read() const {
+  return call ? ranks * per_rank : per_rank;
+}
+
+std::int64_t KnownCall::elements_of_result() const {
+  if (!call) return per_rank;
+  switch (*call) {
+    case Call::kBarrier:
+      return 0;
+    case Call::kReduce:
+    case Call::kGather:
+      return rank == root ? ranks * per_rank : 0;
+    case Call::kScatter:
+    case Call::kReduceScatter:
+    case Call::kReduceScatterV:
+      return per_rank;
+    case Call::kBroadcast:
+    case Call::kAllReduce:
+    case Call::kAllGather:
+    case Call::kAllGatherV:
+    case Call::kAllToAll:
+    case Call::kAllToAllV:
+      return ranks * per_rank;
+  }
+  return 0;
+}
+
+float KnownCall::expected(std::int64_t i) const {
+  if (!call) return brought((rank + ranks - 1) % ranks, i);
+  const auto from = static_cast<int>(per_rank > 0 ? i / per_rank : 0);
+  const std::int64_t within = i - from * per_rank;
+  switch (*call) {
+    case Call::kBarrier:
+      return 0;
+    case Call::kBroadcast:
+      return brought(root, i);
+    case Call::kAllReduce:
+    case Call::kReduce:
+      return greatest(i);
+    case Call::kAllGather:
+    case Call::kAllGatherV:
+    case Call::kGather:
+      return brought(from, within);
+    case Call::kScatter:
+      return brought(root, rank * per_rank + i);
+    case Call::kReduceScatter:
+    case Call::kReduceScatterV:
+      return greatest(rank * per_rank + i);
+    case Call::kAllToAll:
+    case Call::kAllToAllV:
+      return brought(from, rank * per_rank + within);
+  }
+  return 0;
+}
+
+void KnownCall::fill(const CallMemory& memory) const {
+  for (std::int64_t i = 0; i < elements_read(); ++i)
+    memory.in.get()[i] = memory.out.get()[i] = brought(rank, i);
+}
+
+std::int64_t KnownCall::count_wrong(const CallMemory& memory) const {
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < elements_of_result(); ++i)
+    wrong += memory.out.get()[i] != expected(i) ? 1 : 0;
+  return wrong;
 }
 
 }  // namespace lockstep

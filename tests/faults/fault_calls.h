@@ -1,11 +1,13 @@
 // The collectives that faults are injected into, each as one call on the same
-// memory.
+// memory, and what they must give.
 //
 // Threads: one at a time.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -37,17 +39,19 @@ inline constexpr std::array kAllCalls{
 // As messages have it: "all_gather_v".
 std::string_view name_of(Call call);
 
-// Memory that a call reads and one that it writes, `kElements` floats each.
+// Memory that a call reads and one that it writes, `elements` floats each.
 struct CallMemory {
   static constexpr std::int64_t kElements = std::int64_t{1} << 18;
 
-  static CallMemory shared(ProcessGroup& group);
-  static CallMemory ordinary();
+  static CallMemory shared(ProcessGroup& group,
+                           std::int64_t elements = kElements);
+  static CallMemory ordinary(std::int64_t elements = kElements);
 
-  void fill(float value);
+  void fill(float value) const;
   // How many elements are something else.
   std::int64_t differing_from(float value) const;
 
+  std::int64_t elements = 0;
   std::shared_ptr<float> in;
   std::shared_ptr<float> out;
 };
@@ -60,5 +64,27 @@ Work start_call(ProcessGroup& group, Call call, const CallMemory& memory,
 // A message to the next rank and one from the rank before.
 std::vector<Work> start_messages(ProcessGroup& group, const CallMemory& memory,
                                  std::int64_t elements);
+
+// A call, or messages, as far as it says what the result must be.
+struct KnownCall {
+  std::optional<Call> call{};  // nothing: messages
+  int rank = 0;
+  int ranks = 1;
+  int root = 0;
+  std::int64_t per_rank = 0;
+  unsigned number = 0;  // calls of different numbers have different elements
+
+  // Fills what the call reads, before it starts.
+  void fill(const CallMemory& memory) const;
+  // How many elements of this rank's result are wrong, once it is complete.
+  std::int64_t count_wrong(const CallMemory& memory) const;
+
+ private:
+  std::int64_t elements_read() const;
+  std::int64_t elements_of_result() const;
+  float brought(int by, std::int64_t i) const;
+  float greatest(std::int64_t i) const;
+  float expected(std::int64_t i) const;
+};
 
 }  // namespace lockstep

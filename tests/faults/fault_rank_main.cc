@@ -7,11 +7,17 @@
 //   error N TYPE RANK TIME       the Nth error that left a wait, and when, in
 //   <message>                    nanoseconds of the monotonic clock; RANK is
 //   end of error N               the culprit, or -1
+//   checked N wrong M            the operations that ended without an error,
+//                                and how many of them with wrong elements
+//   freed N checked M wrong K    the same, at the end of round N
+//   deadline TIME                when the wait that failed had to end
+//   grown N                      MiB more of private memory than before
 //   kept, or touched             nobody wrote to its memory after the error
 //   left nothing, or left …      what the destroyed group did not give back
 //
 // Exits with 10 after an error.
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -21,6 +27,7 @@
 
 #include "fault_calls.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/settings.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "own_resources.h"
@@ -79,16 +86,17 @@ bool fails(Work work) {
 }
 
 // Memory for as many operations as are in flight at once, half of it shared.
-std::vector<CallMemory> make_memory(ProcessGroup& group) {
+std::vector<CallMemory> make_memory(
+    ProcessGroup& group, std::int64_t elements = CallMemory::kElements) {
   std::vector<CallMemory> memory;
   for (std::size_t i = 0; i < kInFlight; ++i)
-    memory.push_back(i % 2 == 0 ? CallMemory::shared(group)
-                                : CallMemory::ordinary());
+    memory.push_back(i % 2 == 0 ? CallMemory::shared(group, elements)
+                                : CallMemory::ordinary(elements));
   return memory;
 }
 
-// Starts operations that all ranks choose alike, and waits for each when a
-// third one after it has been started.
+// Starts operations that all ranks choose alike, waits for each when a third
+// one after it has been started, and looks at its result.
 class Program {
  public:
   // All operations alike, or mostly those that write most to peers' memory.
@@ -100,36 +108,59 @@ class Program {
 
   void step() {
     const std::size_t slot = steps_++ % kInFlight;
-    for (Work& work : works_[slot]) work.wait();
-    works_[slot].clear();
-    works_[slot] = start_one(memory_[slot]);
+    finish(slot);
+    start_one(slot);
     if (random_() % 3 == 0) finish();
   }
 
   void finish() {
-    for (auto& works : works_) {
-      for (Work& work : works) work.wait();
-      works.clear();
-    }
+    for (std::size_t slot = 0; slot < kInFlight; ++slot) finish(slot);
+  }
+
+  // The line that counts the operations that were complete.
+  std::string results() const {
+    return "checked " + std::to_string(checked_) + " wrong " +
+           std::to_string(wrong_);
   }
 
  private:
-  std::vector<Work> start_one(const CallMemory& memory) {
-    const auto most = CallMemory::kElements / group_.size();
-    const auto per_rank =
-        std::min<std::int64_t>(std::int64_t{1} << random_() % 19, most);
-    const int root =
-        static_cast<int>(random_() % static_cast<unsigned>(group_.size()));
+  void finish(std::size_t slot) {
+    std::vector<Work> works = std::move(works_[slot]);
+    works_[slot].clear();
+    if (works.empty()) return;
+    for (Work& work : works) work.wait();
+    ++checked_;
+    const std::int64_t wrong = calls_[slot].count_wrong(memory_[slot]);
+    if (wrong == 0) return;
+    ++wrong_;
+    say("wrong: " + std::to_string(wrong) + " elements of " +
+        (calls_[slot].call ? std::string(name_of(*calls_[slot].call))
+                           : "a message"));
+  }
+
+  void start_one(std::size_t slot) {
+    const CallMemory& memory = memory_[slot];
+    const auto most = memory.elements / group_.size();
+    KnownCall& call = calls_[slot];
+    call = {.rank = group_.rank(),
+            .ranks = group_.size(),
+            .root = static_cast<int>(random_() %
+                                     static_cast<unsigned>(group_.size())),
+            .per_rank =
+                std::min<std::int64_t>(std::int64_t{1} << random_() % 19, most),
+            .number = static_cast<unsigned>(steps_)};
     const std::size_t choice = random_() % (kAllCalls.size() + 1);
-    std::vector<Work> works;
-    if (load_ == Load::kHeavy && random_() % 4 != 0)
-      works.push_back(start_call(group_, Call::kAllReduce, memory, most, 0));
-    else if (choice == kAllCalls.size())
-      works = start_messages(group_, memory, per_rank);
+    if (choice < kAllCalls.size()) call.call = kAllCalls[choice];
+    if (load_ == Load::kHeavy && random_() % 4 != 0) {
+      call.call = random_() % 3 == 0 ? Call::kBroadcast : Call::kAllReduce;
+      call.per_rank = most;
+    }
+    call.fill(memory);
+    if (call.call)
+      works_[slot].push_back(
+          start_call(group_, *call.call, memory, call.per_rank, call.root));
     else
-      works.push_back(
-          start_call(group_, kAllCalls[choice], memory, per_rank, root));
-    return works;
+      works_[slot] = start_messages(group_, memory, call.per_rank);
   }
 
   ProcessGroup& group_;
@@ -137,6 +168,9 @@ class Program {
   std::mt19937 random_;
   const Load load_;
   std::size_t steps_ = 0;
+  std::size_t checked_ = 0;
+  std::size_t wrong_ = 0;
+  std::array<KnownCall, kInFlight> calls_;
   std::array<std::vector<Work>, kInFlight> works_;
 };
 
@@ -161,6 +195,7 @@ int work() {
     fails([&] {
       while (true) program.step();
     });
+    say(program.results());
     destroy_process_group();
   }
   say(held_since(earlier));
@@ -182,12 +217,75 @@ int guard() {
     while (true) program.step();
   });
   for (CallMemory& part : memory) part.fill(kPattern);
+  say(program.results());
   say("guarding");
   store->get("late rank went on", kPatience);
   std::int64_t touched = 0;
   for (const CallMemory& part : memory)
     touched += part.differing_from(kPattern);
   say(touched == 0 ? "kept" : "touched " + std::to_string(touched));
+  return kGotAnError;
+}
+
+// Works until something goes wrong, changes and frees its memory at once, waits
+// until its peers have done so as well, and begins anew.
+int reuse() {
+  constexpr float kPattern = -12345;
+  constexpr std::int64_t kElements = std::int64_t{1} << 20;
+  const auto store = open_store(text_from("LOCKSTEP_STORE", ""),
+                                {.token = text_from("LOCKSTEP_TOKEN", "")});
+  const int rounds = std::stoi(text_from("ROUNDS", "1"));
+  for (int round = 0; round < rounds; ++round) {
+    const std::string number = std::to_string(round);
+    const auto group = join();
+    auto memory = make_memory(*group, kElements);
+    Program program(*group, memory, seed() + static_cast<unsigned>(round),
+                    Program::Load::kHeavy);
+    group->barrier({.timeout = kPatience}).wait();
+    say("begun " + number);
+    fails([&] {
+      while (true) program.step();
+    });
+    for (const CallMemory& part : memory) part.fill(kPattern);
+    memory.clear();
+    say("freed " + number + " " + program.results());
+    store->get("round " + number + " is over", kPatience);
+    destroy_process_group();
+  }
+  return kGotAnError;
+}
+
+// Mebibytes of memory that is this process's alone.
+std::int64_t private_mebibytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) >> 10;
+  return 0;
+}
+
+// Works with a lot of memory in use on rank 0.
+int laden() {
+  constexpr std::int64_t kElements = std::int64_t{1} << 22;
+  const auto bytes = std::stoull(text_from("LADEN_BYTES", "0"));
+  const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      Settings::from_environment().timeout);
+  const auto group = join();
+  const auto load = group->allocate(group->rank() == 0 ? bytes : 1);
+  const CallMemory memory = CallMemory::shared(*group, kElements);
+  memory.fill(1);
+  group->barrier({.timeout = kPatience}).wait();
+  const std::int64_t before = private_mebibytes();
+  say("begun");
+  std::int64_t deadline = 0;
+  fails([&] {
+    while (true) {
+      deadline = now() + timeout.count();
+      start_call(*group, Call::kAllReduce, memory, kElements / group->size(), 0)
+          .wait();
+    }
+  });
+  say("deadline " + std::to_string(deadline));
+  say("grown " + std::to_string(private_mebibytes() - before));
   return kGotAnError;
 }
 
@@ -237,6 +335,7 @@ int without_store() {
           program.finish();
         }))
       say("worked on " + std::to_string(now()));
+    say(program.results());
     fails([&] {
       while (true) new_group(*group, everybody);
     });
@@ -273,7 +372,8 @@ int run(const std::string& name) {
   const std::map<std::string, int (*)()> cases{
       {"work", work},         {"guard", guard},
       {"mismatch", mismatch}, {"without_store", without_store},
-      {"form", form},
+      {"form", form},         {"reuse", reuse},
+      {"laden", laden},
   };
   const auto found = cases.find(name);
   if (found != cases.end()) return found->second();

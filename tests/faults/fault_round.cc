@@ -52,12 +52,31 @@ void FaultRound::expect_clean_end(int rank) {
   const std::string& output = processes_->output(rank);
   std::string leaks;
   std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);)
+  for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("left ") && line != "left nothing")
       leaks += ", " + line;
+    read_results(line);
+  }
   expect(code == kGotAnError && leaks.empty(),
          fmt::format("rank {} ended with code {}{}:\n{}", rank, code, leaks,
                      output));
+}
+
+// Of "… checked N wrong M".
+void FaultRound::read_results(const std::string& line) {
+  constexpr std::string_view kHead = "checked ";
+  const std::size_t begin = line.find(kHead);
+  if (begin == std::string::npos) return;
+  std::istringstream text(line.substr(begin + kHead.size()));
+  std::size_t checked = 0, wrong = 0;
+  std::string word;
+  text >> checked >> word >> wrong;
+  expect(!text.fail(), "what is " + line);
+  checked_ += checked;
+  expect(wrong == 0,
+         fmt::format("{} operations ended without an error and with "
+                     "wrong elements",
+                     wrong));
 }
 
 void FaultRound::note_time(const RankError& error, std::int64_t moment) {

@@ -50,7 +50,8 @@ class FaultRound {
 
   // Adds a complaint unless `right`.
   void expect(bool right, const std::string& complaint);
-  // That rank `rank` ends as one does that got an error and cleaned up.
+  // That rank `rank` ends as one does that got an error and cleaned up, and
+  // that what it got without an error was right.
   void expect_clean_end(int rank);
   // How long after `moment` the error was seen, for the table.
   void note_time(const RankError& error, std::int64_t moment);
@@ -60,12 +61,17 @@ class FaultRound {
 
   const std::string& complaints() const { return complaints_; }
   const std::vector<double>& milliseconds() const { return milliseconds_; }
+  // The operations whose results the ranks looked at.
+  std::size_t checked() const { return checked_; }
 
  private:
+  void read_results(const std::string& line);
+
   const RoundSetting setting_;
   std::unique_ptr<RankProcesses> processes_;
   std::string complaints_;
   std::vector<double> milliseconds_;
+  std::size_t checked_ = 0;
 };
 
 // The monotonic clock's nanoseconds, as ranks print them.

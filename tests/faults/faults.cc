@@ -51,7 +51,9 @@ bool names_missing(const RankError& error, int rank) {
 }
 
 Outcome close(FaultRound& round) {
-  return {.complaints = round.finish(), .milliseconds = round.milliseconds()};
+  return {.complaints = round.finish(),
+          .milliseconds = round.milliseconds(),
+          .checked = round.checked()};
 }
 
 void expect_peer_failure(FaultRound& round, int victim, std::int64_t moment) {
@@ -125,6 +127,72 @@ Outcome inject_stop(const Injection& injection) {
       processes.wait_for_line(rank, "kept", FaultRound::kPatience);
       round.expect_clean_end(rank);
     }
+  });
+  return close(round);
+}
+
+namespace {
+
+void stop_and_continue(FaultRound& round, Choice& choice, int number) {
+  RankProcesses& processes = round.processes();
+  const std::string freed = fmt::format("freed {} ", number);
+  round.all_say(fmt::format("begun {}", number));
+  const int victim =
+      static_cast<int>(choice.random() % static_cast<unsigned>(round.ranks()));
+  processes.lives_until(victim,
+                        std::chrono::microseconds(choice.random() % 30000));
+  processes.send_signal(victim, SIGSTOP);
+  for (int rank = 0; rank < round.ranks(); ++rank)
+    if (rank != victim)
+      processes.wait_for_line(rank, freed, FaultRound::kPatience);
+  processes.send_signal(victim, SIGCONT);
+  processes.wait_for_line(victim, freed, FaultRound::kPatience);
+  open_store(processes.store_url(), {.token = RankProcesses::kToken})
+      ->set(fmt::format("round {} is over", number), {}, FaultRound::kPatience);
+}
+
+}  // namespace
+
+Outcome inject_reuse(const Injection& injection, int rounds) {
+  Choice choice(injection);
+  FaultRound round(
+      choice.setting(injection, {"LOCKSTEP_TIMEOUT=0.1",
+                                 fmt::format("ROUNDS={}", rounds)}),
+      "reuse");
+  attempt(round, [&] {
+    for (int number = 0; number < rounds; ++number)
+      stop_and_continue(round, choice, number);
+    for (int rank = 0; rank < round.ranks(); ++rank)
+      round.expect_clean_end(rank);
+  });
+  return close(round);
+}
+
+Outcome inject_stop_of_laden(const Injection& injection, std::size_t bytes) {
+  Choice choice(injection);
+  choice.ranks = 2;
+  FaultRound round(
+      choice.setting(injection, {"LOCKSTEP_TIMEOUT=0.5",
+                                 fmt::format("LADEN_BYTES={}", bytes)}),
+      "laden");
+  RankProcesses& processes = round.processes();
+  attempt(round, [&] {
+    round.all_say("begun");
+    processes.lives_until(1, choice.moment);
+    processes.send_signal(1, SIGSTOP);
+    const RankError error = round.error_of(0);
+    round.expect(error.type == "Timeout", told(0, error));
+    const std::string late =
+        processes.wait_for_line(0, "deadline ", FaultRound::kPatience);
+    round.note_time(error, std::stoll(late.substr(late.find(' '))));
+    const std::string grown =
+        processes.wait_for_line(0, "grown ", FaultRound::kPatience);
+    constexpr long long kMostMebibytes = 48;  // the operation has 16
+    round.expect(std::stoll(grown.substr(grown.find(' '))) <= kMostMebibytes,
+                 "the memory of rank 0 has " + grown + " MiB");
+    processes.send_signal(1, SIGCONT);
+    round.expect_clean_end(0);
+    round.expect_clean_end(1);
   });
   return close(round);
 }

@@ -17,6 +17,7 @@ struct Injection {
 struct Outcome {
   std::string complaints{};            // "" when all survived as they must
   std::vector<double> milliseconds{};  // until each survivor had its error
+  std::size_t checked = 0;  // operations whose results were looked at
 };
 
 // kill -9. Everybody else gets PeerFailure naming the rank.
@@ -28,6 +29,16 @@ Outcome inject_kill_of_store(const Injection& injection);
 // SIGSTOP. Everybody else gives up naming the rank, and has its memory to
 // itself when the rank goes on.
 Outcome inject_stop(const Injection& injection);
+
+// SIGSTOP at a random moment, `rounds` times in one job: the others time out,
+// change and free their memory, and only then does the rank go on. Whatever
+// ends without an error, on any rank, must have the right elements.
+Outcome inject_reuse(const Injection& injection, int rounds);
+
+// SIGSTOP of rank 1 while rank 0 has `bytes` bytes of its heap in use. The
+// times are those from the end of rank 0's deadline to its error, and its
+// memory must not grow by more than what the operation had.
+Outcome inject_stop_of_laden(const Injection& injection, std::size_t bytes);
 
 // How many pairs of different collectives there are.
 int count_pairs();

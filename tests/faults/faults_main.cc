@@ -23,11 +23,20 @@ struct Plan {
   int stops = 50;
   int pairs = count_pairs();
   int stores = 20;
+  int reuses = 1000;
+  int laden = 5;
+  std::size_t laden_bytes = std::size_t{4} << 30;
   std::vector<std::string> backends{"shm", "gloo", "hybrid"};
   unsigned seed = std::random_device{}();
 
   static Plan brief() {
-    return {.kills = 10, .stops = 4, .pairs = 6, .stores = 2};
+    return {.kills = 10,
+            .stops = 4,
+            .pairs = 6,
+            .stores = 2,
+            .reuses = 20,
+            .laden = 1,
+            .laden_bytes = std::size_t{256} << 20};
   }
 };
 
@@ -37,6 +46,7 @@ struct Row {
   std::size_t injected = 0;
   std::size_t survived = 0;
   std::vector<double> milliseconds{};
+  std::size_t checked = 0;
 };
 
 void print_row(const Row& row) {
@@ -46,8 +56,8 @@ void print_row(const Row& row) {
       times.empty() ? "-"
                     : fmt::format("{:>9.1f} {:>9.1f}", times[times.size() / 2],
                                   times.back());
-  fmt::print("{:<30} {:<8} {:>8} {:>8} {}\n", row.fault, row.backend,
-             row.injected, row.survived, seen);
+  fmt::print("{:<30} {:<8} {:>8} {:>8} {:>8} {}\n", row.fault, row.backend,
+             row.injected, row.survived, row.checked, seen);
 }
 
 // Runs a plan over one backend after the other.
@@ -62,6 +72,11 @@ class Campaign {
     repeat({"kill -9 of the store's rank", backend}, plan_.stores,
            inject_kill_of_store);
     repeat({"SIGSTOP of a rank", backend}, plan_.stops, inject_stop);
+    reuse(backend);
+    repeat({"SIGSTOP, much memory in use", backend}, plan_.laden,
+           [this](const Injection& injection) {
+             return inject_stop_of_laden(injection, plan_.laden_bytes);
+           });
     mismatch(backend);
     repeat({"the store dies", backend}, plan_.stores, inject_store_death);
     repeat({"the store dies, in forming", backend}, plan_.stores,
@@ -70,9 +85,18 @@ class Campaign {
 
   // The table; whether all were survived.
   bool report() const {
-    fmt::print("\n{:<30} {:<8} {:>8} {:>8} {:>9} {:>9}\n", "fault", "backend",
-               "injected", "survived", "p50 ms", "max ms");
-    for (const Row& row : rows_) print_row(row);
+    fmt::print("\n{:<30} {:<8} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "fault",
+               "backend", "injected", "survived", "checked", "p50 ms",
+               "max ms");
+    std::size_t checked = 0;
+    for (const Row& row : rows_) {
+      print_row(row);
+      checked += row.checked;
+    }
+    fmt::print(
+        "The results of {} operations that ended without an error were "
+        "checked.\n",
+        checked);
     return std::ranges::all_of(
         rows_, [](const Row& row) { return row.survived == row.injected; });
   }
@@ -84,6 +108,20 @@ class Campaign {
       Outcome outcome = inject({.backend = row.backend, .seed = seed_++});
       ++row.injected;
       row.survived += settle(row, outcome);
+    }
+    add(std::move(row));
+  }
+
+  void reuse(const std::string& backend) {
+    constexpr int kInOneJob = 20;
+    Row row{"SIGSTOP, memory used again", backend};
+    for (int left = plan_.reuses; left > 0; left -= kInOneJob) {
+      const int rounds = std::min(left, kInOneJob);
+      Outcome outcome =
+          inject_reuse({.backend = backend, .seed = seed_++}, rounds);
+      row.injected += static_cast<std::size_t>(rounds);
+      if (settle(row, outcome))
+        row.survived += static_cast<std::size_t>(rounds);
     }
     add(std::move(row));
   }
@@ -114,6 +152,7 @@ class Campaign {
     row.milliseconds.insert(row.milliseconds.end(),
                             outcome.milliseconds.begin(),
                             outcome.milliseconds.end());
+    row.checked += outcome.checked;
     if (outcome.complaints.empty()) return true;
     fmt::print("FAILED: {}: {}", row.fault, outcome.complaints);
     return false;
@@ -147,6 +186,18 @@ void add_flags(CLI::App& command, Plan& plan) {
   command
       .add_option("--stores", plan.stores, "Deaths of the store, of each kind")
       ->envname("LOCKSTEP_FAULT_STORES")
+      ->capture_default_str();
+  command
+      .add_option("--reuses", plan.reuses,
+                  "SIGSTOPs after which memory is used again")
+      ->envname("LOCKSTEP_FAULT_REUSES")
+      ->capture_default_str();
+  command
+      .add_option("--laden", plan.laden,
+                  "SIGSTOPs while a rank has much memory in use")
+      ->envname("LOCKSTEP_FAULT_LADEN")
+      ->capture_default_str();
+  command.add_option("--laden-bytes", plan.laden_bytes, "How much")
       ->capture_default_str();
   command.add_option("--backends", plan.backends, "What they run on")
       ->delimiter(',')

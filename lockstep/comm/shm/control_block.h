@@ -59,9 +59,14 @@ enum class Presence : std::uint32_t { kPresent = 0, kLeft = 1, kAborted = 2 };
 struct alignas(kCacheLine) RankArea {
   // Written once, after what explains it.
   std::atomic<Presence> presence{Presence::kPresent};
-  // The part that this rank has in the work of a round: the round's low 32 bits
-  // above a Part. Tells others whom a round waits for, and when this rank, a
-  // thread of their process, is through with memory that they want to free.
+  // 1 from the moment at which this rank gives up, before its memory changes:
+  // a receiver that copied from this rank's heap and then finds 1 here discards
+  // what it copied.
+  std::atomic<std::uint32_t> gave_up{0};
+  // The part that this rank has in the work of a round: a Part, tagged with the
+  // round as the counters of ControlBlock are. Tells others whom a round waits
+  // for, and whether this rank may be in the middle of reading or writing the
+  // memory of others.
   std::atomic<std::uint64_t> part{0};
   // 1: this rank has the heaps of all ranks mapped. Written once, and only so.
   std::atomic<std::uint32_t> has_all_heaps{0};
@@ -105,8 +110,14 @@ struct ControlBlock {
   alignas(kCacheLine) std::atomic<std::uint32_t> bell{0};
   alignas(kCacheLine) std::atomic<std::uint32_t> sleepers{0};
   // Work of the current round: how many units were handed out and how many are
-  // finished, each with the round's low 32 bits in its upper half, so that a
-  // new round starts from zero without anyone resetting it.
+  // finished, in the lower 16 bits, with the round's low 48 bits above them, so
+  // that a new round starts from zero and no rank resets a counter. (At four
+  // million rounds a second 48 bits last for two years.) A rank that gives up
+  // sets kEnded: in `claimed` no more units are handed out, in `finished` the
+  // round never ends.
+  static constexpr int kCountBits = 16;
+  static constexpr std::uint32_t kEnded = 1u << 15;
+  static constexpr std::uint32_t kMostUnits = kEnded - 1;
   alignas(kCacheLine) std::atomic<std::uint64_t> claimed{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> finished{0};
 

@@ -22,6 +22,10 @@ void Departures::depart(Presence presence, const Departure& why) noexcept {
   area.presence.store(presence);
 }
 
+bool Departures::has_ended(int rank) const {
+  return has_exited(processes_[static_cast<std::size_t>(rank)]);
+}
+
 bool Departures::has_left(int rank) const {
   return control_.rank(rank).presence.load() != Presence::kPresent;
 }
@@ -43,8 +47,7 @@ std::optional<Departure> Departures::find(const std::vector<int>& needed,
     const RankArea& area = control_.rank(r);
     const Presence presence = area.presence.load();
     // A process may say why it leaves and end between the two looks.
-    if (presence == Presence::kPresent &&
-        has_exited(processes_[static_cast<std::size_t>(r)]) &&
+    if (presence == Presence::kPresent && has_ended(r) &&
         area.presence.load() == Presence::kPresent)
       return Departure{r, "its process ended"};
     const Presence now = area.presence.load();

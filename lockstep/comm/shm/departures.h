@@ -48,6 +48,9 @@ class Departures {
   std::optional<Departure> find(const std::vector<int>& needed,
                                 Need need = Need::kEach) const;
 
+  // Whether the process of rank `rank` has ended.
+  bool has_ended(int rank) const;
+
   // The error that `call`, in flight on this rank, ends with.
   std::exception_ptr error_for(const std::string& call,
                                const Departure& departure) const;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/round_up.h"
 
 namespace lockstep {
 namespace {
@@ -16,11 +17,13 @@ constexpr std::size_t kUpdateBytes = 16 << 10;
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
 // A few units for each rank: enough to share the work evenly, few enough that
-// claiming them costs nothing.
+// claiming them costs nothing, and that their number can be counted.
 std::size_t choose_unit_bytes(std::size_t bytes, int ranks) {
   const std::size_t share =
       bytes / (4 * index(ranks)) / kCacheLine * kCacheLine;
-  return std::clamp(share, kLeastUnitBytes, kMostUnitBytes);
+  const std::size_t least =
+      round_up_to(kCacheLine, bytes / ControlBlock::kMostUnits + 1);
+  return std::max(least, std::clamp(share, kLeastUnitBytes, kMostUnitBytes));
 }
 
 ReduceKernel kernel_of(const SharedOperation& shared) {
@@ -91,6 +94,7 @@ bool DirectTransfer::advance(const SharedOperation& shared,
     own_part_done_ = true;
   }
   if (!context.rounds->all_finished(units(shared))) return false;
+  context.heaps->check(shared.written_by_peers(context));
   if (shares_work_) take_from_own_slot(shared, context);
   if (shared.updates()) shared.operation().update->carried_out = true;
   return true;
@@ -122,11 +126,10 @@ void DirectTransfer::do_own_part(const SharedOperation& shared,
   Rounds& rounds = *context.rounds;
   std::uint32_t unit = 0;
   rounds.begin_part();
-  // Not when a rank that is a thread of this process has given up: its memory
-  // may be somebody else's by now.
+  // False when a rank has given up: its memory may have another use by now.
   if (rounds.claim(units(shared), unit)) {
     if (shared.updates())
-      update_own_pieces(shared);
+      update_own_pieces(shared, rounds);
     else if (reduces(shared.operation().kind))
       reduce_own_block(shared);
     else
@@ -167,13 +170,15 @@ void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
   }
 }
 
-// Half an update must not be begun again by whoever looks next.
-void DirectTransfer::update_own_pieces(const SharedOperation& shared) {
-  if (failure_) std::rethrow_exception(failure_);
+// Half an update must not be begun again by the next thread that advances.
+void DirectTransfer::update_own_pieces(const SharedOperation& shared,
+                                       Rounds& rounds) {
   try {
+    if (failure_) std::rethrow_exception(failure_);
     update_pieces(shared);
   } catch (...) {
     failure_ = std::current_exception();
+    rounds.end_part();  // no more is written to the memory of others
     throw;
   }
 }

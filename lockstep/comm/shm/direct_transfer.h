@@ -3,8 +3,8 @@
 // place, writes to it.
 //
 // What is all in slots needs nothing more than the round in which it was
-// brought. Otherwise the operation is complete when every rank has said that it
-// is done with its peers' memory.
+// brought. Otherwise the operation is complete when all work on the ranks'
+// memory is finished and no rank had given up before: on all ranks or on none.
 //
 // Threads: one thread at a time.
 #pragma once
@@ -40,7 +40,7 @@ class DirectTransfer {
                           const ShmContext& context);
   void move(const SharedOperation& shared);
   void reduce_own_block(const SharedOperation& shared);
-  void update_own_pieces(const SharedOperation& shared);
+  void update_own_pieces(const SharedOperation& shared, Rounds& rounds);
   void update_pieces(const SharedOperation& shared);
   void update_range(const SharedOperation& shared, std::size_t piece,
                     std::size_t begin, std::size_t count);

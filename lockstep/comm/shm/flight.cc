@@ -45,6 +45,12 @@ bool Flight::after_meeting(ShmContext& context) {
   return false;
 }
 
+std::span<const Buffer> Flight::written_by_peers(
+    const ShmContext& context) const {
+  if (step_ != Step::kMeeting && step_ != Step::kDirect) return {};
+  return shared_.written_by_peers(context);
+}
+
 std::vector<int> Flight::missing(const ShmContext& context) const {
   if (step_ == Step::kQueued) return {};
   const std::vector<int> absent = context.rounds->missing();

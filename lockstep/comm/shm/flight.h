@@ -8,6 +8,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -29,6 +30,9 @@ class Flight {
 
   // The ranks that have not arrived, or hold it up in the middle.
   std::vector<int> missing(const ShmContext& context) const;
+
+  // Which buffers of this rank its peers may write to at present.
+  std::span<const Buffer> written_by_peers(const ShmContext& context) const;
 
   const Operation& operation() const { return shared_.operation(); }
   // Whether it takes so little that looking for its peers again at once pays.

@@ -34,8 +34,6 @@ PeerHeaps::PeerHeaps(ControlView control, int rank, std::shared_ptr<Heap> own,
     if (r == rank) continue;
     if (own_->offset_of(heaps_[static_cast<std::size_t>(r)]->data(), 1))
       neighbours_.push_back(r);
-    else
-      has_strangers_ = true;
   }
   control_.rank(rank).has_all_heaps.store(1);
 }
@@ -50,7 +48,7 @@ bool PeerHeaps::in_reach() {
 
 std::optional<Piece> PeerHeaps::find(const void* address, std::size_t bytes) {
   if (!in_reach()) return std::nullopt;
-  const auto offset = own_->offset_of(address, bytes);
+  const auto offset = own_->shared_offset_of(address, bytes);
   if (!offset) return std::nullopt;
   return Piece{*offset, bytes};
 }
@@ -64,23 +62,23 @@ std::byte* PeerHeaps::at(int r, const Piece& piece) const {
 }
 
 std::shared_ptr<std::byte> PeerHeaps::allocate(std::size_t bytes) {
-  const auto heap = own();
-  return heap ? heap->allocate(bytes) : nullptr;
+  return own_ ? own_->allocate(bytes) : nullptr;
 }
 
-std::shared_ptr<Heap> PeerHeaps::own() const {
-  return own_ && !own_->detached() ? own_ : nullptr;
+void PeerHeaps::check(std::span<const Buffer> buffers) const {
+  if (!own_ || !own_->has_private_pages()) return;
+  for (const Buffer& buffer : buffers)
+    if (!own_->shared_offset_of(buffer.data, buffer.bytes()))
+      throw Error(
+          "another group of this process failed, and memory that shares a page "
+          "with this operation's was made private\n"
+          "  next:    make this group anew as well");
 }
 
-void PeerHeaps::check() const {
-  if (!own_ || !own_->detached()) return;
-  throw Error(
-      "another group of this process failed, so its shared memory was made "
-      "private\n  next:    make this group anew as well");
-}
-
-void PeerHeaps::detach() {
-  if (has_strangers_) own_->detach();
+void PeerHeaps::detach(std::span<const Buffer> buffers) {
+  for (const Buffer& buffer : buffers)
+    if (buffer.count > 0)
+      own_->detach(static_cast<const std::byte*>(buffer.data), buffer.bytes());
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "lockstep/comm/heap.h"
@@ -37,17 +38,18 @@ class PeerHeaps {
   // Where a piece of rank `r`'s heap is here; null when it lies outside.
   std::byte* at(int r, const Piece& piece) const;
 
-  // Null without a heap that peers share, or when it is full.
+  // Null without a heap, or when it is full.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
-  // This rank's; null without one that peers share.
-  std::shared_ptr<Heap> own() const;
+  // This rank's, or null.
+  std::shared_ptr<Heap> own() const { return own_; }
 
-  // Throws when the heap was made private: what peers wrote is not there.
-  void check() const;
+  // Throws when some of the buffers, which lie in this rank's heap, were made
+  // private: what peers wrote is not there.
+  void check(std::span<const Buffer> buffers) const;
 
-  // Makes the heap private, if other processes write to it.
-  void detach();
+  // Makes these buffers private: no other process writes to them any more.
+  void detach(std::span<const Buffer> buffers);
 
   // The ranks that are threads of this process, and write to its memory
   // whatever is made private.
@@ -58,7 +60,6 @@ class PeerHeaps {
   const std::shared_ptr<Heap> own_;
   std::vector<std::shared_ptr<SharedMapping>> heaps_;  // none, or one a rank
   std::vector<int> neighbours_;
-  bool has_strangers_ = false;  // peers in other processes have the heap
   bool in_reach_ = false;
 };
 

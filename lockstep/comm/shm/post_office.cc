@@ -1,6 +1,7 @@
 #include "lockstep/comm/shm/post_office.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -222,6 +223,11 @@ void PostOffice::deliver(const Kept& letter, const Pointer& receive) {
       LOCKSTEP_CHECK(from != nullptr && letter.piece.bytes == buffer.bytes(),
                      "a letter names memory outside its sender's heap");
       std::memcpy(buffer.data, from, buffer.bytes());
+      // The sender gives up before its memory changes: a receiver that finds it
+      // present now has copied what it sent.
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (context_.control.rank(letter.from).gave_up.load() != 0)
+        return receives_.push_front(receive);  // ends as the group does
       owe_receipt(letter);
       return complete(*receive);
     }

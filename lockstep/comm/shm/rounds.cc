@@ -1,21 +1,12 @@
 #include "lockstep/comm/shm/rounds.h"
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
-#include <thread>
-
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
 
 // Of a payload; more would be on their way for longer than there is time.
 constexpr std::size_t kTakenBack = 4 << 10;
-
-// A unit takes microseconds, its thread perhaps a while to get a core.
-constexpr std::chrono::seconds kLongestUnit{30};
 
 }  // namespace
 
@@ -49,22 +40,30 @@ std::vector<int> Rounds::missing() const {
   return ranks;
 }
 
-// A peer says that it is at work before it takes a unit: one that took its unit
-// before there were none left is seen at work until it is through.
-void Rounds::end_work(std::span<const int> ranks) {
-  std::uint64_t seen = control_.block().claimed.load();
-  constexpr std::uint32_t kAll = std::numeric_limits<std::uint32_t>::max();
-  while (!control_.block().claimed.compare_exchange_weak(seen, tagged(kAll))) {
-  }
-  const Deadline deadline(kLongestUnit);
-  const auto at_work = [&](int r) { return part_of(r) == Part::kAtWork; };
-  while (std::ranges::any_of(ranks, at_work)) {
-    if (deadline.expired())
-      throw Timeout(
-          "a thread of this process does not end its part of a "
-          "collective that was given up");
-    std::this_thread::yield();
-  }
+// A rank says that it is at work before it takes a unit, and both are ordered
+// by this counter: who took its unit before the work was ended is seen at work
+// until it is through.
+bool Rounds::end_work() {
+  std::atomic<std::uint64_t>& claimed = control_.block().claimed;
+  std::uint64_t seen = claimed.load();
+  do {
+    // A rank is in the next round, so that this one is over.
+    if (is_later(seen)) return false;
+  } while (!claimed.compare_exchange_weak(
+      seen, tagged(count_of(seen) | ControlBlock::kEnded)));
+  return (count_of(seen) & ~ControlBlock::kEnded) != 0;
+}
+
+bool Rounds::discard_unless_finished() {
+  const std::uint32_t taken =
+      count_of(control_.block().claimed.load()) & ~ControlBlock::kEnded;
+  std::atomic<std::uint64_t>& finished = control_.block().finished;
+  std::uint64_t seen = finished.load();
+  do {
+    if (count_of(seen) == taken) return true;
+  } while (!finished.compare_exchange_weak(
+      seen, tagged(count_of(seen) | ControlBlock::kEnded)));
+  return false;
 }
 
 std::vector<int> Rounds::unfinished(Work work) const {
@@ -98,7 +97,8 @@ void Rounds::finish(std::uint32_t count) {
 }
 
 bool Rounds::all_finished(std::uint32_t units) const {
-  return count_of(control_.block().finished.load()) >= units;
+  const std::uint32_t count = count_of(control_.block().finished.load());
+  return count >= units && count < ControlBlock::kEnded;
 }
 
 std::string Rounds::last_seen(int r) const {

@@ -9,10 +9,13 @@
 // Work on large buffers is cut into units that any rank may claim, so that a
 // rank that is not running holds up nothing but what it has not yet brought.
 //
+// A rank that gives up ends the work of its round: a unit that no rank has
+// claimed is never claimed, and unless all claimed units are finished, the
+// round ends for no rank. docs/design/shm.md says why.
+//
 // Threads: one thread at a time.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,8 +26,14 @@ namespace lockstep {
 
 class Rounds {
  public:
-  Rounds(ControlView control, int rank, int ranks, Doorbell& bell)
-      : control_(control), rank_(rank), ranks_(ranks), bell_(bell) {}
+  // `round` is the last round that is over, the same on all ranks.
+  Rounds(ControlView control, int rank, int ranks, Doorbell& bell,
+         std::uint64_t round = 0)
+      : control_(control),
+        rank_(rank),
+        ranks_(ranks),
+        bell_(bell),
+        round_(round) {}
 
   // The round in which this rank has arrived last.
   std::uint64_t current() const { return round_; }
@@ -50,10 +59,17 @@ class Rounds {
   // round's work; finish() comes between the two.
   void begin_part() { tell_part(Part::kAtWork); }
   void end_part() { tell_part(Part::kDone); }
-  // Lets no rank take more of the current round's work, and returns when none
-  // of `ranks`, threads of this process, is in the middle of some. Throws
-  // Timeout should that last longer than any unit does.
-  void end_work(std::span<const int> ranks);
+  // Whether rank `r` may be in the middle of a unit of the current round.
+  bool is_at_work(int r) const { return part_of(r) == Part::kAtWork; }
+
+  // Lets no rank take more of the current round's work. Returns whether any
+  // rank took some: otherwise none touches the memory of another in this round.
+  bool end_work();
+
+  // After end_work(), which returned true: makes the round one that ends for no
+  // rank, unless all units that were taken are finished. Returns whether they
+  // are.
+  bool discard_unless_finished();
 
   // Those without which the round's work does not end: where everybody has a
   // part of its own, those that have not done theirs; where anybody takes what
@@ -71,7 +87,7 @@ class Rounds {
   // Says that `count` more units are done.
   void finish(std::uint32_t count);
 
-  // Whether all of `units` units are done.
+  // Whether all of `units` units are done, and no rank had given up before.
   bool all_finished(std::uint32_t units) const;
 
   // The operation that rank `r` was last seen in, or "no operation".
@@ -82,7 +98,7 @@ class Rounds {
     return control_.rank(r).slots[round % 2];
   }
   std::uint64_t tagged(std::uint32_t count) const {
-    return round_ << 32 | count;
+    return round_ << ControlBlock::kCountBits | count;
   }
   void tell_part(Part part) {
     control_.rank(rank_).part.store(tagged(static_cast<std::uint32_t>(part)),
@@ -92,17 +108,22 @@ class Rounds {
     return static_cast<Part>(
         count_of(control_.rank(r).part.load(std::memory_order_acquire)));
   }
-  // Whether a counter was set by a rank that is in a later round: then nothing
-  // is left to be done in this one.
+  static bool is_of(std::uint64_t counter, std::uint64_t round) {
+    return (counter ^ round << ControlBlock::kCountBits) >>
+               ControlBlock::kCountBits ==
+           0;
+  }
+  // Whether a counter was set by a rank that is in a later round, which can
+  // only be the next one: then nothing is left to be done in this one. Every
+  // other counter of another round is an old one, however old.
   bool is_later(std::uint64_t counter) const {
-    const auto ahead = static_cast<std::uint32_t>(counter >> 32) -
-                       static_cast<std::uint32_t>(round_);
-    return static_cast<std::int32_t>(ahead) > 0;
+    return is_of(counter, round_ + 1);
   }
   // How many a counter stands at in this round.
   std::uint32_t count_of(std::uint64_t counter) const {
-    return counter >> 32 == (round_ & 0xffffffff)
-               ? static_cast<std::uint32_t>(counter)
+    constexpr std::uint64_t kCounts = (1u << ControlBlock::kCountBits) - 1;
+    return is_of(counter, round_)
+               ? static_cast<std::uint32_t>(counter & kCounts)
                : 0;
   }
 
@@ -110,7 +131,7 @@ class Rounds {
   int rank_;
   int ranks_;
   Doorbell& bell_;
-  std::uint64_t round_ = 0;
+  std::uint64_t round_;
   int seen_ = 0;  // ranks below this one were seen to have arrived
 };
 

@@ -168,6 +168,16 @@ Run SharedOperation::outgoing(int r, int to) const {
   return Routes{seen, r, ranks_}.outgoing(to);
 }
 
+std::span<const Buffer> SharedOperation::written_by_peers(
+    const ShmContext& context) const {
+  if (context.rounds->brought(rank_).place != Place::kHeap) return {};
+  if (updates()) return outputs_;
+  const bool gets_result =
+      operation_.kind == OperationKind::kAllReduce ||
+      (operation_.kind == OperationKind::kReduce && operation_.root == rank_);
+  return gets_result ? routes().source() : std::span<const Buffer>{};
+}
+
 std::size_t SharedOperation::longest_route() const {
   std::size_t longest = 0;
   if (all_counts_.empty() || counts_.empty()) {

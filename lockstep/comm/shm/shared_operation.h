@@ -68,6 +68,10 @@ class SharedOperation {
   }
   Run outgoing(int r, int to) const;
 
+  // In the first round, and while a DirectTransfer finishes the operation:
+  // which of this rank's buffers its peers write to.
+  std::span<const Buffer> written_by_peers(const ShmContext& context) const;
+
   // After meet(): the most bytes that any rank brings for any other.
   std::size_t longest_route() const;
 

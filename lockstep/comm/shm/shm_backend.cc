@@ -20,6 +20,7 @@
 #include "lockstep/comm/shm/peer_heaps.h"
 #include "lockstep/comm/shm/post_office.h"
 #include "lockstep/comm/shm/progress.h"
+#include "lockstep/comm/shm/withdrawal.h"
 
 namespace lockstep {
 namespace {
@@ -262,9 +263,7 @@ void ShmBackend::abandon_what_is_in_flight() {
 }
 
 bool ShmBackend::advance_one(Flight& flight) {
-  heaps_.check();
   if (!flight.advance(context_)) return false;
-  heaps_.check();  // a heap detached meanwhile does not hold what peers wrote
   flights_.complete_oldest();
   bell_.ring();  // for other threads of this process
   return true;
@@ -280,7 +279,6 @@ void ShmBackend::advance_queue() {
 
 void ShmBackend::advance_messages() {
   if (broken_ || !has_messages_.load()) return;
-  heaps_.check();
   std::vector<std::shared_ptr<ShmMessage>> posted;
   {
     MutexLock lock(mutex_);
@@ -288,7 +286,6 @@ void ShmBackend::advance_messages() {
   }
   for (auto& message : posted) post_office_.post(std::move(message));
   post_office_.advance();
-  heaps_.check();
   MutexLock lock(mutex_);
   has_messages_ = !post_office_.idle() || !posted_.empty();
 }
@@ -400,6 +397,15 @@ void ShmBackend::check_deadline(const Awaited& awaited, Deadline deadline) {
           {identity_.rank, "it gave up waiting: " + text});
 }
 
+// Callers that would go on after a Timeout or a PeerFailure must not go on with
+// memory that changes under them.
+Error unprotected(const std::string& why, const Error& failure) {
+  return Error(fmt::format(
+      "{}\n  and:     peers can still write to the buffers of this operation: "
+      "{}\n  next:    do not use these buffers again; end this process",
+      why, failure.what()));
+}
+
 std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
   return broken_ ? std::vector<int>{} : awaited.missing(context_);
 }
@@ -434,16 +440,16 @@ void ShmBackend::give_up(const std::exception_ptr& error,
                          const Departure& why) {
   if (broken_) return;
   // First the memory: a late peer may still be writing to what it was asked to
-  // reduce, and whoever sees the error may free it.
+  // reduce, and a caller that sees the error may free it.
+  std::exception_ptr outcome = error;
   try {
-    if (!heaps_.neighbours().empty()) rounds_.end_work(heaps_.neighbours());
-    heaps_.detach();
+    withdraw_memory(context_, departures_, flights_.oldest());
   } catch (const Error& failure) {
-    log(LogLevel::kError, failure.what());
+    outcome = std::make_exception_ptr(unprotected(why.reason, failure));
   }
   {
     MutexLock lock(mutex_);
-    error_ = error;
+    error_ = outcome;
     broken_ = true;
   }
   departures_.depart(Presence::kAborted, why);

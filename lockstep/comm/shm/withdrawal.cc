@@ -1,0 +1,64 @@
+#include "lockstep/comm/shm/withdrawal.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// A unit takes microseconds, its thread perhaps a while to get a core.
+constexpr std::chrono::seconds kLongestUnit{30};
+// How long this rank waits for other processes, whose writes it can ward off.
+constexpr std::chrono::milliseconds kShortWait{10};
+
+// Waits until none of `ranks` is in the middle of a unit; false after `limit`.
+bool all_through(const Rounds& rounds, const std::vector<int>& ranks,
+                 Deadline limit) {
+  const auto at_work = [&](int r) { return rounds.is_at_work(r); };
+  while (std::ranges::any_of(ranks, at_work)) {
+    if (limit.expired()) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// The ranks in other processes that live.
+std::vector<int> strangers(const ShmContext& context,
+                           const Departures& departures) {
+  const std::vector<int>& neighbours = context.heaps->neighbours();
+  std::vector<int> ranks;
+  for (int r = 0; r < context.identity.size; ++r)
+    if (r != context.identity.rank &&
+        std::ranges::find(neighbours, r) == neighbours.end() &&
+        !departures.has_ended(r))
+      ranks.push_back(r);
+  return ranks;
+}
+
+}  // namespace
+
+void withdraw_memory(const ShmContext& context, const Departures& departures,
+                     const Flight* oldest) {
+  context.control.rank(context.identity.rank).gave_up.store(1);
+  // Whatever this process writes from here on comes after that store.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Rounds& rounds = *context.rounds;
+  if (!rounds.end_work()) return;
+  if (!all_through(rounds, context.heaps->neighbours(), kLongestUnit))
+    throw Timeout(
+        "a thread of this process does not end its part of a collective that "
+        "was given up; it may still write to the collective's buffers");
+  const bool through =
+      all_through(rounds, strangers(context, departures), kShortWait);
+  rounds.discard_unless_finished();
+  if (!through && oldest != nullptr)
+    context.heaps->detach(oldest->written_by_peers(context));
+}
+
+}  // namespace lockstep
