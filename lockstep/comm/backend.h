@@ -99,6 +99,17 @@ class Backend {
   // Whether a list of large buffers costs no more than one block: they are
   // reduced where they lie. The same on every rank.
   virtual bool reduces_in_place() const { return false; }
+
+  // Another order of operations among the same ranks, over the connections and
+  // the memory that this one has: neither waits for what is started in the
+  // other. A failure of either ends both. `number` counts from 1, is the same
+  // on every rank, and no two duplicates of this backend have one. Waits for no
+  // rank. Null where can_duplicate() says that it makes none.
+  virtual std::shared_ptr<Backend> duplicate(const GroupIdentity& /*identity*/,
+                                             int /*number*/) {
+    return nullptr;
+  }
+  virtual bool can_duplicate() const { return false; }
 };
 
 }  // namespace lockstep

@@ -107,6 +107,7 @@ void ProcessGroup::abort(std::string_view reason) noexcept {
 }
 
 void ProcessGroup::leave() noexcept {
+  duplicates_.leave();
   if (recorder_) recorder_->leave();
   // They leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_device;
@@ -123,6 +124,17 @@ void ProcessGroup::leave() noexcept {
   }
   // That of the device first, which was made from that of the CPU.
   for (; !abortable.empty(); abortable.pop_back()) abortable.back()->leave();
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {
+  const auto backend = member();
+  if (!backend->can_duplicate()) return nullptr;
+  return duplicates_.take(*this, [&](int number) {
+    GroupIdentity identity = identity_;
+    identity.name += fmt::format(" (duplicate {})", number);
+    return std::make_shared<ProcessGroup>(backend->duplicate(identity, number),
+                                          identity, timeout_, world_);
+  });
 }
 
 void ProcessGroup::set_device_backend(MakeDeviceBackend make,

@@ -37,6 +37,7 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/backend.h"
+#include "lockstep/comm/duplicates.h"
 #include "lockstep/comm/world.h"
 
 namespace lockstep {
@@ -180,6 +181,14 @@ class ProcessGroup {
   std::vector<Work> batch_isend_irecv(std::span<const Message> messages,
                                       const CallOptions& options = {});
 
+  // Another order of collectives among the same ranks: what is started there
+  // need not be started at the same point of this group's on every rank, nor
+  // waits for it. For buffers on the CPU. The two share connections, memory and
+  // their end. Every rank calls this at the same point; letting go of the
+  // pointer gives the duplicate back, for another that is asked for. Null where
+  // the backend has no such thing, which is `reference`. See Duplicates.
+  std::shared_ptr<ProcessGroup> duplicate();
+
   // Memory in which this group's collectives are fastest; see Backend.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return member()->allocate(bytes);
@@ -273,6 +282,7 @@ class ProcessGroup {
   MakeDeviceBackend make_device_backend_ LOCKSTEP_GUARDED_BY(making_);
   AllocateOnDevice allocate_on_device_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::atomic<std::uint64_t> messages_{0};
+  Duplicates duplicates_;
 };
 
 }  // namespace lockstep

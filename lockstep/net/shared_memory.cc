@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -15,11 +16,12 @@
 namespace lockstep {
 namespace {
 
-// Which memfds this process has mapped, by device and inode. What a process
-// has mapped is a property of the process, hence the one global here.
+// Which memfds this process has mapped, by device, inode and offset. What a
+// process has mapped is a property of the process, hence the one global here.
 struct MappingTable {
+  using Key = std::tuple<dev_t, ino_t, std::size_t>;
   std::mutex mutex;
-  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<SharedMapping>> mappings;
+  std::map<Key, std::weak_ptr<SharedMapping>> mappings;
 };
 
 MappingTable& mapping_table() {
@@ -40,37 +42,72 @@ void size_memory(const FileDescriptor& memory, std::size_t bytes) {
                     too_large ? EFBIG : errno);
 }
 
-}  // namespace
-
-FileDescriptor create_shared_memory(const std::string& name,
-                                    std::size_t bytes) {
+FileDescriptor create_sealed_memory(const std::string& name, std::size_t bytes,
+                                    int seals) {
   FileDescriptor memory(
       ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) throw SystemError("could not create a memfd", errno);
   size_memory(memory, bytes);
-  if (::fcntl(memory.get(), F_ADD_SEALS,
-              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+  if (::fcntl(memory.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0)
     throw SystemError("could not seal a memfd", errno);
   return memory;
+}
+
+struct stat examine(const FileDescriptor& memory) {
+  struct stat info {};
+  if (::fstat(memory.get(), &info) != 0)
+    throw SystemError("could not examine shared memory", errno);
+  return info;
+}
+
+bool holds(const FileDescriptor& memory, std::size_t bytes) {
+  return static_cast<std::size_t>(examine(memory).st_size) >= bytes;
+}
+
+}  // namespace
+
+FileDescriptor create_shared_memory(const std::string& name,
+                                    std::size_t bytes) {
+  return create_sealed_memory(name, bytes, F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+FileDescriptor create_growing_memory(const std::string& name,
+                                     std::size_t bytes) {
+  return create_sealed_memory(name, bytes, F_SEAL_SHRINK);
+}
+
+// The seal keeps a process that is late from shrinking what another has grown
+// further: then the kernel refuses, and there is enough.
+void grow_shared_memory(const FileDescriptor& memory, std::size_t bytes) {
+  if (holds(memory, bytes)) return;
+  try {
+    size_memory(memory, bytes);
+  } catch (const SystemError&) {
+    if (!holds(memory, bytes)) throw;
+  }
 }
 
 SharedMapping::~SharedMapping() { ::munmap(data_, bytes_); }
 
 std::shared_ptr<SharedMapping> map_shared_memory(
     const FileDescriptor& descriptor) {
-  struct stat info {};
-  if (::fstat(descriptor.get(), &info) != 0)
-    throw SystemError("could not examine shared memory", errno);
+  return map_shared_memory(
+      descriptor, 0, static_cast<std::size_t>(examine(descriptor).st_size));
+}
+
+std::shared_ptr<SharedMapping> map_shared_memory(
+    const FileDescriptor& descriptor, std::size_t offset, std::size_t bytes) {
+  const struct stat info = examine(descriptor);
   MappingTable& table = mapping_table();
   std::lock_guard lock(table.mutex);
-  auto& slot = table.mappings[{info.st_dev, info.st_ino}];
+  auto& slot = table.mappings[{info.st_dev, info.st_ino, offset}];
   if (auto existing = slot.lock()) return existing;
   std::erase_if(table.mappings, [&](const auto& entry) {
     return entry.second.expired() && &entry.second != &slot;
   });
-  const auto bytes = static_cast<std::size_t>(info.st_size);
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_NORESERVE, descriptor.get(), 0);
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+             descriptor.get(), static_cast<off_t>(offset));
   if (address == MAP_FAILED)
     throw SystemError("could not map " + std::to_string(bytes) +
                           " bytes of shared memory (see `ulimit -v`)",

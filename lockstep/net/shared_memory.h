@@ -20,6 +20,14 @@ namespace lockstep {
 // A new memfd of `bytes` zero bytes. `name` shows up in /proc/PID/maps.
 FileDescriptor create_shared_memory(const std::string& name, std::size_t bytes);
 
+// The same, which grow_shared_memory() may make larger.
+FileDescriptor create_growing_memory(const std::string& name,
+                                     std::size_t bytes);
+
+// Gives such a memfd at least `bytes` bytes. Several processes may do so at
+// once.
+void grow_shared_memory(const FileDescriptor& memory, std::size_t bytes);
+
 // The bytes of a mapped memfd. Unmapped by the destructor.
 class SharedMapping {
  public:
@@ -43,5 +51,10 @@ class SharedMapping {
 // which is also what lets the thread sanitizer see their races.
 std::shared_ptr<SharedMapping> map_shared_memory(
     const FileDescriptor& descriptor);
+
+// The same of `bytes` bytes of it from `offset` on, a multiple of the page's
+// size; always with the same number of bytes at one offset.
+std::shared_ptr<SharedMapping> map_shared_memory(
+    const FileDescriptor& descriptor, std::size_t offset, std::size_t bytes);
 
 }  // namespace lockstep

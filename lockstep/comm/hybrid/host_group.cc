@@ -44,9 +44,19 @@ std::vector<int> ranks_named_missing(std::string_view text) {
 HostGroup::HostGroup(const GroupIdentity& whole, int host,
                      std::vector<int> ranks, Store& store,
                      const Settings& settings)
-    : ranks_(std::move(ranks)),
+    : host_(host),
+      ranks_(std::move(ranks)),
       backend_(make_shm_backend(identity_on_host(whole, host, ranks_), store,
                                 settings)) {}
+
+HostGroup::HostGroup(int host, std::vector<int> ranks,
+                     std::shared_ptr<Backend> backend)
+    : host_(host), ranks_(std::move(ranks)), backend_(std::move(backend)) {}
+
+HostGroup HostGroup::duplicate(const GroupIdentity& whole, int number) const {
+  return {host_, ranks_,
+          backend_->duplicate(identity_on_host(whole, host_, ranks_), number)};
+}
 
 Work HostGroup::start(Operation operation) {
   operation.sequence = ++sequence_;

@@ -22,6 +22,9 @@ class HostGroup {
   HostGroup(const GroupIdentity& whole, int host, std::vector<int> ranks,
             Store& store, const Settings& settings);
 
+  // Of the same ranks, for a duplicate of the whole group; see Backend.
+  HostGroup duplicate(const GroupIdentity& whole, int number) const;
+
   int size() const { return static_cast<int>(ranks_.size()); }
 
   // Starts a collective of the host's ranks; the sequence is filled in.
@@ -44,8 +47,11 @@ class HostGroup {
   }
 
  private:
+  HostGroup(int host, std::vector<int> ranks, std::shared_ptr<Backend> backend);
+
   std::vector<int> in_whole_group(std::vector<int> ranks) const;
 
+  const int host_;
   const std::vector<int> ranks_;
   const std::shared_ptr<Backend> backend_;
   std::uint64_t sequence_ = 0;

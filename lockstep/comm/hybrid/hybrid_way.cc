@@ -210,6 +210,14 @@ HybridWay::HybridWay(const GroupIdentity& identity, HostMap hosts, Store& store,
             hosts_.ranks_of[at(hosts_.host_of[at(identity.rank)])], store,
             settings) {}
 
+HybridWay::HybridWay(HostMap hosts, HostGroup here)
+    : hosts_(std::move(hosts)), here_(std::move(here)) {}
+
+std::unique_ptr<CollectiveWay> HybridWay::duplicate(
+    const GroupIdentity& identity, int number) const {
+  return std::make_unique<HybridWay>(hosts_, here_.duplicate(identity, number));
+}
+
 bool HybridWay::takes(const Operation& operation) const {
   if (operation.kind == OperationKind::kBroadcast) return true;
   // A mean of means is the mean only where all are of as many.

@@ -33,12 +33,15 @@ class HybridWay : public CollectiveWay {
  public:
   HybridWay(const GroupIdentity& identity, HostMap hosts, Store& store,
             const Settings& settings);
+  HybridWay(HostMap hosts, HostGroup here);
 
   std::string_view name() const override { return "hybrid"; }
   bool takes(const Operation& operation) const override;
   void run(WireCore& core, const Operation& operation, int tag,
            Deadline deadline) override;
   void calm_down() noexcept override;
+  std::unique_ptr<CollectiveWay> duplicate(const GroupIdentity& identity,
+                                           int number) const override;
   void abort(std::string_view reason) noexcept override { here_.abort(reason); }
   void leave() noexcept override { here_.leave(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {

@@ -132,9 +132,11 @@ class ControlView {
   ControlView(std::byte* base, int ranks)
       : base_(base), ranks_(static_cast<std::size_t>(ranks)) {}
 
+  // Whole pages, so that a group's duplicates can lie one behind the other.
   static std::size_t bytes_for(int ranks) {
     const ControlView view(nullptr, ranks);
-    return view.lanes_offset() + view.ranks_ * view.ranks_ * sizeof(Lane);
+    return round_up_to(
+        kPage, view.lanes_offset() + view.ranks_ * view.ranks_ * sizeof(Lane));
   }
 
   ControlBlock& block() const {

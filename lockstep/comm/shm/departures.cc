@@ -23,7 +23,7 @@ void Departures::depart(Presence presence, const Departure& why) noexcept {
 }
 
 bool Departures::has_ended(int rank) const {
-  return has_exited(processes_[static_cast<std::size_t>(rank)]);
+  return has_exited((*processes_)[static_cast<std::size_t>(rank)]);
 }
 
 bool Departures::has_left(int rank) const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,9 +28,9 @@ struct Departure {
 
 class Departures {
  public:
-  // `processes` has a pidfd a rank.
+  // `processes` has a pidfd a rank; a group's duplicates share them.
   Departures(const GroupIdentity& identity, ControlView control,
-             std::vector<FileDescriptor> processes)
+             std::shared_ptr<const std::vector<FileDescriptor>> processes)
       : identity_(identity),
         control_(control),
         processes_(std::move(processes)) {}
@@ -61,7 +62,7 @@ class Departures {
 
   const GroupIdentity identity_;
   ControlView control_;
-  std::vector<FileDescriptor> processes_;
+  std::shared_ptr<const std::vector<FileDescriptor>> processes_;
 };
 
 }  // namespace lockstep

@@ -95,7 +95,7 @@ class Leader {
   // What the kernel may refuse, once all are there to be told of it: a rank
   // that never sees an invitation waits as if this one were only late.
   void bring_own() {
-    peers_.control = create_shared_memory(
+    peers_.control = create_growing_memory(
         "lockstep group", ControlView::bytes_for(identity_.size));
     peers_.processes[0] = open_own_process();
     if (own_.heap == nullptr) return;

@@ -38,6 +38,15 @@ PeerHeaps::PeerHeaps(ControlView control, int rank, std::shared_ptr<Heap> own,
   control_.rank(rank).has_all_heaps.store(1);
 }
 
+PeerHeaps::PeerHeaps(ControlView control, int rank, const PeerHeaps& same)
+    : control_(control),
+      own_(same.own_),
+      heaps_(same.heaps_),
+      neighbours_(same.neighbours_),
+      has_strangers_(same.has_strangers_) {
+  if (!heaps_.empty()) control_.rank(rank).has_all_heaps.store(1);
+}
+
 bool PeerHeaps::in_reach() {
   if (in_reach_ || heaps_.empty()) return in_reach_;
   in_reach_ = true;

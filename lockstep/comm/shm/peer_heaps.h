@@ -27,6 +27,9 @@ class PeerHeaps {
   PeerHeaps(ControlView control, int rank, std::shared_ptr<Heap> own,
             const std::vector<FileDescriptor>& descriptors);
 
+  // The same heaps for a duplicate of the group, whose block is `control`.
+  PeerHeaps(ControlView control, int rank, const PeerHeaps& same);
+
   // Whether all ranks have all heaps mapped. Some may not have said so yet, so
   // that false turns into true, and never back.
   bool in_reach();

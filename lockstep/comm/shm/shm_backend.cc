@@ -20,6 +20,7 @@
 #include "lockstep/comm/shm/peer_heaps.h"
 #include "lockstep/comm/shm/post_office.h"
 #include "lockstep/comm/shm/progress.h"
+#include "lockstep/comm/shm/shm_connection.h"
 #include "lockstep/comm/shm/withdrawal.h"
 
 namespace lockstep {
@@ -35,17 +36,21 @@ constexpr int kLooksInStart = 40;
 
 class ShmBackend : public Backend,
                    public PendingWork,
+                   public ShmConnection::Member,
                    public std::enable_shared_from_this<ShmBackend> {
  public:
-  ShmBackend(const GroupIdentity& identity, std::shared_ptr<Heap> heap,
-             std::shared_ptr<SharedMapping> mapping, LocalPeers peers)
+  // `mapping` is its control block, which `heaps` has been told.
+  ShmBackend(const GroupIdentity& identity,
+             std::shared_ptr<ShmConnection> connection,
+             std::shared_ptr<SharedMapping> mapping, PeerHeaps heaps)
       : identity_(identity),
+        connection_(std::move(connection)),
         mapping_(std::move(mapping)),
         control_(mapping_->data(), identity.size),
         bell_(control_.block(), cores_for(identity.size)),
         rounds_(control_, identity.rank, identity.size, bell_),
-        departures_(identity, control_, std::move(peers.processes)),
-        heaps_(control_, identity.rank, std::move(heap), peers.heaps),
+        departures_(identity, control_, connection_->processes()),
+        heaps_(std::move(heaps)),
         context_{identity, control_, &rounds_, &heaps_},
         post_office_(context_, bell_) {}
 
@@ -69,6 +74,10 @@ class ShmBackend : public Backend,
   std::shared_ptr<Heap> heap() const override { return heaps_.own(); }
   bool reduces_in_place() const override { return true; }
   void look_around() override;
+  std::shared_ptr<Backend> duplicate(const GroupIdentity& identity,
+                                     int number) override;
+  bool can_duplicate() const override { return true; }
+  void end_with(const std::exception_ptr& error, const Departure& why) override;
 
   Work start(const Operation& operation) override {
     return is_point_to_point(operation.kind) ? start_message(operation)
@@ -141,8 +150,15 @@ class ShmBackend : public Backend,
     MutexLock lock(mutex_);
     return error_;
   }
+  void end_duplicates();
+  // To be called, as that, while no engine is held.
+  std::exception_ptr error_of_all() {
+    end_duplicates();
+    return error();
+  }
 
   const GroupIdentity identity_;
+  const std::shared_ptr<ShmConnection> connection_;
   std::shared_ptr<SharedMapping> mapping_;
   ControlView control_;
   Doorbell bell_;
@@ -162,7 +178,9 @@ class ShmBackend : public Backend,
   Mutex mutex_;
   std::vector<std::shared_ptr<ShmMessage>> posted_ LOCKSTEP_GUARDED_BY(mutex_);
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+  Departure why_ LOCKSTEP_GUARDED_BY(mutex_);  // with error_
   std::atomic<bool> broken_{false};
+  std::atomic<bool> ended_duplicates_{false};
   Deadline::Clock::time_point next_look_;  // the progress thread's
   std::unique_ptr<Progress> progress_ LOCKSTEP_GUARDED_BY(mutex_);
 };
@@ -206,7 +224,7 @@ void ShmBackend::look_a_few_times(Flight& flight) {
 }
 
 Work ShmBackend::start_collective(const Operation& operation) {
-  if (broken_) return Work::failed(error());
+  if (broken_) return Work::failed(error_of_all());
   const bool has_engine = engine_.try_lock();
   const auto [ticket, only] = flights_.start(operation, identity_);
   if (has_engine) {
@@ -214,7 +232,7 @@ Work ShmBackend::start_collective(const Operation& operation) {
     engine_.unlock();
   }
   if (flights_.completed() >= ticket) return Work();
-  if (broken_) return Work::failed(error());
+  if (broken_) return Work::failed(error_of_all());
   flights_.visit(ticket, [](Flight& flight) { flight.start_clock(); });
   be_carried_forward();
   return Work(shared_from_this(), ticket);
@@ -230,7 +248,7 @@ Work ShmBackend::start_message(const Operation& operation) {
   }
   if (settled_after_try(arrival(*message))) {
     if (message->done.load()) return Work::received_from(message->source);
-    return Work::failed(error());
+    return Work::failed(error_of_all());
   }
   be_carried_forward();
   return Work(
@@ -324,6 +342,7 @@ std::uint64_t ShmBackend::state_of_flights() {
 // Called by the progress thread alone.
 std::uint64_t ShmBackend::tend() {
   try_advance();
+  end_duplicates();
   const std::uint64_t state = state_of_flights();
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
   next_look_ = Deadline::Clock::now() + kLookAround;
@@ -351,7 +370,7 @@ void ShmBackend::wait_for(const Awaited& awaited,
       if (!bell_.wait(ready, patience)) look_around(awaited, limit);
     }
   }
-  if (!awaited.complete()) std::rethrow_exception(error());
+  if (!awaited.complete()) std::rethrow_exception(error_of_all());
 }
 
 // Another thread may be in the middle of carrying things out: this waits for
@@ -369,11 +388,10 @@ std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
 }
 
 void ShmBackend::look_around() {
-  const EngineLock engine(engine_);
   const std::vector<int> nobody{identity_.rank};
   if (const auto departure = departures_.find(nobody); departure && !broken_)
-    give_up(departures_.error_for("the group's work", *departure), *departure);
-  if (broken_) std::rethrow_exception(error());
+    end_with(departures_.error_for("the group's work", *departure), *departure);
+  if (broken_) std::rethrow_exception(error_of_all());
 }
 
 void ShmBackend::check_peers(const Awaited& awaited) {
@@ -411,11 +429,50 @@ std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
 }
 
 void ShmBackend::abort(std::string_view reason) noexcept {
+  end_with(std::make_exception_ptr(
+               Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
+                                 identity_.name, identity_.rank, reason))),
+           {identity_.rank, std::string(reason)});
+  end_duplicates();
+}
+
+void ShmBackend::end_with(const std::exception_ptr& error,
+                          const Departure& why) {
   const EngineLock engine(engine_);
-  give_up(std::make_exception_ptr(
-              Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
-                                identity_.name, identity_.rank, reason))),
-          {identity_.rank, std::string(reason)});
+  give_up(error, why);
+}
+
+// Once this has ended: with it go the group and its other duplicates, so that
+// no rank waits in one of them for a rank that has given another up.
+void ShmBackend::end_duplicates() {
+  if (!broken_ || ended_duplicates_.exchange(true)) return;
+  std::exception_ptr error;
+  Departure why;
+  {
+    MutexLock lock(mutex_);
+    error = error_;
+    why = why_;
+  }
+  connection_->end_members(error, why);
+}
+
+// A control block of its own behind that of the group, on the same heaps.
+std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
+                                               int number) {
+  const std::size_t bytes = ControlView::bytes_for(identity_.size);
+  const std::size_t offset = bytes * static_cast<std::size_t>(number);
+  grow_shared_memory(connection_->control(), offset + bytes);
+  auto mapping = map_shared_memory(connection_->control(), offset, bytes);
+  const ControlView control(mapping->data(), identity.size);
+  auto made =
+      std::make_shared<ShmBackend>(identity, connection_, std::move(mapping),
+                                   PeerHeaps(control, identity.rank, heaps_));
+  connection_->add(made);
+  if (broken_) {  // perhaps since before it was added
+    ended_duplicates_ = false;
+    end_duplicates();
+  }
+  return made;
 }
 
 void ShmBackend::leave() noexcept {
@@ -430,6 +487,7 @@ void ShmBackend::leave() noexcept {
     const EngineLock engine(engine_);
     MutexLock lock(mutex_);
     if (!error_) error_ = group_was_left(identity_);
+    ended_duplicates_ = true;  // leaving one of them ends no other
     broken_ = true;
   }
   departures_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
@@ -450,6 +508,7 @@ void ShmBackend::give_up(const std::exception_ptr& error,
   {
     MutexLock lock(mutex_);
     error_ = outcome;
+    why_ = why;
     broken_ = true;
   }
   departures_.depart(Presence::kAborted, why);
@@ -468,9 +527,16 @@ std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
                                                        : OtherUsers::kAdmitted};
   LocalPeers peers =
       exchange_local(identity, store, own, settings.rendezvous_timeout);
-  auto mapping = map_shared_memory(peers.control);
-  return std::make_shared<ShmBackend>(identity, std::move(heap),
-                                      std::move(mapping), std::move(peers));
+  auto mapping = map_shared_memory(peers.control, 0,
+                                   ControlView::bytes_for(identity.size));
+  const ControlView control(mapping->data(), identity.size);
+  auto connection = std::make_shared<ShmConnection>(std::move(peers.control),
+                                                    std::move(peers.processes));
+  auto made = std::make_shared<ShmBackend>(
+      identity, connection, std::move(mapping),
+      PeerHeaps(control, identity.rank, std::move(heap), peers.heaps));
+  connection->add(made);
+  return made;
 }
 
 }  // namespace lockstep

@@ -83,9 +83,8 @@ class Stream {
     flight.memory = piece.memory != nullptr ? piece.memory : packed(piece);
     const LockstepTransportMessage message{peer_, kChannelCollective, tag,
                                            flight.memory, piece.bytes};
-    flight.request = direction_ == Direction::kIn
-                         ? core_.transport().receive(message)
-                         : core_.transport().send(message);
+    flight.request = direction_ == Direction::kIn ? core_.receive(message)
+                                                  : core_.send(message);
     flights_.push_back(std::move(flight));
   }
 

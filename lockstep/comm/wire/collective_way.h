@@ -34,6 +34,10 @@ class CollectiveWay {
 
   virtual void calm_down() noexcept = 0;
 
+  // The same on a duplicate of what it works on, as Backend's.
+  virtual std::unique_ptr<CollectiveWay> duplicate(
+      const GroupIdentity& identity, int number) const = 0;
+
   // As Backend.
   virtual void abort(std::string_view reason) noexcept = 0;
   virtual void leave() noexcept = 0;

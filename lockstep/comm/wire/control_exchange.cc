@@ -17,7 +17,7 @@ ControlExchange::ControlExchange(WireCore& core)
 }
 
 void ControlExchange::post(int rank, Mailbox& mailbox) {
-  mailbox.request = core_.transport().receive(
+  mailbox.request = core_.receive(
       {rank, kChannelControl, 0, mailbox.memory.data(), kMessageBytes});
 }
 
@@ -40,8 +40,8 @@ void ControlExchange::send(int rank, const Signature& mine,
   std::memcpy(out.memory.data(), &mine, sizeof mine);
   const std::size_t bytes =
       sizeof mine + extra(rank, std::span(out.memory).subspan(sizeof mine));
-  out.request = core_.transport().send(
-      {rank, kChannelControl, 0, out.memory.data(), bytes});
+  out.request =
+      core_.send({rank, kChannelControl, 0, out.memory.data(), bytes});
 }
 
 std::vector<Signature> ControlExchange::run(const Signature& mine,

@@ -32,7 +32,7 @@ enum class FaultKind : std::uint8_t {
 struct Fault {
   FaultKind kind = FaultKind::kAborted;
   int culprit = 0;  // the rank with which it began
-  // Which collective it was, 0 for a message.
+  // Which collective of the group or a duplicate it was, 0 for a message.
   std::uint64_t sequence = 0;
   std::string reason;
 };

@@ -71,7 +71,7 @@ SharePipeline::Landing SharePipeline::land(const Share& share, int peer,
   landing.memory = only_stretch(share);
   landing.direct = landing.memory != nullptr;
   if (!landing.direct) landing.memory = block(round);
-  landing.request = core_.transport().receive(
+  landing.request = core_.receive(
       {peer, kChannelCollective, tag, landing.memory, share.bytes});
   return landing;
 }
@@ -100,7 +100,7 @@ void SharePipeline::post(std::size_t number) {
         continue;
       }
       Landing landing{.memory = block(now), .peer = source, .share = own};
-      landing.request = core_.transport().receive(
+      landing.request = core_.receive(
           {source, kChannelCollective, tag_, landing.memory, own.bytes});
       now.contributions.push_back(std::move(landing));
     }
@@ -112,9 +112,9 @@ void SharePipeline::post(std::size_t number) {
       now.results.push_back(land(result, owner, tag_ + 1, now));
     const Share part = segment(plan_.contributions[o], number);
     if (part.bytes == 0) continue;
-    now.sends.push_back(core_.transport().send(
-        {owner, kChannelCollective, tag_,
-         const_cast<std::byte*>(flat(part, now)), part.bytes}));
+    now.sends.push_back(
+        core_.send({owner, kChannelCollective, tag_,
+                    const_cast<std::byte*>(flat(part, now)), part.bytes}));
   }
 }
 
@@ -135,8 +135,8 @@ void SharePipeline::combine(std::size_t number) {
   }
   for (const int peer : plan_.audience)
     now.sends.push_back(
-        core_.transport().send({peer, kChannelCollective, tag_ + 1,
-                                const_cast<std::byte*>(result), own.bytes}));
+        core_.send({peer, kChannelCollective, tag_ + 1,
+                    const_cast<std::byte*>(result), own.bytes}));
 }
 
 const std::byte* SharePipeline::add_up(const Share& own, Round& now) {

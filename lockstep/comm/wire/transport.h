@@ -52,6 +52,8 @@ struct LockstepTransportConfig {
 
 struct LockstepTransportMessage {
   std::int32_t peer;
+  // A group's duplicate number n has the channels from n * kTransportChannels
+  // on.
   std::int32_t channel;
   std::int32_t tag;   // 0 … 2^31 - 1
   void* data;         // only read by sends

@@ -80,6 +80,9 @@ class WireBackend : public Backend,
   void abort(std::string_view reason) noexcept override;
   void leave() noexcept override;
   void look_around() override;
+  std::shared_ptr<Backend> duplicate(const GroupIdentity& identity,
+                                     int number) override;
+  bool can_duplicate() const override { return true; }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
     return way_ ? way_->allocate(bytes) : Backend::allocate(bytes);
   }
@@ -319,6 +322,16 @@ void WireBackend::abort(std::string_view reason) noexcept {
            Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
                              identity_.name, identity_.rank, reason))),
        nothing, Deadline::Clock::now());
+}
+
+// What the two share is what a failure ends: the connections, and the fault
+// that is written down.
+std::shared_ptr<Backend> WireBackend::duplicate(const GroupIdentity& identity,
+                                                int number) {
+  return std::make_shared<WireBackend>(
+      name_, identity,
+      core_ ? std::make_unique<WireCore>(*core_, identity, number) : nullptr,
+      way_ ? way_->duplicate(identity, number) : nullptr);
 }
 
 void WireBackend::look_around() {

@@ -42,7 +42,20 @@ WireCore::WireCore(Parts parts)
       lost_(index(parts_.identity.size)),
       last_seen_(index(parts_.identity.size)) {
   if (parts_.death_keys.empty())
-    last_words_.emplace(*parts_.transport, rank(), size());
+    last_words_ =
+        std::make_shared<LastWords>(*parts_.transport, rank(), size());
+}
+
+WireCore::WireCore(const WireCore& same, const GroupIdentity& identity,
+                   int duplicate)
+    : parts_(same.parts_),
+      last_words_(same.last_words_),
+      follows_waits_(same.follows_waits_),
+      awaited_(index(identity.size)),
+      lost_(index(identity.size)),
+      last_seen_(index(identity.size)) {
+  parts_.identity = identity;
+  parts_.duplicate = duplicate;
 }
 
 WireCore::~WireCore() { leave(); }
@@ -241,11 +254,19 @@ std::vector<int> WireCore::awaited_by_all(std::vector<int> ranks) const {
   return ends.empty() ? begin : ends;
 }
 
+// Which collective it is among those of the group and its duplicates, 0 for a
+// message.
+std::uint64_t WireCore::sequence_of(const Operation& operation) const {
+  constexpr int kSequenceBits = 48;
+  if (is_point_to_point(operation.kind) || operation.sequence == 0) return 0;
+  return operation.sequence | static_cast<std::uint64_t>(parts_.duplicate)
+                                  << kSequenceBits;
+}
+
 Fault WireCore::fault_of(const std::exception_ptr& error,
                          const Operation& operation,
                          const std::string& expired) {
-  const std::uint64_t sequence =
-      is_point_to_point(operation.kind) ? 0 : operation.sequence;
+  const std::uint64_t sequence = sequence_of(operation);
   try {
     std::rethrow_exception(error);
   } catch (const FaultSeen& seen) {
@@ -313,9 +334,8 @@ std::exception_ptr WireCore::give_up(
        (fault.kind == FaultKind::kGaveUp && fault.sequence == mine.sequence)))
     return std::make_exception_ptr(Timeout(expired));
   if (fault.kind == FaultKind::kGaveUp && fault.sequence != 0 &&
-      fault.sequence == operation.sequence && fault.culprit != rank() &&
-      !is_point_to_point(operation.kind) && !awaited.empty() &&
-      awaited != std::vector<int>{fault.culprit})
+      fault.sequence == sequence_of(operation) && fault.culprit != rank() &&
+      !awaited.empty() && awaited != std::vector<int>{fault.culprit})
     return std::make_exception_ptr(Timeout(
         follows_waits_ && !late
             ? describe_timeout(operation, begun, awaited_by_all(awaited))

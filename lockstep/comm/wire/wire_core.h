@@ -49,10 +49,15 @@ class WireCore {
     // Of each rank, where its death is written; empty where the transport sees
     // it by itself.
     std::vector<std::string> death_keys{};
-    std::unique_ptr<MessageTransport> transport{};
-    std::unique_ptr<GroupFault> fault{};
+    // Shared with the group's duplicates, as is what ends the group.
+    std::shared_ptr<MessageTransport> transport{};
+    std::shared_ptr<GroupFault> fault{};
+    // 0, or which duplicate it is.
+    int duplicate = 0;
   };
   explicit WireCore(Parts parts);
+  // Of a duplicate of `same`'s group: the same connections, other channels.
+  WireCore(const WireCore& same, const GroupIdentity& identity, int duplicate);
   ~WireCore();
   WireCore(const WireCore&) = delete;
   WireCore& operator=(const WireCore&) = delete;
@@ -62,6 +67,13 @@ class WireCore {
   int size() const { return parts_.identity.size; }
   OperationCheck check() const { return parts_.check; }
   MessageTransport& transport() { return *parts_.transport; }
+  // As the transport's, on the channels of this group or duplicate.
+  Request send(const LockstepTransportMessage& message) {
+    return parts_.transport->send(on_own_channel(message));
+  }
+  Request receive(const LockstepTransportMessage& message) {
+    return parts_.transport->receive(on_own_channel(message));
+  }
   Scratch& scratch() { return scratch_; }
 
   // Kept by whoever waits for long.
@@ -143,6 +155,12 @@ class WireCore {
 
  private:
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  LockstepTransportMessage on_own_channel(
+      LockstepTransportMessage message) const {
+    message.channel += parts_.duplicate * kTransportChannels;
+    return message;
+  }
+  std::uint64_t sequence_of(const Operation& operation) const;
   Fault fault_of(const std::exception_ptr& error, const Operation& operation,
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
@@ -154,7 +172,7 @@ class WireCore {
 
   Parts parts_;
   // Where the transport sees by itself that a connection ends.
-  std::optional<LastWords> last_words_;
+  std::shared_ptr<LastWords> last_words_;
   bool follows_waits_ = false;
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;

@@ -112,11 +112,11 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                         .hosts = std::move(meeting.mesh.hosts),
                         .death_keys = std::move(meeting.death_keys)};
   try {
-    parts.transport = std::make_unique<MessageTransport>(table, config);
+    parts.transport = std::make_shared<MessageTransport>(table, config);
   } catch (const TransportError& error) {
     fail_to_form(identity.name, plugin, error.what());
   }
-  parts.fault = std::make_unique<GroupFault>(
+  parts.fault = std::make_shared<GroupFault>(
       std::move(store),
       fmt::format("group/{}/{}/fault", identity.name, meeting.mesh.nonce));
   return std::make_unique<WireCore>(std::move(parts));

@@ -59,7 +59,7 @@ WireMail::~WireMail() {
 // A rank that has left sends nothing more, which is no error by itself.
 void WireMail::post_slot(int from, Slot& slot) {
   try {
-    slot.request = core_.transport().receive(
+    slot.request = core_.receive(
         {from, kChannelLetter, 0, slot.memory.data(), kLetterBytes});
   } catch (const TransportError&) {
     inboxes_[static_cast<std::size_t>(from)].ending = true;
@@ -123,12 +123,12 @@ void WireMail::send(WireMessage& message) {
     std::memcpy(message.letter.data() + sizeof letter, message.buffer.data,
                 bytes);
   const int to = message.operation.peer;
-  message.letter_request = core_.transport().send(
+  message.letter_request = core_.send(
       {to, kChannelLetter, 0, message.letter.data(), message.letter.size()});
   if (!is_short)
-    message.payload_request = core_.transport().send(
-        {to, kChannelPayload, payload_tag(letter.signature),
-         message.buffer.data, bytes});
+    message.payload_request =
+        core_.send({to, kChannelPayload, payload_tag(letter.signature),
+                    message.buffer.data, bytes});
 }
 
 void WireMail::receive(const Pointer& message) {
@@ -154,9 +154,9 @@ void WireMail::deliver(WireMessage& message, int from, const Letter& letter,
   message.source = from;
   const std::size_t bytes = bytes_of(letter.signature);
   if (bytes > kShortBytes) {
-    message.payload_request = core_.transport().receive(
-        {from, kChannelPayload, payload_tag(letter.signature),
-         message.buffer.data, bytes});
+    message.payload_request =
+        core_.receive({from, kChannelPayload, payload_tag(letter.signature),
+                       message.buffer.data, bytes});
     return;
   }
   if (bytes > 0) std::memcpy(message.buffer.data, elements, bytes);

@@ -1,0 +1,257 @@
+// Duplicates of a group, on every backend that has them.
+#include "lockstep/comm/duplicates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <deque>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/base/testing/own_resources.h"
+#include "lockstep/base/testing/test_seed.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+using Group = std::shared_ptr<ProcessGroup>;
+
+// Long enough to never pass in a test that works.
+constexpr auto kPatience = 1min;
+
+class Duplicate : public testing::TestWithParam<const char*> {
+ protected:
+  static void run(int ranks, const std::function<void(Group)>& body) {
+    run_ranks(GetParam(), ranks, body);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, Duplicate,
+                         testing::Values("shm", "gloo", "hybrid"),
+                         [](const auto& backend) {
+                           return std::string(backend.param);
+                         });
+
+// All-reduces on their way in one group or duplicate, of which every rank
+// starts the same.
+class Sums {
+ public:
+  explicit Sums(Group group) : group_(std::move(group)) {}
+
+  void start() {
+    const std::size_t count = started_.size() % 3 == 2 ? 70'001 : 5;
+    auto& data = started_.emplace_back(
+        std::vector<float>(count, value(started_.size(), group_->rank())));
+    works_.push_back(group_->all_reduce(view(data), ReduceOp::kSum));
+  }
+  void wait_for_last() { works_.back().wait(kPatience); }
+  void check() {
+    for (std::size_t i = 0; i < works_.size(); ++i) {
+      works_[i].wait(kPatience);
+      float sum = 0;
+      for (int rank = 0; rank < group_->size(); ++rank) sum += value(i, rank);
+      EXPECT_EQ(started_[i], std::vector<float>(started_[i].size(), sum));
+    }
+  }
+  std::size_t started() const { return started_.size(); }
+
+ private:
+  static float value(std::size_t number, int rank) {
+    return static_cast<float>(number + 1) * static_cast<float>(rank + 1);
+  }
+
+  Group group_;
+  std::deque<std::vector<float>> started_;
+  std::vector<Work> works_;
+};
+
+// Each rank takes turns between the orders as its own seed says, and waits at
+// once in the group itself, as a program's own collectives do.
+TEST_P(Duplicate, HasAnOrderOfItsOwn) {
+  constexpr std::size_t kOperations = 40;
+  const std::uint64_t seed = test_seed();
+  run(3, [&](Group group) {
+    SCOPED_TRACE("LOCKSTEP_TEST_SEED=" + std::to_string(seed));
+    const auto first = group->duplicate();
+    const auto second = group->duplicate();
+    std::vector<Sums> orders{Sums(group), Sums(first), Sums(second)};
+    std::mt19937_64 random(seed + static_cast<std::uint64_t>(group->rank()));
+    for (std::size_t left = orders.size() * kOperations; left > 0;) {
+      const std::size_t next = random() % orders.size();
+      if (orders[next].started() == kOperations) continue;
+      orders[next].start();
+      if (next == 0) orders[next].wait_for_last();
+      --left;
+    }
+    // And not even the ends come in the same order.
+    if (group->rank() % 2 == 0) std::ranges::reverse(orders);
+    for (Sums& order : orders) order.check();
+  });
+}
+
+TEST_P(Duplicate, CarriesMessagesOfItsOwn) {
+  run(2, [](Group group) {
+    const auto duplicate = group->duplicate();
+    std::vector<int> here{1}, there{2};
+    if (group->rank() == 0) {
+      const Work one = duplicate->isend(view(there), 1);
+      const Work other = group->isend(view(here), 1);
+      one.wait(kPatience);
+      other.wait(kPatience);
+    } else {
+      std::vector<int> got{0};
+      group->irecv(view(got), 0).wait(kPatience);
+      EXPECT_EQ(got, here);
+      duplicate->irecv(view(got), 0).wait(kPatience);
+      EXPECT_EQ(got, there);
+    }
+    group->barrier().wait(kPatience);
+  });
+}
+
+TEST_P(Duplicate, TakesNoDescriptors) {
+  std::size_t before = 0, after = 0;
+  std::barrier all_rest(3);
+  run(3, [&](Group group) {
+    const auto measure = [&](std::size_t& found) {
+      group->barrier().wait(kPatience);
+      all_rest.arrive_and_wait();
+      if (group->rank() == 0) found = count_descriptors();
+      all_rest.arrive_and_wait();
+    };
+    measure(before);
+    std::vector<Group> duplicates;
+    for (int i = 0; i < 5; ++i) {
+      duplicates.push_back(group->duplicate());
+      std::vector<float> data(100'000, 1);
+      duplicates.back()->all_reduce(view(data), ReduceOp::kSum).wait(kPatience);
+    }
+    measure(after);
+  });
+  EXPECT_EQ(after, before);
+}
+
+// Rank 0 keeps its own longer than the others.
+TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
+  run(2, [](Group group) {
+    Group first = group->duplicate();
+    const std::string name = first->name();
+    EXPECT_THAT(name, HasSubstr("duplicate 1"));
+    if (group->rank() != 0) first.reset();
+    EXPECT_THAT(group->duplicate()->name(), HasSubstr("duplicate 2"));
+    first.reset();
+    for (int i = 0; i < 3; ++i) {
+      first = group->duplicate();
+      EXPECT_EQ(first->name(), name);
+      Sums sums(first);
+      for (int j = 0; j <= i; ++j) sums.start();
+      sums.check();
+      first.reset();
+    }
+  });
+}
+
+TEST_P(Duplicate, TellsOfCallsThatDoNotFit) {
+  run(2, [](Group group) {
+    const auto duplicate = group->duplicate();
+    std::vector<float> data(group->rank() == 0 ? 3 : 4);
+    const Work work = duplicate->all_reduce(view(data), ReduceOp::kSum);
+    EXPECT_THROW(work.wait(kPatience), Mismatch);
+  });
+}
+
+// What a rank does next in any of them fails, whichever was the first to.
+void expect_end_of(ProcessGroup& group) {
+  std::vector<float> data(4);
+  EXPECT_ANY_THROW(
+      group.all_reduce(view(data), ReduceOp::kSum).wait(kPatience));
+}
+
+TEST_P(Duplicate, EndsTheGroupWhenItIsAborted) {
+  run(2, [](Group group) {
+    const auto duplicate = group->duplicate();
+    const auto other = group->duplicate();
+    if (group->rank() == 0) duplicate->abort("a bucket is lost");
+    expect_end_of(*group);
+    expect_end_of(*duplicate);
+    expect_end_of(*other);
+  });
+}
+
+TEST_P(Duplicate, EndsWithTheGroup) {
+  run(2, [](Group group) {
+    const auto duplicate = group->duplicate();
+    if (group->rank() == 0) group->abort("no more");
+    expect_end_of(*duplicate);
+    expect_end_of(*group);
+  });
+}
+
+// Rank 1 waits where rank 0 has nothing in flight: it must not wait on.
+TEST_P(Duplicate, EndsWhereARankGivesUpInTheGroup) {
+  run(2, [](Group group) {
+    const auto duplicate = group->duplicate();
+    std::vector<float> data(4);
+    if (group->rank() == 0) {
+      const Work work =
+          group->all_reduce(view(data), ReduceOp::kSum, {.timeout = 100ms});
+      EXPECT_THROW(work.wait(), Timeout);
+      expect_end_of(*duplicate);
+    } else {
+      const Work work = duplicate->all_reduce(view(data), ReduceOp::kSum);
+      EXPECT_THROW(work.wait(kPatience), PeerFailure);
+      expect_end_of(*group);
+    }
+  });
+}
+
+TEST_P(Duplicate, IsLeftWithTheGroup) {
+  run(2, [](Group group) {
+    const auto duplicate = group->duplicate();
+    if (group->rank() == 0) {
+      group->leave();
+      std::vector<float> data(4);
+      EXPECT_THROW(duplicate->all_reduce(view(data), ReduceOp::kSum),
+                   InvalidArgument);
+    } else {
+      expect_end_of(*duplicate);
+    }
+  });
+}
+
+TEST_P(Duplicate, OfAGroupOfOneNeedsNobody) {
+  run(1, [](Group group) {
+    Sums sums(group->duplicate());
+    for (int i = 0; i < 4; ++i) sums.start();
+    sums.check();
+  });
+}
+
+TEST(Duplicates, OfAGroupAreSoMany) {
+  run_ranks("shm", 2, [](Group group) {
+    std::vector<Group> all;
+    for (int i = 0; i < Duplicates::kMost; ++i)
+      all.push_back(group->duplicate());
+    EXPECT_THAT(error_text([&] { group->duplicate(); }),
+                HasSubstr("next:    destroy those that are done with"));
+    all.pop_back();
+    EXPECT_NO_THROW(group->duplicate());
+  });
+}
+
+TEST(Duplicates, AreNotForABackendThatCarriesOutWhatItStarts) {
+  run_ranks("reference", 2,
+            [](Group group) { EXPECT_EQ(group->duplicate(), nullptr); });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// What a shared-memory group and its duplicates have in common on one rank: the
+// descriptors through which its ranks came together, and their end. Each has a
+// control block of its own, and with it an order of its own.
+//
+// Threads: every method may be called from any thread.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/mutex.h"
+#include "lockstep/comm/shm/departures.h"
+#include "lockstep/net/file_descriptor.h"
+
+namespace lockstep {
+
+class ShmConnection {
+ public:
+  // The group, or a duplicate of it.
+  class Member {
+   public:
+    virtual ~Member() = default;
+    // Ends it, unless it has ended. May wait for a thread that is in the middle
+    // of carrying its operations out.
+    virtual void end_with(const std::exception_ptr& error,
+                          const Departure& why) = 0;
+  };
+
+  // The memory of the control blocks, and a pidfd a rank.
+  ShmConnection(FileDescriptor control, std::vector<FileDescriptor> processes)
+      : control_(std::move(control)),
+        processes_(std::make_shared<const std::vector<FileDescriptor>>(
+            std::move(processes))) {}
+
+  const FileDescriptor& control() const { return control_; }
+  const std::shared_ptr<const std::vector<FileDescriptor>>& processes() const {
+    return processes_;
+  }
+
+  void add(std::weak_ptr<Member> member) {
+    const MutexLock lock(mutex_);
+    members_.push_back(std::move(member));
+  }
+
+  // One of the members has ended because of `error`: so do the others.
+  void end_members(const std::exception_ptr& error, const Departure& why) {
+    std::vector<std::weak_ptr<Member>> members;
+    {
+      const MutexLock lock(mutex_);
+      members = members_;
+    }
+    for (const auto& each : members)
+      if (const auto member = each.lock()) member->end_with(error, why);
+  }
+
+ private:
+  const FileDescriptor control_;
+  const std::shared_ptr<const std::vector<FileDescriptor>> processes_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Member>> members_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep
