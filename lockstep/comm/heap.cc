@@ -66,7 +66,7 @@ class HeapsOfProcess {
            std::ranges::any_of(heaps_, [&](const std::atomic<Heap*>& slot) {
              const Heap* const heap = slot.load();
              return heap != nullptr && heap->forked_.load() &&
-                    !heap->detached() && heap->offset_of(address, 1);
+                    heap->shared_offset_of(address, 1);
            });
   }
 
