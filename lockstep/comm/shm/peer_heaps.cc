@@ -42,8 +42,7 @@ PeerHeaps::PeerHeaps(ControlView control, int rank, const PeerHeaps& same)
     : control_(control),
       own_(same.own_),
       heaps_(same.heaps_),
-      neighbours_(same.neighbours_),
-      has_strangers_(same.has_strangers_) {
+      neighbours_(same.neighbours_) {
   if (!heaps_.empty()) control_.rank(rank).has_all_heaps.store(1);
 }
 
