@@ -11,9 +11,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/memory_limit.h"
 #include "lockstep/base/round_up.h"
 #include "lockstep/comm/forked_memory.h"
 
@@ -87,6 +89,7 @@ Heap::Heap(const HeapOptions& options, FileDescriptor descriptor,
            std::shared_ptr<SharedMapping> mapping)
     : page_bytes_(page_bytes()),
       most_kept_(options.kept_bytes),
+      backing_(options.backing),
       descriptor_(std::move(descriptor)),
       mapping_(std::move(mapping)),
       blocks_(mapping_->size()),
@@ -110,7 +113,24 @@ std::byte* Heap::take(std::size_t bytes) {
   if (forked_.load(std::memory_order_relaxed)) return nullptr;
   MutexLock lock(mutex_);
   const auto offset = blocks_.take(bytes);
-  return offset ? mapping_->data() + *offset : nullptr;
+  if (!offset) return nullptr;
+  if (backing_ == HeapOptions::Backing::kOnTake && !back(*offset, bytes)) {
+    blocks_.give_back(*offset);
+    return nullptr;
+  }
+  return mapping_->data() + *offset;
+}
+
+// Whether the kernel has memory for all pages of the block.
+bool Heap::back(std::size_t offset, std::size_t bytes) const {
+  const Pages pages = pages_of(offset, std::max<std::size_t>(bytes, 1));
+  int result = 0;
+  do {
+    result = ::fallocate(
+        descriptor_.get(), 0, static_cast<off_t>(pages.begin * page_bytes_),
+        static_cast<off_t>((pages.end - pages.begin) * page_bytes_));
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
 }
 
 void Heap::give_back(const std::byte* block) {
@@ -262,6 +282,21 @@ std::size_t Heap::bytes_kept() const {
   return blocks_.bytes_kept();
 }
 
+HeapOptions::Backing HeapOptions::backing_of_kernel() {
+  constexpr int kCountsPromises = 2;
+  int mode = 0;
+  std::ifstream("/proc/sys/vm/overcommit_memory") >> mode;
+  return mode == kCountsPromises ? Backing::kOnTake : Backing::kOnTouch;
+}
+
+HeapOptions HeapOptions::within(std::optional<std::size_t> memory_limit) const {
+  HeapOptions options = *this;
+  if (!memory_limit) return options;
+  options.bytes = std::min(options.bytes, *memory_limit);
+  options.kept_bytes = std::min(options.kept_bytes, *memory_limit / 4);
+  return options;
+}
+
 std::shared_ptr<Heap> process_heap(const HeapOptions& options) {
   // The heap is the process's, so this one table is too. It is kept only as
   // long as a group or a block uses it.
@@ -272,7 +307,7 @@ std::shared_ptr<Heap> process_heap(const HeapOptions& options) {
   auto heap = current.lock();
   if (heap && heap->shareable()) return heap;
   try {
-    heap = Heap::create(options);
+    heap = Heap::create(options.within(memory_limit()));
   } catch (const SystemError& error) {
     const std::string_view text = error.what();
     log(LogLevel::kWarn,

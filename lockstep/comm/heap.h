@@ -38,6 +38,18 @@ struct HeapOptions {
   std::size_t bytes = std::size_t{1} << 34;
   // How much memory free blocks may keep.
   std::size_t kept_bytes = std::size_t{1} << 32;
+  // When the kernel is asked for memory: as a page is touched, or for a whole
+  // block as it is taken. Where the kernel counts what it has promised, it may
+  // refuse, which is SIGBUS in the first case and a full heap in the second.
+  enum class Backing { kOnTouch, kOnTake };
+  Backing backing = backing_of_kernel();
+
+  // kOnTake with vm.overcommit_memory=2.
+  static Backing backing_of_kernel();
+
+  // The same within the limit of the process's cgroup, of which free blocks
+  // keep a quarter at most.
+  HeapOptions within(std::optional<std::size_t> memory_limit) const;
 };
 
 class Heap : public std::enable_shared_from_this<Heap> {
@@ -93,6 +105,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   struct Pages {
     std::size_t begin, end;
   };
+  bool back(std::size_t offset, std::size_t bytes) const;
   Pages pages_of(std::size_t offset, std::size_t bytes) const;
   bool map_privately(Pages pages) const noexcept;
   void make_private(Pages pages) const;
@@ -105,6 +118,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   const std::size_t page_bytes_;
   const std::size_t most_kept_;
+  const HeapOptions::Backing backing_;
   FileDescriptor descriptor_;
   std::shared_ptr<SharedMapping> mapping_;
   mutable Mutex mutex_;

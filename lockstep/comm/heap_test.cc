@@ -1,6 +1,7 @@
 #include "lockstep/comm/heap.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -8,11 +9,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <random>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "lockstep/base/testing/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -169,6 +175,68 @@ TEST(Heap, GivesThePrivateMemoryOfADetachedBlockBack) {
   heap->give_back(block);
   EXPECT_EQ(block[1 << 18], std::byte{1});  // the segment's again
   EXPECT_LE(backed_bytes(*heap), std::size_t{1} << 19);
+}
+
+// The flags that the kernel has for the mapping that holds `address`.
+std::string flags_of_mapping(const std::byte* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    if (std::istringstream(line) >> std::hex >> begin >> dash >> end &&
+        dash == '-')
+      here = begin <= at && at < end;
+    if (here && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return "";
+}
+
+// Else a core dump hides a death for seconds.
+TEST(Heap, IsLeftOutOfCoreDumps) {
+  const auto heap = Heap::create({.bytes = 1 << 22});
+  const auto block = heap->allocate(4 * kPage);
+  heap->detach(block.get() + kPage, kPage);
+  for (std::size_t page = 0; page < 4; ++page)
+    EXPECT_NE(flags_of_mapping(block.get() + page * kPage).find(" dd "),
+              std::string::npos)
+        << "page " << page;
+}
+
+TEST(Heap, IsBackedWhenABlockIsTakenWhereTheKernelCountsItsPromises) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const auto heap = Heap::create(
+      {.bytes = 64 * kMiB, .backing = HeapOptions::Backing::kOnTake});
+  std::byte* const block = heap->take(8 * kMiB);
+  EXPECT_GE(backed_bytes(*heap), 8 * kMiB);
+  heap->give_back(block);
+}
+
+// A kernel that has no more memory: past this process's limit on file sizes,
+// which fallocate heeds.
+TEST(Heap, IsFullWhereTheKernelRefusesMemory) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const auto heap = Heap::create(
+      {.bytes = 64 * kMiB, .backing = HeapOptions::Backing::kOnTake});
+  ::signal(SIGXFSZ, SIG_IGN);
+  const FileSizeLimit limit(16 * kMiB);
+  std::byte* const first = heap->take(8 * kMiB);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(heap->take(32 * kMiB), nullptr);
+  std::byte* const second = heap->take(kMiB);
+  EXPECT_NE(second, nullptr);
+  std::fill_n(second, kMiB, std::byte{1});
+  heap->give_back(first);
+  heap->give_back(second);
+}
+
+TEST(Heap, StaysWithinTheLimitOfItsCgroup) {
+  const HeapOptions asked{.bytes = 1000, .kept_bytes = 500};
+  EXPECT_EQ(asked.within(std::nullopt).bytes, 1000u);
+  EXPECT_EQ(asked.within(4000).kept_bytes, 500u);
+  EXPECT_EQ(asked.within(800).bytes, 800u);
+  EXPECT_EQ(asked.within(800).kept_bytes, 200u);
 }
 
 // Runs `body` in a forked child; whether it returned true.

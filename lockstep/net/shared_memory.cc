@@ -42,10 +42,20 @@ void size_memory(const FileDescriptor& memory, std::size_t bytes) {
                     too_large ? EFBIG : errno);
 }
 
+// Not executable: with vm.memfd_noexec=2 a kernel gives no other. Before Linux
+// 6.3 a kernel does not know the flag.
+FileDescriptor create_memfd(const std::string& name) {
+  constexpr unsigned kNotExecutable = 8;  // MFD_NOEXEC_SEAL
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  FileDescriptor memory(::memfd_create(name.c_str(), kFlags | kNotExecutable));
+  if (!memory && errno == EINVAL)
+    memory = FileDescriptor(::memfd_create(name.c_str(), kFlags));
+  return memory;
+}
+
 FileDescriptor create_sealed_memory(const std::string& name, std::size_t bytes,
                                     int seals) {
-  FileDescriptor memory(
-      ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FileDescriptor memory = create_memfd(name);
   if (!memory) throw SystemError("could not create a memfd", errno);
   size_memory(memory, bytes);
   if (::fcntl(memory.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0)

@@ -1,8 +1,13 @@
 #include "lockstep/net/shared_memory.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/file_size_limit.h"
@@ -21,6 +26,40 @@ TEST(SharedMemory, PastTheLimitOnFilesIsAnError) {
   } catch (const SystemError& error) {
     EXPECT_EQ(error.error_number(), EFBIG);
   }
+}
+
+// Issue 19. The setting belongs to a pid namespace: a child gets one of its
+// own.
+TEST(SharedMemory, IsThereWhereMemoryMustNotBeExecutable) {
+  constexpr int kCannotTell = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(kCannotTell);
+    const pid_t first = ::fork();
+    if (first == 0) {
+      std::ofstream setting("/proc/sys/vm/memfd_noexec");
+      setting << 2 << std::flush;
+      if (!setting) ::_exit(kCannotTell);
+      // The setting is in force: without the flag the kernel refuses.
+      if (::memfd_create("executable", MFD_CLOEXEC) >= 0) ::_exit(kCannotTell);
+      try {
+        map_shared_memory(create_shared_memory("small", 8192))->data()[0] =
+            std::byte{1};
+      } catch (const SystemError&) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(first, &status, 0);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kCannotTell)
+    GTEST_SKIP() << "needs Linux 6.3 and the right to make a pid namespace";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -54,12 +54,16 @@ TEST(HeapAllocator, FallsBackToLibTorchsOwnWhenTheHeapIsFull) {
   }
 }
 
-TEST(HeapAllocator, NeedsNoHeapForTensorsOnceTheHeapIsDetached) {
+TEST(HeapAllocator, GivesDetachedMemoryToNoOtherTensor) {
   const auto heap = heap_in_use();
-  const at::Tensor before = torch::full({kLarge}, 3);
-  heap->detach();
-  EXPECT_FALSE(lies_in(*heap, torch::ones({kLarge})));
+  at::Tensor before = torch::full({kLarge}, 3);
+  const void* const memory = before.const_data_ptr();
+  heap->detach(static_cast<const std::byte*>(memory), before.nbytes());
   EXPECT_TRUE((before == 3).all().item<bool>());
+  before.reset();
+  const at::Tensor after = torch::ones({kLarge});
+  EXPECT_TRUE(lies_in(*heap, after));
+  EXPECT_NE(after.const_data_ptr(), memory);
 }
 
 TEST(HeapAllocator, TakesBackTensorsOfAnEarlierHeap) {

@@ -152,7 +152,9 @@ class Program {
     const std::size_t choice = random_() % (kAllCalls.size() + 1);
     if (choice < kAllCalls.size()) call.call = kAllCalls[choice];
     if (load_ == Load::kHeavy && random_() % 4 != 0) {
-      call.call = random_() % 3 == 0 ? Call::kBroadcast : Call::kAllReduce;
+      constexpr std::array<std::optional<Call>, 4> kHeavy{
+          Call::kAllReduce, Call::kAllReduce, Call::kBroadcast, std::nullopt};
+      call.call = kHeavy[random_() % kHeavy.size()];
       call.per_rank = most;
     }
     call.fill(memory);

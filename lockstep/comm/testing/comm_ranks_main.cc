@@ -102,6 +102,31 @@ int forked_child() {
   return 0;
 }
 
+// A sub-group is dropped with a receive for which no message comes.
+int unmatched_receive() {
+  const auto group = join();
+  std::vector<int> all(static_cast<std::size_t>(group->size()));
+  std::iota(all.begin(), all.end(), 0);
+  {
+    const auto part = new_group(*group, all);
+    part->barrier().wait();
+    std::vector<float> never(10);
+    if (part->rank() == 0) part->irecv(view(never), 1, 7);
+  }
+  const auto block = group->allocate(sizeof(float) << 20);
+  const Buffer data{block.get(), 1 << 20, DataType::kFloat32};
+  for (int turn = 0; turn < 20; ++turn) {
+    auto* const floats = reinterpret_cast<float*>(block.get());
+    std::fill_n(floats, 1 << 20, 1.0f);
+    group->all_reduce(data, ReduceOp::kSum).wait();
+    if (std::count(floats, floats + (1 << 20),
+                   static_cast<float>(group->size())) != 1 << 20)
+      return 1;
+  }
+  say("the group works on");
+  return 0;
+}
+
 // Rank VICTIM never calls the all_reduce that the others wait in.
 int held_before_all_reduce() {
   const auto group = join();
@@ -305,6 +330,7 @@ int run(const std::string& name) {
       {"conformance_without_room", conformance_without_room},
       {"forked_child", forked_child},
       {"held_before_all_reduce", held_before_all_reduce},
+      {"unmatched_receive", unmatched_receive},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},
       {"leave_early", leave_early},

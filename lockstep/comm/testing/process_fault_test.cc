@@ -57,6 +57,15 @@ TEST(RanksAsProcesses, StageWhatOneOfThemHasNoAddressSpaceFor) {
         << processes.output(rank);
 }
 
+// Issue 19: every group of the process ended.
+TEST(RanksAsProcesses, WorkOnWhenASubGroupIsDroppedWithAnUnmatchedReceive) {
+  RankProcesses processes(2, ranks_program("unmatched_receive"));
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+        << "rank " << rank << ":\n"
+        << processes.output(rank);
+}
+
 TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   for (const char* backend : {"shm", "gloo"}) {
     RankProcesses processes(2, ranks_program("forked_child"),
