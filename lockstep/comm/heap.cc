@@ -199,7 +199,8 @@ void Heap::be_forked() noexcept {
   forked_ = true;
   const std::size_t pages = mapping_->size() / page_bytes_;
   for (std::size_t page = 0; page < pages;) {
-    const std::size_t end = private_.end_of_run(page, pages);
+    const std::size_t end =
+        has_private_pages() ? private_.end_of_run(page, pages) : pages;
     // Better to fault than to write what is the parent's.
     if (!private_.has(page) && !map_privately({page, end}))
       ::munmap(mapping_->data() + page * page_bytes_,

@@ -1,14 +1,20 @@
 #include "lockstep/comm/heap.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -18,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/testing/file_size_limit.h"
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -213,22 +219,73 @@ TEST(Heap, IsBackedWhenABlockIsTakenWhereTheKernelCountsItsPromises) {
   heap->give_back(block);
 }
 
-// A kernel that has no more memory: past this process's limit on file sizes,
-// which fallocate heeds.
+// Runs `body` in a forked child; whether it returned true.
+bool holds_in_child(const std::function<bool()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body() ? 0 : 1);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// A system call whose fourth argument compares so with a value.
+struct Refused {
+  std::uint32_t call;
+  std::uint16_t comparison;  // BPF_JGT, BPF_JEQ
+  std::uint32_t value;
+  int error;
+};
+
+// From here on the kernel refuses such calls to this process.
+bool refuse(const Refused& refused) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused.call, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+      BPF_JUMP(BPF_JMP | refused.comparison | BPF_K, refused.value, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K,
+               SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(refused.error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(filter), filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Issue 19: with vm.overcommit_memory=2 it was SIGBUS.
 TEST(Heap, IsFullWhereTheKernelRefusesMemory) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  const auto heap = Heap::create(
-      {.bytes = 64 * kMiB, .backing = HeapOptions::Backing::kOnTake});
-  ::signal(SIGXFSZ, SIG_IGN);
-  const FileSizeLimit limit(16 * kMiB);
-  std::byte* const first = heap->take(8 * kMiB);
-  ASSERT_NE(first, nullptr);
-  EXPECT_EQ(heap->take(32 * kMiB), nullptr);
-  std::byte* const second = heap->take(kMiB);
-  EXPECT_NE(second, nullptr);
-  std::fill_n(second, kMiB, std::byte{1});
-  heap->give_back(first);
-  heap->give_back(second);
+  EXPECT_TRUE(holds_in_child([&] {
+    const auto heap = Heap::create(
+        {.bytes = 64 * kMiB, .backing = HeapOptions::Backing::kOnTake});
+    if (!refuse({SYS_fallocate, BPF_JGT, 16 << 20, ENOSPC})) return false;
+    std::byte* const first = heap->take(8 * kMiB);
+    if (first == nullptr || heap->take(32 * kMiB) != nullptr) return false;
+    std::byte* const second = heap->take(kMiB);
+    if (second == nullptr) return false;
+    std::fill_n(second, kMiB, std::byte{1});
+    heap->give_back(first);
+    heap->give_back(second);
+    return heap->bytes_in_use() == 0;
+  }));
+}
+
+// Issue 19: only the log said that peers could still write.
+TEST(Heap, ThrowsWhereTheKernelRefusesPrivateMemory) {
+  EXPECT_TRUE(holds_in_child([&] {
+    const auto heap = Heap::create({.bytes = 1 << 20});
+    const std::byte* const block = heap->take(4 * kPage);
+    if (!refuse({SYS_mmap, BPF_JEQ, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+                 ENOMEM}))
+      return false;
+    try {
+      heap->detach(block, 4 * kPage);
+      return false;
+    } catch (const SystemError& error) {
+      return error.error_number() == ENOMEM &&
+             !heap->shared_offset_of(block, 1);
+    }
+  }));
 }
 
 TEST(Heap, StaysWithinTheLimitOfItsCgroup) {
@@ -237,15 +294,6 @@ TEST(Heap, StaysWithinTheLimitOfItsCgroup) {
   EXPECT_EQ(asked.within(4000).kept_bytes, 500u);
   EXPECT_EQ(asked.within(800).bytes, 800u);
   EXPECT_EQ(asked.within(800).kept_bytes, 200u);
-}
-
-// Runs `body` in a forked child; whether it returned true.
-bool holds_in_child(const std::function<bool()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body() ? 0 : 1);
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 TEST(Heap, IsACopyInAForkedChildThatNeitherTakesNorGivesBack) {

@@ -11,15 +11,20 @@
  *   - every unit of a round's work is done exactly once, and before anybody
  *     goes on; where each rank has a part of its own, every rank has done it.
  *   - with GIVES_UP, rank 0 may give up at any moment, free its memory and
- *     leave: nobody reduces into that memory afterwards.
+ *     leave. The other ranks are threads of its process: none of them reduces
+ *     in that memory afterwards.
+ *   - with GIVES_UP and STRANGERS, they are other processes, for which rank 0
+ *     does not wait: an operation for which a rank read that memory afterwards
+ *     is complete on no rank.
  *
  * All shared variables are sequentially consistent atomics there, so that an
  * interleaving of single steps is all that can happen. Plain memory (what a slot
  * holds) is written and read in steps of its own.
  *
  * Each of BREAK_LAST_LOOK, BREAK_SLEEPERS, BREAK_WANTED, BREAK_SLOTS,
- * BREAK_OWN_PART, BREAK_PARTS and BREAK_LATER_ROUND takes away one thing that
- * the protocol cannot do without; the checker must then find an error.
+ * BREAK_OWN_PART, BREAK_PARTS, BREAK_LATER_ROUND and BREAK_DISCARD takes away
+ * one thing that the protocol cannot do without; the checker must then find an
+ * error.
  */
 #ifndef RANKS
 #define RANKS 2
@@ -42,7 +47,7 @@
 #else
 #define MAY_GIVE_UP(r) false
 #endif
-#define NONE_LEFT 255 /* a claim count above any number of units */
+#define ENDED 128 /* added to a count of units */
 #define COUNT(round) ((round) >= OWN_FROM -> RANKS : UNITS)
 
 #ifdef BREAK_SLOTS
@@ -59,7 +64,8 @@ byte finish_round, finish_count
 byte sleepers
 byte at_work[RANKS] /* a rank's `part`: the round that it is at work in, or 0 */
 bool left           /* a departure note */
-bool freed[RANKS]   /* whose memory is somebody else's by now */
+bool freed[RANKS]   /* whose memory has another use by now */
+bool spoilt[ROUNDS + 2] /* rounds in which such memory was read */
 /* The futex: instead of a counter, whether it still stands at what the thread
  * heard, which is all that futex_wait asks. */
 bool unchanged[RANKS], asleep[RANKS]
@@ -115,7 +121,7 @@ inline claim() {
     unit = (claim_round == round -> claim_count : 0)
 #ifndef BREAK_LATER_ROUND
     if
-    :: claim_round > round -> unit = NONE_LEFT
+    :: claim_round > round -> unit = ENDED
     :: else
     fi
 #endif
@@ -131,7 +137,7 @@ inline finish() {
   d_step {
     finish_count = (finish_round == round -> finish_count : 0) + 1
     finish_round = round
-    assert(finish_count <= COUNT(round))
+    assert(finish_count % ENDED <= COUNT(round))
   }
   ring()
 }
@@ -153,7 +159,11 @@ inline reduce() {
   d_step {
     other = 0
     do
+#ifdef STRANGERS
+    :: other < RANKS -> spoilt[round] = spoilt[round] || freed[other]; other++
+#else
     :: other < RANKS -> assert(!freed[other]); other++
+#endif
     :: else -> break
     od
     other = 0
@@ -226,6 +236,7 @@ inline advance() {
      fi
      d_step {
        assert(round < OWN_FROM || own_parts[me] == 1)
+       assert(!spoilt[round])
        own_parts[me] = 0
        tried[me] = false
        begun[me] = false
@@ -272,19 +283,37 @@ inline try_advance() {
 /* ShmBackend::give_up, with the engine: the memory first, then the news. */
 inline give_up() {
   atomic { !engine[me]; engine[me] = true }
-  d_step { /* Rounds::end_work */
+  d_step { /* Rounds::end_work; `unit` has how many were taken */
     round = completed[me] + (begun[me] -> 1 : 0)
-    claim_round = round
-    claim_count = NONE_LEFT
+    unit = (claim_round == round -> claim_count : 0)
+    if
+    :: claim_round > round -> unit = 0
+    :: else -> claim_round = round; claim_count = unit + ENDED
+    fi
   }
-#ifndef BREAK_PARTS
-  other = 0
-  do
-  :: other < RANKS -> at_work[other] != round || round == 0; other++
-  :: else -> break
-  od
-  other = 0
+  if
+  :: unit == 0
+  :: else ->
+#if !defined(BREAK_PARTS) && !defined(STRANGERS)
+     other = 0
+     do
+     :: other < RANKS -> at_work[other] != round || round == 0; other++
+     :: else -> break
+     od
+     other = 0
 #endif
+     d_step { /* Rounds::discard_unless_finished */
+       if
+#ifndef BREAK_DISCARD
+       :: !(finish_round == round && finish_count == unit) ->
+          finish_count = (finish_round == round -> finish_count : 0) + ENDED
+          finish_round = round
+#endif
+       :: else
+       fi
+     }
+  fi
+  unit = 0
   freed[me] = true
   left = true
   engine[me] = false

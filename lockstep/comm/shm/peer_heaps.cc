@@ -74,7 +74,6 @@ std::shared_ptr<std::byte> PeerHeaps::allocate(std::size_t bytes) {
 }
 
 void PeerHeaps::check(std::span<const Buffer> buffers) const {
-  if (!own_ || !own_->has_private_pages()) return;
   for (const Buffer& buffer : buffers)
     if (!own_->shared_offset_of(buffer.data, buffer.bytes()))
       throw Error(

@@ -47,6 +47,9 @@ class PeerHeaps {
   // This rank's, or null.
   std::shared_ptr<Heap> own() const { return own_; }
 
+  // Whether no memory of this rank's heap was made private.
+  bool all_shared() const { return !own_ || !own_->has_private_pages(); }
+
   // Throws when some of the buffers, which lie in this rank's heap, were made
   // private: what peers wrote is not there.
   void check(std::span<const Buffer> buffers) const;

@@ -7,8 +7,9 @@
 //
 // Threads: as Backend. Whoever waits carries the operations forward; one thread
 //          a group does so while nobody waits.
-// Errors:  as Backend. After an error the process's heap is private again, so
-//          that nothing a late peer does reaches it.
+// Errors:  as Backend. After an error no late peer can write to the buffers of
+//          the operation any more; an Error that says so where the kernel does
+//          not allow that.
 #pragma once
 
 #include <memory>
