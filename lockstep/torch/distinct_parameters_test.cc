@@ -5,6 +5,9 @@
 #include <torch/nn/cloneable.h>
 #include <torch/optim/adamw.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
@@ -19,6 +22,7 @@ namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using torch::optim::AdamWOptions;
 
 constexpr int kSteps = 20;
@@ -74,6 +78,23 @@ TEST(TiedWeights, CountOnceUnderTheirFirstName) {
   EXPECT_EQ(distinct_parameters(net).size(), 2);
   EXPECT_THAT(distinct_named_parameters(net).keys(),
               ElementsAre("tied", "first.bias"));
+}
+
+// In a process that has not said it yet.
+TEST(TiedWeightsDeathTest, AreNamedOnceInTheLog) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto lines = [] {
+    const Tied net;
+    testing::internal::CaptureStderr();
+    distinct_parameters(net);
+    distinct_parameters(net);
+    FusedAdamW(net.parameters(), rule());
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, HasSubstr("first.weight is tied by another name"));
+    const std::size_t first = log.find("it counts once");
+    return first == log.rfind("it counts once") && first < log.size() ? 1 : 0;
+  };
+  EXPECT_EXIT(std::_Exit(lines()), testing::ExitedWithCode(1), "");
 }
 
 TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {

@@ -62,7 +62,7 @@ void KeptGradients::give_memory(const Moved& moved) {
   // What was given back already is in its own memory, or gone.
   if (!gradient.defined() || gradient.is_same(moved.gradient)) return;
   if (moved.memory == Moved::kShared) {
-    gradient = gradient.clone();
+    if (!is_exclusive(gradient)) gradient = gradient.clone();
     return;
   }
   moved.gradient.copy_(gradient);

@@ -242,8 +242,12 @@ std::optional<ReplicaDifference> find_difference(
   difference.tensor = name;
   difference.comparable = have_the_same_form(group, tensor);
   if (!difference.comparable) return difference;
-  Comparison(group, tensor, reference).fill(difference);
-  difference.index = index_of(difference.first_element, tensor.sizes());
+  // Complex numbers as pairs.
+  const at::Tensor numbers = tensor.is_complex()
+                                 ? at::view_as_real(resolved(tensor.detach()))
+                                 : tensor;
+  Comparison(group, numbers, reference).fill(difference);
+  difference.index = index_of(difference.first_element, numbers.sizes());
   return difference;
 }
 

@@ -224,6 +224,9 @@ void TensorCall::check(const at::Tensor& tensor, Argument name) const {
 
 void TensorCall::check_writable(const at::Tensor& tensor, Argument name) {
   check(tensor, name);
+  if (tensor._is_zerotensor())
+    refuse(name, "is written, but is zeros without memory",
+           "pass tensor.clone()");
   if (tensor.numel() == 0) return;
   if (may_overlap(tensor))
     refuse(name,

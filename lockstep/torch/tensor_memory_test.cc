@@ -282,7 +282,8 @@ TEST(HardTensors, TravelAsPlainOnes) {
       const at::Tensor result = at::zeros(made.plain.sizes());
       broadcast(*group, group->rank() == 0 ? made.plain : result._neg_view(), 0)
           .wait();
-      if (group->rank() == 1) EXPECT_TRUE((-result).equal(made.plain)) << i;
+      if (group->rank() == 0) continue;
+      EXPECT_TRUE((-result).equal(made.plain)) << i;
     }
   });
 }

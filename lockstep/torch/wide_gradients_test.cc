@@ -23,11 +23,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using torch::optim::SGDOptions;
 
-// bfloat16 has 8 bits: 1 + 1/1024 is no number of its.
-constexpr double kFine = 1 + 1.0 / 1024;
+// bfloat16 has 8 bits: after 1 comes 1 + 1/128.
+constexpr double kFine = 1 + 1.0 / 256;
 
 struct Wide : torch::nn::Cloneable<Wide> {
-  explicit Wide(std::int64_t count = 8) : count(count) { reset(); }
+  explicit Wide(std::int64_t elements = 8) : count(elements) { reset(); }
   void reset() override {
     weight = register_parameter("weight", torch::zeros({count}, at::kBFloat16));
     weight.set_grad_dtype(at::kFloat);
@@ -39,7 +39,10 @@ struct Wide : torch::nn::Cloneable<Wide> {
   at::Tensor weight;
 };
 
-const at::Tensor kFactor = torch::full({2}, kFine);
+// Autograd brings each rank a number of bfloat16, of which the average is none.
+at::Tensor factor_of(const Group& group) {
+  return torch::full({2}, 1 + group->rank() / 128.0);
+}
 
 void expect_fine(const at::Tensor& gradient, double number = kFine) {
   EXPECT_EQ(gradient.scalar_type(), at::kFloat);
@@ -55,10 +58,10 @@ TEST(WideGradients, AreReducedInTheirType) {
               Wide(count), {.group = group,
                             .find_unused_parameters = unused,
                             .gradient_as_bucket_view = as_view});
-          model.forward(kFactor).backward();
+          model.forward(factor_of(group)).backward();
           expect_fine(model->weight.grad());
           model.zero_grad();
-          model.forward(kFactor).backward();
+          model.forward(factor_of(group)).backward();
           expect_fine(model->weight.grad());
         }
   });
@@ -68,12 +71,14 @@ TEST(WideGradients, AreAddedUpByLogicalShardsAndDataParallel) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const auto net = std::make_shared<Wide>();
     LogicalShards shards(net, {.group = group, .count = 4});
-    shards.run([&](const LogicalShard&) { net->forward(kFactor).backward(); });
+    shards.run([&](const LogicalShard&) {
+      net->forward(factor_of(group)).backward();
+    });
     expect_fine(net->weight.grad());
   });
   const auto net = std::make_shared<Wide>();
   DataParallel<Wide> model(net, {.devices = {at::kCPU, at::kCPU}});
-  model.forward(kFactor).sum().backward();
+  model.forward(torch::tensor({1.0F, 1 + 1.0F / 128})).sum().backward();
   expect_fine(net->weight.grad(), 2 * kFine);
 }
 
@@ -106,7 +111,7 @@ TEST(WideGradients, AreRefusedByAShardedOptimizerOnEveryRank) {
       ZeroRedundancyOptimizer optimizer(
           model.parameters(), SGDOptions(1),
           {.group = group, .averages_gradients = averages});
-      model.forward(kFactor).backward();
+      model.forward(factor_of(group)).backward();
       EXPECT_THAT(message_of([&] { optimizer.step(); }),
                   AllOf(HasSubstr("parameter 0 of group 0"),
                         HasSubstr("the type of its gradient is wider")));
