@@ -208,11 +208,13 @@ class Table:
     def add(self, case, metric, unit, ours, peer, peer_name, **judged):
         """`better` is "lower" or "higher"; `target`, if there is one, bounds
         ours / peer. Without `ours`, which could not be measured, or `peer`,
-        nothing is judged; `peer_name` says why."""
+        nothing is judged; `peer_name` says why. A difference of two times that
+        comes out below 0 says nothing: it is shown, and not judged."""
         better, target = judged.get("better", "lower"), judged.get("target")
         ratio = ours / peer if ours is not None and peer else None
         met = None
-        if target is not None and ratio is not None:
+        below_zero = ratio is not None and min(ours, peer) < 0
+        if target is not None and ratio is not None and not below_zero:
             met = ratio <= target if better == "lower" else ratio >= target
         self.rows.append(
             {
@@ -237,7 +239,8 @@ class Table:
             peer_name,
             number(ratio),
             bound + ("" if target is None else number(target)),
-            {None: "", True: "met", False: "MISSED"}[met],
+            "not judged: below 0" if below_zero
+            else {None: "", True: "met", False: "MISSED"}[met],
         )
 
     def _print(self, *cells):

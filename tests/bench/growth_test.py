@@ -1,15 +1,20 @@
 """The benchmark `growth` as ./dev starts it, with the few rounds of "quick":
 that its programs and their peers still understand each other."""
+import contextlib
+import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 DRIVER = os.environ["LOCKSTEP_GROWTH"]
 PROGRAMS = os.environ["LOCKSTEP_BENCHMARK_PROGRAMS"]
+sys.path.insert(0, str(Path(DRIVER).parent))
+import side_by_side  # noqa: E402
 KEYS = {"case", "metric", "unit", "ours", "peer", "peer_name", "ratio",
         "better", "target", "met"}
 
@@ -24,6 +29,26 @@ def run(folder, *arguments):
         [DRIVER, *arguments], env={**os.environ, "LOCKSTEP_BUILD": str(build)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         timeout=240)
+
+
+class Rows(unittest.TestCase):
+    def met(self, ours, peer, better="lower"):
+        table = side_by_side.Table("rows")
+        with contextlib.redirect_stdout(io.StringIO()):
+            table.add("a case", "cost", "µs", ours, peer, "a peer",
+                      better=better, target=1)
+        return table.rows[-1]["met"]
+
+    def test_meet_their_target_or_miss_it(self):
+        self.assertIs(self.met(1, 2), True)
+        self.assertIs(self.met(0, 2), True)
+        self.assertIs(self.met(3, 2), False)
+        self.assertIs(self.met(3, 2, "higher"), True)
+
+    def test_below_zero_are_not_judged(self):
+        for ours, peer in ((-1, 2), (1, -2), (-1, -2)):
+            for better in ("lower", "higher"):
+                self.assertIsNone(self.met(ours, peer, better))
 
 
 class Growth(unittest.TestCase):
@@ -43,7 +68,10 @@ class Growth(unittest.TestCase):
             if row["metric"] != "cost a parameter":
                 self.assertGreater(row["peer"], 0, row)
             if row["target"] is not None:
-                self.assertEqual(row["met"], row["ratio"] <= row["target"])
+                judged = row["ours"] >= 0 and row["peer"] >= 0
+                self.assertEqual(
+                    row["met"],
+                    row["ratio"] <= row["target"] if judged else None)
         cases = {row["case"] for row in rows}
         for case in ("10 parameters, 2 ranks", "1,000 parameters, 2 ranks",
                      "all_reduce 4 B, 1 rank", "all_reduce 4 B, 2 ranks",
