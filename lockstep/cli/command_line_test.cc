@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/launch/launcher.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +46,17 @@ TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
   EXPECT_EQ(options.launch.log_dir, "logs");
   EXPECT_THAT(options.command,
               ElementsAre("./program", "-n", "7", "--help", "--", "x"));
+}
+
+// Issue 19, point 21: as long as torchrun's, unless told.
+TEST(CommandLine, RunGivesWorkersTheGraceThatItIsTold) {
+  LaunchOptions launch;
+  apply(parse_run({"./program"}).launch, launch);
+  EXPECT_EQ(launch.grace, std::chrono::seconds(30));
+  apply(parse_run({"--grace", "2.5", "./program"}).launch, launch);
+  EXPECT_EQ(launch.grace, std::chrono::milliseconds(2500));
+  EXPECT_THAT(error_of({"run", "--grace", "-1", "./program"}),
+              HasSubstr("--grace"));
 }
 
 TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {

@@ -52,7 +52,7 @@ struct LaunchOptions {
   // What rank 0 reads; lent. Negative: nothing. Other ranks read nothing.
   int standard_input = -1;
   // How long workers that are asked to end may take until they are killed.
-  std::chrono::milliseconds grace{500};
+  std::chrono::milliseconds grace{30'000};
 };
 
 struct JobResult {

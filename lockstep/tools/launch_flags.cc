@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <chrono>
 #include <string_view>
 
 #include "lockstep/launch/launcher.h"
@@ -27,6 +28,13 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags,
                   "Keep each rank's output in DIR/rank-N.log too" +
                       std::string(more_logs))
       ->type_name("DIR");
+  command
+      .add_option("--grace", flags.grace,
+                  "How long workers that are asked to end (SIGTERM) may take "
+                  "until they are killed")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
 }
 
 LaunchFlags parse_worker_flags(std::string_view name,
@@ -47,6 +55,8 @@ void apply(const LaunchFlags& flags, LaunchOptions& options) {
   options.cpu_binding =
       flags.cpu_bind == "none" ? CpuBinding::kNone : CpuBinding::kCores;
   options.log_directory = flags.log_dir;
+  options.grace = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::duration<double>(flags.grace));
 }
 
 }  // namespace lockstep

@@ -21,6 +21,7 @@ struct LaunchOptions;
 struct LaunchFlags {
   std::string cpu_bind = "cores";  // or none
   std::string log_dir;             // empty: no log is kept
+  double grace = 30;               // seconds between SIGTERM and SIGKILL
 };
 
 // Adds them to `command`; `flags` must outlive its parsing. `more_logs` is what

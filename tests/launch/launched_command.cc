@@ -208,7 +208,8 @@ CommandResult run_lockstep(const std::vector<std::string>& arguments,
 }
 
 std::vector<std::string> shell_workers(int workers, const std::string& script) {
-  return {"run", "-n", std::to_string(workers), "sh", "-c", script};
+  return {"run", "--grace=0.5", "-n",  std::to_string(workers),
+          "sh",  "-c",          script};
 }
 
 std::vector<std::string> sorted_lines(const std::string& text) {

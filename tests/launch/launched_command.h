@@ -107,6 +107,7 @@ CommandResult run_lockstep(const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});
 
 // Those for `lockstep run -n workers sh -c script`.
+// Those that do not listen are killed after half a second.
 std::vector<std::string> shell_workers(int workers, const std::string& script);
 
 // The lines of `text`, sorted: ranks write in any order.
