@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/formation.h"
 #include "lockstep/comm/init.h"
 
 namespace lockstep {
@@ -46,6 +47,23 @@ void check_usable(std::string_view call, const ProcessGroup& group) {
         group.is_member() ? "was destroyed; make a new one"
                           : "does not have this rank as a member; ask "
                             "is_member() first"));
+}
+
+// Gives the group that `identity` describes its number: the next of those of
+// the same members. Where the other ranks have given that one up already, this
+// rank gets their error, and goes on to the one that they are at.
+void number_group(World& world, GroupIdentity& identity) {
+  const std::string members = identity.name;
+  std::exception_ptr missed;
+  while (true) {
+    identity.name = world.next_number(members);
+    const auto failure = failure_to_form(identity, *world.store());
+    if (!failure) break;
+    missed = failure;
+    world.numbered(members);
+  }
+  if (missed) std::rethrow_exception(missed);
+  world.numbered(members);
 }
 
 // How long the store may take to answer what it need not wait for.
@@ -176,7 +194,7 @@ std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
     return std::make_shared<ProcessGroup>(nullptr, identity, parent.timeout(),
                                           parent.world());
   check_usable("new_group", parent);
-  identity.name = world_of(parent).numbered(identity.name);
+  number_group(world_of(parent), identity);
   return make_group(
       options.backend.empty() ? parent.backend() : options.backend, identity,
       parent.world(), options.timeout.value_or(parent.timeout()));

@@ -26,6 +26,11 @@ struct GroupOptions {
 // becomes rank 0, and so on. Every member calls this with the same ranks; the
 // others need not, and get a group whose is_member() is false. Groups that
 // share no member may be made in any order.
+//
+// The group is made on all its members, or on none: where one gives up, or its
+// process ends, all get an error at once. Each may then call this again, and
+// they meet, whoever tried how often: a rank that comes after others have given
+// up gets their error, once.
 std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
                                         std::span<const int> ranks,
                                         const GroupOptions& options = {});

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/comm/testing/scripted_backend.h"
 
 namespace lockstep {
 namespace {
@@ -262,6 +264,100 @@ TEST_P(Groups, StayUsableWhenAGroupMadeFromThemFails) {
   });
 }
 
+// Ranks that are threads with a store in common; rank r waits `patience[r]` for
+// the others while a group forms.
+void run_patient_ranks(const std::vector<std::chrono::milliseconds>& patience,
+                       const std::function<void(ProcessGroup&)>& body) {
+  const auto store = open_store("memory:");
+  std::vector<std::thread> threads;
+  const int size = static_cast<int>(patience.size());
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      Settings settings;
+      settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
+      settings.host_id = rank % 2 == 0 ? "even" : "odd";
+      settings.rendezvous_timeout = patience[static_cast<std::size_t>(rank)];
+      const auto world = std::make_shared<World>(store, settings);
+      ProcessGroup parent(std::make_shared<ScriptedBackend>(),
+                          {.rank = rank, .size = size}, kPatience, world);
+      body(parent);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Tries until it succeeds; counts the attempts that failed.
+Group make_at_last(ProcessGroup& parent, const std::vector<int>& ranks,
+                   const char* backend, std::atomic<int>& failures) {
+  while (true) try {
+      return new_group(parent, ranks, {.backend = backend});
+    } catch (const Error&) {
+      ++failures;
+    }
+}
+
+// Issue 19, point 12. Rank 2 comes when the others have given up some times,
+// and each pair of them as often as it happens.
+TEST(NewGroups, MeetThoughRanksHaveTriedDifferentlyOften) {
+  for (const char* backend : {"shm", "gloo", "hybrid", "reference"}) {
+    std::atomic<int> failures = 0;
+    std::latch failed_before(4);
+    run_patient_ranks({300ms, 300ms, 20s}, [&](ProcessGroup& parent) {
+      const std::vector<int> all{2, 0, 1};
+      if (parent.rank() == 2)
+        failed_before.wait();
+      else
+        for (int turn = 0; turn < 2; ++turn) {
+          EXPECT_THROW(new_group(parent, all, {.backend = backend}), Error);
+          failed_before.count_down();
+        }
+      const Group group = make_at_last(parent, all, backend, failures);
+      EXPECT_THAT(ask_members(*group, parent.rank()), ElementsAre(2, 0, 1));
+      // And they go on to meet.
+      const Group next = make_at_last(parent, all, backend, failures);
+      EXPECT_THAT(ask_members(*next, parent.rank()), ElementsAre(2, 0, 1));
+    });
+    EXPECT_GT(failures, 0) << backend;  // of rank 2, which was late
+  }
+}
+
+TEST(NewGroups, EndOnAllMembersWhereOneGivesUp) {
+  for (const char* backend : {"shm", "gloo", "hybrid", "reference"})
+    run_patient_ranks({60s, 60s, 60s}, [&](ProcessGroup& parent) {
+      const std::vector<int> all{0, 1, 2};
+      if (parent.rank() == 2) {
+        EXPECT_THROW(new_group(parent, all, {.backend = "smoke signals"}),
+                     InvalidArgument);
+      } else {
+        try {
+          new_group(parent, all, {.backend = backend});
+          ADD_FAILURE() << backend << " formed without rank 2";
+        } catch (const PeerFailure& error) {
+          EXPECT_EQ(error.rank(), 2) << backend;
+          EXPECT_THAT(error.what(), HasSubstr("smoke signals"));
+        }
+      }
+      const Group group = new_group(parent, all, {.backend = backend});
+      EXPECT_THAT(ask_members(*group, parent.rank()), ElementsAre(0, 1, 2));
+    });
+}
+
+// Issue 19, point 21.
+TEST(NewGroups, LeaveNothingInTheStoreOnceTheyAreFormed) {
+  for (const char* backend : {"shm", "gloo", "hybrid"})
+    run_patient_ranks({60s, 60s, 60s}, [&](ProcessGroup& parent) {
+      const std::vector<int> all{0, 1, 2};
+      new_group(parent, all, {.backend = backend});
+      // Formed by all, and cleaned up after by all.
+      monitored_barrier(parent, kPatience);
+      for (const char* key : {"verdict", "ready", "left", "ready/0", "ready/1",
+                              "ready/2", "host/0", "host/1", "host/2",
+                              "shm/leader", "wire/0", "wire/1", "wire/2"})
+        EXPECT_FALSE(parent.world()->store()->erase(
+            std::string("group/[0,1,2]#1/") + key, kPatience))
+            << backend << ": " << key;
+    });
+}
+
 TEST_P(Groups, RefuseEveryCallAfterTheyWereLeft) {
   run(1, [](Group world) {
     const Group group = new_group(*world, std::vector<int>{0});
@@ -317,9 +413,8 @@ TEST(AGroupThatWasLeft, EndsWhatAnotherThreadOfTheRankWaitsFor) {
       if (group->rank() == 1) return started.arrive_and_wait();
       std::vector<float> values(1 << 16, 1);
       const Work work = group->all_reduce(view(values), ReduceOp::kSum);
-      std::thread waiter([&] {
-        EXPECT_THROW(work.wait(kPatience), Error) << backend;
-      });
+      std::thread waiter(
+          [&] { EXPECT_THROW(work.wait(kPatience), Error) << backend; });
       group->leave();
       waiter.join();
       EXPECT_TRUE(work.done()) << backend;

@@ -1,15 +1,17 @@
 #include "lockstep/comm/init.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/comm/bootstrap.h"
+#include "lockstep/comm/formation.h"
 #include "lockstep/comm/membership.h"
 #include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/registry.h"
@@ -22,38 +24,25 @@ namespace {
 // What init_process_group made, and what lies under it.
 struct DefaultGroup {
   Bootstrap bootstrap;
-  std::unique_ptr<Seat> seat;
+  OwnProcessPointer<Seat> seat;
   std::shared_ptr<ProcessGroup> group;
   // The store that an earlier one, or this, was made through.
   std::string reached_store;
 };
 
-// Ends with the process that has it. A child that was forked and ends as
-// programs do must neither leave the group in its parent's name nor wait for
-// threads that only the parent has.
-struct DefaultGroupOfProcess {
-  DefaultGroupOfProcess() : value() {}
-  ~DefaultGroupOfProcess() {
-    if (::getpid() == process) value.~DefaultGroup();
-  }
-  const pid_t process = ::getpid();
-  union {
-    DefaultGroup value;
-  };
-};
-
 // The default group is the one singleton: users of torch.distributed expect it.
 DefaultGroup& default_group_slot() {
-  static DefaultGroupOfProcess slot;
-  return slot.value;
+  static DefaultGroup slot;
+  return slot;
 }
 
 // The store's server lets ranks wait for whom it has no descriptor, and so all
-// others: there must be one for each rank, and for what serves and uses it.
+// others: there must be two for each rank (its calls, its last will), and for
+// what serves and uses it.
 void check_that_all_can_be_served(int world_size) {
-  constexpr int kListenerWakeUpAndClient = 3;
+  constexpr int kListenerWakeUpAndClient = 4;
   const std::vector<WakeUp> room(
-      static_cast<std::size_t>(world_size + kListenerWakeUpAndClient));
+      static_cast<std::size_t>(2 * world_size + kListenerWakeUpAndClient));
 }
 
 // A store that no rank serves was there before the ranks were: where it was
@@ -81,8 +70,8 @@ std::shared_ptr<Store> open_job_store(const Membership& membership,
 // Opens the store and takes this rank's seat in it. Rank 0 may still be serving
 // an earlier group's store at the same address: it then goes away under us, and
 // the new one comes up.
-std::unique_ptr<Seat> take_seat(const Membership& membership,
-                                const Settings& settings) {
+OwnProcessPointer<Seat> take_seat(const Membership& membership,
+                                  const Settings& settings) {
   const JobCard card{.rank = membership.rank,
                      .world_size = membership.world_size,
                      .job = settings.job,
@@ -93,8 +82,8 @@ std::unique_ptr<Seat> take_seat(const Membership& membership,
   if (membership.serves_store)
     check_that_all_can_be_served(membership.world_size);
   const auto sit_down = [&] {
-    return std::make_unique<Seat>(open_job_store(membership, options), card,
-                                  settings.rendezvous_timeout);
+    return make_unique_in_own_process<Seat>(open_job_store(membership, options),
+                                            card, settings.rendezvous_timeout);
   };
   try {
     return sit_down();
@@ -117,14 +106,34 @@ std::string choose_backend(const std::string& asked, const Settings& settings) {
   return name == "auto" || name == "nccl" ? "hybrid" : name;
 }
 
+using MakeBackend =
+    std::function<std::shared_ptr<Backend>(std::shared_ptr<Store> store)>;
+
+// What `make` returns, once it has returned on all ranks of the group.
+std::shared_ptr<Backend> form(const GroupIdentity& identity, const World& world,
+                              const MakeBackend& make) {
+  if (identity.size == 1) return make(world.store());
+  Formation formation(identity, world.store(),
+                      world.settings().rendezvous_timeout);
+  try {
+    auto made = make(formation.store());
+    formation.complete();
+    return made;
+  } catch (...) {
+    formation.fail(std::current_exception());
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<ProcessGroup> make_group(
     const std::string& backend, const GroupIdentity& identity,
     std::shared_ptr<World> world,
     std::optional<std::chrono::nanoseconds> timeout) {
-  auto made = make_backend(choose_backend(backend, world->settings()), identity,
-                           world->store(), world->settings());
+  auto made = form(identity, *world, [&](std::shared_ptr<Store> store) {
+    return make_backend(choose_backend(backend, world->settings()), identity,
+                        std::move(store), world->settings());
+  });
   const auto chosen =
       timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
           world->settings().timeout));
@@ -136,9 +145,13 @@ std::shared_ptr<ProcessGroup> make_group(
   const auto memory = make_device_memory(identity, world->settings());
   group->set_device_backend(
       [=, world = std::move(world)](Device device) {
-        return make_device_backend(
-            device,
-            {identity, world->store(), world->settings(), memory, look_around});
+        GroupIdentity on_gpus = identity;
+        on_gpus.name += "/gpu";
+        return form(on_gpus, *world, [&](std::shared_ptr<Store> store) {
+          return make_device_backend(
+              device, {identity, std::move(store), world->settings(), memory,
+                       look_around});
+        });
       },
       [memory](Device device, std::size_t bytes) {
         return memory->allocate(device, bytes);

@@ -97,6 +97,7 @@ std::string ProcessGroup::backend() const {
 }
 
 void ProcessGroup::abort(std::string_view reason) noexcept {
+  if (!process_.is_current()) return;
   std::vector<std::shared_ptr<Backend>> backends;
   {
     MutexLock lock(abort_mutex_);
@@ -123,7 +124,8 @@ void ProcessGroup::leave() noexcept {
     last_of_device.swap(device_backend_);
   }
   // That of the device first, which was made from that of the CPU.
-  for (; !abortable.empty(); abortable.pop_back()) abortable.back()->leave();
+  for (; !abortable.empty(); abortable.pop_back())
+    if (process_.is_current()) abortable.back()->leave();
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {

@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/duplicates.h"
 #include "lockstep/comm/world.h"
@@ -235,14 +236,15 @@ class ProcessGroup {
               const CallOptions& options = {});
 
   // Ends every operation in flight on all ranks with an error that gives
-  // `reason`; the group is unusable afterwards. Never blocks.
+  // `reason`; the group is unusable afterwards. Never blocks. In a forked child
+  // this and leave() tell nothing: the rank is the parent.
   void abort(std::string_view reason) noexcept;
 
   // Leaves the group, whoever still holds it or a Work of it: every later call
   // is an InvalidArgument, what is in flight on this rank ends with an error,
-  // and other ranks that wait for this one get PeerFailure. A Work that was done
-  // stays done. Waits for no rank beyond a short goodbye on GPUs. (A group that
-  // is dropped instead leaves once the last Work of it is gone.)
+  // and other ranks that wait for this one get PeerFailure. A Work that was
+  // done stays done. Waits for no rank beyond a short goodbye on GPUs. (A group
+  // that is dropped instead leaves once the last Work of it is gone.)
   void leave() noexcept;
 
  private:
@@ -260,6 +262,7 @@ class ProcessGroup {
   std::shared_ptr<Backend> member() const;
   [[noreturn]] void refuse_call() const;
 
+  const OwnProcess process_;
   const GroupIdentity identity_;
   const std::chrono::nanoseconds timeout_;
   const std::shared_ptr<World> world_;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/comm/hybrid/hybrid_backend.h"
 #include "lockstep/comm/nccl/gpu.h"
@@ -49,7 +50,7 @@ void require_gpus(const Settings& settings) {
 
 std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
                                               const Settings& settings) {
-  return std::make_shared<GpuMemory>(identity, settings);
+  return make_shared_in_own_process<GpuMemory>(identity, settings);
 }
 
 std::shared_ptr<Backend> make_device_backend(Device device,

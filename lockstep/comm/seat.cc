@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/formation.h"
 
 // In a gathering's part of the store:
 //
@@ -34,6 +35,7 @@ constexpr std::string_view kLeft = "left";
 constexpr std::string_view kLate = "late";
 constexpr std::string_view kComplete = "complete";
 constexpr std::string_view kMissing = "missing: ";
+constexpr std::string_view kEnded = "ended: rank ";
 
 constexpr std::string_view kTwoJobs =
     "\n  likely:  two jobs use one port or file, or an environment variable is "
@@ -53,6 +55,10 @@ std::string agreed_key(int rank) { return fmt::format("agreed/{}", rank); }
 std::string describe_missing(const std::vector<int>& ranks) {
   return fmt::format("{}rank{} {}", kMissing, ranks.size() > 1 ? "s" : "",
                      fmt::join(ranks, ", "));
+}
+
+std::string describe_ended(int rank) {
+  return fmt::format("{}{}", kEnded, rank);
 }
 
 Bytes encode(const JobCard& card) {
@@ -143,22 +149,32 @@ void Seat::miss_gathering() {
 void Seat::gather() {
   const Deadline deadline(patience_);
   if (card_.rank == 0) {
+    leave_will();
     store_->set("card", encode(card_), kStoreAnswers);
     const std::string verdict = call_roll(deadline);
     store_->set("verdict", to_bytes(verdict), kStoreAnswers);
     heed(verdict);
   } else {
     check_card(parse_card(hear("card", deadline)));
+    leave_will();  // a stranger, who does not come so far, is not missed
     store_->set(agreed_key(card_.rank), {}, kStoreAnswers);
     // Rank 0 may have come at the last moment, and has its own patience.
     heed(hear("verdict", patience_ + kStoreAnswers));
   }
 }
 
+// From here on the end of this process is noticed, wherever it is waited for.
+void Seat::leave_will() {
+  store_->set_last_will(ended_key(card_.rank), to_bytes("ended"),
+                        kStoreAnswers);
+}
+
 // What rank 0 has put under `key`.
 std::string Seat::hear(const std::string& key, Deadline deadline) {
+  const std::array<std::string, 2> either{key, ended_key(0)};
   try {
-    return to_text(store_->get(key, deadline));
+    if (store_->wait_any(either, deadline) == 1) heed(describe_ended(0));
+    return to_text(store_->get(key, kStoreAnswers));
   } catch (const Timeout&) {
     // Should rank 0 still come, it need not wait for this rank.
     store_->set("objection", to_bytes(describe_missing({card_.rank})),
@@ -183,11 +199,15 @@ void Seat::check_card(const JobCard& card) {
 // Waits for every rank; returns what becomes of the gathering.
 std::string Seat::call_roll(Deadline deadline) {
   std::vector<int> missing;
+  std::vector<std::string> any{"objection", ""};
+  for (int rank = 1; rank < card_.world_size; ++rank)
+    any.push_back(ended_key(rank));
   for (int rank = 1; rank < card_.world_size; ++rank) {
-    const std::array<std::string, 2> either{"objection", agreed_key(rank)};
+    any[1] = agreed_key(rank);
     try {
-      if (store_->wait_any(either, deadline) == 0)
-        return to_text(store_->get("objection", kStoreAnswers));
+      const std::size_t found = store_->wait_any(any, deadline);
+      if (found == 0) return to_text(store_->get("objection", kStoreAnswers));
+      if (found > 1) return describe_ended(static_cast<int>(found) - 1);
     } catch (const Timeout&) {
       // Should it come after all, it learns that nobody waits any more.
       store_->compare_and_set(seat_key(rank), std::nullopt, to_bytes(kLate),
@@ -200,6 +220,16 @@ std::string Seat::call_roll(Deadline deadline) {
 
 void Seat::heed(const std::string& verdict) const {
   if (verdict == kComplete) return;
+  if (verdict.starts_with(kEnded)) {
+    int rank = 0;
+    std::from_chars(verdict.data() + kEnded.size(),
+                    verdict.data() + verdict.size(), rank);
+    throw PeerFailure(
+        rank, fmt::format("init_process_group failed on rank {} of {}: rank {} "
+                          "has ended, or given up, while the ranks found each "
+                          "other\n  next:    read rank {}'s log",
+                          card_.rank, card_.world_size, rank, rank));
+  }
   if (!verdict.starts_with(kMissing)) refuse(verdict);
   throw Timeout(fmt::format(
       "init_process_group timed out on rank {} of {}\n  {}\n"

@@ -12,7 +12,8 @@
 //
 // Threads: one object, one thread at a time.
 // Errors:  InvalidArgument for a seat that is taken and for another job;
-//          Timeout naming the ranks that did not come.
+//          Timeout naming the ranks that did not come; PeerFailure naming one
+//          that came and ended.
 #pragma once
 
 #include <chrono>
@@ -54,6 +55,7 @@ class Seat {
   void take();
   [[noreturn]] void miss_gathering();
   void gather();
+  void leave_will();
   std::string call_roll(Deadline deadline);
   std::string hear(const std::string& key, Deadline deadline);
   void check_card(const JobCard& card);

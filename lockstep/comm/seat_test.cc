@@ -47,6 +47,17 @@ TEST(Seats, AreTakenTogetherAndShareAPartOfTheStore) {
   });
 }
 
+// Issue 19, point 20: what the store sets when the connection of rank 2 ends.
+TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
+  const SharedStore store = open_store("memory:");
+  store->set("gathering/1/ended/2", to_bytes("ended"), kPatience);
+  on_threads(2, [&](int rank) {
+    EXPECT_THAT(
+        refusal<PeerFailure>(store, {.rank = rank, .world_size = 4}),
+        HasSubstr("rank 2 has ended, or given up, while the ranks found"));
+  });
+}
+
 TEST(Seats, OfALaterGatheringSeeNothingOfTheEarlier) {
   const SharedStore store = open_store("memory:");
   on_threads(3, [&](int rank) {

@@ -1,7 +1,6 @@
 #include "lockstep/comm/watchdog.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -36,15 +35,11 @@ Watchdog::Watchdog(std::shared_ptr<Recorder> recorder,
       store_(std::move(store)),
       options_(std::move(options)),
       stalls_(recorder_, options_.patience),
-      process_(::getpid()),
       thread_(start_thread([this] { run(); })) {}
 
 Watchdog::~Watchdog() {
   ended_.cancel();
-  if (process_ == ::getpid())
-    thread_.join();
-  else
-    thread_.detach();
+  thread_.join();
 }
 
 template <class Call>

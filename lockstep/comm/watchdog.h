@@ -78,7 +78,6 @@ class Watchdog {
   std::int64_t next_request_ = 1;
   std::int64_t next_question_ = 1;
   Cancellation ended_;
-  const int process_;  // whose thread it is: a forked child has none
   std::thread thread_;
 };
 

@@ -31,7 +31,7 @@ void World::watch() {
   MutexLock lock(mutex_);
   if (watchdog_) return;
   try {
-    watchdog_ = std::make_unique<Watchdog>(
+    watchdog_ = make_unique_in_own_process<Watchdog>(
         recorder_, whole_store_,
         WatchdogOptions{.patience = settings_.stall_warning});
   } catch (const std::exception& error) {
@@ -43,6 +43,11 @@ void World::watch() {
 std::string World::numbered(const std::string& name) {
   MutexLock lock(mutex_);
   return name + "#" + std::to_string(++counts_[name]);
+}
+
+std::string World::next_number(const std::string& name) {
+  MutexLock lock(mutex_);
+  return name + "#" + std::to_string(counts_[name] + 1);
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/store/store.h"
 
@@ -42,6 +43,8 @@ class World {
   // ranks that make the same groups in the same order find the same names,
   // whatever other groups each of them makes in between.
   std::string numbered(const std::string& name);
+  // What the next call of that returns.
+  std::string next_number(const std::string& name);
 
  private:
   const std::shared_ptr<Store> store_;
@@ -50,7 +53,7 @@ class World {
   const std::shared_ptr<Recorder> recorder_;
   Mutex mutex_;
   std::map<std::string, int> counts_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::unique_ptr<Watchdog> watchdog_ LOCKSTEP_GUARDED_BY(mutex_);
+  OwnProcessPointer<Watchdog> watchdog_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -224,6 +224,7 @@ Loader::Loader(const SampleSource& source, std::vector<std::int64_t> indices,
 }
 
 Loader::~Loader() {
+  if (!process_.is_current()) return thread_.detach();
   pass_->stop();
   thread_.join();
 }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/data/sample_source.h"
 
 namespace lockstep {
@@ -94,6 +95,7 @@ class Loader {
   std::int64_t batch_count() const;
 
  private:
+  const OwnProcess process_;
   std::shared_ptr<loader_internal::Pass> pass_;
   std::thread thread_;
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/inotify.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/net/wait.h"
 #include "lockstep/store/file_log.h"
 #include "lockstep/store/store_call.h"
@@ -103,7 +103,6 @@ class FileStore final : public Store {
 
   const std::string url_;
   // The process that opened it: a fork's copy has nothing to say.
-  const pid_t owner_ = ::getpid();
 
   // The file's lock excludes other processes, this one other threads. Neither
   // is held while waiting.
@@ -147,7 +146,6 @@ FileStore::FileStore(const std::string& path, const StoreOptions& options)
 }
 
 FileStore::~FileStore() {
-  if (::getpid() != owner_) return;
   try {
     const StoreCall call("~Store", url_);
     locked(Access::kWrite, call, {kLongestFarewell}, [this] {
@@ -258,7 +256,7 @@ void FileStore::withdraw_last_will(Deadline) {
 
 std::shared_ptr<Store> open_file_store(const std::string& path,
                                        const StoreOptions& options) {
-  return std::make_shared<FileStore>(path, options);
+  return make_shared_in_own_process<FileStore>(path, options);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wake_up.h"
@@ -140,8 +141,8 @@ std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
     // our own, there must be one for each end of ours.
     const std::array<WakeUp, 2> room;
   }
-  return std::make_shared<TcpStore>(std::move(endpoint), options,
-                                    std::move(server));
+  return make_shared_in_own_process<TcpStore>(std::move(endpoint), options,
+                                              std::move(server));
 }
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/signals_blocked.h"
+#include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wake_up.h"
@@ -135,6 +136,7 @@ void TcpStoreServer::Loop::accept_some() {
     for (int i = 0; i < kAcceptedAtOnce; ++i) {
       FileDescriptor socket = accept_from(listener_.get());
       if (!socket) break;
+      keep_from_children(socket.get());
       told_of_shortage_ = false;
       connections_.try_emplace(++last_client_, std::move(socket),
                                Deadline(limits_.introduction));
@@ -280,7 +282,9 @@ void TcpStoreServer::serve(FileDescriptor listener, std::string token,
                     address.is_loopback()
                         ? "every user of this host"
                         : "every process that reaches this address"));
-  loop_ = std::make_unique<Loop>(std::move(listener), std::move(token), limits);
+  keep_from_children(listener.get());
+  loop_ = make_unique_in_own_process<Loop>(std::move(listener),
+                                           std::move(token), limits);
 }
 
 }  // namespace lockstep

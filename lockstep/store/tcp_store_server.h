@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/own_process.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ class TcpStoreServer {
 
   int port_ = 0;
   std::string url_;
-  std::unique_ptr<Loop> loop_;
+  OwnProcessPointer<Loop> loop_;
 };
 
 }  // namespace lockstep

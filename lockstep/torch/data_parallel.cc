@@ -3,6 +3,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/torch/replica_devices.h"
 
 namespace lockstep {
@@ -32,8 +33,8 @@ std::size_t gradient_bytes(const std::vector<at::Tensor>& parameters) {
 DataParallelReplicas::DataParallelReplicas(
     std::shared_ptr<torch::nn::Module> module, DataParallelOptions options)
     : devices_(or_all(std::move(options.devices))),
-      threads_(
-          std::make_shared<DeviceThreads>(static_cast<int>(devices_.size()))),
+      threads_(make_shared_in_own_process<DeviceThreads>(
+          static_cast<int>(devices_.size()))),
       replicas_(std::make_shared<ModuleReplicas>(checked(module), devices_,
                                                  options.factory)),
       last_pass_(devices_.size()) {}

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/comm/current_stream.h"
 #include "lockstep/comm/nccl/attached_graphs.h"
 #include "lockstep/comm/nccl/control_calls.h"
@@ -566,8 +567,8 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
     without_heap.heap_bytes = 0;
     control = make_backend("hybrid", of_control, store, without_heap);
   }
-  return std::make_shared<NcclBackend>(gpu, identity, std::move(line),
-                                       std::move(control), memory);
+  return make_shared_in_own_process<NcclBackend>(gpu, identity, std::move(line),
+                                                 std::move(control), memory);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/formation.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
 #include "lockstep/comm/routes.h"
 
@@ -23,11 +24,9 @@ class ReferenceBackend : public Backend,
  public:
   ReferenceBackend(GroupIdentity identity, std::shared_ptr<Store> store)
       : identity_(std::move(identity)),
-        store_(with_prefix(std::move(store),
-                           "group/" + identity_.name + "/reference/")) {
-    store_->set_last_will(gone_key(identity_.rank), to_bytes("left or died"),
-                          std::chrono::minutes(5));
-  }
+        prefix_("group/" + identity_.name + "/reference/"),
+        job_store_(std::move(store)),
+        store_(with_prefix(job_store_, prefix_)) {}
 
   std::string_view name() const override { return "reference"; }
 
@@ -82,10 +81,13 @@ class ReferenceBackend : public Backend,
   // `key` as rank `owner` wrote it; PeerFailure once that rank is gone.
   Bytes read(const std::string& key, int owner, const Operation& operation,
              Deadline deadline) {
-    const std::array<std::string, 2> either{key, gone_key(owner)};
+    const std::array<std::string, 3> any{
+        prefix_ + key, prefix_ + gone_key(owner),
+        ended_key(identity_.rank_in_job(owner))};
+    std::size_t found = 0;
     try {
-      if (store_->wait_any(either, deadline, &cancelled_) == 0)
-        return store_->get(key, deadline, &cancelled_);
+      found = job_store_->wait_any(any, deadline, &cancelled_);
+      if (found == 0) return store_->get(key, deadline, &cancelled_);
     } catch (const Timeout&) {
       throw Timeout(fmt::format(
           "{} timed out on rank {} of {} (group \"{}\")\n  missing: {}\n"
@@ -95,7 +97,9 @@ class ReferenceBackend : public Backend,
           identity_.describe(owner), identity_.rank_in_job(owner)));
     }
     const std::string reason =
-        to_text(store_->get(gone_key(owner), deadline, &cancelled_));
+        found == 2
+            ? "its process ended"
+            : to_text(store_->get(gone_key(owner), deadline, &cancelled_));
     throw PeerFailure(
         owner, fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is "
                            "gone ({})\n  next:    read rank {}'s log",
@@ -253,7 +257,9 @@ class ReferenceBackend : public Backend,
   }
 
   GroupIdentity identity_;
-  std::shared_ptr<Store> store_;
+  const std::string prefix_;
+  const std::shared_ptr<Store> job_store_;
+  const std::shared_ptr<Store> store_;  // the group's part of it
   Cancellation cancelled_;
   std::mutex one_at_a_time_;
   std::exception_ptr broken_;

@@ -21,7 +21,8 @@ namespace lockstep {
 
 class Doorbell {
  public:
-  // `crowded`: there are more ranks than cores, so looking again rarely pays.
+  // kCrowded: not each rank has a core of its own, so looking again rarely
+  // pays.
   enum class Cores { kEnough, kCrowded };
 
   Doorbell(ControlBlock& block, Cores cores) : block_(block), cores_(cores) {}

@@ -12,11 +12,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/secret.h"
+#include "lockstep/comm/shm/own_cores.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {
 
-constexpr std::uint32_t kExchangeVersion = 2;
+constexpr std::uint32_t kExchangeVersion = 3;
 
 // What a rank says first. Sent with its pidfd and, if it has one, its heap.
 struct Hello {
@@ -24,6 +25,7 @@ struct Hello {
   std::uint32_t version = kExchangeVersion;
   std::int32_t rank = 0;
   Secret secret{};
+  cpu_set_t cores = allowed_cores();
 };
 
 // How it ends; all but the first are followed by a text.
@@ -41,6 +43,7 @@ struct Answer {
   std::int32_t rank = 0;
   std::uint32_t has_heap = 0;
   Ending ending = Ending::kFormed;
+  std::uint32_t each_has_a_core = 0;
 };
 
 template <class T>

@@ -16,14 +16,16 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/shm/exchange_messages.h"
+#include "lockstep/comm/shm/own_cores.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/unix_socket.h"
 
 namespace lockstep {
 namespace {
 
-// How often one who waits looks whether the store is still there.
-constexpr std::chrono::seconds kStoreLook{1};
+// How often one who waits looks whether the store is still there, and whether
+// the group can still form.
+constexpr std::chrono::milliseconds kStoreLook{500};
 
 PeerFailure gone_while_forming(const GroupIdentity& identity, int rank) {
   return PeerFailure(
@@ -67,6 +69,8 @@ class Leader {
     connections_.resize(size);
     peers_.processes.resize(size);
     peers_.heaps.resize(size);
+    cores_.resize(size);
+    cores_[0] = allowed_cores();
   }
 
   LocalPeers run(Store& store, Deadline deadline) {
@@ -98,6 +102,7 @@ class Leader {
     peers_.control = create_growing_memory(
         "lockstep group", ControlView::bytes_for(identity_.size));
     peers_.processes[0] = open_own_process();
+    peers_.each_has_a_core = each_has_a_core(cores_);
     if (own_.heap == nullptr) return;
     peers_.heaps[0] = FileDescriptor(
         ::fcntl(own_.heap->descriptor().get(), F_DUPFD_CLOEXEC, 0));
@@ -107,18 +112,20 @@ class Leader {
 
   void welcome_next(Store& store, Deadline deadline) {
     std::vector<pollfd> items{{listener_.descriptor(), POLLIN, 0}};
-    Deadline next = std::min(deadline, Deadline(kStoreLook));
+    Deadline next = std::min(deadline, next_look_);
     for (const Guest& guest : guests_) {
       items.push_back({guest.connection.descriptor(), POLLIN, 0});
       next = std::min(next, guest.deadline);
     }
-    const int ready =
-        ::poll(items.data(), items.size(), next.poll_milliseconds());
-    if (ready < 0 && errno != EINTR)
+    if (::poll(items.data(), items.size(), next.poll_milliseconds()) < 0 &&
+        errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline.expired()) throw Timeout(describe_missing());
     // Those who are missing need it: without it nobody comes any more.
-    if (ready == 0) store.get(store_key(identity_), deadline);
+    if (next_look_.expired()) {
+      store.wait_any(std::array{store_key(identity_)}, deadline);
+      next_look_ = Deadline(kStoreLook);
+    }
     for (std::size_t i = items.size(); i-- > 1;)
       if (items[i].revents != 0) hear_guest(i - 1, deadline);
     std::erase_if(guests_,
@@ -171,11 +178,12 @@ class Leader {
     if (hello.magic != Hello{}.magic || hello.version != kExchangeVersion ||
         !equal_in_constant_time(hello.secret, secret_))
       return;
-    admit(hello.rank, std::move(guest), std::move(message.descriptors));
+    admit(hello, std::move(guest), std::move(message.descriptors));
   }
 
-  void admit(int rank, UnixConnection connection,
+  void admit(const Hello& hello, UnixConnection connection,
              std::vector<FileDescriptor> descriptors) {
+    const int rank = hello.rank;
     const auto r = static_cast<std::size_t>(rank);
     if (rank < 1 || rank >= identity_.size || peers_.processes[r])
       throw InvalidArgument(fmt::format(
@@ -189,6 +197,7 @@ class Leader {
     peers_.processes[r] = std::move(descriptors[0]);
     if (descriptors.size() > 1) peers_.heaps[r] = std::move(descriptors[1]);
     connections_[r] = std::move(connection);
+    cores_[r] = hello.cores;
     --missing_;
   }
 
@@ -210,7 +219,9 @@ class Leader {
       const bool has_heap = static_cast<bool>(peers_.heaps[r]);
       if (has_heap) descriptors.push_back(peers_.heaps[r].get());
       if (rank == 0) descriptors.push_back(peers_.control.get());
-      const Answer answer{.rank = rank, .has_heap = has_heap};
+      const Answer answer{.rank = rank,
+                          .has_heap = has_heap,
+                          .each_has_a_core = peers_.each_has_a_core};
       connection.send(bytes_of(answer), descriptors, deadline);
     }
   } catch (const NetworkError&) {
@@ -257,9 +268,11 @@ class Leader {
   const GroupIdentity& identity_;
   const LocalRank own_;
   Secret secret_;
+  Deadline next_look_{kStoreLook};
   UnixListener listener_;
   std::vector<Guest> guests_;  // in the order of their arrival
   std::vector<UnixConnection> connections_;
+  std::vector<cpu_set_t> cores_;  // that each rank may run on
   LocalPeers peers_;
   int missing_ = identity_.size - 1;
 };
@@ -308,6 +321,7 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
     throw_failure(answer,
                   to_text(std::span(message.bytes).subspan(sizeof answer)));
   const auto r = static_cast<std::size_t>(answer.rank);
+  peers.each_has_a_core = answer.each_has_a_core != 0;
   auto next = message.descriptors.begin();
   LOCKSTEP_CHECK(message.descriptors.size() ==
                      1 + answer.has_heap + (answer.rank == 0 ? 1 : 0),

@@ -31,6 +31,7 @@ struct LocalPeers {
   FileDescriptor control;                 // the control block's memory
   std::vector<FileDescriptor> processes;  // a pidfd a rank
   std::vector<FileDescriptor> heaps;      // a heap a rank, or none
+  bool each_has_a_core = true;            // may run on one of its own
 };
 
 // Processes of other users than rank 0's are turned away unless a token guards

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/shm/own_cores.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/testing/another_user.h"
 #include "lockstep/net/testing/scarce_descriptors.h"
@@ -46,9 +47,10 @@ UnixConnection connect_to_leader(Store& store) {
 UnixConnection join_as(int rank, Store& store) {
   struct Hello {
     std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
-    std::uint32_t version = 2;
+    std::uint32_t version = 3;
     std::int32_t rank = 0;
     std::array<std::byte, kSecretBytes> secret{};
+    cpu_set_t cores = allowed_cores();
   } hello;
   hello.rank = rank;
   std::memcpy(hello.secret.data(), invitation(store).data(), kSecretBytes);

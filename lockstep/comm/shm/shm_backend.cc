@@ -7,11 +7,11 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
-#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/comm/shm/awaited.h"
 #include "lockstep/comm/shm/departures.h"
 #include "lockstep/comm/shm/engine.h"
@@ -47,7 +47,7 @@ class ShmBackend : public Backend,
         connection_(std::move(connection)),
         mapping_(std::move(mapping)),
         control_(mapping_->data(), identity.size),
-        bell_(control_.block(), cores_for(identity.size)),
+        bell_(control_.block(), connection_->cores()),
         rounds_(control_, identity.rank, identity.size, bell_),
         departures_(identity, control_, connection_->processes()),
         heaps_(std::move(heaps)),
@@ -101,12 +101,6 @@ class ShmBackend : public Backend,
 
   Awaited collective(std::uint64_t ticket) { return {flights_, ticket}; }
   Awaited arrival(const ShmMessage& message) { return {flights_, message}; }
-
-  static Doorbell::Cores cores_for(int ranks) {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    return ranks <= cores ? Doorbell::Cores::kEnough
-                          : Doorbell::Cores::kCrowded;
-  }
 
   void abandon_what_is_in_flight();
   Work start_collective(const Operation& operation);
@@ -464,9 +458,9 @@ std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
   grow_shared_memory(connection_->control(), offset + bytes);
   auto mapping = map_shared_memory(connection_->control(), offset, bytes);
   const ControlView control(mapping->data(), identity.size);
-  auto made =
-      std::make_shared<ShmBackend>(identity, connection_, std::move(mapping),
-                                   PeerHeaps(control, identity.rank, heaps_));
+  auto made = make_shared_in_own_process<ShmBackend>(
+      identity, connection_, std::move(mapping),
+      PeerHeaps(control, identity.rank, heaps_));
   connection_->add(made);
   if (broken_) {  // perhaps since before it was added
     ended_duplicates_ = false;
@@ -530,11 +524,10 @@ std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
   auto mapping = map_shared_memory(peers.control, 0,
                                    ControlView::bytes_for(identity.size));
   const ControlView control(mapping->data(), identity.size);
-  auto connection = std::make_shared<ShmConnection>(std::move(peers.control),
-                                                    std::move(peers.processes));
-  auto made = std::make_shared<ShmBackend>(
-      identity, connection, std::move(mapping),
-      PeerHeaps(control, identity.rank, std::move(heap), peers.heaps));
+  PeerHeaps heaps(control, identity.rank, std::move(heap), peers.heaps);
+  auto connection = std::make_shared<ShmConnection>(std::move(peers));
+  auto made = make_shared_in_own_process<ShmBackend>(
+      identity, connection, std::move(mapping), std::move(heaps));
   connection->add(made);
   return made;
 }

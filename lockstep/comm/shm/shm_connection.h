@@ -12,6 +12,8 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/shm/departures.h"
+#include "lockstep/comm/shm/doorbell.h"
+#include "lockstep/comm/shm/local_exchange.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -28,16 +30,20 @@ class ShmConnection {
                           const Departure& why) = 0;
   };
 
-  // The memory of the control blocks, and a pidfd a rank.
-  ShmConnection(FileDescriptor control, std::vector<FileDescriptor> processes)
-      : control_(std::move(control)),
+  explicit ShmConnection(LocalPeers peers)
+      : control_(std::move(peers.control)),
         processes_(std::make_shared<const std::vector<FileDescriptor>>(
-            std::move(processes))) {}
+            std::move(peers.processes))),
+        cores_(peers.each_has_a_core ? Doorbell::Cores::kEnough
+                                     : Doorbell::Cores::kCrowded) {}
 
+  // The memory of the control blocks.
   const FileDescriptor& control() const { return control_; }
+  // A pidfd per rank.
   const std::shared_ptr<const std::vector<FileDescriptor>>& processes() const {
     return processes_;
   }
+  Doorbell::Cores cores() const { return cores_; }
 
   void add(std::weak_ptr<Member> member) {
     const MutexLock lock(mutex_);
@@ -58,6 +64,7 @@ class ShmConnection {
  private:
   const FileDescriptor control_;
   const std::shared_ptr<const std::vector<FileDescriptor>> processes_;
+  const Doorbell::Cores cores_;
   Mutex mutex_;
   std::vector<std::weak_ptr<Member>> members_ LOCKSTEP_GUARDED_BY(mutex_);
 };

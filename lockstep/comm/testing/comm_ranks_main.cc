@@ -27,11 +27,13 @@
 #include "lockstep/base/testing/own_resources.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/seat.h"
 #include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/net/shared_memory.h"
 #include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/net/testing/without_pidfd.h"
+#include "lockstep/store/record_request.h"
 
 namespace lockstep {
 namespace {
@@ -127,6 +129,70 @@ int unmatched_receive() {
   return 0;
 }
 
+// The store of the job, reached anew.
+std::shared_ptr<Store> open_job_store() {
+  const Settings settings = Settings::from_environment();
+  return open_store(settings.store.value(), {.token = settings.token});
+}
+
+// The same with objects that are destroyed when a process exits: a group, a
+// work that is not done, a store that this process serves.
+int forked_child_with_static_objects() {
+  using std::chrono::minutes;
+  static std::shared_ptr<ProcessGroup> group;
+  static std::shared_ptr<Store> served;
+  static std::vector<float> never(1);
+  static Work work;
+  const auto world = join();
+  group = new_group(*world, std::vector<int>{0, 1});
+  served = open_store("tcp://127.0.0.1:0", {.serve = true});
+  served->set("kept", to_bytes("yes"), minutes(1));
+  work = group->irecv(view(never), 1 - world->rank(), 5);
+  for (int turn = 0; turn < 100; ++turn) group->barrier().wait();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    destroy_process_group();
+    std::exit(0);
+  }
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+  group->barrier().wait();
+  world->barrier().wait();
+  if (to_text(served->get("kept", minutes(1))) != "yes") return 1;
+  const auto store = open_job_store();
+  const std::int64_t question = ask(*store, world->rank(), minutes(1));
+  store->get(answer_key(world->rank(), question), minutes(1));
+  say("all are still here, and the watchdog answers");
+  std::vector<float> one(1, 1);
+  const Work sent = group->isend(view(one), 1 - world->rank(), 5);
+  sent.wait();
+  work.wait();
+  group->barrier().wait();
+  return never == one ? 0 : 1;
+}
+
+// Rank VICTIM ends and leaves a child, which lives until the others have
+// noticed.
+int die_with_a_child() {
+  using std::chrono::minutes;
+  const auto group = join();
+  group->barrier().wait();
+  const std::string noticed = "noticed";
+  if (group->rank() == number_from("VICTIM", 1)) {
+    const int port = number_from("SIGNAL_PORT", 0);
+    if (::fork() == 0) {
+      ::close(STDOUT_FILENO);
+      ::close(STDERR_FILENO);
+      const std::string url = "tcp://127.0.0.1:" + std::to_string(port);
+      open_store(url)->get(noticed, minutes(2));
+      ::_exit(0);
+    }
+    ::raise(SIGKILL);
+  }
+  group->barrier().wait();
+  return 0;
+}
+
 // Rank VICTIM never calls the all_reduce that the others wait in.
 int held_before_all_reduce() {
   const auto group = join();
@@ -184,6 +250,41 @@ int die() {
   if (group->rank() == number_from("VICTIM", 1)) ::raise(SIGKILL);
   group->barrier().wait();
   return 0;
+}
+
+// Rank VICTIM ends when the others have begun to make a group of all.
+int die_while_a_group_forms() {
+  // With HOSTS, ranks of even and of odd number are on different ones.
+  if (std::getenv("HOSTS") != nullptr)
+    ::setenv("LOCKSTEP_HOST_ID", number_from("RANK", 0) % 2 ? "b" : "a", 1);
+  const auto world = join();
+  world->barrier().wait();
+  if (world->rank() == number_from("VICTIM", 1)) {
+    world->world()->store()->wait_any(std::vector<std::string>{"waits"},
+                                      std::chrono::minutes(2));
+    ::raise(SIGKILL);
+  }
+  std::vector<int> ranks(static_cast<std::size_t>(world->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  world->world()->store()->set("waits", {}, std::chrono::minutes(2));
+  new_group(*world, ranks);
+  return 0;
+}
+
+// Rank VICTIM ends when all have found each other, before the default group.
+int die_before_the_default_group() {
+  if (number_from("RANK", 0) != number_from("VICTIM", 1)) {
+    join();
+    return 0;
+  }
+  const Settings settings = Settings::from_environment();
+  const Seat seat(open_job_store(),
+                  {.rank = number_from("RANK", 0),
+                   .world_size = number_from("WORLD_SIZE", 0),
+                   .job = settings.job,
+                   .has_token = true},
+                  std::chrono::minutes(2));
+  return ::raise(SIGKILL);
 }
 
 // Groups that some ranks make before others that they have no part in, and one
@@ -329,12 +430,16 @@ int run(const std::string& name) {
       {"conformance", conformance},
       {"conformance_without_room", conformance_without_room},
       {"forked_child", forked_child},
+      {"forked_child_with_static_objects", forked_child_with_static_objects},
+      {"die_with_a_child", die_with_a_child},
       {"held_before_all_reduce", held_before_all_reduce},
       {"unmatched_receive", unmatched_receive},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},
       {"leave_early", leave_early},
       {"die", die},
+      {"die_while_a_group_forms", die_while_a_group_forms},
+      {"die_before_the_default_group", die_before_the_default_group},
       {"groups_in_different_orders", groups_in_different_orders},
       {"many_groups", many_groups},
       {"ranks_as_threads", ranks_as_threads},

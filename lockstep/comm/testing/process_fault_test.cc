@@ -12,6 +12,7 @@
 #include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/store/store.h"
 
 namespace lockstep {
 namespace {
@@ -94,6 +95,48 @@ TEST(RanksAsProcesses, NeedNoPidfds) {
   }
 }
 
+// Issue 19, point 14.
+TEST(RanksAsProcesses, OutliveAForkedChildThatDestroysStaticObjects) {
+  for (const char* backend : {"shm", "gloo", "reference"}) {
+    RankProcesses processes(2,
+                            ranks_program("forked_child_with_static_objects"),
+                            {std::string("LOCKSTEP_BACKEND=") + backend,
+                             "ASAN_OPTIONS=detect_leaks=0"});
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+          << backend << ", rank " << rank << ":\n"
+          << processes.output(rank);
+      EXPECT_NE(processes.output(rank).find("and the watchdog answers"),
+                std::string::npos)
+          << backend;
+    }
+  }
+}
+
+// Issue 19, point 15. Where rank 0 serves the store, its end is that of the
+// connections to it too.
+TEST(AKilledRank, IsNamedThoughAForkedChildOfItLives) {
+  for (const std::string backend : {"shm", "gloo", "reference"})
+    for (const int victim : {0, 1}) {
+      TcpStoreServer signal("127.0.0.1", 0, "");
+      std::vector<std::string> environment{
+          "LOCKSTEP_BACKEND=" + backend, "VICTIM=" + std::to_string(victim),
+          "SIGNAL_PORT=" + std::to_string(signal.port())};
+      if (backend != "shm")
+        environment.push_back("INIT_METHOD=tcp://127.0.0.1:" +
+                              std::to_string(free_port()));
+      RankProcesses processes(3, ranks_program("die_with_a_child"),
+                              environment);
+      for (int rank = 0; rank < 3; ++rank) {
+        const int code = processes.wait_for_end(rank, kPatience);
+        if (rank == victim) continue;
+        EXPECT_EQ(code, 10)
+            << backend << ", rank " << rank << ": " << processes.output(rank);
+      }
+      open_store(signal.url())->set("noticed", {}, kPatience);
+    }
+}
+
 // COUNT picks the inline, and the staged or mapped, way.
 TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
   for (const char* count : {"COUNT=1", "COUNT=1000000"}) {
@@ -111,6 +154,40 @@ TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
           << processes.output(survivor);
     }
   }
+}
+
+// Rank `victim` of `ranks` ends while a group forms; the others name it long
+// before the five minutes that ranks wait for each other.
+void expect_to_be_missed(const std::string& program, int ranks, int victim,
+                         std::vector<std::string> environment) {
+  environment.push_back("VICTIM=" + std::to_string(victim));
+  RankProcesses processes(ranks, ranks_program(program), environment);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int code = processes.wait_for_end(rank, kPatience);
+    if (rank == victim) continue;
+    EXPECT_EQ(code, 10) << program << ", rank " << rank;
+    EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
+                                          std::to_string(victim)),
+              std::string::npos)
+        << program << ", rank " << rank << ":\n"
+        << processes.output(rank);
+  }
+}
+
+// Issue 19, point 20.
+TEST(ARankThatEndsWhileAGroupForms, IsNamedByAllOthersAtOnce) {
+  for (const char* program :
+       {"die_while_a_group_forms", "die_before_the_default_group"})
+    for (const char* backend : {"shm", "gloo", "reference"})
+      for (const int victim : {0, 2})
+        expect_to_be_missed(program, 3, victim,
+                            {std::string("LOCKSTEP_BACKEND=") + backend});
+}
+
+TEST(ARankThatEndsWhileAGroupForms, IsNamedOnSeveralHosts) {
+  for (const int victim : {0, 3})
+    expect_to_be_missed("die_while_a_group_forms", 4, victim,
+                        {"LOCKSTEP_BACKEND=hybrid", "HOSTS=2"});
 }
 
 // One of the ranks is killed at a random moment of their all_reduces; the

@@ -13,6 +13,10 @@ using namespace std::chrono_literals;
 // An error must not wait for a store that does not answer.
 constexpr auto kStorePatience = 2s;
 
+// A key that is always set: a wait for it and others returns at once, and says
+// which of the others is set too.
+constexpr std::string_view kPresent = "present";
+
 }  // namespace
 
 Bytes encode(const Fault& fault) {
@@ -49,8 +53,8 @@ void GroupFault::let_go_of_store() noexcept {
 }
 
 Fault GroupFault::settle(const Fault& mine) noexcept try {
-  const Bytes held =
-      store()->compare_and_set(key_, std::nullopt, encode(mine), kStorePatience);
+  const Bytes held = store()->compare_and_set(key_, std::nullopt, encode(mine),
+                                              kStorePatience);
   return decode(held).value_or(mine);
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
@@ -99,11 +103,28 @@ std::vector<int> GroupFault::awaited_by(int rank, Deadline deadline) noexcept
   return {};
 }
 
-bool GroupFault::is_set(const std::string& key) noexcept try {
-  return !peek(key).empty();
+std::optional<int> GroupFault::first_to_say(const std::vector<int>& ranks,
+                                            Deadline deadline) noexcept try {
+  std::vector<std::string> keys;
+  for (const int rank : ranks) keys.push_back(awaited_key(rank));
+  return ranks[store()->wait_any(keys, deadline)];
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
-  return false;
+  return std::nullopt;
+}
+
+std::optional<std::size_t> GroupFault::first_set(
+    std::vector<std::string> keys) noexcept try {
+  const auto reached = store();
+  const std::string present(kPresent);
+  if (!marked_.exchange(true)) reached->set(present, {}, kStorePatience);
+  keys.push_back(present);
+  const std::size_t found = reached->wait_any(keys, kStorePatience);
+  if (found + 1 == keys.size()) return std::nullopt;
+  return found;
+} catch (const std::exception& error) {
+  log(LogLevel::kDebug, error.what());
+  return std::nullopt;
 }
 
 }  // namespace lockstep

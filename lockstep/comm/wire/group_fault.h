@@ -9,6 +9,8 @@
 //          saw itself.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,9 +69,16 @@ class GroupFault {
   // nothing when it does not before `deadline`.
   void say_awaited(int rank, const std::vector<int>& awaited) noexcept;
   std::vector<int> awaited_by(int rank, Deadline deadline) noexcept;
+  // One of `ranks` that has said so, once there is one; nothing when there is
+  // none before `deadline`.
+  std::optional<int> first_to_say(const std::vector<int>& ranks,
+                                  Deadline deadline) noexcept;
 
-  // Whether anything has been written to `key` of the same store.
-  bool is_set(const std::string& key) noexcept;
+  // The first of `keys` of the same store that is set now; nothing when none
+  // is. One call of the store, however many they are.
+  std::optional<std::size_t> first_set(std::vector<std::string> keys) noexcept;
+  // Where what look() returns is written.
+  const std::string& key() const { return key_; }
 
   // From now on the store is one that cannot be reached: this rank has left the
   // group, and a rank that serves the store may be about to serve another.
@@ -80,6 +89,8 @@ class GroupFault {
   std::string awaited_key(int rank) const;
   std::shared_ptr<Store> store() const;
 
+  // Whether this rank has made sure that kPresent is set.
+  std::atomic<bool> marked_{false};
   mutable Mutex mutex_;
   std::shared_ptr<Store> store_ LOCKSTEP_GUARDED_BY(mutex_);
   const std::string key_;

@@ -17,6 +17,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/comm/wire/host_address.h"
+#include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
@@ -30,8 +31,9 @@ constexpr std::uint32_t kProtocolVersion = 1;
 // After this long without an answer it is worth looking whether the invitation
 // was one that an earlier group of this name left in the store.
 constexpr auto kAnswerPatience = 3s;
-// How often one who waits looks whether the store is still there.
-constexpr auto kStoreLook = 1s;
+// How often one who waits looks whether the store is still there, and whether
+// the group can still form.
+constexpr auto kStoreLook = 500ms;
 // How long a stranger may take to say who it is.
 constexpr auto kHelloPatience = 30s;
 // So many may be about to, beside the ranks that we called; a further one takes
@@ -134,9 +136,17 @@ class Meeting {
       } catch (const NetworkError& error) {
         log(LogLevel::kDebug, error.what());
         retry_.wait(deadline_);
+        look_around();
       }
       if (deadline_.expired()) throw Timeout(describe_missing());
     }
+  }
+
+  // Those who are missing need the store, and none of them may have ended.
+  void look_around() {
+    if (!next_look_.expired()) return;
+    store_.wait_any(std::array{key(identity_.rank)}, deadline_);
+    next_look_ = Deadline(kStoreLook);
   }
 
   // What rank `rank` put into the store; nothing when it does not in time.
@@ -168,18 +178,16 @@ class Meeting {
 
   void hear_next() {
     std::vector<pollfd> items{{listener_.get(), POLLIN, 0}};
-    Deadline next = std::min(deadline_, Deadline(kStoreLook));
+    Deadline next = std::min(deadline_, next_look_);
     for (const Stranger& stranger : strangers_) {
       items.push_back({stranger.socket.get(), POLLIN, 0});
       next = std::min(next, stranger.deadline);
     }
-    const int ready =
-        ::poll(items.data(), items.size(), next.poll_milliseconds());
-    if (ready < 0 && errno != EINTR)
+    if (::poll(items.data(), items.size(), next.poll_milliseconds()) < 0 &&
+        errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline_.expired()) throw Timeout(describe_missing());
-    // Those who are missing need it: without it nobody comes any more.
-    if (ready == 0) store_.get(key(identity_.rank), deadline_);
+    look_around();
     for (std::size_t i = items.size(); i-- > 1;)
       if (items[i].revents != 0 || strangers_[i - 1].deadline.expired())
         hear(i - 1);
@@ -268,6 +276,7 @@ class Meeting {
     }
     ::setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT,
                  &kUnansweredMilliseconds, sizeof kUnansweredMilliseconds);
+    keep_from_children(peer.socket.get());
     mesh_.sockets[r] = std::move(peer.socket);
     --missing_;
   }
@@ -296,6 +305,7 @@ class Meeting {
   const Deadline deadline_;
   FileDescriptor listener_;
   Invitation mine_;
+  Deadline next_look_{kStoreLook};
   std::vector<Stranger> strangers_;  // in the order of their arrival
   Backoff retry_{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
   Mesh mesh_;

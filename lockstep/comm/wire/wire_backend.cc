@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/comm/wire/collective.h"
 #include "lockstep/comm/wire/own_thread.h"
 #include "lockstep/comm/wire/transport_plugin.h"
@@ -397,8 +398,8 @@ std::shared_ptr<Backend> make_wire_backend(const std::string& plugin,
     core = meet_on_the_wire(plugin, identity, std::move(store), settings);
   else
     load_transport(plugin, settings);  // says at once when it is not there
-  return std::make_shared<WireBackend>(plugin, identity, std::move(core),
-                                       std::move(way));
+  return make_shared_in_own_process<WireBackend>(
+      plugin, identity, std::move(core), std::move(way));
 }
 
 }  // namespace lockstep

@@ -87,19 +87,32 @@ std::optional<Fault> WireCore::look_for_fault() {
 }
 
 void WireCore::Vigil::look_around() {
-  const Parts& parts = core_.parts_;
+  if (!core_.parts_.death_keys.empty()) return look_for_deaths();
   if (auto fault = core_.look_for_fault()) throw FaultSeen(std::move(*fault));
-  if (parts.death_keys.empty()) return;
-  std::optional<int> dead;
-  bool somebody_is_left = false;
-  for (const int rank : awaited()) {
-    if (parts.fault->is_set(parts.death_keys[index(rank)])) {
-      core_.lost(rank);
-      if (!dead) dead = rank;
+}
+
+// One call of the store while all are well.
+void WireCore::Vigil::look_for_deaths() {
+  const Parts& parts = core_.parts_;
+  const std::vector<int> ranks = awaited();
+  std::vector<int> alive = ranks;
+  while (true) {
+    std::vector<std::string> keys{parts.fault->key()};
+    for (const int rank : alive) keys.push_back(parts.death_keys[index(rank)]);
+    const auto found = parts.fault->first_set(std::move(keys));
+    if (!found) break;
+    if (*found == 0) {
+      if (auto fault = parts.fault->look()) throw FaultSeen(std::move(*fault));
+      break;
     }
-    if (!core_.lost_[index(rank)]) somebody_is_left = true;
+    const auto dead = alive.begin() + static_cast<std::ptrdiff_t>(*found) - 1;
+    core_.lost(*dead);
+    alive.erase(dead);
   }
-  if (!dead || (peer_ == kAnySource && somebody_is_left)) return;
+  if (alive.size() == ranks.size() || (peer_ == kAnySource && !alive.empty()))
+    return;
+  const auto dead = std::ranges::find_if(
+      ranks, [&](int rank) { return std::ranges::count(alive, rank) == 0; });
   throw TransportError(kTransportBroken, *dead,
                        "the store has lost its connection");
 }
@@ -234,24 +247,32 @@ std::string WireCore::describe_timeout(const Operation& operation,
 
 // Those at the ends of the chains that begin with `ranks`: a rank that says for
 // whom it waits is waited for because of them.
-std::vector<int> WireCore::awaited_by_all(std::vector<int> ranks) const {
+std::vector<int> WireCore::awaited_by_all(const std::vector<int>& ranks) const {
   const Deadline deadline(kOthersGiveUp);
-  const std::vector<int> begin = ranks;
   std::vector<bool> seen(index(size()));
   seen[index(rank())] = true;
+  std::vector<int> silent;  // all of these are waited for at once
   std::vector<int> ends;
-  while (!ranks.empty()) {
-    const int next = ranks.back();
-    ranks.pop_back();
-    if (next < 0 || next >= size() || seen[index(next)]) continue;
-    seen[index(next)] = true;
-    const std::vector<int> further = parts_.fault->awaited_by(
-        next, std::max(deadline, Deadline(kStoreAnswers)));
-    if (further.empty()) ends.push_back(next);
-    ranks.insert(ranks.end(), further.begin(), further.end());
+  const auto follow = [&](const std::vector<int>& further) {
+    for (const int next : further) {
+      if (next < 0 || next >= size() || seen[index(next)]) continue;
+      seen[index(next)] = true;
+      silent.push_back(next);
+    }
+  };
+  follow(ranks);
+  while (!silent.empty()) {
+    const auto said = parts_.fault->first_to_say(
+        silent, std::max(deadline, Deadline(kStoreAnswers)));
+    if (!said) break;
+    std::erase(silent, *said);
+    const auto further = parts_.fault->awaited_by(*said, kStoreAnswers);
+    if (further.empty()) ends.push_back(*said);
+    follow(further);
   }
+  ends.insert(ends.end(), silent.begin(), silent.end());
   std::ranges::sort(ends);
-  return ends.empty() ? begin : ends;
+  return ends.empty() ? ranks : ends;
 }
 
 // Which collective it is among those of the group and its duplicates, 0 for a
@@ -315,7 +336,7 @@ std::exception_ptr WireCore::give_up(
       late && !late->empty() ? *late : missing_in(operation);
   if (late && follows_waits_) {
     parts_.fault->say_awaited(rank(), awaited);
-    awaited = awaited_by_all(std::move(awaited));
+    awaited = awaited_by_all(awaited);
   }
   const std::string expired = describe_timeout(operation, begun, awaited);
   const Fault mine = fault_of(error, operation, expired);

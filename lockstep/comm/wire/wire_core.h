@@ -91,6 +91,7 @@ class WireCore {
 
    private:
     void look_around();
+    void look_for_deaths();
     std::vector<int> awaited() const;
 
     WireCore& core_;
@@ -168,7 +169,7 @@ class WireCore {
   std::string describe_timeout(const Operation& operation,
                                Deadline::Clock::time_point begun,
                                const std::vector<int>& ranks) const;
-  std::vector<int> awaited_by_all(std::vector<int> ranks) const;
+  std::vector<int> awaited_by_all(const std::vector<int>& ranks) const;
 
   Parts parts_;
   // Where the transport sees by itself that a connection ends.

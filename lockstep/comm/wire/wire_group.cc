@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "lockstep/comm/card_exchange.h"
+#include "lockstep/comm/formation.h"
 #include "lockstep/comm/wire/host_address.h"
 #include "lockstep/comm/wire/mesh.h"
 #include "lockstep/comm/wire/transport_plugin.h"
@@ -65,14 +66,10 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
     meeting.mesh.hosts.push_back(card.substr(card.find(' ') + 1));
   }
   refuse_threads(meeting.world_ranks, identity.name);
-  // MPI does not say that a process has ended. One that leaves the group in
-  // good order says so by itself, before.
-  const auto death_key = [](std::int32_t rank) {
-    return fmt::format("ended/world_rank/{}", rank);
-  };
-  store.set_last_will(death_key(own), to_bytes("ended"), deadline);
-  for (const std::int32_t rank : meeting.world_ranks)
-    meeting.death_keys.push_back(death_key(rank));
+  // MPI does not say that a process has ended, but its last will in the store
+  // does. A rank that leaves the group in good order says so by itself, before.
+  for (int rank = 0; rank < identity.size; ++rank)
+    meeting.death_keys.push_back(ended_key(identity.rank_in_job(rank)));
   meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;
 }

@@ -192,6 +192,7 @@ void MpiEngine::count_out() {
 // the same.
 void MpiEngine::at_exit(int code, void*) {
   MpiEngine& engine = of_process();
+  if (!engine.process_.is_current()) return;  // a forked child has no engine
   engine.exit_code_ = code;
   engine.exiting_ = true;
   if (engine.groups_ == 0) engine.stop();

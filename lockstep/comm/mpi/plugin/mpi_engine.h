@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 #include "lockstep/comm/mpi/plugin/mpi_router.h"
 
 namespace lockstep {
@@ -98,6 +99,7 @@ class MpiEngine {
   int world_rank_ = 0;
   int world_size_ = 1;
 
+  const OwnProcess process_;
   Mutex mutex_;
   std::condition_variable_any wakes_;    // the engine
   std::condition_variable_any changed_;  // state_

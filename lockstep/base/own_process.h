@@ -1,0 +1,55 @@
+// What belongs to the process that made it, and not to children that it forks.
+//
+// A forked child has a copy of every object but none of its parent's threads,
+// and shares with it what lies behind descriptors and shared memory. A
+// destructor that ran there as it does in the parent would wait for a thread
+// that does not exist, stop the parent's threads through an eventfd, or tell
+// peers in the parent's name that it has left. So whatever has a thread, a peer
+// or a server is held by a pointer of this header: in a forked child it is left
+// alone for as long as the child lives.
+//
+// Threads: as std::shared_ptr and std::unique_ptr.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+namespace lockstep {
+
+class OwnProcess {
+ public:
+  // Whether this is the process in which the object was made.
+  bool is_current() const { return ::getpid() == number_; }
+
+ private:
+  pid_t number_ = ::getpid();
+};
+
+template <class T>
+class DeleteInOwnProcess {
+ public:
+  void operator()(T* object) const {
+    if (process_.is_current()) delete object;
+  }
+
+ private:
+  OwnProcess process_;
+};
+
+template <class T>
+using OwnProcessPointer = std::unique_ptr<T, DeleteInOwnProcess<T>>;
+
+template <class T, class... Arguments>
+OwnProcessPointer<T> make_unique_in_own_process(Arguments&&... arguments) {
+  return OwnProcessPointer<T>(new T(std::forward<Arguments>(arguments)...));
+}
+
+template <class T, class... Arguments>
+std::shared_ptr<T> make_shared_in_own_process(Arguments&&... arguments) {
+  return std::shared_ptr<T>(new T(std::forward<Arguments>(arguments)...),
+                            DeleteInOwnProcess<T>());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+// How often a rank of a large group asks the store, beside what it waits for.
+#include "lockstep/comm/wire/wire_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+
+#include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/testing/scripted_transport.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+constexpr int kRanks = 64;
+
+// Counts the calls of the store that it passes them on to.
+class CountingStore : public Store {
+ public:
+  int calls() const { return calls_; }
+
+  void set(std::string_view key, std::span<const std::byte> value,
+           Deadline deadline) override {
+    counted().set(key, value, deadline);
+  }
+  Bytes get(std::string_view key, Deadline deadline,
+            const Cancellation* cancellation) override {
+    return counted().get(key, deadline, cancellation);
+  }
+  std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
+                       const Cancellation* cancellation) override {
+    return counted().wait_any(keys, deadline, cancellation);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount,
+                   Deadline deadline) override {
+    return counted().add(key, amount, deadline);
+  }
+  Bytes compare_and_set(std::string_view key,
+                        std::optional<std::span<const std::byte>> expected,
+                        std::span<const std::byte> desired,
+                        Deadline deadline) override {
+    return counted().compare_and_set(key, expected, desired, deadline);
+  }
+  bool erase(std::string_view key, Deadline deadline) override {
+    return counted().erase(key, deadline);
+  }
+  void set_last_will(std::string_view key, std::span<const std::byte> value,
+                     Deadline deadline) override {
+    counted().set_last_will(key, value, deadline);
+  }
+  void withdraw_last_will(Deadline deadline) override {
+    counted().withdraw_last_will(deadline);
+  }
+
+ private:
+  Store& counted() {
+    ++calls_;
+    return *store_;
+  }
+
+  const std::shared_ptr<Store> store_ = open_store("memory:");
+  std::atomic<int> calls_{0};
+};
+
+std::vector<int> other_ranks() {
+  std::vector<int> ranks(kRanks - 1);
+  std::iota(ranks.begin(), ranks.end(), 1);
+  return ranks;
+}
+
+// Rank 0 of many, whose transport does not see that a process has ended.
+struct ARankOfMany : testing::Test {
+  ARankOfMany() {
+    std::vector<std::string> death_keys;
+    for (int rank = 0; rank < kRanks; ++rank)
+      death_keys.push_back("ended/" + std::to_string(rank));
+    core = transport.make_core(kRanks, store, death_keys);
+    for (const int rank : other_ranks()) core->expect(rank);
+  }
+
+  ScriptedTransport transport;
+  const std::shared_ptr<CountingStore> store =
+      std::make_shared<CountingStore>();
+  std::unique_ptr<WireCore> core;
+};
+
+// Issue 19, point 21.
+TEST_F(ARankOfMany, AsksTheStoreOnceAtATimeWhetherAnyOfThemEnded) {
+  std::byte never{};
+  WireCore::Request request =
+      core->transport().receive({1, kChannelCollective, 0, &never, 1});
+  EXPECT_THROW(core->wait(request, 500ms), WaitExpired);
+  EXPECT_GT(store->calls(), 0);
+  EXPECT_LT(store->calls(), kRanks / 2);
+}
+
+TEST_F(ARankOfMany, FindsTheOneThatEnded) {
+  store->set("ended/40", to_bytes("ended"), 1min);
+  std::byte never{};
+  WireCore::Request request =
+      core->transport().receive({1, kChannelCollective, 0, &never, 1});
+  try {
+    core->wait(request, 1min);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const TransportError& error) {
+    EXPECT_EQ(error.peer(), 40);
+  }
+}
+
+// All that say nothing are waited for together, and the chain is followed from
+// the one that does.
+TEST_F(ARankOfMany, WaitsForWhatAllOthersSayAtOnce) {
+  core->follow_waits();
+  GroupFault other(store, "fault");
+  other.say_awaited(5, {6});
+  const int before = store->calls();
+  Operation operation{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto error = core->give_up(
+      std::make_exception_ptr(WaitExpired(
+          {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22})),
+      operation, Deadline::Clock::now());
+  const std::string text = error_text([&] { std::rethrow_exception(error); });
+  EXPECT_THAT(text, HasSubstr("missing: rank 6,"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("missing: rank 5,")));
+  EXPECT_LT(store->calls() - before, 12);
+}
+
+}  // namespace
+}  // namespace lockstep

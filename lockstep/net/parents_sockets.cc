@@ -1,0 +1,140 @@
+#include "lockstep/net/parents_sockets.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// What tells a socket from all others, whichever its number.
+std::optional<ino_t> inode_of(int descriptor) {
+  struct stat what {};
+  if (::fstat(descriptor, &what) != 0 || !S_ISSOCK(what.st_mode))
+    return std::nullopt;
+  return what.st_ino;
+}
+
+class ParentsSockets {
+ public:
+  static ParentsSockets& of_process() {
+    static ParentsSockets& sockets = *new ParentsSockets;
+    return sockets;
+  }
+
+  void add(int socket) {
+    const auto inode = inode_of(socket);
+    if (!inode) return;
+    const std::lock_guard lock(mutex_);
+    if (inodes_.size() >= most_) forget_closed();
+    const auto place = std::ranges::lower_bound(inodes_, *inode);
+    if (place == inodes_.end() || *place != *inode)
+      inodes_.insert(place, *inode);
+  }
+
+ private:
+  // As the kernel writes it.
+  struct Entry {
+    std::uint64_t inode;
+    std::int64_t next;
+    std::uint16_t bytes;
+    std::uint8_t type;
+  };
+  static constexpr std::size_t kNameAt = 19;  // bytes after its start
+
+  ParentsSockets() {
+    ::pthread_atfork([] { of_process().mutex_.lock(); },
+                     [] { of_process().mutex_.unlock(); },
+                     [] { of_process().be_forked(); });
+  }
+
+  bool has(int descriptor) const {
+    const auto inode = inode_of(descriptor);
+    return inode && std::ranges::binary_search(inodes_, *inode);
+  }
+
+  // Keeps those that this process still has open.
+  void forget_closed() {
+    std::vector<ino_t> open;
+    for (const auto& entry :
+         std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int descriptor = std::stoi(entry.path().filename().string());
+      if (has(descriptor)) open.push_back(*inode_of(descriptor));
+    }
+    std::ranges::sort(open);
+    open.erase(std::unique(open.begin(), open.end()), open.end());
+    inodes_ = std::move(open);
+    most_ = std::max<std::size_t>(kFew, 2 * inodes_.size());
+  }
+
+  // Only system calls: other threads of the parent may have held any lock.
+  void be_forked() {
+    if (!inodes_.empty()) replace_all();
+    mutex_.unlock();
+  }
+
+  void replace_all() {
+    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int folder =
+        ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    alignas(Entry) std::array<char, 4096> entries;
+    for (long size = 1; size > 0;) {
+      size = ::syscall(SYS_getdents64, folder, entries.data(), entries.size());
+      for (long at = 0; at < size;) {
+        const char* const start = entries.data() + at;
+        Entry entry;
+        std::memcpy(&entry, start, sizeof entry);
+        replace(number_from(start + kNameAt), nothing);
+        at += entry.bytes;
+      }
+    }
+    if (folder >= 0) ::close(folder);
+    if (nothing >= 0) ::close(nothing);
+  }
+
+  // -1 for "." and "..".
+  static int number_from(const char* name) {
+    int number = 0;
+    for (; *name != '\0'; ++name) {
+      if (*name < '0' || *name > '9') return -1;
+      number = 10 * number + (*name - '0');
+    }
+    return number;
+  }
+
+  void replace(int descriptor, int nothing) const {
+    if (descriptor < 0 || !has(descriptor)) return;
+    if (nothing >= 0)
+      ::dup3(nothing, descriptor, O_CLOEXEC);
+    else
+      ::close(descriptor);
+  }
+
+  static constexpr std::size_t kFew = 256;
+
+  std::mutex mutex_;
+  std::vector<ino_t> inodes_;  // sorted
+  std::size_t most_ = kFew;
+};
+
+}  // namespace
+
+void keep_from_children(int socket) noexcept try {
+  ParentsSockets::of_process().add(socket);
+} catch (const std::exception&) {
+  return;
+}
+
+}  // namespace lockstep
