@@ -329,7 +329,7 @@ void WireBackend::abort(std::string_view reason) noexcept {
 // that is written down.
 std::shared_ptr<Backend> WireBackend::duplicate(const GroupIdentity& identity,
                                                 int number) {
-  return std::make_shared<WireBackend>(
+  return make_shared_in_own_process<WireBackend>(
       name_, identity,
       core_ ? std::make_unique<WireCore>(*core_, identity, number) : nullptr,
       way_ ? way_->duplicate(identity, number) : nullptr);
