@@ -2,8 +2,13 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -42,71 +47,142 @@ std::unique_ptr<PostAccumulateGradHook>& slot_of(const at::Tensor& tensor) {
   return torch::autograd::impl::post_acc_grad_hooks(tensor);
 }
 
-// Calls `abandon` unless `finish` was reached. The engine owns it, through the
-// callback, for as long as it works on the pass.
+// Calls `abandon` unless the end was reached.
 class PassEnd {
  public:
-  PassEnd(std::function<void()> finish, std::function<void()> abandon)
-      : finish_(std::move(finish)), abandon_(std::move(abandon)) {}
+  explicit PassEnd(EndOfBackward end) : end_(std::move(end)) {}
   ~PassEnd() {
-    if (abandon_) abandon_();
+    if (!reached_) end_.abandon();
   }
   PassEnd(const PassEnd&) = delete;
   PassEnd& operator=(const PassEnd&) = delete;
 
+  std::uint64_t number() const { return end_.number; }
+  const std::exception_ptr& error() const { return error_; }
+
+  void start_rest() {
+    reached_ = true;
+    keep_error_of(end_.start_rest);
+  }
   void finish() {
-    abandon_ = nullptr;
-    finish_();
+    if (!error_) keep_error_of(end_.finish);
   }
 
  private:
-  std::function<void()> finish_;
-  std::function<void()> abandon_;
+  void keep_error_of(const std::function<void()>& step) noexcept {
+    try {
+      step();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  EndOfBackward end_;
+  bool reached_ = false;
+  std::exception_ptr error_;
 };
 
-// What is left to do at the end of a pass; empty once somebody does it.
-using Baton = std::shared_ptr<PassEnd>;
+using PassEnds = std::vector<std::unique_ptr<PassEnd>>;
 
-void call_at_end_of_this_pass(Baton end);
+void finish_all(PassEnds ends) {
+  std::ranges::sort(ends, {}, [](const auto& end) { return end->number(); });
+  for (const auto& end : ends) end->start_rest();
+  for (const auto& end : ends) end->finish();
+  for (const auto& end : ends)
+    if (end->error()) std::rethrow_exception(end->error());
+}
+
+// What is left to do at the end of a pass, whoever has asked for it. The engine
+// owns it, through a callback, for as long as it works on the pass.
+class EndsOfPass {
+ public:
+  void add(std::unique_ptr<PassEnd> end) {
+    const std::lock_guard lock(mutex_);
+    ends_.push_back(std::move(end));
+  }
+  PassEnds take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(ends_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  PassEnds ends_;
+};
+
+// Those of the passes that are under way, by the engine's number for a pass.
+// Backward passes are the process's, hence the one global here.
+class PassesUnderWay {
+ public:
+  // Creates what there is none of yet, and then calls `created` with it.
+  template <class Created>
+  void add(int pass, std::unique_ptr<PassEnd> end, const Created& created) {
+    const std::lock_guard lock(mutex_);
+    auto ends = passes_[pass].lock();
+    if (!ends) {
+      std::erase_if(passes_, [&](const auto& entry) {
+        return entry.first != pass && entry.second.expired();
+      });
+      ends = std::make_shared<EndsOfPass>();
+      created(ends);
+      passes_[pass] = ends;
+    }
+    ends->add(std::move(end));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::weak_ptr<EndsOfPass>> passes_;
+};
+
+PassesUnderWay& passes_under_way() {
+  static PassesUnderWay& passes = *new PassesUnderWay;  // outlives static users
+  return passes;
+}
+
+void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end);
 
 // Put on the nodes after the one in which a pass ran: the first of them that
-// the outer pass reaches takes the baton.
+// the outer pass reaches takes what is left to do.
 class OuterPassHook : public torch::autograd::FunctionPreHook {
  public:
-  explicit OuterPassHook(std::shared_ptr<Baton> baton)
-      : baton_(std::move(baton)) {}
+  explicit OuterPassHook(std::shared_ptr<EndsOfPass> ends)
+      : ends_(std::move(ends)) {}
 
   std::vector<at::Tensor> operator()(
       const std::vector<at::Tensor>& gradients) override {
-    if (*baton_) call_at_end_of_this_pass(std::exchange(*baton_, nullptr));
+    for (auto& end : ends_->take()) call_at_end_of_this_pass(std::move(end));
     return gradients;
   }
 
  private:
-  std::shared_ptr<Baton> baton_;
+  std::shared_ptr<EndsOfPass> ends_;
 };
 
 // Hands the end of a pass inside `node` on to the pass around it. False where
 // that pass goes nowhere from `node`.
-bool hand_outwards(const Baton& end, const torch::autograd::Node& node) {
-  const auto baton = std::make_shared<Baton>(end);
+bool hand_outwards(const std::shared_ptr<EndsOfPass>& ends,
+                   const torch::autograd::Node& node) {
   bool handed = false;
   for (const torch::autograd::Edge& edge : node.next_edges()) {
     if (!edge.is_valid()) continue;
-    edge.function->add_pre_hook(std::make_unique<OuterPassHook>(baton));
+    edge.function->add_pre_hook(std::make_unique<OuterPassHook>(ends));
     handed = true;
   }
   return handed;
 }
 
-void call_at_end_of_this_pass(Baton end) {
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [end = std::move(end)] {
-        // The nodes of this pass have all returned: a node that is still being
-        // evaluated is one of a pass around it.
-        const auto node = torch::autograd::get_current_node();
-        if (!node || !hand_outwards(end, *node)) end->finish();
-      });
+void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end) {
+  const auto queue = [](const std::shared_ptr<EndsOfPass>& ends) {
+    torch::autograd::Engine::get_default_engine().queue_callback([ends] {
+      // The nodes of this pass have all returned: a node that is still being
+      // evaluated is one of a pass around it.
+      const auto node = torch::autograd::get_current_node();
+      if (!node || !hand_outwards(ends, *node)) finish_all(ends->take());
+    });
+  };
+  passes_under_way().add(torch::autograd::get_current_graph_task_id(),
+                         std::move(end), queue);
 }
 
 }  // namespace
@@ -140,10 +216,8 @@ GradientHooks::~GradientHooks() {
   }
 }
 
-void at_end_of_backward(std::function<void()> finish,
-                        std::function<void()> abandon) {
-  call_at_end_of_this_pass(
-      std::make_shared<PassEnd>(std::move(finish), std::move(abandon)));
+void at_end_of_backward(EndOfBackward end) {
+  call_at_end_of_this_pass(std::make_unique<PassEnd>(std::move(end)));
 }
 
 }  // namespace lockstep

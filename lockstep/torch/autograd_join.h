@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -44,12 +45,27 @@ class GradientHooks {
   std::shared_ptr<const std::function<void(std::size_t)>> arrived_;
 };
 
-// To be called during a backward pass. When the pass is over `finish` is
-// called, before backward() returns. When the pass ends in an exception, or
-// `finish` itself is never reached, `abandon` is called instead; it must not
-// throw. A pass that runs inside a node of another, as a checkpoint's does,
-// belongs to the outer one and is over when that is.
-void at_end_of_backward(std::function<void()> finish,
-                        std::function<void()> abandon);
+// What is to be done when a backward pass is over, before backward() returns.
+//
+// Of all that a pass has to do, every start_rest() is called first, and then
+// every finish(), in the order of their numbers, whichever gradient came first
+// on this rank. So nothing that one waits for depends on what another has still
+// to start. What several throw: backward() throws the first, after all were
+// called.
+struct EndOfBackward {
+  // Before whose finish() this one's comes: ranks that do something together
+  // in finish() have their numbers in the same order.
+  std::uint64_t number = 0;
+  std::function<void()> start_rest;  // waits for no rank
+  std::function<void()> finish;      // left out where start_rest() has thrown
+  // Called in the place of both when the pass ends in an exception. Must not
+  // throw.
+  std::function<void()> abandon;
+};
+
+// To be called during a backward pass. A pass that runs inside a node of
+// another, as a checkpoint's does, belongs to the outer one and is over when
+// that is.
+void at_end_of_backward(EndOfBackward end);
 
 }  // namespace lockstep

@@ -52,7 +52,9 @@ struct GradBucket {
   // Views of it with the parameters' shapes and strides, and the parameters.
   std::vector<at::Tensor> gradients{};
   std::vector<at::Tensor> parameters{};
-  // The ranks among which the gradients are to be averaged.
+  // The ranks among which the gradients are to be averaged; a duplicate of the
+  // group that the module was wrapped with, so that what a hook starts in it
+  // has an order of its own.
   std::shared_ptr<ProcessGroup> group{};
 };
 

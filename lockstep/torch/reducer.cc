@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -65,6 +66,27 @@ void divide_gradients(const std::vector<at::Tensor>& parameters,
     at::_foreach_div_(list, divisor);
 }
 
+// The order in which gradients are reduced: a duplicate of `group`, so that it
+// depends neither on other reducers of a pass nor on what the program does
+// within it. GPUs have one order a group.
+std::shared_ptr<ProcessGroup> own_order(
+    const std::shared_ptr<ProcessGroup>& group,
+    const std::vector<NamedParameter>& parameters,
+    const ReducerOptions& options) {
+  const bool reduces = group->size() > 1 && options.average_gradients;
+  const bool on_cpu = std::ranges::all_of(
+      parameters, [](const auto& one) { return one.tensor.is_cpu(); });
+  if (!reduces || !on_cpu) return group;
+  auto duplicate = group->duplicate();
+  return duplicate ? duplicate : group;
+}
+
+// Reducers are made in one order on all ranks that have them in common.
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 PassExpectation::Rule rule_of(const ReducerOptions& options) {
   if (options.static_graph) return PassExpectation::Rule::kAsAtFirst;
   if (options.find_unused_parameters)
@@ -103,8 +125,10 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void take(std::size_t parameter);
   void stand_in(std::size_t parameter);
   void start_buckets(std::size_t first, std::size_t count);
+  void start_rest_of_pass();
   void finish_pass();
-  void close_pass(Part part);
+  Indices start_rest(Part part);
+  void close_pass(Part part, const Indices& missing);
   Indices start_incomplete_buckets(Part part);
   void take_partial_gradients();
   void learn_what_is_unused(Part part, const Indices& missing);
@@ -119,6 +143,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::vector<std::string> names_;
   std::vector<ParameterSize> sizes_;
   std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<ProcessGroup> order_;  // in which gradients are reduced
+  const std::uint64_t number_ = next_number();
   ReduceOp op_;
   BucketPlanOptions plan_options_;
 
@@ -135,6 +161,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   // Of the present pass.
   std::optional<PassKind> pass_;  // empty between passes
   Roll roll_;
+  Indices missing_;  // once all is started: what this rank has told of
   KeptGradients kept_;
 
   std::optional<GradientHooks> hooks_;
@@ -144,10 +171,11 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
                       std::shared_ptr<ProcessGroup> group,
                       const ReducerOptions& options)
     : group_(std::move(group)),
+      order_(own_order(group_, parameters, options)),
       op_(options.op),
       plan_options_(plan_options(options)),
       tracker_(plan_),
-      reduction_(group_),
+      reduction_(order_),
       expectation_(rule_of(options), parameters.size()),
       kept_(parameters.size(), options.gradient_as_bucket_view
                                    ? KeptGradients::Memory::kBucket
@@ -221,8 +249,12 @@ void Reducer::State::begin_pass() {
     refuse_create_graph();
     if (roll_call_) roll = roll_call_->announce(Activity::kBackward);
   }
-  at_end_of_backward([self = shared_from_this()] { self->finish_pass(); },
-                     [self = shared_from_this()] { self->abandon_pass(); });
+  at_end_of_backward(
+      {.number = number_,
+       .start_rest = [self =
+                          shared_from_this()] { self->start_rest_of_pass(); },
+       .finish = [self = shared_from_this()] { self->finish_pass(); },
+       .abandon = [self = shared_from_this()] { self->abandon_pass(); }});
   pass_ = kind;
   if (kind == PassKind::kReduced) open_pass(roll);
 }
@@ -255,16 +287,20 @@ void Reducer::State::start_buckets(std::size_t first, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) reduction_.start_next();
 }
 
+void Reducer::State::start_rest_of_pass() {
+  if (pass_ == PassKind::kReduced) missing_ = start_rest(Part::kTrains);
+}
+
 void Reducer::State::finish_pass() {
   const PassKind kind = *std::exchange(pass_, std::nullopt);
   if (kind == PassKind::kLocal) return expectation_.end_local_pass();
-  close_pass(Part::kTrains);
+  close_pass(Part::kTrains, missing_);
 }
 
 void Reducer::State::shadow_pass(const Roll& roll) {
   for (const at::Tensor& tensor : tensors_) tensor.mutable_grad().reset();
   open_pass(roll);
-  close_pass(Part::kShadows);
+  close_pass(Part::kShadows, start_rest(Part::kShadows));
 }
 
 void Reducer::State::reduce_now() {
@@ -284,18 +320,24 @@ void Reducer::State::reduce_now() {
     abort_pass();
     throw;
   }
-  close_pass(Part::kTrains);
+  close_pass(Part::kTrains, start_rest(Part::kTrains));
 }
 
-void Reducer::State::close_pass(Part part) {
+// Returns what is missing here, where others have been told of it.
+Reducer::State::Indices Reducer::State::start_rest(Part part) {
+  if (tracker_.complete()) return {};
   const c10::AutoGradMode no_grad(false);
-  Indices missing;
-  if (!tracker_.complete()) try {
-      missing = start_incomplete_buckets(part);
-    } catch (...) {
-      abort_pass();  // the others wait for what cannot be started
-      throw;
-    }
+  try {
+    return start_incomplete_buckets(part);
+  } catch (...) {
+    pass_.reset();
+    abort_pass();  // the others wait for what cannot be started
+    throw;
+  }
+}
+
+void Reducer::State::close_pass(Part part, const Indices& missing) {
+  const c10::AutoGradMode no_grad(false);
   reduction_.finish();
   reduction_.buckets().let_go();
   if (reduction_.buckets().some_rank_is_incomplete())
@@ -333,7 +375,7 @@ void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
   std::vector<Mark> marks(
       tensors_.size(), part == Part::kTrains ? Mark::kArrived : Mark::kAbsent);
   for (const std::size_t parameter : missing) marks[parameter] = Mark::kMissing;
-  const MissingGradients all(*group_, marks);
+  const MissingGradients all(*order_, marks);
   if (!expectation_.allows_missing()) {
     kept_.settle([](std::size_t) { return true; });
     expectation_.drop_gradients();
@@ -381,7 +423,7 @@ void Reducer::State::fail(const std::string& why) {
 void Reducer::State::plan_in_order_of_arrival() {
   const auto arrived = tracker_.arrival_order();
   std::vector<std::int64_t> order(arrived.begin(), arrived.end());
-  group_->broadcast(view(order), roll_.root, {.place = "order of gradients"})
+  order_->broadcast(view(order), roll_.root, {.place = "order of gradients"})
       .wait();
   follows_arrival_ = true;
   BucketPlan plan =

@@ -18,6 +18,10 @@
 // find_unused_parameters, those that arrive; with static_graph, those that
 // arrived in the first pass, as often as they did then.
 //
+// Gradients on the CPU are reduced in a duplicate of the group, so that several
+// reducers may be in one backward pass, each rank using other parameters of
+// each, and the program may call collectives of the group within it.
+//
 // Threads: single-threaded, backward passes over its parameters included. It
 //          may be moved between passes.
 // Errors:  from backward(). InvalidArgument on every rank when some rank's
@@ -67,8 +71,9 @@ struct ReducerOptions {
 class Reducer {
  public:
   // `parameters` are leaves that require a gradient, each named once, in the
-  // same order on every rank. In a group of one, and where nothing is to be
-  // averaged, nothing is hooked.
+  // same order on every rank. Every rank of the group makes it at the same
+  // point. In a group of one, and where nothing is to be averaged, nothing is
+  // hooked.
   // InvalidArgument when there are none, or one that cannot be reduced or is
   // reduced by another Reducer.
   Reducer(std::vector<NamedParameter> parameters,

@@ -1,10 +1,12 @@
 // Random parameters in random graphs, against what plain autograd says of each
-// rank's loss.
+// rank's loss. Others in each run: LOCKSTEP_TEST_SEED gives those of an earlier
+// one again.
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "lockstep/base/testing/test_seed.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/reducer.h"
 #include "lockstep/torch/testing/small_nets.h"
@@ -21,14 +23,19 @@ std::size_t below(Random& random, std::size_t end) {
   return static_cast<std::size_t>(random() % end);
 }
 
-// Sizes from none to a few hundred thousand elements; neighbours of one shape
-// are frequent, so that gradients can be shared.
-Tensors random_parameters(Random& random) {
+// How large they get. One of ten million elements is among the large ones.
+enum class Sizes { kMixed, kWithOneLarge };
+
+// Neighbours of one shape are frequent, so that gradients can be shared.
+Tensors random_parameters(Random& random, Sizes how_large) {
+  constexpr std::int64_t kLarge = 10'000'000;
   constexpr std::int64_t kRows[] = {0, 1, 3, 40, 3000, 100'000};
   Tensors parameters;
   std::vector<std::int64_t> sizes{4};
   at::ScalarType type = at::kFloat;
   const std::size_t count = 1 + below(random, 12);
+  if (how_large == Sizes::kWithOneLarge)
+    parameters.push_back(wave({kLarge}, 0.5).requires_grad_());
   for (std::size_t i = 0; i < count; ++i) {
     if (below(random, 3) > 0) {
       sizes = {kRows[below(random, std::size(kRows))]};
@@ -79,13 +86,17 @@ at::Tensor random_term(const at::Tensor& a, const at::Tensor& b,
   return weighted(a, random);
 }
 
-// The same for the same seed. Nothing is used where `seed` says so.
-at::Tensor random_loss(const Tensors& parameters, std::uint64_t seed) {
+// Which parameters a pass uses.
+enum class Uses { kSome, kAll };
+
+// The same for the same seed.
+at::Tensor random_loss(const Tensors& parameters, Uses uses,
+                       std::uint64_t seed) {
   Random random(seed);
   at::Tensor loss = torch::zeros({}, at::kDouble);
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& other = parameters[below(random, parameters.size())];
-    if (below(random, 3) == 0) continue;
+    if (below(random, 3) == 0 && uses == Uses::kSome) continue;
     loss = loss + random_term(parameter, other, random).to(at::kDouble);
   }
   // A pass must have some gradient to be one.
@@ -94,12 +105,13 @@ at::Tensor random_loss(const Tensors& parameters, std::uint64_t seed) {
 
 // Adds a rank's gradients of the losses with these seeds to `sum`, in which
 // what nothing has used stays undefined.
-void add_gradients(const Tensors& parameters,
+void add_gradients(const Tensors& parameters, Uses uses,
                    const std::vector<std::uint64_t>& seeds, Tensors& sum) {
   Tensors copies;
   for (const at::Tensor& parameter : parameters)
     copies.push_back(parameter.detach().clone().requires_grad_());
-  for (const std::uint64_t seed : seeds) random_loss(copies, seed).backward();
+  for (const std::uint64_t seed : seeds)
+    random_loss(copies, uses, seed).backward();
   for (std::size_t i = 0; i < copies.size(); ++i) {
     const at::Tensor& gradient = copies[i].grad();
     if (!gradient.defined()) continue;
@@ -107,7 +119,13 @@ void add_gradients(const Tensors& parameters,
   }
 }
 
+struct Kind {
+  Sizes sizes = Sizes::kMixed;
+  Uses uses = Uses::kSome;
+};
+
 struct Plan {
+  Kind kind{};
   int ranks = 2;
   ReducerOptions options{};
   Tensors parameters{};
@@ -133,21 +151,24 @@ struct Plan {
 Tensors average_of(const Plan& plan, int step) {
   Tensors average(plan.parameters.size());
   for (int rank = 0; rank < plan.ranks; ++rank)
-    add_gradients(plan.parameters, plan.losses(step, rank), average);
+    add_gradients(plan.parameters, plan.kind.uses, plan.losses(step, rank),
+                  average);
   for (at::Tensor& gradient : average)
     if (gradient.defined()) gradient /= plan.ranks;
   return average;
 }
 
-Plan random_plan(std::uint64_t seed) {
+Plan random_plan(const Kind& kind, std::uint64_t seed) {
   Random random(seed);
-  Plan plan{.ranks = static_cast<int>(2 + below(random, 3)), .seed = seed};
+  Plan plan{.kind = kind,
+            .ranks = static_cast<int>(2 + below(random, 3)),
+            .seed = seed};
   plan.options = {.first_bucket_bytes = below(random, 5000),
                   .bucket_bytes = below(random, 1'000'000),
-                  .find_unused_parameters = true,
+                  .find_unused_parameters = kind.uses == Uses::kSome,
                   .static_graph = below(random, 3) == 0,
                   .gradient_as_bucket_view = below(random, 3) > 0};
-  plan.parameters = random_parameters(random);
+  plan.parameters = random_parameters(random, kind.sizes);
   for (int step = 0; step < kSteps; ++step)
     plan.averages.push_back(average_of(plan, step));
   return plan;
@@ -195,20 +216,34 @@ void run_rank(const Plan& plan, const Group& group) {
     const auto losses = plan.losses(step, group->rank());
     for (std::size_t i = 0; i + 1 < losses.size(); ++i) {
       const auto guard = reducer.no_sync();
-      random_loss(parameters, losses[i]).backward();
+      random_loss(parameters, plan.kind.uses, losses[i]).backward();
     }
-    random_loss(parameters, losses.back()).backward();
+    random_loss(parameters, plan.kind.uses, losses.back()).backward();
     SCOPED_TRACE("step " + std::to_string(step));
     check_step(plan, parameters, step, expected);
   }
 }
 
-TEST(Reducer, AveragesWhatPlainAutogradComputesInRandomGraphs) {
-  for (std::uint64_t seed = 0; seed < 40 && !HasFailure(); ++seed) {
-    const Plan plan = random_plan(seed);
+void check_random_graphs(const Kind& kind, std::uint64_t count) {
+  const std::uint64_t first = test_seed();
+  for (std::uint64_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
+    const Plan plan = random_plan(kind, first + i);
     run_ranks(kBackend, plan.ranks,
               [&](const Group& group) { run_rank(plan, group); });
   }
+}
+
+TEST(Reducer, AveragesWhatPlainAutogradComputesInRandomGraphs) {
+  check_random_graphs({.uses = Uses::kSome}, 30);
+}
+
+TEST(Reducer, AveragesRandomGraphsThatUseAllParameters) {
+  check_random_graphs({.uses = Uses::kAll}, 30);
+}
+
+TEST(Reducer, AveragesRandomGraphsOfTenMillionElements) {
+  check_random_graphs({.sizes = Sizes::kWithOneLarge, .uses = Uses::kSome}, 1);
+  check_random_graphs({.sizes = Sizes::kWithOneLarge, .uses = Uses::kAll}, 1);
 }
 
 }  // namespace

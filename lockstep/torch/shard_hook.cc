@@ -34,6 +34,16 @@ Work average_whole(const GradBucket& bucket,
                                   {.place = "gradients that no shard has"});
 }
 
+// Whether rank r of one is rank r of the other, for all r: a module's gradients
+// are reduced in a duplicate of its group.
+bool has_ranks_of(const ProcessGroup& one, const ProcessGroup& other) {
+  if (one.rank() != other.rank() || one.size() != other.size()) return false;
+  for (int r = 0; r < one.size(); ++r)
+    if (one.identity().rank_in_job(r) != other.identity().rank_in_job(r))
+      return false;
+  return true;
+}
+
 // All are under way already; the last is waited for first, since to wait in
 // between would hold the device up between two that follow each other anyway.
 HookProgress progress_of(std::vector<Work> works) {
@@ -59,7 +69,7 @@ ShardHook::ShardHook(std::shared_ptr<ProcessGroup> group,
 }
 
 HookProgress ShardHook::start(const GradBucket& bucket) {
-  if (bucket.group != group_)
+  if (!has_ranks_of(*bucket.group, *group_))
     throw InvalidArgument(
         "the gradients of a module of group \"" + bucket.group->name() +
         "\" cannot be reduced to the shards of an optimizer of group \"" +
