@@ -34,7 +34,7 @@ using torch::optim::SGDOptions;
 using Random = std::mt19937_64;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr std::int64_t kLarge = 200;  // squared, more than kLeastHeapTensor
+constexpr std::int64_t kLarge = 128;  // squared, more than kLeastHeapTensor
 
 at::Tensor plain_values(Random& random, bool large) {
   static const std::vector<std::vector<std::int64_t>> kShapes{
@@ -126,7 +126,7 @@ at::Tensor parameter_of(const at::Tensor& gradient) {
 TEST(TensorMemory, IsResolvedOnlyWhereItHasTo) {
   const at::Tensor plain = wave({3, 4}, 0);
   EXPECT_TRUE(resolved(plain).is_same(plain));
-  for_samples(300, [](const Sample& made) {
+  for_samples(100, [](const Sample& made) {
     const at::Tensor own = resolved(made.hard);
     EXPECT_TRUE(holds_its_elements(own));
     EXPECT_TRUE(own.equal(made.plain));
@@ -142,7 +142,7 @@ TEST(TensorMemory, IsRefusedWhereOthersAreToReadItAsItIs) {
 }
 
 TEST(HardGradients, MakeTheStepsOfPlainOnes) {
-  for_samples(300, [](const Sample& made) {
+  for_samples(100, [](const Sample& made) {
     const at::Tensor ours = parameter_of(made.hard);
     const at::Tensor expected = parameter_of(made.plain);
     FusedSGD(Tensors{ours}, SGDOptions(0.5)).step();
@@ -152,7 +152,7 @@ TEST(HardGradients, MakeTheStepsOfPlainOnes) {
 }
 
 TEST(HardGradients, HaveTheNormOfPlainOnesAndAreClippedAsThose) {
-  for_samples(300, [](const Sample& made) {
+  for_samples(100, [](const Sample& made) {
     const at::Tensor ours = parameter_of(made.hard.clone());
     const at::Tensor hard = parameter_of(made.hard);
     const at::Tensor expected = parameter_of(made.plain.clone());

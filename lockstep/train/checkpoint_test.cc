@@ -178,7 +178,7 @@ TEST(Checkpoint, OfARunIsRefusedWhereItsChecksumIsWrong) {
 TEST(Checkpoint, WillNotSaveATypeThatTheFormatLacks) {
   const TestDirectory directory;
   Net net;
-  net.register_buffer("phase", at::zeros({2}, at::kComplexFloat));
+  net.register_buffer("phase", at::zeros({2}, at::kComplexDouble));
   EXPECT_THROW(save_checkpoint(directory / "m", net), InvalidArgument);
   EXPECT_TRUE(directory.entries().empty());
 }
