@@ -83,6 +83,27 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   }
 }
 
+// jemalloc and tcmalloc are common advice for PyTorch.
+TEST(RanksAsProcesses, AreToldThatGlooCannotWorkWithAPreloadedMalloc) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has a malloc of its own";
+#endif
+  const std::string preload =
+      std::string("LD_PRELOAD=") + LOCKSTEP_PRELOADED_MALLOC;
+  RankProcesses on_wire(2, ranks_program("barrier"),
+                        {preload, "LOCKSTEP_BACKEND=gloo"});
+  RankProcesses on_host(2, ranks_program("barrier"), {preload});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(on_wire.wait_for_end(rank, kPatience), 10);
+    for (const char* part :
+         {"this process takes its malloc from " LOCKSTEP_PRELOADED_MALLOC,
+          "next:    start all ranks without that malloc"})
+      EXPECT_NE(on_wire.output(rank).find(part), std::string::npos)
+          << on_wire.output(rank);
+    EXPECT_EQ(on_host.wait_for_end(rank, kPatience), 0) << on_host.output(rank);
+  }
+}
+
 TEST(RanksAsProcesses, NeedNoPidfds) {
   for (const char* name : {"barrier", "forked_child"}) {
     RankProcesses processes(3, ranks_program(name),

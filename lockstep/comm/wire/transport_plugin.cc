@@ -46,6 +46,37 @@ int flags_for([[maybe_unused]] std::string_view name) {
   return 0;
 }
 
+// The file whose malloc this process uses instead of glibc's; "" if it does
+// not.
+std::string preloaded_malloc() {
+  const void* const used = ::dlsym(RTLD_DEFAULT, "malloc");
+  void* const libc = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  if (libc == nullptr) return "";
+  const void* const own = ::dlsym(libc, "malloc");
+  ::dlclose(libc);
+  Dl_info info{};
+  if (used == own || used == nullptr || ::dladdr(used, &info) == 0) return "";
+  return info.dli_fname;
+}
+
+// Why a plug-in that is here must not be loaded into this process; "" if it
+// may. A library that looks at its own dependencies first finds glibc's free()
+// there, and gives it what the process's malloc made: glibc ends the process.
+std::string conflict_of(std::string_view name) {
+  if ((flags_for(name) & RTLD_DEEPBIND) == 0) return "";
+  const std::string file = preloaded_malloc();
+  if (file.empty()) return "";
+  return fmt::format(
+      "this process takes its malloc from {}, with which {} cannot work: its "
+      "library would free with glibc's what that one allocated",
+      file, plugin_file(name));
+}
+
+constexpr const char* kAvoidMalloc =
+    "start all ranks without that malloc (LD_PRELOAD), or set "
+    "LOCKSTEP_WIRE=mpi; ranks on one host need no plug-in "
+    "(LOCKSTEP_BACKEND=shm)";
+
 PluginSearch search_for(std::string_view name, const Settings& settings) {
   return {name,
           {.entry = LOCKSTEP_TRANSPORT_ENTRY,
@@ -61,10 +92,25 @@ std::string next_step(std::string_view name) {
       packages_of(name), plugin_file(name));
 }
 
+PluginStatus status_of(const char* name, const Settings& settings) {
+  if (const std::string conflict = conflict_of(name); !conflict.empty())
+    return {.name = name,
+            .detail = fmt::format("{}; {}", conflict, kAvoidMalloc)};
+  const PluginSearch search = search_for(name, settings);
+  if (search.table() != nullptr)
+    return {.name = name, .found = true, .detail = search.file()};
+  return {.name = name,
+          .detail = fmt::format("{}; {}", search.reason(), next_step(name))};
+}
+
 }  // namespace
 
 const LockstepTransportTable& load_transport(const std::string& name,
                                              const Settings& settings) {
+  if (const std::string conflict = conflict_of(name); !conflict.empty())
+    throw InvalidArgument(
+        fmt::format("the backend \"{}\" is not available: {}\n  next:    {}",
+                    name, conflict, kAvoidMalloc));
   const PluginSearch search = search_for(name, settings);
   if (search.table() == nullptr)
     throw InvalidArgument(fmt::format(
@@ -76,15 +122,8 @@ const LockstepTransportTable& load_transport(const std::string& name,
 
 std::vector<PluginStatus> plugin_status(const Settings& settings) {
   std::vector<PluginStatus> all;
-  for (const KnownPlugin& plugin : kPlugins) {
-    PluginStatus status{.name = plugin.name};
-    const PluginSearch search = search_for(plugin.name, settings);
-    status.found = search.table() != nullptr;
-    status.detail = status.found ? search.file()
-                                 : fmt::format("{}; {}", search.reason(),
-                                               next_step(plugin.name));
-    all.push_back(std::move(status));
-  }
+  for (const KnownPlugin& plugin : kPlugins)
+    all.push_back(status_of(plugin.name, settings));
   return all;
 }
 

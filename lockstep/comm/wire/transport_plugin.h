@@ -14,7 +14,8 @@
 // loaded it stays.
 //
 // Threads: every function may be called from any thread.
-// Errors:  InvalidArgument with the next step when a plug-in cannot be loaded;
+// Errors:  InvalidArgument with the next step when a plug-in cannot be loaded,
+//          or would end the process: gloo's beside a preloaded malloc;
 //          SystemError when the process is out of file descriptors.
 #pragma once
 
