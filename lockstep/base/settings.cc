@@ -23,6 +23,7 @@ std::string parse_wire(const std::string& text) {
 }
 
 void read_network(const EnvironmentLookup& lookup, Settings& settings) {
+  settings.store_bind = lookup("LOCKSTEP_STORE_BIND").value_or("");
   settings.interface = lookup("LOCKSTEP_INTERFACE").value_or("");
   settings.plugin_path = lookup("LOCKSTEP_PLUGIN_PATH").value_or("");
   settings.wire = parse_wire(lookup("LOCKSTEP_WIRE").value_or(settings.wire));

@@ -25,8 +25,13 @@ struct Settings : RankEnvironment {
   // LOCKSTEP_STORE: the launcher's store, as open_store() takes it. Comes
   // before MASTER_ADDR and MASTER_PORT, which stay free for other programs.
   std::optional<std::string> store;
-  // LOCKSTEP_TOKEN: the job's secret, which every connection must present.
+  // LOCKSTEP_TOKEN: the job's secret, which every connection must prove to
+  // have. Without one, who reaches the store can take part.
   std::string token;
+  // LOCKSTEP_STORE_BIND: the address of its host at which rank 0 serves the
+  // store, where it does; by default all. A loopback one says as well that all
+  // ranks are on one host.
+  std::string store_bind;
   // LOCKSTEP_BACKEND: used where a program asks for "auto".
   std::string backend = "auto";
   // LOCKSTEP_TIMEOUT and LOCKSTEP_RENDEZVOUS_TIMEOUT, in seconds: how long a

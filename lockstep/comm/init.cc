@@ -16,6 +16,7 @@
 #include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/registry.h"
 #include "lockstep/comm/seat.h"
+#include "lockstep/comm/store_address.h"
 #include "lockstep/net/wake_up.h"
 
 namespace lockstep {
@@ -78,7 +79,9 @@ OwnProcessPointer<Seat> take_seat(const Membership& membership,
                      .has_token = !settings.token.empty()};
   StoreOptions options{.token = settings.token,
                        .serve = membership.serves_store,
+                       .bind = settings.store_bind,
                        .deadline = settings.rendezvous_timeout};
+  if (membership.rank_zero_serves) check_store_address(membership, settings);
   if (membership.serves_store)
     check_that_all_can_be_served(membership.world_size);
   const auto sit_down = [&] {

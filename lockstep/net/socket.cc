@@ -63,6 +63,9 @@ int listen_at_address(FileDescriptor& socket, const SocketAddress& address) {
   if (!socket) return errno;
   // A port whose last connections are still in TIME_WAIT is not in use.
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // All addresses of IPv6 include those of IPv4.
+  if (address.storage.ss_family == AF_INET6)
+    set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket.get(), address.get(), address.length) != 0) return errno;
   if (::listen(socket.get(), SOMAXCONN) != 0) return errno;
   return 0;
@@ -79,6 +82,21 @@ int listen_at_address(FileDescriptor& socket, const SocketAddress& address) {
   throw NetworkError(fmt::format("could not listen at {}: {}\n  next:    {}",
                                  host_and_port(host, port),
                                  reason(error_number), next));
+}
+
+FileDescriptor listen_at_first(const std::vector<SocketAddress>& addresses,
+                               const std::string& host, int port) {
+  int error_number = EADDRNOTAVAIL;
+  for (const SocketAddress& address : addresses) {
+    FileDescriptor socket;
+    error_number = listen_at_address(socket, address);
+    if (error_number == 0) return socket;
+    // "localhost" may stand for an IPv6 address that this host does not have.
+    // Any other failure is final: on a further address of the name, peers that
+    // try the first would find somebody else.
+    if (error_number != EADDRNOTAVAIL && error_number != EAFNOSUPPORT) break;
+  }
+  fail_to_listen(host, port, error_number);
 }
 
 // Where nobody listens, the kernel may choose the very port that is called as
@@ -152,17 +170,15 @@ std::string describe_long_wait(const std::string& host, int port,
 }  // namespace
 
 FileDescriptor listen_at(const std::string& host, int port) {
-  int error_number = EADDRNOTAVAIL;
-  for (const SocketAddress& address : resolve(host, port)) {
-    FileDescriptor socket;
-    error_number = listen_at_address(socket, address);
-    if (error_number == 0) return socket;
-    // "localhost" may stand for an IPv6 address that this host does not have.
-    // Any other failure is final: on a further address of the name, peers that
-    // try the first would find somebody else.
-    if (error_number != EADDRNOTAVAIL && error_number != EAFNOSUPPORT) break;
-  }
-  fail_to_listen(host, port, error_number);
+  return listen_at_first(resolve(host, port), host, port);
+}
+
+FileDescriptor listen_everywhere(int port) {
+  std::vector<SocketAddress> addresses = resolve("::", port);
+  // Where the kernel has no IPv6.
+  for (const SocketAddress& address : resolve("0.0.0.0", port))
+    addresses.push_back(address);
+  return listen_at_first(addresses, "::", port);
 }
 
 FileDescriptor accept_from(int listener) {

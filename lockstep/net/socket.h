@@ -22,6 +22,9 @@ namespace lockstep {
 // lets the kernel choose (see local_address).
 FileDescriptor listen_at(const std::string& host, int port);
 
+// A socket that listens at all addresses of this host, IPv6 and IPv4.
+FileDescriptor listen_everywhere(int port);
+
 // The next connection that waits at `listener`; none when none does.
 // SystemError when the process is out of file descriptors or memory.
 FileDescriptor accept_from(int listener);

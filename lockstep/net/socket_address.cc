@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -85,6 +86,25 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
     address.length = each->ai_addrlen;
   }
   return addresses;
+}
+
+bool is_loopback_everywhere(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1)
+    return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, host.c_str(), &v6) == 1 && is_loopback_v6(v6);
+}
+
+bool has_one_of(const std::vector<SocketAddress>& addresses) {
+  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
+    // A datagram socket, so that no port in use is in the way.
+    const FileDescriptor probe(
+        ::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    return probe && (::bind(probe.get(), address.get(), address.length) == 0 ||
+                     errno == EADDRINUSE || errno == EACCES);
+  });
 }
 
 SocketAddress local_address(int descriptor) {

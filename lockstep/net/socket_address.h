@@ -32,6 +32,14 @@ struct SocketAddress {
 // it for some ten seconds.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 
+// Whether every host takes `host` for itself: "localhost" or the number of a
+// loopback address. A host's own name may mean loopback there and the host
+// elsewhere.
+bool is_loopback_everywhere(const std::string& host);
+
+// Whether this host has one of these addresses.
+bool has_one_of(const std::vector<SocketAddress>& addresses);
+
 // The address that the socket `descriptor` is bound to.
 SocketAddress local_address(int descriptor);
 

@@ -45,6 +45,19 @@ TEST(SocketAddress, KnowsLoopbackFromTheRest) {
   EXPECT_FALSE(first("::ffff:192.0.2.1").is_loopback());
 }
 
+TEST(SocketAddress, KnowsWhatEveryHostTakesForItself) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.0.1.1", "::1"})
+    EXPECT_TRUE(is_loopback_everywhere(host)) << host;
+  for (const char* host : {"192.0.2.1", "node-a", "::", "0.0.0.0", "127.1"})
+    EXPECT_FALSE(is_loopback_everywhere(host)) << host;
+}
+
+TEST(SocketAddress, KnowsWhatThisHostHas) {
+  EXPECT_TRUE(has_one_of(resolve("127.0.0.1", 80)));
+  // TEST-NET-1, RFC 5737: no host's.
+  EXPECT_FALSE(has_one_of(resolve("192.0.2.1", 80)));
+}
+
 TEST(SocketAddress, WritesIpv6InBrackets) {
   EXPECT_EQ(resolve("127.0.0.1", 80).at(0).text(), "127.0.0.1:80");
   EXPECT_EQ(resolve("::1", 65535).at(0).text(), "[::1]:65535");

@@ -30,11 +30,10 @@ class ServerConnection {
     kEnded,      // closed by the other side, or to be closed by ours
   };
 
-  // It is a stranger until `introduction`.
+  // It has until `introduction` to become welcome.
   ServerConnection(FileDescriptor socket, Deadline introduction);
 
   State state() const { return state_; }
-  bool is_stranger() const { return state_ != State::kWelcome; }
   Deadline introduction() const { return introduction_; }
   int descriptor() const { return socket_.get(); }
 

@@ -83,14 +83,17 @@ struct StoreOptions {
   std::string token = {};
   // tcp://: serve at this address, as well as being a client of it.
   bool serve = false;
+  // tcp://, with `serve`: listen at this address of the host alone; empty: at
+  // all, whichever the url names.
+  std::string bind = {};
   // tcp://: wait this long for the server to come up. file://: for the file.
   Deadline deadline = std::chrono::minutes(5);
 };
 
 // Opens the store at `url`:
 //   tcp://host:port   a server reached over the network; with `serve`, this
-//                     process is that server and listens on the address that
-//                     `host` names. Port 0 lets the kernel choose; see
+//                     process is that server, which the others reach at
+//                     `host`. Port 0 lets the kernel choose; see
 //                     TcpStoreServer to learn which. An IPv6 number stands in
 //                     brackets: tcp://[::1]:29500.
 //   file:///path      a file that all ranks can reach on a shared file system;

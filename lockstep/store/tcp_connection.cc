@@ -117,6 +117,13 @@ void TcpConnection::exchange(const Wait& wait) {
       wait_for(socket_.get(), events, wait.deadline, wait.cancellation));
   std::array<std::byte, kReceiveBytes> room;
   const Transfer read = receive_some(socket_.get(), room);
+  if (read.ended && server_.empty())
+    throw ConnectionDropped(fmt::format(
+        "{} failed: the server closed the connection before it gave a verdict\n"
+        "  likely:  the process that serves the store has ended, or more "
+        "connections than it has room for are open to it\n"
+        "  next:    read the log of the rank, or the launcher, that serves it",
+        wait.call.text()));
   if (read.ended) wait.call.fail_connection("the server closed the connection");
   reader_.append(std::span(room).first(read.bytes));
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/net/file_descriptor.h"
 #include "lockstep/net/frame.h"
 #include "lockstep/store/store_call.h"
@@ -16,10 +17,18 @@
 
 namespace lockstep {
 
+// The server closed the connection before it gave its verdict, as it does to
+// make room for others: another attempt may succeed.
+class ConnectionDropped : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
+
 class TcpConnection {
  public:
   // Introduces the client on a socket that is connected: the server shows that
   // it has `token`, then the client does. Waits for the server's verdict.
+  // ConnectionDropped when there is none.
   TcpConnection(FileDescriptor socket, const std::string& token,
                 const StoreCall& call, Deadline deadline,
                 const Cancellation* cancellation);
@@ -51,7 +60,7 @@ class TcpConnection {
                        const Wait& wait);
 
   FileDescriptor socket_;
-  std::string server_;
+  std::string server_;  // empty until the verdict
   FrameReader reader_;
   Bytes outgoing_;
   std::size_t sent_ = 0;

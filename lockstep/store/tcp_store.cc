@@ -1,15 +1,20 @@
 #include "lockstep/store/tcp_store.h"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/own_process.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/net/wait.h"
 #include "lockstep/net/wake_up.h"
 #include "lockstep/store/request_store.h"
 #include "lockstep/store/tcp_connection.h"
@@ -18,12 +23,42 @@
 namespace lockstep {
 namespace {
 
+using namespace std::chrono_literals;
+
+// Not by the name that the others use, which may lead through another host.
+TcpEndpoint endpoint_of_own(const std::string& bind,
+                            const TcpStoreServer& server) {
+  return {bind.empty() ? "127.0.0.1" : bind, server.port()};
+}
+
+// The url may be right where this host does not have the address, behind NAT
+// or a mapped port; but it is the usual mistake as well.
+void warn_of_foreign_address(const TcpEndpoint& endpoint) {
+  if (has_one_of(resolve(endpoint.host, endpoint.port))) return;
+  log(LogLevel::kWarn,
+      fmt::format("this process serves the store of {}, which is no address of "
+                  "this host: unless it is forwarded here, no other rank will "
+                  "find the store (MASTER_ADDR names the host of rank 0)",
+                  host_and_port(endpoint.host, endpoint.port)));
+}
+
+std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
+                                         const StoreOptions& options) {
+  if (!options.bind.empty())
+    return std::make_unique<TcpStoreServer>(options.bind, endpoint.port,
+                                            options.token);
+  warn_of_foreign_address(endpoint);
+  return std::make_unique<TcpStoreServer>(listen_everywhere(endpoint.port),
+                                          options.token);
+}
+
 // Every call has a connection of its own while it lasts, from a pool that grows
 // to as many as were ever in use at once. A call that gives up throws its
 // connection away, and with it whatever the server still does for it. The last
 // will alone lives on a connection that stays, for its end is what executes it.
 class TcpStore final : public RequestStore {
  public:
+  // `endpoint` is what errors name; a server of its own is reached directly.
   TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
            std::unique_ptr<TcpStoreServer> server);
 
@@ -34,6 +69,10 @@ class TcpStore final : public RequestStore {
                   const Cancellation* cancellation) override;
   Bytes carry_out_on_will(const StoreCall& call, Request& request,
                           Deadline deadline);
+  Connection introduce(FileDescriptor socket, const StoreCall& call,
+                       Deadline deadline, const Cancellation* cancellation);
+  FileDescriptor connect_now(const StoreCall& call, Deadline deadline,
+                             const Cancellation* cancellation);
   Connection connect(const StoreCall& call, Deadline deadline,
                      const Cancellation* cancellation);
   Connection take_connection(const StoreCall& call, Deadline deadline,
@@ -56,14 +95,15 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
                    std::unique_ptr<TcpStoreServer> server)
     : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
       server_(std::move(server)),
-      endpoint_(std::move(endpoint)),
+      endpoint_(server_ ? endpoint_of_own(options.bind, *server_)
+                        : std::move(endpoint)),
       token_(options.token) {
   const StoreCall call("open_store", url());
   // Only here does a client wait for its server to come up. Later, a server
   // that refuses connections has died.
-  idle_.push_back(std::make_unique<TcpConnection>(
-      connect_to(endpoint_.host, endpoint_.port, options.deadline), token_,
-      call, options.deadline, nullptr));
+  idle_.push_back(
+      introduce(connect_to(endpoint_.host, endpoint_.port, options.deadline),
+                call, options.deadline, nullptr));
   server_name_ = idle_.back()->server();
 }
 
@@ -95,18 +135,39 @@ TcpStore::Connection TcpStore::take_connection(
   return connect(call, deadline, cancellation);
 }
 
-TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
-                                       const Cancellation* cancellation) {
-  FileDescriptor socket;
+// A server with too many strangers drops some, and this client may be one.
+TcpStore::Connection TcpStore::introduce(FileDescriptor socket,
+                                         const StoreCall& call,
+                                         Deadline deadline,
+                                         const Cancellation* cancellation) {
+  constexpr int kAttempts = 20;
+  Backoff backoff(10ms, 500ms);
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return std::make_unique<TcpConnection>(std::move(socket), token_, call,
+                                             deadline, cancellation);
+    } catch (const ConnectionDropped&) {
+      if (attempt == kAttempts) throw;
+    }
+    call.check(backoff.wait(deadline, cancellation));
+    socket = connect_now(call, deadline, cancellation);
+  }
+}
+
+FileDescriptor TcpStore::connect_now(const StoreCall& call, Deadline deadline,
+                                     const Cancellation* cancellation) {
   try {
-    socket =
-        connect_once(endpoint_.host, endpoint_.port, deadline, cancellation);
+    return connect_once(endpoint_.host, endpoint_.port, deadline, cancellation);
   } catch (const NetworkError& error) {
     if (deadline.expired()) call.check(WaitResult::kTimedOut);
     call.fail_connection(error.what());
   }
-  auto connection = std::make_unique<TcpConnection>(
-      std::move(socket), token_, call, deadline, cancellation);
+}
+
+TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
+                                       const Cancellation* cancellation) {
+  auto connection = introduce(connect_now(call, deadline, cancellation), call,
+                              deadline, cancellation);
   // Another server knows nothing of what was stored in this one.
   if (connection->server() != server_name_)
     call.fail_connection("the server has ended, and another taken its place");
@@ -134,8 +195,7 @@ std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
                                       const StoreOptions& options) {
   std::unique_ptr<TcpStoreServer> server;
   if (options.serve) {
-    server = std::make_unique<TcpStoreServer>(endpoint.host, endpoint.port,
-                                              options.token);
+    server = serve_at(endpoint, options);
     endpoint.port = server->port();
     // A server lets connections wait that it has no descriptor for: where it is
     // our own, there must be one for each end of ours.

@@ -6,17 +6,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "lockstep/store/store.h"
+#include "lockstep/store/tcp_endpoint.h"
 
 namespace lockstep {
-
-// Where a server listens. An IPv6 number stands here without brackets.
-struct TcpEndpoint {
-  std::string host;
-  int port = 0;
-};
 
 // See open_store().
 std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,

@@ -5,8 +5,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <map>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,7 +35,7 @@ using State = ServerConnection::State;
 // So many connections are taken in before those that exist are served again.
 constexpr int kAcceptedAtOnce = 64;
 // How long the server takes in nobody when the process has run out of file
-// descriptors. Those who wait are not turned away.
+// descriptors and no stranger's can be had. Those who wait are not turned away.
 constexpr auto kAcceptPause = 100ms;
 
 std::thread start_without_signals(auto body) {
@@ -64,7 +66,9 @@ class TcpStoreServer::Loop {
   bool serve_once();
   Deadline next_deadline() const;
   void accept_some();
+  void make_do(const SystemError& shortage);
   void make_room();
+  bool end_one(std::span<const State> states);
   void serve(Client client, ServerConnection& connection);
   void converse(Client client, ServerConnection& connection);
   void read_preamble_of(ServerConnection& connection);
@@ -132,34 +136,56 @@ Deadline TcpStoreServer::Loop::next_deadline() const {
 }
 
 void TcpStoreServer::Loop::accept_some() {
+  int accepted = 0;
   try {
-    for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    while (accepted < kAcceptedAtOnce) {
       FileDescriptor socket = accept_from(listener_.get());
       if (!socket) break;
       keep_from_children(socket.get());
+      ++accepted;
       told_of_shortage_ = false;
       connections_.try_emplace(++last_client_, std::move(socket),
                                Deadline(limits_.introduction));
     }
   } catch (const SystemError& error) {
-    if (!std::exchange(told_of_shortage_, true))
-      log(LogLevel::kWarn,
-          fmt::format("the store's server lets connections wait: {}",
-                      error.what()));
-    accept_again_ = Deadline(kAcceptPause);
+    // The kernel looks for a descriptor first: perhaps no more are waiting.
+    if (accepted == 0) make_do(error);
   }
   make_room();
 }
 
+// A connection waits for which there is no descriptor. Who has said nothing
+// holds one that a rank may need.
+void TcpStoreServer::Loop::make_do(const SystemError& shortage) {
+  constexpr std::array kSilent{State::kRefused, State::kPreamble};
+  if (!std::exchange(told_of_shortage_, true))
+    log(LogLevel::kWarn,
+        fmt::format("the store's server lets connections wait: {}",
+                    shortage.what()));
+  if (!end_one(kSilent)) accept_again_ = Deadline(kAcceptPause);
+}
+
+// Those who have said least go first.
 void TcpStoreServer::Loop::make_room() {
-  auto strangers = std::ranges::count_if(
-      connections_, [](const auto& each) { return each.second.is_stranger(); });
-  for (auto& [client, connection] : connections_) {
-    if (strangers <= limits_.strangers) return;
-    if (!connection.is_stranger()) continue;
-    connection.end();
-    --strangers;
-  }
+  constexpr std::array kStrangers{State::kRefused, State::kPreamble,
+                                  State::kChallenge, State::kProof};
+  auto count = std::ranges::count_if(connections_, [&](const auto& each) {
+    return std::ranges::count(kStrangers, each.second.state()) > 0;
+  });
+  for (; count > limits_.strangers; --count) end_one(kStrangers);
+}
+
+// The oldest that is in the first of `states` in which any is, once it was
+// heard out. Whether there was one.
+bool TcpStoreServer::Loop::end_one(std::span<const State> states) {
+  for (const State state : states)
+    for (auto& [client, connection] : connections_) {
+      if (connection.state() != state) continue;
+      serve(client, connection);
+      if (connection.state() == state) connection.end();
+      if (connection.state() == State::kEnded) return true;
+    }
+  return false;
 }
 
 void TcpStoreServer::Loop::serve(Client client, ServerConnection& connection) {

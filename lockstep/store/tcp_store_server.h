@@ -22,7 +22,8 @@ namespace lockstep {
 struct TcpStoreServerLimits {
   // A connection that has not proved that it has the token by then is closed.
   std::chrono::milliseconds introduction = std::chrono::seconds(10);
-  // As many may be about to; a further one takes the place of the oldest.
+  // As many may be about to; a further one takes the place of the one that has
+  // said least, the oldest of these. A client that loses its place tries again.
   int strangers = 1024;
 };
 

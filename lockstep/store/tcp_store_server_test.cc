@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -199,6 +200,54 @@ TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
   member->add("count", 1, kPatience);
 }
 
+TEST_F(TcpServer,
+       EndsStrangersThatAreSilentBeforeThoseThatIntroduceThemselves) {
+  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
+  RawPeer slow(server.port());
+  slow.greet();
+  RawPeer silent(server.port());
+  RawPeer another(server.port());
+  EXPECT_EQ(silent.hear_all(), "");
+  slow.prove_to_have("secret");
+  EXPECT_EQ(slow.hear(kGreetingBytes).size(), kGreetingBytes);
+}
+
+// More ranks than there is room for, among strangers that keep coming.
+TEST_F(TcpServer, ServesEveryRankInACrowd) {
+  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 4});
+  std::atomic<bool> done = false;
+  std::thread crowd([&] {
+    std::vector<std::unique_ptr<RawPeer>> strangers;
+    while (!done) {
+      strangers.push_back(std::make_unique<RawPeer>(server.port()));
+      if (strangers.size() > 50) strangers.clear();
+    }
+  });
+  std::vector<std::thread> ranks;
+  for (int i = 0; i < 32; ++i)
+    ranks.emplace_back([&] {
+      open_store(server.url(), {.token = "secret"})->add("n", 1, kPatience);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  done = true;
+  crowd.join();
+  EXPECT_EQ(
+      open_store(server.url(), {.token = "secret"})->add("n", 0, kPatience),
+      32);
+}
+
+TEST_F(TcpServer, TakesASilentStrangersDescriptorForANewcomer) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
+  const auto member = open();
+  RawPeer silent(port());
+  member->add("count", 1, kPatience);  // by now it was accepted
+  const ScarceDescriptors limit(1);
+  RawPeer newcomer(port());
+  newcomer.introduce("secret");
+  EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
+  EXPECT_EQ(silent.hear_all(), "");
+}
+
 TEST_F(TcpServer, TellsAClientOfAnotherVersionWhichItSpeaksAndHangsUp) {
   const TcpStoreServer server(kHost, 0, "secret", {.introduction = 1h});
   RawPeer client(server.port());
@@ -229,8 +278,8 @@ TEST_F(TcpServer, NamesThePortThatIsInUse) {
   const std::string message = error_text<NetworkError>(
       [&] { open_store(server_->url(), {.token = "secret", .serve = true}); });
   EXPECT_THAT(message,
-              HasSubstr("could not listen at 127.0.0.1:" +
-                        std::to_string(port()) + ": Address already in use"));
+              HasSubstr("could not listen at [::]:" + std::to_string(port()) +
+                        ": Address already in use"));
   EXPECT_THAT(message, HasSubstr("next:"));
 }
 

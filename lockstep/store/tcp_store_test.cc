@@ -105,6 +105,37 @@ TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
   EXPECT_THAT(message, HasSubstr("LOCKSTEP_TOKEN"));
 }
 
+TEST_F(TcpStore, TriesAgainWhenItIsDroppedBeforeTheVerdict) {
+  FileDescriptor listener = listen_at(kHost, 0);
+  const std::string url = "tcp://" + local_address(listener.get()).text();
+  std::shared_ptr<Store> store;
+  std::thread client([&] { store = open_store(url, {.token = "secret"}); });
+  for (int dropped = 0; dropped < 3; ++dropped) {
+    wait_for(listener.get(), POLLIN, kPatience);
+    RawPeer peer(accept_from(listener.get()));
+    if (dropped == 2) peer.introduce_as_server("secret");
+  }
+  const TcpStoreServer server(std::move(listener), "secret");
+  client.join();
+  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+}
+
+TEST_F(TcpStore, GivesUpOnAServerThatAlwaysDropsIt) {
+  const FileDescriptor listener = listen_at(kHost, 0);
+  const std::string url = "tcp://" + local_address(listener.get()).text();
+  Cancellation done;
+  std::thread dropper([&] {
+    while (wait_for(listener.get(), POLLIN, kPatience, &done) ==
+           WaitResult::kReady)
+      accept_from(listener.get());
+  });
+  const std::string message = error_text<Error>(
+      [&] { open_store(url, {.deadline = Deadline(100ms)}); });
+  done.cancel();
+  dropper.join();
+  EXPECT_THAT(message, HasSubstr("open_store at " + url));
+}
+
 TEST_F(TcpStore, TimesOutOnAServerThatSaysNothing) {
   const FakeServer server("");
   const std::string message = error_text<Timeout>(
@@ -139,6 +170,47 @@ TEST_F(TcpStore, ServesAndUsesItselfInOneObject) {
   const auto store =
       open_store("tcp://127.0.0.1:0", {.token = "secret", .serve = true});
   EXPECT_EQ(store->add("count", 1, kPatience), 1);
+}
+
+TEST_F(TcpStore, ServesAtAllAddressesWhateverTheUrlNames) {
+  // A port that is free now and as good as any.
+  const int free = server_->port();
+  server_.reset();
+  const std::string port = ":" + std::to_string(free);
+  // TEST-NET-1, RFC 5737: no address of this host, as behind NAT.
+  const auto store =
+      open_store("tcp://192.0.2.1" + port, {.token = "secret", .serve = true});
+  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+  for (const char* host : {"127.0.0.1", "127.0.1.1"})
+    open_store("tcp://" + std::string(host) + port, {.token = "secret"})
+        ->add("count", 1, kPatience);
+  if (has_one_of(resolve("::1", 0)))
+    open_store("tcp://[::1]" + port, {.token = "secret"})
+        ->add("count", 1, kPatience);
+  EXPECT_GE(store->add("count", 0, kPatience), 3);
+}
+
+TEST_F(TcpStore, ServesAtOneAddressIfAskedTo) {
+  const int free = server_->port();
+  server_.reset();
+  const std::string port = ":" + std::to_string(free);
+  const auto store =
+      open_store("tcp://127.0.0.1" + port,
+                 {.token = "secret", .serve = true, .bind = "127.0.1.1"});
+  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+  EXPECT_THROW(open_store("tcp://127.0.0.1" + port,
+                          {.token = "secret", .deadline = Deadline(50ms)}),
+               Timeout);
+}
+
+TEST_F(TcpStore, WarnsWhenItServesForAnAddressThatIsNotThisHosts) {
+  testing::internal::CaptureStderr();
+  open_store("tcp://192.0.2.1:0", {.token = "secret", .serve = true});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("192.0.2.1:0, which is no address of this host"));
+  testing::internal::CaptureStderr();
+  open_store("tcp://127.0.0.1:0", {.token = "secret", .serve = true});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(TcpStore, EndsEveryCallWhenTheServerDies) {

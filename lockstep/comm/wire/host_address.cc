@@ -17,6 +17,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/net/file_descriptor.h"
 #include "lockstep/net/socket_address.h"
+#include "lockstep/store/tcp_endpoint.h"
 
 namespace lockstep {
 namespace {
@@ -74,17 +75,6 @@ std::string address_of_interface(const std::string& wanted) {
       wanted, fmt::join(names, ", ")));
 }
 
-// Host and port of a tcp:// url.
-std::optional<std::pair<std::string, int>> endpoint_of(const std::string& url) {
-  constexpr std::string_view kScheme = "tcp://";
-  const std::size_t colon = url.rfind(':');
-  if (!url.starts_with(kScheme) || colon < kScheme.size()) return std::nullopt;
-  std::string host = url.substr(kScheme.size(), colon - kScheme.size());
-  if (host.starts_with('[') && host.ends_with(']'))
-    host = host.substr(1, host.size() - 2);
-  return std::pair(host, std::atoi(url.c_str() + colon + 1));
-}
-
 // Asks the kernel from where it would send to `host`; sends nothing.
 std::optional<std::string> address_towards(const std::string& host, int port) {
   try {
@@ -101,21 +91,28 @@ std::optional<std::string> address_towards(const std::string& host, int port) {
   return std::nullopt;
 }
 
-std::string routed_address(const Settings& settings) {
-  const std::string url = settings.store.value_or("");
-  if (const auto endpoint = endpoint_of(url))
-    if (auto own = address_towards(endpoint->first, endpoint->second))
-      return *own;
+// Where this process finds the store, if it is at an address.
+std::optional<TcpEndpoint> store_endpoint(const Settings& settings) {
+  if (settings.store && settings.store->starts_with(kTcpScheme))
+    return parse_tcp_url(*settings.store);
   if (settings.master_address)
-    if (auto own = address_towards(*settings.master_address,
-                                   settings.master_port.value_or(9)))
-      return *own;
+    return TcpEndpoint{*settings.master_address,
+                       settings.master_port.value_or(9)};
+  return std::nullopt;
+}
+
+std::string routed_address(const Settings& settings) {
   // Ranks that share memory are on one host; those that share a file may not
   // be, and the launcher may say that some are not.
-  const bool may_be_elsewhere =
-      url.starts_with("file:") ||
-      (settings.world_size && settings.local_world_size &&
-       *settings.local_world_size < *settings.world_size);
+  bool may_be_elsewhere = settings.store.value_or("").starts_with("file:") ||
+                          (settings.world_size && settings.local_world_size &&
+                           *settings.local_world_size < *settings.world_size);
+  if (const auto endpoint = store_endpoint(settings))
+    if (auto own = address_towards(endpoint->host, endpoint->port)) {
+      if (!is_loopback_everywhere(*own)) return *own;
+      // To other hosts, rank 0's own name may mean another address.
+      may_be_elsewhere |= !is_loopback_everywhere(endpoint->host);
+    }
   if (!may_be_elsewhere) return kLoopback;
   for (const Interface& each : interfaces())
     if (each.is_up && !each.is_loopback && each.family == AF_INET)
