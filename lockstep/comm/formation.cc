@@ -51,7 +51,9 @@ Bytes peek(Store& store, std::string_view key, Deadline deadline) {
     case FaultKind::kGaveUp:
       throw Timeout(fault.reason);
     case FaultKind::kMismatch:
-      throw InvalidArgument(fault.reason);
+      throw InvalidArgument(fmt::format(
+          "group \"{}\" could not form, as {} found: {}", identity.name,
+          identity.describe(fault.culprit), fault.reason));
     case FaultKind::kPeerGone:
       throw PeerFailure(fault.culprit, fault.reason);
     case FaultKind::kAborted:
@@ -79,6 +81,8 @@ Fault fault_of(const std::exception_ptr& error, int rank) {
     return {FaultKind::kPeerGone, gone.rank(), 0, gone.what()};
   } catch (const Timeout& late) {
     return {FaultKind::kGaveUp, rank, 0, late.what()};
+  } catch (const InvalidArgument& refused) {
+    return {FaultKind::kMismatch, rank, 0, refused.what()};
   } catch (const std::exception& other) {
     return {FaultKind::kAborted, rank, 0, other.what()};
   }

@@ -25,7 +25,7 @@ struct Hello {
   std::uint32_t version = kExchangeVersion;
   std::int32_t rank = 0;
   Secret secret{};
-  cpu_set_t cores = allowed_cores();
+  cpu_set_t cores = cores_of_this_thread();
 };
 
 // How it ends; all but the first are followed by a text.

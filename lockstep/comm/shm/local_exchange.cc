@@ -70,7 +70,7 @@ class Leader {
     peers_.processes.resize(size);
     peers_.heaps.resize(size);
     cores_.resize(size);
-    cores_[0] = allowed_cores();
+    cores_[0] = cores_of_this_thread();
   }
 
   LocalPeers run(Store& store, Deadline deadline) {

@@ -49,7 +49,7 @@ void say_hello(int rank, UnixConnection& leader, Store& store) {
     std::uint32_t version = 3;
     std::int32_t rank = 0;
     std::array<std::byte, kSecretBytes> secret{};
-    cpu_set_t cores = allowed_cores();
+    cpu_set_t cores = cores_of_this_thread();
   } hello;
   hello.rank = rank;
   std::memcpy(hello.secret.data(), invitation(store).data(), kSecretBytes);

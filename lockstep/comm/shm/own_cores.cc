@@ -39,7 +39,7 @@ class Seating {
 
 }  // namespace
 
-cpu_set_t allowed_cores() {
+cpu_set_t cores_of_this_thread() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   // Fails where the kernel has more cores than fit.

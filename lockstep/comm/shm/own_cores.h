@@ -12,7 +12,7 @@ namespace lockstep {
 
 // The cores that the calling thread may run on: what cpusets, taskset and a
 // launcher have left it. All where the kernel does not say.
-cpu_set_t allowed_cores();
+cpu_set_t cores_of_this_thread();
 
 // `allowed` has the cores of each rank.
 bool each_has_a_core(const std::vector<cpu_set_t>& allowed);

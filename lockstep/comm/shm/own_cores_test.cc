@@ -39,12 +39,12 @@ TEST(Ranks, ShareACoreThoughOthersHaveMany) {
 
 TEST(Ranks, MayRunWhereTheirThreadMay) {
   std::thread([] {
-    const cpu_set_t before = allowed_cores();
+    const cpu_set_t before = cores_of_this_thread();
     std::size_t core = 0;
     while (!CPU_ISSET(core, &before)) ++core;
     const cpu_set_t one = set_of({static_cast<int>(core)});
     ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
-    const cpu_set_t now = allowed_cores();
+    const cpu_set_t now = cores_of_this_thread();
     EXPECT_TRUE(CPU_EQUAL(&now, &one));
   }).join();
 }
