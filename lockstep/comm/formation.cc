@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -28,6 +29,8 @@ using namespace std::chrono_literals;
 constexpr auto kStoreAnswers = 30s;
 // An error must not wait for a store that does not answer.
 constexpr auto kGoodbye = 2s;
+// A key that was seen a moment ago takes no longer, unless it is gone again.
+constexpr auto kStillThere = 200ms;
 // A connection's end may be seen before the server has executed the will.
 constexpr auto kWillTakes = 200ms;
 
@@ -140,11 +143,19 @@ class MeetingStore : public Store {
   Bytes get(std::string_view key, Deadline deadline,
             const Cancellation* cancellation) override {
     if (formed_) return store_->get(key, deadline, cancellation);
-    Bytes there = peek(*store_, key, deadline);
-    if (!there.empty()) return there;
     const std::string only(key);
-    wait_any(std::span(&only, 1), deadline, cancellation);
-    return store_->get(key, deadline, cancellation);
+    while (true) {
+      Bytes there = peek(*store_, key, deadline);
+      if (!there.empty()) return there;
+      wait_any(std::span(&only, 1), deadline, cancellation);
+      // A rank that gives up meanwhile erases what it has put there.
+      try {
+        return store_->get(key, std::min(deadline, Deadline(kStillThere)),
+                           cancellation);
+      } catch (const Timeout&) {
+        if (deadline.expired()) throw;
+      }
+    }
   }
 
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
