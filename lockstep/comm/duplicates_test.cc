@@ -15,6 +15,7 @@
 #include "lockstep/base/testing/own_resources.h"
 #include "lockstep/base/testing/test_seed.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {
@@ -35,8 +36,13 @@ class Duplicate : public testing::TestWithParam<const char*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, Duplicate,
-                         testing::Values("shm", "gloo", "hybrid"),
+// mpi_test.cc starts this program under mpirun.
+std::vector<const char*> backends() {
+  if (started_by_mpirun()) return {"mpi"};
+  return {"shm", "gloo", "hybrid"};
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Duplicate, testing::ValuesIn(backends()),
                          [](const auto& backend) {
                            return std::string(backend.param);
                          });
@@ -118,7 +124,9 @@ TEST_P(Duplicate, CarriesMessagesOfItsOwn) {
   });
 }
 
+// What else has threads in the process opens and closes a few meanwhile.
 TEST_P(Duplicate, TakesNoDescriptors) {
+  constexpr int kDuplicates = 20;  // on each rank
   std::size_t before = 0, after = 0;
   std::barrier all_rest(3);
   run(3, [&](Group group) {
@@ -130,14 +138,14 @@ TEST_P(Duplicate, TakesNoDescriptors) {
     };
     measure(before);
     std::vector<Group> duplicates;
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < kDuplicates; ++i) {
       duplicates.push_back(group->duplicate());
       std::vector<float> data(100'000, 1);
       duplicates.back()->all_reduce(view(data), ReduceOp::kSum).wait(kPatience);
     }
     measure(after);
   });
-  EXPECT_EQ(after, before);
+  EXPECT_LT(after, before + kDuplicates);
 }
 
 // Rank 0 keeps its own longer than the others.

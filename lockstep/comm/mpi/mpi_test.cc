@@ -87,6 +87,17 @@ TEST_F(RanksOfMpirun, PassTheTestsOfMessages) {
     EXPECT_THAT(ended.output, HasSubstr(of_rank(rank, "[  PASSED  ] ")));
 }
 
+TEST_F(RanksOfMpirun, HaveDuplicatesOfTheirGroup) {
+  const Ended ended = run_program(
+      3,
+      {std::filesystem::read_symlink("/proc/self/exe"), "--gtest_color=no",
+       "--gtest_filter=Backends/Duplicate.HasAnOrder*/mpi:"
+       "Backends/Duplicate.Carries*/mpi:Backends/Duplicate.IsGivenOut*/mpi"});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_THAT(ended.output, HasSubstr(of_rank(rank, "[  PASSED  ] 3 tests")));
+}
+
 TEST_F(RanksOfMpirun, FindEachOtherThoughNothingSaysWhereRankZeroIs) {
   for (const char* backend : {"shm", "gloo", "mpi"}) {
     const Ended ended = run(3, backend, "join_twice");
