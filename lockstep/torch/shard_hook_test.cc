@@ -323,8 +323,8 @@ TEST(ShardHook, IsRefusedWhereGradientsAreNotReducedForThisOptimizer) {
     EXPECT_THAT(message_of([&] { averaging.gradient_hook(); }),
                 AllOf(HasSubstr("averages gradients in step()"),
                       HasSubstr("leave averages_gradients at false")));
-    const std::vector<int> both{0, 1};
-    const auto other = new_group(*group, both);
+    const std::vector<int> exchanged{1, 0};
+    const auto other = new_group(*group, exchanged);
     const ZeroRedundancyOptimizer elsewhere(model.parameters(), SGDOptions(0.1),
                                             {.group = other});
     model.register_comm_hook(elsewhere.gradient_hook());
