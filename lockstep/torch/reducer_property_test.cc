@@ -161,7 +161,9 @@ Tensors average_of(const Plan& plan, int step) {
 Plan random_plan(const Kind& kind, std::uint64_t seed) {
   Random random(seed);
   Plan plan{.kind = kind,
-            .ranks = static_cast<int>(2 + below(random, 3)),
+            .ranks = kind.sizes == Sizes::kWithOneLarge
+                         ? 2
+                         : static_cast<int>(2 + below(random, 3)),
             .seed = seed};
   plan.options = {.first_bucket_bytes = below(random, 5000),
                   .bucket_bytes = below(random, 1'000'000),
@@ -234,11 +236,11 @@ void check_random_graphs(const Kind& kind, std::uint64_t count) {
 }
 
 TEST(Reducer, AveragesWhatPlainAutogradComputesInRandomGraphs) {
-  check_random_graphs({.uses = Uses::kSome}, 30);
+  check_random_graphs({.uses = Uses::kSome}, 15);
 }
 
 TEST(Reducer, AveragesRandomGraphsThatUseAllParameters) {
-  check_random_graphs({.uses = Uses::kAll}, 30);
+  check_random_graphs({.uses = Uses::kAll}, 15);
 }
 
 TEST(Reducer, AveragesRandomGraphsOfTenMillionElements) {

@@ -63,8 +63,16 @@ Counts output_counts(const Step& step, const ProcessGroup& group) {
 // The buffers of one operation, and what lies in them.
 class ProgramRank::Memory {
  public:
-  Memory(ProcessGroup& group, DataType type, std::uint64_t random)
-      : group_(group), type_(type), random_(random), salt_(random) {}
+  struct Kind {
+    DataType type;
+    Elements elements;
+  };
+  Memory(ProcessGroup& group, const Kind& kind, std::uint64_t random)
+      : group_(group),
+        type_(kind.type),
+        elements_(kind.elements),
+        random_(random),
+        salt_(random) {}
 
   Buffer add(std::int64_t count) {
     const std::size_t bytes = static_cast<std::size_t>(count) * size_of(type_);
@@ -87,7 +95,7 @@ class ProgramRank::Memory {
     auto* const at = static_cast<std::byte*>(buffer.data);
     const std::size_t size = size_of(type_);
     for (std::size_t i = 0; i < buffer.bytes(); i += size)
-      store_element(type_, random_ = mix_bits(random_ + 1), at + i);
+      store_element(type_, random_ = mix_bits(random_ + 1), at + i, elements_);
   }
   void fill(const std::vector<Buffer>& buffers) {
     for (const Buffer& buffer : buffers) fill(buffer);
@@ -105,6 +113,7 @@ class ProgramRank::Memory {
  private:
   ProcessGroup& group_;
   DataType type_;
+  Elements elements_;
   std::uint64_t random_;
   std::uint64_t salt_;
   std::vector<std::shared_ptr<std::byte>> blocks_;
@@ -120,8 +129,8 @@ struct ProgramRank::InFlight {
 };
 
 ProgramRank::ProgramRank(std::shared_ptr<ProcessGroup> world,
-                         std::uint64_t seed)
-    : rank_(world->rank()), program_(seed, world->size()) {
+                         std::uint64_t seed, Elements elements)
+    : rank_(world->rank()), elements_(elements), program_(seed, world->size()) {
   groups_[0] = std::move(world);
 }
 
@@ -164,8 +173,9 @@ void ProgramRank::carry_out(const Step& step) {
 }
 
 void ProgramRank::start_collective(const Step& step, ProcessGroup& group) {
-  auto memory = std::make_unique<Memory>(
-      group, step.type, step.seed + static_cast<std::uint64_t>(rank_));
+  auto memory =
+      std::make_unique<Memory>(group, Memory::Kind{step.type, elements_},
+                               step.seed + static_cast<std::uint64_t>(rank_));
   auto inputs = memory->add(input_counts(step, group));
   auto outputs = memory->add(output_counts(step, group));
   const bool scatters = has_blocks_in(step.kind);
@@ -200,7 +210,8 @@ void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
     const bool sends = letter.from == group.rank();
     if (!sends && letter.to != group.rank()) continue;
     auto& memory = memories.emplace_back(std::make_unique<Memory>(
-        group, step.type, mix_bits(step.seed + memories.size() + 64 * me)));
+        group, Memory::Kind{step.type, elements_},
+        mix_bits(step.seed + memories.size() + 64 * me)));
     const Buffer buffer = memory->add(letter.count);
     if (sends) memory->fill(buffer);
     batch.push_back(
@@ -223,7 +234,7 @@ void ProgramRank::take_from_any_source(const Step& step, ProcessGroup& group) {
   for (const Step::Letter& letter : step.letters) {
     const bool sends = letter.from == group.rank();
     Memory memory(
-        group, step.type,
+        group, Memory::Kind{step.type, elements_},
         step.seed + static_cast<std::uint64_t>(sends ? rank_ + 1 : 0));
     const Buffer buffer = memory.add(letter.count);
     if (sends) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/random_elements.h"
 #include "lockstep/comm/testing/random_program.h"
 
 namespace lockstep {
@@ -18,7 +19,8 @@ namespace lockstep {
 class ProgramRank {
  public:
   // `world` is of all ranks of the program.
-  ProgramRank(std::shared_ptr<ProcessGroup> world, std::uint64_t seed);
+  ProgramRank(std::shared_ptr<ProcessGroup> world, std::uint64_t seed,
+              Elements elements = Elements::kMixed);
   ~ProgramRank();
 
   // Carries out `steps` steps and waits for all that is in flight. Returns a
@@ -44,6 +46,7 @@ class ProgramRank {
   void add_result(std::size_t step, std::uint64_t hash);
 
   const int rank_;
+  const Elements elements_;
   RandomProgram program_;
   std::map<int, std::shared_ptr<ProcessGroup>> groups_;  // that this rank is in
   std::vector<InFlight> in_flight_;  // in the order in which they were started

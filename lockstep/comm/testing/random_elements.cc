@@ -12,10 +12,14 @@ std::uint64_t mix_bits(
   return x ^ (x >> 31);
 }
 
-void store_element(DataType type, std::uint64_t random, std::byte* at) {
+void store_element(DataType type, std::uint64_t random, std::byte* at,
+                   Elements elements) {
   const float value =
-      std::ldexp(static_cast<float>(static_cast<int>(random % 2001) - 1000),
-                 static_cast<int>(random >> 40) % 12 - 12);
+      elements == Elements::kExact
+          ? static_cast<float>(static_cast<int>(random % 7) - 3)
+          : std::ldexp(
+                static_cast<float>(static_cast<int>(random % 2001) - 1000),
+                static_cast<int>(random >> 40) % 12 - 12);
   const auto put = [at](auto element) {
     std::memcpy(at, &element, sizeof element);
   };

@@ -1,34 +1,50 @@
 // Random programs on each backend, whose results must be those of the reference
 // backend.
 //
-// LOCKSTEP_TEST_OPERATIONS sets how many operations each run has, 2,500 unless
-// set, LOCKSTEP_TEST_SEED what they are.
+// LOCKSTEP_TEST_OPERATIONS sets how many operations a backend carries out in
+// all, 10,000 unless set, LOCKSTEP_TEST_SEED what they are.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "lockstep/base/testing/test_seed.h"
+#include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/program_rank.h"
+#include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {
 namespace {
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* chosen = std::getenv(variable);
-  return chosen == nullptr ? otherwise : std::strtoull(chosen, nullptr, 10);
+// Half of the operations with two ranks, half with five.
+constexpr int kFewRanks = 2;
+constexpr int kManyRanks = 5;
+
+std::size_t steps_of_a_run() {
+  const char* chosen = std::getenv("LOCKSTEP_TEST_OPERATIONS");
+  return (chosen == nullptr ? 10'000 : std::strtoull(chosen, nullptr, 10)) / 2;
 }
+
+struct ProgramRun {
+  int ranks;
+  std::uint64_t seed;
+  Elements elements;
+};
 
 using Results = std::vector<std::vector<std::uint64_t>>;  // by rank, by step
 
-Results results_on(const char* backend, int ranks, std::uint64_t seed,
-                   std::size_t steps) {
-  Results results(static_cast<std::size_t>(ranks));
-  run_ranks(backend, ranks, [&](std::shared_ptr<ProcessGroup> group) {
+Results results_on(const std::string& backend, const ProgramRun& run) {
+  Results results(static_cast<std::size_t>(run.ranks));
+  run_ranks(backend, run.ranks, [&](std::shared_ptr<ProcessGroup> group) {
     auto& mine = results[static_cast<std::size_t>(group->rank())];
-    mine = ProgramRank(std::move(group), seed).run(steps);
+    mine = ProgramRank(std::move(group), run.seed, run.elements)
+               .run(steps_of_a_run());
   });
   return results;
 }
@@ -39,33 +55,67 @@ Step step_of(std::uint64_t seed, int ranks, std::size_t index) {
   return program.next();
 }
 
+// Of ranks that are in this process, which on mpi is one.
+void expect_equal(const Results& found, const Results& expected,
+                  const ProgramRun& run) {
+  for (std::size_t rank = 0; rank < expected.size(); ++rank)
+    for (std::size_t step = 0; step < found[rank].size(); ++step)
+      ASSERT_EQ(found[rank][step], expected[rank][step])
+          << "rank " << rank << ", "
+          << describe(step_of(run.seed, run.ranks, step));
+}
+
 class RandomPrograms
     : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
+// `hybrid` adds up inside hosts first: which host a rank of a group is on
+// decides in which order, and so the bits of what is not exact.
 TEST_P(RandomPrograms, GiveWhatTheReferenceGives) {
-  const auto [backend, ranks] = GetParam();
-  const std::uint64_t seed = number_from("LOCKSTEP_TEST_SEED", 20261121);
-  const auto steps =
-      static_cast<std::size_t>(number_from("LOCKSTEP_TEST_OPERATIONS", 2500));
-  SCOPED_TRACE("LOCKSTEP_TEST_SEED=" + std::to_string(seed));
-  std::cout << "LOCKSTEP_TEST_SEED=" << seed << ", " << steps << " steps\n";
-  const Results expected = results_on("reference", ranks, seed, steps);
-  const Results found = results_on(backend, ranks, seed, steps);
-  for (std::size_t step = 0; step < steps; ++step)
-    for (std::size_t rank = 0; rank < expected.size(); ++rank)
-      ASSERT_EQ(found[rank][step], expected[rank][step])
-          << "rank " << rank << ", " << describe(step_of(seed, ranks, step));
+  const std::string backend = std::get<0>(GetParam());
+  const ProgramRun run{
+      .ranks = std::get<1>(GetParam()),
+      .seed = test_seed(),
+      .elements = backend == "hybrid" ? Elements::kExact : Elements::kMixed};
+  SCOPED_TRACE("LOCKSTEP_TEST_SEED=" + std::to_string(run.seed));
+  expect_equal(results_on(backend, run), results_on("reference", run), run);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RandomPrograms,
-                         testing::Combine(testing::Values("shm", "gloo"),
-                                          testing::Values(2, 5)),
-                         [](const auto& choice) {
-                           return std::string(std::get<0>(choice.param)) +
-                                  "With" +
-                                  std::to_string(std::get<1>(choice.param)) +
-                                  "Ranks";
-                         });
+std::vector<const char*> backends() {
+  if (started_by_mpirun()) return {"mpi"};
+  return {"shm", "gloo", "hybrid"};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RandomPrograms,
+    testing::Combine(testing::ValuesIn(backends()),
+                     testing::Values(kFewRanks, kManyRanks)),
+    [](const auto& choice) {
+      return std::string(std::get<0>(choice.param)) + "With" +
+             std::to_string(std::get<1>(choice.param)) + "Ranks";
+    });
+
+// The processes of mpirun have one seed, which this test draws.
+TEST(RandomProgramsUnderMpirun, GiveWhatTheReferenceGives) {
+  const std::string why = why_no_mpirun();
+  if (!why.empty()) GTEST_SKIP() << why;
+  const std::string seed = std::to_string(test_seed());
+  for (const int ranks : {kFewRanks, kManyRanks}) {
+    RankProcesses mpirun(
+        1,
+        mpirun_command(ranks,
+                       {std::filesystem::read_symlink("/proc/self/exe"),
+                        "--gtest_color=no",
+                        "--gtest_filter=Backends/RandomPrograms.*/mpiWith" +
+                            std::to_string(ranks) + "Ranks"}),
+        {"LOCKSTEP_TEST_SEED=" + seed});
+    EXPECT_EQ(mpirun.wait_for_end(0, std::chrono::minutes(5)), 0)
+        << mpirun.output(0);
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_THAT(mpirun.output(0),
+                  testing::HasSubstr("[1," + std::to_string(rank) +
+                                     "]<stdout>:[  PASSED  ] 1 test"));
+  }
+}
 
 TEST(RandomProgram, IsTheSameForEveryRankAndAnotherForEverySeed) {
   const auto text_of = [](std::uint64_t seed) {
