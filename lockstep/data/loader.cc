@@ -224,7 +224,10 @@ Loader::Loader(const SampleSource& source, std::vector<std::int64_t> indices,
 }
 
 Loader::~Loader() {
-  if (!process_.is_current()) return thread_.detach();
+  if (!process_.is_current()) {
+    thread_.detach();
+    return;
+  }
   pass_->stop();
   thread_.join();
 }
