@@ -70,10 +70,10 @@ class Backend {
   // error, and makes the group unusable. Never blocks.
   virtual void abort(std::string_view reason) noexcept = 0;
 
-  // Takes this rank out of the group, for good: what is in flight here ends with
-  // an error, and peers that wait for this rank get PeerFailure, however long a
-  // Work, finished or not, keeps this object alive. What was sent before still
-  // arrives. Waits for no rank beyond a short goodbye; a second call does
+  // Takes this rank out of the group, for good: what is in flight here ends
+  // with an error, and peers that wait for this rank get PeerFailure, however
+  // long a Work, finished or not, keeps this object alive. What was sent before
+  // still arrives. Waits for no rank beyond a short goodbye; a second call does
   // nothing. Destructors leave as well.
   virtual void leave() noexcept = 0;
 

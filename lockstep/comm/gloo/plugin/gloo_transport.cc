@@ -71,7 +71,8 @@ std::shared_ptr<gloo::transport::Device> shared_device() {
   return device;
 }
 
-// Whether the peer's kernel lacks something that was sent, and may still get it.
+// Whether the peer's kernel lacks something that was sent, and may still get
+// it.
 bool has_unsent(int socket) {
   int unsent = 0;
   if (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0) return false;
