@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-Answer answer_of(const Error& error) {
+ExchangeAnswer answer_of(const Error& error) {
   if (const auto* gone = dynamic_cast<const PeerFailure*>(&error))
     return {.rank = gone->rank(), .ending = Ending::kPeerGone};
   if (dynamic_cast<const Timeout*>(&error) != nullptr)
@@ -12,7 +12,7 @@ Answer answer_of(const Error& error) {
   return {.ending = Ending::kGaveUp};
 }
 
-Bytes failure_message(const Answer& answer, const std::string& why) {
+Bytes failure_message(const ExchangeAnswer& answer, const std::string& why) {
   constexpr std::size_t kLongest = 4096;
   Bytes message(bytes_of(answer).begin(), bytes_of(answer).end());
   const Bytes reason = to_bytes(why.substr(0, kLongest));
@@ -20,7 +20,7 @@ Bytes failure_message(const Answer& answer, const std::string& why) {
   return message;
 }
 
-void throw_failure(const Answer& answer, const std::string& text) {
+void throw_failure(const ExchangeAnswer& answer, const std::string& text) {
   switch (answer.ending) {
     case Ending::kTimedOut:
       throw Timeout(text);

@@ -20,7 +20,7 @@ namespace lockstep {
 constexpr std::uint32_t kExchangeVersion = 3;
 
 // What a rank says first. Sent with its pidfd and, if it has one, its heap.
-struct Hello {
+struct ExchangeHello {
   std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
   std::uint32_t version = kExchangeVersion;
   std::int32_t rank = 0;
@@ -33,13 +33,13 @@ enum class Ending : std::uint32_t {
   kFormed = 0,
   kTimedOut = 1,
   kRefused = 2,   // ranks contradict each other
-  kPeerGone = 3,  // Answer::rank is
+  kPeerGone = 3,  // ExchangeAnswer::rank is
   kGaveUp = 4,    // rank 0 did, because of an error of its own
 };
 
 // Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
 // about rank 0 itself comes first and carries the control block as well.
-struct Answer {
+struct ExchangeAnswer {
   std::int32_t rank = 0;
   std::uint32_t has_heap = 0;
   Ending ending = Ending::kFormed;
@@ -52,12 +52,13 @@ std::span<const std::byte> bytes_of(const T& value) {
 }
 
 // What the others are told of rank 0's error.
-Answer answer_of(const Error& error);
+ExchangeAnswer answer_of(const Error& error);
 
 // `answer` and the text that follows it.
-Bytes failure_message(const Answer& answer, const std::string& why);
+Bytes failure_message(const ExchangeAnswer& answer, const std::string& why);
 
 // Throws what `answer`, which is no kFormed, and its text stand for.
-[[noreturn]] void throw_failure(const Answer& answer, const std::string& text);
+[[noreturn]] void throw_failure(const ExchangeAnswer& answer,
+                                const std::string& text);
 
 }  // namespace lockstep

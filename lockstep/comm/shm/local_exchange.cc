@@ -172,16 +172,17 @@ class Leader {
     } catch (const NetworkError&) {
       return;
     }
-    Hello hello;
+    ExchangeHello hello;
     if (message.bytes.size() != sizeof hello) return;
     std::memcpy(&hello, message.bytes.data(), sizeof hello);
-    if (hello.magic != Hello{}.magic || hello.version != kExchangeVersion ||
+    if (hello.magic != ExchangeHello{}.magic ||
+        hello.version != kExchangeVersion ||
         !equal_in_constant_time(hello.secret, secret_))
       return;
     admit(hello, std::move(guest), std::move(message.descriptors));
   }
 
-  void admit(const Hello& hello, UnixConnection connection,
+  void admit(const ExchangeHello& hello, UnixConnection connection,
              std::vector<FileDescriptor> descriptors) {
     const int rank = hello.rank;
     const auto r = static_cast<std::size_t>(rank);
@@ -219,9 +220,9 @@ class Leader {
       const bool has_heap = static_cast<bool>(peers_.heaps[r]);
       if (has_heap) descriptors.push_back(peers_.heaps[r].get());
       if (rank == 0) descriptors.push_back(peers_.control.get());
-      const Answer answer{.rank = rank,
-                          .has_heap = has_heap,
-                          .each_has_a_core = peers_.each_has_a_core};
+      const ExchangeAnswer answer{.rank = rank,
+                                  .has_heap = has_heap,
+                                  .each_has_a_core = peers_.each_has_a_core};
       connection.send(bytes_of(answer), descriptors, deadline);
     }
   } catch (const NetworkError&) {
@@ -244,7 +245,7 @@ class Leader {
 
   // Best effort: a rank that cannot be told will time out.
   void tell_failure(const Error& why) {
-    const Answer answer = answer_of(why);
+    const ExchangeAnswer answer = answer_of(why);
     std::string what = why.what();
     if (answer.ending == Ending::kGaveUp)
       what = fmt::format("{} gave up while the group was forming: {}",
@@ -314,7 +315,7 @@ UnixConnection connect_to_leader(const GroupIdentity& identity,
 }
 
 void take_answer(UnixConnection::Message message, LocalPeers& peers) {
-  Answer answer;
+  ExchangeAnswer answer;
   LOCKSTEP_CHECK(message.bytes.size() >= sizeof answer, "short answer");
   std::memcpy(&answer, message.bytes.data(), sizeof answer);
   if (answer.ending != Ending::kFormed)
@@ -337,7 +338,7 @@ LocalPeers follow(const GroupIdentity& identity, Store& store,
   UnixConnection leader = connect_to_leader(identity, name, deadline);
   if (own.others == OtherUsers::kTurnedAway && !leader.is_of_own_user())
     throw InvalidArgument(describe_users(identity, leader.peer_user()));
-  const Hello hello{.rank = identity.rank, .secret = secret};
+  const ExchangeHello hello{.rank = identity.rank, .secret = secret};
   const FileDescriptor self = open_own_process();
   std::vector<int> descriptors{self.get()};
   if (own.heap != nullptr) descriptors.push_back(own.heap->descriptor().get());
