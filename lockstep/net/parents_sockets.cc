@@ -8,12 +8,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace lockstep {
@@ -25,6 +28,19 @@ std::optional<ino_t> inode_of(int descriptor) {
   if (::fstat(descriptor, &what) != 0 || !S_ISSOCK(what.st_mode))
     return std::nullopt;
   return what.st_ino;
+}
+
+// The same, read from a link of /proc/self/fd, "socket:[INODE]": a thread may
+// close the descriptor meanwhile, and fstat() of it would be a data race.
+std::optional<ino_t> inode_behind(const std::filesystem::path& link) {
+  constexpr std::string_view kStart = "socket:[";
+  std::error_code closed;
+  const auto target = std::filesystem::read_symlink(link, closed).string();
+  ino_t inode = 0;
+  if (closed || !target.starts_with(kStart)) return std::nullopt;
+  std::from_chars(target.data() + kStart.size(), target.data() + target.size(),
+                  inode);
+  return inode;
 }
 
 class ParentsSockets {
@@ -60,19 +76,22 @@ class ParentsSockets {
                      [] { of_process().be_forked(); });
   }
 
+  bool knows(ino_t inode) const {
+    return std::ranges::binary_search(inodes_, inode);
+  }
+
   bool has(int descriptor) const {
     const auto inode = inode_of(descriptor);
-    return inode && std::ranges::binary_search(inodes_, *inode);
+    return inode && knows(*inode);
   }
 
   // Keeps those that this process still has open.
   void forget_closed() {
     std::vector<ino_t> open;
     for (const auto& entry :
-         std::filesystem::directory_iterator("/proc/self/fd")) {
-      const int descriptor = std::stoi(entry.path().filename().string());
-      if (has(descriptor)) open.push_back(*inode_of(descriptor));
-    }
+         std::filesystem::directory_iterator("/proc/self/fd"))
+      if (const auto inode = inode_behind(entry); inode && knows(*inode))
+        open.push_back(*inode);
     std::ranges::sort(open);
     open.erase(std::unique(open.begin(), open.end()), open.end());
     inodes_ = std::move(open);

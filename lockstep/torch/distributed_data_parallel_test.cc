@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -21,11 +22,11 @@ torch::optim::SGD sgd_with_momentum(std::vector<at::Tensor> parameters) {
 template <class Module>
 std::vector<at::Tensor> weights_of_one_process(Module model, int shares,
                                                int steps) {
-  auto optimizer = sgd_with_momentum(model.parameters());
+  auto optimizer = sgd_with_momentum(distinct_parameters(model));
   train(
       model, optimizer,
       [&](int step) { return share_of_batch(step, 0, 1, shares); }, steps);
-  return model.parameters();
+  return distinct_parameters(model);
 }
 
 struct Setting {
