@@ -1,4 +1,4 @@
-// A rank of link_faults.py: all-reduces whose results it checks, one after the
+// A rank of link_test.py: all-reduces whose results it checks, one after the
 // other, until all ranks have been told to stop.
 //
 // A line of input on rank 0 ends them. What it prints last says how many of the
