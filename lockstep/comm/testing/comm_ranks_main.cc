@@ -51,26 +51,22 @@ std::shared_ptr<ProcessGroup> join() {
   return init_process_group({.init_method = method ? method : "env://"});
 }
 
-// The cases of this world size in the conformance suite's selection.
+// The conformance suite's cases of this world size.
 int conformance() {
   const auto group = join();
   const auto seed = static_cast<std::uint64_t>(number_from("SEED", 1));
   int wrong = 0;
-  Selection selection = pairwise_cases({1, 2, 3, 4, 8});
-  std::erase_if(selection.cases, [&](const ConformanceCase& c) {
-    return c.ranks != group->size();
-  });
-  for (std::size_t i = 0; i < selection.cases.size(); ++i) {
-    const std::string error =
-        run_conformance_case(*group, selection.cases[i], seed + i);
+  const auto cases = chosen_cases(group->size());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string error = run_conformance_case(*group, cases[i], seed + i);
     if (error.empty()) continue;
     say(error);
     ++wrong;
   }
-  say(std::to_string(selection.cases.size()) + " cases, " +
-      std::to_string(wrong) + " wrong");
+  say(std::to_string(cases.size()) + " cases, " + std::to_string(wrong) +
+      " wrong");
   group->barrier().wait();
-  return wrong == 0 && !selection.cases.empty() ? 0 : 1;
+  return wrong == 0 && !cases.empty() ? 0 : 1;
 }
 
 // The same where rank 1 has no address space for a second heap.

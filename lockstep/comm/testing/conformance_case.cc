@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
+#include <iterator>
 #include <set>
 
 namespace lockstep {
@@ -106,9 +107,9 @@ std::vector<ConformanceCase> all_cases(int ranks) {
 
 // Greedy: of a few dozen cases that bring a missing pair, take the one that
 // brings most. Not minimal, but small and always the same.
-Selection pairwise_cases(const std::vector<int>& world_sizes) {
+Selection pairwise_cases() {
   std::vector<ConformanceCase> pool;
-  for (const int ranks : world_sizes)
+  for (const int ranks : kConformanceWorldSizes)
     for (const ConformanceCase& c : all_cases(ranks)) pool.push_back(c);
   std::set<Pair> missing;
   for (const ConformanceCase& c : pool)
@@ -135,6 +136,16 @@ Selection pairwise_cases(const std::vector<int>& world_sizes) {
   }
   std::ranges::stable_sort(selection.cases, {}, &ConformanceCase::ranks);
   return selection;
+}
+
+std::vector<ConformanceCase> chosen_cases(int ranks) {
+  if (std::getenv("LOCKSTEP_WHOLE_GRID") != nullptr) return all_cases(ranks);
+  static const Selection selection = pairwise_cases();
+  std::vector<ConformanceCase> cases;
+  std::ranges::copy_if(
+      selection.cases, std::back_inserter(cases),
+      [&](const ConformanceCase& c) { return c.ranks == ranks; });
+  return cases;
 }
 
 }  // namespace lockstep

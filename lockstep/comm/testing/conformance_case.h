@@ -8,6 +8,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,12 +41,19 @@ std::string describe(const ConformanceCase& c);
 // Every valid case for groups of `ranks` ranks.
 std::vector<ConformanceCase> all_cases(int ranks);
 
-// A selection from all_cases() of each of `world_sizes`, in which every valid
-// pair of choices occurs, and how many pairs that are.
+// The world sizes of the suite.
+inline constexpr std::array kConformanceWorldSizes{1, 2, 3, 4, 8};
+
+// A selection from all_cases() of these world sizes, in which every valid pair
+// of choices occurs, and how many pairs that are.
 struct Selection {
   std::vector<ConformanceCase> cases;
   std::size_t pairs = 0;
 };
-Selection pairwise_cases(const std::vector<int>& world_sizes);
+Selection pairwise_cases();
+
+// What a group of `ranks` ranks runs: of the selection, or with
+// LOCKSTEP_WHOLE_GRID in the environment, all.
+std::vector<ConformanceCase> chosen_cases(int ranks);
 
 }  // namespace lockstep

@@ -14,21 +14,11 @@
 namespace lockstep {
 namespace {
 
-const std::vector<int> kWorldSizes{1, 2, 3, 4, 8};
 const char* const kBackends[] = {"reference", "shm", "gloo", "hybrid"};
 
 std::uint64_t seed_of_run() {
   const char* chosen = std::getenv("LOCKSTEP_TEST_SEED");
   return chosen == nullptr ? 20261121 : std::strtoull(chosen, nullptr, 10);
-}
-
-std::vector<ConformanceCase> cases_of(int ranks) {
-  if (std::getenv("LOCKSTEP_WHOLE_GRID") != nullptr) return all_cases(ranks);
-  static const Selection selection = pairwise_cases(kWorldSizes);
-  std::vector<ConformanceCase> cases;
-  for (const ConformanceCase& c : selection.cases)
-    if (c.ranks == ranks) cases.push_back(c);
-  return cases;
 }
 
 class Conformance
@@ -37,7 +27,7 @@ class Conformance
 TEST_P(Conformance, EveryRankGetsWhatTheReferenceComputes) {
   const auto [backend, ranks] = GetParam();
   const std::uint64_t seed = seed_of_run();
-  const auto cases = cases_of(ranks);
+  const auto cases = chosen_cases(ranks);
   ASSERT_FALSE(cases.empty());
   std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
   run_ranks(backend, ranks, [&](std::shared_ptr<ProcessGroup> group) {
@@ -49,21 +39,20 @@ TEST_P(Conformance, EveryRankGetsWhatTheReferenceComputes) {
     EXPECT_EQ(wrong[r], "") << "rank " << r << ", LOCKSTEP_TEST_SEED=" << seed;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Combine(testing::ValuesIn(kBackends),
-                                          testing::ValuesIn(kWorldSizes)),
-                         [](const auto& choice) {
-                           return std::string(std::get<0>(choice.param)) +
-                                  "With" +
-                                  std::to_string(std::get<1>(choice.param)) +
-                                  "Ranks";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Backends, Conformance,
+    testing::Combine(testing::ValuesIn(kBackends),
+                     testing::ValuesIn(kConformanceWorldSizes)),
+    [](const auto& choice) {
+      return std::string(std::get<0>(choice.param)) + "With" +
+             std::to_string(std::get<1>(choice.param)) + "Ranks";
+    });
 
 class ConformanceOnGpus : public testing::TestWithParam<int> {};
 
 // All but the reductions that NCCL has not.
 std::vector<ConformanceCase> cases_of_nccl(int ranks) {
-  auto cases = cases_of(ranks);
+  auto cases = chosen_cases(ranks);
   std::erase_if(cases, [](const ConformanceCase& c) {
     return reduces(c.kind) &&
            (c.reduction == ReduceOp::kBand || c.reduction == ReduceOp::kBor ||
@@ -89,15 +78,17 @@ TEST_P(ConformanceOnGpus, EveryRankGetsWhatTheReferenceComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Nccl, ConformanceOnGpus,
-                         testing::ValuesIn(kWorldSizes), [](const auto& ranks) {
+                         testing::ValuesIn(kConformanceWorldSizes),
+                         [](const auto& ranks) {
                            return "With" + std::to_string(ranks.param) +
                                   "Ranks";
                          });
 
 TEST(ConformanceCases, MeetEveryValidPairOfChoices) {
-  const Selection selection = pairwise_cases(kWorldSizes);
+  const Selection selection = pairwise_cases();
   std::size_t grid = 0;
-  for (const int ranks : kWorldSizes) grid += all_cases(ranks).size();
+  for (const int ranks : kConformanceWorldSizes)
+    grid += all_cases(ranks).size();
   std::cout << selection.cases.size() << " of " << grid << " cases cover all "
             << selection.pairs << " valid pairs of choices\n";
   // 5 world sizes, 9 types, 30 calls (6 kinds, and 3 that reduce in 8 ways), 8
