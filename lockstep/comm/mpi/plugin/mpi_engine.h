@@ -99,7 +99,7 @@ class MpiEngine {
   int world_rank_ = 0;
   int world_size_ = 1;
 
-  const OwnProcess process_;
+  const OwnProcess process_{};
   Mutex mutex_;
   std::condition_variable_any wakes_;    // the engine
   std::condition_variable_any changed_;  // state_
