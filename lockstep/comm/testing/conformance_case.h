@@ -34,6 +34,9 @@ struct ConformanceCase {
   std::int64_t elements = 0;
   Cut cut = Cut::kOneBuffer;
   Memory memory = Memory::kGroup;
+  // Of a backend that may add up an all_reduce within each of two hosts first:
+  // how many ranks the first host has. Otherwise 0.
+  int first_host = 0;
 };
 
 std::string describe(const ConformanceCase& c);

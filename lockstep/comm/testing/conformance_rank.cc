@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -187,6 +188,16 @@ class Expectation {
   std::vector<std::byte> combined(const Part& part) const {
     Contents parts;
     for (int rank = 0; rank < case_.ranks; ++rank) parts.push_back(part(rank));
+    if (case_.first_host == 0) return combined_bytes(parts);
+    const std::span all(parts);
+    const auto first = static_cast<std::size_t>(case_.first_host);
+    const Contents hosts{combined_bytes(all.first(first)),
+                         combined_bytes(all.subspan(first))};
+    return combined_bytes(hosts);
+  }
+
+  std::vector<std::byte> combined_bytes(
+      std::span<const std::vector<std::byte>> parts) const {
     std::vector<std::byte> result(parts.front().size());
     reference_reduce(case_.reduction, case_.type, parts, result);
     return result;
@@ -274,8 +285,16 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
   if (!inputs.guards_intact() || !outputs.guards_intact())
     return describe(c) + ": memory beyond a buffer was written";
   if (c.kind == OperationKind::kGather && group.rank() != root) return "";
+  const Contents found = outputs.contents();
+  ConformanceCase in_one_tree = c;
+  in_one_tree.first_host = 0;
+  const std::string wrong =
+      compare(c, found,
+              Expectation(in_one_tree, root, group.rank(), sources).contents());
+  if (wrong.empty() || c.first_host == 0 || c.kind != OperationKind::kAllReduce)
+    return wrong;
   return compare(
-      c, outputs.contents(),
+      c, found,
       Expectation(c, root, group.rank(), std::move(sources)).contents());
 }
 

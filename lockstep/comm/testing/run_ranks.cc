@@ -31,11 +31,13 @@ void tell(const std::vector<std::exception_ptr>& errors) {
 
 }  // namespace
 
+int ranks_of_first_host(int ranks) { return (ranks + 1) / 2; }
+
 void run_ranks(const std::string& backend, int ranks, const RankBody& body) {
   if (backend == "mpi") return run_rank_of_mpirun(ranks, body);
   std::vector<std::string> hosts;
   for (int rank = 0; rank < ranks; ++rank)
-    hosts.emplace_back(rank < (ranks + 1) / 2 ? "host a" : "host b");
+    hosts.emplace_back(rank < ranks_of_first_host(ranks) ? "host a" : "host b");
   run_ranks_on(hosts, backend, body);
 }
 

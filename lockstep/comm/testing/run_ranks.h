@@ -19,6 +19,9 @@ namespace lockstep {
 using RankBody = std::function<void(std::shared_ptr<ProcessGroup>)>;
 void run_ranks(const std::string& backend, int ranks, const RankBody& body);
 
+// How many ranks run_ranks() puts on the first of two hosts.
+int ranks_of_first_host(int ranks);
+
 // The same with rank r on a host that is called hosts[r], as far as `hybrid` is
 // concerned; without that, the first half of the ranks is on one host and the
 // rest on another.
