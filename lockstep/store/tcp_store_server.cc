@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -38,6 +39,22 @@ constexpr int kAcceptedAtOnce = 64;
 // descriptors and no stranger's can be had. Those who wait are not turned away.
 constexpr auto kAcceptPause = 100ms;
 
+// Strangers that have not sent their challenge, or were refused, and those that
+// the server has answered and whose proof it waits for.
+constexpr std::array kBeforeChallenge{State::kRefused, State::kPreamble,
+                                      State::kChallenge};
+constexpr std::array kBeforeProof{State::kProof};
+
+// The process that serves may be a rank, which needs files of its own:
+// strangers have at most a quarter of its descriptors.
+std::ptrdiff_t most_strangers(const TcpStoreServerLimits& limits) {
+  constexpr rlim_t kShare = 4;
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return limits.strangers;
+  return static_cast<std::ptrdiff_t>(std::min(
+      static_cast<rlim_t>(limits.strangers), descriptors.rlim_cur / kShare));
+}
+
 std::thread start_without_signals(auto body) {
   const SignalsBlocked blocked;
   return std::thread(std::move(body));
@@ -68,6 +85,7 @@ class TcpStoreServer::Loop {
   void accept_some();
   void make_do(const SystemError& shortage);
   void make_room();
+  std::ptrdiff_t count_in(std::span<const State> states) const;
   bool end_one(std::span<const State> states);
   void serve(Client client, ServerConnection& connection);
   void converse(Client client, ServerConnection& connection);
@@ -165,26 +183,38 @@ void TcpStoreServer::Loop::make_do(const SystemError& shortage) {
   if (!end_one(kSilent)) accept_again_ = Deadline(kAcceptPause);
 }
 
-// Those who have said least go first.
+// Each of the two kinds of strangers has half of the room for sure: neither
+// those who only connect nor those who stop half-way push out a rank that is on
+// its way, and of either kind the oldest has had the most time.
 void TcpStoreServer::Loop::make_room() {
-  constexpr std::array kStrangers{State::kRefused, State::kPreamble,
-                                  State::kChallenge, State::kProof};
-  auto count = std::ranges::count_if(connections_, [&](const auto& each) {
-    return std::ranges::count(kStrangers, each.second.state()) > 0;
-  });
-  for (; count > limits_.strangers; --count) end_one(kStrangers);
+  const std::ptrdiff_t most = most_strangers(limits_);
+  while (true) {
+    const std::ptrdiff_t before_challenge = count_in(kBeforeChallenge);
+    if (before_challenge + count_in(kBeforeProof) <= most) return;
+    if (before_challenge > most / 2)
+      end_one(kBeforeChallenge);
+    else
+      end_one(kBeforeProof);
+  }
 }
 
-// The oldest that is in the first of `states` in which any is, once it was
-// heard out. Whether there was one.
+std::ptrdiff_t TcpStoreServer::Loop::count_in(
+    std::span<const State> states) const {
+  return std::ranges::count_if(connections_, [&](const auto& each) {
+    return std::ranges::count(states, each.second.state()) > 0;
+  });
+}
+
+// The oldest that is in one of `states`, once it was heard out. Whether there
+// was one.
 bool TcpStoreServer::Loop::end_one(std::span<const State> states) {
-  for (const State state : states)
-    for (auto& [client, connection] : connections_) {
-      if (connection.state() != state) continue;
-      serve(client, connection);
-      if (connection.state() == state) connection.end();
-      if (connection.state() == State::kEnded) return true;
-    }
+  for (auto& [client, connection] : connections_) {
+    const State state = connection.state();
+    if (std::ranges::count(states, state) == 0) continue;
+    serve(client, connection);
+    if (connection.state() == state) connection.end();
+    if (connection.state() == State::kEnded) return true;
+  }
   return false;
 }
 

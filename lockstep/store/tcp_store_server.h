@@ -22,8 +22,10 @@ namespace lockstep {
 struct TcpStoreServerLimits {
   // A connection that has not proved that it has the token by then is closed.
   std::chrono::milliseconds introduction = std::chrono::seconds(10);
-  // As many may be about to; a further one takes the place of the one that has
-  // said least, the oldest of these. A client that loses its place tries again.
+  // As many may be about to, or as a quarter of the process's descriptors, if
+  // that is less. A further one takes the place of the oldest that has not sent
+  // its challenge, if those are more than half, else of the oldest that has. A
+  // client that loses its place tries again.
   int strangers = 1024;
 };
 

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -36,6 +37,9 @@ constexpr auto kPatience = 5min;
 constexpr const char* kHost = "127.0.0.1";
 // What a server says last to a client that is welcome: its verdict.
 constexpr std::size_t kGreetingBytes = kFrameHeaderBytes + 1 + 24;
+// What it says before.
+constexpr std::size_t kIntroductionBytes =
+    kPreambleBytes + kFrameHeaderBytes + sizeof(Introduction);
 
 class TcpServer : public testing::Test {
  protected:
@@ -130,9 +134,7 @@ TEST_F(TcpServer, WaitsForNobodyWhoIsSlow) {
   expect_service();
 
   half_challenge.say(std::string(28, 'x'));
-  const std::size_t introduction =
-      kPreambleBytes + kFrameHeaderBytes + sizeof(Introduction);
-  EXPECT_EQ(half_challenge.hear(introduction).size(), introduction);
+  EXPECT_EQ(half_challenge.hear(kIntroductionBytes).size(), kIntroductionBytes);
 }
 
 TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
@@ -210,6 +212,39 @@ TEST_F(TcpServer,
   EXPECT_EQ(silent.hear_all(), "");
   slow.prove_to_have("secret");
   EXPECT_EQ(slow.hear(kGreetingBytes).size(), kGreetingBytes);
+}
+
+TEST_F(TcpServer, EndsNoNewcomerForStrangersThatStopHalfWay) {
+  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
+  const auto member = open_store(server.url(), {.token = "secret"});
+  RawPeer first(server.port());
+  first.greet();
+  first.hear(kIntroductionBytes);
+  RawPeer second(server.port());
+  second.greet();
+  second.hear(kIntroductionBytes);
+  RawPeer newcomer(server.port());
+  // The server accepts after it has answered: by the second answer, it did.
+  for (int i = 0; i < 2; ++i) member->add("count", 1, kPatience);
+  newcomer.introduce("secret");
+  EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
+  EXPECT_EQ(first.hear_all(), "");
+}
+
+TEST_F(TcpServer, LeavesTheProcessMostOfItsDescriptors) {
+  const ScarceDescriptors limit(2000);
+  rlimit descriptors{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  RawPeer oldest(port());
+  oldest.greet();
+  std::vector<std::unique_ptr<RawPeer>> strangers;
+  for (rlim_t i = 0; i < descriptors.rlim_cur / 4; ++i) {
+    strangers.push_back(std::make_unique<RawPeer>(port()));
+    strangers.back()->greet();
+    strangers.back()->hear(kIntroductionBytes);
+  }
+  oldest.prove_to_have("secret");
+  EXPECT_EQ(oldest.hear(kGreetingBytes).size(), 0);
 }
 
 // More ranks than there is room for, among strangers that keep coming.
