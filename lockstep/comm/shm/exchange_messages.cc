@@ -1,6 +1,14 @@
 #include "lockstep/comm/shm/exchange_messages.h"
 
+#include <string_view>
+
 namespace lockstep {
+
+Proof prove(const Secret& secret, Prover prover, const Challenges& challenges) {
+  const std::string_view key(reinterpret_cast<const char*>(secret.data()),
+                             secret.size());
+  return prove(key, prover, challenges);
+}
 
 ExchangeAnswer answer_of(const Error& error) {
   if (const auto* gone = dynamic_cast<const PeerFailure*>(&error))

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,17 +16,35 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/comm/shm/own_cores.h"
 #include "lockstep/store/store.h"
+#include "lockstep/store/token_proof.h"
 
 namespace lockstep {
 
-constexpr std::uint32_t kExchangeVersion = 3;
+constexpr std::array<char, 8> kExchangeMagic{'l', 'o', 'c', 'k',
+                                             's', 't', 'e', 'p'};
+constexpr std::uint32_t kExchangeVersion = 4;
 
-// What a rank says first. Sent with its pidfd and, if it has one, its heap.
+// What a rank says first.
+struct ExchangeGreeting {
+  std::array<char, 8> magic = kExchangeMagic;
+  std::uint32_t version = kExchangeVersion;
+  Challenge challenge{};
+};
+
+// What rank 0 answers: that it knows the secret of its invitation.
+struct ExchangeIntroduction {
+  std::array<char, 8> magic = kExchangeMagic;
+  Challenge challenge{};
+  Proof proof{};
+};
+
+// What the rank says then: that it knows it too. Sent with its pidfd and, if it
+// has one, its heap.
 struct ExchangeHello {
-  std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
+  std::array<char, 8> magic = kExchangeMagic;
   std::uint32_t version = kExchangeVersion;
   std::int32_t rank = 0;
-  Secret secret{};
+  Proof proof{};
   cpu_set_t cores = cores_of_this_thread();
 };
 
@@ -46,9 +66,23 @@ struct ExchangeAnswer {
   std::uint32_t each_has_a_core = 0;
 };
 
+// The proof that rank 0 (kServer) or the rank that connected to it (kClient)
+// knows the invitation's secret.
+Proof prove(const Secret& secret, Prover prover, const Challenges& challenges);
+
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
+}
+
+// The message of type T that `bytes` are, if they are one.
+template <class T>
+std::optional<T> read_message(std::span<const std::byte> bytes) {
+  T message;
+  if (bytes.size() != sizeof message) return std::nullopt;
+  std::memcpy(&message, bytes.data(), sizeof message);
+  if (message.magic != kExchangeMagic) return std::nullopt;
+  return message;
 }
 
 // What the others are told of rank 0's error.

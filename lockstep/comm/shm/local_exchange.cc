@@ -55,6 +55,7 @@ std::string store_key(const GroupIdentity& identity) {
 struct Guest {
   UnixConnection connection;
   Deadline deadline;
+  std::optional<Challenges> challenges;  // once rank 0 has introduced itself
 };
 constexpr auto kGuestPatience = std::chrono::seconds(30);
 // A further one takes the place of the oldest.
@@ -147,7 +148,7 @@ class Leader {
 
   void let_in(UnixConnection guest) {
     if (own_.others == OtherUsers::kAdmitted || guest.is_of_own_user())
-      guests_.push_back({std::move(guest), Deadline(kGuestPatience)});
+      guests_.push_back({std::move(guest), Deadline(kGuestPatience), {}});
     else
       turn_away(std::move(guest));
   }
@@ -161,25 +162,44 @@ class Leader {
     // It need not listen.
   }
 
-  // A guest has spoken or hung up; either way it is a guest no longer. Whoever
-  // does not know the secret is no rank of ours, and its errors are not either.
+  // A guest has spoken or hung up. Whoever does not know the secret is no rank
+  // of ours, and its errors are not either.
   void hear_guest(std::size_t index, Deadline deadline) {
-    UnixConnection guest = std::move(guests_[index].connection);
+    Guest guest = std::move(guests_[index]);
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
     UnixConnection::Message message;
     try {
-      message = guest.receive(deadline);
+      message = guest.connection.receive(deadline);
     } catch (const NetworkError&) {
       return;
     }
-    ExchangeHello hello;
-    if (message.bytes.size() != sizeof hello) return;
-    std::memcpy(&hello, message.bytes.data(), sizeof hello);
-    if (hello.magic != ExchangeHello{}.magic ||
-        hello.version != kExchangeVersion ||
-        !equal_in_constant_time(hello.secret, secret_))
+    if (!guest.challenges) {
+      const auto greeting = read_message<ExchangeGreeting>(message.bytes);
+      if (greeting && greeting->version == kExchangeVersion)
+        introduce(std::move(guest), greeting->challenge);
       return;
-    admit(hello, std::move(guest), std::move(message.descriptors));
+    }
+    const auto hello = read_message<ExchangeHello>(message.bytes);
+    if (hello && hello->version == kExchangeVersion &&
+        equal_in_constant_time(
+            hello->proof, prove(secret_, Prover::kClient, *guest.challenges)))
+      admit(*hello, std::move(guest.connection),
+            std::move(message.descriptors));
+  }
+
+  // Shows a guest that this is rank 0 before it shows anything itself.
+  void introduce(Guest guest, const Challenge& challenge) try {
+    const Challenges challenges{.client = challenge,
+                                .server = random_value<Challenge>()};
+    const ExchangeIntroduction introduction{
+        .challenge = challenges.server,
+        .proof = prove(secret_, Prover::kServer, challenges)};
+    guest.connection.send(bytes_of(introduction), {},
+                          std::chrono::milliseconds(0));
+    guest.challenges = challenges;
+    guests_.push_back(std::move(guest));
+  } catch (const Error&) {
+    // It has gone.
   }
 
   void admit(const ExchangeHello& hello, UnixConnection connection,
@@ -332,13 +352,35 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
   if (answer.rank == 0) peers.control = std::move(*next++);
 }
 
+// The proof by which rank 0 knows this rank, once rank 0 has shown that it
+// wrote the invitation. Its socket's name is no proof: when rank 0 has ended,
+// any user of the host may listen there.
+Proof meet(const Secret& secret, const LocalRank& own, UnixConnection& leader,
+           Deadline deadline) {
+  Challenges challenges{.client = random_value<Challenge>()};
+  leader.send(bytes_of(ExchangeGreeting{.challenge = challenges.client}), {},
+              deadline);
+  UnixConnection::Message message = leader.receive(deadline);
+  const auto introduction = read_message<ExchangeIntroduction>(message.bytes);
+  if (introduction) {
+    challenges.server = introduction->challenge;
+    if (equal_in_constant_time(introduction->proof,
+                               prove(secret, Prover::kServer, challenges)))
+      return prove(secret, Prover::kClient, challenges);
+  } else if (own.others == OtherUsers::kTurnedAway) {
+    // A process of this user, which may have turned this one away.
+    LocalPeers none;
+    take_answer(std::move(message), none);
+  }
+  throw NetworkError("another process has taken the name of rank 0's socket");
+}
+
 LocalPeers follow(const GroupIdentity& identity, Store& store,
                   const LocalRank& own, Deadline deadline) {
   const auto [secret, name] = receive_invitation(identity, store, deadline);
   UnixConnection leader = connect_to_leader(identity, name, deadline);
   if (own.others == OtherUsers::kTurnedAway && !leader.is_of_own_user())
     throw InvalidArgument(describe_users(identity, leader.peer_user()));
-  const ExchangeHello hello{.rank = identity.rank, .secret = secret};
   const FileDescriptor self = open_own_process();
   std::vector<int> descriptors{self.get()};
   if (own.heap != nullptr) descriptors.push_back(own.heap->descriptor().get());
@@ -351,6 +393,8 @@ LocalPeers follow(const GroupIdentity& identity, Store& store,
       deadline.is_never() ? deadline
                           : Deadline(deadline.when() + std::chrono::seconds(2));
   try {
+    const ExchangeHello hello{.rank = identity.rank,
+                              .proof = meet(secret, own, leader, patient)};
     leader.send(bytes_of(hello), descriptors, deadline);
     for (int rank = 0; rank < identity.size; ++rank)
       take_answer(leader.receive(patient), peers);

@@ -1,10 +1,10 @@
 // How the ranks of one host come to share memory.
 //
 // Rank 0 listens on an abstract Unix socket and puts its name and a secret into
-// the store. The others connect, prove that they know the secret, and send a
-// pidfd of their process and their heap; rank 0 answers each with the control
-// block and everybody's pidfds and heaps. That the exchange succeeds is what
-// "on the same host" means.
+// the store. The others connect; rank 0 proves that it knows the secret, then
+// each of them does and sends a pidfd of its process and its heap. The secret
+// itself is not sent. Rank 0 answers each with the control block and everybody's
+// pidfds and heaps. That the exchange succeeds is what "on the same host" means.
 //
 // A store without a token tells its secrets to each user of the host. There,
 // each end asks the kernel for the other's user before it passes anything.

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <array>
 #include <chrono>
@@ -15,22 +16,24 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/shm/own_cores.h"
+#include "lockstep/comm/shm/exchange_messages.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/testing/another_user.h"
 #include "lockstep/net/testing/scarce_descriptors.h"
 #include "lockstep/net/unix_socket.h"
+#include "lockstep/net/wait.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 
 // Long enough to never pass in a test that works.
 constexpr auto kPatience = 1min;
 
-constexpr std::size_t kSecretBytes = 32;
+constexpr std::size_t kSecretBytes = sizeof(Secret);
 
 // What rank 0 of group "g" invites the others with: a secret and a name.
 Bytes invitation(Store& store) {
@@ -43,25 +46,30 @@ UnixConnection connect_to_leader(Store& store) {
                       kPatience);
 }
 
-void say_hello(int rank, UnixConnection& leader, Store& store) {
-  struct Hello {
-    std::array<char, 8> magic{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
-    std::uint32_t version = 3;
-    std::int32_t rank = 0;
-    std::array<std::byte, kSecretBytes> secret{};
-    cpu_set_t cores = cores_of_this_thread();
-  } hello;
-  hello.rank = rank;
-  std::memcpy(hello.secret.data(), invitation(store).data(), kSecretBytes);
+// Greets rank 0; both challenges.
+Challenges be_introduced(UnixConnection& leader) {
+  const ExchangeGreeting greeting{.challenge = random_value<Challenge>()};
+  leader.send(bytes_of(greeting), {}, kPatience);
+  const auto introduction =
+      read_message<ExchangeIntroduction>(leader.receive(kPatience).bytes);
+  return {.client = greeting.challenge,
+          .server = introduction.value().challenge};
+}
+
+void say_hello(int rank, UnixConnection& leader, const Proof& proof) {
+  const ExchangeHello hello{.rank = rank, .proof = proof};
   const FileDescriptor self = open_own_process();
   const std::array descriptors{self.get()};
-  leader.send(std::as_bytes(std::span(&hello, 1)), descriptors, kPatience);
+  leader.send(bytes_of(hello), descriptors, kPatience);
 }
 
 // Comes as rank `rank`.
 UnixConnection join_as(int rank, Store& store) {
   UnixConnection leader = connect_to_leader(store);
-  say_hello(rank, leader, store);
+  Secret secret;
+  std::memcpy(secret.data(), invitation(store).data(), secret.size());
+  const Challenges challenges = be_introduced(leader);
+  say_hello(rank, leader, prove(secret, Prover::kClient, challenges));
   return leader;
 }
 
@@ -181,11 +189,6 @@ TEST(AStranger, OfAnotherUserGetsNoDescriptorsThoughItKnowsTheSecret) {
   std::thread([&] {
     const AnotherUser user;
     UnixConnection stranger = connect_to_leader(*store);
-    try {
-      say_hello(1, stranger, *store);
-    } catch (const NetworkError&) {
-      // Rank 0 has turned it away already.
-    }
     const auto answer = stranger.receive(kPatience);
     EXPECT_TRUE(answer.descriptors.empty());
     EXPECT_THAT(to_text(answer.bytes), HasSubstr("runs as user 0"));
@@ -195,6 +198,31 @@ TEST(AStranger, OfAnotherUserGetsNoDescriptorsThoughItKnowsTheSecret) {
   EXPECT_EQ(error_of({.name = "g", .rank = 1, .size = 2}, *store), "no error");
   leader.join();
   EXPECT_EQ(leaders, "no error");
+}
+
+TEST(AStranger, WhoHasTakenTheNameOfRank0sSocketGetsNoDescriptors) {
+  const auto store = open_store("memory:");
+  UnixListener listener;
+  Bytes invited(kSecretBytes, std::byte{1});
+  const Bytes name = to_bytes(listener.name());
+  invited.insert(invited.end(), name.begin(), name.end());
+  store->set("group/g/shm/leader", invited, kPatience);
+  std::string error;
+  std::thread rank([&] {
+    error = error_of({.name = "g", .rank = 1, .size = 2}, *store,
+                     OtherUsers::kAdmitted);
+  });
+  wait_for(listener.descriptor(), POLLIN, kPatience);
+  {
+    UnixConnection victim(listener.accept());
+    const auto first = victim.receive(kPatience);
+    EXPECT_TRUE(first.descriptors.empty());
+    EXPECT_THAT(to_text(first.bytes), Not(HasSubstr(std::string(8, '\1'))));
+    victim.send(bytes_of(ExchangeIntroduction{}), {}, kPatience);
+    EXPECT_THROW(victim.receive(kPatience), NetworkError);
+  }
+  rank.join();
+  EXPECT_THAT(error, HasSubstr("PeerFailure 0: rank 0 of group \"g\" ended"));
 }
 
 // Rank 0 of a group of two waits for rank 1 while strangers come.
@@ -237,6 +265,16 @@ TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
   std::vector<UnixConnection> strangers;
   for (int i = 0; i < 257; ++i) strangers.push_back(come());
   expect_end(strangers.front());
+}
+
+TEST_F(AGroupThatForms, AdmitsNoStrangerThatSendsRank0sProofBack) {
+  UnixConnection stranger = come();
+  const ExchangeGreeting greeting{.challenge = random_value<Challenge>()};
+  stranger.send(bytes_of(greeting), {}, kPatience);
+  const auto introduction =
+      read_message<ExchangeIntroduction>(stranger.receive(kPatience).bytes);
+  say_hello(1, stranger, introduction.value().proof);
+  expect_end(stranger);
 }
 
 TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
