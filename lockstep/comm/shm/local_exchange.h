@@ -3,8 +3,9 @@
 // Rank 0 listens on an abstract Unix socket and puts its name and a secret into
 // the store. The others connect; rank 0 proves that it knows the secret, then
 // each of them does and sends a pidfd of its process and its heap. The secret
-// itself is not sent. Rank 0 answers each with the control block and everybody's
-// pidfds and heaps. That the exchange succeeds is what "on the same host" means.
+// itself is not sent. Rank 0 answers each with the control block and
+// everybody's pidfds and heaps. That the exchange succeeds is what "on the same
+// host" means.
 //
 // A store without a token tells its secrets to each user of the host. There,
 // each end asks the kernel for the other's user before it passes anything.
