@@ -39,6 +39,19 @@ std::vector<int> ranks_named_missing(std::string_view text) {
   return ranks;
 }
 
+// For whom `work`, which is done, had waited in vain.
+std::vector<int> ranks_that_ended(const Work& work) {
+  try {
+    work.wait();
+  } catch (const PeerFailure& lost) {
+    return {lost.rank()};
+  } catch (const Timeout& late) {
+    return ranks_named_missing(late.what());
+  } catch (const Error&) {  // it waited for no rank
+  }
+  return {};
+}
+
 }  // namespace
 
 HostGroup::HostGroup(const GroupIdentity& whole, int host,
@@ -69,7 +82,11 @@ std::vector<int> HostGroup::in_whole_group(std::vector<int> ranks) const {
 }
 
 std::vector<int> HostGroup::missing(const Work& work) const {
-  return in_whole_group(work.missing());
+  std::vector<int> ranks = work.missing();
+  // The group inside the host may be over already: its deadline passes when
+  // that of the whole group does.
+  if (ranks.empty() && work.done()) ranks = ranks_that_ended(work);
+  return in_whole_group(std::move(ranks));
 }
 
 void HostGroup::wait(const Work& work) {

@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/hybrid/chunks.h"
+#include "lockstep/comm/hybrid/host_group.h"
 #include "lockstep/comm/hybrid/host_map.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/comm/wire/wire_core.h"
 
 namespace lockstep {
 namespace {
@@ -184,6 +188,32 @@ TEST_P(Hybrid, IsLeftAtOnceWithAnOperationInFlight) {
       static_cast<void>(group->all_reduce(view(values), ReduceOp::kSum));
     group->leave();  // returns, and nothing touches the values any more
   });
+}
+
+// A second thread that waits for the same may ask after the first has given up.
+TEST(HostGroup, NamesWhoIsMissingEvenOnceItHasGivenUp) {
+  const auto store = open_store("memory:");
+  const auto join = [&](int rank) {
+    return std::make_unique<HostGroup>(GroupIdentity{.rank = rank, .size = 6},
+                                       0, std::vector<int>{2, 5}, *store,
+                                       Settings());
+  };
+  std::unique_ptr<HostGroup> here, there;
+  std::thread other([&] { there = join(5); });
+  here = join(2);
+  other.join();
+  const Work work = here->start({.kind = OperationKind::kBarrier,
+                                 .timeout = std::chrono::milliseconds(1)});
+  EXPECT_THAT(here->missing(work), ElementsAre(5));
+  EXPECT_THROW(here->wait(work), WaitExpired);
+  EXPECT_THAT(here->missing(work), ElementsAre(5));
+  // The barrier in which both have arrived is over; the next is not.
+  const Operation barrier{.kind = OperationKind::kBarrier,
+                          .timeout = std::chrono::minutes(1)};
+  there->wait(there->start(barrier));
+  const Work alone = there->start(barrier);
+  EXPECT_THROW(there->wait(alone), TransportError);
+  EXPECT_THAT(there->missing(alone), ElementsAre(2));
 }
 
 TEST(HybridGroups, OfOneHostAreSharedMemoryAndOfLonelyRanksTheWire) {
