@@ -23,7 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-constexpr std::uint64_t kCanarySlot = std::uint64_t{255} << 32;
+// No message's: channels are not negative.
+constexpr std::uint64_t kCanarySlot = std::uint64_t{1} << 63;
 
 std::uint64_t slot_of(const LockstepTransportMessage& message) {
   return static_cast<std::uint64_t>(message.channel) << 32 |
