@@ -21,6 +21,8 @@ class Duplicates::Kept {
   // By index, which is the number less 1: 1 where none is in use here.
   using Free = std::array<std::uint8_t, kMost>;
 
+  explicit Kept(std::string group) : group_(std::move(group)) {}
+
   Free free() {
     const MutexLock lock(mutex_);
     Free free;
@@ -33,8 +35,11 @@ class Duplicates::Kept {
   // Makes those up to `index` that are not there.
   void make_up_to(std::size_t index, const Make& make) {
     const MutexLock lock(mutex_);
-    while (entries_.size() <= index)
-      entries_.push_back({make(static_cast<int>(entries_.size()) + 1)});
+    while (entries_.size() <= index) {
+      const int number = static_cast<int>(entries_.size()) + 1;
+      entries_.push_back(
+          {make(number, fmt::format("{} (duplicate {})", group_, number))});
+    }
   }
 
   std::shared_ptr<ProcessGroup> take(std::size_t index) {
@@ -61,6 +66,7 @@ class Duplicates::Kept {
     std::shared_ptr<ProcessGroup> group;
     bool taken = false;
   };
+  const std::string group_;
   Mutex mutex_;
   std::vector<Entry> entries_ LOCKSTEP_GUARDED_BY(mutex_);
 };
@@ -82,12 +88,20 @@ std::size_t lowest_free(const std::array<std::uint8_t, Duplicates::kMost>& free,
 
 }  // namespace
 
-Duplicates::Duplicates() : kept_(std::make_shared<Kept>()) {}
+Duplicates::Duplicates(std::string group)
+    : own_(std::make_shared<Kept>(std::move(group))), kept_(own_) {}
+
+void Duplicates::share(const Duplicates& of_group) {
+  kept_ = of_group.kept_;
+  own_.reset();
+}
 
 // Where one rank cannot make it, none has it.
 std::shared_ptr<ProcessGroup> Duplicates::take(ProcessGroup& original,
                                                const Make& make) {
-  Kept::Free free = kept_->free();
+  const std::shared_ptr<Kept> kept = kept_.lock();
+  LOCKSTEP_CHECK(kept, "a duplicate is in use that was given back");
+  Kept::Free free = kept->free();
   original
       .all_reduce(view(std::span(free.data(), free.size())), ReduceOp::kMin,
                   {.place = "number of a duplicate"})
@@ -95,7 +109,7 @@ std::shared_ptr<ProcessGroup> Duplicates::take(ProcessGroup& original,
   const std::size_t index = lowest_free(free, original);
   std::exception_ptr error;
   try {
-    kept_->make_up_to(index, make);
+    kept->make_up_to(index, make);
   } catch (...) {
     error = std::current_exception();
   }
@@ -110,12 +124,15 @@ std::shared_ptr<ProcessGroup> Duplicates::take(ProcessGroup& original,
         fmt::format("group \"{}\" could not be duplicated on another rank\n"
                     "  next:    read the other ranks' logs",
                     original.name()));
-  auto group = kept_->take(index);
+  auto group = kept->take(index);
   ProcessGroup* const plain = group.get();
-  return {plain, [kept = kept_, group = std::move(group),
-                  index](ProcessGroup*) { kept->give_back(index); }};
+  return {plain, [kept, group = std::move(group), index](ProcessGroup*) {
+            kept->give_back(index);
+          }};
 }
 
-void Duplicates::leave() noexcept { kept_->leave(); }
+void Duplicates::leave() noexcept {
+  if (own_) own_->leave();
+}
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 // A group's ranks agree on the number of each, and number n of one rank is
 // number n of all. One that is no longer used is kept and given out again, once
 // all ranks have let go of it: what has been started in it is complete then.
+// Duplicates of a duplicate are the group's: one count numbers them all.
 //
 // Threads: take() by one thread of a rank at a time; all else from any.
 // Errors:  InvalidArgument on every rank where there are too many; what
@@ -25,21 +26,26 @@ class Duplicates {
  public:
   static constexpr int kMost = 256;
 
-  // Makes number `number`, from 1 on; waits for no rank.
-  using Make = std::function<std::shared_ptr<ProcessGroup>(int number)>;
+  // Makes number `number`, from 1 on, called `name`; waits for no rank.
+  using Make = std::function<std::shared_ptr<ProcessGroup>(
+      int number, const std::string& name)>;
 
-  Duplicates();
+  explicit Duplicates(std::string group);
 
-  // One that no rank uses, until the pointer goes. Every rank of `original`
-  // calls it at the same point.
+  // Makes these, which are of a duplicate, the ones of its group.
+  void share(const Duplicates& of_group);
+
+  // One that no rank uses, until the pointer goes. Every rank calls it at the
+  // same point of `original`, which is the group or a duplicate.
   std::shared_ptr<ProcessGroup> take(ProcessGroup& original, const Make& make);
 
-  // Leaves them all.
+  // Leaves them all, unless these are a duplicate's.
   void leave() noexcept;
 
  private:
   class Kept;
-  const std::shared_ptr<Kept> kept_;
+  std::shared_ptr<Kept> own_;  // null where they are shared
+  std::weak_ptr<Kept> kept_;   // lives while a duplicate is in use
 };
 
 }  // namespace lockstep

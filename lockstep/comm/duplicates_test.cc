@@ -14,6 +14,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/own_resources.h"
 #include "lockstep/base/testing/test_seed.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/run_ranks.h"
@@ -165,6 +166,48 @@ TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
       sums.check();
       first.reset();
     }
+  });
+}
+
+// As where a program gives one to a reducer, which makes one of its own.
+TEST_P(Duplicate, OfADuplicateIsAnotherOfTheGroup) {
+  run(2, [](Group group) {
+    const auto first = group->duplicate();
+    const auto second = first->duplicate();
+    EXPECT_THAT(second->name(), HasSubstr("test (duplicate 2)"));
+    const auto third = group->duplicate();
+    std::vector<Sums> orders{Sums(group), Sums(first), Sums(second),
+                             Sums(third)};
+    if (group->rank() != 0) std::ranges::reverse(orders);
+    for (int i = 0; i < 8; ++i)
+      for (Sums& order : orders) order.start();
+    for (Sums& order : orders) order.check();
+  });
+}
+
+// Each is tried, so that none meets what the backend itself has on its way.
+TEST_P(Duplicate, WorksAsTheLastOfAsManyAsThereMayBe) {
+  run(2, [](Group group) {
+    std::vector<Group> all;
+    for (int i = 0; i < Duplicates::kMost; ++i) {
+      all.push_back(group->duplicate());
+      all.back()->barrier().wait(kPatience);
+    }
+    for (const Group& each : all) {
+      Sums sums(each);
+      sums.start();
+      sums.check();
+    }
+  });
+}
+
+TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
+  run(2, [](Group group) {
+    const auto first = new_group(*group, std::vector<int>{0, 1})->duplicate();
+    Sums sums(first->duplicate());
+    for (int i = 0; i < 4; ++i) sums.start();
+    sums.check();
+    group->barrier().wait(kPatience);
   });
 }
 

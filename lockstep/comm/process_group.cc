@@ -65,7 +65,8 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend,
       timeout_(timeout),
       world_(std::move(world)),
       recorder_(make_recorder(world_, identity_, backend)),
-      backend_(std::move(backend)) {
+      backend_(std::move(backend)),
+      duplicates_(identity_.name) {
   if (backend_) abortable_.push_back(backend_);
 }
 
@@ -111,11 +112,12 @@ void ProcessGroup::leave() noexcept {
   duplicates_.leave();
   if (recorder_) recorder_->leave();
   // They leave, and are destroyed, after the locks are released.
-  std::shared_ptr<Backend> last, last_of_device;
+  std::shared_ptr<Backend> last, last_of_group, last_of_device;
   std::vector<std::shared_ptr<Backend>> abortable;
   {
     MutexLock lock(start_order_);
     last.swap(backend_);
+    last_of_group.swap(of_group_);
   }
   {
     MutexLock lock(abort_mutex_);
@@ -131,11 +133,20 @@ void ProcessGroup::leave() noexcept {
 std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {
   const auto backend = member();
   if (!backend->can_duplicate()) return nullptr;
-  return duplicates_.take(*this, [&](int number) {
+  std::shared_ptr<Backend> of_group;
+  {
+    MutexLock lock(start_order_);
+    of_group = of_group_ ? of_group_ : backend;
+  }
+  return duplicates_.take(*this, [&](int number, const std::string& name) {
     GroupIdentity identity = identity_;
-    identity.name += fmt::format(" (duplicate {})", number);
-    return std::make_shared<ProcessGroup>(backend->duplicate(identity, number),
-                                          identity, timeout_, world_);
+    identity.name = name;
+    auto made = std::make_shared<ProcessGroup>(
+        backend->duplicate(identity, number), identity, timeout_, world_);
+    made->duplicates_.share(duplicates_);
+    MutexLock lock(made->start_order_);
+    made->of_group_ = of_group;
+    return made;
   });
 }
 

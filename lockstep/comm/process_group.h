@@ -185,9 +185,11 @@ class ProcessGroup {
   // Another order of collectives among the same ranks: what is started there
   // need not be started at the same point of this group's on every rank, nor
   // waits for it. For buffers on the CPU. The two share connections, memory and
-  // their end. Every rank calls this at the same point; letting go of the
-  // pointer gives the duplicate back, for another that is asked for. Null where
-  // the backend has no such thing, which is `reference`. See Duplicates.
+  // their end; a group that is dropped, not left, lasts as long as they. Every
+  // rank calls this at the same point; letting go of the pointer gives the
+  // duplicate back, for another that is asked for. One of a duplicate is one of
+  // its group. Null where the backend has no such thing, which is `reference`.
+  // See Duplicates.
   std::shared_ptr<ProcessGroup> duplicate();
 
   // Memory in which this group's collectives are fastest; see Backend.
@@ -271,6 +273,8 @@ class ProcessGroup {
   // A sequence number and its start are one step.
   mutable Mutex start_order_;
   std::shared_ptr<Backend> backend_ LOCKSTEP_GUARDED_BY(start_order_);
+  // Of a duplicate: its group's, the end of which would be its own.
+  std::shared_ptr<Backend> of_group_ LOCKSTEP_GUARDED_BY(start_order_);
   std::uint64_t sequence_ LOCKSTEP_GUARDED_BY(start_order_) = 0;
   // The same backends again: aborting must not wait for a start.
   mutable Mutex abort_mutex_;
