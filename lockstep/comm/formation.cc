@@ -208,7 +208,8 @@ class MeetingStore : public Store {
     return true;
   }
 
-  // Writes it unless another stands there; returns what does.
+  // Writes it unless another stands there; returns what does, nothing where it
+  // is that the group formed.
   std::optional<Fault> settle(const Bytes& mine, Deadline deadline) {
     return decode(
         store_->compare_and_set(verdict_key(), std::nullopt, mine, deadline));
@@ -271,7 +272,7 @@ void Formation::complete() {
               kStoreAnswers);
   if (store_->add(ready, 1, kStoreAnswers) == identity_.size)
     store_->settle(to_bytes(kFormed), kStoreAnswers);
-  if (!store_->await_verdict(patience_)) time_out();
+  if (!store_->await_verdict(patience_)) expire();
   store_->be_formed();
   try {
     clean_up();
@@ -281,7 +282,14 @@ void Formation::complete() {
   }
 }
 
-[[noreturn]] void Formation::time_out() {
+// Throws, unless the last rank has come while this one gave up.
+void Formation::expire() {
+  const Timeout late = late_ranks();
+  const Fault mine = fault_of(std::make_exception_ptr(late), identity_.rank);
+  if (store_->settle(encode(mine), kStoreAnswers)) throw late;
+}
+
+Timeout Formation::late_ranks() {
   std::vector<std::string> missing;
   for (int rank = 0; rank < identity_.size; ++rank) {
     const std::string key =
@@ -289,7 +297,7 @@ void Formation::complete() {
     if (peek(store_->whole(), key, kStoreAnswers).empty())
       missing.push_back(identity_.describe(rank));
   }
-  throw Timeout(fmt::format(
+  return Timeout(fmt::format(
       "group \"{}\" of {} ranks could not form: timed out on {}\n"
       "  missing: {}\n  likely:  slow or dead, or not started\n"
       "  next:    read the logs of the missing ranks",

@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/store/store.h"
 
@@ -52,7 +53,8 @@ class Formation {
   [[noreturn]] void fail(const std::exception_ptr& error);
 
  private:
-  [[noreturn]] void time_out();
+  void expire();
+  Timeout late_ranks();
   void clean_up();
 
   const GroupIdentity identity_;
