@@ -41,6 +41,7 @@ World& world_of(const ProcessGroup& parent) {
 
 // What a group can be made from, or a barrier be called on.
 void check_usable(std::string_view call, const ProcessGroup& group) {
+  group.check_process();
   if (group.backend() == "none")
     throw InvalidArgument(fmt::format(
         "{}: group \"{}\" {}", call, group.name(),

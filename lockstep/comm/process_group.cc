@@ -1,7 +1,9 @@
 #include "lockstep/comm/process_group.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -48,6 +50,12 @@ void Backend::attach(const std::shared_ptr<CapturedGraph>& /*graph*/,
 
 namespace {
 
+// Whether this is the forked child of a process that had this loaded. A look at
+// it takes no time; asking the kernel takes as long as a small operation.
+std::atomic<bool> is_forked{false};
+[[maybe_unused]] const int kForkIsSeen =
+    ::pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+
 std::shared_ptr<GroupRecorder> make_recorder(
     const std::shared_ptr<World>& world, const GroupIdentity& identity,
     const std::shared_ptr<Backend>& backend) {
@@ -74,6 +82,17 @@ ProcessGroup::~ProcessGroup() {
   if (recorder_) recorder_->leave();
 }
 
+// A rank has the same memory in its forked children, where a call would bring
+// what peers take for the rank's own.
+void ProcessGroup::check_process() const {
+  if (!is_forked || process_.is_current()) return;
+  throw InvalidArgument(fmt::format(
+      "this process was forked from rank {} of group \"{}\", and cannot act "
+      "for it\n  next:    call the group in the process that made it, or make "
+      "another group here",
+      rank(), name()));
+}
+
 void ProcessGroup::refuse_call() const {
   if (!is_member())
     throw InvalidArgument(fmt::format(
@@ -87,6 +106,7 @@ void ProcessGroup::refuse_call() const {
 }
 
 std::shared_ptr<Backend> ProcessGroup::member() const {
+  check_process();
   MutexLock lock(start_order_);
   if (!backend_) refuse_call();
   return backend_;
@@ -210,6 +230,7 @@ void ProcessGroup::check_supported(const Backend& backend,
 }
 
 Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
+  check_process();
   if (!is_member()) refuse_call();
   validate(operation, identity_);
   operation.timeout = options.timeout.value_or(timeout_);

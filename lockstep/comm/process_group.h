@@ -18,8 +18,8 @@
 //          is what must agree between ranks, so callers on several threads need
 //          an order of their own.
 // Errors:  InvalidArgument at once, for arguments that can never work, for a
-//          group that was destroyed and for one that this rank is no member of;
-//          everything else from Work::wait().
+//          group that was destroyed and for one that this rank is no member of,
+//          and in a forked child; everything else from Work::wait().
 // Source:  the names and meanings are torch.distributed's; the uneven ones are
 //          MPI's (MPI_Allgatherv, …) on lists of buffers.
 #pragma once
@@ -99,6 +99,8 @@ class ProcessGroup {
   // a GPU's buffers have one of their own, that of all others.
   std::string backend() const;
   std::chrono::nanoseconds timeout() const { return timeout_; }
+  // Throws InvalidArgument in a forked child, which is not the rank.
+  void check_process() const;
   // What sub-groups are made from; null for a group that was made by hand.
   const std::shared_ptr<World>& world() const { return world_; }
 

@@ -131,8 +131,19 @@ std::shared_ptr<Store> open_job_store() {
   return open_store(settings.store.value(), {.token = settings.token});
 }
 
+// Whether `call` is one that can never work.
+bool refuses(const std::function<void()>& call) {
+  try {
+    call();
+    return false;
+  } catch (const InvalidArgument&) {
+    return true;
+  }
+}
+
 // The same with objects that are destroyed when a process exits: a group, a
-// work that is not done, a store that this process serves.
+// work that is not done, a store that this process serves. Its child calls the
+// group.
 int forked_child_with_static_objects() {
   using std::chrono::minutes;
   static std::shared_ptr<ProcessGroup> group;
@@ -147,8 +158,14 @@ int forked_child_with_static_objects() {
   for (int turn = 0; turn < 100; ++turn) group->barrier().wait();
   const pid_t child = ::fork();
   if (child == 0) {
+    std::vector<float> own(1, 7);
+    const bool refused =
+        refuses([] { group->barrier(); }) &&
+        refuses([&] { group->isend(view(own), 1 - group->rank(), 5); }) &&
+        refuses([] { group->duplicate(); }) &&
+        refuses([] { monitored_barrier(*group, minutes(1)); });
     destroy_process_group();
-    std::exit(0);
+    std::exit(refused ? 0 : 1);
   }
   int status = 0;
   if (::waitpid(child, &status, 0) != child || status != 0) return 1;

@@ -117,7 +117,7 @@ TEST(RanksAsProcesses, NeedNoPidfds) {
 }
 
 // Issue 19, point 14.
-TEST(RanksAsProcesses, OutliveAForkedChildThatDestroysStaticObjects) {
+TEST(RanksAsProcesses, OutliveAForkedChildThatCallsAndDestroysAGroup) {
   for (const char* backend : {"shm", "gloo", "reference"}) {
     RankProcesses processes(2,
                             ranks_program("forked_child_with_static_objects"),
