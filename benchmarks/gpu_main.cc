@@ -5,11 +5,9 @@
 //                     float32|bfloat16 REQUESTS
 //
 // Images of 3 x 224 x 224, which stay on the device, channels-last; SGD with
-// momentum 0.9, fused. Answers three questions of the driver (requests.h):
-// "steps N", milliseconds of a step, of N that the device ends, and of them the
-// host's; "loss", that of the last; "casts N", how many GB a second a copy of a
-// bucket of 256 MiB reads and writes, and what a hook does to it: rounding it
-// to 16 bits, and widening that again; medians of N.
+// momentum 0.9, fused. Answers two questions of the driver (requests.h): "steps
+// N", milliseconds of a step, of N that the device ends, and of them the
+// host's; "loss", that of the last.
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
@@ -137,45 +135,12 @@ std::string answer_steps(Training& training, int steps) {
   return text.str();
 }
 
-// GB a second of `body`, which reads and writes `bytes`.
-double rate(double bytes, int repetitions, const std::function<void()>& body) {
-  std::vector<double> times;
-  for (int i = 0; i < repetitions; ++i) {
-    constexpr int kCalls = 20;
-    synchronize();
-    const auto begin = Clock::now();
-    for (int j = 0; j < kCalls; ++j) body();
-    synchronize();
-    const std::chrono::duration<double> took = Clock::now() - begin;
-    times.push_back(took.count() / kCalls);
-  }
-  return bytes / median(times) / 1e9;
-}
-
-std::string answer_casts(int repetitions) {
-  constexpr std::int64_t kElements = 64 << 20;
-  const at::Tensor whole =
-      torch::randn({kElements}, at::TensorOptions(kDevice));
-  const at::Tensor copy = torch::empty_like(whole);
-  const at::Tensor half = whole.to(at::kBFloat16);
-  const auto bytes = static_cast<double>(whole.nbytes());
-  std::ostringstream text;
-  text << R"({"copy": )"
-       << rate(2 * bytes, repetitions, [&] { copy.copy_(whole); })
-       << R"(, "round": )"
-       << rate(1.5 * bytes, repetitions, [&] { half.copy_(whole); })
-       << R"(, "widen": )"
-       << rate(1.5 * bytes, repetitions, [&] { copy.copy_(half); }) << "}";
-  return text.str();
-}
-
 std::string answer(Training& training, const std::string& request) {
   std::istringstream words(request);
   std::string what;
   int count = 1;
   words >> what >> count;
   if (what == "steps") return answer_steps(training, count);
-  if (what == "casts") return answer_casts(count);
   return R"({"loss": )" + std::to_string(training.loss()) + "}";
 }
 

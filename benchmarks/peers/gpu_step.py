@@ -3,7 +3,7 @@ DistributedDataParallel on NCCL as the only rank:
 
     gpu_step.py resnet18|resnet50 BATCH float32|bfloat16 REQUESTS
 
-The same job and questions as ../gpu_main.cc, but for "casts".
+The same job and questions as ../gpu_main.cc.
 """
 import contextlib
 import json
