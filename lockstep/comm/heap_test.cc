@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -286,6 +287,64 @@ TEST(Heap, ThrowsWhereTheKernelRefusesPrivateMemory) {
              !heap->shared_offset_of(block, 1);
     }
   }));
+}
+
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * kPage;
+}
+
+bool limit(__rlimit_resource resource, rlim_t most) {
+  const rlimit limits{most, most};
+  return ::setrlimit(resource, &limits) == 0;
+}
+
+// The error with which the kernel refuses a heap of so many bytes; 0 if it does
+// not.
+int refusal_of_heap(std::size_t bytes) {
+  try {
+    Heap::create({.bytes = bytes});
+    return 0;
+  } catch (const SystemError& error) {
+    return error.error_number();
+  }
+}
+
+// The kernel's own way of refusing is SIGXFSZ, which ends a program.
+TEST(Heap, IsNotMadeWhereALimitAdmitsNone) {
+  constexpr std::size_t kBytes = std::size_t{1} << 36;
+  EXPECT_TRUE(holds_in_child([&] {
+    return limit(RLIMIT_FSIZE, kBytes - 1) &&
+           refusal_of_heap(kBytes) == EFBIG &&
+           process_heap({.bytes = kBytes}) == nullptr &&
+           refusal_of_heap(kBytes / 2) == 0;
+  }));
+  EXPECT_TRUE(holds_in_child([&] {
+    return limit(RLIMIT_AS, address_space() + kBytes / 2) &&
+           refusal_of_heap(kBytes) == ENOMEM &&
+           process_heap({.bytes = kBytes}) == nullptr &&
+           refusal_of_heap(kBytes / 4) == 0;
+  }));
+}
+
+// A program may lower its limits at any time.
+TEST(Heap, WorksOnBelowALimitThatComesLater) {
+  constexpr std::size_t kBytes = std::size_t{1} << 24;
+  for (const auto backing :
+       {HeapOptions::Backing::kOnTouch, HeapOptions::Backing::kOnTake})
+    EXPECT_TRUE(holds_in_child([&] {
+      const auto heap = Heap::create({.bytes = kBytes, .backing = backing});
+      if (!limit(RLIMIT_FSIZE, 0) || !limit(RLIMIT_AS, address_space()))
+        return false;
+      std::byte* const block = heap->take(kBytes / 2);
+      if (block == nullptr) return false;
+      std::fill_n(block, kBytes / 2, std::byte{1});
+      heap->detach(block, kBytes / 4);
+      std::fill_n(block, kBytes / 2, std::byte{2});
+      heap->give_back(block);
+      return heap->bytes_in_use() == 0;
+    }));
 }
 
 TEST(Heap, StaysWithinTheLimitOfItsCgroup) {

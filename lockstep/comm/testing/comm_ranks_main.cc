@@ -69,19 +69,44 @@ int conformance() {
   return wrong == 0 && !cases.empty() ? 0 : 1;
 }
 
+std::uint64_t heap_bytes() {
+  return static_cast<std::uint64_t>(Settings::from_environment().heap_bytes);
+}
+
+bool limit(__rlimit_resource resource, rlim_t most) {
+  const rlimit limits{most, most};
+  return ::setrlimit(resource, &limits) == 0;
+}
+
+// So much more address space than there is already.
+bool limit_address_space(std::uint64_t more) {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return limit(RLIMIT_AS, pages * page + more);
+}
+
 // The same where rank 1 has no address space for a second heap.
 int conformance_without_room() {
-  if (number_from("RANK", 0) == 1) {
-    std::uint64_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    const auto heap =
-        static_cast<std::uint64_t>(Settings::from_environment().heap_bytes);
-    const rlim_t most = pages * page + heap + heap / 2;
-    const rlimit limit{most, most};
-    if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
-  }
+  if (number_from("RANK", 0) == 1 &&
+      !limit_address_space(heap_bytes() + heap_bytes() / 2))
+    return 1;
   return conformance();
+}
+
+// The same where LIMIT, "as" or "fsize", admits half a heap, on all ranks or on
+// LIMITED_RANK alone. It is set before there is a heap.
+int conformance_without_a_heap() {
+  const int rank = number_from("RANK", 0);
+  const bool limited = number_from("LIMITED_RANK", rank) == rank;
+  const std::string what = std::getenv("LIMIT");
+  if (limited && !(what == "as" ? limit_address_space(heap_bytes() / 2)
+                                : limit(RLIMIT_FSIZE, heap_bytes() / 2)))
+    return 1;
+  const int code = conformance();
+  const bool has_heap = default_group()->heap() != nullptr;
+  say(has_heap ? "with a heap" : "without a heap");
+  return has_heap == limited ? 1 : code;
 }
 
 // Rank 0 has a child for a while, which ends as programs do.
@@ -442,6 +467,7 @@ int run(const std::string& name) {
   const std::map<std::string, std::function<int()>> cases{
       {"conformance", conformance},
       {"conformance_without_room", conformance_without_room},
+      {"conformance_without_a_heap", conformance_without_a_heap},
       {"forked_child", forked_child},
       {"forked_child_with_static_objects", forked_child_with_static_objects},
       {"die_with_a_child", die_with_a_child},

@@ -58,6 +58,20 @@ TEST(RanksAsProcesses, StageWhatOneOfThemHasNoAddressSpaceFor) {
         << processes.output(rank);
 }
 
+TEST(RanksAsProcesses, StageWhereALimitAdmitsNoHeap) {
+  const std::string heap =
+      "LOCKSTEP_HEAP_BYTES=" + std::to_string(std::size_t{4} << 30);
+  for (const char* limit : {"LIMIT=as", "LIMIT=fsize"})
+    for (const char* limited : {"ON_ALL_RANKS=1", "LIMITED_RANK=1"}) {
+      RankProcesses processes(3, ranks_program("conformance_without_a_heap"),
+                              {heap, limit, limited});
+      for (int rank = 0; rank < 3; ++rank)
+        EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+            << limit << ", " << limited << ", rank " << rank << ":\n"
+            << processes.output(rank);
+    }
+}
+
 // Issue 19: every group of the process ended.
 TEST(RanksAsProcesses, WorkOnWhenASubGroupIsDroppedWithAnUnmatchedReceive) {
   RankProcesses processes(2, ranks_program("unmatched_receive"));
