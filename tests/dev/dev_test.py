@@ -1,6 +1,8 @@
 """Runs ./dev and its scripts on machines that are made up: programs in a folder
 at the front of the path stand for what is, or is not, installed."""
 import os
+import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -14,9 +16,11 @@ class Machine(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
+        self.repository = REPOSITORY
 
     def program(self, name, body):
         path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
         path.chmod(0o755)
 
@@ -32,11 +36,28 @@ class Machine(unittest.TestCase):
         (folder / "lib/libtorch_cpu.so").touch()
         return folder
 
+    def libtorch_with_cuda(self, version):
+        folder = self.libtorch(version)
+        (folder / "lib/libtorch_cuda.so").touch()
+        return folder
+
+    def copy_of_scripts(self):
+        """A repository of scripts alone, where a test may build."""
+        self.repository = self.folder / "repository"
+        for folder in ("scripts", "tests"):
+            (self.repository / folder).mkdir(parents=True)
+        shutil.copy(REPOSITORY / "dev", self.repository)
+        shutil.copy(REPOSITORY / "tests/allowed_skips",
+                    self.repository / "tests")
+        for script in (REPOSITORY / "scripts").iterdir():
+            if script.is_file():
+                shutil.copy(script, self.repository / "scripts")
+
     def run_script(self, *command, **variables):
         path = f"{self.folder}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, **variables}
         return subprocess.run(
-            [REPOSITORY / command[0], *command[1:]], env=environment,
+            [self.repository / command[0], *command[1:]], env=environment,
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False)
 
@@ -71,14 +92,34 @@ class FindTorch(Machine):
                          f"/opt/torch\n{self.folder / 'python3'}\n")
 
 
+    def test_takes_no_torch_with_cuda_that_was_not_named(self):
+        self.copy_of_scripts()
+        text = (self.repository / "scripts/find_torch").read_text()
+        version = re.search(r" version=([\d.]+)$", text, re.M)[1]
+        self.program("repository/build/venv/bin/python3",
+                     f"echo {version}+cpu /opt/cpu/torch")
+        (self.repository / f"build/venv/.torch-{version}+cpu").touch()
+        with_cuda = self.libtorch_with_cuda("2.12.0")
+        self.program("python3", f"echo 2.12.0 {with_cuda}")
+        result = self.run_script("scripts/find_torch", LOCKSTEP_TORCH="")
+        python = self.repository / "build/venv/bin/python3"
+        self.assertEqual(result.stdout, f"/opt/cpu/torch\n{python}\n")
+        self.assertIn("has CUDA", result.stderr)
+
+    def test_takes_one_with_cuda_that_was_named_and_says_what_it_costs(self):
+        folder = self.libtorch_with_cuda("2.12.0")
+        result = self.find(folder)
+        self.assertEqual(result.stdout.splitlines()[0], str(folder.resolve()))
+        self.assertIn("has CUDA: tests on the fake GPU skip", result.stderr)
+
+
 class FindTorchWithCuda(Machine):
     def find(self, folder):
         return self.run_script("scripts/find_torch", "--cuda",
                                LOCKSTEP_TORCH=str(folder))
 
     def test_takes_the_named_libtorch_that_has_cuda(self):
-        folder = self.libtorch("2.11.0")
-        (folder / "lib/libtorch_cuda.so").touch()
+        folder = self.libtorch_with_cuda("2.11.0")
         self.assertEqual(self.find(folder).stdout.splitlines()[0],
                          str(folder.resolve()))
 
@@ -90,8 +131,7 @@ class FindTorchWithCuda(Machine):
                          f"LOCKSTEP_TORCH={folder} is without CUDA\n.*next: ")
 
     def test_takes_the_torch_of_the_python_on_the_path_if_it_has_cuda(self):
-        folder = self.libtorch("2.12.0")
-        (folder / "lib/libtorch_cuda.so").touch()
+        folder = self.libtorch_with_cuda("2.12.0")
         self.program("python3", f"echo 2.12.0 {folder}")
         result = self.run_script("scripts/find_torch", "--cuda",
                                  LOCKSTEP_TORCH="")
@@ -179,6 +219,93 @@ class Dev(Machine):
         result = self.run_script("dev", "bench", "nonesuch")
         self.assertEqual(result.returncode, 2)
         self.assertIn('unknown benchmark "nonesuch"', result.stderr)
+
+
+def gtest(reason):
+    return f"test.cc:1: Skipped\n{reason}\n\n[  SKIPPED ] A.B (0 ms)\n"
+
+
+class Skips(Machine):
+    """./dev test with ctest itself, of tests that are made up."""
+
+    def setUp(self):
+        super().setUp()
+        self.copy_of_scripts()
+        self.program("cmake", "echo -- left out: some.test, for want of luck")
+        self.program("dpkg-query", "awk '/^[a-z]/ {print \"installed \" $2}' "
+                     f"{self.repository}/scripts/packages")
+        self.torch = self.libtorch("2.12.0")
+        self.build = self.repository / "build/dev"
+        self.build.mkdir(parents=True)
+
+    def add_test(self, name, output, code=0, properties=""):
+        (self.build / name).write_text(output, encoding="utf-8")
+        with (self.build / "CTestTestfile.cmake").open("a") as file:
+            file.write(f"add_test({name} sh -c \"cat {self.build}/{name}; "
+                       f"exit {code}\")\n")
+            if properties:
+                file.write(f"set_tests_properties({name} PROPERTIES "
+                           f"{properties})\n")
+
+    def add_gtest(self, name, reason):
+        self.add_test(name, gtest(reason), properties=
+                      'SKIP_REGULAR_EXPRESSION "\\\\[  SKIPPED \\\\]"')
+
+    def run_tests(self, **variables):
+        return self.run_script(
+            "dev", "test", LOCKSTEP_TORCH=str(self.torch),
+            **{"LOCKSTEP_ALLOW_SKIPS": "", **variables})
+
+    def assert_refused(self, name, reason, allowing):
+        result = self.run_tests()
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertRegex(result.stdout, rf"a failure:\n  {reason}\n    {name}\n")
+        self.assertIn("LOCKSTEP_ALLOW_SKIPS=", result.stdout)
+        result = self.run_tests(LOCKSTEP_ALLOW_SKIPS=allowing)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(result.stdout, rf"allows:\n  {reason}\n    {name}\n")
+
+    def test_of_suites_on_the_fake_gpu_are_failures(self):
+        self.add_gtest("Cuda.Adds", "LibTorch has a CUDA of its own")
+        self.assert_refused("Cuda.Adds", "LibTorch has a CUDA of its own",
+                            "CUDA of its own")
+
+    def test_of_programs_are_failures(self):
+        self.add_test("golden.a", "skipped: LOCKSTEP_PYTHON is not set\n", 77,
+                      "SKIP_RETURN_CODE 77")
+        self.assert_refused("golden.a", "LOCKSTEP_PYTHON is not set",
+                            "^golden")
+
+    def test_of_single_cases_in_tests_that_pass_are_failures(self):
+        self.add_test("train.a", "x" * 100_000 + "\n"
+                      "test_b (c.D.test_b) ... skipped 'no torch'\n\n"
+                      "OK (skipped=1)\n")
+        self.assert_refused("train.a", "no torch", "train")
+
+    def test_without_a_reason_are_failures(self):
+        self.add_test("train.b", "..s\nOK (skipped=2)\n")
+        self.assert_refused("train.b", "2 of its cases.*", "train")
+
+    def test_for_reasons_that_are_listed_are_named_and_pass(self):
+        self.add_test("hosts.a", "hosts: cannot be made here: no right\n", 77,
+                      "SKIP_RETURN_CODE 77")
+        self.add_test("passes", "all is well\n")
+        result = self.run_tests()
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout,
+                         r"allows:\n  hosts: cannot be .* right\n    hosts.a\n")
+        self.assertIn("left out: some.test, for want of luck", result.stdout)
+
+    def test_of_no_test_are_not_spoken_of(self):
+        self.add_test("passes", "all is well\n")
+        result = self.run_tests()
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertNotIn("skipped", result.stdout)
+
+    def test_do_not_hide_a_failure(self):
+        self.add_test("fails", "hosts: cannot be made here: no right\n", 3)
+        result = self.run_tests()
+        self.assertNotEqual(result.returncode, 0, result.stdout)
 
 
 if __name__ == "__main__":

@@ -218,4 +218,4 @@ class Checkpoints(WithSmallData):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    sys.exit(unittest.main(verbosity=2))

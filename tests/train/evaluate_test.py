@@ -289,4 +289,4 @@ class WhatCannotBe(TrainedModel):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    sys.exit(unittest.main(verbosity=2))

@@ -272,4 +272,4 @@ class TrainingLog(WithSmallData):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    sys.exit(unittest.main(verbosity=2))

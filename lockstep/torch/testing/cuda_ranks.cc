@@ -71,7 +71,8 @@ void CudaRanks::SetUp() {
   if (FakeCuda::possible())
     cuda_.emplace(gpu_);
   else if (gpu_status({}).devices == 0)
-    GTEST_SKIP() << gpu_status({}).detail;
+    GTEST_SKIP() << "LibTorch has a CUDA of its own, which finds no GPU: "
+                 << gpu_status({}).detail;
 }
 
 void CudaRanks::TearDown() {
