@@ -32,6 +32,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -40,6 +41,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/passes_per_step.h"
+#include "lockstep/torch/scales_gradients.h"
 
 namespace lockstep {
 
@@ -69,6 +71,7 @@ class StepGradients {
   // To be called before a step of `optimizer` reads gradients: makes them what
   // it is to read. InvalidArgument where it trains other parameters by now.
   void synchronize(const torch::optim::Optimizer& optimizer);
+  bool are_synchronized() const { return passes_.are_synchronized(); }
   void begin_anew() { passes_.begin_anew(); }
 
  private:
@@ -94,11 +97,11 @@ class DistributedOptimizer final : public Optimizer {
     if (closure)
       closure = [this, compute = std::move(closure)] {
         at::Tensor loss = compute();
-        gradients_.synchronize(*this);
+        synchronize();
         return loss;
       };
     else
-      gradients_.synchronize(*this);
+      synchronize();
     const at::Tensor loss = Optimizer::step(std::move(closure));
     gradients_.begin_anew();
     return loss;
@@ -106,7 +109,25 @@ class DistributedOptimizer final : public Optimizer {
 
   // Makes .grad what the next step reads. Needed only after fewer backward
   // passes than a step takes, by whoever wants to look at gradients before it.
-  void synchronize() { gradients_.synchronize(*this); }
+  // What scale_gradients() of a fused optimizer has said holds for it.
+  void synchronize() {
+    if constexpr (std::derived_from<Optimizer, ScalesGradients>) {
+      if (!gradients_.are_synchronized()) {
+        const double factor = this->take_scaling();
+        gradients_.synchronize(*this);
+        return this->scale_gradients(factor);
+      }
+    }
+    gradients_.synchronize(*this);
+  }
+
+  // That of a fused optimizer, after synchronize(): the ranks' own gradients
+  // have a norm each.
+  double clip_grad_norm(
+      double max_norm) requires std::derived_from<Optimizer, ScalesGradients> {
+    synchronize();
+    return Optimizer::clip_grad_norm(max_norm);
+  }
 
   // As LibTorch's; drops what passes before it have brought. That of the class
   // torch::optim::Optimizer, which is not virtual, does not: the pass after it

@@ -146,6 +146,11 @@ void Fused<Optimizer, Options>::scale_gradients(double factor) {
 }
 
 template <class Optimizer, class Options>
+double Fused<Optimizer, Options>::take_scaling() {
+  return factor_.take(tensors_of(parameters_of(this->param_groups())));
+}
+
+template <class Optimizer, class Options>
 double Fused<Optimizer, Options>::clip_grad_norm(double max_norm) {
   const auto tensors = tensors_of(parameters_of(this->param_groups()));
   const double norm = factor_.scaled_by(tensors) * grad_norm(tensors);

@@ -57,6 +57,7 @@ class Fused : public Optimizer, public ScalesGradients {
   // and takes the factor with it.
   void scale_gradients(double factor) override;
 
+  double take_scaling() override;
   void forget_scaling() override { factor_.forget(); }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.

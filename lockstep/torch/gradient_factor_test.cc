@@ -5,7 +5,9 @@
 
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/distributed_optimizer.h"
 #include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/testing/small_nets.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 
@@ -92,6 +94,42 @@ TEST(GradientFactor, GivenBeforeThePassIsOfThatPass) {
   weight.sum().backward();
   optimizer.step();
   EXPECT_EQ(value_of(weight), -0.5);
+}
+
+// A step after fewer passes than it takes reduces gradients as it begins.
+TEST(GradientFactor, IsOfTheAverageWhereAStepReducesFirst) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const bool scaler : {true, false}) {
+      const Weights net;
+      DistributedOptimizer optimizer(
+          FusedSGD(net.parameters(), SGDOptions(1)), net.named_parameters(),
+          {.group = group, .backward_passes_per_step = 2});
+      ((group->rank() + 1) * 4 * net.w.sum()).backward();
+      if (scaler)
+        GradientScaler({.group = group, .init_scale = 4}).step(optimizer);
+      else {
+        optimizer.scale_gradients(0.25);
+        optimizer.step();
+      }
+      EXPECT_EQ(value_of(net.w), -1.5) << scaler;
+    }
+  });
+}
+
+// Else each rank would clip by the norm of its own, and replicas would part.
+TEST(GradientFactor, ClipsTheAverageWhereAStepWouldReduceFirst) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const Weights net;
+    DistributedOptimizer optimizer(
+        FusedSGD(net.parameters(), SGDOptions(1)), net.named_parameters(),
+        {.group = group, .backward_passes_per_step = 2});
+    ((group->rank() + 1) * 4 * net.w.sum()).backward();
+    optimizer.scale_gradients(0.25);
+    EXPECT_DOUBLE_EQ(optimizer.clip_grad_norm(1), 3);
+    EXPECT_DOUBLE_EQ(optimizer.clip_grad_norm(1.5), 3);
+    optimizer.step();
+    EXPECT_NEAR(value_of(net.w), -0.75, kTolerance);
+  });
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void PassesPerStep::synchronize() {
     throw InvalidArgument(
         "gradients hold part of a backward pass that was refused\n"
         "  next:    call zero_grad() and make the passes of this step again");
-  if (alone_ || passes_->done == passes_->in_step) return;
+  if (are_synchronized()) return;
   reducer_.reduce_now();
   passes_->done = passes_->in_step;
 }

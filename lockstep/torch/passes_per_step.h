@@ -27,6 +27,9 @@ class PassesPerStep {
   // Makes .grad what the step is to read, if the passes so far have not: where
   // there were fewer than a step takes, or none on this rank.
   void synchronize();
+  bool are_synchronized() const {
+    return alone_ || passes_->done == passes_->in_step;
+  }
 
   // A step was made, or gradients were dropped: passes count anew.
   void begin_anew() {

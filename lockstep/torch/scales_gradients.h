@@ -16,6 +16,10 @@ class ScalesGradients {
   // they are now: see gradient_factor.h.
   virtual void scale_gradients(double factor) = 0;
 
+  // The product of the factors, clipping included, which are forgotten: for one
+  // who changes the gradients and gives it anew then.
+  virtual double take_scaling() = 0;
+
   // Forgets the factors, and any clipping, of a step that will not be made.
   virtual void forget_scaling() = 0;
 };

@@ -108,6 +108,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
     factor_.scale(factor, tensors_);
   }
 
+  double take_scaling() override { return factor_.take(tensors_); }
   void forget_scaling() override { factor_.forget(); }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
