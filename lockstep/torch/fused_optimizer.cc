@@ -1,8 +1,11 @@
 #include "lockstep/torch/fused_optimizer.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/device_update.h"
@@ -83,6 +86,32 @@ void update_whole(const at::Tensor& parameter, const at::Tensor& gradient,
   parameter.unsafeGetTensorImpl()->bump_version();
 }
 
+// For as long as it lives, an optimizer's parameters are there once, and other
+// tensors in the further places of those that are there several times.
+class FirstPlacesOnly {
+ public:
+  explicit FirstPlacesOnly(torch::optim::Optimizer& optimizer)
+      : optimizer_(optimizer) {
+    std::unordered_set<const c10::TensorImpl*> seen;
+    for (auto& group : optimizer.param_groups())
+      for (at::Tensor& place : group.params())
+        if (!seen.insert(place.unsafeGetTensorImpl()).second)
+          taken_.emplace_back(&place, std::exchange(place, at::empty({0})));
+  }
+  ~FirstPlacesOnly() {
+    for (auto& [place, parameter] : taken_) {
+      optimizer_.state().erase(place->unsafeGetTensorImpl());
+      *place = std::move(parameter);
+    }
+  }
+  FirstPlacesOnly(const FirstPlacesOnly&) = delete;
+  FirstPlacesOnly& operator=(const FirstPlacesOnly&) = delete;
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::pair<at::Tensor*, at::Tensor>> taken_;
+};
+
 }  // namespace
 
 template <class Optimizer, class Options>
@@ -132,6 +161,12 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
   }
   update_on_devices(rules, on_devices, scale);
   return loss;
+}
+
+template <class Optimizer, class Options>
+void Fused<Optimizer, Options>::load(torch::serialize::InputArchive& archive) {
+  const FirstPlacesOnly first_places(*this);
+  Optimizer::load(archive);
 }
 
 template <class Optimizer, class Options>

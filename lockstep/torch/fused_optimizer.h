@@ -57,6 +57,9 @@ class Fused : public Optimizer, public ScalesGradients {
   // and takes the factor with it.
   void scale_gradients(double factor) override;
 
+  // As LibTorch's, which loses the state of a parameter that is given twice.
+  void load(torch::serialize::InputArchive& archive) override;
+
   double take_scaling() override;
   void forget_scaling() override { factor_.forget(); }
 
