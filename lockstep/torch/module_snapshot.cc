@@ -47,26 +47,33 @@ at::IntArrayRef ModuleSnapshot::sizes_of(const Entry& entry) const {
   return at::IntArrayRef(sizes_).slice(entry.sizes_begin, entry.dimensions);
 }
 
-bool ModuleSnapshot::is_unchanged(const Entry& entry) const {
+bool ModuleSnapshot::is_unchanged(const Entry& entry, bool frozen) const {
   const at::Tensor& tensor = entry.tensor;
-  return tensor.requires_grad() == entry.requires_grad &&
+  return (frozen || tensor.requires_grad() == entry.requires_grad) &&
          tensor.sizes() == sizes_of(entry) &&
          tensor.scalar_type() == entry.type && tensor.device() == entry.device;
+}
+
+bool ModuleSnapshot::nothing_learns() const {
+  return std::ranges::none_of(entries_, [](const Entry& entry) {
+    return entry.tensor.requires_grad();
+  });
 }
 
 // What has happened to a parameter that is still there.
 std::string ModuleSnapshot::change_of(const Entry& entry) const {
   const at::Tensor& tensor = entry.tensor;
-  if (tensor.requires_grad() != entry.requires_grad)
-    return entry.requires_grad ? "it requires no gradient any more"
-                               : "it requires a gradient now, and did not";
   if (tensor.sizes() != sizes_of(entry))
     return c10::str("its shape is ", tensor.sizes(), ", and was ",
                     sizes_of(entry));
   if (tensor.scalar_type() != entry.type)
     return c10::str("its type is ", tensor.scalar_type(), ", and was ",
                     entry.type);
-  return c10::str("it is on ", tensor.device(), ", and was on ", entry.device);
+  if (tensor.device() != entry.device)
+    return c10::str("it is on ", tensor.device(), ", and was on ",
+                    entry.device);
+  return entry.requires_grad ? "it requires no gradient any more"
+                             : "it requires a gradient now, and did not";
 }
 
 // Whether the parameters of `module` and of those in it, in the order of
@@ -88,8 +95,10 @@ void ModuleSnapshot::check(const torch::nn::Module& module) const {
   std::size_t count = 0;
   if (!matches(module, count) || count != entries_.size())
     refuse_other_parameters(module);
+  const bool frozen = nothing_learns();
   for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (!is_unchanged(entries_[i])) refuse(names_[i], change_of(entries_[i]));
+    if (!is_unchanged(entries_[i], frozen))
+      refuse(names_[i], change_of(entries_[i]));
 }
 
 void ModuleSnapshot::refuse_other_parameters(

@@ -20,7 +20,9 @@ class ModuleSnapshot {
   explicit ModuleSnapshot(const torch::nn::Module& module);
 
   // InvalidArgument naming the first parameter that was added, removed or
-  // replaced, or whose shape, type, device or requires_grad is another.
+  // replaced, or whose shape, type, device or requires_grad is another. A
+  // module of which no parameter requires a gradient for now may pass: a
+  // program that trains a generator freezes its discriminator meanwhile.
   void check(const torch::nn::Module& module) const;
 
  private:
@@ -34,7 +36,8 @@ class ModuleSnapshot {
     std::size_t dimensions;
   };
   at::IntArrayRef sizes_of(const Entry& entry) const;
-  bool is_unchanged(const Entry& entry) const;
+  bool is_unchanged(const Entry& entry, bool frozen) const;
+  bool nothing_learns() const;
   std::string change_of(const Entry& entry) const;
   bool matches(const torch::nn::Module& module, std::size_t& next) const;
   [[noreturn]] void refuse_other_parameters(

@@ -111,6 +111,30 @@ TEST(ModuleSnapshot, ReadsModulesInModulesAsParametersDoes) {
                         "was wrapped: it was not there"));
 }
 
+// As programs do that train a generator against it.
+TEST(ModuleSnapshot, LetsAWholeModuleBeFrozenForAPass) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto generator = DistributedDataParallel(Net(), {.group = group});
+    auto critic = DistributedDataParallel(
+        std::make_shared<torch::nn::LinearImpl>(3, 1), {.group = group});
+    const at::Tensor input = torch::ones({2, 6}) * (group->rank() + 1);
+    for (int step = 0; step < 2; ++step) {
+      for (const at::Tensor& weight : critic.parameters())
+        weight.requires_grad_(false);
+      generator.zero_grad();
+      critic(generator(input)).sum().backward();
+      EXPECT_TRUE(generator->third->bias.grad().defined());
+      EXPECT_FALSE(critic->bias.grad().defined());
+      for (const at::Tensor& weight : critic.parameters())
+        weight.requires_grad_(true);
+      const at::Tensor scores = critic(generator(input).detach());
+      (scores.sum() * (group->rank() + 1)).backward();
+      EXPECT_EQ(critic->bias.grad().item<double>(), 3);
+      critic.zero_grad();
+    }
+  });
+}
+
 TEST(ModuleSnapshot, IsNotLookedAtWithoutGradientsOrOtherRanks) {
   for (const int ranks : {1, 2})
     run_ranks(kBackend, ranks, [&](const Group& group) {
