@@ -3,7 +3,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -90,10 +93,21 @@ void LocalGradients::average(const std::vector<char>& settled) {
 void LocalGradients::average_all() {
   average(missing_everywhere());
   averages_.see(tensors_);
+  remembers_ = true;
 }
 
-bool LocalGradients::averaged() const {
-  return averages_.are_unchanged(tensors_);
+// One rank's may have changed alone: by a pass that brought another no
+// gradient.
+bool LocalGradients::averaged() {
+  if (!remembers_) return false;
+  std::array<std::uint8_t, 1> told{
+      static_cast<std::uint8_t>(averages_.are_unchanged(tensors_) ? 1 : 0)};
+  group_
+      ->all_reduce(view(std::span(told.data(), told.size())), ReduceOp::kMin,
+                   {.place = "whether gradients are averages"})
+      .wait();
+  remembers_ = told[0] != 0;
+  return remembers_;
 }
 
 }  // namespace lockstep

@@ -35,16 +35,17 @@ class LocalGradients {
   void average(const std::vector<char>& settled);
 
   // The same for all of them, and remembered: from here on averaged() tells
-  // whether every .grad is what this left, and no backward pass, nor anybody
-  // else, has changed it since.
+  // whether every .grad of every rank is what this left, and no backward pass,
+  // nor anybody else, has changed it since. Every rank calls both.
   void average_all();
-  bool averaged() const;
+  bool averaged();
 
  private:
   std::shared_ptr<ProcessGroup> group_;
   std::span<const OptimizedParameter> parameters_;
   std::vector<at::Tensor> tensors_;  // of parameters_
   SeenGradients averages_;           // when average_all() ended
+  bool remembers_ = false;           // on every rank alike
 };
 
 }  // namespace lockstep

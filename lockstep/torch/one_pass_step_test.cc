@@ -205,5 +205,22 @@ TEST(OnePassStep, MovesParametersToTheHeapWithWhatTheyHold) {
   });
 }
 
+// What clipping has left is an average on rank 0 only, whose pass is over.
+TEST(ZeroRedundancyOptimizer, AveragesAnewWhereOneRanksGradientsHaveChanged) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const bool first : {true, false}) {
+      const at::Tensor weight = torch::zeros({4}).requires_grad_();
+      ZeroRedundancyOptimizer optimizer(
+          {weight}, SGDOptions(1),
+          {.group = group, .averages_gradients = true});
+      if (first) weight.sum().backward();
+      optimizer.clip_grad_norm(100);
+      if (group->rank() == 1) weight.sum().backward();
+      optimizer.step();
+      EXPECT_EQ(weight[0].item<double>(), first ? -1.5 : -0.5);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep
