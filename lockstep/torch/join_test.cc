@@ -208,6 +208,21 @@ TEST(Join, LeavesTheOthersAnErrorWhenARankLeavesItByAnException) {
                std::range_error);
 }
 
+// Else one rank waits in the first model's scope, one in the second's.
+TEST(Join, SaysWhereTwoModelsScopesMeet) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto first = DistributedDataParallel(Net(), {.group = group});
+    auto second = DistributedDataParallel(Net(), {.group = group});
+    EXPECT_THAT(message_of([&] {
+                  const auto outer = first.join();
+                  const auto inner = second.join();
+                  for (int step = 0; step < group->rank(); ++step)
+                    backward(first, *group);
+                }),
+                HasSubstr("are in different scopes of join()"));
+  });
+}
+
 TEST(Join, IsOneScopeAtATime) {
   run_ranks(kBackend, 1, [](const Group& group) {
     auto model = DistributedDataParallel(Net(), {.group = group});

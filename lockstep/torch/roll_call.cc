@@ -1,5 +1,6 @@
 #include "lockstep/torch/roll_call.h"
 
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,15 @@ Activity common_activity(const ProcessGroup& group, const Answers& answers) {
   return common;
 }
 
+// Another for each scope of a group, and the same on all of its ranks.
+std::int64_t agreed_number(ProcessGroup& group) {
+  static std::atomic<std::int64_t> last{0};
+  std::vector<std::int64_t> number{++last};
+  group.all_reduce(view(number), ReduceOp::kMax, {.place = "scope of join"})
+      .wait();
+  return number[0];
+}
+
 }  // namespace
 
 Roll full_roll(const ProcessGroup& group, Activity activity) {
@@ -71,16 +81,39 @@ RollCall::RollCall(std::shared_ptr<ProcessGroup> group,
                    const JoinOptions& options)
     : group_(std::move(group)),
       options_(options),
+      number_(agreed_number(*group_)),
       last_(full_roll(*group_, Activity::kOutOfData)) {
   last_.root = group_->size() - 1;
 }
 
-Roll RollCall::announce(Activity mine) {
-  std::vector<std::uint8_t> answer{static_cast<std::uint8_t>(mine)};
-  Answers answers(static_cast<std::size_t>(group_->size()));
-  group_
-      ->all_gather(view(answer), view(answers), {.place = "roll call of join"})
+// By rank. Mismatch where some rank answers in another scope.
+std::vector<std::uint8_t> RollCall::answers_to(Activity mine) {
+  const std::vector<std::int64_t> answer{static_cast<std::int64_t>(mine),
+                                         number_};
+  std::vector<std::int64_t> told(answer.size() *
+                                 static_cast<std::size_t>(group_->size()));
+  group_->all_gather(view(answer), view(told), {.place = "roll call of join"})
       .wait();
+  Answers answers;
+  for (std::size_t i = 0; i < told.size(); i += answer.size()) {
+    answers.push_back(static_cast<std::uint8_t>(told[i]));
+    if (told[i + 1] == told[1]) continue;
+    throw Mismatch(
+        "the ranks of group \"" + group_->name() +
+        "\" are in different scopes of join(): rank " +
+        std::to_string(i / answer.size()) +
+        " is in another than rank 0\n"
+        "  likely:  the program joins two models in one scope of its own, so "
+        "that a rank without data waits in one model's while the others train "
+        "the other model\n"
+        "  next:    make the models parts of one module, and wrap and join "
+        "that");
+  }
+  return answers;
+}
+
+Roll RollCall::announce(Activity mine) {
+  const Answers answers = answers_to(mine);
 
   Roll roll{.activity = common_activity(*group_, answers)};
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {

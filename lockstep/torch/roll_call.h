@@ -8,8 +8,9 @@
 //
 // Threads: single-threaded.
 // Errors:  from announce(), on every rank: Mismatch when ranks are about to do
-//          different things, InvalidArgument when some are out of data and that
-//          was not to happen. What ProcessGroup's operations throw.
+//          different things or are in different scopes, InvalidArgument when
+//          some are out of data and that was not to happen. What ProcessGroup's
+//          operations throw.
 // Source:  PyTorch's torch.distributed.algorithms.Join.
 #pragma once
 
@@ -46,6 +47,7 @@ Roll full_roll(const ProcessGroup& group, Activity activity);
 
 class RollCall {
  public:
+  // Every rank makes one at the same point.
   RollCall(std::shared_ptr<ProcessGroup> group, const JoinOptions& options);
 
   // Waits for every rank's answer.
@@ -55,8 +57,11 @@ class RollCall {
   const Roll& last_with_data() const { return last_; }
 
  private:
+  std::vector<std::uint8_t> answers_to(Activity mine);
+
   std::shared_ptr<ProcessGroup> group_;
   JoinOptions options_;
+  std::int64_t number_;  // of the scope
   Roll last_;
 };
 
