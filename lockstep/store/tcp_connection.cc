@@ -24,7 +24,7 @@ void append(Bytes& to, std::span<const std::byte> data) {
 TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
                              const StoreCall& call, Deadline deadline,
                              const Cancellation* cancellation)
-    : socket_(std::move(socket)), reader_(kMaxStoreFrameBytes) {
+    : socket_(std::move(socket)), reader_(sizeof(Introduction)) {
   keep_from_children(socket_.get());
   const auto challenge = random_value<Challenge>();
   append(outgoing_, store_preamble());
@@ -76,6 +76,7 @@ void TcpConnection::prove_to_server(const std::string& token,
         "  next:    give every rank the same LOCKSTEP_TOKEN, and each job an "
         "address of its own",
         wait.call.text(), token.empty() ? ", which is empty" : ""));
+  reader_.set_max_frame_bytes(kMaxStoreFrameBytes);
   append(outgoing_,
          make_frame(encode(prove(token, Prover::kClient, challenges))));
 }

@@ -38,6 +38,7 @@ constexpr int kAcceptedAtOnce = 64;
 // How long the server takes in nobody when the process has run out of file
 // descriptors and no stranger's can be had. Those who wait are not turned away.
 constexpr auto kAcceptPause = 100ms;
+constexpr auto kBetweenWarnings = 10s;
 
 // Strangers that have not sent their challenge, or were refused, and those that
 // the server has answered and whose proof it waits for.
@@ -91,6 +92,7 @@ class TcpStoreServer::Loop {
   void converse(Client client, ServerConnection& connection);
   void read_preamble_of(ServerConnection& connection);
   void read_proof_of(ServerConnection& connection);
+  void tell_of_wrong_token();
   void deliver(const std::vector<StoreService::Reply>& replies);
   void end_overdue();
   void remove_ended();
@@ -106,6 +108,8 @@ class TcpStoreServer::Loop {
   Client last_client_ = 0;
   Deadline accept_again_ = Deadline(0ms);
   bool told_of_shortage_ = false;
+  int untold_wrong_tokens_ = 0;
+  Deadline tell_again_ = Deadline(0ms);
   std::vector<pollfd> polled_;
   std::thread thread_;  // last: it uses all the others
 };
@@ -268,9 +272,20 @@ void TcpStoreServer::Loop::read_proof_of(ServerConnection& connection) {
     connection.send(make_frame(encode(Verdict{true, name_})));
     return;
   }
-  log(LogLevel::kWarn,
-      "the store's server turned a connection away: wrong job token");
+  tell_of_wrong_token();
   connection.refuse(make_frame(encode(Verdict{false, "wrong job token"})));
+}
+
+// A stranger who tries again and again fills no log.
+void TcpStoreServer::Loop::tell_of_wrong_token() {
+  ++untold_wrong_tokens_;
+  if (!tell_again_.expired()) return;
+  tell_again_ = Deadline(kBetweenWarnings);
+  log(LogLevel::kWarn,
+      fmt::format("the store's server turned {} connection{} away: wrong job "
+                  "token",
+                  untold_wrong_tokens_, untold_wrong_tokens_ == 1 ? "" : "s"));
+  untold_wrong_tokens_ = 0;
 }
 
 void TcpStoreServer::Loop::deliver(

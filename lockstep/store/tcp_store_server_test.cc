@@ -347,6 +347,18 @@ int count_logged(const std::string& text, auto action) {
   return count;
 }
 
+TEST_F(TcpServer, FillsNoLogForAStrangerThatTriesAgain) {
+  EXPECT_EQ(count_logged("wrong job token",
+                         [&] {
+                           for (int i = 0; i < 100; ++i) {
+                             RawPeer liar(port());
+                             liar.introduce("a guess");
+                             liar.hear_all();
+                           }
+                         }),
+            1);
+}
+
 TEST_F(TcpServer, WarnsOnceOfAMissingToken) {
   const std::string warning = "asks for no job token: ";
   EXPECT_EQ(count_logged(warning + "every process that reaches this address",

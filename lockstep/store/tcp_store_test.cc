@@ -105,6 +105,14 @@ TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
   EXPECT_THAT(message, HasSubstr("LOCKSTEP_TOKEN"));
 }
 
+TEST_F(TcpStore, TakesNothingLongFromAServerThatHasProvedNothing) {
+  // The header of a frame that would be welcome later: it never comes.
+  const FakeServer server(to_text(store_preamble()) + "\0\1\0\0"s);
+  EXPECT_THAT(error_text<NetworkError>(
+                  [&] { open_store(server.url(), {.token = "secret"}); }),
+              HasSubstr("longer"));
+}
+
 TEST_F(TcpStore, TriesAgainWhenItIsDroppedBeforeTheVerdict) {
   FileDescriptor listener = listen_at(kHost, 0);
   const std::string url = "tcp://" + local_address(listener.get()).text();
