@@ -29,8 +29,8 @@ struct GroupOptions {
 //
 // The group is made on all its members, or on none: where one gives up, or its
 // process ends, all get an error at once. Each may then call this again, and
-// they meet, whoever tried how often: a rank that comes after others have given
-// up gets their error, once.
+// they meet, however often each has tried: a rank that comes after others have
+// given up gets their error, once.
 std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
                                         std::span<const int> ranks,
                                         const GroupOptions& options = {});

@@ -48,8 +48,8 @@ std::shared_ptr<ProcessGroup> default_group();
 bool is_initialized();
 
 // Leaves the default group, and does nothing when there is none: the group is
-// unusable afterwards, whoever still holds it or a Work of it. Other ranks that
-// wait for this one get PeerFailure at once.
+// unusable afterwards, even while the caller still holds it or a Work of it.
+// Other ranks that wait for this one get PeerFailure at once.
 void destroy_process_group();
 
 // One group of `identity.size` ranks in `world`, whose store all of them share:

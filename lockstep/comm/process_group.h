@@ -244,11 +244,12 @@ class ProcessGroup {
   // this and leave() tell nothing: the rank is the parent.
   void abort(std::string_view reason) noexcept;
 
-  // Leaves the group, whoever still holds it or a Work of it: every later call
-  // is an InvalidArgument, what is in flight on this rank ends with an error,
-  // and other ranks that wait for this one get PeerFailure. A Work that was
-  // done stays done. Waits for no rank beyond a short goodbye on GPUs. (A group
-  // that is dropped instead leaves once the last Work of it is gone.)
+  // Leaves the group, even while the caller still holds it or a Work of it:
+  // every later call is an InvalidArgument, what is in flight on this rank ends
+  // with an error, and other ranks that wait for this one get PeerFailure. A
+  // Work that was done stays done. Waits for no rank beyond a short goodbye on
+  // GPUs. (A group that is dropped instead leaves once the last Work of it is
+  // gone.)
   void leave() noexcept;
 
  private:

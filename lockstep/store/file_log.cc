@@ -103,7 +103,7 @@ FileLog::FileLog(std::string path)
   check_owner();
 }
 
-// Whoever can write there can join the job as any rank.
+// A process that can write there can join the job as any rank.
 void FileLog::check_owner() const {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)

@@ -92,7 +92,7 @@ void finish_all(PassEnds ends) {
     if (end->error()) std::rethrow_exception(end->error());
 }
 
-// What is left to do at the end of a pass, whoever has asked for it. The engine
+// What is left to do at the end of a pass, for all who have asked. The engine
 // owns it, through a callback, for as long as it works on the pass.
 class EndsOfPass {
  public:

@@ -1,5 +1,5 @@
 // What LibTorch does with a tensor's memory behind the heap's back: copies that
-// are made when somebody writes, and tensors that outlive main().
+// are made when a caller writes, and tensors that outlive main().
 #include <ATen/ops/_lazy_clone.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -104,8 +104,8 @@ class WireBackend : public Backend,
     return completed_.load() >= ticket || broken_;
   }
   void carry_out_oldest(Deadline limit) LOCKSTEP_REQUIRES(engine_);
-  // Null once `ticket` is settled. Shared: whoever names what it waits for
-  // does so while the engine's holder may complete it.
+  // Null once `ticket` is settled. Shared: a thread that names what it waits
+  // for does so while the engine's holder may complete it.
   std::shared_ptr<Queued> oldest_until(std::uint64_t ticket);
   std::exception_ptr error();
   void fail(const std::exception_ptr& error, const Operation& operation,
@@ -117,7 +117,8 @@ class WireBackend : public Backend,
   const GroupIdentity identity_;
   std::unique_ptr<WireCore> core_;      // none in a group of one
   std::unique_ptr<CollectiveWay> way_;  // null: there is only the wire
-  // Whoever holds it carries out the oldest operation, and may block in it.
+  // The thread that holds it carries out the oldest operation, and may block in
+  // it.
   Mutex engine_;
   std::unique_ptr<ControlExchange> control_;
   std::unique_ptr<WireMail> mail_;
@@ -187,8 +188,8 @@ void WireBackend::leave() noexcept {
   end_as_left();
 }
 
-// Whoever was carrying out an operation has met the end of the transport, or
-// goes on to it.
+// A thread that was carrying out an operation has met the end of the transport,
+// or goes on to it.
 void WireBackend::end_as_left() noexcept {
   const MutexLock engine(engine_);
   const MutexLock one(fault_mutex_);
