@@ -1,5 +1,7 @@
 #include "lockstep/torch/device_graph.h"
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -14,7 +16,6 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "lockstep/base/log.h"
@@ -39,13 +40,13 @@ class LibTorchGraph final : public DeviceGraph {
   // Other threads may go on with what a capture forbids: groups look at events,
   // autograd's threads allocate.
   void begin_capture() override {
-    const c10::cuda::CUDAGuard guard(device_);
+    const c10::DeviceGuard guard(device_);
     in_words(
         [&] { graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal); });
     in_capture_ = true;
   }
   void end_capture() override {
-    const c10::cuda::CUDAGuard guard(device_);
+    const c10::DeviceGuard guard(device_);
     try {
       in_words([&] { graph_.capture_end(); });
     } catch (...) {
@@ -56,32 +57,46 @@ class LibTorchGraph final : public DeviceGraph {
   }
 
   void launch(void* stream) override {
-    const c10::cuda::CUDAStreamGuard guard(
+    const c10::StreamGuard guard(
         stream == nullptr
-            ? c10::cuda::getDefaultCUDAStream(device_.index())
+            ? c10::cuda::getDefaultCUDAStream(device_.index()).unwrap()
             : c10::cuda::getStreamFromExternal(
-                  static_cast<cudaStream_t>(stream), device_.index()));
+                  static_cast<cudaStream_t>(stream), device_.index())
+                  .unwrap());
     graph_.replay();
   }
 
  private:
-  void free() noexcept override try {
-    graph_.reset();
-  } catch (const std::exception& error) {
-    log(LogLevel::kDebug, error.what());
+  void free() noexcept override {
+    attempt([&] { graph_.reset(); });
   }
 
   // LibTorch leaves its allocator and its generator in a capture of which no
   // graph has come: what other streams have used would never be free again, and
   // nothing could be drawn any more.
-  void give_up_capture() noexcept try {
+  void give_up_capture() noexcept {
     if (!std::exchange(in_capture_, false)) return;
+    attempt([&] { release_pool(); });
+    attempt([&] {
+      at::Generator generator =
+          at::cuda::detail::getDefaultCUDAGenerator(device_.index());
+      const std::scoped_lock lock(generator.mutex());
+      generator.graphsafe_set_state(generator.clone());
+    });
+  }
+
+  // Where the failure came after LibTorch's capture_end() had ended the
+  // allocation, ending it again throws, and the pool is reset()'s to release:
+  // releasing it twice would spoil the allocator.
+  void release_pool() {
     const c10::DeviceIndex index = device_.index();
     c10::cuda::CUDACachingAllocator::endAllocateToPool(index, pool_);
     c10::cuda::CUDACachingAllocator::releasePool(index, pool_);
-    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(index);
-    const std::scoped_lock lock(generator.mutex());
-    generator.graphsafe_set_state(generator.clone());
+  }
+
+  template <class Action>
+  static void attempt(const Action& action) noexcept try {
+    action();
   } catch (const std::exception& error) {
     log(LogLevel::kDebug, error.what());
   }
