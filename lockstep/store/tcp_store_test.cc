@@ -107,10 +107,11 @@ TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
 
 TEST_F(TcpStore, TakesNothingLongFromAServerThatHasProvedNothing) {
   // The header of a frame that would be welcome later: it never comes.
-  const FakeServer server(to_text(store_preamble()) + "\0\1\0\0"s);
+  const FakeServer server(to_text(store_preamble()) +
+                          std::string("\0\1\0\0", 4));
   EXPECT_THAT(error_text<NetworkError>(
                   [&] { open_store(server.url(), {.token = "secret"}); }),
-              HasSubstr("longer"));
+              HasSubstr("at most 64 are allowed"));
 }
 
 TEST_F(TcpStore, TriesAgainWhenItIsDroppedBeforeTheVerdict) {
