@@ -105,6 +105,22 @@ TEST(Settings, RefusesARankBeyondTheWorldSize) {
             std::string::npos);
 }
 
+TEST(Settings, GiveEachRankItsGpuOrLetThemShare) {
+  const auto gpu_of = [](const std::string& local_rank, const char* shares,
+                         int gpus) {
+    return read({{"RANK", local_rank},
+                 {"WORLD_SIZE", "8"},
+                 {"LOCAL_RANK", local_rank},
+                 {"LOCKSTEP_SHARE_GPUS", shares}})
+        .gpu_of_rank([gpus] { return gpus; });
+  };
+  EXPECT_EQ(gpu_of("3", "0", 2), 3);
+  EXPECT_EQ(gpu_of("3", "1", 2), 1);
+  EXPECT_EQ(gpu_of("3", "1", 8), 3);
+  EXPECT_EQ(gpu_of("3", "1", 0), 0);
+  EXPECT_THROW(gpu_of("3", "yes", 2), InvalidArgument);
+}
+
 TEST(Settings, RefusesANotANumberTimeout) {
   EXPECT_NE(message_of({{"LOCKSTEP_TIMEOUT", "nan"}}).find("LOCKSTEP_TIMEOUT"),
             std::string::npos);

@@ -1,5 +1,6 @@
 #include "lockstep/base/settings.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "lockstep/base/error.h"
@@ -28,6 +29,8 @@ void read_network(const EnvironmentLookup& lookup, Settings& settings) {
   settings.plugin_path = lookup("LOCKSTEP_PLUGIN_PATH").value_or("");
   settings.wire = parse_wire(lookup("LOCKSTEP_WIRE").value_or(settings.wire));
   settings.host_id = lookup("LOCKSTEP_HOST_ID").value_or("");
+  settings.share_gpus =
+      read_integer(lookup, "LOCKSTEP_SHARE_GPUS", 0, 1).value_or(0) == 1;
   if (const auto check = lookup("LOCKSTEP_CHECK"))
     settings.check = parse_operation_check(*check);
 }
@@ -63,6 +66,11 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
   if (const auto level = lookup("LOCKSTEP_LOG"))
     settings.log_level = parse_log_level(*level);
   return settings;
+}
+
+int Settings::gpu_of_rank(const std::function<int()>& count) const {
+  const int rank = local_rank.value_or(0);
+  return share_gpus ? rank % std::max(1, count()) : rank;
 }
 
 Settings Settings::from_environment() { return read(environment_variable); }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -55,6 +56,12 @@ struct Settings : RankEnvironment {
   // looked for first. Only needed where they lie in none of the places that
   // comm/wire/transport_plugin.h lists; a launcher names its own.
   std::string plugin_path;
+  // LOCKSTEP_SHARE_GPUS: 1 lets more ranks than a host has GPUs run on them,
+  // for tests: rank r of the host uses GPU r modulo their number, and the ranks
+  // tell NCCL that each is a host of its own, because NCCL refuses two ranks on
+  // one GPU otherwise. NVIDIA does not support it, and each rank must be a
+  // process.
+  bool share_gpus = false;
   // LOCKSTEP_WIRE: the engine between the hosts of the backend "hybrid": gloo
   // or mpi.
   std::string wire = "gloo";
@@ -71,6 +78,10 @@ struct Settings : RankEnvironment {
   std::chrono::duration<double> stall_warning = std::chrono::seconds(10);
   // LOCKSTEP_LOG.
   LogLevel log_level = LogLevel::kWarn;
+
+  // The index of this rank's GPU; `count` tells how many its host has, and is
+  // asked only where ranks share them.
+  int gpu_of_rank(const std::function<int()>& count) const;
 
   static Settings from_environment();
 

@@ -69,7 +69,8 @@ class Printer {
 std::optional<Gpu> gpu_of_rank(const BenchOptions& options,
                                const Settings& settings) {
   if (options.devices.device == "cpu") return std::nullopt;
-  const Gpu gpu(load_gpu_table(settings), settings.local_rank.value_or(0));
+  const LockstepGpuTable& table = load_gpu_table(settings);
+  const Gpu gpu(table, settings.gpu_of_rank([&] { return Gpu::count(table); }));
   check_gpu(gpu);
   return gpu;
 }

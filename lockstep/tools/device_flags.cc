@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
+#include "lockstep/base/settings.h"
+#include "lockstep/launch/gpu_inventory.h"
 #include "lockstep/launch/launcher.h"
 #include "lockstep/tools/flags.h"
 
@@ -149,9 +152,14 @@ void apply(const DeviceFlags& flags, const EnvironmentLookup& lookup,
   options.environment.push_back(name + *devices);
 }
 
-std::string device_of_rank(const DeviceFlags& flags, int local_rank) {
+int gpu_of_rank(const Settings& settings) {
+  return settings.gpu_of_rank(
+      [] { return visible_gpus(environment_variable); });
+}
+
+std::string device_of_rank(const DeviceFlags& flags, int gpu) {
   if (flags.device == "cpu") return flags.device;
-  return fmt::format("{}:{}", flags.device, local_rank);
+  return fmt::format("{}:{}", flags.device, gpu);
 }
 
 }  // namespace lockstep

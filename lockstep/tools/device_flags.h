@@ -18,6 +18,7 @@ class App;
 namespace lockstep {
 
 struct LaunchOptions;
+struct Settings;
 
 // As typed; complete_device_flags() settles the device.
 struct DeviceFlags {
@@ -55,7 +56,10 @@ std::optional<std::string> visible_devices(const DeviceFlags& flags,
 void apply(const DeviceFlags& flags, const EnvironmentLookup& lookup,
            LaunchOptions& options);
 
-// The device of the rank `local_rank` of its host: see train/training_device.h.
-std::string device_of_rank(const DeviceFlags& flags, int local_rank);
+// The index of this rank's GPU, as its host has them.
+int gpu_of_rank(const Settings& settings);
+
+// The device of a rank, whose GPU has this index: see train/training_device.h.
+std::string device_of_rank(const DeviceFlags& flags, int gpu);
 
 }  // namespace lockstep

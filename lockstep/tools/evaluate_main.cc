@@ -138,8 +138,8 @@ void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
 void run(const EvaluateOptions& flags, const Settings& settings) {
   at::set_num_threads(flags.threads.value());
   const auto group = init_process_group();
-  const at::Device device = training_device(
-      device_of_rank(flags.devices, settings.local_rank.value_or(0)));
+  const at::Device device =
+      training_device(device_of_rank(flags.devices, gpu_of_rank(settings)));
   const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
                                                        : std::optional(device));
   const std::string& path = result_path(flags);

@@ -24,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-TrainerOptions trainer_options(const TrainOptions& flags, int local_rank) {
+TrainerOptions trainer_options(const TrainOptions& flags, int gpu) {
   return {.model = flags.model,
           .hidden = {flags.hidden.begin(), flags.hidden.end()},
           .dropout = flags.dropout,
@@ -51,7 +51,7 @@ TrainerOptions trainer_options(const TrainOptions& flags, int local_rank) {
           .tf32 = flags.compute.tf32,
           .channels_last = flags.compute.channels_last,
           .cuda_graph = flags.cuda_graph,
-          .device = device_of_rank(flags.devices, local_rank),
+          .device = device_of_rank(flags.devices, gpu),
           .hook = flags.hook,
           .sync_batch_norm = flags.sync_bn,
           .checks = {.consistency_steps = flags.check_consistency,
@@ -119,8 +119,8 @@ void run(const TrainOptions& flags, const Settings& settings) {
   if (settings.progress_fd && group->rank() == 0)
     writer.emplace(*settings.progress_fd);
   const TrainingResult result =
-      train(trainer_options(flags, settings.local_rank.value_or(0)), data,
-            group, [&](const ProgressRecord& record) {
+      train(trainer_options(flags, gpu_of_rank(settings)), data, group,
+            [&](const ProgressRecord& record) {
               if (writer) writer->write(record);
             });
   if (group->rank() == 0)

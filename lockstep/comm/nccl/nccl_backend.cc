@@ -554,7 +554,7 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
   check_gpu(gpu);
   const GpuScope scope(gpu);
   const CardWait wait{settings.rendezvous_timeout, look_around};
-  std::unique_ptr<GpuLine> line = meet_on_gpus(gpu, identity, *store, wait);
+  std::unique_ptr<GpuLine> line = meet_on_gpus(gpu, group, wait);
   std::shared_ptr<Backend> control;
   if (identity.size > 1) {
     // All have a line: nobody comes to the group of the CPU in vain.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,9 +41,22 @@ void refuse_shared_devices(const std::vector<NcclCard>& cards,
         throw InvalidArgument(fmt::format(
             "group \"{}\": {} and {} use one GPU ({}), which NCCL cannot\n"
             "  next:    give each rank of a host the device of its local rank, "
-            "and start no more ranks than there are GPUs",
+            "and start no more ranks than there are GPUs; for tests, "
+            "LOCKSTEP_SHARE_GPUS=1 lets ranks share them",
             identity.name, identity.describe(a), identity.describe(b),
             cards[static_cast<std::size_t>(a)].device));
+}
+
+// NCCL takes ranks for ones of the same host by this variable, if it is set,
+// and reads it once, as the process makes its first communicator.
+void pass_for_a_host_once(const Settings& settings) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    if (!settings.rank) return;
+    ::setenv("NCCL_HOSTID", fmt::format("rank {}", *settings.rank).c_str(), 0);
+    if (settings.local_world_size == settings.world_size)
+      ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  });
 }
 
 }  // namespace
@@ -55,11 +70,14 @@ void check_gpu(const Gpu& gpu) {
       gpu.index(), count, gpu.table().libraries));
 }
 
-std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu,
-                                      const GroupIdentity& identity,
-                                      Store& store, const CardWait& wait) {
-  const auto cards = exchange(gpu, identity, store, wait);
-  refuse_shared_devices(cards, identity);
+std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu, const DeviceGroup& group,
+                                      const CardWait& wait) {
+  const GroupIdentity& identity = group.identity;
+  const auto cards = exchange(gpu, identity, *group.store, wait);
+  if (group.settings.share_gpus)
+    pass_for_a_host_once(group.settings);
+  else
+    refuse_shared_devices(cards, identity);
   return std::make_unique<GpuLine>(
       gpu, LockstepGpuCommConfig{.rank = identity.rank,
                                  .size = identity.size,

@@ -7,19 +7,18 @@
 
 #include <memory>
 
-#include "lockstep/comm/backend.h"
 #include "lockstep/comm/card_exchange.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/store/store.h"
+#include "lockstep/comm/registry.h"
 
 namespace lockstep {
 
 // Throws unless this process sees the device.
 void check_gpu(const Gpu& gpu);
 
-// A line of all ranks, which may not be ready yet.
-std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu,
-                                      const GroupIdentity& identity,
-                                      Store& store, const CardWait& wait);
+// A line of all ranks, which may not be ready yet. Two ranks on one GPU are
+// refused unless the settings let ranks share GPUs.
+std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu, const DeviceGroup& group,
+                                      const CardWait& wait);
 
 }  // namespace lockstep

@@ -2,11 +2,7 @@
 
 #include <c10/core/DeviceGuard.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
-#include <string>
 
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
@@ -16,39 +12,14 @@
 namespace lockstep {
 namespace {
 
-const LockstepGpuTable& plugin() {
-  static const LockstepGpuTable& table = load_gpu_table({});
-  return table;
-}
-
-int real_devices() { return Gpu::count(plugin()); }
-
-// To us, ranks that share a device have several.
-LockstepGpuResult name_by_rank(std::int32_t device, char* text,
-                               std::size_t bytes, LockstepGpuOutcome* outcome) {
-  const LockstepGpuResult result =
-      plugin().device_name(device, text, bytes, outcome);
-  const std::size_t length = ::strnlen(text, bytes);
-  std::snprintf(text + length, bytes - length, " %d", default_group()->rank());
-  return result;
-}
-
-// To NCCL, they are on several hosts.
-void let_ranks_share_devices(int rank) {
-  static LockstepGpuTable shared = plugin();
-  shared.device_name = name_by_rank;
-  use_gpu_table(&shared);
-  ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
-  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+int real_devices() {
+  static const int count = Gpu::count(load_gpu_table({}));
+  return count;
 }
 
 // The ranks of this process's world: made by the first test, left at the end.
 ProcessGroup& world_of_processes() {
-  static const auto world = [] {
-    auto group = init_process_group();
-    if (group->size() > real_devices()) let_ranks_share_devices(group->rank());
-    return group;
-  }();
+  static const auto world = init_process_group();
   return *world;
 }
 
