@@ -1,0 +1,272 @@
+"""Compares training under our DistributedDataParallel with PyTorch's, from the
+same weights on the same data, on the same device:
+
+    compare.py PROGRAM cpu|cuda cnn|mlp|resnet18 float32|bfloat16 RANKS STEPS
+
+PROGRAM is tests/gpu/compare_rank_main.cc. PyTorch's ranks are processes that
+share the card, as ours are. Two figures are judged, each a norm over all
+parameters: how far the gradients of step 3 are apart, over their norm; and how
+far the parameters are apart at the end, over the way that they went. What the
+card's memory grew by meanwhile, all of it, is told beside PyTorch's.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy, max_pool2d, relu
+
+import judge
+import plain_safetensors
+import torch_pair
+
+# The same numbers stand in compare_rank_main.cc.
+STEP_OF_GRADIENTS = 3
+RATE, MOMENTUM = 0.01, 0.9
+CLASSES = 10
+
+SEED, BATCHES, SECONDS = 7, 4, 100
+# Kernels and the order of two ranks' sum are the same on both sides, so that
+# float32 differs in last bits, of which batch normalization and 50 steps make
+# more; bfloat16 has 8 bits. A factor of 2 or a missing rank is far above.
+LIMITS = {"float32": {"gradients": 1e-4, "parameters": 1e-2},
+          "bfloat16": {"gradients": 3e-2, "parameters": 1e-1}}
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 10, 5)
+        self.conv2 = nn.Conv2d(10, 20, 5)
+        self.fc1 = nn.Linear(320, 50)
+        self.fc2 = nn.Linear(50, CLASSES)
+
+    def forward(self, x):
+        x = relu(max_pool2d(self.conv1(x), 2))
+        x = relu(max_pool2d(self.conv2(x), 2))
+        return self.fc2(relu(self.fc1(x.flatten(1))))
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(784, 512)
+        self.fc2 = nn.Linear(512, 256)
+        self.fc3 = nn.Linear(256, CLASSES)
+
+    def forward(self, x):
+        return self.fc3(relu(self.fc2(relu(self.fc1(x.flatten(1))))))
+
+
+def make_model(name):
+    torch.manual_seed(SEED)
+    if name == "resnet18":
+        import torchvision
+        return torchvision.models.resnet18(num_classes=CLASSES)
+    return {"cnn": Cnn, "mlp": Mlp}[name]()
+
+
+def make_data(name, device, ranks):
+    torch.manual_seed(SEED)
+    samples = 32 if device == "cuda" else 4
+    side = 224 if device == "cuda" else 64
+    image = (3, side, side) if name == "resnet18" else (1, 28, 28)
+    shape = (BATCHES, ranks, samples)
+    return torch.randn(*shape, *image), torch.randint(CLASSES, shape)
+
+
+def write_tensors(path, tensors):
+    types = {torch.float32: "F32", torch.int64: "I64"}
+    plain_safetensors.write(path, {
+        name: (types[value.dtype], list(value.shape),
+               value.contiguous().numpy().tobytes())
+        for name, value in tensors.items()}, {})
+
+
+def read_tensors(path):
+    types = {"F32": torch.float32, "I64": torch.int64}
+    tensors, _ = plain_safetensors.read(path)
+    return {name: torch.frombuffer(bytearray(data), dtype=types[kind])
+            .reshape(shape) for name, (kind, shape, data) in tensors.items()}
+
+
+def be_exact():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def run_rank(device, name, precision, ranks, steps, folder):
+    """One of PyTorch's. Rank 0 leaves theirs.pt."""
+    be_exact()
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    rank = dist.get_rank()
+    images, labels = (data[:, rank].to(device) for data in
+                      make_data(name, device, int(ranks)))
+    model = make_model(name).to(device)
+    replica = nn.parallel.DistributedDataParallel(
+        model, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    found = {}
+    for step in range(1, int(steps) + 1):
+        batch = (step - 1) % BATCHES
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16,
+                            enabled=precision == "bfloat16"):
+            loss = cross_entropy(replica(images[batch]), labels[batch])
+        loss.backward()
+        if step == STEP_OF_GRADIENTS:
+            found["gradients"] = {name: parameter.grad.cpu().clone() for
+                                  name, parameter in model.named_parameters()}
+        optimizer.step()
+    found["parameters"] = {name: value.cpu()
+                           for name, value in model.state_dict().items()}
+    if rank == 0:
+        print(f"PyTorch's loss {loss.item()}", flush=True)
+        torch.save(found, Path(folder) / "theirs.pt")
+    dist.barrier()
+    # Taking Gloo down while other ranks end aborts one now and then.
+    os._exit(0)
+
+
+class MemoryWatch:
+    """The most memory of the first card that was in use meanwhile, in MiB, by
+    all processes, less what was in use before; None where nvidia-smi does not
+    tell."""
+
+    def __enter__(self):
+        self.most, self._least, self._process = None, None, None
+        try:
+            self._process = subprocess.Popen(
+                ["nvidia-smi", "--id=0", "--query-gpu=memory.used",
+                 "--format=csv,noheader,nounits", "-lms", "100"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            return self
+        self._first = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        self._first.wait(10)
+        return self
+
+    def _watch(self):
+        for line in self._process.stdout:
+            if line.strip().isdigit():
+                used = int(line)
+                self._least = used if self._least is None else self._least
+                self.most = max(self.most or 0, used - self._least)
+            self._first.set()
+        self._first.set()
+
+    def __exit__(self, *_):
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._thread.join()
+
+
+def run_both(program, device, name, precision, ranks, steps, folder):
+    """Memory of theirs and of ours; None where one side failed."""
+    job = [device, name, precision]
+    sides = {
+        "PyTorch": [sys.executable, __file__, "rank", *job, ranks, steps, folder],
+        "Lockstep": [program, *job, steps, folder]}
+    memory = {}
+    for side, command in sides.items():
+        with MemoryWatch() as watch:
+            if side == "Lockstep":
+                command = ["lockstep", "run", "-n", ranks, "--cpu-bind", "none",
+                           "--", *command]
+                statuses = [subprocess.run(command, timeout=SECONDS,
+                                           check=False).returncode]
+            else:
+                statuses = torch_pair.end_of(
+                    torch_pair.start_ranks(command, int(ranks)), SECONDS)
+        if any(statuses):
+            print(f"LAYER {side}\ncompare: {side}'s ranks ended with {statuses}")
+            return None
+        memory[side] = watch.most
+    return memory
+
+
+def norm(tensors):
+    return sum(float(value.double().square().sum())
+               for value in tensors) ** 0.5
+
+
+def difference(ours, theirs, names, zero=None):
+    """Of tensors by name: the norm of what they are apart, over that of theirs,
+    or of the way from `zero`. A NaN makes it one."""
+    apart = norm(ours[name] - theirs[name] for name in names)
+    way = norm(theirs[name] - (zero[name] if zero else 0) for name in names)
+    return apart / way if way else float("nan")
+
+
+def judged(what, found, limit):
+    # A NaN is below nothing.
+    met = found <= limit
+    print("RESULT", json.dumps({"what": what, "ours": found, "limit": limit,
+                                "met": met, "unit": "of theirs"}))
+    return met
+
+
+def compare(name, precision, folder):
+    theirs = torch.load(folder / "theirs.pt")
+    ours = {what: read_tensors(folder / f"{what}.safetensors")
+            for what in ("gradients", "parameters")}
+    for what in ours:
+        if ours[what].keys() != theirs[what].keys():
+            print(f"compare: {what} have other names")
+            return False
+    start = read_tensors(folder / "weights.safetensors")
+    trained = theirs["gradients"].keys()
+    limits = LIMITS[precision]
+    job = f"{name}, {precision}"
+    return all([
+        judged(f"{job}: gradients of step {STEP_OF_GRADIENTS}",
+               difference(ours["gradients"], theirs["gradients"], trained),
+               limits["gradients"]),
+        judged(f"{job}: parameters at the end",
+               difference(ours["parameters"], theirs["parameters"], trained,
+                          start), limits["parameters"])])
+
+
+def main(program, device, name, precision, ranks, steps):
+    try:
+        model = make_model(name)
+    except ImportError as error:
+        print(f"skipped: {error}")
+        return judge.SKIP_STATUS
+    # Kernels of cuBLAS give the same bits each time with this.
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        images, labels = make_data(name, device, int(ranks))
+        write_tensors(folder / "weights.safetensors", model.state_dict())
+        write_tensors(folder / "data.safetensors",
+                      {"images": images, "labels": labels})
+        memory = run_both(program, device, name, precision, ranks, steps, path)
+        if memory is None:
+            return 1
+        if None not in memory.values():
+            print("RESULT", json.dumps(
+                {"what": f"{name}, {precision}: memory of the card, {ranks} ranks",
+                 "unit": "MiB", "ours": memory["Lockstep"],
+                 "theirs": memory["PyTorch"]}))
+        return 0 if compare(name, precision, folder) else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "rank":
+        run_rank(*sys.argv[2:])
+    else:
+        sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""What each stage of gpu_check runs."""
+from pathlib import Path
+
+from parts import Part
+
+# Ranks that share the one card are hosts to NCCL and talk through sockets,
+# where other algorithms than these win nothing. What hangs is an error after
+# LOCKSTEP_TIMEOUT seconds.
+SHARED = {"LOCKSTEP_SHARE_GPUS": "1", "NCCL_ALGO": "Ring",
+          "NCCL_PROTO": "Simple", "NCCL_SOCKET_IFNAME": "lo",
+          "LOCKSTEP_TIMEOUT": "15"}
+MOST_RANKS = 4
+
+# Why tests may be skipped on a machine with one card: they ask the fake itself,
+# want several cards or none, or more ranks than this part has.
+ONE_CARD = (r"only the fake .*", r"a real device has enough",
+            r"a machine may have one GPU alone", r"there is one GPU",
+            r"there (is a GPU|are ([0-9]+ )?GPUs)",
+            r"for [0-9]+ GPUs, of which there are 1")
+
+TORCH_TESTS, TRAIN_TESTS = "lockstep_torch_test", "lockstep_train_test"
+# Those whose ranks reduce, in the order in which a failure says most.
+SUITES = (
+    ("Cuda", TORCH_TESTS, "Cuda.*:*/CudaWorld.*"),
+    ("CapturedPass", TORCH_TESTS, "CapturedPassOnCuda.*"),
+    ("TrainingOnCuda", TORCH_TESTS, "TrainingOnCuda.*"),
+    ("ShardHook", TORCH_TESTS, "ShardHookOnCuda.*"),
+    ("TreeReduction", TORCH_TESTS, "TreeReductionOnCuda.*:LogicalShardsOnCuda.*"),
+    ("TrainerOnCuda", TRAIN_TESTS, "TrainerOnCuda.*"),
+    ("Strategies", TORCH_TESTS, "StrategiesOnCuda.*"),
+)
+
+
+class Bundle:
+    """Where things lie, and the words of commands."""
+
+    def __init__(self, folder, card):
+        self.bin = folder / "bin"
+        self.data = folder / "data"
+        self.programs = Path(__file__).resolve().parent
+        self.benchmarks = self.programs.parent / "benchmarks"
+        self.device = "cuda" if card else "cpu"
+
+    def python(self, name, *arguments):
+        return ["python3", "-u", self.programs / name, *arguments]
+
+    def run(self, ranks, *command):
+        return ["lockstep", "run", "-n", ranks, "--cpu-bind", "none", "--",
+                *command]
+
+    def train(self, *arguments):
+        return ["lockstep", "train", *self.train_flags(*arguments)]
+
+    def train_flags(self, *arguments):
+        return ["--device", self.device, "--cpu-bind", "none", "--model", "cnn",
+                "--data-dir", self.data, *arguments]
+
+
+def more_ranks_than(ranks):
+    """A skip that another part makes good: none has more than MOST_RANKS."""
+    wanting = [str(n) for n in range(1, 65) if n > ranks]
+    return rf"for ({'|'.join(wanting)}) ranks, of which there are {ranks}"
+
+
+def tests_part(bundle, name, program, tests, ranks, seconds):
+    return Part(f"{name}, {ranks} rank{'s' if ranks > 1 else ''}", "Lockstep",
+                seconds, bundle.run(ranks, bundle.bin / program,
+                                    f"--gtest_filter={tests}"),
+                SHARED, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
+
+
+def smoke(bundle):
+    yield Part("machine", "machine", 20, [
+        "sh", "-c", "uname -a; nproc; free -m; df -h /tmp; ip a || true"],
+        without_card=True)
+    yield Part("nvidia-smi", "driver", 30, ["nvidia-smi"])
+    yield Part("PyTorch", "PyTorch", 90, bundle.python("torch_pair.py", "versions"))
+    yield Part("two ranks of PyTorch share the card", "PyTorch", 110,
+               bundle.python("torch_pair.py", "pair", bundle.device),
+               {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple",
+                "NCCL_DEBUG": "WARN"}, without_card=True)
+    yield Part("lockstep doctor", "Lockstep", 60, ["lockstep", "doctor"],
+               without_card=True, expects=r"^  ok  backend shm"
+               if bundle.device == "cpu" else r"^  ok  backend nccl")
+    yield Part("the plug-in", "plug-in", 60, [
+        bundle.bin / "lockstep_plugin_nccl_test",
+        "--gtest_filter=NcclPluginOnGpu.*"])
+    for program in (TORCH_TESTS, TRAIN_TESTS):
+        yield tests_part(bundle, program, program, "*Cuda*-FakeCuda*", 1, 120)
+    model = "/tmp/lockstep_gpu_check.safetensors"
+    yield Part("lockstep train", "Lockstep", 60, bundle.train(
+        "-n", 1, "--epochs", 1, "--output", model), without_card=True)
+    yield Part("lockstep evaluate", "Lockstep", 40, [
+        "lockstep", "evaluate", model, "--device", bundle.device, "--data-dir",
+        bundle.data], without_card=True)
+
+
+def ranks(bundle):
+    for name, program, tests in SUITES:
+        yield tests_part(bundle, name, program, tests, 2, 120)
+    # Before more suites: these are what a user would do first.
+    yield Part("lockstep train, 2 ranks", "Lockstep", 60, bundle.train(
+        "-n", 2, "--epochs", 1), SHARED, without_card=True)
+    yield Part("lockstep train --cuda-graph, 2 ranks", "Lockstep", 60,
+               bundle.train("-n", 2, "--epochs", 1, "--cuda-graph"), SHARED)
+    yield Part("kill -9 of a rank in training", "Lockstep", 160,
+               bundle.python("kill_rank.py", 2, *bundle.train_flags()), SHARED,
+               without_card=True)
+    for name, program, tests in SUITES:
+        yield tests_part(bundle, name, program, tests, MOST_RANKS, 120)
+
+
+def compare(bundle):
+    steps = 50 if bundle.device == "cuda" else 10
+    for precision in ("float32", "bfloat16"):
+        for model in ("cnn", "resnet18", "mlp"):
+            yield Part(f"{model}, {precision}", "Lockstep", 220, bundle.python(
+                "compare.py", bundle.bin / "lockstep_compare_rank",
+                bundle.device, model, precision, 2, steps), SHARED,
+                without_card=True)
+
+
+def speed(bundle):
+    for count in (1, 2):
+        yield Part(f"lockstep bench all_reduce, {count} rank(s)", "Lockstep", 60,
+                   ["lockstep", "bench", "all_reduce", "-n", count, "--device",
+                    bundle.device, "--bytes", "4..64M", "--step-factor", 16],
+                   SHARED if count > 1 else {}, without_card=True)
+    yield Part("./dev bench gpu", "Lockstep", 460, [
+        "python3", bundle.benchmarks / "gpu"])
+
+
+def faults(bundle):
+    for kind in ("hang", "death", "mismatch", "memory", "capture"):
+        yield Part(kind, "Lockstep", 105, bundle.python(
+            "fault.py", bundle.bin / "lockstep_fault_on_gpu", bundle.device,
+            kind), SHARED, without_card=True)
+
+
+STAGES = {"smoke": smoke, "ranks": ranks, "compare": compare, "speed": speed,
+          "faults": faults}
