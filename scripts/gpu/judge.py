@@ -53,6 +53,17 @@ def skips_in(text):
     return reasons
 
 
+def what_failed(text):
+    """The names of tests that failed, or the last line."""
+    names = dict.fromkeys(
+        name for rank in by_rank(text)
+        for name in re.findall(r"^\[  FAILED  \] ([\w/]+\.[\w/]+)", rank, re.M))
+    if names:
+        return ", ".join(names)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip()[:200] if len(lines) > 1 else "it printed nothing"
+
+
 def verdict(part, status, text, seconds):
     """An outcome, and the reason where it is not plain."""
     if status is None:
@@ -62,7 +73,7 @@ def verdict(part, status, text, seconds):
         return SKIPPED, reason[-1] if reason else "it gave no reason"
     if status != 0:
         how = f"signal {-status}" if status < 0 else f"status {status}"
-        return FAILED, how
+        return FAILED, f"{how}: {what_failed(text)}"
     if part.expects and not re.search(part.expects, text, re.M):
         return FAILED, f'nothing it printed is like "{part.expects}"'
     return of_tests(part, text)
