@@ -6,8 +6,11 @@ same weights on the same data, on the same device:
 PROGRAM is tests/gpu/compare_rank_main.cc. PyTorch's ranks are processes that
 share the card, as ours are. Two figures are judged, each a norm over all
 parameters: how far the gradients of step 3 are apart, over their norm; and how
-far the parameters are apart at the end, over the way that they went. What the
-card's memory grew by meanwhile, all of it, is told beside PyTorch's.
+far the parameters are apart at the end, over the way that they went. Rounding
+makes that more with each step, in networks with batch normalization a lot: so
+PyTorch trains once more, from weights whose last bits are others, and we may be
+a few times as far from PyTorch as that is. What the card's memory grew by
+meanwhile, all of it, is told beside PyTorch's.
 """
 import json
 import os
@@ -28,15 +31,15 @@ import torch_pair
 
 # The same numbers stand in compare_rank_main.cc.
 STEP_OF_GRADIENTS = 3
-RATE, MOMENTUM = 0.01, 0.9
+RATES, MOMENTUM = {"cnn": 0.01, "mlp": 0.01, "resnet18": 0.001}, 0.9
 CLASSES = 10
 
 SEED, BATCHES, SECONDS = 7, 4, 100
-# Kernels and the order of two ranks' sum are the same on both sides, so that
-# float32 differs in last bits, of which batch normalization and 50 steps make
-# more; bfloat16 has 8 bits. A factor of 2 or a missing rank is far above.
-LIMITS = {"float32": {"gradients": 1e-4, "parameters": 1e-2},
-          "bfloat16": {"gradients": 3e-2, "parameters": 1e-1}}
+# Always allowed; so much more than PyTorch differs from itself; and never
+# more than this: a missing rank, or a sum for an average, is 0.5 to 1.
+LIMITS = {"float32": {"gradients": 1e-5, "parameters": 1e-4},
+          "bfloat16": {"gradients": 1e-3, "parameters": 1e-2}}
+TIMES_THEIRS, MOST = 4, 0.2
 
 
 class Cnn(nn.Module):
@@ -74,7 +77,7 @@ def make_model(name):
 
 def make_data(name, device, ranks):
     torch.manual_seed(SEED)
-    samples = 32 if device == "cuda" else 4
+    samples = 32 if device == "cuda" else 8
     side = 224 if device == "cuda" else 64
     image = (3, side, side) if name == "resnet18" else (1, 28, 28)
     shape = (BATCHES, ranks, samples)
@@ -104,34 +107,55 @@ def be_exact():
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
+def change_last_bits(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + torch.empty_like(parameter).uniform_(-1, 1) * 2**-22)
+
+
+def train(model, name, precision, steps, images, labels):
+    """The gradients of one step and all of the model at the end, by name."""
+    replica = nn.parallel.DistributedDataParallel(
+        model, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATES[name],
+                                momentum=MOMENTUM)
+    found = {}
+    for step in range(1, steps + 1):
+        batch = (step - 1) % BATCHES
+        optimizer.zero_grad()
+        with torch.autocast(images.device.type, torch.bfloat16,
+                            enabled=precision == "bfloat16"):
+            loss = cross_entropy(replica(images[batch]), labels[batch])
+        loss.backward()
+        if step == STEP_OF_GRADIENTS:
+            found["gradients"] = {key: parameter.grad.cpu().clone() for
+                                  key, parameter in model.named_parameters()}
+        optimizer.step()
+    found["parameters"] = {key: value.cpu().clone()
+                           for key, value in model.state_dict().items()}
+    if dist.get_rank() == 0:
+        print(f"PyTorch's loss {loss.item()}", flush=True)
+    return found
+
+
 def run_rank(device, name, precision, ranks, steps, folder):
-    """One of PyTorch's. Rank 0 leaves theirs.pt."""
+    """One of PyTorch's. Rank 0 leaves theirs.pt and again.pt."""
     be_exact()
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     rank = dist.get_rank()
     images, labels = (data[:, rank].to(device) for data in
                       make_data(name, device, int(ranks)))
-    model = make_model(name).to(device)
-    replica = nn.parallel.DistributedDataParallel(
-        model, gradient_as_bucket_view=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    found = {}
-    for step in range(1, int(steps) + 1):
-        batch = (step - 1) % BATCHES
-        optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16,
-                            enabled=precision == "bfloat16"):
-            loss = cross_entropy(replica(images[batch]), labels[batch])
-        loss.backward()
-        if step == STEP_OF_GRADIENTS:
-            found["gradients"] = {name: parameter.grad.cpu().clone() for
-                                  name, parameter in model.named_parameters()}
-        optimizer.step()
-    found["parameters"] = {name: value.cpu()
-                           for name, value in model.state_dict().items()}
-    if rank == 0:
-        print(f"PyTorch's loss {loss.item()}", flush=True)
-        torch.save(found, Path(folder) / "theirs.pt")
+    for file in ("theirs.pt", "again.pt"):
+        model = make_model(name)
+        if file == "again.pt":
+            change_last_bits(model)
+        found = train(model.to(device), name, precision, int(steps), images,
+                      labels)
+        if rank == 0:
+            torch.save(found, Path(folder) / file)
+        del model
+        if device == "cuda":
+            torch.cuda.empty_cache()
     dist.barrier()
     # Taking Gloo down while other ranks end aborts one now and then.
     os._exit(0)
@@ -211,16 +235,18 @@ def difference(ours, theirs, names, zero=None):
     return apart / way if way else float("nan")
 
 
-def judged(what, found, limit):
+def judged(what, found, again, least):
+    limit = min(max(least, TIMES_THEIRS * again), MOST)
     # A NaN is below nothing.
     met = found <= limit
-    print("RESULT", json.dumps({"what": what, "ours": found, "limit": limit,
-                                "met": met, "unit": "of theirs"}))
+    print("RESULT", json.dumps({"what": what, "ours": found, "theirs": again,
+                                "limit": limit, "met": met, "unit": "apart"}))
     return met
 
 
 def compare(name, precision, folder):
-    theirs = torch.load(folder / "theirs.pt")
+    theirs, again = (torch.load(folder / f"{file}.pt")
+                     for file in ("theirs", "again"))
     ours = {what: read_tensors(folder / f"{what}.safetensors")
             for what in ("gradients", "parameters")}
     for what in ours:
@@ -228,16 +254,16 @@ def compare(name, precision, folder):
             print(f"compare: {what} have other names")
             return False
     start = read_tensors(folder / "weights.safetensors")
+    # Without running statistics.
     trained = theirs["gradients"].keys()
-    limits = LIMITS[precision]
-    job = f"{name}, {precision}"
-    return all([
-        judged(f"{job}: gradients of step {STEP_OF_GRADIENTS}",
-               difference(ours["gradients"], theirs["gradients"], trained),
-               limits["gradients"]),
-        judged(f"{job}: parameters at the end",
-               difference(ours["parameters"], theirs["parameters"], trained,
-                          start), limits["parameters"])])
+    met = []
+    for what, zero, when in (("gradients", None, f"of step {STEP_OF_GRADIENTS}"),
+                             ("parameters", start, "at the end")):
+        met.append(judged(
+            f"{name}, {precision}: {what} {when}",
+            *(difference(side[what], theirs[what], trained, zero)
+              for side in (ours, again)), LIMITS[precision][what]))
+    return all(met)
 
 
 def main(program, device, name, precision, ranks, steps):

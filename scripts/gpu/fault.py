@@ -8,6 +8,7 @@ the rank whose words matter.
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -43,7 +44,8 @@ def start(command):
         del variables["NCCL_HOSTID"]
         processes.append(subprocess.Popen(
             command, env={**ours, **variables}, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True))
     return processes
 
 
@@ -58,7 +60,7 @@ def finish(processes):
                 timeout=max(end - time.monotonic(), 0.1))
             found.append((process.returncode, said))
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             found.append((None, process.communicate()[0]))
     return found
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import parts
 
-START_SECONDS, END_SECONDS = 90, 60
+START_SECONDS = 70
+END_SECONDS = float(os.environ.get("LOCKSTEP_FAULT_SECONDS", 70))
 VICTIM = 1
 
 
@@ -33,9 +34,9 @@ def rank_among_descendants(rank):
     return None
 
 
-def wait_for_training(process, log, seconds):
+def wait_for_training(process, log):
     """Whether the log tells of a loss before the time is over."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         if re.search(r"loss +\d", log.read_text(errors="replace")):
             return True
@@ -43,8 +44,8 @@ def wait_for_training(process, log, seconds):
     return False
 
 
-def kill_one(process, log, seconds):
-    if not wait_for_training(process, log, seconds):
+def kill_one(process, log):
+    if not wait_for_training(process, log):
         return "the ranks did not begin to train"
     pid = rank_among_descendants(VICTIM)
     if pid is None:
@@ -54,7 +55,7 @@ def kill_one(process, log, seconds):
     try:
         status = process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
-        return f"the launcher did not end within {END_SECONDS} s"
+        return f"the launcher did not end within {END_SECONDS:.0f} s"
     print(f'RESULT {{"what": "kill -9 to the launcher\'s end", "unit": "ms", '
           f'"ours": {(time.monotonic() - killed) * 1e3:.0f}}}')
     if status != 128 + signal.SIGKILL:
@@ -62,12 +63,11 @@ def kill_one(process, log, seconds):
     said = log.read_text(errors="replace")
     if not re.search(rf"rank {VICTIM} of \d+ was killed by signal 9", said):
         return "the launcher does not say which rank was killed"
-    left = parts.descendants()
+    left = parts.await_end_of_descendants(min(5, END_SECONDS))
     return f"processes were left: {left}" if left else 0
 
 
 def main(ranks, arguments):
-    seconds = float(os.environ.get("LOCKSTEP_FAULT_SECONDS", START_SECONDS))
     log = Path(os.environ.get("TMPDIR", "/tmp")) / f"kill_rank.{os.getpid()}.log"
     parts.adopt_orphans()
     with log.open("wb") as out:
@@ -76,7 +76,7 @@ def main(ranks, arguments):
              "1000", *arguments], stdin=subprocess.DEVNULL, stdout=out,
             stderr=subprocess.STDOUT)
     try:
-        found = kill_one(process, log, seconds)
+        found = kill_one(process, log)
     finally:
         process.kill()
         print(log.read_text(errors="replace"), flush=True)

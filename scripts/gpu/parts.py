@@ -19,6 +19,7 @@ from pathlib import Path
 
 import judge
 
+BEGIN = time.monotonic()
 STAGE_SECONDS = 540
 # What a part that is ended may take for it.
 GRACE_SECONDS = 8
@@ -42,8 +43,8 @@ class Part:
 
 
 class Deadline:
-    def __init__(self, seconds=STAGE_SECONDS):
-        self._end = time.monotonic() + seconds
+    def __init__(self, seconds):
+        self._end = BEGIN + seconds
 
     def left(self):
         return self._end - time.monotonic() - GRACE_SECONDS
@@ -62,7 +63,8 @@ def children_by_parent():
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        found.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        if fields[0] != "Z":
+            found.setdefault(int(fields[1]), []).append(int(stat.parent.name))
     return found
 
 
@@ -77,14 +79,19 @@ def descendants(of=None):
     return found
 
 
+def await_end_of_descendants(seconds):
+    """Those that are left when the time is over."""
+    end = time.monotonic() + seconds
+    while descendants() and time.monotonic() < end:
+        time.sleep(0.02)
+    return descendants()
+
+
 def end_descendants():
     """A rank that hangs would keep memory of the card from the next part."""
     end = time.monotonic() + GRACE_SECONDS / 2
-    while time.monotonic() < end:
-        left = descendants()
-        if not left:
-            return
-        for pid in left:
+    while descendants() and time.monotonic() < end:
+        for pid in descendants():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

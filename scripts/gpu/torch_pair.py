@@ -30,8 +30,9 @@ def rank_environment(rank, ranks, port):
     """Of a rank that shares the card, for PyTorch's and for ours."""
     return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
             "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port), "NCCL_HOSTID": str(rank),
-            "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
+            "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+            "NCCL_HOSTID": str(rank), "NCCL_SOCKET_IFNAME": "lo",
+            "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def free_port():

@@ -1,0 +1,80 @@
+"""The programs that gpu_check runs twice on a card, here on the CPU: gradients
+and parameters beside PyTorch's, and ranks to which something goes wrong."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPTS = REPOSITORY / "scripts/gpu"
+COMMAND = os.environ["LOCKSTEP_COMMAND"]
+PYTHON = os.environ["LOCKSTEP_PYTHON"]
+
+
+def run(python, script, *arguments):
+    """Where these commands have `lockstep` on the path, as in a bundle."""
+    environment = {
+        **os.environ, "LOCKSTEP_TIMEOUT": "5", "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(COMMAND).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY / "tests/train")}
+    return subprocess.run(
+        [python, SCRIPTS / script, *arguments], env=environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False, timeout=250)
+
+
+@unittest.skipUnless(PYTHON, "LOCKSTEP_PYTHON is not set")
+class Compare(unittest.TestCase):
+    def compare(self, program, *job):
+        result = run(PYTHON, "compare.py", program, "cpu", *job)
+        rows = [json.loads(line.removeprefix("RESULT "))
+                for line in result.stdout.splitlines()
+                if line.startswith("RESULT ")]
+        return result, rows
+
+    def test_finds_our_numbers_to_be_pytorchs(self):
+        result, rows = self.compare(os.environ["LOCKSTEP_COMPARE_RANK"], "cnn",
+                                    "float32", "2", "5")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual([row["met"] for row in rows], [True, True])
+        self.assertGreater(rows[0]["theirs"], 0)
+
+    def test_finds_others_not_to_be(self):
+        # One rank's share for both, and bfloat16 for float32.
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program"
+            program.write_text(
+                "#!/bin/bash\nWORLD_SIZE=1 LOCAL_WORLD_SIZE=1\n"
+                "[ $RANK = 0 ] || exit 0\nexec env -u LOCKSTEP_STORE "
+                f"{os.environ['LOCKSTEP_COMPARE_RANK']} \"$@\"\n",
+                encoding="utf-8")
+            program.chmod(0o755)
+            result, rows = self.compare(program, "cnn", "float32", "2", "5")
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertEqual([row["met"] for row in rows], [False, False])
+
+    def test_tells_whose_ranks_failed(self):
+        result, _ = self.compare("/bin/false", "mlp", "float32", "1", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("LAYER Lockstep\n", result.stdout)
+
+
+class Faults(unittest.TestCase):
+    def test_are_told_to_every_rank(self):
+        for kind in ("hang", "death", "mismatch"):
+            result = run(sys.executable, "fault.py",
+                         os.environ["LOCKSTEP_FAULT_ON_GPU"], "cpu", kind)
+            self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_of_devices_are_none_of_the_cpus(self):
+        for kind in ("memory", "capture"):
+            result = run(sys.executable, "fault.py",
+                         os.environ["LOCKSTEP_FAULT_ON_GPU"], "cpu", kind)
+            self.assertEqual(result.returncode, 77, result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
