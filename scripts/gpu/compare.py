@@ -4,10 +4,10 @@ same weights on the same data, on the same device:
     compare.py PROGRAM cpu|cuda cnn|mlp|resnet18 float32|bfloat16 RANKS STEPS
 
 PROGRAM is tests/gpu/compare_rank_main.cc. PyTorch's ranks are processes that
-share the card, as ours are. Two figures are judged, each a norm over all
-parameters: how far the gradients of step 3 are apart, over their norm; and how
-far the parameters are apart at the end, over the way that they went. Rounding
-makes that more with each step, in networks with batch normalization a lot: so
+share the card, as ours are. Three figures are judged, each a norm over all
+parameters: how far the gradients of steps 1 and 3 are apart, over their norm;
+and how far the parameters are apart at the end, over the way that they went.
+Rounding makes that more with each step, in networks with batch normalization a lot: so
 PyTorch trains once more, from weights whose last bits are others, and we may be
 a few times as far from PyTorch as that is. What the card's memory grew by
 meanwhile, all of it, is told beside PyTorch's.
@@ -30,7 +30,7 @@ import plain_safetensors
 import torch_pair
 
 # The same numbers stand in compare_rank_main.cc.
-STEP_OF_GRADIENTS = 3
+STEPS_OF_GRADIENTS = 1, 3
 RATES, MOMENTUM = {"cnn": 0.01, "mlp": 0.01, "resnet18": 0.001}, 0.9
 CLASSES = 10
 
@@ -127,8 +127,8 @@ def train(model, name, precision, steps, images, labels):
                             enabled=precision == "bfloat16"):
             loss = cross_entropy(replica(images[batch]), labels[batch])
         loss.backward()
-        if step == STEP_OF_GRADIENTS:
-            found["gradients"] = {key: parameter.grad.cpu().clone() for
+        if step in STEPS_OF_GRADIENTS:
+            found[f"gradients_{step}"] = {key: parameter.grad.cpu().clone() for
                                   key, parameter in model.named_parameters()}
         optimizer.step()
     found["parameters"] = {key: value.cpu().clone()
@@ -247,22 +247,22 @@ def judged(what, found, again, least):
 def compare(name, precision, folder):
     theirs, again = (torch.load(folder / f"{file}.pt")
                      for file in ("theirs", "again"))
-    ours = {what: read_tensors(folder / f"{what}.safetensors")
-            for what in ("gradients", "parameters")}
-    for what in ours:
-        if ours[what].keys() != theirs[what].keys():
+    ours = {what: read_tensors(folder / f"{what}.safetensors") for what in theirs}
+    for what, tensors in ours.items():
+        if tensors.keys() != theirs[what].keys():
             print(f"compare: {what} have other names")
             return False
     start = read_tensors(folder / "weights.safetensors")
     # Without running statistics.
-    trained = theirs["gradients"].keys()
+    trained = theirs["gradients_1"].keys()
     met = []
-    for what, zero, when in (("gradients", None, f"of step {STEP_OF_GRADIENTS}"),
-                             ("parameters", start, "at the end")):
+    for what in theirs:
+        kind = what.partition("_")[0]
+        zero = start if kind == "parameters" else None
         met.append(judged(
-            f"{name}, {precision}: {what} {when}",
+            f"{name}, {precision}: {what.replace('_', ' of step ')}",
             *(difference(side[what], theirs[what], trained, zero)
-              for side in (ours, again)), LIMITS[precision][what]))
+              for side in (ours, again)), LIMITS[precision][kind]))
     return all(met)
 
 

@@ -6,8 +6,8 @@
 // FOLDER holds weights.safetensors and data.safetensors: `images`, of batches x
 // ranks x samples x channels x height x width, and their `labels`. A step takes
 // the next batch, beginning anew after the last. Rank 0 leaves
-// gradients.safetensors there, the averages of step 3, and
-// parameters.safetensors, all of the model after the last step.
+// gradients_1.safetensors and gradients_3.safetensors there, the averages of
+// those steps, and parameters.safetensors, all of the model after the last.
 //
 // Products of float32 are not rounded to TF32, kernels are deterministic ones,
 // and dropout drops nothing.
@@ -16,6 +16,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
 
+#include <algorithm>
+#include <array>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -35,7 +37,7 @@ namespace lockstep {
 namespace {
 
 // The same numbers stand in scripts/gpu/compare.py.
-constexpr int kStepOfGradients = 3;
+constexpr std::array kStepsOfGradients{1, 3};
 constexpr double kMomentum = 0.9;
 constexpr std::int64_t kClasses = 10;
 
@@ -109,8 +111,9 @@ void train(const Job& job) {
                                                   data.labels[batch]);
     }
     loss.backward();
-    if (step == kStepOfGradients && rank == 0)
-      save_gradients(*model, job.folder + "/gradients.safetensors");
+    if (std::ranges::count(kStepsOfGradients, step) > 0 && rank == 0)
+      save_gradients(*model, job.folder + "/gradients_" + std::to_string(step) +
+                                 ".safetensors");
     optimizer.step();
     if (step == job.steps && rank == 0)
       std::cout << "loss " << loss.item<double>() << std::endl;
