@@ -156,7 +156,11 @@ def run_rank(device, name, precision, ranks, steps, folder):
         del model
         if device == "cuda":
             torch.cuda.empty_cache()
-    dist.barrier()
+    # No rank ends before the others have reduced; a barrier would choose the
+    # device by itself.
+    last = torch.zeros(1, device=device)
+    dist.all_reduce(last)
+    last.item()
     # Taking Gloo down while other ranks end aborts one now and then.
     os._exit(0)
 
@@ -167,7 +171,7 @@ class MemoryWatch:
     tell."""
 
     def __enter__(self):
-        self.most, self._least, self._process = None, None, None
+        self._seen, self._process = [], None
         try:
             self._process = subprocess.Popen(
                 ["nvidia-smi", "--id=0", "--query-gpu=memory.used",
@@ -184,11 +188,13 @@ class MemoryWatch:
     def _watch(self):
         for line in self._process.stdout:
             if line.strip().isdigit():
-                used = int(line)
-                self._least = used if self._least is None else self._least
-                self.most = max(self.most or 0, used - self._least)
+                self._seen.append(int(line))
             self._first.set()
         self._first.set()
+
+    @property
+    def most(self):
+        return max(self._seen) - min(self._seen) if self._seen else None
 
     def __exit__(self, *_):
         if self._process is None:

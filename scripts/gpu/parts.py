@@ -104,8 +104,9 @@ def end_descendants():
         time.sleep(0.02)
 
 
-def run_command(part, log, seconds):
-    """The exit status, or None where the command was ended for its time."""
+def run_command(part, log, seconds, scratch):
+    """The exit status, or None where the command was ended for its time. It
+    leaves its files in `scratch`, as do others of the stage."""
     shown = " ".join(map(str, part.command))
     settings = " ".join(f"{k}={v}" for k, v in part.environment.items())
     log.write(f"$ {settings} {shown}\n".encode())
@@ -113,7 +114,7 @@ def run_command(part, log, seconds):
     try:
         process = subprocess.Popen(
             [str(word) for word in part.command], stdin=subprocess.DEVNULL,
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=scratch,
             env={**os.environ, **part.environment})
     except OSError as error:
         log.write(f"{error}\n".encode())
@@ -130,7 +131,7 @@ def run_command(part, log, seconds):
     return None
 
 
-def run_part(part, log, card, deadline):
+def run_part(part, log, scratch, card, deadline):
     """What came of it, as the report reads it."""
     begin = time.monotonic()
     seconds = min(part.seconds, deadline.left())
@@ -142,7 +143,7 @@ def run_part(part, log, card, deadline):
         verdict = judge.SKIPPED, "it needs a card"
     else:
         with log.open("wb") as file:
-            status = run_command(part, file, seconds)
+            status = run_command(part, file, seconds, scratch)
         end_descendants()
         text = log.read_text(encoding="utf-8", errors="replace")
         found["results"] = judge.results_in(text)
@@ -188,12 +189,13 @@ def run_stage(stage, parts, out, header):
     deadline = Deadline(float(os.environ.get("LOCKSTEP_STAGE_SECONDS",
                                              STAGE_SECONDS)))
     done = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, \
+            tempfile.TemporaryDirectory() as scratch:
         for number, part in enumerate(parts):
             name = re.sub(r"[^\w.]+", "-", part.name)
             log = Path(folder) / f"{number:02}-{name}.log"
             print(f"gpu_check: {stage}: {part.name} …", flush=True)
-            done.append(run_part(part, log, header["card"], deadline))
+            done.append(run_part(part, log, scratch, header["card"], deadline))
             print(f"gpu_check: {line_of(done[-1])}", flush=True)
             if done[-1]["failed"] and log.exists():
                 tail = log.read_text(encoding="utf-8", errors="replace")

@@ -34,7 +34,9 @@ SUITES = (
 class Bundle:
     """Where things lie, and the words of commands."""
 
-    def __init__(self, folder, card):
+    def __init__(self, folder, card, libraries):
+        # What is not ours is to load nothing of ours.
+        self.plain = {"LD_LIBRARY_PATH": libraries}
         self.bin = folder / "bin"
         self.data = folder / "data"
         self.programs = Path(__file__).resolve().parent
@@ -66,19 +68,20 @@ def tests_part(bundle, name, program, tests, ranks, seconds):
     return Part(f"{name}, {ranks} rank{'s' if ranks > 1 else ''}", "Lockstep",
                 seconds, bundle.run(ranks, bundle.bin / program,
                                     f"--gtest_filter={tests}"),
-                SHARED, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
+                SHARED if ranks > 1 else {}, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
 
 
 def smoke(bundle):
     yield Part("machine", "machine", 20, [
         "sh", "-c", "uname -a; nproc; free -m; df -h /tmp; ip a || true"],
         without_card=True)
-    yield Part("nvidia-smi", "driver", 30, ["nvidia-smi"])
-    yield Part("PyTorch", "PyTorch", 90, bundle.python("torch_pair.py", "versions"))
+    yield Part("nvidia-smi", "driver", 30, ["nvidia-smi"], bundle.plain)
+    yield Part("PyTorch", "PyTorch", 90,
+               bundle.python("torch_pair.py", "versions"), bundle.plain)
     yield Part("two ranks of PyTorch share the card", "PyTorch", 110,
                bundle.python("torch_pair.py", "pair", bundle.device),
                {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple",
-                "NCCL_DEBUG": "WARN"}, without_card=True)
+                "NCCL_DEBUG": "WARN", **bundle.plain}, without_card=True)
     yield Part("lockstep doctor", "Lockstep", 60, ["lockstep", "doctor"],
                without_card=True, expects=r"^  ok  backend shm"
                if bundle.device == "cpu" else r"^  ok  backend nccl")
@@ -87,7 +90,7 @@ def smoke(bundle):
         "--gtest_filter=NcclPluginOnGpu.*"])
     for program in (TORCH_TESTS, TRAIN_TESTS):
         yield tests_part(bundle, program, program, "*Cuda*-FakeCuda*", 1, 120)
-    model = "/tmp/lockstep_gpu_check.safetensors"
+    model = "model.safetensors"
     yield Part("lockstep train", "Lockstep", 60, bundle.train(
         "-n", 1, "--epochs", 1, "--output", model), without_card=True)
     yield Part("lockstep evaluate", "Lockstep", 40, [

@@ -14,11 +14,11 @@ COMMAND = os.environ["LOCKSTEP_COMMAND"]
 PYTHON = os.environ["LOCKSTEP_PYTHON"]
 
 
-def run(python, script, *arguments):
+def run(python, script, *arguments, path=Path(COMMAND).parent):
     """Where these commands have `lockstep` on the path, as in a bundle."""
     environment = {
         **os.environ, "LOCKSTEP_TIMEOUT": "5", "OMP_NUM_THREADS": "1",
-        "PATH": f"{Path(COMMAND).parent}:{os.environ['PATH']}",
+        "PATH": f"{path}:{Path(COMMAND).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(REPOSITORY / "tests/train")}
     return subprocess.run(
         [python, SCRIPTS / script, *arguments], env=environment,
@@ -28,8 +28,8 @@ def run(python, script, *arguments):
 
 @unittest.skipUnless(PYTHON, "LOCKSTEP_PYTHON is not set")
 class Compare(unittest.TestCase):
-    def compare(self, program, *job):
-        result = run(PYTHON, "compare.py", program, "cpu", *job)
+    def compare(self, program, *job, **keywords):
+        result = run(PYTHON, "compare.py", program, "cpu", *job, **keywords)
         rows = [json.loads(line.removeprefix("RESULT "))
                 for line in result.stdout.splitlines()
                 if line.startswith("RESULT ")]
@@ -55,6 +55,18 @@ class Compare(unittest.TestCase):
             result, rows = self.compare(program, "cnn", "float32", "2", "5")
             self.assertEqual(result.returncode, 1, result.stdout)
             self.assertEqual([row["met"] for row in rows], [False] * 3)
+
+    def test_tells_the_memory_that_each_side_took(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "nvidia-smi"
+            program.write_text("#!/bin/bash\nprintf '%s\\n' 900 2300 [N/A] 800\n"
+                               "exec sleep 1000\n", encoding="utf-8")
+            program.chmod(0o755)
+            result, rows = self.compare(
+                os.environ["LOCKSTEP_COMPARE_RANK"], "mlp", "bfloat16", "1", "3",
+                path=folder)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual((rows[0]["ours"], rows[0]["theirs"]), (1500, 1500))
 
     def test_tells_whose_ranks_failed(self):
         result, _ = self.compare("/bin/false", "mlp", "float32", "1", "1")
