@@ -148,7 +148,7 @@ class Bundle(Folder):
                      "benchmarks/lockstep_gpu_step"):
             self.program(built + name, "")
         self.program(built + "bin/lockstep",
-                     'echo "$0 $1 with $LD_LIBRARY_PATH"')
+                     'echo "$(realpath "$0") $1 with $LD_LIBRARY_PATH"')
 
     def program(self, name, body):
         path = self.repository / name

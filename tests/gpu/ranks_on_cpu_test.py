@@ -18,12 +18,13 @@ def run(python, script, *arguments, path=Path(COMMAND).parent):
     """Where these commands have `lockstep` on the path, as in a bundle."""
     environment = {
         **os.environ, "LOCKSTEP_TIMEOUT": "5", "OMP_NUM_THREADS": "1",
+        "LOCKSTEP_COMPARE_SECONDS": "400",
         "PATH": f"{path}:{Path(COMMAND).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(REPOSITORY / "tests/train")}
     return subprocess.run(
         [python, SCRIPTS / script, *arguments], env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, check=False, timeout=250)
+        stderr=subprocess.STDOUT, text=True, check=False, timeout=900)
 
 
 @unittest.skipUnless(PYTHON, "LOCKSTEP_PYTHON is not set")
