@@ -65,10 +65,11 @@ class Rank {
     return at::ones({elements}, at::TensorOptions().device(device_));
   }
 
-  // The sum of ones must be the number of ranks when the host reads it.
+  // The sum of ones must be the number of ranks. On a GPU wait() would return
+  // before it is there, and errors come with the next call.
   void reduce(std::int64_t elements) const {
     const at::Tensor sum = ones(elements);
-    all_reduce(*group_, sum).wait();
+    all_reduce(*group_, sum).synchronize();
     const auto found = sum.sum(at::kDouble).item<double>();
     const double expected = static_cast<double>(elements) * group_->size();
     if (found != expected)
