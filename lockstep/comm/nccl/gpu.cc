@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/nccl/comm_memory.h"
 
 namespace lockstep {
 namespace {
@@ -141,23 +142,18 @@ GpuStream::GpuStream(const Gpu& gpu)
 }
 
 GpuLine::GpuLine(const Gpu& gpu, const LockstepGpuCommConfig& config)
-    : gpu_(gpu), stream_(gpu) {
+    : gpu_(gpu), stream_(gpu), memory_(CommMemory::of(config.id)) {
   LockstepGpuOutcome outcome{};
   gpu_.is_done(gpu_.table().comm_create(&config, &comm_, &outcome), outcome,
                "comm_create");
 }
 
-GpuLine::~GpuLine() {
-  if (comm_ != nullptr && made_) gpu_.table().comm_destroy(comm_);
-  if (comm_ != nullptr && !made_) gpu_.table().comm_abort(comm_);
-}
+GpuLine::~GpuLine() { abort(); }
 
 bool GpuLine::is_ready() {
   LockstepGpuOutcome outcome{};
-  const bool ready =
-      gpu_.is_done(gpu_.table().comm_state(comm_, &outcome), outcome, "NCCL");
-  made_ = made_ || ready;
-  return ready;
+  return gpu_.is_done(gpu_.table().comm_state(comm_, &outcome), outcome,
+                      "NCCL");
 }
 
 void GpuLine::begin() {
@@ -195,10 +191,21 @@ void GpuLine::unregister_memory(void* handle) noexcept {
   gpu_.table().unregister_memory(comm_, handle);
 }
 
-void GpuLine::abort() noexcept {
+void GpuLine::finalize() {
+  LockstepGpuOutcome outcome{};
+  gpu_.is_done(gpu_.table().comm_finalize(comm_, &outcome), outcome,
+               "comm_finalize");
+}
+
+void GpuLine::destroy() noexcept { end(gpu_.table().comm_destroy); }
+
+void GpuLine::abort() noexcept { end(gpu_.table().comm_abort); }
+
+void GpuLine::end(void (*how)(LockstepGpuComm*)) noexcept {
   if (comm_ == nullptr) return;
-  gpu_.table().comm_abort(comm_);
+  how(comm_);
   comm_ = nullptr;
+  memory_.reset();
 }
 
 void abort_together(std::span<GpuLine* const> lines,

@@ -20,6 +20,8 @@
 
 namespace lockstep {
 
+class CommMemory;
+
 // One GPU.
 class Gpu {
  public:
@@ -114,16 +116,29 @@ class GpuLine {
   void* register_memory(void* memory, std::size_t bytes);
   void unregister_memory(void* handle) noexcept;
 
-  // Ends what is under way here. NCCL frees memory then, which waits for the
+  // What NCCL may reach by this line until the last of this process's ranks has
+  // ended its own.
+  std::weak_ptr<CommMemory> memory() const { return memory_; }
+
+  // The end in good order, when the line is ready and nothing of it is under
+  // way: finalize() on all ranks, until it is_ready() there again, and then
+  // destroy(). Before that destroy() would wait for the others.
+  void finalize();
+  void destroy() noexcept;
+
+  // Any other end, also the destructor's. What is under way on the device stops
+  // at once or a moment later. NCCL frees memory then, which waits for the
   // whole device, and so for all other lines that are stuck: see
   // abort_together().
   void abort() noexcept;
 
  private:
+  void end(void (*how)(LockstepGpuComm*)) noexcept;
+
   Gpu gpu_;
   GpuStream stream_;
-  LockstepGpuComm* comm_ = nullptr;  // null once aborted
-  bool made_ = false;                // it was ready once
+  LockstepGpuComm* comm_ = nullptr;  // null once ended
+  std::shared_ptr<CommMemory> memory_;
 };
 
 // Aborts lines of one device, none of which may end before all are told to, and

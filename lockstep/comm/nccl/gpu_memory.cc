@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/nccl/comm_memory.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_meeting.h"
 
@@ -53,22 +54,33 @@ void GpuMemory::drop(std::byte* memory) noexcept {
   {
     MutexLock lock(mutex_);
     auto block = blocks_.extract(memory);
-    const bool registered = block.mapped().registered;
-    (registered ? dropped_ : free_now).insert(std::move(block));
+    const bool waits = block.mapped().registered && !line_has_ended_;
+    (waits ? dropped_ : free_now).insert(std::move(block));
   }
-  release(free_now);
+  free(free_now);
   if (!free_now.empty()) return;
   MutexLock lock(waking_);
   if (wake_) wake_();
 }
 
-void GpuMemory::release(const Blocks& blocks) noexcept {
-  for (const auto& [memory, block] : blocks) try {
-      const GpuScope scope(block.gpu);
-      block.gpu.table().release(memory);
-    } catch (const std::exception&) {
-      // The device is lost, and its memory with it.
-    }
+// What the process's other ranks still hold a communicator for, the last of
+// them frees.
+void GpuMemory::free(const Blocks& blocks) noexcept {
+  for (const auto& [memory, block] : blocks) {
+    if (const auto reached_by = block.reached_by.lock())
+      reached_by->keep(block.gpu, memory);
+    else
+      release(block.gpu, memory);
+  }
+}
+
+void GpuMemory::unregister(Blocks& blocks, GpuLine& line) noexcept {
+  for (auto& [memory, block] : blocks) {
+    if (!block.registered) continue;
+    line.unregister_memory(block.handle);
+    block.registered = false;
+    block.reached_by.reset();
+  }
 }
 
 void GpuMemory::serve(std::function<void()> wake) {
@@ -83,6 +95,7 @@ void GpuMemory::register_new(const Gpu& gpu, GpuLine& line) {
     if (block.registered || block.gpu.index() != gpu.index()) continue;
     block.handle = line.register_memory(memory, block.bytes);
     block.registered = true;
+    block.reached_by = line.memory();
   }
   has_new_ = false;
 }
@@ -98,9 +111,14 @@ void GpuMemory::free_dropped(GpuLine& line) {
     MutexLock lock(mutex_);
     dropped.swap(dropped_);
   }
-  for (const auto& [memory, block] : dropped)
-    line.unregister_memory(block.handle);
-  release(dropped);
+  unregister(dropped, line);
+  free(dropped);
+}
+
+void GpuMemory::unregister_all(GpuLine& line) {
+  MutexLock lock(mutex_);
+  unregister(blocks_, line);
+  unregister(dropped_, line);
 }
 
 void GpuMemory::line_ended() noexcept {
@@ -108,10 +126,10 @@ void GpuMemory::line_ended() noexcept {
   Blocks dropped;
   {
     MutexLock lock(mutex_);
-    for (auto& [memory, block] : blocks_) block.registered = false;
+    line_has_ended_ = true;
     dropped.swap(dropped_);
   }
-  release(dropped);
+  free(dropped);
 }
 
 }  // namespace lockstep

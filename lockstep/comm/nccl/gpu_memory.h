@@ -6,8 +6,10 @@
 // and nobody who allocates waits for a line. What is dropped while it is
 // registered is left to the group's thread, which frees it when nothing of the
 // group is under way: freeing waits for the device, and with it for whatever
-// hangs there, which only that thread would end. A line that has ended has
-// forgotten all; then memory is freed where it is dropped.
+// hangs there, which only that thread would end. A line that ends in good order
+// has given all up before. One that is aborted has not, before the last of the
+// process's ranks ends it: what was registered is freed then. All else is freed
+// where it is dropped, once the line has ended.
 //
 // Threads: every method may be called from any thread.
 // Errors:  those of ProcessGroup::allocate_on().
@@ -39,15 +41,16 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
 
   // What follows is the backend's, which calls the two without its lock, for
   // `wake` takes it: that is called when there is something to free, until
-  // line_ended(). Then the line is aborted or destroyed, and nothing is
-  // registered any more.
+  // line_ended(). Then the line is aborted or destroyed.
   void serve(std::function<void()> wake);
   void line_ended() noexcept;
 
-  // And these with its lock; the first two when `line`, of `gpu`, is ready, and
-  // the second when nothing of the group is under way, on any line.
+  // And these with its lock, or when the line is one thread's alone; all but
+  // the last when `line`, of `gpu`, is ready, and those that unregister when
+  // nothing of the group is under way, on any line.
   void register_new(const Gpu& gpu, GpuLine& line);
   void free_dropped(GpuLine& line);
+  void unregister_all(GpuLine& line);
   bool has_dropped() const;
 
  private:
@@ -56,12 +59,15 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
     std::size_t bytes;
     bool registered = false;
     void* handle = nullptr;  // null also where NCCL cannot
+    // Of the line where it is registered.
+    std::weak_ptr<CommMemory> reached_by{};
   };
   using Blocks = std::map<std::byte*, Block>;
 
   std::byte* ask_for(const Gpu& gpu, std::size_t bytes) const;
   void drop(std::byte* memory) noexcept;
-  static void release(const Blocks& blocks) noexcept;
+  static void unregister(Blocks& blocks, GpuLine& line) noexcept;
+  static void free(const Blocks& blocks) noexcept;
 
   const GroupIdentity identity_;
   const Settings settings_;
@@ -72,6 +78,7 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   Blocks blocks_ LOCKSTEP_GUARDED_BY(mutex_);
   Blocks dropped_ LOCKSTEP_GUARDED_BY(mutex_);  // registered, and to be freed
   bool has_new_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool line_has_ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep

@@ -201,6 +201,35 @@ TEST_F(NcclMemory, SurvivesItsGroup) {
   for (const Memory& its : memory) expect_sums(its, 2);
 }
 
+// Of a rank of a process NCCL frees nothing before the process's last one ends.
+TEST_F(NcclMemory, IsRegisteredNoMoreWhenItsGroupIsLeft) {
+  run(4, [&](const Group& group) {
+    Memory memory = ones(group);
+    sum_up(memory, group).synchronize();
+    expect_sums(memory, 4);
+    group->leave();
+    memory.reset();
+  });
+}
+
+TEST_F(NcclMemory, IsFreedWhenTheProcesssLastRankHasAborted) {
+  for (int round = 0; round < 10; ++round) {
+    run(4, [&](const Group& group) {
+      Memory memory = ones(group);
+      sum_up(memory, group).synchronize();
+      group->barrier().wait();
+      if (group->rank() == 0) group->abort("on purpose");
+      EXPECT_THAT(
+          error_text<Error>([&] { sum_up(memory, group).synchronize(); }),
+          HasSubstr("on purpose"));
+      // Nothing uses it any more.
+      fake_.host_writes(memory.get(), kBytes);
+      memory.reset();
+    });
+    EXPECT_EQ(allocated(), 0u);
+  }
+}
+
 TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
   std::latch over(2);
   run(2, [&](const Group& group) {

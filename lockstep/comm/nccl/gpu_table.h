@@ -143,10 +143,16 @@ struct LockstepGpuTable {
   // or kGpuFailed once anything went wrong.
   LockstepGpuResult (*comm_state)(LockstepGpuComm* comm,
                                   LockstepGpuOutcome* outcome);
-  // Ends what is under way on this rank and frees the communicator: streams go
-  // on, with memory in any state. Never waits for a peer.
+  // Ends what is under way on this rank: streams go on, at once or a moment
+  // later, with memory in any state. The last of this process's ranks that ends
+  // the communicator frees it for all of them. Never waits for a peer.
   void (*comm_abort)(LockstepGpuComm* comm);
-  // Frees one of which nothing is under way. Never waits for a peer.
+  // Begins the end in good order of one of which nothing is under way; then
+  // comm_state() says when it is complete on this rank.
+  LockstepGpuResult (*comm_finalize)(LockstepGpuComm* comm,
+                                     LockstepGpuOutcome* outcome);
+  // Ends one that all ranks of this host have finalized: it would wait for
+  // them. What it frees is freed as by comm_abort().
   void (*comm_destroy)(LockstepGpuComm* comm);
 
   // Calls between the two are one operation: none waits for another.
@@ -166,12 +172,12 @@ struct LockstepGpuTable {
                                        std::size_t bytes, void** handle,
                                        LockstepGpuOutcome* outcome);
   // No call that uses the memory is under way. May wait for the whole device.
-  // The end of a communicator does it for all that is left, of which none may
-  // have been released before.
+  // The end of a communicator does it for all that is left, but only when the
+  // last of this process's ranks ends it: until then none may be released.
   void (*unregister_memory)(LockstepGpuComm* comm, void* handle);
 };
 
-constexpr std::uint32_t kGpuTableVersion = 3;
+constexpr std::uint32_t kGpuTableVersion = 4;
 
 // What the plug-in exports, under this name.
 typedef const LockstepGpuTable* (*LockstepGpuEntry)();

@@ -43,7 +43,8 @@ constexpr auto kLookAround = 50ms;
 // leaves that to whoever waits.
 constexpr int kLooksInStart = 200;
 // How long a group that is left waits for what every rank has called, and for
-// the other ranks, which may still read what this one has sent.
+// the other ranks, which may still read what this one has sent; and then for
+// NCCL's own end.
 constexpr auto kGoodbye = 1s;
 
 // How long who waits is kept from an error, until the lines are aborted: only a
@@ -139,10 +140,15 @@ class NcclBackend : public Backend,
   GpuPlace place() const { return {identity_, gpu_.index()}; }
   void end_graphs() noexcept;
   void end_as_left() noexcept;
+  std::vector<GpuLine*> all_lines() const;
+  // Whether NCCL has ended this rank's part of all lines, in good order.
+  bool finalize_lines(Deadline deadline) noexcept;
   void abort_lines() noexcept;
-  void await_graphs() noexcept;
-  // By the group of the CPU's collective of this number.
-  void say_goodbye(ControlSequence number, Deadline deadline) noexcept;
+  // Returns when the device has done, or dropped, what the lines were given.
+  void await_lines() noexcept;
+  // Waits for all ranks, by the group of the CPU's collective of this number;
+  // whether they have come.
+  bool say_goodbye(ControlSequence number, Deadline deadline) noexcept;
 
   const Gpu gpu_;
   const GroupIdentity identity_;
@@ -188,8 +194,15 @@ void NcclBackend::leave() noexcept {
     changed_.notify_all();
   }
   watch_.join();
-  if (!failed) say_goodbye(last, goodbye);
+  bool in_order = !failed && say_goodbye(last, goodbye);
   end_graphs();
+  // None is destroyed before all are finalized, which it would wait for.
+  const Deadline end(kGoodbye);
+  in_order = in_order && finalize_lines(end) && say_goodbye(last + 1, end);
+  if (in_order)
+    for (GpuLine* const line : all_lines()) line->destroy();
+  else if (!failed)
+    abort_lines();
   end_as_left();
   if (failed) flights_.settle();
   if (failed && messages_) messages_->settle();
@@ -210,18 +223,40 @@ void NcclBackend::end_as_left() noexcept {
 
 // An operation that is done here may still be read from by a peer, which the
 // end of the communicator would cut off.
-void NcclBackend::say_goodbye(ControlSequence number,
+bool NcclBackend::say_goodbye(ControlSequence number,
                               Deadline deadline) noexcept try {
-  if (!control_) return;
+  if (!control_) return true;
   const Work barrier = control_->start({.kind = OperationKind::kBarrier,
                                         .sequence = number,
                                         .timeout = kNoDeadline,
                                         .place = "leaving the group"});
   Backoff backoff(1ms, 20ms);
   while (!barrier.done())
-    if (backoff.wait(deadline) == WaitResult::kTimedOut) return;
+    if (backoff.wait(deadline) == WaitResult::kTimedOut) return false;
+  barrier.wait();
+  return true;
 } catch (const std::exception&) {
-  // Somebody else has left already, or gave up.
+  // Another rank has left already, or gave up.
+  return false;
+}
+
+// Registered memory is given up first: of several ranks of one process NCCL
+// would have it until the last has come to its end.
+bool NcclBackend::finalize_lines(Deadline deadline) noexcept try {
+  const GpuScope scope(gpu_);
+  const std::vector<GpuLine*> lines = all_lines();
+  const auto await_ready = [&] {
+    Backoff backoff(1ms, 2ms);
+    while (!std::ranges::all_of(lines, &GpuLine::is_ready))
+      if (backoff.wait(deadline) == WaitResult::kTimedOut) return false;
+    return true;
+  };
+  if (!await_ready()) return false;
+  memory_->unregister_all(*collectives_.line());
+  for (GpuLine* const line : lines) line->finalize();
+  return await_ready();
+} catch (const std::exception&) {
+  return false;
 }
 
 // Of an operation that nobody will carry out. What is captured touches no
@@ -422,7 +457,7 @@ void NcclBackend::watch() {
   if (!error_) return;
   lock.unlock();
   abort_lines();
-  await_graphs();
+  await_lines();
   lock.lock();
   lines_aborted_ = true;
   changed_.notify_all();
@@ -512,25 +547,29 @@ void NcclBackend::end_graphs() noexcept {
   for (const auto& graph : graphs) graph->end();
 }
 
-void NcclBackend::abort_lines() noexcept {
+std::vector<GpuLine*> NcclBackend::all_lines() const {
   std::vector<GpuLine*> lines;
   if (messages_) lines = messages_->lines();
   lines.push_back(collectives_.line());
-  abort_together(lines, [this] { end_graphs(); });
+  return lines;
+}
+
+void NcclBackend::abort_lines() noexcept {
+  abort_together(all_lines(), [this] { end_graphs(); });
 }
 
 // What of a graph comes behind its collectives goes on, and writes to memory.
-void NcclBackend::await_graphs() noexcept try {
-  std::vector<Pointer> replays;
-  {
-    MutexLock lock(mutex_);
-    replays = flights_.launched_replays();
-  }
+// So do collectives for a moment, where other ranks of this process have not
+// aborted theirs.
+void NcclBackend::await_lines() noexcept try {
   const GpuScope scope(gpu_);
   const Deadline enough(kAbortTakes);
-  for (const Pointer& replay : replays) {
-    Backoff backoff(1ms, 20ms);
-    while (!replay->ends.happened())
+  for (GpuLine* const line : all_lines()) {
+    if (gpu_.is_capturing(line->stream())) continue;
+    GpuEvent end(gpu_);
+    end.record(line->stream());
+    Backoff backoff(1ms, 2ms);
+    while (!end.happened())
       if (backoff.wait(enough) == WaitResult::kTimedOut) return;
   }
 } catch (const std::exception&) {

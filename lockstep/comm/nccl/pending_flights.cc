@@ -67,13 +67,6 @@ void PendingFlights::failed(GroupRecorder* recorder,
     recorder->failed(flight->operation.record, error);
 }
 
-std::vector<PendingFlights::Pointer> PendingFlights::launched_replays() const {
-  std::vector<Pointer> replays;
-  for (const auto& [ticket, flight] : flights_)
-    if (flight->graph && flight->launched) replays.push_back(flight);
-  return replays;
-}
-
 void PendingFlights::settle() const noexcept {
   for (const auto& [ticket, flight] : flights_)
     if (flight->check) flight->check->settle();

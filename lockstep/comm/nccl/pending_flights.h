@@ -47,7 +47,6 @@ class PendingFlights {
   // After an error: those that the device carries out are cut off, but for what
   // a graph has behind its collectives.
   void failed(GroupRecorder* recorder, const std::exception_ptr& error) const;
-  std::vector<Pointer> launched_replays() const;
   // Once the group of the CPU has been aborted: returns when nothing of it
   // touches them any more.
   void settle() const noexcept;

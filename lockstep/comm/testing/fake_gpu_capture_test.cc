@@ -140,7 +140,7 @@ TEST_F(FakeGpuCapture, GivesCallsToTheCommunicatorAtEachLaunch) {
   ranks_.fake.launch(*graph, first());
   EXPECT_TRUE(ranks_.finishes(0));
   EXPECT_THAT(ranks_.fake.violations(), IsEmpty());
-  ranks_.table.comm_destroy(ranks_.comm(0));
+  ranks_.end_comms();
   EXPECT_THAT(ranks_.fake.violations(),
               Each(HasSubstr("before a graph that uses it")));
   ranks_.fake.launch(*graph, first());

@@ -22,6 +22,11 @@ std::string duplicate_device(const FakeClique& clique) {
 
 }  // namespace
 
+FakeComms::~FakeComms() {
+  // Which hold their cliques.
+  for (const auto& clique : cliques_) clique->ended.clear();
+}
+
 std::string FakeComms::new_id() {
   std::string id = fmt::format("fake-gpu-id-{}-", by_id_.size());
   while (id.size() < kGpuUniqueIdBytes)
@@ -94,6 +99,7 @@ FakeOutcome FakeComms::check_ready(FakeComm& comm) {
   // Only comm_state() makes it ready: code that never asks must not be lucky.
   if (!comm.due && comm.failure.result == kGpuDone)
     return {kGpuMisuse, "comm_state() has not said done yet"};
+  if (comm.finalized) return {kGpuMisuse, "the communicator is finalized"};
   FakeOutcome state = state_of(comm);
   if (state.result == kGpuNotYet)
     return {kGpuMisuse, "comm_state() does not say done"};
@@ -110,33 +116,97 @@ void FakeComms::leave(FakeComm& comm) {
   if (empty) cliques_.erase(comm.clique);
 }
 
-VectorClock FakeComms::abort(LockstepGpuComm* handle) {
+bool FakeComms::has_living(const FakeClique& clique) const {
+  return std::ranges::any_of(clique.ranks, [&](const FakeComm* comm) {
+    return comm != nullptr && !dead_devices_.contains(comm->device);
+  });
+}
+
+void FakeComms::stop(FakeComm& comm) {
+  for (const auto& operation : comm.operations) {
+    if (operation->begun) {
+      comm.knows.join(operation->knows);
+      for (const auto& stream : operation->streams)
+        stream->knows.join(operation->knows);
+    }
+    operation->drop();
+  }
+  comm.operations.clear();
+}
+
+bool FakeComms::stop_one() {
+  const auto next = std::ranges::find_if(stopping_, [&](const auto& comm) {
+    return chance_.is_due(comm->stop_due);
+  });
+  if (next == stopping_.end()) return false;
+  stop(**next);
+  stopping_.erase(next);
+  return true;
+}
+
+FakeEnd FakeComms::free(FakeClique& clique) {
+  FakeEnd end;
+  for (const auto& [handle, comm] : std::exchange(clique.ended, {})) {
+    stop(*comm);
+    std::erase(stopping_, comm);
+    end.knows.join(comm->knows);
+    end.freed.push_back(handle);
+  }
+  return end;
+}
+
+FakeEnd FakeComms::abort(LockstepGpuComm* handle) {
   const auto comm = handles_.take(handle);
   if (!comm) {
     memory_.complain("a communicator is aborted that does not exist");
     return {};
   }
-  for (const auto& operation : comm->operations) {
-    if (operation->begun) comm->knows.join(operation->knows);
-    operation->drop();
-  }
+  const auto clique = comm->clique;
+  const bool was_made = clique->complete();
   leave(*comm);
-  return comm->knows;
+  clique->ended.emplace(handle, comm);
+  if (!was_made || !has_living(*clique)) return free(*clique);
+  comm->stop_due = chance_.draw_later();
+  stopping_.push_back(comm);
+  return {};
 }
 
-void FakeComms::destroy(LockstepGpuComm* handle) {
+FakeOutcome FakeComms::finalize(LockstepGpuComm* handle) {
+  const auto comm = find(handle);
+  if (!comm) return {kGpuMisuse, "the communicator has ended"};
+  FakeOutcome ready = check_ready(*comm);
+  if (ready.result != kGpuDone) return ready;
+  if (!comm->operations.empty())
+    memory_.complain("a communicator is finalized before " +
+                     *comm->operations.front()->calls.front().text +
+                     " is done");
+  comm->finalized = true;
+  comm->due = chance_.draw_later();
+  return {kGpuNotYet};
+}
+
+// "", or what it would wait for, or never be done with.
+std::string FakeComms::why_not_destroyed(FakeComm& comm) {
+  if (!comm.operations.empty())
+    return *comm.operations.front()->calls.front().text + " is done";
+  if (!comm.clique->complete()) return "it is made";
+  if (!comm.finalized || state_of(comm).result == kGpuNotYet)
+    return "it is finalized";
+  for (const FakeComm* other : comm.clique->ranks)
+    if (other != nullptr && !other->finalized)
+      return fmt::format("rank {} has finalized it", other->rank);
+  return {};
+}
+
+FakeEnd FakeComms::destroy(LockstepGpuComm* handle) {
   const auto comm = handles_.find(handle);
   if (!comm) {
     memory_.complain("a communicator is destroyed that does not exist");
-    return;
+    return {};
   }
-  if (!comm->operations.empty())
-    memory_.complain("a communicator is destroyed before " +
-                     *comm->operations.front()->calls.front().text +
-                     " is done");
-  else if (check_ready(*comm).result == kGpuMisuse)
-    memory_.complain("a communicator is destroyed before it is made");
-  abort(handle);
+  if (const std::string why = why_not_destroyed(*comm); !why.empty())
+    memory_.complain("a communicator is destroyed before " + why);
+  return abort(handle);
 }
 
 void FakeComms::fail(FakeComm& comm, const FakeOutcome& failure) {

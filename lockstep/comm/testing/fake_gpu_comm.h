@@ -38,6 +38,9 @@ struct FakeClique {
   std::size_t joined = 0;
   bool given_up = false;  // a rank has left before all had come
   std::string wrong{};    // why it can never be
+  // Those that have ended: as in NCCL, what they have is freed when the last of
+  // the process does.
+  std::map<LockstepGpuComm*, std::shared_ptr<FakeComm>> ended{};
 
   bool complete() const { return joined == ranks.size() && !given_up; }
 };
@@ -55,6 +58,14 @@ struct FakeComm : std::enable_shared_from_this<FakeComm> {
   VectorClock knows{};  // what its operations knew
   FakeOutcome failure{};
   std::uint64_t failure_due = 0;
+  bool finalized = false;
+  std::uint64_t stop_due = 0;  // of what is under way, once it is aborted
+};
+
+// What the end of one rank's communicator has brought about.
+struct FakeEnd {
+  VectorClock knows{};                    // of what has stopped with it
+  std::vector<LockstepGpuComm*> freed{};  // all of the process, or none
 };
 
 class FakeComms {
@@ -65,15 +76,21 @@ class FakeComms {
         streams_(streams),
         chance_(chance),
         options_(options) {}
+  ~FakeComms();
+  FakeComms(const FakeComms&) = delete;
+  FakeComms& operator=(const FakeComms&) = delete;
 
   std::string new_id();
   // `id` is new_id()'s. Of a dead device it never joins.
   FakeOutcome create(const LockstepGpuCommConfig& config, int device,
                      LockstepGpuComm** handle);
   FakeOutcome state(LockstepGpuComm* handle);
-  // What its operations knew, so that the thread that aborts it does.
-  VectorClock abort(LockstepGpuComm* handle);
-  void destroy(LockstepGpuComm* handle);
+  // All ranks are taken to be of one process, but those of devices that are
+  // dead. The last that ends a communicator waits for what all of them had
+  // under way; what an earlier one had stops a while after.
+  FakeEnd abort(LockstepGpuComm* handle);
+  FakeOutcome finalize(LockstepGpuComm* handle);
+  FakeEnd destroy(LockstepGpuComm* handle);
   // Null, and a violation, if it has ended.
   std::shared_ptr<FakeComm> find(LockstepGpuComm* handle);
   bool exists(const FakeComm& comm) const;
@@ -108,6 +125,11 @@ class FakeComms {
 
   void join(FakeComm& comm, std::shared_ptr<FakeClique> clique, int rank);
   void leave(FakeComm& comm);
+  bool has_living(const FakeClique& clique) const;
+  FakeEnd free(FakeClique& clique);
+  static void stop(FakeComm& comm);
+  bool stop_one();
+  std::string why_not_destroyed(FakeComm& comm);
   FakeOutcome state_of(FakeComm& comm);
   void prepare(FakeComm& comm, std::vector<FakeCall> calls,
                const VectorClock& host);
@@ -129,6 +151,7 @@ class FakeComms {
   FakeHandles<LockstepGpuComm, FakeComm> handles_;
   std::map<std::string, std::shared_ptr<FakeClique>> by_id_;  // null: not used
   Cliques cliques_;
+  std::vector<std::shared_ptr<FakeComm>> stopping_;  // aborted
   std::set<int> dead_devices_;
 };
 

@@ -124,7 +124,7 @@ FakeOperation* FakeComms::under_way(const FakeComm* comm) const {
 }
 
 bool FakeComms::step() {
-  if (launch_one()) return true;
+  if (launch_one() || stop_one()) return true;
   const std::vector<std::shared_ptr<FakeClique>> all(cliques_.begin(),
                                                      cliques_.end());
   if (all.empty()) return false;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@
 namespace lockstep {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -69,8 +71,31 @@ TEST(FakeGpuComm, ReportsItsDestructionWhileSomethingIsUnderWay) {
   EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
   gpus.table.comm_destroy(gpus.comm(0));
   EXPECT_EQ(gpus.fake.violations().size(), 1u);
+  gpus.finalize(1);
   gpus.table.comm_destroy(gpus.comm(1));
   EXPECT_EQ(gpus.fake.violations().size(), 1u);
+}
+
+TEST(FakeGpuComm, ReportsItsDestructionBeforeAllRanksHaveFinalizedIt) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  gpus.finalize(0);
+  Floats memory(1);
+  EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuMisuse);
+  gpus.table.comm_destroy(gpus.comm(0));
+  EXPECT_THAT(gpus.fake.violations(),
+              ElementsAre(HasSubstr("before rank 1 has finalized it")));
+  gpus.table.comm_destroy(gpus.comm(1));
+  EXPECT_THAT(gpus.fake.violations().back(),
+              HasSubstr("before it is finalized"));
+}
+
+TEST(FakeGpuComm, EndsInGoodOrder) {
+  FakeGpuRanks gpus(3);
+  gpus.make_comms();
+  gpus.end_comms();
+  EXPECT_EQ(gpus.fake.alive().comms, 0u);
+  EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
 
 TEST(FakeGpuComm, ReportsItsDestructionBeforeItIsMade) {
@@ -82,7 +107,7 @@ TEST(FakeGpuComm, ReportsItsDestructionBeforeItIsMade) {
   EXPECT_EQ(gpus.fake.violations().size(), 1u);
 }
 
-TEST(FakeGpuComm, ForgetsItsRegistrationsAtItsEnd) {
+TEST(FakeGpuComm, ForgetsItsRegistrationsWhenTheLastRankEndsIt) {
   FakeGpuRanks gpus(2);
   gpus.make_comms();
   Floats memory(1);
@@ -92,10 +117,37 @@ TEST(FakeGpuComm, ForgetsItsRegistrationsAtItsEnd) {
                                          &handle, &gpus.outcome),
               kGpuDone);
   }
+  gpus.table.comm_abort(gpus.comm(0));
   EXPECT_EQ(gpus.fake.alive().registrations, 2u);
-  gpus.table.comm_destroy(gpus.comm(0));
   gpus.table.comm_abort(gpus.comm(1));
   EXPECT_EQ(gpus.fake.alive().registrations, 0u);
+}
+
+TEST(FakeGpuComm, MayStillUseMemoryWhenARankButTheLastHasAborted) {
+  for (const bool waits : {false, true}) {
+    FakeGpuRanks gpus(2);
+    gpus.make_comms();
+    Floats memory(1);
+    EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
+    gpus.table.comm_abort(gpus.comm(0));
+    if (waits) {
+      EXPECT_TRUE(gpus.finishes(0));
+    }
+    gpus.fake.host_writes(memory.data(), sizeof(float));
+    EXPECT_EQ(gpus.fake.violations().empty(), waits);
+    gpus.table.comm_abort(gpus.comm(1));
+  }
+}
+
+TEST(FakeGpuComm, UsesNoMemoryWhenTheLastRankHasAborted) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  Floats memory(1);
+  EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
+  gpus.table.comm_abort(gpus.comm(1));
+  gpus.table.comm_abort(gpus.comm(0));
+  gpus.fake.host_writes(memory.data(), sizeof(float));
+  EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
 
 TEST(FakeGpuComm, GetsNoFurtherOnceItHasFailed) {
@@ -114,8 +166,10 @@ TEST(FakeGpuComm, GetsNoFurtherOnceItHasFailed) {
   EXPECT_EQ(gpus.settle(gpus.comm(0)), kGpuFailed);
 }
 
-// A rank that is a thread: adds up over all ranks, again and again.
-void add_up(FakeGpu& fake, int rank, int size, const char* id) {
+// A rank that is a thread: adds up over all ranks, again and again. All end
+// when `ending` is over.
+void add_up(FakeGpu& fake, int rank, const char* id, std::latch& ending) {
+  constexpr int size = 3;
   const LockstepGpuTable& table = fake.table();
   ASSERT_EQ(table.use_device(rank, nullptr, nullptr), kGpuDone);
   LockstepGpuStream* stream = nullptr;
@@ -144,6 +198,9 @@ void add_up(FakeGpu& fake, int rank, int size, const char* id) {
     ASSERT_EQ(memory[0], static_cast<float>(3 + 3 * round));
   }
   fake.forget(memory.data(), sizeof(float));
+  ASSERT_EQ(table.comm_finalize(comm, nullptr), kGpuNotYet);
+  settle();
+  ending.arrive_and_wait();
   table.comm_destroy(comm);
   table.event_destroy(event);
   table.stream_destroy(stream);
@@ -154,8 +211,9 @@ TEST(FakeGpuComm, ServesRanksThatAreThreads) {
   std::array<char, kGpuUniqueIdBytes> id{};
   ASSERT_EQ(fake.table().unique_id(id.data(), nullptr), kGpuDone);
   std::vector<std::thread> ranks;
+  std::latch ending(3);
   for (int rank = 0; rank < 3; ++rank)
-    ranks.emplace_back([&, rank] { add_up(fake, rank, 3, id.data()); });
+    ranks.emplace_back([&, rank] { add_up(fake, rank, id.data(), ending); });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_THAT(fake.violations(), IsEmpty());
   EXPECT_EQ(fake.alive(), FakeGpu::Alive{});

@@ -52,6 +52,20 @@ void FakeGpuRanks::make_comms(int size) {
     EXPECT_EQ(settle(comm(rank)), kGpuDone) << outcome.text;
 }
 
+void FakeGpuRanks::finalize(int rank) {
+  use(rank);
+  EXPECT_EQ(table.comm_finalize(comm(rank), &outcome), kGpuNotYet);
+  EXPECT_EQ(settle(comm(rank)), kGpuDone) << outcome.text;
+}
+
+void FakeGpuRanks::end_comms() {
+  for (int rank = 0; rank < size(); ++rank) finalize(rank);
+  for (int rank = 0; rank < size(); ++rank) {
+    use(rank);
+    table.comm_destroy(comm(rank));
+  }
+}
+
 LockstepGpuResult FakeGpuRanks::settle(LockstepGpuComm* comm) {
   LockstepGpuResult result = kGpuNotYet;
   for (int i = 0; i < kManyLooks && result == kGpuNotYet; ++i)

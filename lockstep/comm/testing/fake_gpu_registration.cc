@@ -1,6 +1,7 @@
 // Memory that is registered with communicators of a fake GPU.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -50,10 +51,13 @@ FakeOutcome FakeGpuState::register_memory(LockstepGpuComm* comm, void* memory,
   return {};
 }
 
-void FakeGpuState::forget_registrations(LockstepGpuComm* comm) {
+// What is registered with a communicator goes when it is freed.
+void FakeGpuState::note_end(const FakeEnd& end) {
+  thread().host->knows.join(end.knows);
   std::vector<void*> its;
   for (const auto& [handle, registered] : registrations_) {
-    if (registered->comm == comm) its.push_back(handle);
+    if (std::ranges::find(end.freed, registered->comm) != end.freed.end())
+      its.push_back(handle);
   }
   for (void* handle : its) registrations_.take(handle);
 }

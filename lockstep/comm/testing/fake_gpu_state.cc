@@ -244,15 +244,17 @@ FakeOutcome FakeGpuState::comm_state(LockstepGpuComm* comm) {
 }
 
 void FakeGpuState::comm_abort(LockstepGpuComm* comm) {
-  forget_registrations(comm);
-  thread().host->knows.join(comms_.abort(comm));
+  note_end(comms_.abort(comm));
+}
+
+FakeOutcome FakeGpuState::comm_finalize(LockstepGpuComm* comm) {
+  if (has_graph_of(comm))
+    complain("a communicator is finalized before a graph that uses it");
+  return comms_.finalize(comm);
 }
 
 void FakeGpuState::comm_destroy(LockstepGpuComm* comm) {
-  forget_registrations(comm);
-  if (has_graph_of(comm))
-    complain("a communicator is destroyed before a graph that uses it");
-  comms_.destroy(comm);
+  note_end(comms_.destroy(comm));
 }
 
 FakeOutcome FakeGpuState::group_begin() {

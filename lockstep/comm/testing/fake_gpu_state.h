@@ -74,6 +74,7 @@ class FakeGpuState {
                           LockstepGpuComm** comm);
   FakeOutcome comm_state(LockstepGpuComm* comm);
   void comm_abort(LockstepGpuComm* comm);
+  FakeOutcome comm_finalize(LockstepGpuComm* comm);
   void comm_destroy(LockstepGpuComm* comm);
 
   FakeOutcome group_begin();
@@ -115,7 +116,7 @@ class FakeGpuState {
   std::shared_ptr<const std::string> text_of(const char* what,
                                              const std::string& where);
   FakeOutcome check_memory() const;
-  void forget_registrations(LockstepGpuComm* comm);
+  void note_end(const FakeEnd& end);
   void check_unregistered(const MemoryUse& released);
   FakeOutcome join_capture(const std::shared_ptr<FakeStream>& stream,
                            const FakeMoment& moment);

@@ -132,6 +132,9 @@ void comm_abort(Comm* comm) {
   }
   s.comm_abort(comm);
 }
+Result comm_finalize(Comm* comm, Outcome* outcome) {
+  return locked(outcome, &FakeGpuState::comm_finalize, comm);
+}
 void comm_destroy(Comm* comm) {
   locked_void(&FakeGpuState::comm_destroy, comm);
 }
@@ -177,6 +180,7 @@ constexpr LockstepGpuTable kTable{
     .comm_create = comm_create,
     .comm_state = comm_state,
     .comm_abort = comm_abort,
+    .comm_finalize = comm_finalize,
     .comm_destroy = comm_destroy,
     .group_begin = group_begin,
     .group_end = group_end,

@@ -310,8 +310,7 @@ TEST(FakeGpu, CountsWhatIsAlive) {
   gpus.table.unregister_memory(gpus.comm(0), handle);
   gpus.table.release(memory);
   gpus.table.event_destroy(event);
-  gpus.table.comm_destroy(gpus.comm(0));
-  gpus.table.comm_abort(gpus.comm(1));
+  gpus.end_comms();
   for (const int rank : {0, 1}) gpus.table.stream_destroy(gpus.stream(rank));
   EXPECT_EQ(gpus.fake.alive(), FakeGpu::Alive{});
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());

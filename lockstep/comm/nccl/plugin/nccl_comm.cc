@@ -145,11 +145,26 @@ Result state(LockstepGpuComm* comm, Outcome* outcome) {
   });
 }
 
-// Not ncclCommDestroy(), which waits for the ranks of this host: nothing that
-// is under way here is aborted that the caller still wants.
+// Of several ranks of one process NCCL frees all when the last one comes here,
+// or to destroy(); a Comm is not needed until then, but for its name.
 void abort(LockstepGpuComm* comm) {
   const std::unique_ptr<Comm> ended(&of(comm));
   static_cast<void>(ncclCommAbort(ended->nccl));
+}
+
+Result finalize(LockstepGpuComm* comm, Outcome* outcome) {
+  return guarded(outcome, [&] {
+    Comm& ended = of(comm);
+    const std::lock_guard lock(ended.mutex);
+    return result_of(ncclCommFinalize(ended.nccl), "ncclCommFinalize", outcome);
+  });
+}
+
+// NCCL's threads of this rank serve the other ranks of the host until those
+// have finalized; NCCL waits for these threads here.
+void destroy(LockstepGpuComm* comm) {
+  const std::unique_ptr<Comm> ended(&of(comm));
+  static_cast<void>(ncclCommDestroy(ended->nccl));
 }
 
 Result group_begin(Outcome* outcome) {

@@ -17,6 +17,8 @@ Result create(const LockstepGpuCommConfig* config, LockstepGpuComm** comm,
               Outcome* outcome);
 Result state(LockstepGpuComm* comm, Outcome* outcome);
 void abort(LockstepGpuComm* comm);
+Result finalize(LockstepGpuComm* comm, Outcome* outcome);
+void destroy(LockstepGpuComm* comm);
 
 Result group_begin(Outcome* outcome);
 Result group_end(Outcome* outcome);

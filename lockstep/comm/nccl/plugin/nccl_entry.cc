@@ -43,8 +43,8 @@ LockstepGpuTable make_table() {
           .comm_create = nccl_comm::create,
           .comm_state = nccl_comm::state,
           .comm_abort = nccl_comm::abort,
-          // Destroying waits for other ranks, aborting for none.
-          .comm_destroy = nccl_comm::abort,
+          .comm_finalize = nccl_comm::finalize,
+          .comm_destroy = nccl_comm::destroy,
           .group_begin = nccl_comm::group_begin,
           .group_end = nccl_comm::group_end,
           .call = nccl_comm::call,

@@ -91,6 +91,12 @@ class NcclPluginOnGpu : public ::testing::Test {
     await([&] { return table_.comm_state(comm, &outcome_); });
     return comm;
   }
+  void end(LockstepGpuComm* comm) {
+    const LockstepGpuResult ended = table_.comm_finalize(comm, &outcome_);
+    ASSERT_TRUE(ended == kGpuDone || ended == kGpuNotYet) << outcome_.text;
+    await([&] { return table_.comm_state(comm, &outcome_); });
+    table_.comm_destroy(comm);
+  }
   // One operation of these calls, until the device is done.
   void carry_out(LockstepGpuComm* comm,
                  const std::vector<LockstepGpuCall>& calls) {
@@ -164,7 +170,7 @@ TEST_F(NcclPluginOnGpu, CarriesOutEveryCall) {
                         .count = kCount}});
       EXPECT_EQ(read(to), numbers()) << kind << ", " << sum;
     }
-  table_.comm_destroy(comm);
+  end(comm);
 }
 
 TEST_F(NcclPluginOnGpu, SendsToItself) {
@@ -187,7 +193,7 @@ TEST_F(NcclPluginOnGpu, SendsToItself) {
                                 .count = kCount};
   carry_out(comm, {send, receive});
   EXPECT_EQ(read(to), numbers());
-  table_.comm_destroy(comm);
+  end(comm);
 }
 
 TEST_F(NcclPluginOnGpu, ReducesMemoryThatIsRegistered) {
@@ -204,7 +210,7 @@ TEST_F(NcclPluginOnGpu, ReducesMemoryThatIsRegistered) {
                     .count = kCount}});
   EXPECT_EQ(read(memory), numbers());
   table_.unregister_memory(comm, handle);
-  table_.comm_destroy(comm);
+  end(comm);
 }
 
 TEST_F(NcclPluginOnGpu, GivesUpOnARankThatNeverComes) {
