@@ -2,6 +2,9 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include <chrono>
+#include <exception>
+#include <memory>
 #include <numeric>
 
 #include "lockstep/comm/groups.h"
@@ -15,6 +18,29 @@ namespace {
 int real_devices() {
   static const int count = Gpu::count(load_gpu_table({}));
   return count;
+}
+
+// How long ranks wait for each other after a test.
+constexpr std::chrono::seconds kEndOfTest{15};
+
+// What `body` throws fails the test on this rank, and reaches no other test:
+// the ranks meet after it in every case. A rank that has given the test up ends
+// its group, in which the others would wait for it.
+void run_member(ProcessGroup& world, int ranks, const RankBody& body) {
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  std::shared_ptr<ProcessGroup> group;
+  bool gave_up = false;
+  try {
+    group = new_group(world, members);
+    const c10::DeviceGuard guard(gpu_of(*group));
+    body(group);
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << world.rank() << " threw: " << error.what();
+    gave_up = true;
+  }
+  gave_up = gave_up || ::testing::Test::HasFatalFailure();
+  if (group && gave_up) group->abort("the test has failed on this rank");
 }
 
 // The ranks of this process's world: made by the first test, left at the end.
@@ -75,15 +101,9 @@ void CudaRanks::run_on_real_devices(int ranks, const RankBody& body) {
   if (ranks > world.size())
     GTEST_SKIP() << "for " << ranks << " ranks, of which there are "
                  << world.size();
-  if (world.rank() < ranks) {
-    std::vector<int> members(static_cast<std::size_t>(ranks));
-    std::iota(members.begin(), members.end(), 0);
-    const auto group = new_group(world, members);
-    const c10::DeviceGuard guard(gpu_of(*group));
-    body(group);
-  }
+  if (world.rank() < ranks) run_member(world, ranks, body);
   // No rank begins the next test while another is in this one.
-  world.barrier({.place = "the end of a test"}).wait();
+  world.barrier({.timeout = kEndOfTest, .place = "the end of a test"}).wait();
 }
 
 }  // namespace lockstep
