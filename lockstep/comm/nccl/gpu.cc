@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cerrno>
+#include <exception>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -203,6 +205,12 @@ void GpuLine::abort() noexcept { end(gpu_.table().comm_abort); }
 
 void GpuLine::end(void (*how)(LockstepGpuComm*)) noexcept {
   if (comm_ == nullptr) return;
+  std::optional<GpuScope> scope;
+  try {
+    scope.emplace(gpu_);
+  } catch (const std::exception&) {
+    // The device is lost; NCCL's host threads end nevertheless.
+  }
   how(comm_);
   comm_ = nullptr;
   memory_.reset();

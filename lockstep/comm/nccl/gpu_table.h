@@ -143,6 +143,8 @@ struct LockstepGpuTable {
   // or kGpuFailed once anything went wrong.
   LockstepGpuResult (*comm_state)(LockstepGpuComm* comm,
                                   LockstepGpuOutcome* outcome);
+  // The calling thread uses the communicator's device, here and by
+  // comm_destroy(): NCCL takes memory on the one where the thread was before.
   // Ends what is under way on this rank: streams go on, at once or a moment
   // later, with memory in any state. The last of this process's ranks that ends
   // the communicator frees it for all of them. Never waits for a peer.

@@ -125,7 +125,7 @@ TEST(FakeGpuComm, HangsOnMismatchedCollectivesUntilAborted) {
   };
   EXPECT_FALSE(run_all(gpus, differing));
   EXPECT_FALSE(gpus.fake.carry_out_all());
-  for (const int rank : {0, 1}) gpus.table.comm_abort(gpus.comm(rank));
+  for (const int rank : {0, 1}) gpus.abort(rank);
   EXPECT_TRUE(gpus.fake.carry_out_all());
   for (const int rank : {0, 1}) EXPECT_TRUE(gpus.finishes(rank));
   EXPECT_THAT(memory, Each(Floats{1, 1}));
@@ -148,12 +148,12 @@ TEST(FakeGpuComm, LetsPeersOfAnAbortedRankWaitOn) {
   gpus.make_comms();
   std::vector<Floats> memory(2, Floats(1));
   EXPECT_EQ(gpus.call(0, float_sum(memory[0])), kGpuDone);
-  gpus.table.comm_abort(gpus.comm(0));
+  gpus.abort(0);
   EXPECT_EQ(gpus.call(1, float_sum(memory[1])), kGpuDone);
   EXPECT_TRUE(gpus.finishes(0));
   EXPECT_FALSE(gpus.finishes(1));
   EXPECT_EQ(gpus.table.comm_state(gpus.comm(1), &gpus.outcome), kGpuDone);
-  gpus.table.comm_abort(gpus.comm(1));
+  gpus.abort(1);
   EXPECT_TRUE(gpus.finishes(1));
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }

@@ -39,10 +39,10 @@ TEST(FakeGpuComm, IsNeverReadyWhenARankHasLeftBefore) {
   std::array<char, kGpuUniqueIdBytes> id{};
   EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
   EXPECT_EQ(gpus.create_comm(0, 2, id.data()), kGpuNotYet);
-  gpus.table.comm_abort(gpus.comm(0));
+  gpus.abort(0);
   EXPECT_EQ(gpus.create_comm(1, 2, id.data()), kGpuNotYet);
   EXPECT_EQ(gpus.settle(gpus.comm(1)), kGpuNotYet);
-  gpus.table.comm_abort(gpus.comm(1));
+  gpus.abort(1);
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
 
@@ -69,10 +69,10 @@ TEST(FakeGpuComm, ReportsItsDestructionWhileSomethingIsUnderWay) {
   gpus.make_comms();
   Floats memory(1);
   EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
-  gpus.table.comm_destroy(gpus.comm(0));
+  gpus.destroy(0);
   EXPECT_EQ(gpus.fake.violations().size(), 1u);
   gpus.finalize(1);
-  gpus.table.comm_destroy(gpus.comm(1));
+  gpus.destroy(1);
   EXPECT_EQ(gpus.fake.violations().size(), 1u);
 }
 
@@ -82,12 +82,22 @@ TEST(FakeGpuComm, ReportsItsDestructionBeforeAllRanksHaveFinalizedIt) {
   gpus.finalize(0);
   Floats memory(1);
   EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuMisuse);
-  gpus.table.comm_destroy(gpus.comm(0));
+  gpus.destroy(0);
   EXPECT_THAT(gpus.fake.violations(),
               ElementsAre(HasSubstr("before rank 1 has finalized it")));
-  gpus.table.comm_destroy(gpus.comm(1));
+  gpus.destroy(1);
   EXPECT_THAT(gpus.fake.violations().back(),
               HasSubstr("before it is finalized"));
+}
+
+TEST(FakeGpuComm, ReportsItsEndByAThreadOfAnotherDevice) {
+  FakeGpuRanks gpus(2);
+  gpus.make_comms();
+  std::thread([&] { gpus.table.comm_abort(gpus.comm(1)); }).join();
+  EXPECT_THAT(gpus.fake.violations(),
+              ElementsAre(HasSubstr("a thread that uses device 0")));
+  std::thread([&] { gpus.abort(0); }).join();
+  EXPECT_EQ(gpus.fake.violations().size(), 1u);
 }
 
 TEST(FakeGpuComm, EndsInGoodOrder) {
@@ -103,7 +113,7 @@ TEST(FakeGpuComm, ReportsItsDestructionBeforeItIsMade) {
   std::array<char, kGpuUniqueIdBytes> id{};
   EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
   EXPECT_EQ(gpus.create_comm(0, 2, id.data()), kGpuNotYet);
-  gpus.table.comm_destroy(gpus.comm(0));
+  gpus.destroy(0);
   EXPECT_EQ(gpus.fake.violations().size(), 1u);
 }
 
@@ -117,9 +127,9 @@ TEST(FakeGpuComm, ForgetsItsRegistrationsWhenTheLastRankEndsIt) {
                                          &handle, &gpus.outcome),
               kGpuDone);
   }
-  gpus.table.comm_abort(gpus.comm(0));
+  gpus.abort(0);
   EXPECT_EQ(gpus.fake.alive().registrations, 2u);
-  gpus.table.comm_abort(gpus.comm(1));
+  gpus.abort(1);
   EXPECT_EQ(gpus.fake.alive().registrations, 0u);
 }
 
@@ -129,13 +139,13 @@ TEST(FakeGpuComm, MayStillUseMemoryWhenARankButTheLastHasAborted) {
     gpus.make_comms();
     Floats memory(1);
     EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
-    gpus.table.comm_abort(gpus.comm(0));
+    gpus.abort(0);
     if (waits) {
       EXPECT_TRUE(gpus.finishes(0));
     }
     gpus.fake.host_writes(memory.data(), sizeof(float));
     EXPECT_EQ(gpus.fake.violations().empty(), waits);
-    gpus.table.comm_abort(gpus.comm(1));
+    gpus.abort(1);
   }
 }
 
@@ -144,8 +154,8 @@ TEST(FakeGpuComm, UsesNoMemoryWhenTheLastRankHasAborted) {
   gpus.make_comms();
   Floats memory(1);
   EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
-  gpus.table.comm_abort(gpus.comm(1));
-  gpus.table.comm_abort(gpus.comm(0));
+  gpus.abort(1);
+  gpus.abort(0);
   gpus.fake.host_writes(memory.data(), sizeof(float));
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
@@ -229,7 +239,7 @@ TEST(FakeGpuComm, WaitsForADeadDeviceForEver) {
     EXPECT_EQ(gpus.call(1, float_sum(memory[1])), kGpuDone);
     EXPECT_EQ(gpus.finishes(0), !dead);
   }
-  for (const int rank : {0, 1}) gpus.table.comm_abort(gpus.comm(rank));
+  for (const int rank : {0, 1}) gpus.abort(rank);
   std::array<char, kGpuUniqueIdBytes> id{};
   EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
   for (const int rank : {0, 1})

@@ -60,10 +60,17 @@ void FakeGpuRanks::finalize(int rank) {
 
 void FakeGpuRanks::end_comms() {
   for (int rank = 0; rank < size(); ++rank) finalize(rank);
-  for (int rank = 0; rank < size(); ++rank) {
-    use(rank);
-    table.comm_destroy(comm(rank));
-  }
+  for (int rank = 0; rank < size(); ++rank) destroy(rank);
+}
+
+void FakeGpuRanks::abort(int rank) {
+  use(rank);
+  table.comm_abort(comm(rank));
+}
+
+void FakeGpuRanks::destroy(int rank) {
+  use(rank);
+  table.comm_destroy(comm(rank));
 }
 
 LockstepGpuResult FakeGpuRanks::settle(LockstepGpuComm* comm) {

@@ -31,8 +31,10 @@ class FakeGpuRanks {
   void make_comms(int size);
   LockstepGpuResult create_comm(int rank, int size, const char* id);
 
+  void abort(int rank);
   // Ends a communicator of all in good order.
   void finalize(int rank);
+  void destroy(int rank);
   void end_comms();
 
   // comm_state(), until it is no longer kGpuNotYet or for many looks.

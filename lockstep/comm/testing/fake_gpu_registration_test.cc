@@ -73,7 +73,7 @@ TEST_F(FakeGpuRegistration, IsReportedWhenItIsLeftToMemoryThatIsReleased) {
   gpus_.table.release(block(0));
   EXPECT_THAT(violations(), Contains(HasSubstr("still registered")));
   // An end of the communicator would have been as good, on all ranks.
-  for (const int rank : {0, 1}) gpus_.table.comm_abort(gpus_.comm(rank));
+  for (const int rank : {0, 1}) gpus_.abort(rank);
   gpus_.table.release(block(1));
   EXPECT_EQ(violations().size(), 1u);
 }
@@ -127,7 +127,7 @@ TEST_F(FakeGpuRegistration, IsReportedWhenItIsOfAnotherDevicesMemory) {
 TEST_F(FakeGpuRegistration, IsRefusedBeforeTheCommunicatorIsMade) {
   std::array<char, kGpuUniqueIdBytes> id{};
   EXPECT_EQ(gpus_.table.unique_id(id.data(), &gpus_.outcome), kGpuDone);
-  gpus_.table.comm_abort(gpus_.comm(0));
+  gpus_.abort(0);
   EXPECT_EQ(gpus_.create_comm(0, 2, id.data()), kGpuNotYet);
   EXPECT_EQ(register_block(0), kGpuMisuse);
   EXPECT_EQ(handles_[0], nullptr);

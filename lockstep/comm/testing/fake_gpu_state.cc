@@ -244,6 +244,7 @@ FakeOutcome FakeGpuState::comm_state(LockstepGpuComm* comm) {
 }
 
 void FakeGpuState::comm_abort(LockstepGpuComm* comm) {
+  check_device(comm);
   note_end(comms_.abort(comm));
 }
 
@@ -254,7 +255,18 @@ FakeOutcome FakeGpuState::comm_finalize(LockstepGpuComm* comm) {
 }
 
 void FakeGpuState::comm_destroy(LockstepGpuComm* comm) {
+  check_device(comm);
   note_end(comms_.destroy(comm));
+}
+
+// NCCL sets the thread's device again when it is done, which makes a context.
+void FakeGpuState::check_device(LockstepGpuComm* handle) {
+  const auto comm = comms_.find(handle);
+  if (comm && comm->device != thread().device)
+    complain(fmt::format(
+        "a communicator of device {} is ended by a thread that uses "
+        "device {}",
+        comm->device, thread().device));
 }
 
 FakeOutcome FakeGpuState::group_begin() {

@@ -116,6 +116,7 @@ class FakeGpuState {
   std::shared_ptr<const std::string> text_of(const char* what,
                                              const std::string& where);
   FakeOutcome check_memory() const;
+  void check_device(LockstepGpuComm* comm);
   void note_end(const FakeEnd& end);
   void check_unregistered(const MemoryUse& released);
   FakeOutcome join_capture(const std::shared_ptr<FakeStream>& stream,

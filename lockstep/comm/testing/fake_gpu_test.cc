@@ -147,7 +147,7 @@ TEST(FakeGpu, RecordsWhereAStreamIsAtThatMoment) {
   EXPECT_TRUE(gpus.happens(event));
   EXPECT_EQ(gpus.table.event_record(event, gpus.stream(0), nullptr), kGpuDone);
   EXPECT_FALSE(gpus.happens(event));
-  gpus.table.comm_abort(gpus.comm(0));
+  gpus.abort(0);
   EXPECT_TRUE(gpus.happens(event));
 }
 
