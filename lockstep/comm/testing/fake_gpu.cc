@@ -125,6 +125,16 @@ void FakeGpu::kill(int device) {
   state_->comms().kill(device);
 }
 
+void FakeGpu::set_host(const std::string& host) {
+  const MutexLock lock(state_->mutex);
+  state_->set_host(host);
+}
+
+void FakeGpu::share_bus(int device, int other) {
+  const MutexLock lock(state_->mutex);
+  state_->share_bus(device, other);
+}
+
 void FakeGpu::set_memory(Memory memory) {
   const MutexLock lock(state_->mutex);
   state_->set_memory(memory);

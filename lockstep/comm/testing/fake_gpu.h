@@ -3,11 +3,17 @@
 //
 // Everything is done late. What is given to a stream is carried out when
 // somebody looks at it (event_query(), comm_state()): a few pieces at a time,
-// drawn by chance from all streams, and some only after several looks. A start
-// of a communicator's calls may itself be late (kGpuNotYet): then they are in
-// no stream before comm_state() says done. So code that forgets to wait fails,
-// and a seed repeats how. What never ends on GPUs (a collective whose ranks
-// differ, one with a rank that is dead) never ends here.
+// drawn by chance from all streams, and some only after several looks. The
+// start of a communicator's calls is itself late (kGpuNotYet), but for one of a
+// single rank: they are in no stream before comm_state() says done. So code
+// that forgets to wait fails, and a seed repeats how. What never ends on GPUs
+// (a collective whose ranks differ, one with a rank that is dead) never ends
+// here.
+//
+// What it takes from NCCL's sources is version 2.28.9's: when starts are late,
+// what an abort of one rank leaves to the last of the process, the device that
+// an end sets back, and which ranks have one GPU. It changes only where those
+// sources, or a real GPU, are seen to do something else.
 //
 // What happens to have gone well is found too: of every piece of memory it is
 // known who read or wrote it last, and vector clocks tell whether streams,
@@ -53,10 +59,6 @@ struct FakeGpuOptions {
   // different kinds, counts, types, reductions or roots.
   enum class Mismatch { kHangs, kWritesGarbage };
   Mismatch mismatch = Mismatch::kHangs;
-
-  // Whether group_end(), and a call outside a group, may say kGpuNotYet.
-  enum class Starts { kSometimesLate, kAtOnce };
-  Starts starts = Starts::kSometimesLate;
 
   // Whether a thread knows that an event has happened only when it has looked
   // itself, or also when another thread has: for code whose threads tell each
@@ -123,6 +125,13 @@ class FakeGpu {
   // As if its process were dead: no call of its communicators begins any more,
   // and none of its ranks joins one.
   void kill(int device);
+
+  // NCCL refuses two ranks of one host whose devices have one bus id, whatever
+  // the devices' names. As NCCL_HOSTID of the calling thread's process: the
+  // host of what it makes from now on.
+  void set_host(const std::string& host);
+  // Slices of one GPU: `device` gets the bus id of `other`.
+  void share_bus(int device, int other);
 
   // Whether allocate(), stream_create() and event_create() find memory.
   enum class Memory { kEnough, kNone };

@@ -9,13 +9,16 @@ namespace lockstep {
 namespace {
 
 std::string duplicate_device(const FakeClique& clique) {
-  std::map<int, int> rank_of;  // by device
+  std::map<std::pair<std::string, int>, int> rank_of;  // by host and bus
   for (const FakeComm* comm : clique.ranks) {
-    const auto [first, is_new] = rank_of.emplace(comm->device, comm->rank);
+    const auto& [device, bus, host] = comm->location;
+    const auto [first, is_new] =
+        rank_of.emplace(std::pair(host, bus), comm->rank);
     if (!is_new)
       return fmt::format(
-          "Duplicate GPU detected: rank {} and rank {} both on device {}",
-          first->second, comm->rank, comm->device);
+          "Duplicate GPU detected : rank {} and rank {} both on CUDA device "
+          "{:x}",
+          first->second, comm->rank, bus);
   }
   return {};
 }
@@ -46,7 +49,8 @@ void FakeComms::join(FakeComm& comm, std::shared_ptr<FakeClique> clique,
     its.wrong = duplicate_device(its);
 }
 
-FakeOutcome FakeComms::create(const LockstepGpuCommConfig& config, int device,
+FakeOutcome FakeComms::create(const LockstepGpuCommConfig& config,
+                              const FakeLocation& location,
                               LockstepGpuComm** handle) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size)
     return {kGpuMisuse,
@@ -67,7 +71,8 @@ FakeOutcome FakeComms::create(const LockstepGpuCommConfig& config, int device,
        clique.ranks[static_cast<std::size_t>(config.rank)] != nullptr))
     return {kGpuMisuse, "the id is used a second time"};
   auto comm = std::make_shared<FakeComm>();
-  comm->device = device;
+  comm->device = location.device;
+  comm->location = location;
   join(*comm, found->second, config.rank);
   *handle = handles_.add(std::move(comm));
   return {kGpuNotYet};

@@ -45,9 +45,17 @@ struct FakeClique {
   bool complete() const { return joined == ranks.size() && !given_up; }
 };
 
+// Where a rank is, to NCCL.
+struct FakeLocation {
+  int device = 0;
+  int bus = 0;
+  std::string host{};
+};
+
 struct FakeComm : std::enable_shared_from_this<FakeComm> {
   int rank = 0;
   int device = 0;
+  FakeLocation location{};
   std::shared_ptr<FakeClique> clique{};
   std::optional<std::uint64_t> due{};  // of its being ready, once it is known
   std::map<std::pair<FakePlace::Sort, int>, std::uint64_t> counts{};  // places
@@ -82,8 +90,8 @@ class FakeComms {
 
   std::string new_id();
   // `id` is new_id()'s. Of a dead device it never joins.
-  FakeOutcome create(const LockstepGpuCommConfig& config, int device,
-                     LockstepGpuComm** handle);
+  FakeOutcome create(const LockstepGpuCommConfig& config,
+                     const FakeLocation& location, LockstepGpuComm** handle);
   FakeOutcome state(LockstepGpuComm* handle);
   // All ranks are taken to be of one process, but those of devices that are
   // dead. The last that ends a communicator waits for what all of them had

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <latch>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -46,22 +47,51 @@ TEST(FakeGpuComm, IsNeverReadyWhenARankHasLeftBefore) {
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
 
-TEST(FakeGpuComm, RefusesTwoRanksOnOneDevice) {
-  FakeGpu fake;
-  const LockstepGpuTable& table = fake.table();
-  LockstepGpuOutcome outcome{};
+// What becomes of two ranks, the first on device 0 of "a host".
+LockstepGpuResult meet(FakeGpuRanks& gpus, const std::string& host_of_second,
+                       int device_of_second) {
   std::array<char, kGpuUniqueIdBytes> id{};
-  EXPECT_EQ(table.unique_id(id.data(), &outcome), kGpuDone);
+  EXPECT_EQ(gpus.table.unique_id(id.data(), &gpus.outcome), kGpuDone);
   std::array<LockstepGpuComm*, 2> comms{};
   for (const int rank : {0, 1}) {
+    gpus.fake.set_host(rank == 0 ? "a host" : host_of_second);
+    EXPECT_EQ(gpus.table.use_device(rank == 0 ? 0 : device_of_second, nullptr,
+                                    &gpus.outcome),
+              kGpuDone);
     const LockstepGpuCommConfig config{
         .rank = rank, .size = 2, .id = id.data(), .name = "test"};
-    EXPECT_EQ(table.comm_create(
-                  &config, &comms.at(static_cast<std::size_t>(rank)), &outcome),
-              kGpuNotYet);
+    EXPECT_EQ(
+        gpus.table.comm_create(
+            &config, &comms.at(static_cast<std::size_t>(rank)), &gpus.outcome),
+        kGpuNotYet);
   }
-  EXPECT_EQ(table.comm_state(comms[0], &outcome), kGpuMisuse);
-  EXPECT_THAT(outcome.text, HasSubstr("Duplicate GPU"));
+  return gpus.settle(comms[0]);
+}
+
+TEST(FakeGpuComm, RefusesTwoRanksOfOneHostWithOneBusId) {
+  FakeGpuRanks gpus(2);
+  EXPECT_EQ(meet(gpus, "a host", 1), kGpuDone);
+  EXPECT_EQ(meet(gpus, "a host", 0), kGpuMisuse);
+  EXPECT_THAT(gpus.outcome.text, HasSubstr("Duplicate GPU"));
+  EXPECT_EQ(meet(gpus, "another", 0), kGpuDone);
+  gpus.fake.share_bus(1, 0);
+  EXPECT_EQ(meet(gpus, "a host", 1), kGpuMisuse);
+  EXPECT_EQ(meet(gpus, "another", 1), kGpuDone);
+}
+
+TEST(FakeGpuComm, IsLateWithCallsOfSeveralRanksAndNeverWithOneRanks) {
+  for (const int ranks : {1, 2}) {
+    FakeGpuRanks gpus(ranks);
+    gpus.make_comms();
+    Floats memory(1);
+    const LockstepGpuCall call = float_sum(memory);
+    for (int round = 0; round < 10; ++round) {
+      EXPECT_EQ(gpus.table.use_device(0, nullptr, nullptr), kGpuDone);
+      EXPECT_EQ(gpus.table.call(gpus.comm(0), &call, gpus.stream(0), nullptr),
+                ranks == 1 ? kGpuDone : kGpuNotYet);
+      gpus.settle(gpus.comm(0));
+    }
+  }
 }
 
 TEST(FakeGpuComm, ReportsItsDestructionWhileSomethingIsUnderWay) {

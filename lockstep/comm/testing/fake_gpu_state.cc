@@ -108,7 +108,7 @@ FakeOutcome FakeGpuState::device_count(std::int32_t* count) const {
 FakeOutcome FakeGpuState::device_name(int device, std::string* name) const {
   if (device < 0 || device >= devices_)
     return {kGpuMisuse, fmt::format("there is no device {}", device)};
-  *name = fmt::format("fake-host/0000:{:02x}:00.0", device);
+  *name = fmt::format("GPU-fake-{}", device);
   return {};
 }
 
@@ -234,7 +234,12 @@ FakeOutcome FakeGpuState::unique_id(char* id) {
 
 FakeOutcome FakeGpuState::comm_create(const LockstepGpuCommConfig& config,
                                       LockstepGpuComm** comm) {
-  return comms_.create(config, thread().device, comm);
+  const int device = thread().device;
+  const auto bus = buses_.find(device);
+  return comms_.create(
+      config,
+      {device, bus == buses_.end() ? device : bus->second, thread().host_name},
+      comm);
 }
 
 FakeOutcome FakeGpuState::comm_state(LockstepGpuComm* comm) {

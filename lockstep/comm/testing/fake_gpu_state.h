@@ -30,6 +30,7 @@ struct FakeThread {
   };
   std::shared_ptr<FakeHost> host{};
   int device = 0;
+  std::string host_name = "fake-host";
   int group_depth = 0;
   std::vector<Queued> group{};
 };
@@ -106,6 +107,8 @@ class FakeGpuState {
   }
   FakeGpu::Alive alive() const;
   void fail_device(int device, const std::string& text);
+  void set_host(const std::string& host) { thread().host_name = host; }
+  void share_bus(int device, int other) { buses_[device] = other; }
   void set_memory(FakeGpu::Memory memory) { enough_ = memory; }
   void lose_driver(const std::string& text) { no_driver_ = text; }
   void show_devices(int devices) { devices_ = devices; }
@@ -141,6 +144,7 @@ class FakeGpuState {
   FakeGpu::Memory enough_ = FakeGpu::Memory::kEnough;
   std::string no_driver_;                      // "": there is one
   std::map<int, std::string> broken_devices_;  // why
+  std::map<int, int> buses_;  // by device, where not its own number
 };
 
 }  // namespace lockstep

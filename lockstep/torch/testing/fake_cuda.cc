@@ -106,18 +106,25 @@ c10::DeviceIndex& FakeCudaState::device_in_use() {
 LockstepGpuStream* FakeCudaState::new_stream(c10::DeviceIndex device) {
   const Gpu gpu = this->device(device);
   const GpuScope scope(gpu);
+  {
+    const MutexLock lock(mutex_);
+    Pool& pool = pools_[device];
+    if (pool.streams.size() >= kStreamsOfPool)
+      return pool.streams[pool.given++ % pool.streams.size()]->get();
+  }
   auto stream = std::make_unique<GpuStream>(gpu);
   const MutexLock lock(mutex_);
-  return streams_.emplace(device, std::move(stream))->second->get();
+  return pools_[device].streams.emplace_back(std::move(stream))->get();
 }
 
 std::vector<LockstepGpuStream*> FakeCudaState::streams_of(
     c10::DeviceIndex device) const {
   std::vector<LockstepGpuStream*> streams{nullptr};
   const MutexLock lock(mutex_);
-  const auto [begin, end] = streams_.equal_range(device);
-  for (auto entry = begin; entry != end; ++entry)
-    streams.push_back(entry->second->get());
+  const auto pool = pools_.find(device);
+  if (pool == pools_.end()) return streams;
+  for (const auto& stream : pool->second.streams)
+    streams.push_back(stream->get());
   return streams;
 }
 

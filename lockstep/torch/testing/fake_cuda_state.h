@@ -40,7 +40,8 @@ class FakeCudaState {
   using Streams = std::map<c10::DeviceIndex, LockstepGpuStream*>;
   Streams& streams();
 
-  // Lives as long as this object.
+  // Lives as long as this object. As LibTorch's, a device's pool has 32, which
+  // it then gives again.
   LockstepGpuStream* new_stream(c10::DeviceIndex device);
   // Those, and the default one.
   std::vector<LockstepGpuStream*> streams_of(c10::DeviceIndex device) const;
@@ -63,6 +64,11 @@ class FakeCudaState {
   void set_room(int device, std::size_t bytes);
 
  private:
+  static constexpr std::size_t kStreamsOfPool = 32;
+  struct Pool {
+    std::vector<std::unique_ptr<GpuStream>> streams = {};
+    std::size_t given = 0;  // a second time
+  };
   struct Block {
     void* memory;
     std::size_t bytes;
@@ -80,8 +86,7 @@ class FakeCudaState {
 
   FakeGpu& gpu_;
   mutable Mutex mutex_;
-  std::multimap<c10::DeviceIndex, std::unique_ptr<GpuStream>> streams_
-      LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<c10::DeviceIndex, Pool> pools_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, Generators> generators_
       LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Block>> given_back_ LOCKSTEP_GUARDED_BY(mutex_);

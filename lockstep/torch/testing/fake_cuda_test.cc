@@ -65,6 +65,15 @@ TEST_F(FakeCudaTest, KeepsViewsInTheMemoryOfTheirTensor) {
   EXPECT_THAT(violations(), IsEmpty());
 }
 
+TEST_F(FakeCudaTest, GivesAStreamAgainWhenAllOfItsPoolAreGiven) {
+  std::vector<c10::Stream> streams;
+  for (int i = 0; i < 33; ++i)
+    streams.push_back(guard().getNewStream(kDevice, 0));
+  EXPECT_EQ(streams[32], streams[0]);
+  for (int i = 1; i < 32; ++i)
+    EXPECT_NE(streams[static_cast<std::size_t>(i)], streams[0]);
+}
+
 TEST_F(FakeCudaTest, FindsAUseThatNoEventOrders) {
   const c10::Stream other = guard().getNewStream(kDevice, 0);
   at::Tensor tensor;
