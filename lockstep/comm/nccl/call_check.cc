@@ -11,6 +11,7 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
 constexpr std::string_view kPlace = "what each rank called on its GPU";
 
 template <class T>
@@ -37,6 +38,21 @@ bool complete(const Work& work) {
 }
 
 }  // namespace
+
+bool CallCheck::is_wanted(const Operation& operation, OperationCheck check) {
+  switch (check) {
+    case OperationCheck::kAll:
+      return true;
+    case OperationCheck::kOff:
+      return false;
+    case OperationCheck::kSmall:
+      break;
+  }
+  // Judged by what is the same on all ranks.
+  const Signature signature = signature_of(operation);
+  return signature.elements * size_of(static_cast<DataType>(signature.type)) <=
+         kSmallBytes;
+}
 
 CallCheck::CallCheck(const Call& call, Backend& control, int size,
                      ControlSequence& sequence)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/settings.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/work.h"
 
@@ -22,6 +23,10 @@ inline constexpr int kTagOfChecks = 1;
 
 class CallCheck {
  public:
+  // Whether ranks tell each other about such an operation, by LOCKSTEP_CHECK,
+  // which all ranks have alike. As between hosts, a small one has up to 64 KiB.
+  static bool is_wanted(const Operation& operation, OperationCheck check);
+
   struct Call {
     const Operation& operation;
     bool is_captured = false;  // and not carried out

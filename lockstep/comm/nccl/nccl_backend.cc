@@ -58,18 +58,21 @@ class NcclBackend : public Backend,
                     public PendingWork,
                     public std::enable_shared_from_this<NcclBackend> {
  public:
-  // `line` is one of all ranks, and `control` their group of the CPU; null in a
-  // group of one.
-  NcclBackend(const Gpu& gpu, const GroupIdentity& identity,
-              std::unique_ptr<GpuLine> line, std::shared_ptr<Backend> control,
-              std::shared_ptr<GpuMemory> memory)
+  struct Parts {
+    std::unique_ptr<GpuLine> line;     // of all ranks
+    std::shared_ptr<Backend> control;  // their group of the CPU; null for one
+    std::shared_ptr<GpuMemory> memory;
+    OperationCheck check = OperationCheck::kAll;
+  };
+  NcclBackend(const Gpu& gpu, const GroupIdentity& identity, Parts parts)
       : gpu_(gpu),
         identity_(identity),
-        control_(std::move(control)),
-        memory_(std::move(memory)),
+        check_(parts.check),
+        control_(std::move(parts.control)),
+        memory_(std::move(parts.memory)),
         flights_(place()),
         collectives_(identity.rank, identity.size, memory_) {
-    collectives_.set_line(std::move(line));
+    collectives_.set_line(std::move(parts.line));
     if (control_) messages_.emplace(gpu_, identity_, *control_);
     watch_ = std::thread([this] { watch(); });
     memory_->serve([this] {
@@ -152,6 +155,7 @@ class NcclBackend : public Backend,
 
   const Gpu gpu_;
   const GroupIdentity identity_;
+  const OperationCheck check_;
   const std::shared_ptr<Backend> control_;
   const std::shared_ptr<GpuMemory> memory_;
 
@@ -305,7 +309,7 @@ NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
   check_graph(*flight);
   flight->ticket = flights_.next_ticket();
   flight->begins.record(flight->caller());
-  if (control_)
+  if (control_ && CallCheck::is_wanted(operation, check_))
     flight->check.emplace(
         CallCheck::Call{flight->operation, flight->capture != 0}, *control_,
         identity_.size, control_sequence_);
@@ -606,8 +610,10 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
     without_heap.heap_bytes = 0;
     control = make_backend("hybrid", of_control, store, without_heap);
   }
-  return make_shared_in_own_process<NcclBackend>(gpu, identity, std::move(line),
-                                                 std::move(control), memory);
+  return make_shared_in_own_process<NcclBackend>(
+      gpu, identity,
+      NcclBackend::Parts{std::move(line), std::move(control), memory,
+                         settings.check});
 }
 
 }  // namespace lockstep

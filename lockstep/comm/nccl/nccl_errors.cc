@@ -29,6 +29,15 @@ std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at) {
            "which "
            "the group's other operations are"
            "\n  next:    end the capture before waiting for what is not of it";
+  if (ranks.empty() && !flight.check && at.identity.size > 1)
+    return text +
+           "\n  missing: unknown, since LOCKSTEP_CHECK leaves out that ranks "
+           "tell each other what they call"
+           "\n  likely:  a rank is slow or dead, or called another operation "
+           "in "
+           "this place"
+           "\n  next:    set LOCKSTEP_CHECK=all on every rank, which names it, "
+           "and read the ranks' logs";
   if (ranks.empty())
     text +=
         "\n  missing: no rank; all have called it, and a device or a link "
