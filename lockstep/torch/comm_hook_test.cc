@@ -128,6 +128,24 @@ TEST(CommHook, IsAskedInReducedPassesAlone) {
   });
 }
 
+TEST(CommHook, IsAskedInAGroupOfOneWhereThatReducesAlone) {
+  for (const bool alone : {false, true})
+    run_ranks(kBackend, 1, [&](const Group& group) {
+      DistributedDataParallel model(Net(),
+                                    {.group = group, .reduce_alone = alone});
+      int asked = 0;
+      model.register_comm_hook(hook_of([&](const GradBucket& bucket) {
+        ++asked;
+        return HookProgress{all_reduce_average(bucket)};
+      }));
+      backward(model, *group);
+      EXPECT_EQ(asked, alone ? 1 : 0);
+      EXPECT_LE(
+          largest_difference(gradients_of(*model), gradients_of_one_process(1)),
+          kTolerance);
+    });
+}
+
 TEST(CommHook, LeavesUnusedParametersToTheOptions) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag("abc");

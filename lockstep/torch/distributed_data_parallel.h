@@ -20,7 +20,8 @@
 // scopes lift the last two: find_unused_parameters, static_graph, join(). In
 // no_sync() nothing is reduced. Forward passes need not be matched, except in
 // training mode with gradients on when the module has buffers and they are
-// broadcast. A group of one costs nothing. See docs/guides/ddp.md.
+// broadcast. A group of one costs nothing, unless it is to reduce_alone. See
+// docs/guides/ddp.md.
 //
 // Threads: single-threaded. The wrapper may be moved, but not during a pass.
 // Errors:  when it is made: Mismatch on every rank when their modules differ,
@@ -101,8 +102,9 @@ class DistributedDataParallel {
   // From now on `hook` says what travels between ranks in the place of
   // gradients: see CommHook, and compress_hook.h and power_sgd_hook.h for those
   // that are there. Every rank registers one at the same point of the program,
-  // best before the first pass. A group of one never asks it. InvalidArgument
-  // for a second hook, during a pass, and without average_gradients.
+  // best before the first pass. A group of one asks it where it is to
+  // reduce_alone. InvalidArgument for a second hook, during a pass, and without
+  // average_gradients.
   void register_comm_hook(std::shared_ptr<CommHook> hook) {
     replica_->register_comm_hook(std::move(hook));
   }

@@ -106,6 +106,26 @@ TEST(DistributedDataParallel, ForwardsWithTheModulesOwnArgumentsAndResult) {
   });
 }
 
+TEST(DistributedDataParallel, GivesAGroupOfOneThatReducesAloneItsOwnGradients) {
+  for (const bool alone : {false, true})
+    run_ranks(kBackend, 1, [&](const Group& group) {
+      Net plain;
+      DistributedDataParallel model(Net(),
+                                    {.group = group, .reduce_alone = alone});
+      for (int step = 0; step < 3; ++step) {
+        const at::Tensor input = wave({4, 6}, step);
+        plain.zero_grad();
+        plain.forward(input).sum().backward();
+        model.zero_grad();
+        model(input).sum().backward();
+        const auto expected = gradients_of(plain);
+        const auto found = gradients_of(*model);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          EXPECT_TRUE(found[i].equal(expected[i])) << "step " << step;
+      }
+    });
+}
+
 TEST(DistributedDataParallel, NamesParametersAsTheModuleDoes) {
   run_ranks(kBackend, 1, [](const Group& group) {
     auto model = DistributedDataParallel(Net(), {.group = group});

@@ -66,6 +66,11 @@ void divide_gradients(const std::vector<at::Tensor>& parameters,
     at::_foreach_div_(list, divisor);
 }
 
+bool reduces(const ProcessGroup& group, const ReducerOptions& options) {
+  return options.average_gradients &&
+         (group.size() > 1 || options.reduce_alone);
+}
+
 // The order in which gradients are reduced: a duplicate of `group`, so that it
 // depends neither on other reducers of a pass nor on what the program does
 // within it. GPUs have one order a group.
@@ -73,10 +78,9 @@ std::shared_ptr<ProcessGroup> own_order(
     const std::shared_ptr<ProcessGroup>& group,
     const std::vector<NamedParameter>& parameters,
     const ReducerOptions& options) {
-  const bool reduces = group->size() > 1 && options.average_gradients;
   const bool on_cpu = std::ranges::all_of(
       parameters, [](const auto& one) { return one.tensor.is_cpu(); });
-  if (!reduces || !on_cpu) return group;
+  if (!reduces(*group, options) || !on_cpu) return group;
   auto duplicate = group->duplicate();
   return duplicate ? duplicate : group;
 }
@@ -196,7 +200,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
   }
   if (std::ranges::any_of(tensors_, &at::Tensor::is_cpu))
     allocate_tensors_from(group_->heap());
-  if (group_->size() == 1 || !options.average_gradients) return;
+  if (!reduces(*group_, options)) return;
   adopt_plan(plan_buckets(sizes_, plan_options_));
   hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
     gradient_arrived(parameter);

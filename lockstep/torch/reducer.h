@@ -62,6 +62,7 @@ struct ReducerOptions {
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
   bool average_gradients = true;
+  bool reduce_alone = false;
   // What becomes of the ranks' gradients: kAverage, or kSum. A sum is over all
   // that .grad holds, what an earlier pass has added up included: gradients are
   // to be dropped before a pass that is reduced.
@@ -72,8 +73,8 @@ class Reducer {
  public:
   // `parameters` are leaves that require a gradient, each named once, in the
   // same order on every rank. Every rank of the group makes it at the same
-  // point. In a group of one, and where nothing is to be averaged, nothing is
-  // hooked.
+  // point. In a group of one, unless reduce_alone is set, and where nothing is
+  // to be averaged, nothing is hooked.
   // InvalidArgument when there are none, or one that cannot be reduced or is
   // reduced by another Reducer.
   Reducer(std::vector<NamedParameter> parameters,
@@ -103,9 +104,8 @@ class Reducer {
   void reduce_now();
 
   // From now on `hook` reduces the buckets; see CommHook. Every rank registers
-  // one, between the same passes, and only one. It is not asked in a group of
-  // one, nor where nothing is averaged. InvalidArgument for none, for a second,
-  // and during a pass.
+  // one, between the same passes, and only one. It is not asked where nothing
+  // is hooked. InvalidArgument for none, for a second, and during a pass.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // From now on `also` is called with the reason when a pass of which gradients

@@ -42,6 +42,7 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .static_graph = options.static_graph,
           .gradient_as_bucket_view = options.gradient_as_bucket_view,
           .average_gradients = options.average_gradients,
+          .reduce_alone = options.reduce_alone,
           .op = options.op};
 }
 
@@ -54,23 +55,23 @@ Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
       reducer_(agreed_parameters(module_.get(), *group_), group_,
                reducer_options(options)),
       wrapped_(*module_),
-      averages_(options.average_gradients) {
+      averages_(options.average_gradients),
+      communicates_(group_->size() > 1 || options.reduce_alone) {
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
-  if (options.broadcast_buffers && group_->size() > 1)
-    buffers_ = module_->buffers();
+  if (options.broadcast_buffers && communicates_) buffers_ = module_->buffers();
   reducer_.when_aborted([wrapped = module_](const std::string& reason) {
     abort_groups_of_batch_norms(*wrapped, reason);
   });
 }
 
 void Replica::before_forward() {
-  if (group_->size() == 1 || !c10::GradMode::is_enabled()) return;
+  if (!communicates_ || !c10::GradMode::is_enabled()) return;
   wrapped_.check(*module_);
   if (reducer_.forward_begins() == PassKind::kLocal) return;
   if (buffers_.empty() || !module_->is_training()) return;
   const Roll roll = roll_call_ ? roll_call_->announce(Activity::kForward)
                                : full_roll(*group_, Activity::kForward);
-  broadcast_tensors(*group_, buffers_, roll.root);
+  broadcast_even_alone(*group_, buffers_, roll.root);
 }
 
 void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {

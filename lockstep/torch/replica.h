@@ -44,6 +44,10 @@ struct DistributedDataParallelOptions {
   // Whether backward() averages gradients; without it .grad is this rank's own,
   // for an optimizer that averages them itself.
   bool average_gradients = true;
+  // Whether a group of one reduces its gradients and broadcasts its buffers
+  // too, as PyTorch's does, though no number changes: for benchmarks and tests
+  // that have one device.
+  bool reduce_alone = false;
   // What backward() makes of the ranks' gradients: kAverage, or kSum, for
   // losses that are divided by the global batch. A sum wants zero_grad() before
   // each pass that is reduced: what .grad holds from the one before would count
@@ -88,6 +92,7 @@ class Replica {
   Reducer reducer_;
   ModuleSnapshot wrapped_;
   bool averages_;                        // gradients, in backward()
+  bool communicates_;                    // there are peers, or reduce_alone
   std::shared_ptr<RollCall> roll_call_;  // within a Join
 };
 

@@ -221,7 +221,11 @@ std::vector<at::Tensor> parameters_and_buffers(
 }
 
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root) {
-  if (group.size() == 1) return;
+  if (group.size() > 1) broadcast_even_alone(group, tensors, root);
+}
+
+void broadcast_even_alone(ProcessGroup& group, at::TensorList tensors,
+                          int root) {
   run_on(tensors, [&](const std::vector<at::Tensor>& list) {
     return group.broadcast(views_to_move(list), root,
                            {.place = "broadcast of tensors"});

@@ -33,8 +33,10 @@ std::vector<at::Tensor> parameters_and_buffers(const torch::nn::Module& module);
 
 // Copies rank `root`'s elements over every other rank's, one operation a data
 // type, of whatever type. Tensors need not be contiguous; those that are not
-// are staged.
+// are staged. The second starts its operations in a group of one too.
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root);
+void broadcast_even_alone(ProcessGroup& group, at::TensorList tensors,
+                          int root);
 
 // The same with the average over the ranks, of floating-point tensors.
 void average_tensors(ProcessGroup& group, at::TensorList tensors);
