@@ -23,14 +23,14 @@ namespace {
 
 using ::testing::HasSubstr;
 using Group = std::shared_ptr<ProcessGroup>;
-using Net = torch::nn::SequentialImpl;
+using CapturedNet = torch::nn::SequentialImpl;
 
-constexpr int kSteps = 8;
+constexpr int kCapturedSteps = 8;
 
-std::shared_ptr<Net> make_net(at::Device device) {
-  auto net =
-      std::make_shared<Net>(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
-                            torch::nn::Linear(8, 3));
+std::shared_ptr<CapturedNet> make_net(at::Device device) {
+  auto net = std::make_shared<CapturedNet>(torch::nn::Linear(6, 8),
+                                           torch::nn::BatchNorm1d(8),
+                                           torch::nn::Linear(8, 3));
   const at::NoGradGuard no_grad;
   for (at::Tensor& parameter : net->parameters())
     parameter.copy_(torch::arange(parameter.numel(), at::kFloat)
@@ -44,7 +44,7 @@ std::shared_ptr<Net> make_net(at::Device device) {
 at::Tensor batch_of(int rank, int step) {
   at::Tensor batch = torch::arange(24, at::kFloat).view({4, 6});
   batch = (batch * (rank + 1) + step).sin();
-  return step == kSteps - 1 ? batch.narrow(0, 0, 3) : batch;
+  return step == kCapturedSteps - 1 ? batch.narrow(0, 0, 3) : batch;
 }
 
 // A rank's training on a GPU, its passes captured or not.
@@ -88,7 +88,7 @@ class Training {
 
   const at::Device device_;
   const StreamOfItsOwn stream_;
-  DistributedDataParallel<Net> model_;
+  DistributedDataParallel<CapturedNet> model_;
   torch::optim::SGD optimizer_;
   CapturedPass pass_;
   const bool captured_;
@@ -103,13 +103,13 @@ TEST_F(CapturedPassOnCuda, GivesTheBitsOfPassesThatAreNot) {
       std::vector<at::Tensor> losses, expected;
       {
         Training plain(group, false);
-        for (int step = 0; step < kSteps; ++step)
+        for (int step = 0; step < kCapturedSteps; ++step)
           losses.push_back(plain.step(batch_of(group->rank(), step)));
         expected = plain.state();
       }
       Training captured(group, true);
       int replays = 0;
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kCapturedSteps; ++step) {
         const auto loss = captured.step(batch_of(group->rank(), step));
         EXPECT_TRUE(loss.equal(losses[static_cast<std::size_t>(step)])) << step;
         replays += captured.replayed() ? 1 : 0;
@@ -118,7 +118,7 @@ TEST_F(CapturedPassOnCuda, GivesTheBitsOfPassesThatAreNot) {
       for (std::size_t i = 0; i < expected.size(); ++i)
         EXPECT_TRUE(found[i].equal(expected[i])) << i << " of " << ranks;
       // Three before; a short one at the end.
-      EXPECT_EQ(replays, kSteps - 4);
+      EXPECT_EQ(replays, kCapturedSteps - 4);
       EXPECT_EQ(captured.passes(), 5);
     });
 }

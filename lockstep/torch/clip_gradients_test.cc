@@ -15,7 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> gradients_of_list(
+    const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& tensor : tensors) gradients.push_back(tensor.grad());
   return gradients;
@@ -30,18 +31,18 @@ TEST(ClipGradNorm, DoesWhatPyTorchsDoes) {
       set_gradients(parameters, 3);
       const double norm = torch::nn::utils::clip_grad_norm_(expected, bound);
       EXPECT_NEAR(clip_grad_norm(parameters, bound), norm, 1e-5 * norm);
-      EXPECT_LE(
-          largest_difference(gradients_of(parameters), gradients_of(expected)),
-          1e-6);
+      EXPECT_LE(largest_difference(gradients_of_list(parameters),
+                                   gradients_of_list(expected)),
+                1e-6);
     }
 }
 
 TEST(ClipGradNorm, LeavesShortGradientsAsTheyAre) {
   const auto parameters = formula_parameters();
   set_gradients(parameters, 1);
-  const auto before = copies_of(gradients_of(parameters));
+  const auto before = copies_of(gradients_of_list(parameters));
   clip_grad_norm(parameters, 1e6);
-  EXPECT_TRUE(are_equal(gradients_of(parameters), before));
+  EXPECT_TRUE(are_equal(gradients_of_list(parameters), before));
 }
 
 TEST(ClipGradNorm, CountsAParameterThatIsGivenTwiceOnce) {

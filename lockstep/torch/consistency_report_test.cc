@@ -11,7 +11,7 @@
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/sync_batch_norm.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -293,7 +293,7 @@ TEST(ConsistencyReport, FindsAModelThatDoesNotLookAtItsData) {
   });
 }
 
-struct Masked : torch::nn::Module {
+struct MaskedNet : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) { return layer(input * mask); }
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(6, 3));
   at::Tensor mask = register_buffer("mask", torch::ones({6}));
@@ -301,7 +301,7 @@ struct Masked : torch::nn::Module {
 
 TEST(ConsistencyReport, FindsABufferThatDiffers) {
   run_ranks(kBackend, 3, [](const Group& group) {
-    const auto masked = std::make_shared<Masked>();
+    const auto masked = std::make_shared<MaskedNet>();
     fill(*masked, 0);
     auto model = DistributedDataParallel(
         masked, {.group = group, .broadcast_buffers = false});
@@ -411,7 +411,7 @@ TEST(ConsistencyReport, FindsGradientsThatAreEqualAndShouldNotBe) {
 
 TEST(ConsistencyReport, DoesNothingAfterItsSteps) {
   run_ranks(kBackend, 2, [](const Group& real) {
-    const RecordedGroup recorded(real);
+    const RecordingGroup recorded(real);
     auto model = wrapped_net(real);
     Report report(model.module(), {.group = recorded.group(), .steps = 1});
     torch::optim::SGD optimizer(model.parameters(), 0.1);

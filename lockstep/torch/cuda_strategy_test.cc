@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int kSteps = 4;
+constexpr int kStrategySteps = 4;
 constexpr double kFewSteps = 1e-5;
 
 StrategyOptions on_gpus(int count, int first = 0) {
@@ -43,7 +43,8 @@ Tensors weights_of_one_process(int shares) {
   torch::optim::SGD optimizer(net.parameters(), rule());
   train(
       net, optimizer,
-      [&](int step) { return share_of_batch(step, 0, 1, shares); }, kSteps);
+      [&](int step) { return share_of_batch(step, 0, 1, shares); },
+      kStrategySteps);
   return net.parameters();
 }
 
@@ -82,7 +83,7 @@ PerReplica<StrategyOptimizer> optimizer_of(Strategy& strategy,
 template <class Model>
 Tensors trained(Strategy& strategy, const PerReplica<Model>& net) {
   const auto optimizer = optimizer_of(strategy, net);
-  for (int step = 0; step < kSteps; ++step)
+  for (int step = 0; step < kStrategySteps; ++step)
     train_step(strategy, net, optimizer, step);
   const Tensors weights = on_cpu(net.local().parameters());
   for (std::size_t i = 1; i < net.size(); ++i)

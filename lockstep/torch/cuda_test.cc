@@ -180,12 +180,6 @@ std::shared_ptr<Net> net_on(at::Device device, double phase = 0) {
   return net;
 }
 
-Share share_on(at::Device device, const ProcessGroup& group, int step) {
-  const Share share =
-      share_of_batch(step, group.rank(), group.size(), group.size());
-  return {share.input.to(device), share.target.to(device)};
-}
-
 TEST_P(CudaWorld, LearnWhatOneProcessLearnsOnTheCpu) {
   const int ranks = GetParam();
   Net alone;

@@ -56,12 +56,6 @@ class TrainingOnCuda : public CudaRanks {
   }
 };
 
-Share share_on(at::Device device, const ProcessGroup& group, int step) {
-  const Share share =
-      share_of_batch(step, group.rank(), group.size(), group.size());
-  return {share.input.to(device), share.target.to(device)};
-}
-
 Model model_on(at::Device device,
                const DistributedDataParallelOptions& options) {
   auto net = std::make_shared<Net>();

@@ -224,8 +224,8 @@ TEST(DataParallel, GivesGradientsToItsInputs) {
 }
 
 // One layer under two names.
-struct Tied : torch::nn::Cloneable<Tied> {
-  Tied() { reset(); }
+struct TiedLayers : torch::nn::Cloneable<TiedLayers> {
+  TiedLayers() { reset(); }
   void reset() override {
     layer = register_module("layer", torch::nn::Linear(3, 3));
     same = register_module("same", layer);
@@ -240,8 +240,8 @@ struct Tied : torch::nn::Cloneable<Tied> {
 TEST(DataParallel, CountsTiedParametersOnce) {
   for (const int devices : {1, 3}) {
     DataParallelOptions options = slots(devices);
-    options.factory = [] { return std::make_shared<Tied>(); };
-    auto model = DataParallel(Tied(), options);
+    options.factory = [] { return std::make_shared<TiedLayers>(); };
+    auto model = DataParallel(TiedLayers(), options);
     const at::Tensor input = wave({6, 3}, 0);
     model(input).sum().backward();
     const auto gradients = gradients_of(*model);

@@ -68,8 +68,8 @@ void for_each_batch(const SampleSource& source, DeviceBatches& batches,
           aligned_tensors(*std::move(expected)));
 }
 
-// Numbers that are no pixels.
-struct Numbers final : SampleSource {
+// UnscaledImages that are no pixels.
+struct UnscaledImages final : SampleSource {
   std::int64_t size() const override { return kSamples; }
   ImageShape shape() const override { return {2, 3, 4}; }
   std::int64_t read(std::int64_t index, std::uint64_t,
@@ -134,7 +134,7 @@ TEST_F(CudaBatches, MakeTheNumbersOfTheCpuOfPixels) {
 
 TEST_F(CudaBatches, CopyTheNumbersOfASourceWithoutPixels) {
   run(1, [](const Group& group) {
-    const Numbers numbers;
+    const UnscaledImages numbers;
     DeviceBatches batches(numbers, gpu_of(*group),
                           at::MemoryFormat::ChannelsLast);
     EXPECT_EQ(batches.elements(), ImageElements::kFloat32);

@@ -28,7 +28,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using torch::optim::AdamWOptions;
 
-constexpr int kSteps = 20;
+constexpr int kTiedSteps = 20;
 
 // The second layer has the first one's weight, under its own name.
 struct Tied : torch::nn::Cloneable<Tied> {
@@ -54,7 +54,7 @@ std::vector<at::Tensor> expected(int shares) {
   torch::optim::AdamW optimizer({net.first->weight, net.first->bias}, rule());
   train(
       net, optimizer,
-      [&](int step) { return share_of_batch(step, 0, 1, shares); }, kSteps);
+      [&](int step) { return share_of_batch(step, 0, 1, shares); }, kTiedSteps);
   return copies_of({net.first->weight, net.first->bias});
 }
 
@@ -66,7 +66,7 @@ void train_as_rank(Model& model, torch::optim::Optimizer& optimizer,
       [&](int step) {
         return share_of_batch(step, group.rank(), group.size(), group.size());
       },
-      kSteps);
+      kTiedSteps);
 }
 
 void expect_learned(const Tied& net, int shares) {
@@ -156,9 +156,9 @@ TEST(TiedWeights, HaveStateThatIsSavedAndLoaded) {
         train(
             net, *optimizer,
             [&](int step) {
-              return share_of_batch(step + part * kSteps / 2, 0, 1, 1);
+              return share_of_batch(step + part * kTiedSteps / 2, 0, 1, 1);
             },
-            kSteps / 2);
+            kTiedSteps / 2);
         if (auto* sharding =
                 dynamic_cast<ZeroRedundancyOptimizer*>(optimizer.get()))
           sharding->consolidate_state_dict();
@@ -180,7 +180,7 @@ TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
   torch::optim::AdamW optimizer(model.parameters(), rule());
   train(
       model, optimizer, [](int step) { return share_of_batch(step, 0, 1, 2); },
-      kSteps);
+      kTiedSteps);
   expect_learned(*model, 2);
 
   CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
@@ -188,7 +188,7 @@ TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
   auto steps = strategy.create_optimizer(net, [](auto parameters) {
     return torch::optim::AdamW(parameters, rule());
   });
-  for (int step = 0; step < kSteps; ++step)
+  for (int step = 0; step < kTiedSteps; ++step)
     strategy.run([&](const ReplicaContext& here) {
       const Share share =
           share_of_batch(step, here.replica_id_in_sync_group(), 2, 2);

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/clip_gradients.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -96,7 +96,7 @@ TEST(DistributedOptimizer, SendsRoundedGradientsWhereTheyAreCompressed) {
 TEST(DistributedOptimizer, ReducesTheSumOfSeveralPassesOnce) {
   const auto expected = weights_of_one_process(2, 3, 3);
   run_ranks(kBackend, 2, [&](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     Net net;
     DistributedOptimizer optimizer(
         sgd(net), net.named_parameters(),

@@ -19,10 +19,10 @@ using torch::optim::AdamWOptions;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::SGDOptions;
 
-constexpr int kSteps = 100;
+constexpr int kFusedSteps = 100;
 
-// Bounds on the difference after kSteps steps of weights of about 1: LibTorch
-// rounds products that it adds once less than we do.
+// Bounds on the difference after kFusedSteps steps of weights of about 1:
+// LibTorch rounds products that it adds once less than we do.
 double tolerance_for(at::ScalarType type) {
   return type == at::kDouble ? 1e-14 : 2e-6;
 }
@@ -34,8 +34,8 @@ void compare(const Options& options) {
     auto parameters = formula_parameters(type);
     Theirs theirs(expected, options);
     Ours ours(parameters, options);
-    train_by_formula(theirs, 1, kSteps);
-    train_by_formula(ours, 1, kSteps);
+    train_by_formula(theirs, 1, kFusedSteps);
+    train_by_formula(ours, 1, kFusedSteps);
     EXPECT_LE(largest_difference(parameters, expected), tolerance_for(type));
     EXPECT_GE(largest_difference(parameters, formula_parameters(type)), 1e-3);
   }

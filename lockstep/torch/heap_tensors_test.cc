@@ -16,11 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kLarge = kLeastHeapTensor / sizeof(float);
-
-bool all_are(const at::Tensor& tensor, double value) {
-  return (tensor == value).all().item<bool>();
-}
+constexpr std::int64_t kHeapElements = kLeastHeapTensor / sizeof(float);
 
 // A peer writes where the tensor lies, which autograd and LibTorch do not see:
 // the clone must have got memory of its own before the address was told.
@@ -28,7 +24,7 @@ TEST(LazyClone, IsMadeBeforePeersWriteToTheTensor) {
   run_ranks(kBackend, 2, [](const Group& group) {
     allocate_tensors_from(group->heap());
     for (int i = 0; i < 3; ++i) {
-      at::Tensor tensor = torch::full({kLarge}, group->rank() + 1.0);
+      at::Tensor tensor = torch::full({kHeapElements}, group->rank() + 1.0);
       const at::Tensor clone = at::_lazy_clone(tensor);
       ASSERT_EQ(clone.const_data_ptr(), tensor.const_data_ptr());
       all_reduce(*group, tensor, ReduceOp::kSum).wait();
@@ -42,7 +38,7 @@ TEST(LazyClone, IsMadeBeforePeersWriteToTheTensor) {
 TEST(LazyClone, IsMadeBeforePeersWriteToIt) {
   run_ranks(kBackend, 2, [](const Group& group) {
     allocate_tensors_from(group->heap());
-    const at::Tensor tensor = torch::full({kLarge}, group->rank() + 1.0);
+    const at::Tensor tensor = torch::full({kHeapElements}, group->rank() + 1.0);
     at::Tensor clone = at::_lazy_clone(tensor);
     broadcast(*group, clone, 1).wait();
     EXPECT_TRUE(all_are(clone, 2));
@@ -52,7 +48,7 @@ TEST(LazyClone, IsMadeBeforePeersWriteToIt) {
 
 TEST(LazyClone, OfAGradientKeepsItsNumbersWhenThatIsReduced) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    at::Tensor weight = torch::zeros({kLarge}).requires_grad_();
+    at::Tensor weight = torch::zeros({kHeapElements}).requires_grad_();
     const Reducer reducer({{"weight", weight}}, group);
     const auto pass = [&] { (weight * (group->rank() + 1)).sum().backward(); };
     at::Tensor kept;
@@ -76,10 +72,10 @@ TEST(TensorsOfTheHeap, MayBeFreedAtExit) {
     static at::Tensor kept;
     run_ranks(kBackend, 2, [](const Group& group) {
       allocate_tensors_from(group->heap());
-      if (group->rank() == 0) kept = torch::ones({kLarge});
+      if (group->rank() == 0) kept = torch::ones({kHeapElements});
       group->barrier().wait();
     });
-    static const at::Tensor made_late = torch::ones({kLarge});
+    static const at::Tensor made_late = torch::ones({kHeapElements});
     std::exit(all_are(kept, 1) && all_are(made_late, 1) ? 0 : 1);
   };
   EXPECT_EXIT(keep_one_and_exit(), testing::ExitedWithCode(0), "");

@@ -34,10 +34,6 @@ struct Twins : torch::nn::Module {
   at::Tensor p, q;
 };
 
-bool all_are(const at::Tensor& tensor, double number) {
-  return (tensor == number).all().item<bool>();
-}
-
 // Small ones lie in a block, large ones where they were born.
 constexpr std::int64_t kSides[] = {8, 256};
 

@@ -7,7 +7,7 @@
 
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -49,7 +49,7 @@ TEST(NoSync, ReducesTheSumOfAllPassesInTheFirstOneOutside) {
 
 TEST(NoSync, LeavesARanksOwnGradientsAloneAndTalksToNobody) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     auto model = DistributedDataParallel(NetWithBatchNorm(),
                                          {.group = recorded.group()});
     backward(model, *group);
@@ -85,7 +85,7 @@ TEST(NoSync, MayBeDifferentlyLongOnEachRank) {
 TEST(NoSync, IsDecidedWhereTheForwardPassRuns) {
   const auto expected = gradients_of_one_process(2, 0);
   run_ranks(kBackend, 2, [&](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     auto model = DistributedDataParallel(Net(), {.group = recorded.group()});
     const Share share = share_of_batch(0, group->rank(), 2, 2);
     std::optional<at::Tensor> loss;

@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/testing/parameter_bag.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 TEST(Reducer, ReducesBucketsBeforeBackwardHasReachedTheFirstLayer) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     Net net;
     const Reducer reducer(named_parameters_of(net), recorded.group(),
                           kBucketAParameter);
@@ -58,7 +58,7 @@ TEST(Reducer, PutsTheAverageIntoGradWithoutAnotherCopy) {
 
 TEST(Reducer, PlansBucketsInRankZerosOrderOfArrivalAfterTheFirstStep) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     ParameterBag net;
     const Reducer reducer(named_parameters_of(net), recorded.group(),
                           kBucketAParameter);

@@ -11,7 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -203,7 +203,7 @@ TEST(RunningFingerprint, WatchesBuffersWhenAsked) {
 
 TEST(RunningFingerprint, CostsOneSmallOperationAPeriod) {
   run_ranks(kBackend, 2, [](const Group& real) {
-    const RecordedGroup recorded(real);
+    const RecordingGroup recorded(real);
     RunningFingerprint fingerprint(std::make_shared<Net>(),
                                    {.group = recorded.group(), .every = 3});
     for (int step = 0; step < 8; ++step) fingerprint.step_done();

@@ -7,7 +7,7 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/testing/checkpoint.h"
 #include "lockstep/torch/testing/parameter_bag.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 
 namespace lockstep {
 namespace {
@@ -119,7 +119,7 @@ TEST(Checkpoints, ThatShareParametersAreRefusedWithoutStaticGraph) {
 
 TEST(StaticGraph, OverlapsFromTheSecondPassOn) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     ParameterBag bag;
     const Reducer reducer(named_parameters_of(bag), recorded.group(), kStatic);
     for (const char letter : {'a', 'b'})

@@ -13,7 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -186,7 +186,7 @@ TEST(SyncBatchNorm, AveragesOverAllBatchesWithoutMomentum) {
 
 TEST(SyncBatchNorm, ExchangesNothingInEvaluation) {
   run_ranks(kBackend, 2, [](const Group& real) {
-    const RecordedGroup recorded(real);
+    const RecordingGroup recorded(real);
     for (const bool tracks : {true, false}) {
       const auto options = BatchNormOptions(3).track_running_stats(tracks);
       SyncBatchNorm ours(options, recorded.group());

@@ -49,12 +49,12 @@ at::Tensor blank(Layout layout) {
   return laid_out(torch::full({4, 3}, 99.0), layout);
 }
 
-struct Case {
+struct LayoutCase {
   std::string backend;
   Layout layout = Layout::kContiguous;
 };
 
-class TensorCollectives : public testing::TestWithParam<Case> {
+class TensorCollectives : public testing::TestWithParam<LayoutCase> {
  protected:
   // Runs `body` on every rank: with the group and what this rank brings.
   void on_ranks(
@@ -222,15 +222,15 @@ TEST_P(TensorCollectives, SendAndReceive) {
   });
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<LayoutCase> cases() {
+  std::vector<LayoutCase> all;
   for (const char* backend : {"reference", "shm"})
     for (const Layout layout : {Layout::kContiguous, Layout::kTransposed,
                                 Layout::kEverySecondColumn, Layout::kLarge})
       all.push_back({backend, layout});
   return all;
 }
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+std::string name_of_case(const testing::TestParamInfo<LayoutCase>& info) {
   constexpr const char* kNames[] = {"Contiguous", "Transposed",
                                     "EverySecondColumn", "FarApart"};
   return info.param.backend + kNames[static_cast<int>(info.param.layout)];

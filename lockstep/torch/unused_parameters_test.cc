@@ -6,7 +6,7 @@
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/testing/parameter_bag.h"
-#include "lockstep/torch/testing/recorded_group.h"
+#include "lockstep/torch/testing/recording_group.h"
 
 namespace lockstep {
 namespace {
@@ -106,7 +106,7 @@ TEST(UnusedParameters, MayBeOthersInEachStepAndOnEachRank) {
 
 TEST(UnusedParameters, CostNothingInAPassThatUsesAll) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     ParameterBag bag;
     const Reducer reducer(named_parameters_of(bag), recorded.group(),
                           finding_unused(0));
@@ -121,7 +121,7 @@ TEST(UnusedParameters, CostNothingInAPassThatUsesAll) {
 // What the first pass leaves out holds nothing back in later ones.
 TEST(UnusedParameters, AreReducedLast) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    const RecordedGroup recorded(group);
+    const RecordingGroup recorded(group);
     ParameterBag bag;
     const Reducer reducer(named_parameters_of(bag), recorded.group(),
                           finding_unused(0));

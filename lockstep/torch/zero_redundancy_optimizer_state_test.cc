@@ -16,7 +16,7 @@ using torch::optim::AdamOptions;
 using torch::optim::OptimizerOptions;
 using torch::optim::SGDOptions;
 
-constexpr int kSteps = 20;
+constexpr int kStateSteps = 20;
 
 // Trains on `before` ranks, saves, loads on `after` ranks and goes on.
 std::vector<at::Tensor> learn_in_two_worlds(const OptimizerOptions& rule,
@@ -27,7 +27,7 @@ std::vector<at::Tensor> learn_in_two_worlds(const OptimizerOptions& rule,
     auto parameters = formula_parameters();
     ZeroRedundancyOptimizer optimizer(parameters, rule, {.group = group});
     optimizer.param_groups()[0].options().set_lr(0.02);
-    train_by_formula(optimizer, 1, kSteps / 2);
+    train_by_formula(optimizer, 1, kStateSteps / 2);
     optimizer.consolidate_state_dict(before - 1);
     if (group->rank() != before - 1) return;
     std::stringstream stream;
@@ -42,7 +42,7 @@ std::vector<at::Tensor> learn_in_two_worlds(const OptimizerOptions& rule,
     std::stringstream stream(file);
     torch::load(optimizer, stream);
     EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.02);
-    train_by_formula(optimizer, kSteps / 2 + 1, kSteps);
+    train_by_formula(optimizer, kStateSteps / 2 + 1, kStateSteps);
     if (group->rank() == 0) result = parameters;
   });
   return result;
@@ -54,7 +54,7 @@ TEST(ZeroRedundancyOptimizer, GoesOnFromAFileAtAnotherWorldSize) {
     auto expected = formula_parameters();
     const auto unsharded = make_unsharded(expected, *rule);
     unsharded->param_groups()[0].options().set_lr(0.02);
-    train_by_formula(*unsharded, 1, kSteps);
+    train_by_formula(*unsharded, 1, kStateSteps);
     EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 3, 2), expected));
     EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 2, 4), expected));
     EXPECT_TRUE(are_equal(learn_in_two_worlds(*rule, 1, 3), expected));
@@ -91,7 +91,7 @@ TEST(ZeroRedundancyOptimizer, SharesStateWithLibTorchsOwn) {
 
 TEST(ZeroRedundancyOptimizer, TakesStateFromAnotherOptimizerInMemory) {
   const auto rule = SGDOptions(0.05).momentum(0.9);
-  const auto expected = learn_unsharded(rule, kSteps);
+  const auto expected = learn_unsharded(rule, kStateSteps);
   run_ranks(kBackend, 2, [&](const Group& group) {
     auto first = formula_parameters();
     FusedSGD unsharded(first, rule);
@@ -99,7 +99,7 @@ TEST(ZeroRedundancyOptimizer, TakesStateFromAnotherOptimizerInMemory) {
     auto second = copies_of(first);
     ZeroRedundancyOptimizer optimizer(second, rule, {.group = group});
     optimizer.load_state_dict(unsharded);
-    train_by_formula(optimizer, 11, kSteps);
+    train_by_formula(optimizer, 11, kStateSteps);
     EXPECT_TRUE(are_equal(second, expected));
     EXPECT_THAT(
         message_of([&] {

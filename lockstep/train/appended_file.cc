@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, int reason) {
+[[noreturn]] void fail_to_append(const std::filesystem::path& path,
+                                 int reason) {
   throw SystemError("cannot write \"" + path.string() + "\"", reason);
 }
 
@@ -22,15 +23,15 @@ AppendedFile::AppendedFile(std::filesystem::path path, Existing existing)
   const int only_new = existing == Existing::kRefuse ? O_EXCL : 0;
   file_ = FileDescriptor(
       ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | only_new, 0666));
-  if (!file_) fail(path_, errno);
+  if (!file_) fail_to_append(path_, errno);
   size_ = ::lseek(file_.get(), 0, SEEK_END);
-  if (size_ < 0) fail(path_, errno);  // a pipe
+  if (size_ < 0) fail_to_append(path_, errno);  // a pipe
 }
 
 bool AppendedFile::ends_within_line() const {
   char last = '\n';
   if (size_ > 0 && ::pread(file_.get(), &last, 1, size_ - 1) != 1)
-    fail(path_, errno);
+    fail_to_append(path_, errno);
   return last != '\n';
 }
 
@@ -44,7 +45,7 @@ void AppendedFile::append(std::string_view record) {
       const int reason = errno;
       // Where even this fails, the next record overwrites the part.
       if (end != size_ && ::ftruncate(file_.get(), size_) != 0) errno = 0;
-      fail(path_, reason);
+      fail_to_append(path_, reason);
     }
     end += count;
     record.remove_prefix(static_cast<std::size_t>(count));

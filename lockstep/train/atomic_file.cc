@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const fs::path& path, const std::string& step) {
+[[noreturn]] void fail_to_write(const fs::path& path, const std::string& step) {
   const int reason = errno;
   throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
 }
@@ -51,8 +51,8 @@ class TemporaryFile {
       file_ = FileDescriptor(
           ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
       if (!file_ && errno != EEXIST)
-        fail(path,
-             "no file can be made in \"" + folder_of(path).string() + "\"");
+        fail_to_write(path, "no file can be made in \"" +
+                                folder_of(path).string() + "\"");
     }
   }
   ~TemporaryFile() {
@@ -66,8 +66,9 @@ class TemporaryFile {
       const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0)
-        fail(path_, "writing stopped after " + std::to_string(written_) +
-                        " bytes; what was there before is untouched");
+        fail_to_write(path_, "writing stopped after " +
+                                 std::to_string(written_) +
+                                 " bytes; what was there before is untouched");
       written_ += static_cast<std::size_t>(count);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
@@ -75,9 +76,10 @@ class TemporaryFile {
 
   // Not before the bytes are on the disk: a rename may reach it first.
   void keep() {
-    if (::fsync(file_.get()) != 0) fail(path_, "syncing to the disk failed");
+    if (::fsync(file_.get()) != 0)
+      fail_to_write(path_, "syncing to the disk failed");
     if (::rename(name_.c_str(), path_.c_str()) != 0)
-      fail(path_, "renaming \"" + name_ + "\" failed");
+      fail_to_write(path_, "renaming \"" + name_ + "\" failed");
     kept_ = true;
   }
 
@@ -93,10 +95,10 @@ class TemporaryFile {
 void sync_folder(const fs::path& path) {
   const FileDescriptor folder(
       ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder) fail(path, "its folder cannot be opened to sync it");
+  if (!folder) fail_to_write(path, "its folder cannot be opened to sync it");
   // Some file systems cannot sync folders and say EINVAL.
   if (::fsync(folder.get()) != 0 && errno != EINVAL)
-    fail(path, "syncing its folder to the disk failed");
+    fail_to_write(path, "syncing its folder to the disk failed");
 }
 
 // A file in a folder that is not on the disk is not there either.

@@ -35,8 +35,8 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 using Group = std::shared_ptr<ProcessGroup>;
 
-struct Net : torch::nn::Module {
-  explicit Net(std::int64_t width = 3)
+struct NetInFolder : torch::nn::Module {
+  explicit NetInFolder(std::int64_t width = 3)
       : linear(register_module("linear", torch::nn::Linear(width, 4))),
         norm(register_module("norm", torch::nn::BatchNorm1d(4))) {}
   at::Tensor forward(const at::Tensor& x) { return norm(linear(x)); }
@@ -50,7 +50,7 @@ struct Net : torch::nn::Module {
 struct Loop {
   explicit Loop(const Group& group, std::int64_t inputs = 3)
       : width(inputs),
-        net(std::make_shared<Net>(inputs)),
+        net(std::make_shared<NetInFolder>(inputs)),
         optimizer(net->parameters(),
                   torch::optim::SGDOptions(0.1).momentum(0.9)),
         scaler({.group = group, .init_scale = 8, .growth_interval = 2}),
@@ -98,7 +98,7 @@ struct Loop {
   }
 
   std::int64_t width;
-  std::shared_ptr<Net> net;
+  std::shared_ptr<NetInFolder> net;
   FusedSGD optimizer;
   GradientScaler scaler;
   at::Generator generator;
@@ -222,7 +222,7 @@ TEST_P(CheckpointFolderOf, IsFoundWithinAnyFormat) {
               folder().files()[1]);
     EXPECT_EQ(loop.bits(), bits[1]);
   });
-  Net net;
+  NetInFolder net;
   load_checkpoint(folder().files()[1], net);  // the model in it
 }
 
@@ -309,7 +309,7 @@ TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
 
 TEST_P(CheckpointFolderOf, RefusesATrainedModelThatIsNoCheckpoint) {
   const auto path = directory_ / "model";
-  save_checkpoint(path, Net(), {}, GetParam());
+  save_checkpoint(path, NetInFolder(), {}, GetParam());
   on_ranks(2, [&](const Group& group) {
     Loop loop(group);
     const std::string text =

@@ -24,9 +24,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Parameters, buffers of two types, and a weight that is not contiguous.
-class Net : public torch::nn::Module {
+class SavedNet : public torch::nn::Module {
  public:
-  explicit Net(std::int64_t width = 3)
+  explicit SavedNet(std::int64_t width = 3)
       : linear(register_module("linear", torch::nn::Linear(width, 4))),
         norm(register_module("norm", torch::nn::BatchNorm1d(4))),
         weight(
@@ -44,7 +44,7 @@ std::string refusal_of(const std::filesystem::path& path,
 
 TEST(Checkpoint, BringsBackParametersAndBuffersWhereTheyAre) {
   const TestDirectory directory;
-  Net saved, loaded;
+  SavedNet saved, loaded;
   saved.norm->running_mean.fill_(5);
   saved.norm->num_batches_tracked.fill_(6);
   save_checkpoint(directory / "m", saved, {{"epoch", "3"}});
@@ -124,27 +124,27 @@ TEST(Checkpoint, IsRefusedInAForkedProcessOfTensorsThatTheParentChanges) {
 
 // A module as PyTorch's wrapper holds it.
 struct Wrapper : torch::nn::Module {
-  explicit Wrapper(std::shared_ptr<Net> net) {
+  explicit Wrapper(std::shared_ptr<SavedNet> net) {
     register_module("module", std::move(net));
   }
 };
 
 TEST(Checkpoint, OfAWrappedModelLoadsWithoutTheWrapper) {
   const TestDirectory directory;
-  const auto saved = std::make_shared<Net>();
+  const auto saved = std::make_shared<SavedNet>();
   save_checkpoint(directory / "m", Wrapper(saved));
-  Net loaded;
+  SavedNet loaded;
   load_checkpoint(directory / "m", loaded);
   for (const auto& item : saved->named_parameters())
     EXPECT_TRUE(at::equal(item.value(), loaded.named_parameters()[item.key()]))
         << item.key();
-  Wrapper wrapper(std::make_shared<Net>());
+  Wrapper wrapper(std::make_shared<SavedNet>());
   EXPECT_NO_THROW(load_checkpoint(directory / "m", wrapper));
 }
 
 TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {
   const TestDirectory directory;
-  Net saved(5), loaded(3);
+  SavedNet saved(5), loaded(3);
   saved.register_buffer("only_saved", at::zeros({1}));
   loaded.register_buffer("only_here", at::zeros({2}));
   save_checkpoint(directory / "m", saved);
@@ -161,9 +161,9 @@ TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {
 
 TEST(Checkpoint, OfARunIsRefusedWhereItsChecksumIsWrong) {
   const TestDirectory directory;
-  Net net;
+  SavedNet net;
   TensorArchive run;
-  add_part(run.tensors, std::string(kModelPrefix), tensors_of(Net()));
+  add_part(run.tensors, std::string(kModelPrefix), tensors_of(SavedNet()));
   seal(run);
   write_archive(directory / "whole", run);
   EXPECT_EQ(refusal_of(directory / "whole", net), "no error");
@@ -177,7 +177,7 @@ TEST(Checkpoint, OfARunIsRefusedWhereItsChecksumIsWrong) {
 
 TEST(Checkpoint, WillNotSaveATypeThatTheFormatLacks) {
   const TestDirectory directory;
-  Net net;
+  SavedNet net;
   net.register_buffer("phase", at::zeros({2}, at::kComplexDouble));
   EXPECT_THROW(save_checkpoint(directory / "m", net), InvalidArgument);
   EXPECT_TRUE(directory.entries().empty());

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 
 // 4 samples of class 0, 3 recognised; 2 of class 1, 1 recognised; none of
 // class 2, which is predicted once.
-ConfusionMatrix small() {
+ConfusionMatrix small_matrix() {
   ConfusionMatrix matrix(3);
   for (int i = 0; i < 3; ++i) matrix.add(0, 0);
   matrix.add(0, 2);
@@ -24,12 +24,12 @@ ConfusionMatrix small() {
 }
 
 TEST(ConfusionMatrix, HasARowForEachLabel) {
-  EXPECT_THAT(small().counts(), ElementsAre(3, 0, 1, 1, 1, 0, 0, 0, 0));
-  EXPECT_EQ(small().count(0, 2), 1);
+  EXPECT_THAT(small_matrix().counts(), ElementsAre(3, 0, 1, 1, 1, 0, 0, 0, 0));
+  EXPECT_EQ(small_matrix().count(0, 2), 1);
 }
 
 TEST(ConfusionMatrix, GivesSharesPerClassAndOfAll) {
-  const ConfusionMatrix matrix = small();
+  const ConfusionMatrix matrix = small_matrix();
   EXPECT_EQ(matrix.samples(), 6);
   EXPECT_EQ(matrix.correct(), 4);
   EXPECT_DOUBLE_EQ(matrix.accuracy(), 4.0 / 6);
@@ -41,7 +41,7 @@ TEST(ConfusionMatrix, GivesSharesPerClassAndOfAll) {
 }
 
 TEST(ConfusionMatrix, GivesNoNumberWhereThereIsNothingToShare) {
-  const ConfusionMatrix matrix = small();
+  const ConfusionMatrix matrix = small_matrix();
   EXPECT_TRUE(std::isnan(matrix.recall(2)));  // nothing is of that class
   EXPECT_DOUBLE_EQ(matrix.precision(2), 0);   // one was taken for it
   EXPECT_DOUBLE_EQ(matrix.f1(2), 0);

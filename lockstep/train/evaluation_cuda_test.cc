@@ -25,7 +25,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kSamples = 103;  // ten blocks of ten, and a short one
+constexpr std::int64_t kCudaSamples =
+    103;  // ten blocks of ten, and a short one
 
 class EvaluationOnCuda : public CudaRanks {
  protected:
@@ -64,7 +65,7 @@ class EvaluationOnCuda : public CudaRanks {
     });
   }
 
-  ImageDataset dataset_ = striped_images(kSamples, 2);
+  ImageDataset dataset_ = striped_images(kCudaSamples, 2);
   ImageSamples samples_{dataset_};
 };
 
@@ -102,10 +103,10 @@ TEST_F(EvaluationOnCuda, PredictsWhatTheCpuPredicts) {
 
 // Three images of one channel each become one of three.
 ImageDataset images_in_color() {
-  ImageDataset set = striped_images(3 * kSamples, 2);
-  set.count = kSamples;
+  ImageDataset set = striped_images(3 * kCudaSamples, 2);
+  set.count = kCudaSamples;
   set.channels = 3;
-  set.labels.resize(kSamples);
+  set.labels.resize(kCudaSamples);
   set.mean.resize(3, 0.3F);
   set.standard_deviation.resize(3, 0.3F);
   return set;

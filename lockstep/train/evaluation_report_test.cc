@@ -20,7 +20,7 @@ using ::testing::Not;
 
 // 1,500 of class 0, 1,200 recognised; 2 of class 1, both recognised; none of
 // class 2.
-Evaluation small() {
+Evaluation small_evaluation() {
   ConfusionMatrix matrix(3);
   matrix.counts() = {1200, 300, 0, 0, 2, 0, 0, 0, 0};
   return {.confusion = matrix,
@@ -39,7 +39,7 @@ EvaluationSubject subject() {
 }
 
 TEST(EvaluationReport, IsAnAlignedTableForPeople) {
-  EXPECT_EQ(to_text(small(), subject()),
+  EXPECT_EQ(to_text(small_evaluation(), subject()),
             "mlp from m.safetensors\n"
             "MNIST, test set: 1,502 images on 2 ranks\n"
             "\n"
@@ -75,19 +75,21 @@ TEST(EvaluationReport, NumbersTheColumnsOfNamesThatDoNotFit) {
 }
 
 TEST(EvaluationReport, SaysWhereTheModelIsFromOnlyIfThatIsElsewhere) {
-  EXPECT_THAT(to_text(small(), subject()), Not(HasSubstr("trained on")));
+  EXPECT_THAT(to_text(small_evaluation(), subject()),
+              Not(HasSubstr("trained on")));
   EvaluationSubject other = subject();
   other.trained_on = "Fashion-MNIST";
   other.ranks = 1;
-  EXPECT_THAT(to_text(small(), other),
+  EXPECT_THAT(to_text(small_evaluation(), other),
               HasSubstr("m.safetensors, trained on Fashion-MNIST\n"));
-  EXPECT_THAT(to_text(small(), other), HasSubstr("on 1 rank\n"));
+  EXPECT_THAT(to_text(small_evaluation(), other), HasSubstr("on 1 rank\n"));
   other.trained_on = "";
-  EXPECT_THAT(to_text(small(), other), Not(HasSubstr("trained on")));
+  EXPECT_THAT(to_text(small_evaluation(), other), Not(HasSubstr("trained on")));
 }
 
 TEST(EvaluationReport, IsJsonForPrograms) {
-  const auto json = nlohmann::json::parse(to_json(small(), subject()));
+  const auto json =
+      nlohmann::json::parse(to_json(small_evaluation(), subject()));
   EXPECT_EQ(json["images"], 1502);
   EXPECT_DOUBLE_EQ(json["loss"].get<double>(), 0.5);
   EXPECT_DOUBLE_EQ(json["accuracy"].get<double>(), 1202.0 / 1502);
@@ -100,7 +102,7 @@ TEST(EvaluationReport, IsJsonForPrograms) {
 }
 
 TEST(EvaluationReport, IsJsonAlsoWhereTheLossIsNoNumberAndTheFileNoText) {
-  Evaluation broken = small();
+  Evaluation broken = small_evaluation();
   broken.loss = std::numeric_limits<double>::quiet_NaN();
   EvaluationSubject odd = subject();
   odd.file = "m\xff";

@@ -162,7 +162,7 @@ TEST_F(EvaluationOfAModel, LetsNoRankWaitForAnotherDuringThePass) {
 }
 
 // With dropout, and statistics of batches.
-struct Net : torch::nn::Module {
+struct NetWithDropout : torch::nn::Module {
   torch::nn::BatchNorm2d norm{
       register_module("norm", torch::nn::BatchNorm2d(1))};
   std::shared_ptr<Classifier> rest{
@@ -176,7 +176,7 @@ struct Net : torch::nn::Module {
 
 TEST_F(EvaluationOfAModel, LeavesTheModelAsItWas) {
   run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
-    Net net;  // owned by nobody else
+    NetWithDropout net;  // owned by nobody else
     net.train();
     net.norm->eval();  // as frozen statistics are
     const at::Tensor before = net.norm->running_mean.clone();

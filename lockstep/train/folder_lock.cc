@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 fs::path path_in(const fs::path& folder) { return folder / ".lock"; }
 
-[[noreturn]] void fail(const fs::path& folder, int reason) {
+[[noreturn]] void fail_to_lock(const fs::path& folder, int reason) {
   throw SystemError(
       "cannot lock the folder \"" + folder.string() + "\" by a file in it",
       reason);
@@ -39,7 +39,7 @@ FileDescriptor open_lock(const fs::path& folder) {
   // That of another user, which can be locked without a right to write to it.
   if (reason == EACCES)
     file = FileDescriptor(::open(path.c_str(), O_RDONLY | kFlags));
-  if (!file) fail(folder, reason);
+  if (!file) fail_to_lock(folder, reason);
   return file;
 }
 
@@ -53,7 +53,7 @@ Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) return Attempt::kInUse;
-    if (!means_no_locks(errno)) fail(folder, errno);
+    if (!means_no_locks(errno)) fail_to_lock(folder, errno);
     log(LogLevel::kWarn,
         "two runs that write to \"" + folder.string() +
             "\" at once would not be noticed, since its file system has no "

@@ -19,7 +19,7 @@ double half_cosine(double progress) {
   return 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
-[[noreturn]] void refuse(const std::string& problem) {
+[[noreturn]] void refuse_schedule(const std::string& problem) {
   throw InvalidArgument("the schedule of the learning rate cannot work: " +
                         problem);
 }
@@ -27,14 +27,16 @@ double half_cosine(double progress) {
 void check_warm_up(const ScheduleOptions& options, int epochs) {
   const double length = options.warmup_epochs;
   if (length != 0 && options.name == "one-cycle")
-    refuse("one-cycle begins with a warm-up of its own; leave the other out");
+    refuse_schedule(
+        "one-cycle begins with a warm-up of its own; leave the other out");
   if (!(length >= 0 && length < epochs))
-    refuse("a warm-up of " + std::to_string(length) + " epochs in a run of " +
-           std::to_string(epochs) + "; it must leave some for the rest");
+    refuse_schedule("a warm-up of " + std::to_string(length) +
+                    " epochs in a run of " + std::to_string(epochs) +
+                    "; it must leave some for the rest");
   if (!(options.warmup_decay >= 0 && options.warmup_decay <= 1))
-    refuse("a warm-up cannot begin with " +
-           std::to_string(options.warmup_decay) +
-           " times the full rate; it must be from 0 to 1 times");
+    refuse_schedule("a warm-up cannot begin with " +
+                    std::to_string(options.warmup_decay) +
+                    " times the full rate; it must be from 0 to 1 times");
 }
 
 }  // namespace
@@ -59,14 +61,16 @@ LearningRate::LearningRate(const ScheduleOptions& options, double full_rate,
   if (schedule_ == Schedule::kStep &&
       !(options.step_size >= 1 && options.gamma > 0 &&
         std::isfinite(options.gamma)))
-    refuse("the rate drops every " + std::to_string(options.step_size) +
-           " epochs, to " + std::to_string(options.gamma) +
-           " times what it was; the first must be at least 1, the second above "
-           "0");
+    refuse_schedule(
+        "the rate drops every " + std::to_string(options.step_size) +
+        " epochs, to " + std::to_string(options.gamma) +
+        " times what it was; the first must be at least 1, the second above "
+        "0");
   if (schedule_ == Schedule::kCosine &&
       !(options.min_rate >= 0 && options.min_rate <= full_rate))
-    refuse("the lowest rate is " + std::to_string(options.min_rate) +
-           "; it must be from 0 to the full one, " + std::to_string(full_rate));
+    refuse_schedule("the lowest rate is " + std::to_string(options.min_rate) +
+                    "; it must be from 0 to the full one, " +
+                    std::to_string(full_rate));
 }
 
 double LearningRate::at(std::int64_t step, std::int64_t steps_per_epoch) const {

@@ -112,7 +112,7 @@ struct FieldWriter {
   }
 };
 
-[[noreturn]] void refuse(const std::string& problem) {
+[[noreturn]] void refuse_state(const std::string& problem) {
   throw InvalidArgument(
       "the optimizer's state in the checkpoint does not fit the optimizer: " +
       problem +
@@ -129,9 +129,9 @@ struct FieldReader {
   const at::Tensor& get(const char* name, at::ScalarType type,
                         std::int64_t count) const {
     const auto found = tensors.find(prefix + name);
-    if (found == tensors.end()) refuse(prefix + name + " is missing");
+    if (found == tensors.end()) refuse_state(prefix + name + " is missing");
     if (found->second.scalar_type() != type || found->second.numel() != count)
-      refuse(prefix + name + " is not what it should be");
+      refuse_state(prefix + name + " is not what it should be");
     return found->second;
   }
 
@@ -140,7 +140,7 @@ struct FieldReader {
     value = at::Tensor();
     if (found == tensors.end()) return;
     if (found->second.sizes() != like.sizes())
-      refuse(prefix + name + " has another shape than its parameter");
+      refuse_state(prefix + name + " has another shape than its parameter");
     value = at::empty_like(like, like.options()
                                      .dtype(found->second.scalar_type())
                                      .requires_grad(false))
@@ -248,7 +248,7 @@ OptimizerTensors archive_of(const optim::Optimizer& optimizer) {
 std::function<void()> prepare_archive(const NamedTensors& tensors,
                                       optim::Optimizer& optimizer) {
   const auto found = tensors.find("archive");
-  if (found == tensors.end()) refuse("its archive is missing");
+  if (found == tensors.end()) refuse_state("its archive is missing");
   const at::Tensor bytes = found->second.contiguous();
   const auto archive = std::make_shared<torch::serialize::InputArchive>();
   archive->load_from(static_cast<const char*>(bytes.const_data_ptr()),
@@ -298,7 +298,7 @@ void read_options(const OptimizerTensors& stored,
   const bool fewer = std::ranges::any_of(stored.tensors, [&](const auto& item) {
     return item.first.starts_with(group_prefix(groups.size()));
   });
-  if (fewer) refuse("it has more groups of parameters");
+  if (fewer) refuse_state("it has more groups of parameters");
   if (!has_our_kernels(optimizer)) return;
   for (const auto& options : read.options) update_rule(*options);
 }
@@ -318,7 +318,7 @@ void read_states(const OptimizerTensors& stored,
     each_field(reader, *state);
   }
   if (used != part_of(stored.tensors, "state.").size())
-    refuse("it has state of parameters that the optimizer does not have");
+    refuse_state("it has state of parameters that the optimizer does not have");
 }
 
 template <class Kind>
@@ -343,13 +343,14 @@ std::function<void()> prepare_plain(const OptimizerTensors& stored,
   std::function<void()> put;
   const bool known = with_kind(optimizer, [&]<class Kind>(const Kind& kind) {
     if (stored.kind != kind.name)
-      refuse("it is of kind " + stored.kind + ", and the optimizer of kind " +
-             kind.name);
+      refuse_state("it is of kind " + stored.kind +
+                   ", and the optimizer of kind " + kind.name);
     put = prepare_as<Kind>(stored, module, optimizer);
   });
   if (known) return put;
   if (stored.kind != "archive")
-    refuse("it is of kind " + stored.kind + ", and the optimizer of another");
+    refuse_state("it is of kind " + stored.kind +
+                 ", and the optimizer of another");
   return prepare_archive(stored.tensors, optimizer);
 }
 

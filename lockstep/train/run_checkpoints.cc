@@ -61,7 +61,7 @@ TrainingState state_of(const RunParts& parts) {
           .generators = {}};
 }
 
-[[noreturn]] void refuse(const std::string& problem) {
+[[noreturn]] void refuse_run(const std::string& problem) {
   throw InvalidArgument("cannot train: " + problem);
 }
 
@@ -79,14 +79,14 @@ bool is_of(const std::filesystem::path& resumed,
 
 void check_checkpoint_options(const TrainerOptions& options) {
   if (options.keep < 1 || options.checkpoint_every.value_or(1) < 1)
-    refuse(
+    refuse_run(
         "the numbers of steps between checkpoints and of checkpoints to keep "
         "must be at least 1");
   if (options.checkpoint_dir.empty() && options.resume == kAuto)
-    refuse("there is no folder of checkpoints from which to go on");
+    refuse_run("there is no folder of checkpoints from which to go on");
   const bool used = !options.checkpoint_dir.empty() || !options.resume.empty();
   if (used && options.hook == "post-local-sgd")
-    refuse(
+    refuse_run(
         "a checkpoint holds one model, and with the hook post-local-sgd ranks "
         "have different ones between two averages: use another hook, or train "
         "without checkpoints");
@@ -123,11 +123,11 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
 void RunCheckpoints::refuse_used_folder() const {
   const auto files = folder_.files();
   if (files.empty()) return;
-  refuse("the folder \"" + options_.checkpoint_dir.string() +
-         "\" holds checkpoints of a run already, up to \"" +
-         files.back().filename().string() +
-         "\"\n  next:    go on with it by --resume auto, or name another "
-         "folder");
+  refuse_run("the folder \"" + options_.checkpoint_dir.string() +
+             "\" holds checkpoints of a run already, up to \"" +
+             files.back().filename().string() +
+             "\"\n  next:    go on with it by --resume auto, or name another "
+             "folder");
 }
 
 bool RunCheckpoints::are_due(std::int64_t steps) const {
@@ -166,10 +166,10 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   position.so_far = {number(0), static_cast<std::int64_t>(number(1)),
                      static_cast<std::int64_t>(number(2))};
   if (position.epoch >= options_.epochs)
-    refuse("the checkpoint \"" + from->string() + "\" is of epoch " +
-           std::to_string(position.epoch + 1) +
-           ", and the run is to end after " + std::to_string(options_.epochs) +
-           ": ask for more epochs");
+    refuse_run("the checkpoint \"" + from->string() + "\" is of epoch " +
+               std::to_string(position.epoch + 1) +
+               ", and the run is to end after " +
+               std::to_string(options_.epochs) + ": ask for more epochs");
   return from;
 }
 

@@ -20,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using HeaderJson = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little,
               "elements are stored as they lie in memory: little-endian");
@@ -85,12 +85,13 @@ class HeaderGuard {
  public:
   explicit HeaderGuard(const Source& source) : source_(source) {}
 
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+  bool operator()(int depth, HeaderJson::parse_event_t event,
+                  const HeaderJson& parsed) {
     constexpr int kDeepest = 4;
     if (depth > kDeepest) source_.refuse("its header is nested too deeply");
     const auto level = static_cast<std::size_t>(depth);
-    if (event == Json::parse_event_t::object_start) keys_[level].clear();
-    if (event == Json::parse_event_t::key &&
+    if (event == HeaderJson::parse_event_t::object_start) keys_[level].clear();
+    if (event == HeaderJson::parse_event_t::key &&
         !keys_[level - 1].insert(parsed.get<std::string>()).second)
       source_.refuse("its header has the key " + parsed.dump() + " twice");
     return true;
@@ -117,22 +118,23 @@ std::uint64_t header_length(std::span<const std::byte> bytes,
   return length;
 }
 
-Json parse_header(std::string_view text, const Source& source) {
+HeaderJson parse_header(std::string_view text, const Source& source) {
   if (text.empty() || text.front() != '{')
     source.refuse("expected a header that begins with '{' at byte 8");
   // To the parser it would be the end, whatever follows.
   if (text.find('\0') != std::string_view::npos)
     source.refuse("its header is no JSON: there is a zero byte in it");
-  Json header;
+  HeaderJson header;
   try {
-    header = Json::parse(text, HeaderGuard(source));
-  } catch (const Json::exception& error) {
+    header = HeaderJson::parse(text, HeaderGuard(source));
+  } catch (const HeaderJson::exception& error) {
     source.refuse(std::string("its header is no JSON: ") + error.what());
   }
   return header;
 }
 
-SafetensorsMetadata read_metadata(const Json& object, const Source& source) {
+SafetensorsMetadata read_metadata(const HeaderJson& object,
+                                  const Source& source) {
   if (!object.is_object()) source.refuse("__metadata__ is no object");
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : object.items()) {
@@ -144,12 +146,12 @@ SafetensorsMetadata read_metadata(const Json& object, const Source& source) {
 }
 
 // An array of non-negative integers, or nothing.
-std::optional<std::vector<std::int64_t>> read_numbers(const Json& object,
+std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
                                                       const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) return std::nullopt;
   std::vector<std::int64_t> numbers;
-  for (const Json& value : *found) {
+  for (const HeaderJson& value : *found) {
     if (!value.is_number_unsigned() ||
         value.get<std::uint64_t>() >
             static_cast<std::uint64_t>(
@@ -181,7 +183,7 @@ std::string type_names() {
   return names;
 }
 
-SafetensorsType read_type(const std::string& tensor, const Json& entry,
+SafetensorsType read_type(const std::string& tensor, const HeaderJson& entry,
                           const Source& source) {
   const auto found = entry.find("dtype");
   if (found == entry.end() || !found->is_string())
@@ -194,7 +196,7 @@ SafetensorsType read_type(const std::string& tensor, const Json& entry,
   return static_cast<SafetensorsType>(known - kTypes.begin());
 }
 
-TensorBytes read_tensor(const std::string& name, const Json& entry,
+TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
                         std::span<const std::byte> data, const Source& source) {
   if (!entry.is_object()) source.refuse(name, "its entry is no object");
   TensorBytes tensor{name, read_type(name, entry, source), {}, {}};
@@ -267,7 +269,7 @@ std::string header_text(std::span<const TensorBytes> tensors,
   std::string text;
   try {
     text = header.dump();
-  } catch (const Json::exception& error) {
+  } catch (const HeaderJson::exception& error) {
     throw InvalidArgument(
         std::string("a tensor's name or the metadata to save is not UTF-8: ") +
         error.what());
@@ -289,7 +291,7 @@ SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
   const std::size_t length = header_length(bytes, source);
   const auto text = bytes.subspan(kLengthBytes, length);
   const auto data = bytes.subspan(kLengthBytes + length);
-  const Json header = parse_header(
+  const HeaderJson header = parse_header(
       {reinterpret_cast<const char*>(text.data()), text.size()}, source);
   SafetensorsView view;
   for (const auto& [name, entry] : header.items()) {

@@ -47,7 +47,7 @@ TrainingResult train_in(int processes, const TrainerOptions& options,
   return result;
 }
 
-double largest_difference(const Classifier& a, const Classifier& b) {
+double largest_tensor_difference(const Classifier& a, const Classifier& b) {
   const NamedTensors left = tensors_of(a);
   const NamedTensors right = tensors_of(b);
   double most = 0;
@@ -74,8 +74,8 @@ class Strategies : public ::testing::Test {
 
   // How far from DistributedDataParallel's the weights are.
   double difference(std::string_view strategy, int ranks) const {
-    return largest_difference(*train_by("ddp", ranks, quick_).model,
-                              *train_by(strategy, ranks, quick_).model);
+    return largest_tensor_difference(*train_by("ddp", ranks, quick_).model,
+                                     *train_by(strategy, ranks, quick_).model);
   }
 
   // Trains into `folder` until step `stop`, saving each before that.
@@ -147,7 +147,8 @@ TEST_F(Strategies, HorovodCompressesAsTheHooksOfDdpDo) {
   }
   const auto rounded = train_by("horovod", 2, quick_).model;
   quick_.hook = "none";
-  EXPECT_GT(largest_difference(*rounded, *train_by("horovod", 2, quick_).model),
+  EXPECT_GT(largest_tensor_difference(*rounded,
+                                      *train_by("horovod", 2, quick_).model),
             0);
 }
 
@@ -173,7 +174,7 @@ TEST_F(Strategies, StoppedAndResumedGiveTheSameBits) {
       stop_at(stop, strategy, quick_, folder.path());
       const TrainingResult resumed = resume(strategy, quick_, folder.path());
       EXPECT_TRUE(resumed.resumed_from) << strategy;
-      EXPECT_EQ(largest_difference(*whole.model, *resumed.model), 0)
+      EXPECT_EQ(largest_tensor_difference(*whole.model, *resumed.model), 0)
           << strategy << " at " << stop;
       EXPECT_EQ(whole.train, resumed.train) << strategy << " at " << stop;
     }
@@ -186,12 +187,14 @@ TEST_F(Strategies, GoOnWithARunOfAnother) {
     const TestDirectory folder;
     stop_at(6, "ddp", quick_, folder.path());
     const TrainingResult resumed = resume(other, quick_, folder.path());
-    EXPECT_EQ(largest_difference(*whole.model, *resumed.model), 0) << other;
+    EXPECT_EQ(largest_tensor_difference(*whole.model, *resumed.model), 0)
+        << other;
   }
   const TestDirectory folder;
   stop_at(6, "ddp", quick_, folder.path());
   const TrainingResult resumed = resume("data-parallel", quick_, folder.path());
-  EXPECT_LT(largest_difference(*whole.model, *resumed.model), kTolerance);
+  EXPECT_LT(largest_tensor_difference(*whole.model, *resumed.model),
+            kTolerance);
 }
 
 TEST_F(Strategies, ReportAsManyRanksAsThereAreReplicas) {
@@ -227,7 +230,9 @@ TEST_F(Strategies, WithRanksSynchronizeBatchNormalization) {
             .sync_batch_norm = true};
   const auto ddp = train_by("ddp", 2, quick_).model;
   for (const auto* strategy : {"mirrored", "horovod"})
-    EXPECT_EQ(largest_difference(*ddp, *train_by(strategy, 2, quick_).model), 0)
+    EXPECT_EQ(
+        largest_tensor_difference(*ddp, *train_by(strategy, 2, quick_).model),
+        0)
         << strategy;
 }
 

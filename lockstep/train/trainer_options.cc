@@ -11,46 +11,47 @@
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(const std::string& problem) {
+[[noreturn]] void refuse_options(const std::string& problem) {
   throw InvalidArgument("cannot train: " + problem);
 }
 
 void check_batch(const TrainerOptions& options, int ranks) {
   const std::int64_t batch = options.global_batch;
   if (batch < 1)
-    refuse("a global batch of " + std::to_string(batch) +
-           " has no images; it must be at least 1");
+    refuse_options("a global batch of " + std::to_string(batch) +
+                   " has no images; it must be at least 1");
   if (batch % ranks != 0)
-    refuse("a global batch of " + std::to_string(batch) +
-           " cannot be divided evenly over " + std::to_string(ranks) +
-           " ranks");
+    refuse_options("a global batch of " + std::to_string(batch) +
+                   " cannot be divided evenly over " + std::to_string(ranks) +
+                   " ranks");
   const std::int64_t share = batch / ranks;
   if (options.accumulate > share)
-    refuse("a rank's share of the global batch, " + std::to_string(share) +
-           " images, cannot be divided into " +
-           std::to_string(options.accumulate) + " micro-batches");
+    refuse_options("a rank's share of the global batch, " +
+                   std::to_string(share) + " images, cannot be divided into " +
+                   std::to_string(options.accumulate) + " micro-batches");
   if (const int shards = options.logical_shards.value_or(ranks);
       shards < 1 || batch % shards != 0)
-    refuse("a global batch of " + std::to_string(batch) +
-           " cannot be divided evenly into " + std::to_string(shards) +
-           " logical shards");
+    refuse_options("a global batch of " + std::to_string(batch) +
+                   " cannot be divided evenly into " + std::to_string(shards) +
+                   " logical shards");
 }
 
 void check_data(const TrainerOptions& options, const TrainingData& data) {
   if (data.train.count < options.global_batch)
-    refuse("the training set has " + std::to_string(data.train.count) +
-           " images, fewer than one global batch of " +
-           std::to_string(options.global_batch));
-  if (data.test.count < 1) refuse("the test set has no images");
+    refuse_options("the training set has " + std::to_string(data.train.count) +
+                   " images, fewer than one global batch of " +
+                   std::to_string(options.global_batch));
+  if (data.test.count < 1) refuse_options("the test set has no images");
 }
 
 void check_combinations(const TrainerOptions& options) {
   if ((options.sharded || options.logical_shards) && options.hook != "none")
-    refuse("the hook " + options.hook +
-           " would never be asked: a sharded optimizer and logical shards "
-           "average gradients themselves; leave out one of the two");
+    refuse_options(
+        "the hook " + options.hook +
+        " would never be asked: a sharded optimizer and logical shards "
+        "average gradients themselves; leave out one of the two");
   if (options.sync_batch_norm && options.logical_shards)
-    refuse(
+    refuse_options(
         "synchronized batch normalization would make the bits of logical "
         "shards depend on the number of ranks; leave out one of the two");
   if (!options.cuda_graph) return;
@@ -58,7 +59,7 @@ void check_combinations(const TrainerOptions& options) {
       options.hook == "power-sgd" || options.hook == "post-local-sgd";
   if (options.strategy != "ddp" || options.sharded || options.find_unused ||
       options.sync_batch_norm || options.checks.any() || hook_asks_host)
-    refuse(
+    refuse_options(
         "a CUDA graph has passes by the strategy ddp alone, of which the host "
         "has nothing to do in between: leave it out with sharded optimizers, "
         "unused parameters, synchronized batch normalization, checks, and the "
@@ -67,7 +68,7 @@ void check_combinations(const TrainerOptions& options) {
 
 void check_hook(const TrainerOptions& options) {
   if (options.checks.any() && options.hook == "post-local-sgd")
-    refuse(
+    refuse_options(
         "ranks part on purpose with the hook post-local-sgd: there is nothing "
         "to check; leave out one of the two");
 }
@@ -85,7 +86,7 @@ void check_trainer_options(const TrainerOptions& options,
   check_checkpoint_options(options);
   if (options.epochs < 1 || options.evaluate_every < 1 ||
       options.log_interval < 1)
-    refuse(
+    refuse_options(
         "the numbers of epochs, of epochs between evaluations and of steps "
         "between reports must be at least 1");
 }

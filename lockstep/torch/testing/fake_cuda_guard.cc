@@ -14,7 +14,7 @@ namespace {
 
 // As many as any test has. Autograd makes a thread for each, once.
 constexpr c10::DeviceIndex kDevices = 4;
-constexpr std::chrono::minutes kLong{2};
+constexpr std::chrono::minutes kLongestWait{2};
 
 c10::Stream as_stream(c10::Device device, LockstepGpuStream* stream) {
   return c10::Stream(c10::Stream::UNSAFE, device,
@@ -23,7 +23,7 @@ c10::Stream as_stream(c10::Device device, LockstepGpuStream* stream) {
 
 template <class Happened>
 void wait_until(const Happened& happened) {
-  const Deadline deadline(kLong);
+  const Deadline deadline(kLongestWait);
   while (!happened()) {
     if (deadline.expired())
       throw Error("a fake GPU's stream has not got on for two minutes");

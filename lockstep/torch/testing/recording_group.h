@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-class RecordedGroup {
+class RecordingGroup {
  public:
-  explicit RecordedGroup(const std::shared_ptr<ProcessGroup>& group)
+  explicit RecordingGroup(const std::shared_ptr<ProcessGroup>& group)
       : backend_(std::make_shared<RecordingBackend>(group)),
         group_(std::make_shared<ProcessGroup>(
             backend_, GroupIdentity{.name = "recorded",

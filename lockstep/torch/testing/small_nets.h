@@ -84,6 +84,18 @@ inline Share share_of_batch(int step, int rank, int ranks, int shares) {
           target.narrow(0, rank * length, length)};
 }
 
+// This rank's equal share of a batch of as many as there are ranks.
+inline Share share_on(at::Device device, const ProcessGroup& group, int step) {
+  const Share share =
+      share_of_batch(step, group.rank(), group.size(), group.size());
+  return {share.input.to(device), share.target.to(device)};
+}
+
+// Whether every element is `value`.
+inline bool all_are(const at::Tensor& tensor, double value) {
+  return (tensor == value).all().item<bool>();
+}
+
 inline at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
   return torch::mean(torch::square(output - target));
 }
