@@ -1,13 +1,15 @@
-// A training step of a residual network on a GPU: LibTorch alone, or under our
-// DistributedDataParallel, whose passes may be captured in a CUDA graph:
+// A training step on a GPU: LibTorch alone, or under our
+// DistributedDataParallel as the only rank, which reduces its gradients all the
+// same (reduce_alone) and whose passes may be captured in a CUDA graph:
 //
-//   lockstep_gpu_step resnet18|resnet50 BATCH libtorch|ddp|graph
+//   lockstep_gpu_step resnet18|resnet50|cnn|mlp BATCH libtorch|ddp|graph
 //                     float32|bfloat16 REQUESTS
 //
-// Images of 3 x 224 x 224, which stay on the device, channels-last; SGD with
-// momentum 0.9, fused. Answers two questions of the driver (requests.h): "steps
-// N", milliseconds of a step, of N that the device ends, and of them the
-// host's; "loss", that of the last.
+// Images of 3 x 224 x 224, or for the two small models (mlp is
+// 784-4096-4096-10) of 1 x 28 x 28, which stay on the device, channels-last;
+// SGD with momentum 0.9, fused. Answers two questions of the driver
+// (requests.h): "steps N", milliseconds of a step, of N that the device ends,
+// and of them the host's; "loss", that of the last.
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
@@ -37,7 +39,6 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
 constexpr std::uint64_t kSeed = 1234;
-constexpr std::int64_t kSide = 224, kClasses = 1000;
 const at::Device kDevice(at::kCUDA, 0);
 
 struct Job {
@@ -47,17 +48,23 @@ struct Job {
   Precision precision = Precision::kFloat32;
 };
 
+ModelOptions model_options(const Job& job) {
+  if (job.model.starts_with("resnet"))
+    return {.channels = 3,
+            .height = 224,
+            .width = 224,
+            .classes = 1000,
+            .seed = kSeed};
+  return {.hidden = {4096, 4096}, .dropout = 0, .seed = kSeed};
+}
+
 void synchronize() {
   c10::impl::VirtualGuardImpl(at::kCUDA).synchronizeDevice(kDevice.index());
 }
 
 std::shared_ptr<Classifier> make_on_device(const Job& job) {
   const at::NoGradGuard no_grad;
-  auto model = make_model(job.model, {.channels = 3,
-                                      .height = kSide,
-                                      .width = kSide,
-                                      .classes = kClasses,
-                                      .seed = kSeed});
+  auto model = make_model(job.model, model_options(job));
   model->to(kDevice);
   for (at::Tensor& parameter : model->parameters())
     if (parameter.dim() == 4)
@@ -76,7 +83,8 @@ class Training {
     forward_ = [this](const at::Tensor& x) { return model_->forward(x); };
     if (job.way != "libtorch") {
       init_process_group();
-      replica_ = std::make_unique<DistributedDataParallel<Classifier>>(model_);
+      replica_ = std::make_unique<DistributedDataParallel<Classifier>>(
+          model_, DistributedDataParallelOptions{.reduce_alone = true});
       forward_ = [this](const at::Tensor& x) { return replica_->forward(x); };
     }
     if (job.way == "graph")
@@ -85,11 +93,13 @@ class Training {
             return std::vector<at::Tensor>{pass(inputs[0], inputs[1])};
           });
     torch::manual_seed(kSeed);
-    images_ = torch::randn({job.batch, 3, kSide, kSide})
-                  .to(kDevice)
-                  .contiguous(at::MemoryFormat::ChannelsLast);
+    const ModelOptions shape = model_options(job);
+    images_ =
+        torch::randn({job.batch, shape.channels, shape.height, shape.width})
+            .to(kDevice)
+            .contiguous(at::MemoryFormat::ChannelsLast);
     labels_ =
-        torch::randint(0, kClasses, {job.batch}, torch::kLong).to(kDevice);
+        torch::randint(0, shape.classes, {job.batch}, torch::kLong).to(kDevice);
   }
 
   void step() {
@@ -161,7 +171,7 @@ void run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() != 5) {
-    std::cerr << "usage: lockstep_gpu_step resnet18|resnet50 BATCH "
+    std::cerr << "usage: lockstep_gpu_step resnet18|resnet50|cnn|mlp BATCH "
                  "libtorch|ddp|graph float32|bfloat16 REQUESTS\n";
     return 2;
   }

@@ -1,7 +1,8 @@
-"""A training step of a residual network on a GPU in PyTorch, under
-DistributedDataParallel on NCCL as the only rank:
+"""A training step on a GPU in PyTorch, alone or under DistributedDataParallel
+on NCCL as the only rank:
 
-    gpu_step.py resnet18|resnet50 BATCH float32|bfloat16 REQUESTS
+    gpu_step.py resnet18|resnet50|cnn|mlp BATCH eager|ddp float32|bfloat16
+                REQUESTS
 
 The same job and questions as ../gpu_main.cc.
 """
@@ -15,22 +16,31 @@ import torch.distributed as dist
 import torchvision
 from torch.nn import functional as F
 
-SEED, SIDE, CLASSES = 1234, 224, 1000
+from models import make_model
+
+SEED = 1234
 
 
 class Training:
-    def __init__(self, name, batch, precision):
-        torch.manual_seed(SEED)
-        model = torchvision.models.get_model(name)
+    def __init__(self, name, batch, way, precision):
+        large = name.startswith("resnet")
+        channels, side, classes = (3, 224, 1000) if large else (1, 28, 10)
+        if large:
+            torch.manual_seed(SEED)
+            model = torchvision.models.get_model(name)
+        else:
+            model = make_model(name, SEED, dropout=0.0)
         model = model.cuda().to(memory_format=torch.channels_last)
-        dist.init_process_group("nccl")
-        self.model = torch.nn.parallel.DistributedDataParallel(
-            model, device_ids=[0], gradient_as_bucket_view=True, static_graph=True
-        )
+        self.model = model
+        if way == "ddp":
+            dist.init_process_group("nccl")
+            self.model = torch.nn.parallel.DistributedDataParallel(
+                model, device_ids=[0], gradient_as_bucket_view=True, static_graph=True
+            )
         torch.manual_seed(SEED)
-        images = torch.randn(batch, 3, SIDE, SIDE)
+        images = torch.randn(batch, channels, side, side)
         self.images = images.cuda().contiguous(memory_format=torch.channels_last)
-        self.labels = torch.randint(0, CLASSES, (batch,)).cuda()
+        self.labels = torch.randint(0, classes, (batch,)).cuda()
         self.optimizer = torch.optim.SGD(
             model.parameters(), lr=0.01, momentum=0.9, fused=True
         )
@@ -67,12 +77,13 @@ class Training:
 
 
 def main():
-    name, batch, precision, prefix = sys.argv[1:]
-    training = Training(name, int(batch), precision)
+    name, batch, way, precision, prefix = sys.argv[1:]
+    training = Training(name, int(batch), way, precision)
     with open(f"{prefix}.0", encoding="utf-8") as requests:
         for request in requests:
             print(json.dumps(training.answer(request)), flush=True)
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 main()

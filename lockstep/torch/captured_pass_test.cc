@@ -47,14 +47,18 @@ at::Tensor batch_of(int rank, int step) {
   return step == kCapturedSteps - 1 ? batch.narrow(0, 0, 3) : batch;
 }
 
-// A rank's training on a GPU, its passes captured or not.
+// A rank's training on a GPU, its passes captured or not. One that is alone
+// reduces in captured passes only, which changes no number.
 class Training {
  public:
   Training(const Group& group, bool captured)
       : device_(gpu_of(*group)),
         stream_(device_),
         model_(make_net(device_),
-               {.group = group, .first_bucket_bytes = 64, .bucket_bytes = 128}),
+               {.group = group,
+                .first_bucket_bytes = 64,
+                .bucket_bytes = 128,
+                .reduce_alone = captured}),
         optimizer_(model_.parameters(), torch::optim::SGDOptions(0.1)),
         pass_(group, model_.parameters(),
               [this](at::TensorList inputs) { return pass(inputs); }),

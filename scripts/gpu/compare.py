@@ -295,7 +295,8 @@ def main(program, device, name, precision, ranks, steps):
             print("RESULT", json.dumps(
                 {"what": f"{name}, {precision}: memory of the card, {ranks} ranks",
                  "unit": "MiB", "ours": memory["Lockstep"],
-                 "theirs": memory["PyTorch"]}))
+                 "theirs": memory["PyTorch"], "limit": memory["PyTorch"],
+                 "met": memory["Lockstep"] <= memory["PyTorch"]}))
         return 0 if compare(name, precision, folder) else 1
 
 

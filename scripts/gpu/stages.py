@@ -71,6 +71,14 @@ def tests_part(bundle, name, program, tests, ranks, seconds):
                 SHARED if ranks > 1 else {}, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
 
 
+def conformance_part(bundle, ranks):
+    """Every kind of collective, by the plug-in, in memory registered and not."""
+    return Part(f"conformance, {ranks} rank{'s' if ranks > 1 else ''}", "Lockstep",
+                150, bundle.run(ranks, bundle.bin / "lockstep_comm_ranks",
+                                "conformance_on_gpus"),
+                SHARED if ranks > 1 else {}, expects=r"[1-9]\d* cases, 0 wrong")
+
+
 def smoke(bundle):
     yield Part("machine", "machine", 20, [
         "sh", "-c", "uname -a; nproc; free -m; df -h /tmp; ip a || true"],
@@ -88,6 +96,7 @@ def smoke(bundle):
     yield Part("the plug-in", "plug-in", 60, [
         bundle.bin / "lockstep_plugin_nccl_test",
         "--gtest_filter=NcclPluginOnGpu.*"])
+    yield conformance_part(bundle, 1)
     for program in (TORCH_TESTS, TRAIN_TESTS):
         yield tests_part(bundle, program, program, "*Cuda*-FakeCuda*", 1, 120)
     model = "model.safetensors"
@@ -99,6 +108,7 @@ def smoke(bundle):
 
 
 def ranks(bundle):
+    yield conformance_part(bundle, 2)
     for name, program, tests in SUITES:
         yield tests_part(bundle, name, program, tests, 2, 120)
     # Before more suites: these are what a user would do first.
@@ -109,6 +119,7 @@ def ranks(bundle):
     yield Part("kill -9 of a rank in training", "Lockstep", 160,
                bundle.python("kill_rank.py", 2, *bundle.train_flags()), SHARED,
                without_card=True)
+    yield conformance_part(bundle, MOST_RANKS)
     for name, program, tests in SUITES:
         yield tests_part(bundle, name, program, tests, MOST_RANKS, 120)
 

@@ -16,8 +16,8 @@ class Smoke(MadeUpCard):
         for part in found.values():
             self.assertEqual((part["outcome"], part["failed"]),
                              ("passed", False), part)
-        self.assertIn("10 of 10 parts passed, 0 failed", self.said)
-        self.assertEqual(len(found), 10)
+        self.assertIn("11 of 11 parts passed, 0 failed", self.said)
+        self.assertEqual(len(found), 11)
 
     def test_has_a_log_of_every_part_that_ran(self):
         found = self.run_stage("smoke")
@@ -106,7 +106,7 @@ class Skips(MadeUpCard):
         found = self.run_stage("smoke", options=["--no-card"])
         self.assertEqual(found["the plug-in"]["outcome"], "skipped")
         self.assertEqual(found["lockstep doctor"]["outcome"], "passed")
-        self.assertIn("0 failed, 5 skipped", self.said)
+        self.assertIn("0 failed, 6 skipped", self.said)
 
     def test_are_not_to_be_asked_for_where_there_is_a_card(self):
         result = self.check("--no-card", self.out, "smoke")
@@ -177,6 +177,13 @@ class Stages(MadeUpCard):
         text = self.log("ranks", found["CapturedPass, 4 ranks"])
         self.assertIn("[rank 3] shared 1, --gtest_filter=CapturedPassOnCuda.*",
                       text)
+
+    def test_conformance_has_no_wrong_case(self):
+        self.run_stage("ranks", "conformance")
+        found = self.run_stage("ranks", "conformance", status=1, WRONG="1")
+        self.assertEqual(list(found), ["conformance, 2 ranks",
+                                       "conformance, 4 ranks"])
+        self.assert_failed(found["conformance, 2 ranks"], "0 wrong", "Lockstep")
 
     def test_compare_tells_numbers_and_whose_failure_it_is(self):
         found = self.run_stage("compare")

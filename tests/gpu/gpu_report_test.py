@@ -140,6 +140,7 @@ class Bundle(Folder):
         built = "build/cuda/"
         for name in ("bin/lockstep-bench", "bin/lockstep-evaluate",
                      "bin/lockstep-train", "bin/liblockstep_nccl.so",
+                     "lockstep/comm/lockstep_comm_ranks",
                      "lockstep/comm/lockstep_plugin_nccl_test",
                      "lockstep/torch/lockstep_torch_test",
                      "lockstep/train/lockstep_train_test",

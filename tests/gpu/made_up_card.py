@@ -105,6 +105,8 @@ class MadeUpCard(unittest.TestCase):
         for name in ("lockstep_plugin_nccl_test", "lockstep_torch_test",
                      "lockstep_train_test"):
             self.program(binaries / name, TESTS)
+        self.program(binaries / "lockstep_comm_ranks",
+                     'echo "$1: 120 cases, ${WRONG:-0} wrong"')
         self.program(binaries / "lockstep_fault_on_gpu",
                      'source "$STUBS/$2"')
         (self.bundle / "lockstep/commit").write_text("0123456789abcdef\n")

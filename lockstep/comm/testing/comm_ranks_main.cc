@@ -27,6 +27,7 @@
 #include "lockstep/base/testing/own_resources.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/seat.h"
 #include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/comm/world.h"
@@ -51,14 +52,13 @@ std::shared_ptr<ProcessGroup> join() {
   return init_process_group({.init_method = method ? method : "env://"});
 }
 
-// The conformance suite's cases of this world size.
-int conformance() {
-  const auto group = join();
+int run_cases(const std::shared_ptr<ProcessGroup>& group,
+              const std::vector<ConformanceCase>& cases, const Gpu* gpu) {
   const auto seed = static_cast<std::uint64_t>(number_from("SEED", 1));
   int wrong = 0;
-  const auto cases = chosen_cases(group->size());
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const std::string error = run_conformance_case(*group, cases[i], seed + i);
+    const std::string error =
+        run_conformance_case(*group, cases[i], seed + i, gpu);
     if (error.empty()) continue;
     say(error);
     ++wrong;
@@ -67,6 +67,22 @@ int conformance() {
       " wrong");
   group->barrier().wait();
   return wrong == 0 && !cases.empty() ? 0 : 1;
+}
+
+// The conformance suite's cases of this world size.
+int conformance() {
+  const auto group = join();
+  return run_cases(group, chosen_cases(group->size()), nullptr);
+}
+
+// The same in memory of GPUs, by the plug-in: of 1, 2 or 4 ranks, that may
+// share them (LOCKSTEP_SHARE_GPUS).
+int conformance_on_gpus() {
+  const auto group = join();
+  const Settings settings = Settings::from_environment();
+  const LockstepGpuTable& table = load_gpu_table(settings);
+  const Gpu gpu(table, settings.gpu_of_rank([&] { return Gpu::count(table); }));
+  return run_cases(group, cases_on_gpus(group->size(), Elements::kExact), &gpu);
 }
 
 std::uint64_t heap_bytes() {
@@ -466,6 +482,7 @@ int planted_race() {
 int run(const std::string& name) {
   const std::map<std::string, std::function<int()>> cases{
       {"conformance", conformance},
+      {"conformance_on_gpus", conformance_on_gpus},
       {"conformance_without_room", conformance_without_room},
       {"conformance_without_a_heap", conformance_without_a_heap},
       {"forked_child", forked_child},

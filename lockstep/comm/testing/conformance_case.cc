@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <iterator>
 #include <set>
@@ -145,6 +146,21 @@ std::vector<ConformanceCase> chosen_cases(int ranks) {
   std::ranges::copy_if(
       selection.cases, std::back_inserter(cases),
       [&](const ConformanceCase& c) { return c.ranks == ranks; });
+  return cases;
+}
+
+std::vector<ConformanceCase> cases_on_gpus(int ranks, Elements floats) {
+  auto cases = chosen_cases(ranks);
+  const bool averages_are_exact =
+      floats == Elements::kMixed ||
+      std::has_single_bit(static_cast<unsigned>(ranks));
+  std::erase_if(cases, [&](const ConformanceCase& c) {
+    return reduces(c.kind) &&
+           (c.reduction == ReduceOp::kBand || c.reduction == ReduceOp::kBor ||
+            c.reduction == ReduceOp::kBxor ||
+            (c.reduction == ReduceOp::kAverage && !averages_are_exact));
+  });
+  for (ConformanceCase& c : cases) c.floats = floats;
   return cases;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/comm/operation.h"
+#include "lockstep/comm/testing/random_elements.h"
 
 namespace lockstep {
 
@@ -37,6 +38,8 @@ struct ConformanceCase {
   // Of a backend that may add up an all_reduce within each of two hosts first:
   // how many ranks the first host has. Otherwise 0.
   int first_host = 0;
+  // kExact for a backend that may add up in any order.
+  Elements floats = Elements::kMixed;
 };
 
 std::string describe(const ConformanceCase& c);
@@ -58,5 +61,9 @@ Selection pairwise_cases();
 // What a group of `ranks` ranks runs: of the selection, or with
 // LOCKSTEP_WHOLE_GRID in the environment, all.
 std::vector<ConformanceCase> chosen_cases(int ranks);
+
+// Of these, the ones for GPUs: without the bitwise reductions, which NCCL
+// lacks. With kExact also without averages that cannot be exact.
+std::vector<ConformanceCase> cases_on_gpus(int ranks, Elements floats);
 
 }  // namespace lockstep

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
 #include "lockstep/comm/testing/any_collective.h"
@@ -30,7 +33,7 @@ Contents random_contents(const ConformanceCase& c, std::uint64_t seed, int rank,
       store_element(c.type,
                     mix_bits(seed + element++ * 64 +
                              static_cast<std::uint64_t>(rank) + 0x9e3779b9),
-                    bytes.data() + at);
+                    bytes.data() + at, c.floats);
   }
   return contents;
 }
@@ -71,45 +74,97 @@ ListSizes sizes_of(const ConformanceCase& c) {
   return sizes;
 }
 
+// Memory of a GPU that mirrors a block of the host's.
+class DeviceBlock {
+ public:
+  // The group's where `from_group`, which all ranks have for a collective or
+  // none.
+  DeviceBlock(const Gpu& gpu, ProcessGroup& group, std::size_t bytes,
+              bool from_group)
+      : gpu_(gpu) {
+    const Device device{DeviceKind::kCuda, gpu.index()};
+    memory_ = from_group ? group.allocate_on(device, bytes) : allocate(bytes);
+  }
+
+  std::byte* data() const { return memory_.get(); }
+
+  // By the default stream, which the group's calls follow.
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    const GpuScope scope(gpu_);
+    LockstepGpuOutcome outcome{};
+    gpu_.check(gpu_.table().copy(to, from, bytes, nullptr, &outcome), outcome,
+               "copy");
+    GpuEvent copied(gpu_);
+    copied.record(nullptr);
+    const Deadline deadline(std::chrono::minutes(1));
+    while (!copied.happened())
+      if (deadline.expired()) throw Timeout("a copy does not end");
+  }
+
+ private:
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) const {
+    const GpuScope scope(gpu_);
+    LockstepGpuOutcome outcome{};
+    void* memory = nullptr;
+    gpu_.check(gpu_.table().allocate(&memory, bytes, &outcome), outcome,
+               "allocate");
+    return {static_cast<std::byte*>(memory),
+            [gpu = gpu_](std::byte* block) { gpu.table().release(block); }};
+  }
+
+  const Gpu gpu_;
+  std::shared_ptr<std::byte> memory_;
+};
+
 // Memory for one list of buffers, with a guard around each in ordinary memory
 // that shows writes beyond the ends.
 class BufferList {
  public:
   BufferList(ProcessGroup& group, const ConformanceCase& c,
-             const Counts& counts, Device device)
-      : type_(c.type), device_(device) {
+             const Counts& counts, const Gpu* gpu)
+      : type_(c.type) {
+    if (gpu) device_ = {DeviceKind::kCuda, gpu->index()};
     const bool from_group =
         c.memory == Memory::kGroup ||
         (c.memory == Memory::kEvenRanksGroup && group.rank() % 2 == 0);
+    if (gpu) {
+      image_.resize(bytes_with_guards(counts), kGuard);
+      device_block_.emplace(*gpu, group, image_.size(),
+                            c.memory == Memory::kGroup);
+    }
     for (const std::int64_t count : counts) add(group, count, from_group);
   }
 
   std::span<const Buffer> buffers() const { return buffers_; }
 
   void fill(const Contents& contents) {
-    for (std::size_t i = 0; i < buffers_.size(); ++i)
-      std::ranges::copy(contents[i], static_cast<std::byte*>(buffers_[i].data));
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      std::ranges::copy(contents[i], hosts_[i].data());
+  }
+
+  // What the host has to the GPU, and back; nothing where there is none.
+  void send() const {
+    if (device_block_)
+      device_block_->copy(device_block_->data(), image_.data(), image_.size());
+  }
+  void fetch() {
+    if (device_block_)
+      device_block_->copy(image_.data(), device_block_->data(), image_.size());
   }
 
   Contents contents() const {
     Contents all;
-    for (const Buffer& buffer : buffers_) {
-      const auto* data = static_cast<const std::byte*>(buffer.data);
-      all.emplace_back(data, data + buffer.bytes());
-    }
+    for (const auto& host : hosts_) all.emplace_back(host.begin(), host.end());
     return all;
   }
 
   bool guards_intact() const {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      const auto* data = static_cast<const std::byte*>(buffers_[i].data);
-      const std::byte* end = data + buffers_[i].bytes();
-      const auto intact = [](std::byte b) { return b == kGuard; };
-      if (!std::all_of<const std::byte*>(blocks_[i].get(), data, intact) ||
-          !std::all_of<const std::byte*>(end, ends_[i], intact))
-        return false;
-    }
-    return true;
+    const auto intact = [](std::byte b) { return b == kGuard; };
+    return std::ranges::all_of(hosts_, [&](std::span<std::byte> host) {
+      return std::all_of(host.data() - margin(), host.data(), intact) &&
+             std::all_of(host.data() + host.size(),
+                         host.data() + host.size() + margin(), intact);
+    });
   }
 
  private:
@@ -117,25 +172,53 @@ class BufferList {
 
   // An odd multiple of the element's size keeps natural alignment and nothing
   // more.
+  std::size_t margin() const { return size_of(type_) * 17; }
+  std::size_t bytes_of(std::int64_t count) const {
+    return static_cast<std::size_t>(count) * size_of(type_);
+  }
+  std::size_t bytes_with_guards(const Counts& counts) const {
+    std::size_t bytes = 0;
+    for (const std::int64_t count : counts)
+      bytes += bytes_of(count) + 2 * margin();
+    return bytes;
+  }
+
   void add(ProcessGroup& group, std::int64_t count, bool from_group) {
-    const std::size_t margin = size_of(type_) * 17;
-    const std::size_t bytes =
-        static_cast<std::size_t>(count) * size_of(type_) + 2 * margin;
+    const std::size_t bytes = bytes_of(count) + 2 * margin();
+    std::byte* const block = device_block_
+                                 ? next_of_image(bytes)
+                                 : new_block(group, bytes, from_group);
+    std::byte* const host = block + margin();
+    hosts_.emplace_back(host, bytes_of(count));
+    if (!device_block_) return buffers_.push_back({host, count, type_});
+    buffers_.push_back({device_block_->data() + (host - image_.data()), count,
+                        type_, device_});
+  }
+
+  std::byte* next_of_image(std::size_t bytes) {
+    std::byte* const block = image_.data() + used_;
+    used_ += bytes;
+    return block;
+  }
+
+  std::byte* new_block(ProcessGroup& group, std::size_t bytes,
+                       bool from_group) {
     std::shared_ptr<std::byte> block =
         from_group
             ? group.allocate(bytes)
             : std::shared_ptr<std::byte>(new std::byte[bytes],
                                          std::default_delete<std::byte[]>());
     std::fill_n(block.get(), bytes, kGuard);
-    buffers_.push_back({block.get() + margin, count, type_, device_});
-    ends_.push_back(block.get() + bytes);
-    blocks_.push_back(std::move(block));
+    return blocks_.emplace_back(std::move(block)).get();
   }
 
   DataType type_;
-  Device device_;
+  Device device_{};
+  std::vector<std::byte> image_;  // all blocks, of those on a GPU
+  std::size_t used_ = 0;
+  std::optional<DeviceBlock> device_block_;
   std::vector<std::shared_ptr<std::byte>> blocks_;
-  std::vector<std::byte*> ends_;
+  std::vector<std::span<std::byte>> hosts_;  // buffers, where the host has them
   std::vector<Buffer> buffers_;
 };
 
@@ -256,7 +339,7 @@ std::string compare(const ConformanceCase& c, const Contents& found,
 }  // namespace
 
 std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
-                                 std::uint64_t seed, Device device) {
+                                 std::uint64_t seed, const Gpu* gpu) {
   if (c.kind == OperationKind::kBarrier) {
     group.barrier().wait();
     return "";
@@ -268,10 +351,12 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
   const Contents mine = sources[static_cast<std::size_t>(group.rank())];
   const int root = static_cast<int>(seed % static_cast<std::uint64_t>(c.ranks));
 
-  BufferList inputs(group, c, sizes.brought(group.rank()), device);
-  BufferList outputs(group, c, sizes.gained(group.rank()), device);
+  BufferList inputs(group, c, sizes.brought(group.rank()), gpu);
+  BufferList outputs(group, c, sizes.gained(group.rank()), gpu);
   const bool in_place = works_in_place(c.kind);
   (in_place ? outputs : inputs).fill(mine);
+  inputs.send();
+  outputs.send();
   const AnyCollective collective{.kind = c.kind,
                                  .division = c.cut == Cut::kOneARank
                                                  ? Division::kOneARank
@@ -279,6 +364,8 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
                                  .reduction = c.reduction,
                                  .root = root};
   collective.start(group, inputs.buffers(), outputs.buffers()).synchronize();
+  inputs.fetch();
+  outputs.fetch();
 
   if (!in_place && inputs.contents() != mine)
     return describe(c) + ": the input was changed";

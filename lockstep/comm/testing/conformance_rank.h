@@ -7,15 +7,16 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/conformance_case.h"
 
 namespace lockstep {
 
 // Runs `c` on `group` and compares every element with the obvious result, which
-// each rank works out by itself from `seed`. Returns "" or what is wrong. The
-// buffers are said to lie on `device`, in memory that the host reaches too.
+// each rank works out by itself from `seed`. Returns "" or what is wrong. With
+// `gpu` the buffers lie there, in memory of the group's for Memory::kGroup.
 std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
-                                 std::uint64_t seed, Device device = {});
+                                 std::uint64_t seed, const Gpu* gpu = nullptr);
 
 }  // namespace lockstep

@@ -53,28 +53,17 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ConformanceOnGpus : public testing::TestWithParam<int> {};
 
-// All but the reductions that NCCL has not.
-std::vector<ConformanceCase> cases_of_nccl(int ranks) {
-  auto cases = chosen_cases(ranks);
-  std::erase_if(cases, [](const ConformanceCase& c) {
-    return reduces(c.kind) &&
-           (c.reduction == ReduceOp::kBand || c.reduction == ReduceOp::kBor ||
-            c.reduction == ReduceOp::kBxor);
-  });
-  return cases;
-}
-
 TEST_P(ConformanceOnGpus, EveryRankGetsWhatTheReferenceComputes) {
   const int ranks = GetParam();
   const std::uint64_t seed = seed_of_run();
-  const auto cases = cases_of_nccl(ranks);
+  const auto cases = cases_on_gpus(ranks, Elements::kMixed);
   FakeGpu fake({.devices = ranks});
   std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
   run_gpu_ranks(fake.table(), ranks, [&](std::shared_ptr<ProcessGroup> group) {
-    const Device device{DeviceKind::kCuda, group->rank()};
+    const Gpu gpu(fake.table(), group->rank());
     auto& mine = wrong[static_cast<std::size_t>(group->rank())];
     for (std::size_t i = 0; i < cases.size(); ++i)
-      mine += run_conformance_case(*group, cases[i], seed + i, device);
+      mine += run_conformance_case(*group, cases[i], seed + i, &gpu);
   });
   for (std::size_t r = 0; r < wrong.size(); ++r)
     EXPECT_EQ(wrong[r], "") << "rank " << r << ", LOCKSTEP_TEST_SEED=" << seed;
