@@ -15,6 +15,7 @@
 #include "lockstep/base/testing/own_resources.h"
 #include "lockstep/base/testing/test_seed.h"
 #include "lockstep/comm/groups.h"
+#include "lockstep/comm/heap.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/run_ranks.h"
@@ -208,6 +209,81 @@ TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
     for (int i = 0; i < 4; ++i) sums.start();
     sums.check();
     group->barrier().wait(kPatience);
+  });
+}
+
+// The group's end, once its last Work is gone, is the connections' too; that of
+// a duplicate that was given back is not.
+TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
+  run(2, [](Group group) {
+    auto other = new_group(*group, std::vector<int>{0, 1});
+    other->duplicate();  // made, and given back
+    std::vector<float> data(1000, 1);
+    if (group->rank() == 1) group->barrier().wait(kPatience);
+    const Work work = other->all_reduce(view(data), ReduceOp::kSum);
+    other.reset();
+    if (group->rank() == 0) group->barrier().wait(kPatience);
+    work.wait(kPatience);
+    EXPECT_THAT(data, testing::Each(2));
+    group->barrier().wait(kPatience);
+  });
+}
+
+TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
+  for (const bool in_duplicate : {false, true})
+    run(2, [&](Group group) {
+      const auto other = new_group(*group, std::vector<int>{0, 1});
+      const auto duplicate = other->duplicate();
+      const auto& used = in_duplicate ? duplicate : other;
+      std::vector<float> data(1 << 20, 1);  // more than a round
+      if (group->rank() == 0) {
+        const Work work = used->all_reduce(view(data), ReduceOp::kSum);
+        other->leave();
+        group->barrier().wait(kPatience);
+        EXPECT_ANY_THROW(work.wait(kPatience));
+      } else {
+        group->barrier().wait(kPatience);
+        EXPECT_THAT(error_text<PeerFailure>([&] {
+                      used->all_reduce(view(data), ReduceOp::kSum)
+                          .wait(kPatience);
+                    }),
+                    testing::HasSubstr("operations in flight"));
+      }
+      group->barrier().wait(kPatience);
+    });
+}
+
+// Whichever thread of a process is the last to use it.
+TEST_P(Duplicate, MayBeDroppedWhileTheEndOfAnotherReachesIt) {
+  for (int round = 0; round < 20; ++round)
+    run(2, [](Group group) {
+      auto duplicate = group->duplicate();
+      auto other = group->duplicate();
+      std::vector<float> data(1000), more(1000);
+      // Each has a thread that looks after what is in flight.
+      Work never = other->irecv(view(more), 1 - group->rank());
+      Work another = duplicate->irecv(view(data), 1 - group->rank());
+      if (group->rank() == 0) group->abort("the end of it");
+      EXPECT_ANY_THROW(never.wait(kPatience));
+    });
+}
+
+// Issue 19: after an operation was given up, of which memory was taken back.
+TEST(SharedMemoryGroups, ReduceListsWithEmptyBuffersAfterAFailure) {
+  run_ranks("shm", 2, [](Group group) {
+    constexpr std::int64_t kCount = 1 << 16;
+    if (group->rank() == 0) {
+      const auto given_up = group->allocate(1 << 16);
+      group->heap()->detach(given_up.get(), 1 << 16);
+    }
+    group->barrier().wait(kPatience);
+    const auto block = group->allocate(kCount * sizeof(float));
+    auto* const elements = reinterpret_cast<float*>(block.get());
+    std::fill_n(elements, kCount, 1.0F);
+    const std::vector<Buffer> list{{block.get(), kCount, DataType::kFloat32},
+                                   {nullptr, 0, DataType::kFloat32}};
+    group->all_reduce(list, ReduceOp::kSum).wait(kPatience);
+    EXPECT_EQ(std::count(elements, elements + kCount, 2.0F), kCount);
   });
 }
 

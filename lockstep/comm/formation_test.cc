@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/store/testing/watched_store.h"
 
 namespace lockstep {
 namespace {
@@ -18,49 +19,20 @@ constexpr auto kPatience = 60s;
 
 // A store whose waits are over when their deadline is, and which calls `late`
 // before it says so: what another rank did at the last moment.
-class LateStore : public Store {
+class LateStore : public WatchedStore {
  public:
   LateStore(std::shared_ptr<Store> store, std::function<void()> late)
-      : store_(std::move(store)), late_(std::move(late)) {}
+      : WatchedStore(std::move(store), [](auto) {}), late_(std::move(late)) {}
 
-  void set(std::string_view key, std::span<const std::byte> value,
-           Deadline deadline) override {
-    store_->set(key, value, deadline);
-  }
-  Bytes get(std::string_view key, Deadline deadline,
-            const Cancellation* cancellation) override {
-    return store_->get(key, deadline, cancellation);
-  }
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override try {
-    return store_->wait_any(keys, deadline, cancellation);
+    return WatchedStore::wait_any(keys, deadline, cancellation);
   } catch (const Timeout&) {
     late_();
     throw;
   }
-  std::int64_t add(std::string_view key, std::int64_t amount,
-                   Deadline deadline) override {
-    return store_->add(key, amount, deadline);
-  }
-  Bytes compare_and_set(std::string_view key,
-                        std::optional<std::span<const std::byte>> expected,
-                        std::span<const std::byte> desired,
-                        Deadline deadline) override {
-    return store_->compare_and_set(key, expected, desired, deadline);
-  }
-  bool erase(std::string_view key, Deadline deadline) override {
-    return store_->erase(key, deadline);
-  }
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
-                     Deadline deadline) override {
-    store_->set_last_will(key, value, deadline);
-  }
-  void withdraw_last_will(Deadline deadline) override {
-    store_->withdraw_last_will(deadline);
-  }
 
  private:
-  const std::shared_ptr<Store> store_;
   const std::function<void()> late_;
 };
 

@@ -171,38 +171,56 @@ std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
 // A block of which peers may still use the segment's memory is not used again.
 // Its private pages go back to the kernel; their place in the segment stays.
 void Heap::retire(std::size_t offset, std::size_t bytes) const {
+  visit_whole_pages(offset, bytes, [this](Pages run, bool is_private) {
+    if (is_private)
+      ::madvise(mapping_->data() + run.begin * page_bytes_,
+                (run.end - run.begin) * page_bytes_, MADV_DONTNEED);
+    else
+      punch(run);
+  });
+}
+
+// Gives whole pages back to the kernel, but for private ones, of which a peer
+// may still read the segment's: they may be at the range's ends, which share a
+// page with a block that was detached.
+void Heap::forget(std::size_t offset, std::size_t bytes) const {
+  visit_whole_pages(offset, bytes, [this](Pages run, bool is_private) {
+    if (!is_private) punch(run);
+  });
+}
+
+void Heap::punch(Pages pages) const {
+  ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(pages.begin * page_bytes_),
+              static_cast<off_t>((pages.end - pages.begin) * page_bytes_));
+}
+
+// Calls `visit` for each run of the pages that lie within [offset, offset +
+// bytes) which are private, or not, alike.
+template <class Visit>
+void Heap::visit_whole_pages(std::size_t offset, std::size_t bytes,
+                             const Visit& visit) const {
   const std::size_t last = (offset + bytes) / page_bytes_;
   std::size_t page = round_up_to(page_bytes_, offset) / page_bytes_;
   while (page < last) {
-    const std::size_t end = private_.end_of_run(page, last);
-    if (private_.has(page))
-      ::madvise(mapping_->data() + page * page_bytes_,
-                (end - page) * page_bytes_, MADV_DONTNEED);
-    else
-      forget(page * page_bytes_, (end - page) * page_bytes_);
+    const std::size_t end =
+        has_private_pages() ? private_.end_of_run(page, last) : last;
+    visit(Pages{page, end}, private_.has(page));
     page = end;
   }
-}
-
-// Gives whole pages back to the kernel. Of a range that is private in part,
-// none: a peer may still read there.
-void Heap::forget(std::size_t offset, std::size_t bytes) const {
-  const std::size_t begin = round_up_to(page_bytes_, offset);
-  const std::size_t end = (offset + bytes) / page_bytes_ * page_bytes_;
-  if (begin >= end || private_.has_any(begin / page_bytes_, end / page_bytes_))
-    return;
-  ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              static_cast<off_t>(begin), static_cast<off_t>(end - begin));
 }
 
 void Heap::be_forked() noexcept {
   forked_ = true;
   const std::size_t pages = mapping_->size() / page_bytes_;
+  // Where the kernel has refused private memory, what should be is not.
+  const bool as_they_say = has_private_pages() && !was_refused_.load();
   for (std::size_t page = 0; page < pages;) {
     const std::size_t end =
-        has_private_pages() ? private_.end_of_run(page, pages) : pages;
+        as_they_say ? private_.end_of_run(page, pages) : pages;
+    const bool is_private = as_they_say && private_.has(page);
     // Better to fault than to write what is the parent's.
-    if (!private_.has(page) && !map_privately({page, end}))
+    if (!is_private && !map_privately({page, end}))
       ::munmap(mapping_->data() + page * page_bytes_,
                (end - page) * page_bytes_);
     page = end;
@@ -251,10 +269,7 @@ void Heap::detach(const std::byte* address, std::size_t bytes) {
   MutexLock lock(detaching_);
   for (std::size_t page = pages.begin; page < pages.end;) {
     const std::size_t end = private_.end_of_run(page, pages.end);
-    if (!private_.has(page)) {
-      private_.add(page, end);
-      make_private({page, end});
-    }
+    if (!private_.has(page)) make_private({page, end});
     page = end;
   }
 }
@@ -262,9 +277,14 @@ void Heap::detach(const std::byte* address, std::size_t bytes) {
 // First the mapping, then the pages that peers may still write to, which are
 // replaced by our own copies. (A copy made first and moved over the old mapping
 // would lose what other threads write in between.)
-void Heap::make_private(Pages pages) const {
-  if (!map_privately(pages))
-    throw SystemError("the kernel refused private memory", errno);
+void Heap::make_private(Pages pages) {
+  const bool mapped = map_privately(pages);
+  const int error = errno;
+  if (!mapped) was_refused_ = true;
+  // After the mapping: a child that is forked in between makes its own. Also
+  // where that was refused, so that the block is not used again.
+  private_.add(pages.begin, pages.end);
+  if (!mapped) throw SystemError("the kernel refused private memory", error);
   std::byte* const begin = mapping_->data() + pages.begin * page_bytes_;
   const std::size_t bytes = (pages.end - pages.begin) * page_bytes_;
   if (::madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return;

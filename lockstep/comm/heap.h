@@ -108,9 +108,13 @@ class Heap : public std::enable_shared_from_this<Heap> {
   bool back(std::size_t offset, std::size_t bytes) const;
   Pages pages_of(std::size_t offset, std::size_t bytes) const;
   bool map_privately(Pages pages) const noexcept;
-  void make_private(Pages pages) const;
+  void make_private(Pages pages);
   void retire(std::size_t offset, std::size_t bytes) const;
   void forget(std::size_t offset, std::size_t bytes) const;
+  void punch(Pages pages) const;
+  template <class Visit>
+  void visit_whole_pages(std::size_t offset, std::size_t bytes,
+                         const Visit& visit) const;
   void keep_at_most(std::size_t bytes) LOCKSTEP_REQUIRES(mutex_);
   // In a child, right after fork: only what is safe there.
   friend class HeapsOfProcess;
@@ -128,6 +132,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   PageSet private_;
   Mutex detaching_;  // held while pages are copied; never with mutex_
   std::atomic<bool> forked_{false};
+  std::atomic<bool> was_refused_{false};  // private memory, by the kernel
 };
 
 // The heap of this process, made on first use; null when `options.bytes` is 0

@@ -129,7 +129,6 @@ void ProcessGroup::abort(std::string_view reason) noexcept {
 }
 
 void ProcessGroup::leave() noexcept {
-  duplicates_.leave();
   if (recorder_) recorder_->leave();
   // They leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_group, last_of_device;
@@ -148,6 +147,9 @@ void ProcessGroup::leave() noexcept {
   // That of the device first, which was made from that of the CPU.
   for (; !abortable.empty(); abortable.pop_back())
     if (process_.is_current()) abortable.back()->leave();
+  // After the group, which says what it has in flight while its connections
+  // are there.
+  duplicates_.leave();
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {

@@ -155,8 +155,8 @@ void Seat::gather() {
     store_->set("verdict", to_bytes(verdict), kStoreAnswers);
     heed(verdict);
   } else {
+    leave_will();
     check_card(parse_card(hear("card", deadline)));
-    leave_will();  // a stranger, who does not come so far, is not missed
     store_->set(agreed_key(card_.rank), {}, kStoreAnswers);
     // Rank 0 may have come at the last moment, and has its own patience.
     heed(hear("verdict", patience_ + kStoreAnswers));
@@ -193,6 +193,8 @@ void Seat::check_card(const JobCard& card) {
   // Two parts of one job that disagree cannot start. A stranger is no reason.
   if (may_be_one_job(card, card_))
     store_->set("objection", to_bytes(objection), kStoreAnswers);
+  else
+    store_->withdraw_last_will(kStoreAnswers);
   refuse(objection);
 }
 

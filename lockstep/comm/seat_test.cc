@@ -8,11 +8,15 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <string_view>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/testing/rank_processes.h"
+#include "lockstep/store/tcp_store_server.h"
+#include "lockstep/store/testing/watched_store.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +59,24 @@ TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
     EXPECT_THAT(
         refusal<PeerFailure>(store, {.rank = rank, .world_size = 4}),
         HasSubstr("rank 2 has ended, or given up, while the ranks found"));
+  });
+}
+
+// Issue 19, point 20: whose process ends before rank 0 has come.
+TEST(Seats, AreGivenUpOfARankThatEndsWhileItWaitsForRankZero) {
+  const TcpStoreServer server("127.0.0.1", 0, "");
+  EXPECT_THROW(
+      Seat(std::make_shared<WatchedStore>(
+               open_store(server.url()),
+               [](std::string_view method) {
+                 if (method == "wait_any") throw NetworkError("killed");
+               }),
+           {.rank = 1, .world_size = 3}, kPatience),
+      NetworkError);
+  on_threads(2, [&](int number) {
+    EXPECT_THAT(refusal<PeerFailure>(open_store(server.url()),
+                                     {.rank = 2 * number, .world_size = 3}),
+                HasSubstr("rank 1 has ended, or given up"));
   });
 }
 

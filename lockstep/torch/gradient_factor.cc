@@ -1,32 +1,49 @@
 #include "lockstep/torch/gradient_factor.h"
 
+#include <algorithm>
+
 namespace lockstep {
 
 void GradientFactor::scale(double factor, Tensors parameters) {
   forget_other_gradients(parameters);
-  scale_ *= factor;
+  scales_.push_back({calls_++, factor});
   seen_.see(parameters);
 }
 
 void GradientFactor::clip(double factor, Tensors parameters) {
-  clip_ = factor;
+  clip_ = Given{calls_++, factor};
   seen_.see(parameters);
 }
 
 void GradientFactor::forget() {
-  scale_ = clip_ = 1;
+  scales_.clear();
+  clip_.reset();
+  first_ = calls_;
   seen_.forget();
+}
+
+std::uint64_t GradientFactor::first_call(Tensors parameters) {
+  forget_other_gradients(parameters);
+  return first_;
+}
+
+void GradientFactor::forget_before(std::uint64_t call) {
+  std::erase_if(scales_, [&](const Given& given) { return given.call < call; });
+  if (clip_ && clip_->call < call) clip_.reset();
+  first_ = std::max(first_, call);
 }
 
 double GradientFactor::scaled_by(Tensors parameters) {
   forget_other_gradients(parameters);
-  return scale_;
+  double product = 1;
+  for (const Given& given : scales_) product *= given.factor;
+  return product;
 }
 
 double GradientFactor::take(Tensors parameters) {
-  forget_other_gradients(parameters);
-  const double all = scale_ * clip_;
+  const double all = scaled_by(parameters) * (clip_ ? clip_->factor : 1);
   forget();
+  taken_ = calls_;
   return all;
 }
 

@@ -209,15 +209,36 @@ TEST(OnePassStep, MovesParametersToTheHeapWithWhatTheyHold) {
 TEST(ZeroRedundancyOptimizer, AveragesAnewWhereOneRanksGradientsHaveChanged) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const bool first : {true, false}) {
-      const at::Tensor weight = torch::zeros({4}).requires_grad_();
+      // A part of it is each rank's to update.
+      const at::Tensor weight = torch::zeros({64}).requires_grad_();
       ZeroRedundancyOptimizer optimizer(
           {weight}, SGDOptions(1),
           {.group = group, .averages_gradients = true});
       if (first) weight.sum().backward();
-      optimizer.clip_grad_norm(100);
+      // Of gradients that one rank has no longer: on no rank it counts.
+      optimizer.clip_grad_norm(0.25);
       if (group->rank() == 1) weight.sum().backward();
       optimizer.step();
-      EXPECT_EQ(weight[0].item<double>(), first ? -1.5 : -0.5);
+      EXPECT_TRUE(all_are(weight, first ? -1.5 : -0.5));
+    }
+  });
+}
+
+// Of a step that was left out, for which one rank had no gradient.
+TEST(ZeroRedundancyOptimizer, ForgetsAFactorOnAllRanksOrNone) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const int with_gradient : {0, 1}) {
+      const at::Tensor weight = torch::zeros({64}).requires_grad_();
+      ZeroRedundancyOptimizer optimizer(
+          {weight}, SGDOptions(1),
+          {.group = group, .averages_gradients = true});
+      if (group->rank() == with_gradient) weight.sum().backward();
+      optimizer.scale_gradients(0.5);
+      static_cast<torch::optim::Optimizer&>(optimizer).zero_grad();
+      weight.sum().backward();
+      optimizer.scale_gradients(0.25);
+      optimizer.step();
+      EXPECT_TRUE(all_are(weight, -0.25));
     }
   });
 }

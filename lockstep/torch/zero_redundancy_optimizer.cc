@@ -4,7 +4,10 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -180,10 +183,22 @@ void ZeroRedundancyOptimizer::check_gradients() const {
   for (const auto& parameter : shard_.parameters()) check_gradient(parameter);
 }
 
+// One rank's gradients may have changed alone, while they are its own.
+void ZeroRedundancyOptimizer::agree_on_factor() {
+  if (!local_gradients_ || group_->size() == 1 || !factor_.is_asked()) return;
+  std::array first{static_cast<std::int64_t>(factor_.first_call(tensors_))};
+  group_
+      ->all_reduce(view(std::span<std::int64_t>(first)), ReduceOp::kMax,
+                   {.place = "which factors of gradients count"})
+      .wait();
+  factor_.forget_before(static_cast<std::uint64_t>(first[0]));
+}
+
 // Returns what is left to be done piece by piece, with averages in .grad.
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
   const bool averages = local_gradients_ && !local_gradients_->averaged();
   if (!averages) check_gradients();
+  agree_on_factor();
   const double factor =
       factor_.take(tensors_);  // before averaging changes them
   Settled settled =
@@ -247,6 +262,7 @@ void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const c10::AutoGradMode no_grad(false);
   clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
+  agree_on_factor();
   const double scale = factor_.scaled_by(tensors_);
   if (local_gradients_ && !local_gradients_->averaged())
     local_gradients_->average_all();

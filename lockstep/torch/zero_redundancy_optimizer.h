@@ -142,6 +142,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
 
   void check_gradients() const;
   Settled begin_step();
+  void agree_on_factor();
   Settled without_gradients() const;
   void begin_pieces(const Settled& settled);
   void update_own_pieces(const Settled& settled);

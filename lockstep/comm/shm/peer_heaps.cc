@@ -75,7 +75,8 @@ std::shared_ptr<std::byte> PeerHeaps::allocate(std::size_t bytes) {
 
 void PeerHeaps::check(std::span<const Buffer> buffers) const {
   for (const Buffer& buffer : buffers)
-    if (!own_->shared_offset_of(buffer.data, buffer.bytes()))
+    if (buffer.count > 0 &&
+        !own_->shared_offset_of(buffer.data, buffer.bytes()))
       throw Error(
           "another group of this process failed, and memory that shares a page "
           "with this operation's was made private\n"

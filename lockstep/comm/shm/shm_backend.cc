@@ -54,7 +54,10 @@ class ShmBackend : public Backend,
         context_{identity, control_, &rounds_, &heaps_},
         post_office_(context_, bell_) {}
 
-  ~ShmBackend() override { ShmBackend::leave(); }
+  ~ShmBackend() override {
+    ShmBackend::leave();
+    connection_->remove(*this);
+  }
 
   std::string_view name() const override { return "shm"; }
 
@@ -461,7 +464,7 @@ std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
   auto made = make_shared_in_own_process<ShmBackend>(
       identity, connection_, std::move(mapping),
       PeerHeaps(control, identity.rank, heaps_));
-  connection_->add(made);
+  connection_->add(*made);
   if (broken_) {  // perhaps since before it was added
     ended_duplicates_ = false;
     end_duplicates();
@@ -528,7 +531,7 @@ std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
   auto connection = std::make_shared<ShmConnection>(std::move(peers));
   auto made = make_shared_in_own_process<ShmBackend>(
       identity, connection, std::move(mapping), std::move(heaps));
-  connection->add(made);
+  connection->add(*made);
   return made;
 }
 

@@ -45,20 +45,23 @@ class ShmConnection {
   }
   Doorbell::Cores cores() const { return cores_; }
 
-  void add(std::weak_ptr<Member> member) {
+  void add(Member& member) {
     const MutexLock lock(mutex_);
-    members_.push_back(std::move(member));
+    members_.push_back(&member);
+  }
+
+  // From then on no thread is in the member's end_with(), nor comes to it. A
+  // member is not owned here: its last owner could be a thread of its own,
+  // which the member's end joins.
+  void remove(Member& member) {
+    const MutexLock lock(mutex_);
+    std::erase(members_, &member);
   }
 
   // One of the members has ended because of `error`: so do the others.
   void end_members(const std::exception_ptr& error, const Departure& why) {
-    std::vector<std::weak_ptr<Member>> members;
-    {
-      const MutexLock lock(mutex_);
-      members = members_;
-    }
-    for (const auto& each : members)
-      if (const auto member = each.lock()) member->end_with(error, why);
+    const MutexLock lock(mutex_);
+    for (Member* const member : members_) member->end_with(error, why);
   }
 
  private:
@@ -66,7 +69,7 @@ class ShmConnection {
   const std::shared_ptr<const std::vector<FileDescriptor>> processes_;
   const Doorbell::Cores cores_;
   Mutex mutex_;
-  std::vector<std::weak_ptr<Member>> members_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Member*> members_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -117,7 +117,10 @@ std::optional<std::size_t> GroupFault::first_set(
     std::vector<std::string> keys) noexcept try {
   const auto reached = store();
   const std::string present(kPresent);
-  if (!marked_.exchange(true)) reached->set(present, {}, kStorePatience);
+  if (!marked_.load()) {
+    reached->set(present, {}, kStorePatience);
+    marked_ = true;
+  }
   keys.push_back(present);
   const std::size_t found = reached->wait_any(keys, kStorePatience);
   if (found + 1 == keys.size()) return std::nullopt;

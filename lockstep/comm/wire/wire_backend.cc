@@ -8,6 +8,8 @@
 #include <deque>
 #include <limits>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/own_process.h"
@@ -100,6 +102,8 @@ class WireBackend : public Backend,
 
  private:
   Work start_message(const Operation& operation);
+  // Whether a collective is in flight.
+  bool is_busy();
   bool settled(std::uint64_t ticket) const {
     return completed_.load() >= ticket || broken_;
   }
@@ -135,6 +139,10 @@ class WireBackend : public Backend,
   // Tickets up to this one are complete.
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> broken_{false};
+  // Kept until this ends: each has receives posted on the connections, which
+  // its end would close.
+  std::vector<std::shared_ptr<WireBackend>> duplicates_
+      LOCKSTEP_GUARDED_BY(queue_mutex_);
   Mutex fault_mutex_;  // one gives up at a time
   std::thread carrier_ LOCKSTEP_GUARDED_BY(queue_mutex_);
 };
@@ -170,16 +178,24 @@ WireBackend::~WireBackend() {
   mail_.reset();
 }
 
+bool WireBackend::is_busy() {
+  const MutexLock lock(queue_mutex_);
+  return !queue_.empty() && !error_;
+}
+
 void WireBackend::leave() noexcept {
   std::thread carrier;
-  bool busy = false;
+  std::vector<std::shared_ptr<WireBackend>> duplicates;
+  bool busy = is_busy();
   {
     const MutexLock lock(queue_mutex_);
     if (std::exchange(stopping_, true)) return;
-    busy = !queue_.empty() && !error_;
+    duplicates = duplicates_;
     carrier.swap(carrier_);
     carrier_wakes_.notify_all();
   }
+  // The connections end with the group, under its duplicates too.
+  for (const auto& duplicate : duplicates) busy = busy || duplicate->is_busy();
   if (!core_) return;
   constexpr const char* kBusy = "it left the group with operations in flight";
   if (busy) core_->leave_at_once(kBusy);
@@ -330,10 +346,15 @@ void WireBackend::abort(std::string_view reason) noexcept {
 // that is written down.
 std::shared_ptr<Backend> WireBackend::duplicate(const GroupIdentity& identity,
                                                 int number) {
-  return make_shared_in_own_process<WireBackend>(
+  // What can fail comes before the core, which would end the transport.
+  auto way = way_ ? way_->duplicate(identity, number) : nullptr;
+  auto made = make_shared_in_own_process<WireBackend>(
       name_, identity,
       core_ ? std::make_unique<WireCore>(*core_, identity, number) : nullptr,
-      way_ ? way_->duplicate(identity, number) : nullptr);
+      std::move(way));
+  const MutexLock lock(queue_mutex_);
+  duplicates_.push_back(made);
+  return made;
 }
 
 void WireBackend::look_around() {

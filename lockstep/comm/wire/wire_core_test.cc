@@ -10,6 +10,7 @@
 
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/testing/scripted_transport.h"
+#include "lockstep/store/testing/watched_store.h"
 
 namespace lockstep {
 namespace {
@@ -19,51 +20,14 @@ using testing::HasSubstr;
 
 constexpr int kRanks = 64;
 
-// Counts the calls of the store that it passes them on to.
-class CountingStore : public Store {
+// Counts its calls.
+class CountingStore : public WatchedStore {
  public:
+  CountingStore()
+      : WatchedStore(open_store("memory:"), [this](auto) { ++calls_; }) {}
   int calls() const { return calls_; }
 
-  void set(std::string_view key, std::span<const std::byte> value,
-           Deadline deadline) override {
-    counted().set(key, value, deadline);
-  }
-  Bytes get(std::string_view key, Deadline deadline,
-            const Cancellation* cancellation) override {
-    return counted().get(key, deadline, cancellation);
-  }
-  std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
-                       const Cancellation* cancellation) override {
-    return counted().wait_any(keys, deadline, cancellation);
-  }
-  std::int64_t add(std::string_view key, std::int64_t amount,
-                   Deadline deadline) override {
-    return counted().add(key, amount, deadline);
-  }
-  Bytes compare_and_set(std::string_view key,
-                        std::optional<std::span<const std::byte>> expected,
-                        std::span<const std::byte> desired,
-                        Deadline deadline) override {
-    return counted().compare_and_set(key, expected, desired, deadline);
-  }
-  bool erase(std::string_view key, Deadline deadline) override {
-    return counted().erase(key, deadline);
-  }
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
-                     Deadline deadline) override {
-    counted().set_last_will(key, value, deadline);
-  }
-  void withdraw_last_will(Deadline deadline) override {
-    counted().withdraw_last_will(deadline);
-  }
-
  private:
-  Store& counted() {
-    ++calls_;
-    return *store_;
-  }
-
-  const std::shared_ptr<Store> store_ = open_store("memory:");
   std::atomic<int> calls_{0};
 };
 

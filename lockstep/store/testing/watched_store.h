@@ -1,0 +1,69 @@
+// A store that tells a test of each call before it passes it on to another.
+//
+// Threads: as the other store, if `watch` allows that.
+// Errors:  the other store's, and what `watch` throws.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+class WatchedStore : public Store {
+ public:
+  // Is given the method's name.
+  using Watch = std::function<void(std::string_view method)>;
+
+  WatchedStore(std::shared_ptr<Store> store, Watch watch)
+      : store_(std::move(store)), watch_(std::move(watch)) {}
+
+  void set(std::string_view key, std::span<const std::byte> value,
+           Deadline deadline) override {
+    after("set").set(key, value, deadline);
+  }
+  Bytes get(std::string_view key, Deadline deadline,
+            const Cancellation* cancellation) override {
+    return after("get").get(key, deadline, cancellation);
+  }
+  std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
+                       const Cancellation* cancellation) override {
+    return after("wait_any").wait_any(keys, deadline, cancellation);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount,
+                   Deadline deadline) override {
+    return after("add").add(key, amount, deadline);
+  }
+  Bytes compare_and_set(std::string_view key,
+                        std::optional<std::span<const std::byte>> expected,
+                        std::span<const std::byte> desired,
+                        Deadline deadline) override {
+    return after("compare_and_set")
+        .compare_and_set(key, expected, desired, deadline);
+  }
+  bool erase(std::string_view key, Deadline deadline) override {
+    return after("erase").erase(key, deadline);
+  }
+  void set_last_will(std::string_view key, std::span<const std::byte> value,
+                     Deadline deadline) override {
+    after("set_last_will").set_last_will(key, value, deadline);
+  }
+  void withdraw_last_will(Deadline deadline) override {
+    after("withdraw_last_will").withdraw_last_will(deadline);
+  }
+
+ private:
+  Store& after(std::string_view method) {
+    watch_(method);
+    return *store_;
+  }
+
+  const std::shared_ptr<Store> store_;
+  const Watch watch_;
+};
+
+}  // namespace lockstep
