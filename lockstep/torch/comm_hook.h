@@ -54,7 +54,8 @@ struct GradBucket {
   std::vector<at::Tensor> parameters{};
   // The ranks among which the gradients are to be averaged; a duplicate of the
   // group that the module was wrapped with, so that what a hook starts in it
-  // has an order of its own.
+  // has an order of its own. On GPUs, and where the backend has no duplicates,
+  // it is that group.
   std::shared_ptr<ProcessGroup> group{};
 };
 

@@ -11,7 +11,7 @@
 // gives several parameters one gradient, or parts of one, which only some
 // ranks' graphs may do; those get new memory. What was .grad before the forward
 // pass, such as a part of one block of all gradients, is the caller's, and
-// stays.
+// stays, unless its span overlaps another's, as that of a column of a block.
 //
 // Threads: single-threaded, as the reducer that owns it.
 // Errors:  none.

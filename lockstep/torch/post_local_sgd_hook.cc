@@ -17,6 +17,8 @@ PostLocalSgdHook::PostLocalSgdHook(PostLocalSgdOptions options)
         "gradients\n"
         "  next:    make one on every rank with split(), or set "
         "post_local_gradient_allreduce to false");
+  order_ = options_.subgroup->duplicate();
+  if (!order_) order_ = options_.subgroup;
 }
 
 HookProgress PostLocalSgdHook::start(const GradBucket& bucket) {
@@ -25,12 +27,15 @@ HookProgress PostLocalSgdHook::start(const GradBucket& bucket) {
   if (!is_local) return {all_reduce_average(bucket)};
   if (!options_.post_local_gradient_allreduce) return {};
   GradBucket of_subgroup = bucket;
-  of_subgroup.group = options_.subgroup;
+  const bool on_cpu = bucket.buffer.is_cpu();
+  of_subgroup.group = on_cpu ? order_ : options_.subgroup;
   return {all_reduce_average(of_subgroup)};
 }
 
 void PostLocalSgdHook::abort(std::string_view reason) noexcept {
-  if (options_.post_local_gradient_allreduce) options_.subgroup->abort(reason);
+  if (!options_.post_local_gradient_allreduce) return;
+  order_->abort(reason);
+  options_.subgroup->abort(reason);
 }
 
 }  // namespace lockstep

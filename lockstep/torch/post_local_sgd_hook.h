@@ -18,7 +18,8 @@
 // number, for which they wait.
 //
 // Threads: as CommHook.
-// Errors:  InvalidArgument without a sub-group of which this rank is a member.
+// Errors:  InvalidArgument without a sub-group of which this rank is a member;
+//          what its duplicate() throws.
 // Source:  Lin, Stich, Patel, Jaggi: "Don't Use Large Mini-Batches, Use Local
 //          SGD", ICLR 2020; options as in PyTorch's PostLocalSGDState.
 #pragma once
@@ -42,6 +43,9 @@ struct PostLocalSgdOptions {
 
 class PostLocalSgdHook final : public CommHook {
  public:
+  // Every rank of the sub-group makes it at the same point: gradients are
+  // reduced in a duplicate, in an order of their own. Of GPUs', and where the
+  // backend has no duplicates, in the sub-group itself.
   explicit PostLocalSgdHook(PostLocalSgdOptions options);
 
   HookProgress start(const GradBucket& bucket) override;
@@ -53,6 +57,7 @@ class PostLocalSgdHook final : public CommHook {
 
  private:
   PostLocalSgdOptions options_;
+  std::shared_ptr<ProcessGroup> order_;  // of the sub-group
   std::int64_t iteration_ = 0;
 };
 

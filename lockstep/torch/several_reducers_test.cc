@@ -15,6 +15,7 @@
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/compress_hook.h"
 #include "lockstep/torch/distributed_optimizer.h"
+#include "lockstep/torch/post_local_sgd_hook.h"
 #include "lockstep/torch/testing/parameter_bag.h"
 
 namespace lockstep {
@@ -176,24 +177,31 @@ TEST(SeveralReducers, GoOnAfterAMissingGradient) {
   });
 }
 
+std::shared_ptr<CommHook> post_local_hook(const Group& group) {
+  return std::make_shared<PostLocalSgdHook>(
+      PostLocalSgdOptions{.subgroup = group});
+}
+
 TEST(SeveralReducers, MayHaveCommunicationHooks) {
-  run_ranks(kBackend, 2, [](const Group& group) {
-    std::vector<ParameterBag> bags(2);
-    std::vector<Reducer> reducers;
-    for (const ParameterBag& bag : bags) {
-      reducers.emplace_back(named_parameters_of(bag), group,
-                            ReducerOptions{.first_bucket_bytes = 0,
-                                           .bucket_bytes = 0,
-                                           .find_unused_parameters = true});
-      reducers.back().register_comm_hook(fp16_compress_hook());
-    }
-    for (int i = 0; i < 4; ++i) {
-      for (ParameterBag& bag : bags) bag.zero_grad();
-      pass_over(bags, group->rank() == i % 2 ? "0" : "1");
-      for (const ParameterBag& bag : bags)
-        EXPECT_THAT(bag.gradients(), testing::ElementsAre(1, 2, 2));
-    }
-  });
+  for (const bool post_local : {false, true})
+    run_ranks(kBackend, 2, [&](const Group& group) {
+      std::vector<ParameterBag> bags(2);
+      std::vector<Reducer> reducers;
+      for (const ParameterBag& bag : bags) {
+        reducers.emplace_back(named_parameters_of(bag), group,
+                              ReducerOptions{.first_bucket_bytes = 0,
+                                             .bucket_bytes = 0,
+                                             .find_unused_parameters = true});
+        reducers.back().register_comm_hook(post_local ? post_local_hook(group)
+                                                      : fp16_compress_hook());
+      }
+      for (int i = 0; i < 4; ++i) {
+        for (ParameterBag& bag : bags) bag.zero_grad();
+        pass_over(bags, group->rank() == i % 2 ? "0" : "1");
+        for (const ParameterBag& bag : bags)
+          EXPECT_THAT(bag.gradients(), testing::ElementsAre(1, 2, 2));
+      }
+    });
 }
 
 // Of a pass that ends by an exception both groups' other ranks are told.

@@ -39,6 +39,7 @@ SEED, BATCHES = 7, 4
 SECONDS = float(os.environ.get("LOCKSTEP_COMPARE_SECONDS", 100))
 # Always allowed; so much more than PyTorch differs from itself; and never
 # more than this: a missing rank, or a sum for an average, is 0.5 to 1.
+LOSS_LIMITS = {"float32": 1e-5, "bfloat16": 1e-2}
 LIMITS = {"float32": {"gradients": 1e-5, "parameters": 1e-4},
           "bfloat16": {"gradients": 1e-3, "parameters": 1e-2}}
 TIMES_THEIRS, MOST = 4, 0.2
@@ -121,7 +122,7 @@ def train(model, name, precision, steps, images, labels):
         model, gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATES[name],
                                 momentum=MOMENTUM)
-    found = {}
+    found = {"losses": {}}
     for step in range(1, steps + 1):
         batch = (step - 1) % BATCHES
         optimizer.zero_grad()
@@ -130,6 +131,7 @@ def train(model, name, precision, steps, images, labels):
             loss = cross_entropy(replica(images[batch]), labels[batch])
         loss.backward()
         if step in STEPS_OF_GRADIENTS:
+            found["losses"][str(step)] = loss.detach().float().cpu()
             found[f"gradients_{step}"] = {key: parameter.grad.cpu().clone() for
                                   key, parameter in model.named_parameters()}
         optimizer.step()
@@ -252,6 +254,16 @@ def judged(what, found, again, least):
     return met
 
 
+def judged_loss(case, precision, step, ours, theirs):
+    """Of one step on rank 0, relative to PyTorch's."""
+    apart = float((ours - theirs).abs() / theirs.abs())
+    limit = LOSS_LIMITS[precision]
+    print("RESULT", json.dumps(
+        {"what": f"{case}: loss of step {step}", "ours": apart, "limit": limit,
+         "met": apart <= limit, "unit": "apart"}))
+    return apart <= limit
+
+
 def compare(name, precision, folder):
     theirs, again = (torch.load(folder / f"{file}.pt")
                      for file in ("theirs", "again"))
@@ -263,8 +275,10 @@ def compare(name, precision, folder):
     start = read_tensors(folder / "weights.safetensors")
     # Without running statistics.
     trained = theirs["gradients_1"].keys()
-    met = []
-    for what in theirs:
+    met = [judged_loss(f"{name}, {precision}", precision, step,
+                       ours["losses"][step], loss)
+           for step, loss in theirs["losses"].items()]
+    for what in sorted(theirs.keys() - {"losses"}):
         kind = what.partition("_")[0]
         zero = start if kind == "parameters" else None
         met.append(judged(

@@ -7,7 +7,8 @@
 // ranks x samples x channels x height x width, and their `labels`. A step takes
 // the next batch, beginning anew after the last. Rank 0 leaves
 // gradients_1.safetensors and gradients_3.safetensors there, the averages of
-// those steps, and parameters.safetensors, all of the model after the last.
+// those steps, losses.safetensors, its losses in them, and
+// parameters.safetensors, all of the model after the last.
 //
 // Products of float32 are not rounded to TF32, kernels are deterministic ones,
 // and dropout drops nothing.
@@ -101,6 +102,7 @@ void train(const Job& job) {
   FusedSGD optimizer(
       model->parameters(),
       torch::optim::SGDOptions(rate_of(job)).momentum(kMomentum));
+  NamedTensors losses;
   for (int step = 1; step <= job.steps; ++step) {
     const std::int64_t batch = (step - 1) % data.images.size(0);
     optimizer.zero_grad();
@@ -111,15 +113,19 @@ void train(const Job& job) {
                                                   data.labels[batch]);
     }
     loss.backward();
-    if (std::ranges::count(kStepsOfGradients, step) > 0 && rank == 0)
+    if (std::ranges::count(kStepsOfGradients, step) > 0 && rank == 0) {
+      losses.emplace(std::to_string(step), loss.detach().to(at::kFloat).cpu());
       save_gradients(*model, job.folder + "/gradients_" + std::to_string(step) +
                                  ".safetensors");
+    }
     optimizer.step();
     if (step == job.steps && rank == 0)
       std::cout << "loss " << loss.item<double>() << std::endl;
   }
-  if (rank == 0)
-    save_checkpoint(job.folder + "/parameters.safetensors", *model);
+  if (rank != 0) return;
+  write_archive(job.folder + "/losses.safetensors",
+                {.tensors = std::move(losses)});
+  save_checkpoint(job.folder + "/parameters.safetensors", *model);
 }
 
 void run(const Job& job) {
