@@ -243,11 +243,11 @@ TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
         EXPECT_ANY_THROW(work.wait(kPatience));
       } else {
         group->barrier().wait(kPatience);
-        EXPECT_THAT(error_text<PeerFailure>([&] {
-                      used->all_reduce(view(data), ReduceOp::kSum)
-                          .wait(kPatience);
-                    }),
-                    testing::HasSubstr("operations in flight"));
+        EXPECT_THAT(
+            error_text<PeerFailure>([&] {
+              used->all_reduce(view(data), ReduceOp::kSum).wait(kPatience);
+            }),
+            testing::HasSubstr("operations in flight"));
       }
       group->barrier().wait(kPatience);
     });

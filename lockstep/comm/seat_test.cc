@@ -66,11 +66,11 @@ TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
 TEST(Seats, AreGivenUpOfARankThatEndsWhileItWaitsForRankZero) {
   const TcpStoreServer server("127.0.0.1", 0, "");
   EXPECT_THROW(
-      Seat(std::make_shared<WatchedStore>(
-               open_store(server.url()),
-               [](std::string_view method) {
-                 if (method == "wait_any") throw NetworkError("killed");
-               }),
+      Seat(std::make_shared<WatchedStore>(open_store(server.url()),
+                                          [](std::string_view method) {
+                                            if (method == "wait_any")
+                                              throw NetworkError("killed");
+                                          }),
            {.rank = 1, .world_size = 3}, kPatience),
       NetworkError);
   on_threads(2, [&](int number) {
