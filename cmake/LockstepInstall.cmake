@@ -33,10 +33,10 @@ list(REMOVE_DUPLICATES libraries)
 list(REMOVE_ITEM libraries lockstep)
 set(LOCKSTEP_PACKAGES "${libraries}")
 configure_package_config_file(
-  cmake/lockstepConfig.cmake.in "${CMAKE_BINARY_DIR}/lockstepConfig.cmake"
+  cmake/lockstepConfig.cmake.in "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
   INSTALL_DESTINATION "${package}")
-write_basic_package_version_file("${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake"
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
-install(FILES "${CMAKE_BINARY_DIR}/lockstepConfig.cmake"
-              "${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake"
+install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
+              "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
               cmake/LockstepTorch.cmake DESTINATION "${package}")

@@ -16,7 +16,8 @@
 #     builds the layer's tests.
 #
 #   lockstep_program(TARGET SOURCE layer…)
-#     Declares an installed program; the target `programs` builds them all.
+#     Declares an installed program; the target `lockstep_programs`
+#     builds them all.
 #
 #   lockstep_use_torch(TARGET)
 #     Lets any other target include LibTorch: links it and shares the
@@ -45,13 +46,13 @@ if(LOCKSTEP_SANITIZE)
   endif()
 endif()
 
-add_custom_target(programs)
+add_custom_target(lockstep_programs)
 
 function(lockstep_use_torch target)
   # One precompiled header for all: a file that includes LibTorch takes 10 to
   # 18 s without it.
   if(NOT TARGET lockstep_torch_pch)
-    set(source "${CMAKE_BINARY_DIR}/torch_pch.cc")
+    set(source "${PROJECT_BINARY_DIR}/torch_pch.cc")
     file(GENERATE OUTPUT "${source}" CONTENT "// Carries the header.\n")
     add_library(lockstep_torch_pch OBJECT "${source}")
     target_link_libraries(lockstep_torch_pch PRIVATE lockstep::libtorch
@@ -95,6 +96,7 @@ function(lockstep_layer name)
   endif()
   add_library(${target} STATIC ${sources})
   add_library(lockstep::${name} ALIAS ${target})
+  target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS
                                   "${PROJECT_SOURCE_DIR}" FILES ${headers})
   list(TRANSFORM layer_USES PREPEND lockstep_)
@@ -171,10 +173,14 @@ function(lockstep_program target source)
   target_link_libraries(${target} PRIVATE ${layers} lockstep_flags)
   if("torch" IN_LIST ARGN OR "train" IN_LIST ARGN)
     lockstep_use_torch(${target})
+    # Said, since CMake leaves out folders that lie within the build's, where
+    # `./dev` has its LibTorch. LD_LIBRARY_PATH comes first.
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH
+                                               "${LOCKSTEP_TORCH}/lib")
   endif()
-  add_dependencies(programs ${target})
+  add_dependencies(lockstep_programs ${target})
   # Side by side, as when installed: the command looks for its companions there.
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
-                                             "${CMAKE_BINARY_DIR}/bin")
+                                             "${PROJECT_BINARY_DIR}/bin")
   install(TARGETS ${target} RUNTIME)
 endfunction()

@@ -1,16 +1,46 @@
 # Finds LibTorch by full path and declares lockstep::libtorch.
 #
 # LOCKSTEP_TORCH names a folder with include/ and lib/ (a LibTorch archive, or
-# the torch package of a Python); `./dev` sets it. CMake's own search is not
+# the torch package of a Python); `./dev` sets it. Without it the folder is that
+# of the environment's variable of this name, of find_package(Torch) if it came
+# before, of CMAKE_PREFIX_PATH, or of python3's torch. CMake's own search is not
 # used: where several LibTorchs are installed it mixes their libraries. The
 # installed package finds LibTorch with this same file.
-set(LOCKSTEP_TORCH "$ENV{LOCKSTEP_TORCH}" CACHE PATH "Folder of LibTorch")
+function(lockstep_find_torch result)
+  set(candidates "${TORCH_INSTALL_PREFIX}" ${CMAKE_PREFIX_PATH})
+  # torch.utils.cmake_prefix_path is share/cmake in the package.
+  list(TRANSFORM CMAKE_PREFIX_PATH APPEND "/../.." OUTPUT_VARIABLE above)
+  find_program(LOCKSTEP_PYTHON3 python3)
+  mark_as_advanced(LOCKSTEP_PYTHON3)
+  if(LOCKSTEP_PYTHON3)
+    # Without the second that importing it takes.
+    execute_process(
+      COMMAND
+        "${LOCKSTEP_PYTHON3}" -c
+        "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
+      OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  foreach(candidate ${candidates} ${above} ${package})
+    if(EXISTS "${candidate}/lib/libtorch_cpu.so")
+      cmake_path(NORMAL_PATH candidate)
+      set(${result} "${candidate}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+set(lockstep_torch "$ENV{LOCKSTEP_TORCH}")
+if(NOT LOCKSTEP_TORCH AND NOT lockstep_torch)
+  lockstep_find_torch(lockstep_torch)
+endif()
+set(LOCKSTEP_TORCH "${lockstep_torch}" CACHE PATH "Folder of LibTorch")
 if(NOT EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so")
   message(
     FATAL_ERROR
       "No LibTorch at LOCKSTEP_TORCH=\"${LOCKSTEP_TORCH}\" (expected "
-      "lib/libtorch_cpu.so there).\n  next: run ./dev build, which finds or "
-      "installs one; or pass -DLOCKSTEP_TORCH=/path/to/libtorch")
+      "lib/libtorch_cpu.so there).\n  next: pass "
+      "-DLOCKSTEP_TORCH=/path/to/libtorch, or have a python3 with torch on the "
+      "path; in Lockstep's own folder ./dev build finds or installs one")
 endif()
 
 # Before 2.9 the version stood elsewhere; those are too old in any case.
