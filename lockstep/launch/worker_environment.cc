@@ -54,6 +54,21 @@ void add_threads(std::vector<std::string>& variables,
 
 }  // namespace
 
+void prepend_library_folder(std::vector<std::string>& variables,
+                            const std::string& folder) {
+  if (folder.empty()) return;
+  const std::string name = "LD_LIBRARY_PATH=";
+  for (std::string& variable : variables) {
+    if (!variable.starts_with(name)) continue;
+    const std::string_view rest =
+        std::string_view(variable).substr(name.size());
+    variable =
+        fmt::format("{}{}{}{}", name, folder, rest.empty() ? "" : ":", rest);
+    return;
+  }
+  variables.push_back(name + folder);
+}
+
 std::vector<std::string> worker_environment(
     std::span<const std::string> inherited, const JobEnvironment& job,
     int rank) {
@@ -66,6 +81,7 @@ std::vector<std::string> worker_environment(
   // Python keeps back what it prints into a pipe until 8 KiB have come
   // together.
   if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
+  prepend_library_folder(variables, job.library_folder);
   if (!job.workers_are_ranks) return variables;
   set("RANK", rank);
   set("LOCAL_RANK", rank);

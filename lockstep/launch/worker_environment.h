@@ -26,6 +26,8 @@ struct JobEnvironment {
   std::string dump_directory = {};
   // LOCKSTEP_PLUGIN_PATH, where the user has set none; empty: nor is it set.
   std::string plugin_folder = {};
+  // Comes first in LD_LIBRARY_PATH; empty: that stays as it is.
+  std::string library_folder = {};
   // OMP_NUM_THREADS, whatever the user's environment says. Nothing: as torchrun
   // does, 1 when there are several workers and the user has not set it.
   std::optional<int> threads;
@@ -36,6 +38,10 @@ struct JobEnvironment {
 std::vector<std::string> worker_environment(
     std::span<const std::string> inherited, const JobEnvironment& job,
     int rank);
+
+// Lets the loader look in `folder` first; "" changes nothing.
+void prepend_library_folder(std::vector<std::string>& variables,
+                            const std::string& folder);
 
 // The environment of this process. Must not race with setenv.
 std::vector<std::string> current_environment();

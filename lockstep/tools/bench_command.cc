@@ -1,6 +1,5 @@
 #include "lockstep/tools/bench_command.h"
 
-#include "lockstep/base/rank_environment.h"
 #include "lockstep/tools/job.h"
 
 namespace lockstep {
@@ -18,9 +17,7 @@ int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup) {
                                          .launch = request.launch},
                                         lookup);
   apply(request.options.devices, lookup, launch);
-  // So that launchers see their rank itself.
-  if (read_rank_environment(lookup).launcher != StartedBy::kNone)
-    become(launch.command, launch.environment);
+  join_ranks_of_launcher(launch, lookup);
   launch.tags = OutputTags::kNone;
   return run_job(std::move(launch), lookup);
 }

@@ -32,6 +32,7 @@ int main(int count, char** arguments) {
   using lockstep::BenchOptions, lockstep::RankPlace, lockstep::Settings;
   return lockstep::run_rank_program(
       {.name = "lockstep-bench",
+       .library = "no LibTorch",
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
                      const RankPlace& place) -> std::function<void()> {

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 
 namespace lockstep {
@@ -53,8 +54,23 @@ std::string require_companion(const Companion& companion,
       companion.variable));
 }
 
+std::string torch_library_folder(const EnvironmentLookup& lookup) {
+  const auto named = lookup("LOCKSTEP_TORCH");
+  if (!named || named->empty()) return "";
+  std::string folder = *named + "/lib";
+  const std::string library = folder + "/libtorch_cpu.so";
+  if (::access(library.c_str(), R_OK) == 0) return folder;
+  throw InvalidArgument(fmt::format(
+      "LOCKSTEP_TORCH is \"{}\", but {} cannot be read\n"
+      "  next:    name the folder of a LibTorch (with lib/ in it) of the "
+      "version that Lockstep was built with, or unset LOCKSTEP_TORCH",
+      *named, library));
+}
+
 void become(const std::vector<std::string>& command,
             std::vector<std::string> environment) {
+  prepend_library_folder(environment,
+                         torch_library_folder(environment_variable));
   const std::string variable = "LOCKSTEP_PLUGIN_PATH=";
   const bool users = std::ranges::any_of(environment, [&](const auto& present) {
     return present.starts_with(variable);

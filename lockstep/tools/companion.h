@@ -31,10 +31,15 @@ std::optional<std::string> find_companion(const Companion& companion,
 std::string require_companion(const Companion& companion,
                               const EnvironmentLookup& lookup);
 
-// Makes this process that program, which is told where our plug-ins are, as a
-// launcher tells its workers. `command` is its path and its arguments,
-// `environment` its variables, each "NAME=value". SystemError when it cannot
-// start.
+// The folder of the libraries of the LibTorch that LOCKSTEP_TORCH names, which
+// companions load instead of the one that they were built with; "" when it is
+// not set. InvalidArgument when there is no LibTorch in it.
+std::string torch_library_folder(const EnvironmentLookup& lookup);
+
+// Makes this process that program, which is told where our plug-ins and
+// LibTorch are, as a launcher tells its workers. `command` is its path and its
+// arguments, `environment` its variables, each "NAME=value". SystemError when
+// it cannot start.
 [[noreturn]] void become(
     const std::vector<std::string>& command,
     std::vector<std::string> environment = current_environment());

@@ -1,14 +1,23 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/launch/cpu_share.h"
+#include "lockstep/launch/poll_set.h"
+#include "lockstep/launch/worker_process.h"
+#include "lockstep/tools/companion.h"
 #include "lockstep/tools/doctor_findings.h"
 #include "lockstep/tools/host_memory.h"
 #include "lockstep/tools/train_command.h"
@@ -50,6 +59,70 @@ rlim_t soft_limit(int resource) {
   return limit.rlim_cur;
 }
 
+// What a program printed, and how it ended.
+struct ProgramEnd {
+  std::string output;
+  std::optional<ExitStatus> status;  // nothing: it had not ended in time
+};
+
+ProgramEnd run_briefly(WorkerCommand command, Deadline deadline) {
+  WorkerProcess process(std::move(command), ProgressPipe::kNone);
+  ProgramEnd end;
+  const auto read_from = [&](FileDescriptor& pipe) {
+    std::array<char, 4096> bytes{};
+    const ssize_t count = ::read(pipe.get(), bytes.data(), bytes.size());
+    if (count > 0) end.output.append(bytes.data(), static_cast<size_t>(count));
+    if (count == 0) pipe.reset();
+  };
+  while (process.standard_output || process.standard_error) {
+    if (deadline.expired()) return end;
+    PollSet set;
+    for (auto* pipe : {&process.standard_output, &process.standard_error})
+      set.watch(pipe->get(), POLLIN, [&, pipe] { read_from(*pipe); });
+    set.wait(deadline);
+  }
+  while (!(end.status = process.exit_status()) && !deadline.expired()) {
+    PollSet set;
+    set.watch(process.end(), POLLIN, [] {});
+    set.wait(deadline);
+  }
+  return end;
+}
+
+std::string_view first_line_of(std::string_view text) {
+  return text.substr(0, text.find('\n'));
+}
+
+// That the program is there says little: it may not find LibTorch.
+Finding try_trainer(const std::string& program,
+                    const EnvironmentLookup& lookup) {
+  Finding finding{.topic = "LibTorch"};
+  try {
+    WorkerCommand command{.program = program,
+                          .arguments = {program, "--version"},
+                          .environment = current_environment()};
+    prepend_library_folder(command.environment, torch_library_folder(lookup));
+    const ProgramEnd end =
+        run_briefly(std::move(command), Deadline(std::chrono::seconds(60)));
+    const std::string said(first_line_of(end.output));
+    if (end.status && end.status->ended_well()) {
+      finding.text = fmt::format("{}, in {}", said, program);
+      return finding;
+    }
+    finding.text = end.status
+                       ? fmt::format("{} does not start: {}", program, said)
+                       : fmt::format("{} has not started within 60 s", program);
+    finding.next =
+        "name the folder of the LibTorch that Lockstep was built with in "
+        "LOCKSTEP_TORCH, or build and install Lockstep anew";
+  } catch (const Error& error) {
+    finding.text = first_line_of(error.what());
+    finding.next = "name a LibTorch in LOCKSTEP_TORCH, or unset it";
+  }
+  finding.health = Health::kBad;
+  return finding;
+}
+
 }  // namespace
 
 std::vector<Finding> list_gpus(const GpuInventory& inventory) {
@@ -69,8 +142,7 @@ std::vector<Finding> list_gpus(const GpuInventory& inventory) {
 
 Finding examine_trainer(const EnvironmentLookup& lookup) {
   const auto program = find_train_program(lookup);
-  if (program)
-    return {.topic = "LibTorch", .text = fmt::format("yes, in {}", *program)};
+  if (program) return try_trainer(*program, lookup);
   return {.topic = "LibTorch",
           .health = Health::kLimited,
           .text =

@@ -6,6 +6,7 @@
 // cannot work, 1 for everything else.
 #include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
+#include <torch/version.h>
 
 #include <array>
 #include <cerrno>
@@ -176,6 +177,7 @@ int main(int count, char** arguments) {
   using lockstep::EvaluateOptions, lockstep::RankPlace, lockstep::Settings;
   return lockstep::run_rank_program(
       {.name = "lockstep-evaluate",
+       .library = "LibTorch " TORCH_VERSION,
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
                      const RankPlace& place) -> std::function<void()> {

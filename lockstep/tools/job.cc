@@ -1,10 +1,13 @@
 #include "lockstep/tools/job.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <utility>
 
+#include "lockstep/base/rank_environment.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 #include "lockstep/launch/free_port.h"
@@ -40,8 +43,26 @@ LaunchOptions launch_options(const CompanionJob& job,
   launch.command.insert(launch.command.end(), job.arguments.begin(),
                         job.arguments.end());
   launch.job.workers = job.ranks;
+  launch.job.library_folder = torch_library_folder(lookup);
   apply(job.launch, launch);
   return launch;
+}
+
+void join_ranks_of_launcher(const LaunchOptions& options,
+                            const EnvironmentLookup& lookup) {
+  const RankEnvironment place = read_rank_environment(lookup);
+  if (place.launcher == StartedBy::kNone || !place.rank) return;
+  if (*place.rank == 0)
+    std::fputs(fmt::format("lockstep: joins the {} rank{} that {} started\n",
+                           place.world_size.value_or(1),
+                           place.world_size.value_or(1) == 1 ? "" : "s",
+                           place.launcher == StartedBy::kTorchrun
+                               ? "torchrun or lockstep run"
+                               : name_of(place.launcher))
+                   .c_str(),
+               stderr);
+  // So that launchers see their rank itself.
+  become(options.command, options.environment);
 }
 
 int run_job(LaunchOptions options, const EnvironmentLookup& lookup,

@@ -31,6 +31,12 @@ struct CompanionJob {
 LaunchOptions launch_options(const CompanionJob& job,
                              const EnvironmentLookup& lookup);
 
+// Where a launcher started this process as a rank (torchrun, `lockstep run`,
+// mpirun, srun, or a user who set RANK and WORLD_SIZE), this process becomes
+// the companion and takes part as that rank; rank 0 says so. Otherwise returns.
+void join_ranks_of_launcher(const LaunchOptions& options,
+                            const EnvironmentLookup& lookup);
+
 // Where a job is seen.
 struct JobView {
   // Descriptors for what its ranks write, and for its progress; lent.

@@ -4,9 +4,11 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_environment.h"
+#include "lockstep/base/version.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/launch/gpu_inventory.h"
 
@@ -28,6 +30,11 @@ int run_rank_program(const RankProgram& program, int count,
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   const std::span all(arguments, static_cast<std::size_t>(count));
+  if (all.size() == 2 && std::string_view(all[1]) == "--version") {
+    std::cout << program.name << ' ' << version() << ", " << program.library
+              << std::endl;
+    return 0;
+  }
   std::string who = program.name;
   std::function<void()> job;
   try {

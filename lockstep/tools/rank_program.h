@@ -20,6 +20,8 @@ inline constexpr int kUsageError = 2;
 
 struct RankProgram {
   const char* name = "";  // "lockstep-train"
+  // The library that it computes with, and its version: "LibTorch 2.13.0".
+  const char* library = "";
   // Makes the program's job from its flags: `arguments` are those after its
   // name.
   std::function<std::function<void()>(std::span<const char* const> arguments,
@@ -29,7 +31,8 @@ struct RankProgram {
   int refused = kFailed;
 };
 
-// Does it with main()'s arguments. Returns the exit code: 0, kUsageError for
+// Does it with main()'s arguments; of --version alone, prints what program this
+// is. Returns the exit code: 0, kUsageError for
 // flags and environment variables that cannot work, kFailed for all else.
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/rank_environment.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/tools/job.h"
@@ -238,6 +239,14 @@ int print(const std::string& text) {
 
 int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup) {
   const ScaleOptions& options = request.options;
+  if (const auto place = read_rank_environment(lookup);
+      place.launcher != StartedBy::kNone)
+    throw InvalidArgument(fmt::format(
+        "lockstep scale starts ranks of its own, 1, 2, 4 and so on, but "
+        "the environment makes this process a rank that {} started\n"
+        "  next:    run lockstep scale without a launcher, or unset the rank "
+        "environment (RANK, WORLD_SIZE)",
+        name_of(place.launcher)));
   std::string gnuplot;
   if (!options.report.empty()) {
     check_report(options.report);

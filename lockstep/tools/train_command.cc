@@ -49,6 +49,7 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   launch.job.threads = request.options.threads;
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);
+  join_ranks_of_launcher(launch, lookup);
   return run_job(std::move(launch), lookup, view);
 }
 

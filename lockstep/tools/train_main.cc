@@ -5,13 +5,17 @@
 // Exit codes: 0 when the model is trained and saved, 2 for flags or environment
 // variables that cannot work, 1 for everything else.
 #include <ATen/Parallel.h>
+#include <torch/version.h>
 
+#include <chrono>
 #include <functional>
 #include <iostream>
 #include <optional>
 #include <string>
 
+#include "lockstep/base/process_environment.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/launch/progress_display.h"
 #include "lockstep/tools/device_flags.h"
 #include "lockstep/tools/rank_program.h"
 #include "lockstep/tools/strategy_flags.h"
@@ -107,6 +111,22 @@ void report_end(const TrainOptions& flags, const TrainingResult& result,
   for (const std::string& note : notes) std::cout << note << std::endl;
 }
 
+// What a launcher that draws nothing shows of a run: plain lines.
+class PlainProgress {
+ public:
+  PlainProgress()
+      : display_({.utf8 = terminal_style(1, environment_variable).utf8}) {}
+
+  void show(const ProgressRecord& record) {
+    const auto now = std::chrono::steady_clock::now();
+    display_.add(record, now);
+    std::cout << display_.draw(now) << std::flush;
+  }
+
+ private:
+  ProgressDisplay display_;
+};
+
 void run(const TrainOptions& flags, const Settings& settings) {
   if (flags.threads)
     at::set_num_threads(*flags.threads * ranks_of_a_process(flags));
@@ -116,12 +136,18 @@ void run(const TrainOptions& flags, const Settings& settings) {
   const auto group = flags.strategy == "multi-worker" ? group_of_workers()
                                                       : init_process_group();
   std::optional<ProgressWriter> writer;
-  if (settings.progress_fd && group->rank() == 0)
-    writer.emplace(*settings.progress_fd);
+  std::optional<PlainProgress> plain;
+  if (group->rank() == 0) {
+    if (settings.progress_fd)
+      writer.emplace(*settings.progress_fd);
+    else
+      plain.emplace();
+  }
   const TrainingResult result =
       train(trainer_options(flags, gpu_of_rank(settings)), data, group,
             [&](const ProgressRecord& record) {
               if (writer) writer->write(record);
+              if (plain) plain->show(record);
             });
   if (group->rank() == 0)
     report_end(flags, result, writer ? &*writer : nullptr);
@@ -137,6 +163,7 @@ int main(int count, char** arguments) {
   using lockstep::RankPlace, lockstep::Settings, lockstep::TrainOptions;
   return lockstep::run_rank_program(
       {.name = "lockstep-train",
+       .library = "LibTorch " TORCH_VERSION,
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
                      const RankPlace& place) -> std::function<void()> {

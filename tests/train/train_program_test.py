@@ -1,9 +1,12 @@
 """lockstep-train on small data of its own: alone, on two ranks, and when things
 go wrong."""
 import ctypes
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import unittest
 
 import plain_safetensors
@@ -42,6 +45,7 @@ class TrainProgram(WithSmallData):
         result = self.run_program(TRAIN, *self.flags())
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout,
+                         r"(?m)^epoch 1/3  10/10 [^\0]*"
                          r"^test accuracy (9\d|100)\.\d\d % after 3 epochs; "
                          r"the model is in .*model\.safetensors\n$")
         tensors, metadata = plain_safetensors.read(self.output)
@@ -57,6 +61,41 @@ class TrainProgram(WithSmallData):
         self.run_program(COMMAND, "train", "-n", "2",
                          *self.flags(seed=1))
         self.assertNotEqual(self.output.read_bytes(), first)
+
+    def launchers(self):
+        """What starts two ranks of a program, by name, of those that are here."""
+        found = {"lockstep run": [COMMAND, "run", "-n", "2", "--"]}
+        if shutil.which("mpirun"):
+            found["mpirun"] = ["mpirun", "--allow-run-as-root", "--oversubscribe",
+                               "-n", "2"]
+        if importlib.util.find_spec("torch"):
+            found["torchrun"] = [
+                sys.executable, "-m", "torch.distributed.run", "--standalone",
+                "--nproc-per-node=2", "--no-python"]
+        return found
+
+    def test_joins_the_ranks_of_a_launcher(self):
+        self.run_program(COMMAND, "train", "-n", "2", *self.flags())
+        expected = self.output.read_bytes()
+        for name, launcher in self.launchers().items():
+            self.output.unlink()
+            result = self.run_program(*launcher, COMMAND, "train", *self.flags())
+            self.assertEqual(result.returncode, 0, name + result.stderr)
+            self.assertEqual(self.output.read_bytes(), expected, name)
+            self.assertRegex(result.stdout + result.stderr,
+                             f"joins the 2 ranks that .*{name}.* started")
+            self.assertIn("2 ranks on this host", result.stdout, name)
+            result = self.run_program(*launcher, COMMAND, "evaluate", self.output,
+                                      f"--data-dir={self.data}")
+            self.assertEqual(result.stdout.count("on 2 ranks"), 1,
+                             name + result.stdout + result.stderr)
+
+    def test_scales_under_no_launcher(self):
+        result = subprocess.run([COMMAND, "scale"], env={
+            **os.environ, "RANK": "0", "WORLD_SIZE": "1"}, capture_output=True,
+            text=True, check=False, stdin=subprocess.DEVNULL)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("run lockstep scale without a launcher", result.stderr)
 
     def test_logical_shards_give_one_file_on_1_2_and_4_ranks(self):
         files = set()
