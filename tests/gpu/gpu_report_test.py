@@ -171,6 +171,22 @@ class Bundle(Folder):
                          r"doctor with .*/copy/lockstep/lib:/torch/lib:/nccl/lib$")
         self.assertRegex(result.stdout, r"build/gpu_bundle: 0 MiB at commit 0123")
 
+    def doctor_says(self, line):
+        self.program("build/cuda/bin/lockstep",
+                     f"echo '  ok  network'; echo '{line}'; exit 1")
+        return self.bundle()
+
+    def test_passes_where_only_what_a_driver_brings_is_missing(self):
+        if Path("/proc/driver/nvidia/version").exists():
+            self.skipTest("there is a GPU")
+        result = self.doctor_says("  NO  LibTorch   libcudnn.so.9 is not here")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("loads where a driver is, not here", result.stdout)
+
+    def test_fails_where_the_doctor_finds_something_else(self):
+        result = self.doctor_says("  NO  backend shm   no shared memory")
+        self.assertNotEqual(result.returncode, 0)
+
     def test_has_all_that_gpu_check_runs(self):
         self.assertEqual(self.bundle().returncode, 0)
         folder = self.repository / "build/gpu_bundle"
