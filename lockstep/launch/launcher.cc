@@ -203,10 +203,14 @@ void Launcher::records_came() {
 }
 
 void Launcher::look_for_failure() {
-  if (phase_ == Phase::kCollecting && workers_.ended()) return end_job();
+  if (phase_ == Phase::kCollecting) {
+    note_failures();
+    if (workers_.ended()) end_job();
+    return;
+  }
   if (phase_ != Phase::kRunning) return;
-  if (Worker* worker = workers_.first_failure()) {
-    record_failure(*worker);
+  note_failures();
+  if (!failed_.empty()) {
     collector_.reset();
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
@@ -216,20 +220,25 @@ void Launcher::look_for_failure() {
   }
 }
 
-void Launcher::record_failure(Worker& worker) {
-  const ExitStatus status = worker.process().exit_status().value();
+void Launcher::note_failures() {
+  for (const int rank : workers_.failed())
+    if (std::ranges::find(failed_, rank, &Failed::rank) == failed_.end())
+      failed_.push_back({rank, std::chrono::steady_clock::now()});
+}
+
+WorkerFailure Launcher::failure_of(int rank) const {
+  const Worker& worker = *workers_.all()[static_cast<std::size_t>(rank)];
   const std::chrono::duration<double> lived =
-      std::chrono::steady_clock::now() - started_;
-  result_.exit_code = status.exit_code();
-  result_.failure = WorkerFailure{.rank = worker.rank(),
-                                  .workers = options_.job.workers,
-                                  .pid = worker.process().pid(),
-                                  .status = status,
-                                  .seconds = lived.count(),
-                                  .program = options_.command.front(),
-                                  .last_lines = {},
-                                  .log_path = log_path(worker.rank()),
-                                  .record_folder = {}};
+      std::ranges::find(failed_, rank, &Failed::rank)->when - started_;
+  return {.rank = rank,
+          .workers = options_.job.workers,
+          .pid = worker.process().pid(),
+          .status = worker.process().last_status(),
+          .seconds = lived.count(),
+          .program = options_.command.front(),
+          .last_lines = worker.tail().lines(),
+          .log_path = log_path(rank),
+          .record_folder = {}};
 }
 
 // Beside the records of the ranks, if they left any.
@@ -287,9 +296,11 @@ void Launcher::signal_everything(int signal) {
 }
 
 void Launcher::report_end() {
-  if (result_.failure) {
-    const auto rank = static_cast<std::size_t>(result_.failure->rank);
-    result_.failure->last_lines = workers_.all()[rank]->tail().lines();
+  if (!failed_.empty()) {
+    std::vector<int> ranks;
+    for (const Failed& failed : failed_) ranks.push_back(failed.rank);
+    result_.failure = failure_of(workers_.culprit(ranks).rank());
+    result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
     std::istringstream report(describe(*result_.failure));
     for (std::string line; std::getline(report, line);)

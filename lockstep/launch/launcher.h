@@ -88,7 +88,9 @@ class Launcher {
   void records_came();
   void reap_orphans();
   void look_for_failure();
-  void record_failure(Worker& worker);
+  // Remembers those that failed since the last time.
+  void note_failures();
+  WorkerFailure failure_of(int rank) const;
   void keep_failure();
   void look_for_time();
   void look_for_reader();
@@ -109,6 +111,12 @@ class Launcher {
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
+  // Ranks that failed, and when, until the others were asked to end.
+  struct Failed {
+    int rank;
+    std::chrono::steady_clock::time_point when;
+  };
+  std::vector<Failed> failed_;
   JobResult result_;
 };
 

@@ -65,6 +65,9 @@ class WorkerProcess {
   // How it ended; nothing while it runs. Does not wait.
   std::optional<ExitStatus> exit_status();
 
+  // The same, of one that is known to have ended.
+  const ExitStatus& last_status() const { return status_.value(); }
+
   // Signals the whole process group, whether or not its leader has ended.
   void signal_group(int signal) const noexcept;
 

@@ -1,8 +1,31 @@
 #include "lockstep/launch/worker_table.h"
 
 #include <algorithm>
+#include <csignal>
+#include <string>
 
 namespace lockstep {
+namespace {
+
+// Whether the last lines say that another rank was missed: the words of a
+// PeerFailure, which a program prints or C++ does for it.
+bool missed_a_peer(const Worker& worker) {
+  return std::ranges::any_of(
+      worker.tail().lines(), [](const std::string& line) {
+        return line.find("PeerFailure") != std::string::npos ||
+               line.find(" is gone: ") != std::string::npos;
+      });
+}
+
+// The higher, the more likely it ended because of another.
+int innocence_of(const Worker& worker) {
+  const int signal = worker.process().last_status().signal;
+  // SIGABRT is how a C++ program ends by an exception.
+  if (signal != 0 && signal != SIGABRT) return 0;
+  return missed_a_peer(worker) ? 2 : 1;
+}
+
+}  // namespace
 
 std::vector<pid_t> WorkerTable::pids() const {
   std::vector<pid_t> pids;
@@ -17,15 +40,21 @@ bool WorkerTable::ended() const {
   });
 }
 
-Worker* WorkerTable::first_failure() const {
-  Worker* first = nullptr;
+std::vector<int> WorkerTable::failed() const {
+  std::vector<int> ranks;
   for (const auto& worker : workers_) {
     const auto status = worker->process().exit_status();
-    if (!status || status->ended_well()) continue;
-    if (status->signal != 0) return worker.get();
-    if (first == nullptr) first = worker.get();
+    if (status && !status->ended_well()) ranks.push_back(worker->rank());
   }
-  return first;
+  return ranks;
+}
+
+Worker& WorkerTable::culprit(std::span<const int> ranks) const {
+  const auto worker_of = [this](int rank) -> Worker& {
+    return *workers_.at(static_cast<std::size_t>(rank));
+  };
+  return worker_of(*std::ranges::min_element(
+      ranks, {}, [&](int rank) { return innocence_of(worker_of(rank)); }));
 }
 
 void WorkerTable::signal_all(int signal) const noexcept {

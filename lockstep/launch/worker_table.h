@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lockstep/launch/worker.h"
@@ -27,10 +28,14 @@ class WorkerTable {
   // Whether every one has ended.
   bool ended() const;
 
-  // The one to blame: among those that did not end well, one that a signal
-  // killed comes before one that gave up, as survivors do when they miss a
-  // peer. Null when there is none.
-  Worker* first_failure() const;
+  // Those that did not end well, by rank.
+  std::vector<int> failed() const;
+
+  // The one to blame of `ranks`, which failed, in the order of their ends: the
+  // first that a signal killed from outside; otherwise the first that ended by
+  // itself; last one whose last lines say that it missed a peer, as survivors
+  // do, whichever way they end. drain() comes first.
+  Worker& culprit(std::span<const int> ranks) const;
 
   // Signals the process groups of all, of those too that have ended.
   void signal_all(int signal) const noexcept;

@@ -34,34 +34,52 @@ class WorkerTableOfShells : public testing::Test {
     }
   }
 
+  int culprit(const std::vector<int>& ranks) {
+    EXPECT_TRUE(table_.ended());
+    for (const auto& worker : table_.all()) worker->drain();
+    return table_.culprit(ranks).rank();
+  }
+
   FileDescriptor nowhere_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   Screen screen_{nowhere_.get(), nowhere_.get(), nothing_set};
   WorkerTable table_;
 };
 
-TEST_F(WorkerTableOfShells, BlamesTheKilledNotThoseWhoMissIt) {
+TEST_F(WorkerTableOfShells, BlamesTheKilledRankNotThoseThatMissIt) {
   start("exit 0");
   start("exit 1");
   start("kill -9 $$");
   start("exit 2");
   wait_for_all();
-  EXPECT_TRUE(table_.ended());
-  ASSERT_NE(table_.first_failure(), nullptr);
-  EXPECT_EQ(table_.first_failure()->rank(), 2);
+  EXPECT_EQ(table_.failed(), (std::vector{1, 2, 3}));
+  EXPECT_EQ(culprit({1, 2, 3}), 2);
 }
 
-TEST_F(WorkerTableOfShells, BlamesTheLowestRankAmongEquals) {
+TEST_F(WorkerTableOfShells, BlamesTheFirstThatEndedAmongEquals) {
   start("exit 0");
   start("exit 3");
   start("exit 2");
   wait_for_all();
-  EXPECT_EQ(table_.first_failure()->rank(), 1);
+  EXPECT_EQ(culprit({1, 2}), 1);
+  EXPECT_EQ(culprit({2, 1}), 2);
 }
 
-TEST_F(WorkerTableOfShells, BlamesNobodyWhereAllWentWell) {
+// Issue 21, point 5: survivors that end by an exception.
+TEST_F(WorkerTableOfShells, BlamesNoRankThatMissedAPeer) {
+  start(
+      "echo \"terminate called after 'lockstep::PeerFailure'\" >&2; "
+      "kill -ABRT $$");
+  start("echo bad input >&2; exit 3");
+  start("echo 'all_reduce failed: rank 1 is gone: it ended' >&2; exit 1");
+  wait_for_all();
+  EXPECT_EQ(culprit({0, 2, 1}), 1);
+  EXPECT_EQ(culprit({2, 0}), 2);
+}
+
+TEST_F(WorkerTableOfShells, HasNoFailureWhereAllWentWell) {
   start("exit 0");
   start("sleep 1000");
-  EXPECT_EQ(table_.first_failure(), nullptr);
+  EXPECT_TRUE(table_.failed().empty());
   EXPECT_FALSE(table_.ended());
   table_.signal_all(SIGKILL);
   wait_for_all();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -20,6 +21,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(Run, GivesEveryWorkerTorchrunsEnvironment) {
@@ -128,6 +130,22 @@ TEST(Run, KeepsEachRanksOutputInALogWhenAsked) {
     std::string text(std::istreambuf_iterator<char>(file), {});
     EXPECT_THAT(sorted_lines(text), ElementsAre("err " + rank, "out " + rank));
   }
+}
+
+// Issue 21, point 5: rank 0 ends by an exception because rank 1 has ended.
+TEST(Run, BlamesTheRankThatEndedFirstAndExitsWithItsCode) {
+  const TestDirectory folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const CommandResult result = run_lockstep(shell_workers(
+      2, "if [ $RANK = 1 ]; then exec 9>" + pipe +
+             "; echo bad input >&2; exit 3; fi; cat <" + pipe +
+             "; echo \"what(): PeerFailure: rank 1 is gone: it ended\" >&2; "
+             "kill -ABRT $$"));
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("rank 1 of 2 exited with code 3"),
+                    HasSubstr("bad input"), Not(HasSubstr("SIGABRT"))));
 }
 
 TEST(Run, SaysInOneLineThatAProgramIsMissing) {
