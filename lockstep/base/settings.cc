@@ -69,8 +69,8 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
 }
 
 int Settings::gpu_of_rank(const std::function<int()>& count) const {
-  const int rank = local_rank.value_or(0);
-  return share_gpus ? rank % std::max(1, count()) : rank;
+  const int own = local_rank.value_or(0);
+  return share_gpus ? own % std::max(1, count()) : own;
 }
 
 Settings Settings::from_environment() { return read(environment_variable); }

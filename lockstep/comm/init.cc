@@ -141,7 +141,7 @@ std::shared_ptr<ProcessGroup> make_group(
       timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
           world->settings().timeout));
   const auto look_around = [of_cpu = std::weak_ptr(made)] {
-    if (const auto backend = of_cpu.lock()) backend->look_around();
+    if (const auto still = of_cpu.lock()) still->look_around();
   };
   auto group =
       std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
