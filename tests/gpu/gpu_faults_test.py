@@ -79,8 +79,12 @@ class Faults(MadeUpCard):
 
 
 # Ranks that train until they are killed, and the launcher that waits for them.
+# They are known by their environment, which a process has once it is executed.
 TRAIN = """
 for r in 0 1; do RANK=$r setsid sleep 1000 & pids[r]=$!; done
+for r in 0 1; do
+  until grep -qz "^RANK=$r$" "/proc/${{pids[r]}}/environ"; do :; done
+done
 echo "epoch 1/1000  1/94  loss 2.3"
 wait "${{pids[1]}}"
 {ends}
