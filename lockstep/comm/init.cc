@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/own_process.h"
+#include "lockstep/base/process_environment.h"
 #include "lockstep/comm/bootstrap.h"
 #include "lockstep/comm/formation.h"
 #include "lockstep/comm/membership.h"
@@ -21,6 +23,14 @@
 
 namespace lockstep {
 namespace {
+
+// Before main(), since a stream's buffering is set before its first use. The
+// launcher asks for it: in a pipe, lines would otherwise come in blocks of 4
+// KiB, and a rank that is killed would lose its last ones.
+[[gnu::constructor]] void print_line_by_line_under_a_launcher() {
+  if (environment_variable("LOCKSTEP_LINE_BUFFERED").value_or("") == "1")
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+}
 
 // What init_process_group made, and what lies under it.
 struct DefaultGroup {

@@ -24,7 +24,8 @@ ProgressDisplay::TimePoint now() { return std::chrono::steady_clock::now(); }
 
 Screen::Screen(int out, int err, const EnvironmentLookup& lookup,
                std::function<void(const ProgressRecord&)> listener)
-    : terminal_(out),
+    : out_descriptor_(out),
+      err_descriptor_(err),
       out_style_(terminal_style(out, lookup)),
       err_style_(terminal_style(err, lookup)),
       listener_(std::move(listener)),
@@ -66,7 +67,12 @@ void Screen::show(const ProgressRecord& record) {
 
 void Screen::settle() { out_.add(display_.settle()); }
 
-void Screen::resize() { display_.resize(terminal_columns(terminal_)); }
+std::optional<winsize> Screen::window(OutputStream stream) const {
+  return terminal_window(stream == OutputStream::kOut ? out_descriptor_
+                                                      : err_descriptor_);
+}
+
+void Screen::resize() { display_.resize(terminal_columns(out_descriptor_)); }
 
 void Screen::draw() {
   if (!out_.full()) out_.add(display_.draw(now()));

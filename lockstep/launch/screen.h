@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,9 @@ class Screen {
   // Takes the bar off; it comes back with the next step.
   void settle();
 
+  // The size of the terminal that `stream` goes to, if it is one.
+  std::optional<winsize> window(OutputStream stream) const;
+
   // To be called when the terminal's size has changed.
   void resize();
 
@@ -67,7 +71,8 @@ class Screen {
   Place& place_of(OutputStream stream);
   void put(Place& place, std::string_view bytes);
 
-  int terminal_;
+  int out_descriptor_;
+  int err_descriptor_;
   TerminalStyle out_style_;
   TerminalStyle err_style_;
   std::function<void(const ProgressRecord&)> listener_;

@@ -1,6 +1,5 @@
 #include "lockstep/launch/terminal_style.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,12 +32,16 @@ TerminalStyle terminal_style(int descriptor, const EnvironmentLookup& lookup) {
   return style;
 }
 
+std::optional<winsize> terminal_window(int descriptor) {
+  winsize size{};
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) != 0) return {};
+  return size;
+}
+
 int terminal_columns(int descriptor) {
   constexpr int kUsual = 80;
-  winsize size{};
-  if (::ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-    return kUsual;
-  return size.ws_col;
+  const auto window = terminal_window(descriptor);
+  return window && window->ws_col != 0 ? window->ws_col : kUsual;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,10 @@
 // Threads: values and pure functions.
 #pragma once
 
+#include <sys/ioctl.h>
+
+#include <optional>
+
 #include "lockstep/base/settings.h"
 
 namespace lockstep {
@@ -21,6 +25,9 @@ struct TerminalStyle {
 // or TERM is "dumb" or unset. No colour: likewise, or NO_COLOR is set and not
 // empty (https://no-color.org). UTF-8: as LC_ALL, LC_CTYPE or LANG says.
 TerminalStyle terminal_style(int descriptor, const EnvironmentLookup& lookup);
+
+// The size of the terminal that `descriptor` leads to; empty for all else.
+std::optional<winsize> terminal_window(int descriptor);
 
 // The terminal's width now; 80 where it has none to tell.
 int terminal_columns(int descriptor);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -19,6 +20,23 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 std::string tag_of(const WorkerOptions& options) {
   if (options.company == Company::kAlone) return "";
   return fmt::format("[rank {}] ", options.rank);
+}
+
+// What a tag leaves of a terminal's width.
+std::optional<winsize> beside_tag(std::optional<winsize> window,
+                                  const std::string& tag) {
+  if (window && window->ws_col > 2 * tag.size())
+    window->ws_col -= static_cast<unsigned short>(tag.size());
+  return window;
+}
+
+// A worker writes to terminals where we do, so that it buffers no more than a
+// line.
+WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
+                             const std::string& tag) {
+  command.output_window = beside_tag(screen.window(OutputStream::kOut), tag);
+  command.error_window = beside_tag(screen.window(OutputStream::kErr), tag);
+  return command;
 }
 
 FileDescriptor open_log(const std::string& path) {
@@ -55,7 +73,7 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
       raw_(options.company == Company::kAlone),
       log_(open_log(options.log_path)),
       log_path_(options.log_path),
-      process_(std::move(command),
+      process_(with_terminals(std::move(command), screen, tag_),
                options.rank == 0 ? ProgressPipe::kOpen : ProgressPipe::kNone),
       out_{OutputStream::kOut, &process_.standard_output,
            OutputTagger(tag_,

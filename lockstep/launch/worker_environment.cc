@@ -78,9 +78,11 @@ std::vector<std::string> worker_environment(
   const auto set = [&](std::string_view name, const auto& value) {
     variables.push_back(fmt::format("{}={}", name, value));
   };
-  // Python keeps back what it prints into a pipe until 8 KiB have come
-  // together.
+  // Python and C++ keep back what they print into a pipe until 4 or 8 KiB have
+  // come together.
   if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
+  if (!has(variables, "LOCKSTEP_LINE_BUFFERED"))
+    set("LOCKSTEP_LINE_BUFFERED", 1);
   prepend_library_folder(variables, job.library_folder);
   if (!job.workers_are_ranks) return variables;
   set("RANK", rank);

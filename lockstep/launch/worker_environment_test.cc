@@ -32,11 +32,12 @@ TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
                           .master_port = 29500,
                           .threads = std::nullopt},
                          2),
-      UnorderedElementsAre(
-          "PATH=/bin", "RANKING=1", "RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=4",
-          "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0", "MASTER_ADDR=127.0.0.1",
-          "MASTER_PORT=29500", "LOCKSTEP_STORE=tcp://127.0.0.1:5",
-          "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1"));
+      UnorderedElementsAre("PATH=/bin", "RANKING=1", "RANK=2", "LOCAL_RANK=2",
+                           "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
+                           "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+                           "LOCKSTEP_STORE=tcp://127.0.0.1:5",
+                           "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1",
+                           "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1"));
 }
 
 TEST(WorkerEnvironment, IsTheUsersForAProgramThatHasRanksOfItsOwn) {
@@ -47,7 +48,8 @@ TEST(WorkerEnvironment, IsTheUsersForAProgramThatHasRanksOfItsOwn) {
                           .token = "secret",
                           .threads = std::nullopt},
                          0),
-      UnorderedElementsAre("PATH=/bin", "PYTHONUNBUFFERED=1"));
+      UnorderedElementsAre("PATH=/bin", "PYTHONUNBUFFERED=1",
+                           "LOCKSTEP_LINE_BUFFERED=1"));
 }
 
 TEST(WorkerEnvironment, HasThreadsAsTorchrunDoesUnlessToldOtherwise) {

@@ -5,10 +5,12 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -88,6 +90,30 @@ int read_failure(const FileDescriptor& pipe) {
   return count == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
+// A pseudo-terminal as a pipe: the worker writes to its terminal's end, and
+// bytes come out as they were written. Empty where the system has none left.
+std::optional<Pipe> make_terminal(const winsize& window) {
+  FileDescriptor ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  std::array<char, 64> name{};
+  if (!ours || ::grantpt(ours.get()) != 0 || ::unlockpt(ours.get()) != 0 ||
+      ::ptsname_r(ours.get(), name.data(), name.size()) != 0)
+    return {};
+  FileDescriptor terminal(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  termios mode{};
+  if (!terminal || ::tcgetattr(terminal.get(), &mode) != 0) return {};
+  ::cfmakeraw(&mode);
+  if (::tcsetattr(terminal.get(), TCSANOW, &mode) != 0 ||
+      ::ioctl(terminal.get(), TIOCSWINSZ, &window) != 0)
+    return {};
+  return Pipe{std::move(ours), std::move(terminal)};
+}
+
+Pipe make_channel(const std::optional<winsize>& window) {
+  std::optional<Pipe> terminal;
+  if (window) terminal = make_terminal(*window);
+  return terminal ? std::move(*terminal) : make_pipe();
+}
+
 }  // namespace
 
 WorkerProcess::WorkerProcess(WorkerCommand command, ProgressPipe wanted) {
@@ -103,8 +129,8 @@ WorkerProcess::WorkerProcess(WorkerCommand command, ProgressPipe wanted) {
 }
 
 void WorkerProcess::start(const WorkerCommand& command, int progress_end) {
-  Pipe out = make_pipe();
-  Pipe err = make_pipe();
+  Pipe out = make_channel(command.output_window);
+  Pipe err = make_channel(command.error_window);
   Pipe failure = make_pipe();
   FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing) throw SystemError("could not open /dev/null", errno);

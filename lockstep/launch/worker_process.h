@@ -11,6 +11,8 @@
 //          the system refuses processes or pipes.
 #pragma once
 
+#include <sys/ioctl.h>
+
 #include <csignal>
 #include <optional>
 #include <string>
@@ -29,6 +31,10 @@ struct WorkerCommand {
   std::vector<int> cores;                // where it may run; none: anywhere
   int standard_input = -1;               // lent; negative: it reads nothing
   sigset_t signal_mask{};                // the signals that it has blocked
+  // The windows of the pseudo-terminals that its output and errors go to, as
+  // programs buffer whole blocks of what they write to pipes; none: a pipe.
+  std::optional<winsize> output_window{};
+  std::optional<winsize> error_window{};
 };
 
 // How a process ended.

@@ -90,6 +90,8 @@ class Gate {
 
   // For a shell: waits until the gate is opened.
   std::string wait() const { return "read line <" + path_ + "; "; }
+  // The file that cannot be read until then.
+  const std::string& path() const { return path_; }
   // For a shell: opens it.
   std::string pass() const { return "echo open >" + path_; }
 

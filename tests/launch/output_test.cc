@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -100,6 +101,39 @@ TEST(Output, WithoutAReaderEndsTheJob) {
   command.hang_up();
   EXPECT_TRUE(command.wait_until_nothing_is_left());
   EXPECT_EQ(command.finish().exit_code, 128 + SIGPIPE);
+}
+
+TEST(Output, OfACppProgramComesAsItIsPrinted) {
+  for (const Terminal terminal : {Terminal::kNone, Terminal::kPseudo}) {
+    const Gate go_on;
+    LaunchedCommand command({"run", "-n", "2", LOCKSTEP_PRINTER, go_on.path()},
+                            {}, terminal);
+    EXPECT_TRUE(command.wait_for("] printed\n", 2));
+    EXPECT_TRUE(command.something_is_left());
+  }
+}
+
+TEST(Output, OfACppProgramIsNotLostWhenItIsKilled) {
+  const Gate never;
+  LaunchedCommand command({"run", "-n", "2", LOCKSTEP_PRINTER, never.path()});
+  ASSERT_TRUE(command.wait_for("printed\n", 2));
+  command.signal(SIGINT);
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish().exit_code, 130);
+}
+
+TEST(Output, GoesToATerminalWhereTheCommandsDoes) {
+  const auto words = [](Terminal terminal) {
+    LaunchedCommand command(
+        shell_workers(2, "[ -t 1 ] && [ -t 2 ] && stty size <&1 || echo no"),
+        {}, terminal);
+    return sorted_lines(command.finish().out);
+  };
+  // The tag takes nine of the ninety columns.
+  EXPECT_THAT(words(Terminal::kPseudo),
+              ElementsAre("[rank 0] 24 81", "[rank 1] 24 81"));
+  EXPECT_THAT(words(Terminal::kNone),
+              ElementsAre("[rank 0] no", "[rank 1] no"));
 }
 
 constexpr const char* kSteps =
