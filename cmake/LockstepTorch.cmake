@@ -29,11 +29,15 @@ function(lockstep_find_torch result)
   endforeach()
 endfunction()
 
-set(lockstep_torch "$ENV{LOCKSTEP_TORCH}")
-if(NOT LOCKSTEP_TORCH AND NOT lockstep_torch)
-  lockstep_find_torch(lockstep_torch)
+# A variable of the caller is left as it is: before CMake 3.21's policies, one
+# in the cache would take its place.
+if(NOT LOCKSTEP_TORCH)
+  set(lockstep_torch "$ENV{LOCKSTEP_TORCH}")
+  if(NOT lockstep_torch)
+    lockstep_find_torch(lockstep_torch)
+  endif()
+  set(LOCKSTEP_TORCH "${lockstep_torch}" CACHE PATH "Folder of LibTorch" FORCE)
 endif()
-set(LOCKSTEP_TORCH "${lockstep_torch}" CACHE PATH "Folder of LibTorch")
 if(NOT EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so")
   message(
     FATAL_ERROR
