@@ -8,12 +8,6 @@
 namespace lockstep {
 namespace {
 
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  if (name == nullptr) return fmt::format("signal {}", signal);
-  return fmt::format("signal {} (SIG{})", signal, name);
-}
-
 // The cause that a signal suggests; "" where it suggests none.
 std::string likely_cause(int signal) {
   switch (signal) {
@@ -58,11 +52,6 @@ std::string next_step(const WorkerFailure& failure) {
 }
 
 }  // namespace
-
-std::string describe(const ExitStatus& status) {
-  if (status.signal != 0) return "was killed by " + signal_name(status.signal);
-  return fmt::format("exited with code {}", status.code);
-}
 
 std::string describe(const WorkerFailure& failure) {
   std::string text =

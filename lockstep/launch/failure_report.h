@@ -26,7 +26,4 @@ struct WorkerFailure {
 // lines, without a newline at the end.
 std::string describe(const WorkerFailure& failure);
 
-// "was killed by signal 9 (SIGKILL)" or "exited with code 3".
-std::string describe(const ExitStatus& status);
-
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/exit_status.h"
 #include "lockstep/launch/child_end.h"
 #include "lockstep/net/file_descriptor.h"
 
@@ -35,16 +36,6 @@ struct WorkerCommand {
   // programs buffer whole blocks of what they write to pipes; none: a pipe.
   std::optional<winsize> output_window{};
   std::optional<winsize> error_window{};
-};
-
-// How a process ended.
-struct ExitStatus {
-  int code = 0;    // what it returned, if no signal ended it
-  int signal = 0;  // the signal that ended it, or 0
-
-  bool ended_well() const { return code == 0 && signal == 0; }
-  // As shells have it: the code, or 128 + the signal's number.
-  int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 
 // Whether a worker gets a pipe for progress records (docs/formats/progress.md).

@@ -4,11 +4,20 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/net/pipe.h"
@@ -70,6 +79,57 @@ class LifeLine {
   static_assert(decltype(ends_)::is_always_lock_free, "a child uses it");
 };
 
+// What follows the last `before` in the first line of a file that has it.
+std::string text_after(const std::string& path, const std::string& before) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (const std::size_t place = line.rfind(before);
+        place != std::string::npos)
+      return line.substr(place + before.size());
+  return "";
+}
+
+// The number of the process behind a pidfd; not positive once it was reaped,
+// and of one in another pid namespace.
+pid_t number_of(const FileDescriptor& process) {
+  return std::atoi(
+      text_after(fmt::format("/proc/self/fdinfo/{}", process.get()), "Pid:")
+          .c_str());
+}
+
+// The last field of /proc/PID/stat, which is the status that its parent will be
+// told (proc(5)).
+std::optional<int> status_of_unreaped(const FileDescriptor& process) {
+  const pid_t pid = number_of(process);
+  if (pid <= 0) return {};
+  std::istringstream fields(
+      text_after(fmt::format("/proc/{}/stat", pid), ") "));
+  std::vector<std::string> all{std::istream_iterator<std::string>(fields), {}};
+  // While the number has not changed, it was that process's.
+  if (all.empty() || all[0] != "Z" || number_of(process) != pid) return {};
+  return std::atoi(all.back().c_str());
+}
+
+// As <linux/pidfd.h> has it in its first version; headers of this kind are
+// younger than what Lockstep builds with.
+struct PidfdInfo {
+  std::uint64_t mask = 0;
+  std::uint64_t control_group = 0;
+  std::array<std::uint32_t, 11> ids{};
+  std::int32_t exit_code = 0;
+};
+static_assert(sizeof(PidfdInfo) == 64, "the kernel knows it by its size");
+
+// Of a process that was reaped while a pidfd was open; Linux 6.15 and later.
+std::optional<int> status_of_reaped(const FileDescriptor& process) {
+  constexpr std::uint64_t kExit = 1 << 3;
+  PidfdInfo info{.mask = kExit};
+  if (::ioctl(process.get(), _IOWR(0xff, 11, PidfdInfo), &info) != 0 ||
+      (info.mask & kExit) == 0)
+    return {};
+  return info.exit_code;
+}
+
 }  // namespace
 
 FileDescriptor open_process(pid_t pid) {
@@ -94,6 +154,14 @@ FileDescriptor open_own_process() {
 bool has_exited(const FileDescriptor& process) {
   pollfd item{process.get(), POLLIN, 0};
   return ::poll(&item, 1, 0) == 1 && (item.revents & (POLLIN | POLLHUP)) != 0;
+}
+
+std::optional<ExitStatus> exit_status_of(const FileDescriptor& process) {
+  if (!has_exited(process)) return {};
+  std::optional<int> status = status_of_unreaped(process);
+  if (!status) status = status_of_reaped(process);
+  if (!status) return {};
+  return ExitStatus::of_wait(*status);
 }
 
 }  // namespace lockstep

@@ -13,6 +13,9 @@
 
 #include <sys/types.h>
 
+#include <optional>
+
+#include "lockstep/base/exit_status.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -30,5 +33,10 @@ FileDescriptor open_own_process();
 
 // Whether the process behind a handle has ended. Never blocks.
 bool has_exited(const FileDescriptor& process);
+
+// How the process behind a handle has ended, where the kernel tells: of a
+// process in this pid namespace that its parent has not reaped, and of any with
+// a pidfd since Linux 6.15. Empty while it runs. Never blocks.
+std::optional<ExitStatus> exit_status_of(const FileDescriptor& process);
 
 }  // namespace lockstep

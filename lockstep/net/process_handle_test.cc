@@ -33,6 +33,16 @@ pid_t start_idle_child() {
   return pid;
 }
 
+// The same, but ends with `code` when SIGUSR1 comes.
+pid_t start_idle_child_that_ends(int code) {
+  static int exit_code = 0;
+  exit_code = code;
+  ::signal(SIGUSR1, [](int) { ::_exit(exit_code); });
+  const pid_t pid = start_idle_child();
+  ::signal(SIGUSR1, SIG_DFL);
+  return pid;
+}
+
 TEST(ProcessHandle, OfThisProcessHasNotExited) {
   EXPECT_FALSE(has_exited(open_own_process()));
 }
@@ -48,6 +58,25 @@ TEST(ProcessHandle, OfAChildTellsItsEndBeforeAnybodyHasWaitedForIt) {
   EXPECT_TRUE(has_exited(child));
   ::waitpid(pid, nullptr, 0);
   EXPECT_TRUE(has_exited(child));
+}
+
+TEST(ProcessHandle, TellsHowAProcessEnded) {
+  const auto end_of = [](int code, int signal) {
+    const pid_t pid = start_idle_child_that_ends(code);
+    const FileDescriptor child = open_process(pid);
+    EXPECT_FALSE(exit_status_of(child).has_value());
+    ::kill(pid, signal);
+    wait_for(child.get(), POLLIN, Deadline(30s));
+    const auto unreaped = exit_status_of(child);
+    ::waitpid(pid, nullptr, 0);
+    // Older kernels forget how a process has ended with the process.
+    if (const auto reaped = exit_status_of(child))
+      EXPECT_EQ(describe(*reaped), describe(unreaped.value()));
+    return describe(unreaped.value());
+  };
+  EXPECT_EQ(end_of(7, SIGUSR1), "exited with code 7");
+  EXPECT_EQ(end_of(0, SIGUSR1), "exited with code 0");
+  EXPECT_EQ(end_of(0, SIGKILL), "was killed by signal 9 (SIGKILL)");
 }
 
 // A process without pidfds that passes its handle, forks a child that lives on,

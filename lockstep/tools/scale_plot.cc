@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/exit_status.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/launch/find_program.h"
 #include "lockstep/launch/worker_environment.h"
@@ -123,15 +124,12 @@ void draw(const ScaleReport& report, const std::filesystem::path& prefix,
   if (failed != 0) throw SystemError("cannot start " + gnuplot, failed);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-  const std::string how =
-      WIFEXITED(status)
-          ? fmt::format("failed with status {}", WEXITSTATUS(status))
-          : fmt::format("was killed by signal {}", WTERMSIG(status));
+  const ExitStatus end = ExitStatus::of_wait(status);
+  if (end.ended_well()) return;
   throw Error(
       fmt::format("{} {}; the tables are written, {}.svg and .png are not\n"
                   "  next:    read what it said, above",
-                  gnuplot, how, prefix.string()));
+                  gnuplot, describe(end), prefix.string()));
 }
 
 }  // namespace lockstep

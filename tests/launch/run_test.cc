@@ -148,6 +148,19 @@ TEST(Run, BlamesTheRankThatEndedFirstAndExitsWithItsCode) {
                     HasSubstr("bad input"), Not(HasSubstr("SIGABRT"))));
 }
 
+TEST(Run, LetsSurvivorsSayHowARankEnded) {
+  // Deaf, since the launcher may ask them to end before they have said it.
+  const auto job =
+      shell_workers(3, "trap '' TERM; exec " LOCKSTEP_COMM_RANKS " die");
+  EXPECT_THAT(run_lockstep(job).out,
+              AllOf(HasSubstr("[rank 0] PeerFailure of rank 1"),
+                    HasSubstr("[rank 2] PeerFailure of rank 1"),
+                    HasSubstr("its process was killed by signal 9 (SIGKILL)")));
+  const CommandResult returned = run_lockstep(job, {"EXIT_CODE=3"});
+  EXPECT_EQ(returned.exit_code, 3);
+  EXPECT_THAT(returned.out, HasSubstr("its process exited with code 3"));
+}
+
 TEST(Run, SaysInOneLineThatAProgramIsMissing) {
   const CommandResult result = run_lockstep({"run", "-n", "2", "no-such-one"});
   EXPECT_EQ(result.exit_code, 127);

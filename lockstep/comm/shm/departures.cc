@@ -1,13 +1,16 @@
 #include "lockstep/comm/shm/departures.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/process_handle.h"
+#include "lockstep/net/wait.h"
 
 namespace lockstep {
 
@@ -24,6 +27,25 @@ void Departures::depart(Presence presence, const Departure& why) noexcept {
 
 bool Departures::has_ended(int rank) const {
   return has_exited((*processes_)[static_cast<std::size_t>(rank)]);
+}
+
+std::string Departures::end_of(int rank) const {
+  const auto status =
+      exit_status_of((*processes_)[static_cast<std::size_t>(rank)]);
+  return "its process " + (status ? describe(*status) : "ended");
+}
+
+// A program that returns from main() leaves its groups, and ends a moment
+// later: how it did says more than that it left.
+std::string Departures::reason_of(const Departure& departure) const {
+  const auto rank = static_cast<std::size_t>(departure.culprit);
+  constexpr std::chrono::milliseconds kOnItsWayOut{50};
+  if (departure.culprit == identity_.rank ||
+      control_.rank(departure.culprit).presence.load() != Presence::kLeft)
+    return departure.reason;
+  wait_for((*processes_)[rank].get(), POLLIN, kOnItsWayOut);
+  if (!has_ended(departure.culprit)) return departure.reason;
+  return fmt::format("{}, and {}", departure.reason, end_of(departure.culprit));
 }
 
 bool Departures::has_left(int rank) const {
@@ -49,7 +71,7 @@ std::optional<Departure> Departures::find(const std::vector<int>& needed,
     // A process may say why it leaves and end between the two looks.
     if (presence == Presence::kPresent && has_ended(r) &&
         area.presence.load() == Presence::kPresent)
-      return Departure{r, "its process ended"};
+      return Departure{r, end_of(r)};
     const Presence now = area.presence.load();
     if (now == Presence::kPresent || found) continue;
     if (now == Presence::kLeft && !is_missed(r, needed, need)) continue;
@@ -71,7 +93,7 @@ std::exception_ptr Departures::error_for(const std::string& call,
           "a new one",
           call, identity_.rank, identity_.size, identity_.name,
           identity_.describe(departure.culprit), own_host_name(),
-          departure.reason, identity_.rank_in_job(departure.culprit))));
+          reason_of(departure), identity_.rank_in_job(departure.culprit))));
 }
 
 }  // namespace lockstep

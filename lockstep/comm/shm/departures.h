@@ -57,6 +57,9 @@ class Departures {
                                const Departure& departure) const;
 
  private:
+  // "its process exited with code 3", or as much of that as is known.
+  std::string end_of(int rank) const;
+  std::string reason_of(const Departure& departure) const;
   bool has_left(int rank) const;
   bool is_missed(int rank, const std::vector<int>& needed, Need need) const;
 

@@ -301,7 +301,11 @@ int leave_early() {
 int die() {
   const auto group = join();
   group->barrier().wait();
-  if (group->rank() == number_from("VICTIM", 1)) ::raise(SIGKILL);
+  if (group->rank() == number_from("VICTIM", 1)) {
+    // From main(), which has the group leave first.
+    if (const int code = number_from("EXIT_CODE", 0)) return code;
+    ::raise(SIGKILL);
+  }
   group->barrier().wait();
   return 0;
 }

@@ -1,0 +1,25 @@
+// How a process ended.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+struct ExitStatus {
+  int code = 0;    // what it returned, if no signal ended it
+  int signal = 0;  // the signal that ended it, or 0
+
+  // Of the status that waitpid() gives.
+  static ExitStatus of_wait(int status);
+
+  bool ended_well() const { return code == 0 && signal == 0; }
+  // As shells have it: the code, or 128 + the signal's number.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
+};
+
+// "was killed by signal 9 (SIGKILL)" or "exited with code 3".
+std::string describe(const ExitStatus& status);
+
+}  // namespace lockstep
