@@ -29,6 +29,7 @@ std::string likely_cause(int signal) {
 
 std::string last_lines(const WorkerFailure& failure) {
   if (failure.last_lines.empty()) return "\n  output:  it wrote nothing";
+  if (failure.lines_in_sight) return "";
   std::string text =
       fmt::format("\n  output:  its last {}",
                   failure.last_lines.size() == 1
@@ -60,8 +61,7 @@ std::string describe(const WorkerFailure& failure) {
                   failure.workers > 1 ? "; the other ranks were ended" : "");
   text +=
       fmt::format("\n  program: {} (process {})", failure.program, failure.pid);
-  // Alone, its last lines are those right above.
-  if (failure.workers > 1) text += last_lines(failure);
+  text += last_lines(failure);
   const std::string cause = likely_cause(failure.status.signal);
   if (!cause.empty()) text += "\n  likely:  " + cause;
   return text + "\n  next:    " + next_step(failure);

@@ -18,6 +18,7 @@ struct WorkerFailure {
   double seconds = 0;  // from the job's start
   std::string program;
   std::deque<std::string> last_lines;  // as LineTail keeps them
+  bool lines_in_sight = false;         // the user has just seen them
   std::string log_path = {};           // its log, if there is one
   std::string record_folder = {};      // of the ranks' records, if any
 };

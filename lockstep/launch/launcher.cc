@@ -237,6 +237,7 @@ WorkerFailure Launcher::failure_of(int rank) const {
           .seconds = lived.count(),
           .program = options_.command.front(),
           .last_lines = worker.tail().lines(),
+          .lines_in_sight = worker.in_sight(),
           .log_path = log_path(rank),
           .record_folder = {}};
 }

@@ -53,6 +53,7 @@ void Screen::print_line(OutputStream stream, std::string_view line) {
   if (!place.at_line_start) put(place, "\n");
   put(place, style.moving ? safe_for_terminal(line) : std::string(line));
   put(place, "\n");
+  ++lines_;
 }
 
 void Screen::print_bytes(OutputStream stream, std::string_view bytes) {

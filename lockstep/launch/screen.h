@@ -5,6 +5,7 @@
 // Errors:  none are thrown; error() says that nobody reads any more.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -30,6 +31,9 @@ class Screen {
 
   // A line (without its newline) of a worker or of our own.
   void print_line(OutputStream stream, std::string_view line);
+
+  // How many lines print_line() has printed.
+  std::int64_t lines() const { return lines_; }
 
   // Bytes as they are, for a worker that has the screen to itself.
   void print_bytes(OutputStream stream, std::string_view bytes);
@@ -82,6 +86,7 @@ class Screen {
   Place out_place_{.queue = nullptr};
   Place err_place_{.queue = &err_};
   bool same_target_;
+  std::int64_t lines_ = 0;
 };
 
 }  // namespace lockstep

@@ -128,6 +128,11 @@ void Worker::show_record(std::string_view line) {
 void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
   if (!raw_) screen_.print_line(stream, line);
+  lines_before_ = screen_.lines();
+}
+
+bool Worker::in_sight() const {
+  return screen_.lines() - lines_before_ < std::int64_t{LineTail::kLines};
 }
 
 void Worker::keep_log(std::string_view bytes) {

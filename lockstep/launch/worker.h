@@ -34,6 +34,9 @@ class Worker {
   WorkerProcess& process() { return process_; }
   const WorkerProcess& process() const { return process_; }
   const LineTail& tail() const { return tail_; }
+  // Whether the reader of the screen has its last lines still before them: few
+  // others have come after.
+  bool in_sight() const;
 
   // Reads what it writes, as it comes.
   void watch_output(PollSet& set);
@@ -66,6 +69,7 @@ class Worker {
   FileDescriptor log_;
   std::string log_path_;
   LineTail tail_;
+  std::int64_t lines_before_ = 0;  // of the screen, up to its last line
   WorkerProcess process_;
   Channel out_;
   Channel err_;

@@ -1,7 +1,10 @@
 #include "lockstep/tools/rank_program.h"
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -11,13 +14,40 @@
 #include "lockstep/base/version.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/launch/gpu_inventory.h"
+#include "lockstep/net/wait.h"
+#include "lockstep/store/store.h"
 
 namespace lockstep {
 namespace {
 
-// In one piece, since all ranks may do it at once.
-int complain(const std::string& who, const std::exception& error, int code) {
-  std::cerr << who + ": " + error.what() + "\n" << std::flush;
+// Whether another rank has said `text` before, as all do of missing data. The
+// ranks of our launcher have its store before they have found each other.
+bool was_said(const std::string& text, const Settings& settings) {
+  constexpr std::chrono::seconds kPatience{1};
+  if (!settings.store || settings.world_size.value_or(1) == 1) return false;
+  try {
+    StoreOptions options{.token = settings.token};
+    options.deadline = kPatience;
+    const auto store = open_store(*settings.store, options);
+    const std::size_t key = std::hash<std::string>{}(text);
+    return store->add("said/" + std::to_string(key), 1, kPatience) > 1;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// In one piece, since ranks may do it at once. A rank that has nothing new to
+// say leaves the launcher to the one that said it, and waits to be ended.
+int complain(const std::string& who, const std::exception& error, int code,
+             const Settings& settings) {
+  constexpr std::chrono::seconds kToBeEnded{10};
+  std::string text = error.what();
+  // LibTorch's errors go on with the frames of its own functions.
+  text.resize(std::min(text.size(), text.find("\nException raised from ")));
+  if (was_said(text, settings))
+    wait_for(-1, 0, kToBeEnded);
+  else
+    std::cerr << who + ": " + text + "\n" << std::flush;
   return code;
 }
 
@@ -37,8 +67,9 @@ int run_rank_program(const RankProgram& program, int count,
   }
   std::string who = program.name;
   std::function<void()> job;
+  Settings settings;
   try {
-    const Settings settings = Settings::from_environment();
+    settings = Settings::from_environment();
     const int ranks = settings.world_size.value_or(1);
     if (ranks > 1)
       who += " on rank " + std::to_string(settings.rank.value_or(0)) + " of " +
@@ -50,14 +81,14 @@ int run_rank_program(const RankProgram& program, int count,
          .lookup = environment_variable,
          .gpus = [] { return visible_gpus(environment_variable); }});
   } catch (const std::exception& error) {
-    return complain(who, error, kUsageError);
+    return complain(who, error, kUsageError, settings);
   }
   try {
     job();
   } catch (const InvalidArgument& error) {
-    return complain(who, error, program.refused);
+    return complain(who, error, program.refused, settings);
   } catch (const std::exception& error) {
-    return complain(who, error, kFailed);
+    return complain(who, error, kFailed, settings);
   }
   return 0;
 }

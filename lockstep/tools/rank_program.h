@@ -4,7 +4,8 @@
 //
 // Threads: main, before any other exists.
 // Errors:  none thrown: what goes wrong is said on standard error, with the
-//          program's name and, of several, the rank.
+//          program's name and, of several, the rank; by one rank where the
+//          launcher is ours and all would say the same.
 #pragma once
 
 #include <functional>
