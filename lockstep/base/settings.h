@@ -76,7 +76,8 @@ struct Settings : RankEnvironment {
   // LOCKSTEP_STALL_WARNING, in seconds: how long an operation may wait before a
   // line in the log says for whom.
   std::chrono::duration<double> stall_warning = std::chrono::seconds(10);
-  // LOCKSTEP_LOG.
+  // LOCKSTEP_LOG: the level from which lines are logged; debug lists every
+  // operation of a group in the order of its calls.
   LogLevel log_level = LogLevel::kWarn;
 
   // The index of this rank's GPU; `count` tells how many its host has, and is

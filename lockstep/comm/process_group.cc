@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/comm/captured_graph.h"
 #include "lockstep/comm/current_stream.h"
 #include "lockstep/comm/recorder.h"
@@ -270,6 +271,10 @@ Work ProcessGroup::start_recorded(Backend& backend, Operation& operation) {
   const std::uint64_t number = recorder_->begin(operation);
   operation.record = number;
   if (number == 0) world_->watch();
+  if (log_enabled(LogLevel::kDebug))
+    log(LogLevel::kDebug,
+        fmt::format("rank {} of {} calls {} (group \"{}\")", rank(), size(),
+                    describe(operation), name()));
   Work work = backend.start(operation);
   recorder_->started(number, operation, work);
   return work;

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/version.h"
+#include "lockstep/comm/wire/host_address.h"
 
 namespace lockstep {
 namespace {
@@ -18,12 +18,6 @@ namespace {
 using SystemClock = std::chrono::system_clock;
 
 constexpr std::size_t kMostFailures = 16;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 // Seconds since 1970 of moments that steady_clock told.
 class WallTime {
@@ -89,7 +83,7 @@ std::string describe_seconds(std::chrono::duration<double> time) {
 }
 
 Recorder::Recorder(std::string dump_directory)
-    : dump_directory_(std::move(dump_directory)), host_(host_name()) {}
+    : dump_directory_(std::move(dump_directory)), host_(own_host_name()) {}
 
 std::shared_ptr<RecordedGroup> Recorder::add_group(
     const GroupIdentity& identity, const std::shared_ptr<Backend>& backend) {

@@ -29,7 +29,7 @@ struct WorkerCommand {
   std::string program;                   // a file, not searched for
   std::vector<std::string> arguments;    // the program's name comes first
   std::vector<std::string> environment;  // "NAME=value"
-  std::vector<int> cores;                // where it may run; none: anywhere
+  std::vector<int> cores{};              // where it may run; none: anywhere
   int standard_input = -1;               // lent; negative: it reads nothing
   sigset_t signal_mask{};                // the signals that it has blocked
   // The windows of the pseudo-terminals that its output and errors go to, as

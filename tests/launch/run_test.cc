@@ -148,6 +148,16 @@ TEST(Run, BlamesTheRankThatEndedFirstAndExitsWithItsCode) {
                     HasSubstr("bad input"), Not(HasSubstr("SIGABRT"))));
 }
 
+TEST(Run, ListsEveryCollectiveInOrderWhereTheLogIsAtDebug) {
+  const std::string out =
+      run_lockstep({"run", "-n", "2", LOCKSTEP_COMM_RANKS, "die"},
+                   {"LOCKSTEP_LOG=debug", "EXIT_CODE=1"})
+          .err;
+  const std::string line = "[rank 0] lockstep debug: rank 0 of 2 calls barrier";
+  EXPECT_THAT(out, HasSubstr(line + " #1 (group \"default\")\n"));
+  EXPECT_LT(out.find(line + " #1"), out.find(line + " #2"));
+}
+
 TEST(Run, LetsSurvivorsSayHowARankEnded) {
   // Deaf, since the launcher may ask them to end before they have said it.
   const auto job =

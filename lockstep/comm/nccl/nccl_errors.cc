@@ -6,16 +6,14 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/operation_text.h"
 
 namespace lockstep {
 
 std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at) {
-  const std::chrono::duration<double> waited =
-      Deadline::Clock::now() - flight.begun;
-  std::string text = fmt::format(
-      "{} timed out after {:.1f} s on rank {} of {} (group \"{}\", GPU {})",
-      describe(flight.operation), waited.count(), at.identity.rank,
-      at.identity.size, at.identity.name, at.gpu);
+  std::string text =
+      describe_timeout_of(describe(flight.operation), flight.begun, at.identity,
+                          fmt::format(", GPU {}", at.gpu));
   std::vector<int> ranks;
   if (is_point_to_point(flight.operation.kind))
     ranks = {flight.operation.peer};

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/formation.h"
+#include "lockstep/comm/operation_text.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
 #include "lockstep/comm/routes.h"
 
@@ -186,7 +187,8 @@ class ReferenceBackend : public Backend,
     for (const Signature& signature : signatures)
       if (signature != mine)
         throw Mismatch(
-            describe_mismatch(signatures, identity_.rank, identity_.name));
+            describe_mismatch(signatures, identity_.rank, identity_.name) +
+            describe_place(operation, identity_.rank));
     const std::vector<std::int64_t> counts = counts_of(operation);
     if (counts.empty()) return;
     std::vector<std::vector<std::int64_t>> tables;

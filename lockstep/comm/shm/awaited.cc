@@ -4,6 +4,9 @@
 
 #include <chrono>
 
+#include "lockstep/comm/operation_text.h"
+#include "lockstep/comm/wire/host_address.h"
+
 namespace lockstep {
 
 std::vector<int> Awaited::missing(const ShmContext& context) const {
@@ -47,15 +50,11 @@ Deadline::Clock::time_point Awaited::begun() const {
 std::string Awaited::describe_timeout(const ShmContext& context) const {
   const GroupIdentity& identity = context.identity;
   const std::vector<int> ranks = missing(context);
-  const std::chrono::duration<double> waited = Deadline::Clock::now() - begun();
-  std::string text = describe_call();
-  text +=
-      fmt::format(" timed out after {:.1f} s on rank {} of {} (group \"{}\")",
-                  waited.count(), identity.rank, identity.size, identity.name);
+  std::string text = describe_timeout_of(describe_call(), begun(), identity);
   for (const int rank : ranks)
-    text +=
-        fmt::format("\n  missing: {}, last seen in {}", identity.describe(rank),
-                    context.rounds->last_seen(rank));
+    text += fmt::format("\n  missing: {} on {}, last seen in {}",
+                        identity.describe(rank), own_host_name(),
+                        context.rounds->last_seen(rank));
   if (ranks.empty())
     text += "\n  missing: no rank; one of them stopped in the middle";
   return text +

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/operation_text.h"
 
 namespace lockstep {
 namespace {
@@ -98,7 +99,8 @@ void SharedOperation::check_signatures(const ShmContext& context) const {
   std::vector<Signature> signatures;
   for (int r = 0; r < ranks_; ++r)
     signatures.push_back(context.rounds->brought(r).signature);
-  throw Mismatch(describe_mismatch(signatures, rank_, context.identity.name));
+  throw Mismatch(describe_mismatch(signatures, rank_, context.identity.name) +
+                 describe_place(operation_, rank_));
 }
 
 void SharedOperation::read_counts(const ShmContext& context) {

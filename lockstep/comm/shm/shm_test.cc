@@ -14,6 +14,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/comm/wire/host_address.h"
 
 namespace lockstep {
 namespace {
@@ -107,10 +108,30 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
   EXPECT_NE(text.find("all_reduce #2 (sum, 10 x float32) timed out"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("missing: rank 1, last seen in barrier #1"),
+  EXPECT_NE(text.find("missing: rank 1 on " + own_host_name() +
+                      ", last seen in barrier #1"),
             std::string::npos)
       << text;
+  EXPECT_NE(text.find("(begun at "), std::string::npos) << text;
   EXPECT_THROW(group->barrier().wait(), Timeout);
+}
+
+// Each rank knows its own caller's words, so the rank that sees a mismatch
+// first adds them; all ranks get its text.
+TEST(SharedMemory, MismatchSaysWhereTheCallWas) {
+  run_ranks("shm", 2, [](const std::shared_ptr<ProcessGroup>& group) {
+    std::vector<float> data(group->rank() == 0 ? 10 : 11);
+    try {
+      group->all_reduce(view(data), ReduceOp::kSum, {.place = "my averaging"})
+          .wait();
+      ADD_FAILURE() << "no error on rank " << group->rank();
+    } catch (const Mismatch& error) {
+      EXPECT_NE(
+          std::string(error.what()).find("\n  place:   my averaging on rank "),
+          std::string::npos)
+          << error.what();
+    }
+  });
 }
 
 // Collectives run one after the other: whom the oldest misses, all miss.

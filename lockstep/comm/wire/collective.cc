@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "lockstep/comm/operation_text.h"
 #include "lockstep/comm/wire/block_exchange.h"
 
 namespace lockstep {
@@ -78,7 +79,8 @@ void Collective::compare(std::span<const Signature> signatures) const {
   for (const Signature& theirs : signatures)
     if (theirs != signature_)
       throw Mismatch(
-          describe_mismatch(signatures, core_.rank(), core_.identity().name));
+          describe_mismatch(signatures, core_.rank(), core_.identity().name) +
+          describe_place(operation_, core_.rank()));
 }
 
 void Collective::check_signatures() {

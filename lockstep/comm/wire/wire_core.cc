@@ -6,6 +6,8 @@
 #include <chrono>
 #include <optional>
 
+#include "lockstep/comm/operation_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -232,12 +234,7 @@ std::vector<int> WireCore::missing_in(const Operation& operation) const {
 std::string WireCore::describe_timeout(const Operation& operation,
                                        Deadline::Clock::time_point begun,
                                        const std::vector<int>& ranks) const {
-  using Seconds = std::chrono::duration<double>;
-  return fmt::format(
-             "{} timed out after {:.1f} s on rank {} of {} (group \"{}\")",
-             describe(operation),
-             Seconds(Deadline::Clock::now() - begun).count(), rank(), size(),
-             identity().name) +
+  return describe_timeout_of(describe(operation), begun, identity()) +
          describe_missing(ranks) +
          "\n  likely:  a missing rank is slow or dead, or called another "
          "collective in this place"

@@ -1,0 +1,26 @@
+// Parts of what errors say about an operation, alike for all backends.
+//
+// Threads: pure functions, but for asking the clock and the host's name.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation.h"
+
+namespace lockstep {
+
+// `CALL timed out after 0.5 s (begun at 14:03:52) on rank 0 of 2 on node-a
+// (group "default")`; `detail` follows the group's name.
+std::string describe_timeout_of(std::string_view call,
+                                Deadline::Clock::time_point begun,
+                                const GroupIdentity& identity,
+                                std::string_view detail = "");
+
+// A line for a Mismatch: where rank `rank`, this one, called `operation`, in
+// the caller's words; "" where the caller has named no place.
+std::string describe_place(const Operation& operation, int rank);
+
+}  // namespace lockstep
