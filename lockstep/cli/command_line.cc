@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <sstream>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -282,7 +283,34 @@ HelpRequest general_help() {
   return {text + "\nlockstep COMMAND --help lists a command's flags.\n"};
 }
 
+// Where the description of a flag begins: after two blanks or more, behind the
+// flag. Other lines go on at their beginning.
+std::size_t description_column(std::string_view line) {
+  const std::size_t flag = line.find_first_not_of(' ');
+  if (flag == std::string_view::npos) return 0;
+  const std::size_t gap = flag == 0 ? line.npos : line.find("  ", flag);
+  const std::size_t text = line.find_first_not_of(' ', gap);
+  return gap == line.npos || text == line.npos ? flag : text;
+}
+
 }  // namespace
+
+std::string wrap_help(const std::string& text, std::size_t columns) {
+  constexpr std::size_t kNarrowest = 20;
+  std::istringstream lines(text);
+  std::string wrapped;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t indent = description_column(line);
+    while (line.size() > columns && indent + kNarrowest <= columns) {
+      const std::size_t blank = line.rfind(' ', columns);
+      if (blank == std::string::npos || blank <= indent) break;
+      wrapped += line.substr(0, blank) + "\n";
+      line = std::string(indent, ' ') + line.substr(blank + 1);
+    }
+    wrapped += line + "\n";
+  }
+  return wrapped;
+}
 
 Request parse_command_line(Arguments arguments, int cores) {
   if (arguments.empty())

@@ -21,6 +21,10 @@
 namespace lockstep {
 
 // --help: of the command, or of one of its commands.
+// `text` with lines of at most `columns`, cut at blanks; what follows a cut
+// begins below the description of its flag.
+std::string wrap_help(const std::string& text, std::size_t columns);
+
 struct HelpRequest {
   std::string text;
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <sstream>
 #include <vector>
 
 #include "lockstep/base/testing/error_text.h"
@@ -46,6 +47,51 @@ TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
   EXPECT_EQ(options.launch.log_dir, "logs");
   EXPECT_THAT(options.command,
               ElementsAre("./program", "-n", "7", "--help", "--", "x"));
+}
+
+TEST(CommandLine, TakesMpirunsNpForN) {
+  const RunOptions options =
+      parse_run({"--grace", "3", "-np", "2", "./program", "-np", "7"});
+  EXPECT_EQ(options.workers, 2);
+  EXPECT_THAT(options.command, ElementsAre("./program", "-np", "7"));
+  const Request train = parse({"train", "--model", "mlp", "-np", "2"});
+  EXPECT_EQ(std::get<TrainRequest>(train).options.ranks, 2);
+}
+
+TEST(CommandLine, RefusesWhatWouldBringTheHostDownWithTheLimit) {
+  EXPECT_THAT(error_of({"train", "-n", "100000"}), HasSubstr("1 to 1024"));
+  EXPECT_THAT(error_of({"train", "--threads", "100000"}),
+              HasSubstr("1 to 1024"));
+  EXPECT_THAT(error_of({"run", "-n", "100000", "true"}),
+              HasSubstr("1 to 1024"));
+  EXPECT_THAT(error_of({"bench", "all_reduce", "-n", "100000"}),
+              HasSubstr("1 to 1024"));
+}
+
+TEST(CommandLine, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
+  EXPECT_THAT(error_of({"bench", "all_reduce", "--plot", "/nope/x.svg"}),
+              AllOf(HasSubstr("--plot"), HasSubstr("no folder /nope")));
+  EXPECT_THAT(error_of({"bench", "all_reduce", "-o", "/tmp"}),
+              HasSubstr("is a folder"));
+}
+
+TEST(Help, WrapsAtBlanksBelowTheDescription) {
+  EXPECT_EQ(wrap_help("Usage: x\n"
+                      "  --flag N    of a description that is long\n"
+                      "              and is continued as it was\n"
+                      "one line of plain words that go on and on and on\n",
+                      34),
+            "Usage: x\n"
+            "  --flag N    of a description\n"
+            "              that is long\n"
+            "              and is continued as\n"
+            "              it was\n"
+            "one line of plain words that go on\n"
+            "and on and on\n");
+  const std::string help = help_of({"train", "--help"});
+  std::istringstream lines(wrap_help(help, 70));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.size(), 70u) << line;
 }
 
 // Issue 19, point 21: as long as torchrun's, unless told.

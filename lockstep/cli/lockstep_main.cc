@@ -12,6 +12,7 @@
 #include "lockstep/cli/command_line.h"
 #include "lockstep/launch/cpu_share.h"
 #include "lockstep/launch/find_program.h"
+#include "lockstep/launch/terminal_style.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,13 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : kFailed;
 }
 
-int carry_out(const HelpRequest& request) { return print(request.text); }
+// Elsewhere than on a terminal lines stay whole, for programs that search them.
+int carry_out(const HelpRequest& request) {
+  const auto window = terminal_window(STDOUT_FILENO);
+  return print(window && window->ws_col > 0
+                   ? wrap_help(request.text, window->ws_col)
+                   : request.text);
+}
 
 int carry_out(const VersionRequest&) {
   std::string text = "lockstep " + std::string(version()) + "\n";

@@ -270,10 +270,11 @@ void Launcher::look_for_time() {
 void Launcher::look_for_reader() {
   if (screen_.error() == 0 || phase_ != Phase::kRunning) return;
   result_.exit_code = 128 + SIGPIPE;
-  screen_.print_line(OutputStream::kErr,
-                     fmt::format("lockstep: output cannot be written ({}); "
-                                 "ending the workers",
-                                 std::strerror(screen_.error())));
+  if (screen_.error() != EPIPE)  // as of `lockstep evaluate | head`
+    screen_.print_line(OutputStream::kErr,
+                       fmt::format("lockstep: output cannot be written ({}); "
+                                   "ending the workers",
+                                   std::strerror(screen_.error())));
   end_job();
 }
 

@@ -1,22 +1,56 @@
 #include "lockstep/launch/record_folder.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/launch/job_record.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr std::string_view kStem = "lockstep-records-";
+
+// A folder, not a link to one, of this user, untouched for a week.
+bool is_forgotten(const fs::path& path) {
+  constexpr std::time_t kWeek = 7 * 24 * 3600;
+  struct stat status {};
+  return path.filename().string().starts_with(kStem) &&
+         ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid() &&
+         status.st_mtime < std::time(nullptr) - kWeek;
+}
+
+void remove_forgotten(const fs::path& parent) {
+  std::error_code error;
+  std::vector<fs::path> forgotten;
+  for (fs::directory_iterator at(parent, error), end; !error && at != end;
+       at.increment(error))
+    if (is_forgotten(at->path())) forgotten.push_back(at->path());
+  for (const fs::path& path : forgotten) fs::remove_all(path, error);
+}
+
+}  // namespace
+
 RecordFolder RecordFolder::make_in(fs::path parent) {
   std::error_code error;
-  if (parent.empty())
+  if (parent.empty()) {
     parent = fs::temp_directory_path(error);
-  else
+    if (!error) remove_forgotten(parent);
+  } else {
     fs::create_directories(parent, error);
+  }
   RecordFolder folder{fs::path()};
   if (error) return folder;
   std::string name =
-      (fs::absolute(parent, error) / "lockstep-records-XXXXXX").string();
+      (fs::absolute(parent, error) / fmt::format("{}XXXXXX", kStem)).string();
   if (error || ::mkdtemp(name.data()) == nullptr) return folder;
   folder.path_ = name;
   folder.is_ours_ = true;

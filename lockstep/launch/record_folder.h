@@ -19,8 +19,9 @@ class RecordFolder {
       : path_(std::move(chosen)) {}
 
   // A fresh one in `parent`, which is made when missing, or in the system's
-  // folder for temporary files where `parent` is empty. path() is empty when it
-  // cannot be made.
+  // folder for temporary files where `parent` is empty: what failed jobs of
+  // this user have left there for more than a week is removed then. path() is
+  // empty when it cannot be made.
   static RecordFolder make_in(std::filesystem::path parent);
 
   ~RecordFolder();

@@ -104,7 +104,7 @@ void add_how_flags(CLI::App& command, BenchOptions& options) {
                   "Processes [the largest power of two up to the number of "
                   "cores and 8, 2 at least; on GPUs, one for each]; under a "
                   "launcher, what it started")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N");
   command
       .add_option("--memory", options.memory,
@@ -126,10 +126,12 @@ void add_result_flags(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--plot", options.plot,
                   "Draw time against bytes into this SVG file")
+      ->check(file_to_write())
       ->type_name("FILE");
   command
       .add_option("-o,--output", options.output,
                   "Where the table or the JSON goes, if not to standard output")
+      ->check(file_to_write())
       ->type_name("FILE");
 }
 

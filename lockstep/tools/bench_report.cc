@@ -1,7 +1,10 @@
 #include "lockstep/tools/bench_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -79,24 +82,29 @@ const BenchRow* row_of(const BackendRows& backend, std::size_t bytes) {
   return nullptr;
 }
 
-// The fastest at `bytes`: `before` unless another is clearly faster.
-std::string fastest_at(const BenchReport& report, std::size_t bytes,
-                       const std::string& before) {
+// Those at `bytes` that none is clearly faster than.
+std::vector<std::string> fastest_at(const BenchReport& report,
+                                    std::size_t bytes) {
   constexpr double kClearly = 0.95;
-  std::string best;
-  double best_time = 0;
-  double time_before = 0;
-  for (const BackendRows& backend : report.backends) {
-    const BenchRow* const row = row_of(backend, bytes);
-    if (row == nullptr) continue;
-    const double time = row->timings.p50.count();
-    if (backend.name == before) time_before = time;
-    if (!best.empty() && time >= best_time) continue;
-    best = backend.name;
-    best_time = time;
-  }
-  const bool stays = time_before > 0 && best_time > kClearly * time_before;
-  return stays ? before : best;
+  std::vector<std::pair<double, std::string>> times;
+  for (const BackendRows& backend : report.backends)
+    if (const BenchRow* const row = row_of(backend, bytes))
+      times.emplace_back(row->timings.p50.count(), backend.name);
+  const double best = std::ranges::min(times).first;
+  std::vector<std::string> names;
+  for (const auto& [time, name] : times)
+    if (kClearly * time <= best) names.push_back(name);
+  return names;
+}
+
+// Those of `some` that are in `others` too, in the order of `some`.
+std::vector<std::string> in_both(const std::vector<std::string>& some,
+                                 const std::vector<std::string>& others) {
+  std::vector<std::string> names;
+  std::ranges::copy_if(some, std::back_inserter(names), [&](const auto& name) {
+    return std::ranges::find(others, name) != others.end();
+  });
+  return names;
 }
 
 }  // namespace
@@ -107,10 +115,13 @@ std::vector<FastestFrom> fastest_backends(const BenchReport& report) {
     for (const BenchRow& row : backend.rows) sizes.insert(row.bytes);
   std::vector<FastestFrom> ranges;
   for (const std::size_t bytes : sizes) {
-    const std::string before = ranges.empty() ? "" : ranges.back().backend;
-    std::string best = fastest_at(report, bytes, before);
-    if (best != before)
-      ranges.push_back({.bytes = bytes, .backend = std::move(best)});
+    std::vector<std::string> best = fastest_at(report, bytes);
+    std::vector<std::string> still;
+    if (!ranges.empty()) still = in_both(ranges.back().backends, best);
+    if (still.empty())
+      ranges.push_back({.bytes = bytes, .backends = std::move(best)});
+    else
+      ranges.back().backends = std::move(still);
   }
   return ranges;
 }
@@ -152,9 +163,10 @@ std::string table_end(const BenchReport& report) {
   if (measured > 1) {
     for (const FastestFrom& range : fastest_backends(report))
       end += report.what.collective == Collective::kBarrier
-                 ? fmt::format("fastest: {}\n", range.backend)
+                 ? fmt::format("fastest: {}\n", fmt::join(range.backends, ", "))
                  : fmt::format("fastest from {} on: {}\n",
-                               describe_bytes(range.bytes), range.backend);
+                               describe_bytes(range.bytes),
+                               fmt::join(range.backends, ", "));
   }
   return end.empty() ? end : "\n" + end;
 }
@@ -177,7 +189,7 @@ std::string to_json(const BenchReport& report) {
   document["fastest"] = Json::array();
   for (const FastestFrom& range : fastest_backends(report))
     document["fastest"].push_back(
-        {{"from_bytes", range.bytes}, {"backend", range.backend}});
+        {{"from_bytes", range.bytes}, {"backends", range.backends}});
   constexpr int kIndent = 1;
   return document.dump(kIndent) + "\n";
 }

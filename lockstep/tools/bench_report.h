@@ -35,14 +35,15 @@ struct BenchReport {
   std::vector<BackendRows> backends;
 };
 
-// From which size on a backend is the fastest.
+// From which size on these backends are the fastest: several where they take
+// the same time.
 struct FastestFrom {
   std::size_t bytes = 0;
-  std::string backend;
+  std::vector<std::string> backends;
 };
 
-// By ascending size. What is faster by less than a twentieth does not take the
-// place of the one before: that is noise.
+// By ascending size. A difference of less than a twentieth is noise: such
+// backends are equally fast, and none takes the place of those before it.
 std::vector<FastestFrom> fastest_backends(const BenchReport& report);
 
 // The table, piece by piece as it is measured: what it is about and its head, a

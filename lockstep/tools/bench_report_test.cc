@@ -1,5 +1,7 @@
 #include "lockstep/tools/bench_report.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +41,8 @@ std::vector<std::pair<std::size_t, std::string>> fastest(
   std::vector<std::pair<std::size_t, std::string>> found;
   for (const auto& range :
        fastest_backends({.what = {}, .ranks = 2, .backends = backends}))
-    found.emplace_back(range.bytes, range.backend);
+    found.emplace_back(range.bytes,
+                       fmt::format("{}", fmt::join(range.backends, " ")));
   return found;
 }
 
@@ -53,6 +56,14 @@ TEST(BenchReport, TakesAHairsBreadthForNoise) {
   EXPECT_THAT(fastest({rows_of("a", {{4, 100}, {64, 100}, {1024, 100}}),
                        rows_of("b", {{4, 150}, {64, 97}, {1024, 150}})}),
               ElementsAre(Pair(4u, "a")));
+}
+
+// Issue 21, point 8: on one host hybrid is shm.
+TEST(BenchReport, NamesAllThatAreEquallyFast) {
+  EXPECT_THAT(fastest({rows_of("a", {{4, 100}, {64, 98}, {1024, 100}}),
+                       rows_of("b", {{4, 99}, {64, 100}, {1024, 101}}),
+                       rows_of("c", {{4, 300}, {64, 300}, {1024, 30}})}),
+              ElementsAre(Pair(4u, "a b"), Pair(1024u, "c")));
 }
 
 TEST(BenchReport, GoesOnWithoutABackendThatGaveUp) {

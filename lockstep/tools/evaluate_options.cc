@@ -26,13 +26,13 @@ void add_rank_flags(CLI::App& command, EvaluateOptions& options) {
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "Processes that share the images [the cores, up to 8]")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N");
   command
       .add_option("--threads", options.threads,
                   "Compute threads of a rank; the last bits of results depend "
                   "on it [1]")
-      ->check(whole_number(1));
+      ->check(whole_number(1, kMostThreadsOfARank));
 }
 
 void add_result_flags(CLI::App& command, EvaluateOptions& options) {

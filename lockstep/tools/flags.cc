@@ -1,11 +1,15 @@
 #include "lockstep/tools/flags.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 
@@ -24,17 +28,51 @@ std::optional<Number> parse_number(const std::string& text) {
   return value;
 }
 
+// CLI11 has no names of two letters after one dash. A program's own arguments
+// stay as they are.
+void take_np_for_n(const CLI::App& command, std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with('-') && command.get_prefix_command()) return;
+    if (words[i] == "-np") words[i] = "-n";
+    const CLI::Option* option = words[i].starts_with('-')
+                                    ? command.get_option_no_throw(words[i])
+                                    : nullptr;
+    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+  }
+}
+
 }  // namespace
 
 FlagCheck whole_number(std::int64_t least) {
-  return [least](const std::string& text) -> std::string {
-    // 32 bits hold every count that a flag of ours takes, so nothing that
-    // passes is cut when it is stored.
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  // 32 bits hold every count that a flag of ours takes, so nothing that passes
+  // is cut when it is stored.
+  return whole_number(least, std::numeric_limits<std::int32_t>::max());
+}
+
+FlagCheck whole_number(std::int64_t least, std::int64_t most) {
+  return [least, most](const std::string& text) -> std::string {
     const auto value = parse_number<std::int64_t>(text);
-    if (value && *value >= least && *value <= kMost) return "";
+    if (value && *value >= least && *value <= most) return "";
     return fmt::format("\"{}\" is no whole number from {} to {}", text, least,
-                       kMost);
+                       most);
+  };
+}
+
+FlagCheck file_to_write() {
+  return [](const std::string& text) -> std::string {
+    namespace fs = std::filesystem;
+    if (text == "-") return "";
+    std::error_code error;
+    const fs::path file = fs::absolute(text, error);
+    const fs::path folder = file.parent_path();
+    if (fs::is_directory(file, error))
+      return fmt::format("{} is a folder; name a file", text);
+    if (!fs::is_directory(folder, error))
+      return fmt::format("there is no folder {} for {}; make it first",
+                         folder.string(), file.filename().string());
+    const fs::path& target = fs::exists(file, error) ? file : folder;
+    if (::access(target.c_str(), W_OK) == 0) return "";
+    return fmt::format("{} cannot be written: {}", text, std::strerror(errno));
   };
 }
 
@@ -67,10 +105,11 @@ FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
 }
 
 void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
-  // CLI11 takes them last first.
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  take_np_for_n(command, words);
+  std::reverse(words.begin(), words.end());  // CLI11 takes them last first
   try {
-    command.parse(std::move(reversed));
+    command.parse(std::move(words));
   } catch (const CLI::Success&) {
     throw;
   } catch (const CLI::ParseError& error) {

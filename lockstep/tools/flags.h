@@ -21,8 +21,18 @@ namespace lockstep {
 // A check for CLI::Option::check(): returns what is wrong with the text, or "".
 using FlagCheck = std::function<std::string(const std::string&)>;
 
-// A whole number from `least` up to what the flag's type holds.
+// A whole number from `least` to `most`; without `most`, up to what the flag's
+// type holds.
 FlagCheck whole_number(std::int64_t least);
+FlagCheck whole_number(std::int64_t least, std::int64_t most);
+
+// More ranks, or threads of a rank, than this only bring a host down.
+inline constexpr int kMostRanksOfAHost = 1024;
+inline constexpr int kMostThreadsOfARank = 1024;
+
+// The name of a file that can be written: asked before the work whose result
+// goes there. "-" is standard output.
+FlagCheck file_to_write();
 
 // A number from `least`; below `below`.
 FlagCheck number(double least, double below);
@@ -34,7 +44,8 @@ FlagCheck positive_number();
 FlagCheck one_of(std::string what, std::span<const std::string_view> known);
 
 // Parses `arguments` (without the program's name) into what was registered with
-// `command`. Lets CLI::Success (a call for help) pass through.
+// `command`. mpirun's -np is taken for -n. Lets CLI::Success (a call for help)
+// pass through.
 void parse_flags(CLI::App& command, std::span<const char* const> arguments);
 
 // One line for flags and arguments that `command` does not know; suggests the

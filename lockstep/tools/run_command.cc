@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tools/flags.h"
 #include "lockstep/tools/job.h"
 
 namespace lockstep {
 
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus) {
-  // Far more than a host can carry, and few enough not to bring it down.
-  constexpr int kMost = 1024;
   if (text == "cpu") return cores;
   const int gpus = text == "gpu" || text == "auto" ? count_gpus() : 0;
   if (gpus > 0) return gpus;
@@ -25,11 +24,12 @@ int parse_workers(std::string_view text, int cores,
   int workers = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, workers);
-  if (error != std::errc() || stop != end || workers < 1 || workers > kMost)
+  if (error != std::errc() || stop != end || workers < 1 ||
+      workers > kMostRanksOfAHost)
     throw InvalidArgument(fmt::format(
         "--nproc-per-node is \"{}\"; it must be a number from 1 to {}, or cpu, "
         "gpu or auto for the number of cores or GPUs",
-        text, kMost));
+        text, kMostRanksOfAHost));
   return workers;
 }
 

@@ -91,7 +91,7 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "World sizes [1,2,4,... up to the number of cores and 8]")
       ->delimiter(',')
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N,N,...");
   command
       .add_option("--repeats", options.repeats,

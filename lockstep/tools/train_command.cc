@@ -1,5 +1,10 @@
 #include "lockstep/tools/train_command.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/tf_config.h"
@@ -22,6 +27,42 @@ std::vector<std::string> command_of(const TrainRequest& request,
   command.insert(command.end(), request.arguments.begin(),
                  request.arguments.end());
   return command;
+}
+
+bool has_checkpoints(const std::string& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end;
+       !error && at != end; at.increment(error))
+    if (const std::string name = at->path().filename();
+        name.starts_with("checkpoint-") && name.ends_with(".safetensors"))
+      return true;
+  return false;
+}
+
+// A word as a shell reads it again.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+      "-_./,=:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+// After a run that did not come to its end: how to go on from what it saved.
+void suggest_to_resume(const TrainRequest& request) {
+  if (!has_checkpoints(request.options.checkpoint_dir)) return;
+  std::string command = "lockstep train";
+  for (const std::string& argument : request.arguments)
+    command += " " + quoted(argument);
+  if (request.options.resume.empty()) command += " --resume auto";
+  std::fputs(
+      fmt::format("lockstep: there are checkpoints in {}; to go on: {}\n",
+                  request.options.checkpoint_dir, command)
+          .c_str(),
+      stderr);
 }
 
 }  // namespace
@@ -50,7 +91,9 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);
   join_ranks_of_launcher(launch, lookup);
-  return run_job(std::move(launch), lookup, view);
+  const int exit_code = run_job(std::move(launch), lookup, view);
+  if (exit_code != 0) suggest_to_resume(request);
+  return exit_code;
 }
 
 }  // namespace lockstep

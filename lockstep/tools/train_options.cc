@@ -135,13 +135,13 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
                   "Ranks that train together: processes, or what --strategy "
                   "makes of them [the largest power of two up to the number of "
                   "cores and 8]")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N");
   command
       .add_option("--threads", options.threads,
                   "Compute threads of a rank [cores / ranks; 1 with "
                   "--logical-shards, since bits depend on it]")
-      ->check(whole_number(1));
+      ->check(whole_number(1, kMostThreadsOfARank));
   command
       .add_option("-o,--output", options.output,
                   "Where the trained model is saved "
