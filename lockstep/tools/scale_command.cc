@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -105,24 +106,49 @@ class EpochTimes {
   double speed_ = 0;
 };
 
+// As /proc/cpuinfo has it on x86; "" elsewhere.
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const std::size_t colon = line.find(": "); colon != line.npos)
+        return line.substr(colon + 2);
+  return "";
+}
+
+// What the job trains; the batch that stays the same.
+std::string describe(const TrainOptions& job,
+                     const std::vector<std::string>& arguments) {
+  const bool weak = std::ranges::any_of(arguments, [](const auto& word) {
+    return word.starts_with("--batch-size");
+  });
+  return fmt::format(
+      "{} on {}, {}", job.model, job.dataset,
+      weak ? fmt::format("batch {} a rank", *job.batch_size)
+           : fmt::format("global batch {}", *job.global_batch_size));
+}
+
 class Scaling {
  public:
   Scaling(const ScaleRequest& request, const EnvironmentLookup& lookup)
       : request_(request), lookup_(lookup) {
     report_.cores = request.cores;
+    report_.machine = processor_name();
+    report_.layouts = options().layouts;
     report_.series.push_back({.name = "Lockstep", .rows = {}});
     if (!options().against.empty())
       report_.series.push_back({.name = options().against, .rows = {}});
-    for (const int ranks : options().ranks) {
-      jobs_.push_back(scaled_job(request.job, ranks, model(), request.cores));
+    for (const ScaleLayout& layout : layouts_of(options(), request.cores)) {
+      jobs_.push_back(scaled_job(request.job, layout, model(), request.cores));
       const TrainOptions& job = jobs_.back().options;
-      report_.series[0].rows.push_back({.ranks = ranks,
+      report_.job = describe(job, request.job);
+      report_.series[0].rows.push_back({.ranks = layout.ranks,
                                         .threads = threads_of(job),
                                         .global_batch = job.global_batch_size,
                                         .batch_per_rank = job.batch_size,
                                         .runs = {}});
       if (!options().against.empty())
-        report_.series[1].rows.push_back({.ranks = ranks, .runs = {}});
+        report_.series[1].rows.push_back({.ranks = layout.ranks, .runs = {}});
     }
   }
 

@@ -89,10 +89,14 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
       "otherwise the global\nbatch does (strong scaling).");
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
-                  "World sizes [1,2,4,... up to the number of cores and 8]")
+                  "World sizes [1,2,4,... up to the number of cores and 8]; "
+                  "each rank has the threads that the largest leaves to it")
       ->delimiter(',')
       ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N,N,...");
+  command.add_flag("--layouts", options.layouts,
+                   "Divide all cores into ranks and threads in every way, and "
+                   "name the fastest for this model");
   command
       .add_option("--repeats", options.repeats,
                   "Runs on each, in turn; medians are reported, and the spread")
@@ -118,6 +122,12 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
 }
 
 void complete_scale_options(ScaleOptions& options, int cores) {
+  if (options.layouts && !(options.ranks.empty() && options.against.empty()))
+    throw InvalidArgument(
+        "--layouts chooses the numbers of ranks by itself, and puts nothing "
+        "beside them: leave out --ranks and --against");
+  for (int ranks = 1; options.layouts && ranks <= cores; ++ranks)
+    if (cores % ranks == 0) options.ranks.push_back(ranks);
   if (options.ranks.empty())
     for (int ranks = 1; ranks <= default_ranks(cores); ranks *= 2)
       options.ranks.push_back(ranks);
@@ -146,7 +156,20 @@ void complete_scale_options(ScaleOptions& options, int cores) {
         "in 'torchrun --nproc-per-node {ranks} train.py'");
 }
 
-TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
+std::vector<ScaleLayout> layouts_of(const ScaleOptions& options, int cores) {
+  const int most = std::ranges::max(options.ranks);
+  std::vector<ScaleLayout> layouts;
+  for (const int ranks : options.ranks) {
+    const int sharers = options.layouts ? ranks : most;
+    layouts.push_back({.ranks = ranks,
+                       .threads = std::max(1, cores / sharers),
+                       .threads_vary = options.layouts});
+  }
+  return layouts;
+}
+
+TrainRequest scaled_job(std::vector<std::string> arguments,
+                        const ScaleLayout& layout,
                         const std::filesystem::path& model, int cores) {
   TrainRequest job;
   parse_job(arguments, job);
@@ -155,10 +178,19 @@ TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
     job.options.epochs = kEpochs;
     arguments.push_back(fmt::format("--epochs={}", kEpochs));
   }
-  job.options.ranks = ranks;
+  if (layout.threads_vary && job.options.threads)
+    throw InvalidArgument(
+        "--layouts chooses the threads of each rank: leave --threads out");
+  if (!job.options.threads &&
+      (layout.threads_vary || !environment_variable("OMP_NUM_THREADS"))) {
+    job.options.threads = layout.threads;
+    arguments.push_back(fmt::format("--threads={}", layout.threads));
+  }
+  job.options.ranks = layout.ranks;
   job.options.output = model;
-  arguments.push_back(fmt::format("--ranks={}", ranks));
+  arguments.push_back(fmt::format("--ranks={}", layout.ranks));
   arguments.push_back("--output=" + model.string());
+  arguments.push_back("--no-hints");  // the model goes with the run
   complete_train_options(job.options,
                          {.cores = cores, .lookup = environment_variable});
   job.arguments = std::move(arguments);

@@ -21,6 +21,9 @@ namespace lockstep {
 struct ScaleOptions {
   // World sizes; empty: 1, 2, 4, … up to the number of cores and 8.
   std::vector<int> ranks{};
+  // Every way to divide the cores into ranks and compute threads of each, in
+  // the place of more and more ranks with the same threads.
+  bool layouts = false;
   int repeats = 1;
   // Where the report goes as PREFIX.json, .md, .svg, .png and .gnuplot; empty:
   // nowhere.
@@ -43,10 +46,25 @@ void add_scale_options(CLI::App& command, ScaleOptions& options);
 // Fills in what was left open, and refuses what does not fit together.
 void complete_scale_options(ScaleOptions& options, int cores);
 
-// The job, given as flags of `lockstep train`, on `ranks` ranks, with its model
+// What one row of the report runs on.
+struct ScaleLayout {
+  int ranks = 1;
+  int threads = 1;  // compute threads of a rank
+  // They are what the row is about, so OMP_NUM_THREADS does not matter.
+  bool threads_vary = false;
+};
+
+// A row for each number of ranks. With `options.layouts` they share all
+// `cores`; otherwise each has as many threads as the largest number of ranks
+// leaves to one, since rows with other threads could not be compared.
+std::vector<ScaleLayout> layouts_of(const ScaleOptions& options, int cores);
+
+// The job, given as flags of `lockstep train`, on `layout`, with its model
 // saved to `model`. A batch that the user gave for a rank stays that of a rank;
-// otherwise the global batch is the same on every number of ranks.
-TrainRequest scaled_job(std::vector<std::string> arguments, int ranks,
+// otherwise the global batch is the same on every number of ranks. So do
+// threads that the user chose, by --threads or OMP_NUM_THREADS.
+TrainRequest scaled_job(std::vector<std::string> arguments,
+                        const ScaleLayout& layout,
                         const std::filesystem::path& model, int cores);
 
 // The last number that `pattern` captures in a line of `output` (of which a

@@ -11,11 +11,13 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 constexpr int kCores = 4;
 
 TrainRequest job(std::vector<std::string> arguments, int ranks = 2) {
-  return scaled_job(std::move(arguments), ranks, "m.safetensors", kCores);
+  return scaled_job(std::move(arguments), {.ranks = ranks, .threads = 3},
+                    "m.safetensors", kCores);
 }
 
 ScaleOptions completed(ScaleOptions options) {
@@ -26,6 +28,26 @@ ScaleOptions completed(ScaleOptions options) {
 TEST(ScaleOptions, AskForPowersOfTwoUpToTheCores) {
   EXPECT_THAT(completed({}).ranks, ElementsAre(1, 2, 4));
   EXPECT_THAT(completed({.ranks = {3, 1}}).ranks, ElementsAre(1, 3));
+}
+
+std::vector<std::pair<int, int>> layouts(const ScaleOptions& options) {
+  std::vector<std::pair<int, int>> found;
+  for (const ScaleLayout& layout : layouts_of(completed(options), kCores))
+    found.emplace_back(layout.ranks, layout.threads);
+  return found;
+}
+
+TEST(ScaleOptions, GiveRanksOfAllRowsTheSameThreads) {
+  EXPECT_THAT(layouts({}), ElementsAre(Pair(1, 1), Pair(2, 1), Pair(4, 1)));
+  EXPECT_THAT(layouts({.ranks = {1, 2}}), ElementsAre(Pair(1, 2), Pair(2, 2)));
+  EXPECT_THAT(layouts({.ranks = {1, 8}}), ElementsAre(Pair(1, 1), Pair(8, 1)));
+}
+
+TEST(ScaleOptions, DivideTheCoresInEveryWay) {
+  EXPECT_THAT(layouts({.layouts = true}),
+              ElementsAre(Pair(1, 4), Pair(2, 2), Pair(4, 1)));
+  EXPECT_THAT(error_text([] { completed({.ranks = {2}, .layouts = true}); }),
+              HasSubstr("leave out --ranks and --against"));
 }
 
 TEST(ScaleOptions, RefuseWhatDoesNotFitTogether) {
@@ -52,6 +74,15 @@ TEST(ScaleOptions, LetTorchrunLearnTheRanksFromItsEnvironment) {
             "torchrun train.py");
 }
 
+TEST(AScaledJob, HasTheThreadsOfItsRowUnlessTheUserSaysOtherwise) {
+  const ScaleLayout row{.ranks = 2, .threads = 3, .threads_vary = true};
+  EXPECT_EQ(scaled_job({}, row, "m", kCores).options.threads, 3);
+  EXPECT_EQ(job({"--threads", "5"}).options.threads, 5);
+  EXPECT_THAT(
+      error_text([&] { scaled_job({"--threads=5"}, row, "m", kCores); }),
+      HasSubstr("leave --threads out"));
+}
+
 TEST(AScaledJob, KeepsTheGlobalBatchUnlessARanksIsGiven) {
   EXPECT_EQ(job({}, 1).options.global_batch_size, 128);
   EXPECT_EQ(job({}, 4).options.global_batch_size, 128);
@@ -64,10 +95,11 @@ TEST(AScaledJob, HandsItsFlagsOnToEachRank) {
   EXPECT_EQ(request.options.model, "mlp");
   EXPECT_EQ(request.options.ranks, 4);
   EXPECT_THAT(request.arguments,
-              ElementsAre("--model", "mlp", "--epochs=2", "--ranks=4",
-                          "--output=m.safetensors"));
+              ElementsAre("--model", "mlp", "--epochs=2", "--threads=3",
+                          "--ranks=4", "--output=m.safetensors", "--no-hints"));
   EXPECT_THAT(job({"--epochs=7"}).arguments,
-              ElementsAre("--epochs=7", "--ranks=2", "--output=m.safetensors"));
+              ElementsAre("--epochs=7", "--threads=3", "--ranks=2",
+                          "--output=m.safetensors", "--no-hints"));
 }
 
 TEST(AScaledJob, RefusesWhatIsNotForFiguresAlone) {

@@ -150,12 +150,66 @@ std::string code_span(std::string text) {
   return fence + " " + text + " " + fence;
 }
 
-std::string title_of(const ScaleReport& report, const ScaleSeries& series) {
-  return fmt::format("{}, on {} core{}", series.name, report.cores,
-                     report.cores == 1 ? "" : "s");
+// "a core", "2 cores".
+std::string counted(int number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
+std::string describe(const ScaleRow& row) {
+  return counted(row.ranks, "rank") +
+         (row.threads ? " x " + counted(*row.threads, "thread") : "");
+}
+
+int threads_of_all(const ScaleRow& row) {
+  return row.ranks * row.threads.value_or(1);
+}
+
+// A row whose runs differ so much says little of the job.
+std::string doubts_about(const ScaleReport& report) {
+  constexpr double kWorthless = 0.2;
+  std::string text;
+  for (const ScaleSeries& series : report.series)
+    for (const ScaleRow& row : series.rows)
+      if (const double spread = figures_of(series, row).spread;
+          spread > kWorthless)
+        text += fmt::format(
+            "unsteady: runs of {} on {} differ by {}; do not use these "
+            "numbers, "
+            "and repeat on an idle machine, with more --epochs\n",
+            series.name, counted(row.ranks, "rank"), percent(spread));
+  return text;
+}
+
+// What is not clearly slower than the fastest is as fast.
+std::string fastest_layout_of(const ScaleReport& report) {
+  constexpr double kClearly = 0.95;
+  if (!report.layouts) return "";
+  const ScaleSeries& ours = report.series.front();
+  const auto speed = [&](const ScaleRow& row) {
+    return figures_of(ours, row).images_per_second;
+  };
+  const ScaleRow& best = *std::ranges::max_element(ours.rows, {}, speed);
+  std::string text = fmt::format("fastest: {}", describe(best));
+  for (const ScaleRow& row : ours.rows)
+    if (&row != &best && speed(row) > kClearly * speed(best))
+      text += fmt::format("; {} is as fast", describe(row));
+  return text + "\n";
+}
+
+std::string remarks_of(const ScaleReport& report) {
+  return comparison_of(report) + fastest_layout_of(report) +
+         doubts_about(report);
 }
 
 }  // namespace
+
+std::string title_of(const ScaleReport& report, const ScaleSeries& series) {
+  const bool is_ours = &series == &report.series.front();
+  return series.name +
+         (is_ours && !report.job.empty() ? ": " + report.job : "") + ", on " +
+         counted(report.cores, "core") +
+         (report.machine.empty() ? "" : " of " + report.machine);
+}
 
 ScaleFigures figures_of(const ScaleSeries& series, const ScaleRow& row) {
   const std::vector<double> speeds = speeds_of(row);
@@ -171,7 +225,8 @@ ScaleFigures figures_of(const ScaleSeries& series, const ScaleRow& row) {
   figures.cores_busy = median(cores);
   const ScaleRow& first = series.rows.front();
   figures.speed_up = figures.images_per_second / median(speeds_of(first));
-  figures.efficiency = figures.speed_up * first.ranks / row.ranks;
+  figures.efficiency =
+      figures.speed_up * threads_of_all(first) / threads_of_all(row);
   const auto [least, most] = std::ranges::minmax(speeds);
   figures.spread = (most - least) / figures.images_per_second;
   return figures;
@@ -182,7 +237,7 @@ std::string to_text(const ScaleReport& report) {
   for (const ScaleSeries& series : report.series)
     text += fmt::format("{}\n\n{}\n", title_of(report, series),
                         aligned(table_of(series), {}));
-  return text + comparison_of(report);
+  return text + remarks_of(report);
 }
 
 std::string to_markdown(const ScaleReport& given) {
@@ -196,12 +251,14 @@ std::string to_markdown(const ScaleReport& given) {
     text += fmt::format("{}\n\n{}\n", title_of(report, series),
                         aligned(table, {"| ", " | ", " |"}));
   }
-  return text + comparison_of(report);
+  return text + remarks_of(report);
 }
 
 std::string to_json(const ScaleReport& report) {
   Json document{{"lockstep", version()},
                 {"cores", report.cores},
+                {"machine", report.machine},
+                {"job", report.job},
                 {"series", Json::array()}};
   for (const ScaleSeries& series : report.series) {
     Json rows = Json::array();

@@ -39,7 +39,11 @@ struct ScaleSeries {
 
 // A report has a series, with a row; all its functions ask for that.
 struct ScaleReport {
-  int cores = 1;  // of this host, that the jobs could use
+  int cores = 1;          // of this host, that the jobs could use
+  std::string machine{};  // the name of its processor; empty: not known
+  std::string job{};      // model, data and batch
+  // Rows divide the cores in different ways, in the place of using more.
+  bool layouts = false;
   // Ours, then those that are put beside it, on the same numbers of ranks.
   std::vector<ScaleSeries> series;
 };
@@ -51,13 +55,17 @@ struct ScaleFigures {
   double cores_busy = 0;
   // Images a second over those of the series' first row.
   double speed_up = 1;
-  // Speed-up over how many times as many ranks these are: 1 is ideal.
+  // Speed-up over how many times as many compute threads these are, those of
+  // all ranks together: 1 is ideal.
   double efficiency = 1;
   // The largest distance of two runs' images a second, over the median.
   double spread = 0;
 };
 
 ScaleFigures figures_of(const ScaleSeries& series, const ScaleRow& row);
+
+// "Lockstep: convnet on mnist, global batch 128, on 2 cores of …".
+std::string title_of(const ScaleReport& report, const ScaleSeries& series);
 
 // For a terminal.
 std::string to_text(const ScaleReport& report);

@@ -14,12 +14,13 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 ScaleSeries ours() {
   return {
       .name = "Lockstep",
       .rows = {{.ranks = 1,
-                .threads = 2,
+                .threads = 1,
                 .global_batch = 128,
                 .batch_per_rank = 128,
                 .runs = {{1000, 6.0, 1.5}, {1100, 5.5, 1.7}, {990, 6.1, 1.6}}},
@@ -63,11 +64,52 @@ TEST(ScaleReport, AlignsItsColumns) {
             "\n"
             "ranks  threads  global batch  batch a rank  epoch s  images/s  "
             "speed-up  efficiency  spread  cores busy\n"
-            "    1        2           128           128     6.00     1,000  "
+            "    1        1           128           128     6.00     1,000  "
             "    1.00       100 %    11 %        1.60\n"
             "    4        1           128            32     2.60     2,400  "
             "    2.40        60 %     8 %        3.80\n"
             "\n");
+}
+
+TEST(ScaleFigures, CountEfficiencyByThread) {
+  ScaleSeries series = ours();
+  series.rows[0].threads = 4;
+  EXPECT_DOUBLE_EQ(figures_of(series, series.rows[1]).efficiency, 2.4);
+}
+
+TEST(ScaleReport, SaysWhatWasTrainedAndWhere) {
+  ScaleReport report{.cores = 4,
+                     .machine = "an Imaginary 9000",
+                     .job = "mlp on mnist, global batch 128",
+                     .series = {ours(), theirs()}};
+  const char* title =
+      "Lockstep: mlp on mnist, global batch 128, on 4 cores of an Imaginary "
+      "9000";
+  EXPECT_THAT(to_text(report),
+              AllOf(StartsWith(title),
+                    HasSubstr("\ntorchrun 'a b'.py, on 4 cores of an Imag")));
+  EXPECT_THAT(gnuplot_script(report, "p"),
+              HasSubstr(std::string("layout 1,2 title '") + title + "'"));
+}
+
+TEST(ScaleReport, SaysWhichNumbersAreOfNoUse) {
+  ScaleReport report{.cores = 4, .series = {ours()}};
+  EXPECT_THAT(to_text(report), Not(HasSubstr("unsteady")));
+  report.series[0].rows[1].runs[0].images_per_second = 3500;
+  EXPECT_THAT(
+      to_text(report),
+      HasSubstr("unsteady: runs of Lockstep on 4 ranks differ by 41 %"));
+}
+
+TEST(ScaleReport, NamesTheFastestLayouts) {
+  ScaleReport report{.cores = 4, .layouts = true, .series = {ours()}};
+  report.series[0].rows[0].threads = 4;
+  EXPECT_THAT(to_text(report), HasSubstr("fastest: 4 ranks x 1 thread\n"));
+  for (ScaleRun& run : report.series[0].rows[0].runs)
+    run.images_per_second = 2350;
+  EXPECT_THAT(to_text(report),
+              HasSubstr("fastest: 4 ranks x 1 thread; 1 rank x 4 threads is as "
+                        "fast\n"));
 }
 
 TEST(ScaleReport, ComparesWithWhatIsPutBesideIt) {

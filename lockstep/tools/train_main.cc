@@ -80,6 +80,7 @@ TrainerOptions trainer_options(const TrainOptions& flags, int gpu) {
 // What a user may want to type next.
 std::vector<std::string> hints(const TrainOptions& flags) {
   std::vector<std::string> lines;
+  if (!flags.hints) return lines;
   if (!flags.augment && flags.model == "convnet")
     lines.push_back("lockstep train --augment --epochs 15");
   lines.push_back(

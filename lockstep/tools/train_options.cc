@@ -157,6 +157,8 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
                   "Steps between two reports of progress")
       ->check(whole_number(1))
       ->capture_default_str();
+  command.add_flag("!--no-hints", options.hints,
+                   "Name no commands to go on with when the run is over");
 }
 
 void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {

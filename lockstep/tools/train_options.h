@@ -27,6 +27,7 @@ struct TrainOptions {
   std::string dataset = "fashion-mnist";  // or mnist
   std::string data_dir;                   // empty: the dataset's usual place
   bool augment = false;
+  bool hints = true;  // commands to go on with, at the end
 
   std::string model = "convnet";  // see train/models.h
   std::vector<int> hidden;        // mlp: sizes of its hidden layers

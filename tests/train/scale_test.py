@@ -1,6 +1,7 @@
 """lockstep scale on small data: what it prints, writes, draws and refuses."""
 import json
 import os
+import re
 import subprocess
 import xml.etree.ElementTree
 
@@ -22,13 +23,28 @@ class Scale(WithSmallData):
         result = self.scale("-n", "1,2", "--repeats=2")
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
-        self.assertRegex(lines[0], r"^Lockstep, on \d+ cores?$")
+        self.assertRegex(lines[0], r"^Lockstep: mlp on fashion-mnist, global "
+                         r"batch 128, on \d+ cores?\b")
         rows = [line.split() for line in lines[3:5]]
         self.assertEqual([row[0] for row in rows], ["1", "2"])
+        self.assertEqual(rows[0][1], rows[1][1], "threads of a rank")
         self.assertEqual([row[2:4] for row in rows],
                          [["128", "128"], ["128", "64"]])
         self.assertEqual(rows[0][6:8], ["1.00", "100"])
         self.assertIn("scale: Lockstep on 2 ranks, run 2 of 2:", result.stderr)
+
+    def test_divides_the_cores_in_every_way_and_names_the_fastest(self):
+        result = self.scale("--layouts")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        cores = int(re.search(r"on (\d+) core", lines[0])[1])
+        rows = [line.split() for line in lines[3:lines.index("", 3)]]
+        self.assertEqual([(int(row[0]), int(row[1])) for row in rows],
+                         [(ranks, cores // ranks)
+                          for ranks in range(1, cores + 1)
+                          if cores % ranks == 0])
+        self.assertRegex(lines[-1], r"^fastest: \d+ ranks? x \d+ thread")
+        self.assertNotIn("lockstep evaluate", result.stderr)
 
     def test_writes_what_it_found_and_draws_it(self):
         prefix = self.folder / "it's"
@@ -60,7 +76,7 @@ class Scale(WithSmallData):
         result = self.scale("-n", "1", "--against",
                             "test $WORLD_SIZE || exit 7 # {ranks}")
         self.assertEqual(result.returncode, 7)
-        self.assertRegex(result.stdout, r"^Lockstep, on \d+ core")
+        self.assertRegex(result.stdout, r"^Lockstep: mlp .*, on \d+ core")
         self.assertNotIn("test $WORLD_SIZE", result.stdout)
 
     def test_says_what_a_command_beside_it_must_print(self):
