@@ -15,17 +15,21 @@
 // after synchronize(): clipping needs no synchronize() before it, nor
 // skip_synchronize() after it, which does not exist here.
 //
-// Every rank makes it at the same point of the program, of the same parameters
-// in the same order, and makes the same number of steps. Passes may use
-// different parameters on each rank: where a gradient is missing it counts as
-// zero. A parameter that no rank used keeps the .grad that it had, so that the
-// optimizer leaves it out if that is none; Horovod gives it zeros.
+// Every rank makes it at the same point of the program, of parameters of the
+// same names, types and shapes, with the same options, and makes the same
+// number of steps. Gradients are paired by the parameters' names; the order in
+// which a rank has them does not matter. Passes may use different parameters on
+// each rank: where a gradient is missing it counts as zero. A parameter that no
+// rank used keeps the .grad that it had, so that the optimizer leaves it out if
+// that is none; Horovod gives it zeros.
 //
 // Threads: single-threaded. It may be moved, but not during a pass.
-// Errors:  when it is made: InvalidArgument for parameters without a name, a
-//          parameter that cannot be reduced or is reduced already, and options
-//          that cannot work. From backward() and step(): as Reducer;
-//          InvalidArgument for more passes than a step takes.
+// Errors:  when it is made: Mismatch on every rank when parameters or options
+//          differ; InvalidArgument for parameters without a name, a parameter
+//          that cannot be reduced or is reduced already, and options that
+//          cannot work. From backward() and step(): as Reducer;
+//          InvalidArgument for more passes than a step takes, and where other
+//          parameters are to be trained than when it was made.
 // Source:  horovod.torch.DistributedOptimizer.
 #pragma once
 
@@ -33,10 +37,10 @@
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/distinct_parameters.h"
@@ -75,8 +79,14 @@ class StepGradients {
   void begin_anew() { passes_.begin_anew(); }
 
  private:
+  void check_trained(const torch::optim::Optimizer& optimizer) const;
+  [[noreturn]] void refuse_change(
+      const std::vector<at::Tensor>& trained_now) const;
+  std::string name_of(const at::Tensor& parameter) const;
+
   PassesPerStep passes_;
-  std::size_t parameters_;  // as given to the optimizer, that need a gradient
+  torch::OrderedDict<std::string, at::Tensor> names_;
+  std::vector<at::Tensor> trained_;  // when it was made, as the optimizer's
 };
 
 template <typename Optimizer>

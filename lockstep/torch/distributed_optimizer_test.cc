@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/testing/parameter_bag.h"
 #include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
@@ -264,16 +265,98 @@ TEST(DistributedOptimizer, MakesNoStepOfARefusedPass) {
   });
 }
 
-TEST(DistributedOptimizer, NoticesParametersThatAreTrainedLater) {
+// What a step says after `change` to a net of which the first weight is frozen.
+std::string refusal_after(const std::function<void(Net&)>& change) {
+  std::string refusal;
   run_ranks(kBackend, 1, [&](const Group& group) {
     Net net;
     net.first->weight.requires_grad_(false);
     DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
                                    {.group = group});
     optimizer.step();
-    net.first->weight.requires_grad_(true);
-    EXPECT_THAT(message_of([&] { optimizer.step(); }),
-                HasSubstr("trains 6 parameters, and 5 when it was made"));
+    change(net);
+    refusal = message_of([&] { optimizer.step(); });
+  });
+  return refusal;
+}
+
+TEST(DistributedOptimizer, NoticesParametersThatAreTrainedLater) {
+  EXPECT_THAT(
+      refusal_after([](Net& net) { net.first->weight.requires_grad_(true); }),
+      HasSubstr("parameter first.weight is trained now"));
+}
+
+TEST(DistributedOptimizer, NoticesParametersThatAreFrozenLater) {
+  EXPECT_THAT(
+      refusal_after([](Net& net) { net.third->bias.requires_grad_(false); }),
+      HasSubstr("parameter third.bias is trained no more"));
+}
+
+TEST(DistributedOptimizer, NoticesOneFrozenWhereAnotherIsTrainedInstead) {
+  EXPECT_THAT(refusal_after([](Net& net) {
+                net.first->weight.requires_grad_(true);
+                net.third->bias.requires_grad_(false);
+              }),
+              HasSubstr("parameter first.weight is trained now"));
+}
+
+TEST(DistributedOptimizer, PairsGradientsByTheirNames) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    ParameterBag bag(group->rank() == 0 ? "ab" : "ba");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(), {.group = group});
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      (bag.forward("a", 1) + bag.forward("b", 100)).backward();
+      EXPECT_TRUE(all_are(bag['a'].grad(), 1));
+      EXPECT_TRUE(all_are(bag['b'].grad(), 100));
+      optimizer.step();
+    }
+  });
+}
+
+// What all of two ranks are told, of which rank 1 has a net that was changed,
+// or other options.
+void expect_mismatch_with(
+    const std::string& line_of_rank_1,
+    const std::function<void(Net&, DistributedOptimizerOptions&)>& change) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizerOptions options{.group = group};
+    if (group->rank() == 1) change(net, options);
+    const auto make = [&] {
+      DistributedOptimizer(sgd(net), net.named_parameters(), options);
+    };
+    EXPECT_THROW(make(), Mismatch);
+    EXPECT_THAT(message_of(make), HasSubstr("rank 1:  " + line_of_rank_1));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
+TEST(DistributedOptimizer, TellsEveryRankHowTheirParametersDiffer) {
+  expect_mismatch_with("parameter third.bias Float [4]\n", [](Net& net, auto&) {
+    net.third->bias.set_data(torch::zeros({4}));
+  });
+  expect_mismatch_with(
+      "parameter first.weight Float [8, 6]\n",
+      [](Net& net, auto&) { net.first->bias.requires_grad_(false); });
+  expect_mismatch_with("backward_passes_per_step 2\n",
+                       [](Net&, DistributedOptimizerOptions& options) {
+                         options.backward_passes_per_step = 2;
+                       });
+}
+
+TEST(DistributedOptimizer, TellsEveryRankOfAParameterWithoutANameOnOne) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net, other;
+    const Net& named = group->rank() == 0 ? net : other;
+    EXPECT_THAT(message_of([&] {
+                  DistributedOptimizer(sgd(net), named.named_parameters(),
+                                       {.group = group});
+                }),
+                HasSubstr("rank 1:  refused: DistributedOptimizer: parameter 1 "
+                          "of the optimizer is not among the 6 named ones\n"));
+    EXPECT_NO_THROW(group->barrier().wait());
   });
 }
 

@@ -35,7 +35,9 @@ int size();
 int local_rank();
 int local_size();
 
-// Gives every rank `root`'s values. The group is default_group() when empty.
+// Gives every rank `root`'s values. Tensors are paired by their names, whatever
+// their order on a rank; Mismatch on every rank where names, types or shapes
+// differ. The group is default_group() when empty.
 void broadcast_parameters(
     const torch::OrderedDict<std::string, at::Tensor>& parameters, int root = 0,
     std::shared_ptr<ProcessGroup> group = {});

@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/testing/parameter_bag.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(BroadcastParameters, GivesEveryRankTheRootsParametersAndBuffers) {
   run_ranks(kBackend, 3, [](const Group& group) {
@@ -22,6 +27,34 @@ TEST(BroadcastParameters, GivesEveryRankTheRootsParametersAndBuffers) {
     EXPECT_EQ(net.norm->running_mean[0].item<int>(), group->rank());
     broadcast_parameters(net, 1, group);
     EXPECT_EQ(net.norm->running_mean[0].item<int>(), 1);
+  });
+}
+
+TEST(BroadcastParameters, PairsTensorsByTheirNames) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag(group->rank() == 0 ? "ab" : "ba");
+    for (const char letter : {'a', 'b'})
+      bag[letter].detach().fill_(letter + 100 * group->rank());
+    broadcast_parameters(bag.named_parameters(), 0, group);
+    EXPECT_TRUE(all_are(bag['a'], 'a') && all_are(bag['b'], 'b'));
+    for (const char letter : {'a', 'b'})
+      bag[letter].detach().fill_(letter + 100 * group->rank());
+    broadcast_parameters(bag, 1, group);
+    EXPECT_TRUE(all_are(bag['a'], 'a' + 100) && all_are(bag['b'], 'b' + 100));
+  });
+}
+
+TEST(BroadcastParameters, TellsEveryRankWhichTensorDiffers) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    torch::OrderedDict<std::string, at::Tensor> tensors;
+    tensors.insert("a", torch::ones({2}));
+    tensors.insert("b", torch::ones({group->rank() == 2 ? 3 : 4}));
+    const auto broadcast = [&] { broadcast_parameters(tensors, 0, group); };
+    EXPECT_THROW(broadcast(), Mismatch);
+    EXPECT_THAT(message_of(broadcast),
+                AllOf(HasSubstr("rank 0:  b Float [4]\n"),
+                      HasSubstr("rank 2:  b Float [3]\n")));
+    EXPECT_NO_THROW(group->barrier().wait());
   });
 }
 
