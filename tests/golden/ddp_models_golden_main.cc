@@ -4,8 +4,9 @@
 //
 // ddp_models_golden.py writes words.i64, numbers.f32, labels.i64 and the
 // weights of each model, MODEL.safetensors, to DIRECTORY and says what the jobs
-// are; rank 0's parameters and running statistics go to JOB.safetensors. WAY is
-// unsharded, sharded, or one_pass: the sharded optimizer averages gradients.
+// are; the last rank's parameters and running statistics, which are rank 0's by
+// then, go to JOB.safetensors. WAY is unsharded, sharded, or one_pass: the
+// sharded optimizer averages gradients.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -214,7 +215,8 @@ void run(const Job& job, const std::string& directory) {
     torch::cross_entropy_loss(model(samples), samples.labels).backward();
     optimizer->step();
   }
-  if (rank == 0)
+  model.broadcast_buffers();
+  if (rank == default_group()->size() - 1)
     save_checkpoint(directory + "/" + job.model + "." + job.rule + "." +
                         job.way + ".safetensors",
                     *net);
