@@ -39,7 +39,9 @@ std::vector<char> text_of(const Bytes& bytes) {
 
 }  // namespace
 
-void init(const InitOptions& options) { init_process_group(options); }
+void init(const InitOptions& options) {
+  if (!is_initialized()) init_process_group(options);
+}
 
 void shutdown() { destroy_process_group(); }
 

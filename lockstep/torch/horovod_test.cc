@@ -126,8 +126,90 @@ TEST(Objects, AreGatheredInTheOrderOfRanks) {
   });
 }
 
+TEST(Allreduce, GivesANewTensorThatIsTheAverageUnlessToldOtherwise) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    const at::Tensor mine = wave({4, 6}, group->rank()).t();
+    const at::Tensor before = mine.clone();
+    const at::Tensor sum =
+        wave({4, 6}, 0).t() + wave({4, 6}, 1).t() + wave({4, 6}, 2).t();
+    EXPECT_LE(largest_difference({allreduce(mine, ReduceOp::kAverage, group),
+                                  allreduce(mine, ReduceOp::kSum, group)},
+                                 {sum / 3, sum}),
+              kTolerance);
+    EXPECT_TRUE(mine.equal(before));
+    EXPECT_TRUE(allreduce_(mine, ReduceOp::kAverage, group).is_same(mine));
+    EXPECT_LE(largest_difference({mine}, {sum / 3}), kTolerance);
+  });
+}
+
+// A rank's loss is the sum of what it got, times its rank plus 1.
+at::Tensor weighted(const at::Tensor& got, const Group& group) {
+  return (got * wave(got.sizes(), 5)).sum() * (group->rank() + 1);
+}
+
+TEST(Allreduce, ReducesTheGradientAsItReduced) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    for (const auto op : {ReduceOp::kAverage, ReduceOp::kSum}) {
+      const at::Tensor mine = wave({2, 3}, group->rank()).requires_grad_(true);
+      weighted(allreduce(mine, op, group), group).backward();
+      const at::Tensor sum = wave({2, 3}, 5) * (1 + 2 + 3);
+      EXPECT_LE(largest_difference({mine.grad()},
+                                   {op == ReduceOp::kSum ? sum : sum / 3}),
+                kTolerance);
+    }
+  });
+}
+
+TEST(Allreduce, HasNoGradientOfOtherOperations) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor mine = torch::ones({2}).requires_grad_(true);
+    const at::Tensor most = allreduce(mine, ReduceOp::kMax, group);
+    EXPECT_THAT(message_of([&] { most.sum().backward(); }),
+                HasSubstr("the result of max has no gradient"));
+  });
+}
+
+TEST(Allgather, PutsRowsOfAnyNumberOneAfterTheOther) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    const auto rows_of = [](int rank) {
+      return wave({2 * rank, 3}, rank);  // none on rank 0
+    };
+    const at::Tensor mine = rows_of(group->rank()).requires_grad_(true);
+    const at::Tensor all = allgather(mine, group);
+    EXPECT_TRUE(all.equal(torch::cat({rows_of(1), rows_of(2)})));
+    weighted(all, group).backward();
+    const at::Tensor sum = wave({6, 3}, 5) * (1 + 2 + 3);
+    const std::int64_t first = group->rank() == 2 ? 2 : 0;
+    EXPECT_LE(
+        largest_difference({mine.grad()}, {sum.narrow(0, first, mine.size(0))}),
+        kTolerance);
+  });
+}
+
+TEST(Allgather, TellsEveryRankWhichTensorDoesNotFit) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto gather = [&](const at::Tensor& odd) {
+      return message_of([&] {
+        allgather(group->rank() == 1 ? odd : torch::ones({2, 3}), group);
+      });
+    };
+    EXPECT_THAT(gather(torch::ones({2, 4})),
+                HasSubstr("rank 1:  Float rows of shape [4]\n"));
+    EXPECT_THAT(gather(torch::ones({2, 3}, torch::kLong)),
+                HasSubstr("rank 1:  Long rows of shape [3]\n"));
+    EXPECT_THAT(gather(torch::ones({})),
+                HasSubstr("rank 1:  a number without a dimension\n"));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
 TEST(Horovod, KnowsOneRankWithoutALauncher) {
   init();
+  const auto first = default_group();
+  init();  // as often as a program likes
+  EXPECT_EQ(default_group(), first);
+  EXPECT_TRUE(allreduce(torch::arange(3.0)).equal(torch::arange(3.0)));
+  EXPECT_TRUE(allgather(torch::arange(3.0)).equal(torch::arange(3.0)));
   EXPECT_EQ(rank(), 0);
   EXPECT_EQ(size(), 1);
   EXPECT_EQ(local_rank(), 0);
