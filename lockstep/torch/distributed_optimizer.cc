@@ -3,7 +3,9 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "lockstep/torch/compress_hook.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/same_text.h"
+#include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
 namespace {
@@ -65,12 +68,27 @@ const char* name_of(Compression compression) {
 std::string describe(const DistributedOptimizerOptions& options) {
   return c10::str("op ", name_of(options.op), "\ncompression ",
                   name_of(options.compression), "\nbackward_passes_per_step ",
-                  options.backward_passes_per_step, "\n");
+                  options.backward_passes_per_step,
+                  "\ngradient_predivide_factor ",
+                  options.gradient_predivide_factor, "\nsparse_as_dense ",
+                  options.sparse_as_dense, "\n");
 }
 
 std::shared_ptr<ProcessGroup> group_of(
     const DistributedOptimizerOptions& options) {
   return options.group ? options.group : default_group();
+}
+
+void check_factor(const DistributedOptimizerOptions& options) {
+  const double factor = options.gradient_predivide_factor;
+  if (!(factor > 0) || !std::isfinite(factor))
+    throw InvalidArgument(
+        c10::str("gradient_predivide_factor is ", factor,
+                 "; gradients can be divided by finite numbers above 0 only"));
+  if (factor != 1 && options.op != ReduceOp::kAverage)
+    throw InvalidArgument(
+        "gradient_predivide_factor is part of an average, and op is none\n"
+        "  next:    leave it at 1, or set op to ReduceOp::kAverage");
 }
 
 // What one rank refuses is part of what ranks compare, so that none waits for
@@ -99,18 +117,46 @@ std::vector<NamedParameter> agreed_parameters(
        .next = "make it of parameters of the same names, types and shapes, and "
                "with the same options, on every rank"});
   if (refusal) throw *refusal;
+  check_factor(options);
   return parameters;
 }
 
-void compress(Reducer& reducer, Compression compression) {
-  switch (compression) {
-    case Compression::kNone:
-      return;
-    case Compression::kFp16:
-      return reducer.register_comm_hook(fp16_compress_hook());
-    case Compression::kBf16:
-      return reducer.register_comm_hook(bf16_compress_hook());
+// Averages by two divisions, one on each side of the sum.
+class PredivideHook final : public CommHook {
+ public:
+  explicit PredivideHook(double factor) : factor_(factor) {}
+
+  HookProgress start(const GradBucket& bucket) override {
+    bucket.buffer.mul_(1 / factor_);
+    Work sum = bucket.group->all_reduce(
+        view(bucket.buffer), ReduceOp::kSum,
+        {.place = "gradients that are divided before"});
+    return followed_by(
+        {std::move(sum)},
+        [buffer = bucket.buffer, rest = factor_ / bucket.group->size()] {
+          buffer.mul_(rest);
+        });
   }
+
+ private:
+  double factor_;
+};
+
+// What reduces gradients in the place of the plain average or sum; null where
+// that does.
+std::shared_ptr<CommHook> hook_for(const DistributedOptimizerOptions& options) {
+  std::shared_ptr<CommHook> hook;
+  if (options.gradient_predivide_factor != 1)
+    hook = std::make_shared<PredivideHook>(options.gradient_predivide_factor);
+  switch (options.compression) {
+    case Compression::kNone:
+      return hook;
+    case Compression::kFp16:
+      return fp16_compress_wrapper(hook ? hook : allreduce_hook());
+    case Compression::kBf16:
+      return bf16_compress_wrapper(hook ? hook : allreduce_hook());
+  }
+  return hook;
 }
 
 }  // namespace
@@ -120,11 +166,14 @@ StepGradients::StepGradients(
     const torch::OrderedDict<std::string, at::Tensor>& names,
     const DistributedOptimizerOptions& options)
     : passes_(agreed_parameters(optimizer, names, options), group_of(options),
-              {.find_unused_parameters = true, .op = options.op},
+              {.find_unused_parameters = true,
+               .sparse_as_dense = options.sparse_as_dense,
+               .op = options.op},
               options.backward_passes_per_step),
       names_(names),
       trained_(trained_by(optimizer)) {
-  compress(passes_.reducer(), options.compression);
+  if (auto hook = hook_for(options))
+    passes_.reducer().register_comm_hook(std::move(hook));
 }
 
 void StepGradients::synchronize(const torch::optim::Optimizer& optimizer) {

@@ -61,8 +61,17 @@ struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::kAverage;
   // Backward passes before each step, whose gradients add up and travel once.
   // They are not divided by this number. step() after fewer of them takes what
-  // there is.
+  // there is. With kAverage they count for each parameter, as in Horovod: after
+  // passes in which not every rank has used all parameters, further passes may
+  // bring the others. Those stay this rank's own until synchronize() or step().
   int backward_passes_per_step = 1;
+  // Of an average: gradients are divided by this number before ranks add them,
+  // and by size() / this number after it, so that sums of 16 bits neither
+  // overflow nor vanish. Above 0; not with kSum.
+  double gradient_predivide_factor = 1;
+  // Whether sparse gradients are made dense before they are reduced; without it
+  // they are refused: see DistributedDataParallelOptions.
+  bool sparse_as_dense = false;
 };
 
 // What DistributedOptimizer does that does not depend on its class.
@@ -117,9 +126,11 @@ class DistributedOptimizer final : public Optimizer {
     return loss;
   }
 
-  // Makes .grad what the next step reads. Needed only after fewer backward
-  // passes than a step takes, by whoever wants to look at gradients before it.
-  // What scale_gradients() of a fused optimizer has said holds for it.
+  // Makes .grad what the next step reads, where the passes so far have not, and
+  // ends their count: the next pass is the first of a step, also where this one
+  // is left out, as by a GradientScaler. Needed for that, and by a caller that
+  // looks at gradients after fewer passes than a step takes, or after further
+  // ones. What scale_gradients() of a fused optimizer has said holds for it.
   void synchronize() {
     if constexpr (std::derived_from<Optimizer, ScalesGradients>) {
       if (!gradients_.are_synchronized()) {

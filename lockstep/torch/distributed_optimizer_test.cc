@@ -225,6 +225,168 @@ TEST(DistributedOptimizer, IsWhatSchedulersTake) {
   });
 }
 
+// One step of sums of a parameter bag's: a rank's passes use the parameters of
+// one text each, and factors that grow from pass to pass and rank to rank.
+std::vector<double> gradients_after_passes(
+    const Group& group, const std::vector<std::vector<std::string>>& passes,
+    int passes_per_step) {
+  ParameterBag bag("ab");
+  DistributedOptimizer optimizer(
+      torch::optim::SGD(bag.parameters(), 0.0), bag.named_parameters(),
+      {.group = group, .backward_passes_per_step = passes_per_step});
+  std::vector<double> gradients;
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    double factor = 1 + 10 * group->rank();
+    for (const std::string& letters :
+         passes[static_cast<std::size_t>(group->rank())])
+      bag.forward(letters, factor++).backward();
+    optimizer.step();
+    gradients = bag.gradients();
+  }
+  return gradients;
+}
+
+TEST(DistributedOptimizer, CountsPassesForEachParameter) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto after = [&](const std::vector<std::vector<std::string>>& passes,
+                           int passes_per_step) {
+      return gradients_after_passes(group, passes, passes_per_step);
+    };
+    using testing::ElementsAre;
+    EXPECT_THAT(after({{"a", "b"}, {"a", "b"}}, 1), ElementsAre(6, 7));
+    EXPECT_THAT(after({{"a", "b"}, {"b", "a"}}, 1), ElementsAre(6.5, 6.5));
+    EXPECT_THAT(after({{"a", "b"}, {"ab"}}, 1), ElementsAre(6, 6.5));
+    EXPECT_THAT(after({{"ab"}, {"a", "b"}}, 1), ElementsAre(6, 6.5));
+    EXPECT_THAT(after({{"a", "b"}, {"a"}}, 1), ElementsAre(6, 1));
+    EXPECT_THAT(after({{"a", "b", "a", "b"}, {"a", "b", "a", "b"}}, 2),
+                ElementsAre(14, 16));
+    EXPECT_THAT(after({{"a", "b", "a", "b"}, {"ab", "ab"}}, 2),
+                ElementsAre(13.5, 14.5));
+  });
+}
+
+TEST(DistributedOptimizer, RefusesAParameterInAPassMoreThanAStepTakes) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(), {.group = group});
+    bag.forward("a", 1).backward();
+    EXPECT_THAT(message_of([&] { bag.forward("a", 1).backward(); }),
+                HasSubstr("parameter a is in a backward pass more than the 1"));
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("part of a backward pass that was refused"));
+    optimizer.zero_grad();
+    bag.forward("ab", group->rank()).backward();
+    EXPECT_THAT(bag.gradients(), testing::ElementsAre(0.5, 0.5));
+  });
+}
+
+TEST(DistributedOptimizer, RefusesAddingToASumThatIsReduced) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(),
+                                   {.group = group, .op = ReduceOp::kSum});
+    bag.forward("a", 1).backward();
+    EXPECT_THAT(message_of([&] { bag.forward("b", 1).backward(); }),
+                HasSubstr("a backward pass more than the 1"));
+  });
+}
+
+// What a GradientScaler leaves out.
+TEST(DistributedOptimizer, CountsAnewAfterSynchronizeWithoutAStep) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const int passes : {1, 2}) {
+      Net net;
+      DistributedOptimizer optimizer(
+          sgd(net), net.named_parameters(),
+          {.group = group, .backward_passes_per_step = passes});
+      for (int step = 0; step < 3; ++step) {
+        net.zero_grad();  // which the optimizer does not hear of
+        for (int pass = 0; pass < passes; ++pass) backward(net, *group);
+        optimizer.synchronize();
+        auto expected = gradients_of_one_process(2);
+        for (at::Tensor& gradient : expected) gradient *= passes;
+        EXPECT_LE(largest_difference(gradients_of(net), expected),
+                  passes * kTolerance);
+      }
+      EXPECT_NO_THROW(optimizer.step());
+    }
+  });
+}
+
+TEST(DistributedOptimizer, DividesBeforeAndAfterTheSum) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    const auto average_of = [&](double factor, double gradient,
+                                Compression compression) {
+      DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                     bag.named_parameters(),
+                                     {.group = group,
+                                      .compression = compression,
+                                      .gradient_predivide_factor = factor});
+      optimizer.zero_grad();
+      bag.forward("ab", gradient * (1 + group->rank())).backward();
+      return bag.gradients()[0];
+    };
+    for (const double factor : {0.5, 1.0, 2.0, 4.0})
+      for (const auto compression : {Compression::kNone, Compression::kFp16})
+        EXPECT_EQ(average_of(factor, 4, compression), 6);
+    // The sum, 86,016, is no float16; a 32nd of it is.
+    EXPECT_EQ(average_of(32, 28672, Compression::kFp16), 43008);
+  });
+}
+
+// Rows of a table that the ranks share only in part.
+struct SparseTable : torch::nn::Module {
+  SparseTable() {
+    table = register_parameter("table", wave({6, 2}, 1));
+    unused = register_parameter("unused", wave({2}, 2));
+  }
+  at::Tensor forward(const Group& group, bool sparse) {
+    const at::Tensor words = torch::arange(3) + 2 * group->rank();
+    return at::embedding(table, words, -1, false, sparse).square().sum();
+  }
+  at::Tensor table, unused;
+};
+
+void expect_sparse_gradients_as_dense(int ranks) {
+  run_ranks(kBackend, ranks, [](const Group& group) {
+    for (const int passes : {1, 2}) {
+      SparseTable sparse, dense;
+      for (SparseTable* net : {&sparse, &dense}) {
+        DistributedOptimizer optimizer(sgd(*net), net->named_parameters(),
+                                       {.group = group,
+                                        .backward_passes_per_step = passes,
+                                        .sparse_as_dense = true});
+        for (int step = 0; step < 3; ++step) {
+          optimizer.zero_grad();
+          for (int pass = 0; pass < passes; ++pass)
+            net->forward(group, net == &sparse).backward();
+          EXPECT_EQ(net->table.grad().layout(), at::kStrided);
+          optimizer.step();
+        }
+      }
+      EXPECT_EQ(largest_difference(sparse.parameters(), dense.parameters()), 0);
+    }
+  });
+}
+
+TEST(DistributedOptimizer, TakesSparseGradientsAsDenseOnes) {
+  for (const int ranks : {1, 2}) expect_sparse_gradients_as_dense(ranks);
+}
+
+TEST(DistributedOptimizer, NamesTheOptionThatTakesSparseGradients) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    SparseTable net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    EXPECT_THAT(message_of([&] { net.forward(group, true).backward(); }),
+                HasSubstr("set the option sparse_as_dense"));
+  });
+}
+
 TEST(DistributedOptimizer, RefusesAPassMoreThanAStepTakes) {
   run_ranks(kBackend, 2, [&](const Group& group) {
     Net net;
@@ -374,6 +536,11 @@ TEST(DistributedOptimizer, RefusesWhatCannotWork) {
                 HasSubstr("parameter 1 of the optimizer is not among the 6"));
     EXPECT_THAT(refusal(net, {.backward_passes_per_step = 0}),
                 HasSubstr("the least is 1"));
+    EXPECT_THAT(refusal(net, {.gradient_predivide_factor = 0}),
+                HasSubstr("gradient_predivide_factor is 0"));
+    EXPECT_THAT(
+        refusal(net, {.op = ReduceOp::kSum, .gradient_predivide_factor = 2}),
+        HasSubstr("is part of an average"));
     EXPECT_THAT(refusal(net, {.op = ReduceOp::kMax}),
                 HasSubstr("averaged or added up"));
   });

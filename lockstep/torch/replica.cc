@@ -43,6 +43,7 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .gradient_as_bucket_view = options.gradient_as_bucket_view,
           .average_gradients = options.average_gradients,
           .reduce_alone = options.reduce_alone,
+          .sparse_as_dense = options.sparse_as_dense,
           .op = options.op};
 }
 

@@ -49,6 +49,10 @@ struct DistributedDataParallelOptions {
   // too, as PyTorch's does, though no number changes: for benchmarks and tests
   // that have one device.
   bool reduce_alone = false;
+  // Whether sparse gradients, of embeddings for example, are made dense as they
+  // arrive in .grad, in a group of one too; without it they are refused where
+  // they are to be reduced.
+  bool sparse_as_dense = false;
   // What backward() makes of the ranks' gradients: kAverage, or kSum, for
   // losses that are divided by the global batch. A sum wants zero_grad() before
   // each pass that is reduced: what .grad holds from the one before would count
