@@ -60,6 +60,16 @@ const at::Tensor& allreduce_(const at::Tensor& tensor,
                              ReduceOp op = ReduceOp::kAverage,
                              std::shared_ptr<ProcessGroup> group = {});
 
+// A new tensor: all ranks' floating-point `tensor` combined two by two, in a
+// tree over the ranks. Two that are orthogonal are added, two that are parallel
+// averaged: a (1 - ab / 2aa) + b (1 - ab / 2bb). Of 1, 2, 4, 8, … ranks; others
+// are an InvalidArgument. Rank 0 computes in float64 and needs memory for all
+// ranks' tensors. It is no part of autograd's graph.
+// Source: Maleki et al., "Scaling Distributed Training with Adaptive
+// Summation", MLSys 2021; Horovod's allreduce(op = Adasum).
+at::Tensor adasum(const at::Tensor& tensor,
+                  std::shared_ptr<ProcessGroup> group = {});
+
 // All ranks' tensors one after the other along the first dimension, of which
 // each rank has a size of its own, maybe 0. Mismatch on every rank where types
 // or other sizes differ; InvalidArgument for a tensor without a dimension.

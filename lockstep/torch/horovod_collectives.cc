@@ -2,10 +2,12 @@
 // one's backward pass is a collective of all ranks too.
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <bit>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -126,7 +128,61 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
   }
 };
 
+// How much of a vector of squared length `square` is left, of which another
+// has the product `product` with it: half where both are the same.
+double share_left(double product, double square) {
+  return square > 0 ? 1 - product / (2 * square) : 1;
+}
+
+at::Tensor adaptive_sum(const at::Tensor& a, const at::Tensor& b) {
+  const auto product = (a * b).sum().item<double>();
+  return a * share_left(product, a.square().sum().item<double>()) +
+         b * share_left(product, b.square().sum().item<double>());
+}
+
+// Of as many as a power of two.
+at::Tensor adaptive_sum_of_all(std::vector<at::Tensor> tensors) {
+  for (at::Tensor& tensor : tensors) tensor = tensor.to(at::kDouble);
+  for (; tensors.size() > 1; tensors.resize(tensors.size() / 2))
+    for (std::size_t i = 0; i < tensors.size() / 2; ++i)
+      tensors[i] = adaptive_sum(tensors[2 * i], tensors[2 * i + 1]);
+  return tensors[0];
+}
+
+void check_adasum(ProcessGroup& group, const at::Tensor& tensor) {
+  check_same_text(
+      group, c10::str(tensor.scalar_type(), " of shape ", tensor.sizes(), "\n"),
+      {.what = "combine tensors that do not fit together",
+       .likely = "types or shapes are not the same on every rank",
+       .next = "pass tensors of one type and shape"});
+  if (!std::has_single_bit(static_cast<unsigned>(group.size())))
+    throw InvalidArgument(
+        c10::str("adasum: ", group.size(),
+                 " ranks are no power of two\n"
+                 "  next:    use 1, 2, 4, 8, … ranks, or allreduce()"));
+  if (!tensor.is_floating_point())
+    throw InvalidArgument(c10::str("adasum: ", tensor.scalar_type(),
+                                   " is no floating-point type\n"
+                                   "  next:    pass tensor.to(torch::kFloat)"));
+}
+
 }  // namespace
+
+at::Tensor adasum(const at::Tensor& tensor,
+                  std::shared_ptr<ProcessGroup> group) {
+  const c10::NoGradGuard no_grad;
+  group = given_or_default(std::move(group));
+  check_adasum(*group, tensor);
+  at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  std::vector<at::Tensor> all;
+  if (group->rank() == 0)
+    for (int rank = 0; rank < group->size(); ++rank)
+      all.push_back(at::empty_like(sum));
+  gather(*group, sum, all, 0).wait();
+  if (group->rank() == 0) sum.copy_(adaptive_sum_of_all(std::move(all)));
+  broadcast(*group, sum, 0).wait();
+  return sum;
+}
 
 at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op,
                      std::shared_ptr<ProcessGroup> group) {
