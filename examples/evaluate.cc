@@ -47,10 +47,10 @@ int main() {
   const auto dataset =
       lockstep::load_dataset("fashion-mnist", lockstep::Split::kTest);
   const lockstep::ImageSamples test(dataset);
-  const auto result = lockstep::evaluate(*model, test, {.classes = 10});
+  const auto result = lockstep::evaluate(model, test, {.classes = 10});
   const auto& confusion = result.confusion;
 
-  const auto found = lockstep::predict(*model, test, {.classes = 10});
+  const auto found = lockstep::predict(model, test, {.classes = 10});
   if (group->rank() != 0) return 0;
 
   std::printf("%.2f %% of %lld images are recognised\n",

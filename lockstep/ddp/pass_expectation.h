@@ -45,6 +45,11 @@ class PassExpectation {
   void end_local_pass();
   void drop_local_pass() { arriving_locally_.clear(); }
 
+  // Whether local passes since the last one that was reduced have brought one.
+  bool has_local_gradient(std::size_t parameter) const {
+    return arrived_locally_[parameter] != 0;
+  }
+
   // Whether a gradient of `parameter` may come; `status` is what the tracker
   // says to it.
   bool allows(std::size_t parameter, GradientTracker::Status status) const;

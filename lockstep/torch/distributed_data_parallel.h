@@ -80,6 +80,14 @@ class DistributedDataParallel {
     return forward(std::forward<Arguments>(arguments)...);
   }
 
+  // Makes every rank's buffers rank 0's, whatever the options say: to be called
+  // before an evaluation, since each rank has gathered running statistics of
+  // its own since its last pass. PyTorch does this in the first forward pass
+  // after training; here a pass in evaluation mode waits for no rank, so that
+  // one rank may evaluate alone. A collective: every rank calls it. Within
+  // join() it gives the buffers of the last rank that has data.
+  void broadcast_buffers() { replica_->broadcast_buffers(); }
+
   // A scope in which backward passes are not reduced but accumulate in .grad;
   // the next pass outside reduces the sum:
   //

@@ -1,60 +1,162 @@
 #include "lockstep/torch/distributed_optimizer.h"
 
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <optional>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/replicate.h"
+#include "lockstep/torch/same_text.h"
+#include "lockstep/torch/tensor_buffer.h"
 
 namespace lockstep {
 namespace {
 
-// In the optimizer's order; a parameter that is there twice counts once.
-std::vector<NamedParameter> trained_by(
-    const torch::optim::Optimizer& optimizer,
+std::vector<at::Tensor> trained_by(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> trained;
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& tensor : group.params())
+      if (tensor.requires_grad()) trained.push_back(tensor);
+  return trained;
+}
+
+// In the order of names, so that ranks pair them by name. InvalidArgument for
+// one that has none.
+std::vector<NamedParameter> with_names(
+    const std::vector<at::Tensor>& trained,
     const torch::OrderedDict<std::string, at::Tensor>& names) {
   std::unordered_map<const c10::TensorImpl*, std::string> name_of;
   for (const auto& item : names)
     name_of.emplace(item.value().unsafeGetTensorImpl(), item.key());
-  std::vector<NamedParameter> trained;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& tensor : group.params()) {
-      const auto* id = tensor.unsafeGetTensorImpl();
-      if (!tensor.requires_grad() || !seen.insert(id).second) continue;
-      const auto name = name_of.find(id);
-      if (name == name_of.end())
-        throw InvalidArgument(
-            "DistributedOptimizer: parameter " + std::to_string(seen.size()) +
-            " of the optimizer is not among the " +
-            std::to_string(names.size()) +
-            " named ones\n"
-            "  next:    give named_parameters() of the whole model that the "
-            "optimizer trains");
-      trained.push_back({name->second, tensor});
-    }
-  return trained;
+  std::vector<NamedParameter> named;
+  for (const at::Tensor& tensor : trained) {
+    const auto name = name_of.find(tensor.unsafeGetTensorImpl());
+    if (name == name_of.end())
+      throw InvalidArgument(
+          "DistributedOptimizer: parameter " +
+          std::to_string(named.size() + 1) +
+          " of the optimizer is not among the " + std::to_string(names.size()) +
+          " named ones\n"
+          "  next:    give named_parameters() of the whole model that the "
+          "optimizer trains");
+    named.push_back({name->second, tensor});
+  }
+  std::ranges::sort(named, {}, &NamedParameter::name);
+  return named;
 }
 
-std::size_t trained_count(const torch::optim::Optimizer& optimizer) {
-  std::size_t count = 0;
-  for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& tensor : group.params())
-      if (tensor.requires_grad()) ++count;
-  return count;
-}
-
-void compress(Reducer& reducer, Compression compression) {
+const char* name_of(Compression compression) {
   switch (compression) {
     case Compression::kNone:
-      return;
+      return "none";
     case Compression::kFp16:
-      return reducer.register_comm_hook(fp16_compress_hook());
+      return "fp16";
     case Compression::kBf16:
-      return reducer.register_comm_hook(bf16_compress_hook());
+      return "bf16";
   }
+  return "";
+}
+
+std::string describe(const DistributedOptimizerOptions& options) {
+  return c10::str("op ", name_of(options.op), "\ncompression ",
+                  name_of(options.compression), "\nbackward_passes_per_step ",
+                  options.backward_passes_per_step,
+                  "\ngradient_predivide_factor ",
+                  options.gradient_predivide_factor, "\nsparse_as_dense ",
+                  options.sparse_as_dense, "\n");
+}
+
+std::shared_ptr<ProcessGroup> group_of(
+    const DistributedOptimizerOptions& options) {
+  return options.group ? options.group : default_group();
+}
+
+void check_factor(const DistributedOptimizerOptions& options) {
+  const double factor = options.gradient_predivide_factor;
+  if (!(factor > 0) || !std::isfinite(factor))
+    throw InvalidArgument(
+        c10::str("gradient_predivide_factor is ", factor,
+                 "; gradients can be divided by finite numbers above 0 only"));
+  if (factor != 1 && options.op != ReduceOp::kAverage)
+    throw InvalidArgument(
+        "gradient_predivide_factor is part of an average, and op is none\n"
+        "  next:    leave it at 1, or set op to ReduceOp::kAverage");
+}
+
+// What one rank refuses is part of what ranks compare, so that none waits for
+// it.
+std::vector<NamedParameter> agreed_parameters(
+    const torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, at::Tensor>& names,
+    const DistributedOptimizerOptions& options) {
+  std::vector<NamedParameter> parameters;
+  std::string text = describe(options);
+  std::optional<InvalidArgument> refusal;
+  try {
+    parameters = with_names(trained_by(optimizer), names);
+  } catch (const InvalidArgument& error) {
+    refusal = error;
+    const std::string what = error.what();
+    text += "refused: " + what.substr(0, what.find('\n')) + "\n";
+  }
+  for (const NamedParameter& parameter : parameters)
+    text += description_of_parameter(parameter.name, parameter.tensor);
+  check_same_text(
+      *group_of(options), text,
+      {.what = "make a DistributedOptimizer of different things",
+       .likely = "the model, what of it is frozen, or an option is not the "
+                 "same on every rank",
+       .next = "make it of parameters of the same names, types and shapes, and "
+               "with the same options, on every rank"});
+  if (refusal) throw *refusal;
+  check_factor(options);
+  return parameters;
+}
+
+// Averages by two divisions, one on each side of the sum.
+class PredivideHook final : public CommHook {
+ public:
+  explicit PredivideHook(double factor) : factor_(factor) {}
+
+  HookProgress start(const GradBucket& bucket) override {
+    bucket.buffer.mul_(1 / factor_);
+    Work sum = bucket.group->all_reduce(
+        view(bucket.buffer), ReduceOp::kSum,
+        {.place = "gradients that are divided before"});
+    return followed_by(
+        {std::move(sum)},
+        [buffer = bucket.buffer, rest = factor_ / bucket.group->size()] {
+          buffer.mul_(rest);
+        });
+  }
+
+ private:
+  double factor_;
+};
+
+// What reduces gradients in the place of the plain average or sum; null where
+// that does.
+std::shared_ptr<CommHook> hook_for(const DistributedOptimizerOptions& options) {
+  std::shared_ptr<CommHook> hook;
+  if (options.gradient_predivide_factor != 1)
+    hook = std::make_shared<PredivideHook>(options.gradient_predivide_factor);
+  switch (options.compression) {
+    case Compression::kNone:
+      return hook;
+    case Compression::kFp16:
+      return fp16_compress_wrapper(hook ? hook : allreduce_hook());
+    case Compression::kBf16:
+      return bf16_compress_wrapper(hook ? hook : allreduce_hook());
+  }
+  return hook;
 }
 
 }  // namespace
@@ -63,24 +165,64 @@ StepGradients::StepGradients(
     const torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, at::Tensor>& names,
     const DistributedOptimizerOptions& options)
-    : passes_(trained_by(optimizer, names),
-              options.group ? options.group : default_group(),
-              {.find_unused_parameters = true, .op = options.op},
+    : passes_(agreed_parameters(optimizer, names, options), group_of(options),
+              {.find_unused_parameters = true,
+               .sparse_as_dense = options.sparse_as_dense,
+               .op = options.op},
               options.backward_passes_per_step),
-      parameters_(trained_count(optimizer)) {
-  compress(passes_.reducer(), options.compression);
+      names_(names),
+      trained_(trained_by(optimizer)) {
+  if (auto hook = hook_for(options))
+    passes_.reducer().register_comm_hook(std::move(hook));
 }
 
 void StepGradients::synchronize(const torch::optim::Optimizer& optimizer) {
-  if (trained_count(optimizer) != parameters_)
-    throw InvalidArgument(
-        "DistributedOptimizer: the optimizer trains " +
-        std::to_string(trained_count(optimizer)) + " parameters, and " +
-        std::to_string(parameters_) +
-        " when it was made: gradients of others are not reduced\n"
-        "  next:    make a DistributedOptimizer anew after add_param_group() "
-        "and after freezing or unfreezing parameters");
+  check_trained(optimizer);
   passes_.synchronize();
+}
+
+// Precedes every step, so it makes no list where nothing has changed.
+void StepGradients::check_trained(
+    const torch::optim::Optimizer& optimizer) const {
+  std::size_t count = 0;
+  bool same = true;
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& tensor : group.params()) {
+      if (!tensor.requires_grad()) continue;
+      same = same && count < trained_.size() && trained_[count].is_same(tensor);
+      ++count;
+    }
+  if (!same || count != trained_.size()) refuse_change(trained_by(optimizer));
+}
+
+std::string StepGradients::name_of(const at::Tensor& parameter) const {
+  for (const auto& item : names_)
+    if (item.value().is_same(parameter)) return "parameter " + item.key();
+  return "a parameter that is not among named_parameters";
+}
+
+void StepGradients::refuse_change(
+    const std::vector<at::Tensor>& trained_now) const {
+  const auto first_only_in = [](const std::vector<at::Tensor>& some,
+                                const std::vector<at::Tensor>& others) {
+    return std::ranges::find_if(some, [&](const at::Tensor& one) {
+      return std::ranges::none_of(
+          others, [&](const at::Tensor& other) { return other.is_same(one); });
+    });
+  };
+  std::string change = "parameters come in another order, or twice";
+  if (const auto gone = first_only_in(trained_, trained_now);
+      gone != trained_.end())
+    change = name_of(*gone) + " is trained no more";
+  if (const auto added = first_only_in(trained_now, trained_);
+      added != trained_now.end())
+    change = name_of(*added) + " is trained now, and its gradient not reduced";
+  throw InvalidArgument(
+      "DistributedOptimizer: the optimizer trains other parameters than when "
+      "it was made: " +
+      change +
+      "\n  next:    make a DistributedOptimizer anew after add_param_group() "
+      "and after freezing or unfreezing parameters");
 }
 
 }  // namespace lockstep

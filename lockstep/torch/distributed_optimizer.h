@@ -15,17 +15,21 @@
 // after synchronize(): clipping needs no synchronize() before it, nor
 // skip_synchronize() after it, which does not exist here.
 //
-// Every rank makes it at the same point of the program, of the same parameters
-// in the same order, and makes the same number of steps. Passes may use
-// different parameters on each rank: where a gradient is missing it counts as
-// zero. A parameter that no rank used keeps the .grad that it had, so that the
-// optimizer leaves it out if that is none; Horovod gives it zeros.
+// Every rank makes it at the same point of the program, of parameters of the
+// same names, types and shapes, with the same options, and makes the same
+// number of steps. Gradients are paired by the parameters' names; the order in
+// which a rank has them does not matter. Passes may use different parameters on
+// each rank: where a gradient is missing it counts as zero. A parameter that no
+// rank used keeps the .grad that it had, so that the optimizer leaves it out if
+// that is none; Horovod gives it zeros.
 //
 // Threads: single-threaded. It may be moved, but not during a pass.
-// Errors:  when it is made: InvalidArgument for parameters without a name, a
-//          parameter that cannot be reduced or is reduced already, and options
-//          that cannot work. From backward() and step(): as Reducer;
-//          InvalidArgument for more passes than a step takes.
+// Errors:  when it is made: Mismatch on every rank when parameters or options
+//          differ; InvalidArgument for parameters without a name, a parameter
+//          that cannot be reduced or is reduced already, and options that
+//          cannot work. From backward() and step(): as Reducer;
+//          InvalidArgument for more passes than a step takes, and where other
+//          parameters are to be trained than when it was made.
 // Source:  horovod.torch.DistributedOptimizer.
 #pragma once
 
@@ -33,10 +37,10 @@
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/distinct_parameters.h"
@@ -57,8 +61,17 @@ struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::kAverage;
   // Backward passes before each step, whose gradients add up and travel once.
   // They are not divided by this number. step() after fewer of them takes what
-  // there is.
+  // there is. With kAverage they count for each parameter, as in Horovod: after
+  // passes in which not every rank has used all parameters, further passes may
+  // bring the others. Those stay this rank's own until synchronize() or step().
   int backward_passes_per_step = 1;
+  // Of an average: gradients are divided by this number before ranks add them,
+  // and by size() / this number after it, so that sums of 16 bits neither
+  // overflow nor vanish. Above 0; not with kSum.
+  double gradient_predivide_factor = 1;
+  // Whether sparse gradients are made dense before they are reduced; without it
+  // they are refused: see DistributedDataParallelOptions.
+  bool sparse_as_dense = false;
 };
 
 // What DistributedOptimizer does that does not depend on its class.
@@ -75,8 +88,14 @@ class StepGradients {
   void begin_anew() { passes_.begin_anew(); }
 
  private:
+  void check_trained(const torch::optim::Optimizer& optimizer) const;
+  [[noreturn]] void refuse_change(
+      const std::vector<at::Tensor>& trained_now) const;
+  std::string name_of(const at::Tensor& parameter) const;
+
   PassesPerStep passes_;
-  std::size_t parameters_;  // as given to the optimizer, that need a gradient
+  torch::OrderedDict<std::string, at::Tensor> names_;
+  std::vector<at::Tensor> trained_;  // when it was made, as the optimizer's
 };
 
 template <typename Optimizer>
@@ -107,9 +126,11 @@ class DistributedOptimizer final : public Optimizer {
     return loss;
   }
 
-  // Makes .grad what the next step reads. Needed only after fewer backward
-  // passes than a step takes, by whoever wants to look at gradients before it.
-  // What scale_gradients() of a fused optimizer has said holds for it.
+  // Makes .grad what the next step reads, where the passes so far have not, and
+  // ends their count: the next pass is the first of a step, also where this one
+  // is left out, as by a GradientScaler. Needed for that, and by a caller that
+  // looks at gradients after fewer passes than a step takes, or after further
+  // ones. What scale_gradients() of a fused optimizer has said holds for it.
   void synchronize() {
     if constexpr (std::derived_from<Optimizer, ScalesGradients>) {
       if (!gradients_.are_synchronized()) {

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/testing/parameter_bag.h"
 #include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
@@ -224,6 +225,168 @@ TEST(DistributedOptimizer, IsWhatSchedulersTake) {
   });
 }
 
+// One step of sums of a parameter bag's: a rank's passes use the parameters of
+// one text each, and factors that grow from pass to pass and rank to rank.
+std::vector<double> gradients_after_passes(
+    const Group& group, const std::vector<std::vector<std::string>>& passes,
+    int passes_per_step) {
+  ParameterBag bag("ab");
+  DistributedOptimizer optimizer(
+      torch::optim::SGD(bag.parameters(), 0.0), bag.named_parameters(),
+      {.group = group, .backward_passes_per_step = passes_per_step});
+  std::vector<double> gradients;
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    double factor = 1 + 10 * group->rank();
+    for (const std::string& letters :
+         passes[static_cast<std::size_t>(group->rank())])
+      bag.forward(letters, factor++).backward();
+    optimizer.step();
+    gradients = bag.gradients();
+  }
+  return gradients;
+}
+
+TEST(DistributedOptimizer, CountsPassesForEachParameter) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto after = [&](const std::vector<std::vector<std::string>>& passes,
+                           int passes_per_step) {
+      return gradients_after_passes(group, passes, passes_per_step);
+    };
+    using testing::ElementsAre;
+    EXPECT_THAT(after({{"a", "b"}, {"a", "b"}}, 1), ElementsAre(6, 7));
+    EXPECT_THAT(after({{"a", "b"}, {"b", "a"}}, 1), ElementsAre(6.5, 6.5));
+    EXPECT_THAT(after({{"a", "b"}, {"ab"}}, 1), ElementsAre(6, 6.5));
+    EXPECT_THAT(after({{"ab"}, {"a", "b"}}, 1), ElementsAre(6, 6.5));
+    EXPECT_THAT(after({{"a", "b"}, {"a"}}, 1), ElementsAre(6, 1));
+    EXPECT_THAT(after({{"a", "b", "a", "b"}, {"a", "b", "a", "b"}}, 2),
+                ElementsAre(14, 16));
+    EXPECT_THAT(after({{"a", "b", "a", "b"}, {"ab", "ab"}}, 2),
+                ElementsAre(13.5, 14.5));
+  });
+}
+
+TEST(DistributedOptimizer, RefusesAParameterInAPassMoreThanAStepTakes) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(), {.group = group});
+    bag.forward("a", 1).backward();
+    EXPECT_THAT(message_of([&] { bag.forward("a", 1).backward(); }),
+                HasSubstr("parameter a is in a backward pass more than the 1"));
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("part of a backward pass that was refused"));
+    optimizer.zero_grad();
+    bag.forward("ab", group->rank()).backward();
+    EXPECT_THAT(bag.gradients(), testing::ElementsAre(0.5, 0.5));
+  });
+}
+
+TEST(DistributedOptimizer, RefusesAddingToASumThatIsReduced) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(),
+                                   {.group = group, .op = ReduceOp::kSum});
+    bag.forward("a", 1).backward();
+    EXPECT_THAT(message_of([&] { bag.forward("b", 1).backward(); }),
+                HasSubstr("a backward pass more than the 1"));
+  });
+}
+
+// What a GradientScaler leaves out.
+TEST(DistributedOptimizer, CountsAnewAfterSynchronizeWithoutAStep) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const int passes : {1, 2}) {
+      Net net;
+      DistributedOptimizer optimizer(
+          sgd(net), net.named_parameters(),
+          {.group = group, .backward_passes_per_step = passes});
+      for (int step = 0; step < 3; ++step) {
+        net.zero_grad();  // which the optimizer does not hear of
+        for (int pass = 0; pass < passes; ++pass) backward(net, *group);
+        optimizer.synchronize();
+        auto expected = gradients_of_one_process(2);
+        for (at::Tensor& gradient : expected) gradient *= passes;
+        EXPECT_LE(largest_difference(gradients_of(net), expected),
+                  passes * kTolerance);
+      }
+      EXPECT_NO_THROW(optimizer.step());
+    }
+  });
+}
+
+TEST(DistributedOptimizer, DividesBeforeAndAfterTheSum) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    const auto average_of = [&](double factor, double gradient,
+                                Compression compression) {
+      DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                     bag.named_parameters(),
+                                     {.group = group,
+                                      .compression = compression,
+                                      .gradient_predivide_factor = factor});
+      optimizer.zero_grad();
+      bag.forward("ab", gradient * (1 + group->rank())).backward();
+      return bag.gradients()[0];
+    };
+    for (const double factor : {0.5, 1.0, 2.0, 4.0})
+      for (const auto compression : {Compression::kNone, Compression::kFp16})
+        EXPECT_EQ(average_of(factor, 4, compression), 6);
+    // The sum, 86,016, is no float16; a 32nd of it is.
+    EXPECT_EQ(average_of(32, 28672, Compression::kFp16), 43008);
+  });
+}
+
+// Rows of a table that the ranks share only in part.
+struct SparseTable : torch::nn::Module {
+  SparseTable() {
+    table = register_parameter("table", wave({6, 2}, 1));
+    unused = register_parameter("unused", wave({2}, 2));
+  }
+  at::Tensor forward(const Group& group, bool sparse) {
+    const at::Tensor words = torch::arange(3) + 2 * group->rank();
+    return at::embedding(table, words, -1, false, sparse).square().sum();
+  }
+  at::Tensor table, unused;
+};
+
+void expect_sparse_gradients_as_dense(int ranks) {
+  run_ranks(kBackend, ranks, [](const Group& group) {
+    for (const int passes : {1, 2}) {
+      SparseTable sparse, dense;
+      for (SparseTable* net : {&sparse, &dense}) {
+        DistributedOptimizer optimizer(sgd(*net), net->named_parameters(),
+                                       {.group = group,
+                                        .backward_passes_per_step = passes,
+                                        .sparse_as_dense = true});
+        for (int step = 0; step < 3; ++step) {
+          optimizer.zero_grad();
+          for (int pass = 0; pass < passes; ++pass)
+            net->forward(group, net == &sparse).backward();
+          EXPECT_EQ(net->table.grad().layout(), at::kStrided);
+          optimizer.step();
+        }
+      }
+      EXPECT_EQ(largest_difference(sparse.parameters(), dense.parameters()), 0);
+    }
+  });
+}
+
+TEST(DistributedOptimizer, TakesSparseGradientsAsDenseOnes) {
+  for (const int ranks : {1, 2}) expect_sparse_gradients_as_dense(ranks);
+}
+
+TEST(DistributedOptimizer, NamesTheOptionThatTakesSparseGradients) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    SparseTable net;
+    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
+                                   {.group = group});
+    EXPECT_THAT(message_of([&] { net.forward(group, true).backward(); }),
+                HasSubstr("set the option sparse_as_dense"));
+  });
+}
+
 TEST(DistributedOptimizer, RefusesAPassMoreThanAStepTakes) {
   run_ranks(kBackend, 2, [&](const Group& group) {
     Net net;
@@ -264,16 +427,98 @@ TEST(DistributedOptimizer, MakesNoStepOfARefusedPass) {
   });
 }
 
-TEST(DistributedOptimizer, NoticesParametersThatAreTrainedLater) {
+// What a step says after `change` to a net of which the first weight is frozen.
+std::string refusal_after(const std::function<void(Net&)>& change) {
+  std::string refusal;
   run_ranks(kBackend, 1, [&](const Group& group) {
     Net net;
     net.first->weight.requires_grad_(false);
     DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
                                    {.group = group});
     optimizer.step();
-    net.first->weight.requires_grad_(true);
-    EXPECT_THAT(message_of([&] { optimizer.step(); }),
-                HasSubstr("trains 6 parameters, and 5 when it was made"));
+    change(net);
+    refusal = message_of([&] { optimizer.step(); });
+  });
+  return refusal;
+}
+
+TEST(DistributedOptimizer, NoticesParametersThatAreTrainedLater) {
+  EXPECT_THAT(
+      refusal_after([](Net& net) { net.first->weight.requires_grad_(true); }),
+      HasSubstr("parameter first.weight is trained now"));
+}
+
+TEST(DistributedOptimizer, NoticesParametersThatAreFrozenLater) {
+  EXPECT_THAT(
+      refusal_after([](Net& net) { net.third->bias.requires_grad_(false); }),
+      HasSubstr("parameter third.bias is trained no more"));
+}
+
+TEST(DistributedOptimizer, NoticesOneFrozenWhereAnotherIsTrainedInstead) {
+  EXPECT_THAT(refusal_after([](Net& net) {
+                net.first->weight.requires_grad_(true);
+                net.third->bias.requires_grad_(false);
+              }),
+              HasSubstr("parameter first.weight is trained now"));
+}
+
+TEST(DistributedOptimizer, PairsGradientsByTheirNames) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    ParameterBag bag(group->rank() == 0 ? "ab" : "ba");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(), {.group = group});
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      (bag.forward("a", 1) + bag.forward("b", 100)).backward();
+      EXPECT_TRUE(all_are(bag['a'].grad(), 1));
+      EXPECT_TRUE(all_are(bag['b'].grad(), 100));
+      optimizer.step();
+    }
+  });
+}
+
+// What all of two ranks are told, of which rank 1 has a net that was changed,
+// or other options.
+void expect_mismatch_with(
+    const std::string& line_of_rank_1,
+    const std::function<void(Net&, DistributedOptimizerOptions&)>& change) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net;
+    DistributedOptimizerOptions options{.group = group};
+    if (group->rank() == 1) change(net, options);
+    const auto make = [&] {
+      DistributedOptimizer(sgd(net), net.named_parameters(), options);
+    };
+    EXPECT_THROW(make(), Mismatch);
+    EXPECT_THAT(message_of(make), HasSubstr("rank 1:  " + line_of_rank_1));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
+TEST(DistributedOptimizer, TellsEveryRankHowTheirParametersDiffer) {
+  expect_mismatch_with("parameter third.bias Float [4]\n", [](Net& net, auto&) {
+    net.third->bias.set_data(torch::zeros({4}));
+  });
+  expect_mismatch_with(
+      "parameter first.weight Float [8, 6]\n",
+      [](Net& net, auto&) { net.first->bias.requires_grad_(false); });
+  expect_mismatch_with("backward_passes_per_step 2\n",
+                       [](Net&, DistributedOptimizerOptions& options) {
+                         options.backward_passes_per_step = 2;
+                       });
+}
+
+TEST(DistributedOptimizer, TellsEveryRankOfAParameterWithoutANameOnOne) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    Net net, other;
+    const Net& named = group->rank() == 0 ? net : other;
+    EXPECT_THAT(message_of([&] {
+                  DistributedOptimizer(sgd(net), named.named_parameters(),
+                                       {.group = group});
+                }),
+                HasSubstr("rank 1:  refused: DistributedOptimizer: parameter 1 "
+                          "of the optimizer is not among the 6 named ones\n"));
+    EXPECT_NO_THROW(group->barrier().wait());
   });
 }
 
@@ -291,6 +536,11 @@ TEST(DistributedOptimizer, RefusesWhatCannotWork) {
                 HasSubstr("parameter 1 of the optimizer is not among the 6"));
     EXPECT_THAT(refusal(net, {.backward_passes_per_step = 0}),
                 HasSubstr("the least is 1"));
+    EXPECT_THAT(refusal(net, {.gradient_predivide_factor = 0}),
+                HasSubstr("gradient_predivide_factor is 0"));
+    EXPECT_THAT(
+        refusal(net, {.op = ReduceOp::kSum, .gradient_predivide_factor = 2}),
+        HasSubstr("is part of an average"));
     EXPECT_THAT(refusal(net, {.op = ReduceOp::kMax}),
                 HasSubstr("averaged or added up"));
   });

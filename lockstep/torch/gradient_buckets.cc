@@ -125,7 +125,8 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
            "do that after backward() has returned");
   if (gradient.layout() != at::kStrided)
     refuse("it is sparse",
-           "use dense gradients: EmbeddingOptions::sparse(false)");
+           "set the option sparse_as_dense, or use dense gradients: "
+           "EmbeddingOptions::sparse(false)");
   if (gradient.sizes() != slot.sizes())
     refuse(c10::str("its shape is ", gradient.sizes(), ", the parameter's was ",
                     slot.sizes()),

@@ -39,7 +39,9 @@ std::vector<char> text_of(const Bytes& bytes) {
 
 }  // namespace
 
-void init(const InitOptions& options) { init_process_group(options); }
+void init(const InitOptions& options) {
+  if (!is_initialized()) init_process_group(options);
+}
 
 void shutdown() { destroy_process_group(); }
 
@@ -58,13 +60,13 @@ int local_size() {
 void broadcast_parameters(
     const torch::OrderedDict<std::string, at::Tensor>& parameters, int root,
     std::shared_ptr<ProcessGroup> group) {
-  broadcast_tensors(*or_default(std::move(group)), parameters.values(), root);
+  broadcast_by_name(*or_default(std::move(group)), parameters, root);
 }
 
 void broadcast_parameters(const torch::nn::Module& module, int root,
                           std::shared_ptr<ProcessGroup> group) {
-  broadcast_tensors(*or_default(std::move(group)),
-                    parameters_and_buffers(module), root);
+  broadcast_by_name(*or_default(std::move(group)),
+                    named_parameters_and_buffers(module), root);
 }
 
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,

@@ -23,7 +23,8 @@
 
 namespace lockstep {
 
-// The default group's beginning and end.
+// The default group's beginning and end. Where there is a default group already
+// init() leaves it as it is, whatever `options` say.
 void init(const InitOptions& options = {});
 void shutdown();
 
@@ -35,13 +36,48 @@ int size();
 int local_rank();
 int local_size();
 
-// Gives every rank `root`'s values. The group is default_group() when empty.
+// Gives every rank `root`'s values. Tensors are paired by their names, whatever
+// their order on a rank; Mismatch on every rank where names, types or
+// shapes differ. The group is default_group() when empty, here and below.
 void broadcast_parameters(
     const torch::OrderedDict<std::string, at::Tensor>& parameters, int root = 0,
     std::shared_ptr<ProcessGroup> group = {});
 // The same of a module's parameters and buffers.
 void broadcast_parameters(const torch::nn::Module& module, int root = 0,
                           std::shared_ptr<ProcessGroup> group = {});
+
+// A new tensor: all ranks' `tensor` combined. Whole numbers have no average of
+// their type, which is an InvalidArgument.
+//
+// Autograd: where `tensor` requires a gradient, that of the result is combined
+// by the same operation, so every rank runs the backward pass. Only a sum and
+// an average have a gradient: that of another operation is an InvalidArgument.
+at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kAverage,
+                     std::shared_ptr<ProcessGroup> group = {});
+// The same in place, as a change that autograd does not record; returns
+// `tensor`.
+const at::Tensor& allreduce_(const at::Tensor& tensor,
+                             ReduceOp op = ReduceOp::kAverage,
+                             std::shared_ptr<ProcessGroup> group = {});
+
+// A new tensor: all ranks' floating-point `tensor` combined two by two, in a
+// tree over the ranks. Two that are orthogonal are added, two that are parallel
+// averaged: a (1 - ab / 2aa) + b (1 - ab / 2bb). Of 1, 2, 4, 8, … ranks; others
+// are an InvalidArgument. Rank 0 computes in float64 and needs memory for all
+// ranks' tensors. It is no part of autograd's graph.
+// Source: Maleki et al., "Scaling Distributed Training with Adaptive
+// Summation", MLSys 2021; Horovod's allreduce(op = Adasum).
+at::Tensor adasum(const at::Tensor& tensor,
+                  std::shared_ptr<ProcessGroup> group = {});
+
+// All ranks' tensors one after the other along the first dimension, of which
+// each rank has a size of its own, maybe 0. Mismatch on every rank where types
+// or other sizes differ; InvalidArgument for a tensor without a dimension.
+//
+// Autograd: the gradient of `tensor` is that of its rows of the result, added
+// up over the ranks, so every rank runs the backward pass.
+at::Tensor allgather(const at::Tensor& tensor,
+                     std::shared_ptr<ProcessGroup> group = {});
 
 // Gives every rank what rank `root`'s optimizer has: its options, such as the
 // learning rate, and its state. They are of one class, of parameters of the

@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/torch/testing/parameter_bag.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(BroadcastParameters, GivesEveryRankTheRootsParametersAndBuffers) {
   run_ranks(kBackend, 3, [](const Group& group) {
@@ -22,6 +27,34 @@ TEST(BroadcastParameters, GivesEveryRankTheRootsParametersAndBuffers) {
     EXPECT_EQ(net.norm->running_mean[0].item<int>(), group->rank());
     broadcast_parameters(net, 1, group);
     EXPECT_EQ(net.norm->running_mean[0].item<int>(), 1);
+  });
+}
+
+TEST(BroadcastParameters, PairsTensorsByTheirNames) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag(group->rank() == 0 ? "ab" : "ba");
+    for (const char letter : {'a', 'b'})
+      bag[letter].detach().fill_(letter + 100 * group->rank());
+    broadcast_parameters(bag.named_parameters(), 0, group);
+    EXPECT_TRUE(all_are(bag['a'], 'a') && all_are(bag['b'], 'b'));
+    for (const char letter : {'a', 'b'})
+      bag[letter].detach().fill_(letter + 100 * group->rank());
+    broadcast_parameters(bag, 1, group);
+    EXPECT_TRUE(all_are(bag['a'], 'a' + 100) && all_are(bag['b'], 'b' + 100));
+  });
+}
+
+TEST(BroadcastParameters, TellsEveryRankWhichTensorDiffers) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    torch::OrderedDict<std::string, at::Tensor> tensors;
+    tensors.insert("a", torch::ones({2}));
+    tensors.insert("b", torch::ones({group->rank() == 2 ? 3 : 4}));
+    const auto broadcast = [&] { broadcast_parameters(tensors, 0, group); };
+    EXPECT_THROW(broadcast(), Mismatch);
+    EXPECT_THAT(message_of(broadcast),
+                AllOf(HasSubstr("rank 0:  b Float [4]\n"),
+                      HasSubstr("rank 2:  b Float [3]\n")));
+    EXPECT_NO_THROW(group->barrier().wait());
   });
 }
 
@@ -93,8 +126,139 @@ TEST(Objects, AreGatheredInTheOrderOfRanks) {
   });
 }
 
+TEST(Allreduce, GivesANewTensorThatIsTheAverageUnlessToldOtherwise) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    const at::Tensor mine = wave({4, 6}, group->rank()).t();
+    const at::Tensor before = mine.clone();
+    const at::Tensor sum =
+        wave({4, 6}, 0).t() + wave({4, 6}, 1).t() + wave({4, 6}, 2).t();
+    EXPECT_LE(largest_difference({allreduce(mine, ReduceOp::kAverage, group),
+                                  allreduce(mine, ReduceOp::kSum, group)},
+                                 {sum / 3, sum}),
+              kTolerance);
+    EXPECT_TRUE(mine.equal(before));
+    EXPECT_TRUE(allreduce_(mine, ReduceOp::kAverage, group).is_same(mine));
+    EXPECT_LE(largest_difference({mine}, {sum / 3}), kTolerance);
+  });
+}
+
+// A rank's loss is the sum of what it got, times its rank plus 1.
+at::Tensor weighted(const at::Tensor& got, const Group& group) {
+  return (got * wave(got.sizes(), 5)).sum() * (group->rank() + 1);
+}
+
+TEST(Allreduce, ReducesTheGradientAsItReduced) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    for (const auto op : {ReduceOp::kAverage, ReduceOp::kSum}) {
+      const at::Tensor mine = wave({2, 3}, group->rank()).requires_grad_(true);
+      weighted(allreduce(mine, op, group), group).backward();
+      const at::Tensor sum = wave({2, 3}, 5) * (1 + 2 + 3);
+      EXPECT_LE(largest_difference({mine.grad()},
+                                   {op == ReduceOp::kSum ? sum : sum / 3}),
+                kTolerance);
+    }
+  });
+}
+
+TEST(Allreduce, HasNoGradientOfOtherOperations) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor mine = torch::ones({2}).requires_grad_(true);
+    const at::Tensor most = allreduce(mine, ReduceOp::kMax, group);
+    EXPECT_THAT(message_of([&] { most.sum().backward(); }),
+                HasSubstr("the result of max has no gradient"));
+  });
+}
+
+// The paper's formula on numbers of one process.
+at::Tensor combined(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor product = (a * b).sum();
+  return a * (1 - product / (2 * (a * a).sum())) +
+         b * (1 - product / (2 * (b * b).sum()));
+}
+
+TEST(Adasum, CombinesTensorsTwoByTwoInATree) {
+  run_ranks(kBackend, 4, [](const Group& group) {
+    for (const auto type : {torch::kFloat, torch::kDouble}) {
+      std::vector<at::Tensor> all;
+      for (int rank = 0; rank < 4; ++rank)
+        all.push_back(wave({3, 5}, rank).to(type).t());
+      const at::Tensor& mine = all[static_cast<std::size_t>(group->rank())];
+      EXPECT_LE(largest_difference({adasum(mine, group)},
+                                   {combined(combined(all[0], all[1]),
+                                             combined(all[2], all[3]))}),
+                kTolerance);
+    }
+  });
+}
+
+TEST(Adasum, AddsWhatIsOrthogonalAndAveragesWhatIsParallel) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor own_axis = torch::zeros({2});
+    own_axis[group->rank()] = 3;
+    EXPECT_TRUE(adasum(own_axis, group).equal(torch::full({2}, 3.0)));
+    const at::Tensor same = torch::full({2}, 4.0);
+    EXPECT_TRUE(adasum(same, group).equal(same));
+    const at::Tensor zero_on_one = same * group->rank();
+    EXPECT_TRUE(adasum(zero_on_one, group).equal(same));
+  });
+}
+
+TEST(Adasum, RefusesOnEveryRankWhatItCannotCombine) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    EXPECT_THAT(message_of([&] { adasum(torch::ones({2}), group); }),
+                HasSubstr("3 ranks are no power of two"));
+    EXPECT_THAT(
+        message_of([&] { adasum(torch::ones({1 + group->rank()}), group); }),
+        HasSubstr("rank 1:  Float of shape [2]\n"));
+  });
+  run_ranks(kBackend, 2, [](const Group& group) {
+    EXPECT_THAT(message_of([&] { adasum(torch::arange(2), group); }),
+                HasSubstr("Long is no floating-point type"));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
+TEST(Allgather, PutsRowsOfAnyNumberOneAfterTheOther) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    const auto rows_of = [](int rank) {
+      return wave({2 * rank, 3}, rank);  // none on rank 0
+    };
+    const at::Tensor mine = rows_of(group->rank()).requires_grad_(true);
+    const at::Tensor all = allgather(mine, group);
+    EXPECT_TRUE(all.equal(torch::cat({rows_of(1), rows_of(2)})));
+    weighted(all, group).backward();
+    const at::Tensor sum = wave({6, 3}, 5) * (1 + 2 + 3);
+    const std::int64_t first = group->rank() == 2 ? 2 : 0;
+    EXPECT_LE(
+        largest_difference({mine.grad()}, {sum.narrow(0, first, mine.size(0))}),
+        kTolerance);
+  });
+}
+
+TEST(Allgather, TellsEveryRankWhichTensorDoesNotFit) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto gather = [&](const at::Tensor& odd) {
+      return message_of([&] {
+        allgather(group->rank() == 1 ? odd : torch::ones({2, 3}), group);
+      });
+    };
+    EXPECT_THAT(gather(torch::ones({2, 4})),
+                HasSubstr("rank 1:  Float rows of shape [4]\n"));
+    EXPECT_THAT(gather(torch::ones({2, 3}, torch::kLong)),
+                HasSubstr("rank 1:  Long rows of shape [3]\n"));
+    EXPECT_THAT(gather(torch::ones({})),
+                HasSubstr("rank 1:  a number without a dimension\n"));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
 TEST(Horovod, KnowsOneRankWithoutALauncher) {
   init();
+  const auto first = default_group();
+  init();  // as often as a program likes
+  EXPECT_EQ(default_group(), first);
+  EXPECT_TRUE(allreduce(torch::arange(3.0)).equal(torch::arange(3.0)));
+  EXPECT_TRUE(allgather(torch::arange(3.0)).equal(torch::arange(3.0)));
   EXPECT_EQ(rank(), 0);
   EXPECT_EQ(size(), 1);
   EXPECT_EQ(local_rank(), 0);

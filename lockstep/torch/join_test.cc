@@ -91,6 +91,25 @@ TEST(Join, GivesAllRanksTheBuffersOfTheLastOneWithData) {
   EXPECT_EQ(largest_difference(buffers[0], buffers[2]), 0);
 }
 
+TEST(Join, GivesBuffersOfTheLastOneWithDataWhereTheyAreBroadcast) {
+  run_ranks(kBackend, 3, [&](const Group& group) {
+    for (const bool always : {true, false}) {
+      auto model = DistributedDataParallel(
+          NetWithBatchNorm(), {.group = group, .broadcast_buffers = always});
+      at::Tensor& mean = model->norm->running_mean;
+      {
+        const auto scope = model.join();
+        if (group->rank() < 2) {
+          mean.fill_(group->rank());
+          model.broadcast_buffers();
+          EXPECT_TRUE(all_are(mean, 1));
+        }
+      }
+      EXPECT_TRUE(all_are(mean, 1));
+    }
+  });
+}
+
 TEST(Join, MayBeEnteredAgainAndFollowedByEvenSteps) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(Net(), small_buckets(group));

@@ -89,6 +89,7 @@ TEST(PassErrors, RefuseSparseGradientsSayingWhatToDo) {
     EXPECT_THAT(message,
                 AllOf(HasSubstr("the gradient of parameter table cannot be "
                                 "reduced: it is sparse"),
+                      HasSubstr("set the option sparse_as_dense, or"),
                       HasSubstr("EmbeddingOptions::sparse(false)")));
   });
 }

@@ -1,5 +1,6 @@
 #include "lockstep/torch/passes_per_step.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -17,34 +18,94 @@ int checked(int passes) {
 
 }  // namespace
 
-PassesPerStep::PassesPerStep(std::vector<NamedParameter> parameters,
-                             const std::shared_ptr<ProcessGroup>& group,
-                             const ReducerOptions& options, int passes)
-    : passes_(std::make_shared<Passes>(Passes{checked(passes)})),
-      reducer_(std::move(parameters), group, options),
-      alone_(group->size() == 1) {
-  reducer_.decide_passes_by([state = passes_] {
-    if (state->done == state->in_step) {
-      state->refused_one = true;
-      throw InvalidArgument(
-          "a backward pass more than the " + std::to_string(state->in_step) +
-          " that a step takes: the gradients of those are reduced already\n"
-          "  next:    call step() or zero_grad() before it, or raise "
-          "backward_passes_per_step");
-    }
-    return ++state->done == state->in_step ? PassKind::kReduced
-                                           : PassKind::kLocal;
-  });
+PassesPerStep::Count::Count(const std::vector<NamedParameter>& parameters,
+                            ReduceOp op, int passes)
+    : op_(op),
+      in_step_(checked(passes)),
+      passes_(parameters.size(), 0),
+      last_(parameters.size(), 0) {
+  for (const NamedParameter& parameter : parameters)
+    names_.push_back(parameter.name);
 }
 
-void PassesPerStep::synchronize() {
-  if (passes_->refused_one)
+void PassesPerStep::Count::begin_anew() {
+  pass_ = 0;
+  std::ranges::fill(passes_, 0);
+  std::ranges::fill(last_, 0);
+  reduced_ = more_ = ended_ = refused_one_ = false;
+}
+
+PassKind PassesPerStep::Count::begins() {
+  if (ended_) begin_anew();
+  if (pass_ >= in_step_ && !more_) {
+    refused_one_ = true;
+    throw InvalidArgument(
+        "a backward pass more than the " + std::to_string(in_step_) +
+        " that a step takes: the gradients of those are reduced already\n"
+        "  next:    call step(), synchronize() or zero_grad() before it, or "
+        "raise backward_passes_per_step");
+  }
+  return ++pass_ == in_step_ ? PassKind::kReduced : PassKind::kLocal;
+}
+
+void PassesPerStep::Count::arrived(std::size_t parameter) {
+  if (std::exchange(last_[parameter], pass_) == pass_) return;
+  if (++passes_[parameter] <= in_step_) return;
+  refused_one_ = true;
+  throw InvalidArgument("parameter " + names_[parameter] +
+                        " is in a backward pass more than the " +
+                        std::to_string(in_step_) +
+                        " that a step takes: its gradient is reduced already\n"
+                        "  next:    call step(), synchronize() or zero_grad() "
+                        "before it, or raise "
+                        "backward_passes_per_step");
+}
+
+bool PassesPerStep::Count::expects_more() const {
+  return std::ranges::any_of(passes_,
+                             [this](int passes) { return passes < in_step_; });
+}
+
+// What a later pass adds to a sum would be added to it once a rank.
+void PassesPerStep::Count::reduced(bool some_rank_is_incomplete) {
+  more_ = !reduced_ && some_rank_is_incomplete && op_ == ReduceOp::kAverage;
+  reduced_ = true;
+}
+
+void PassesPerStep::Count::end() {
+  more_ = false;
+  ended_ = true;
+}
+
+void PassesPerStep::Count::check_none_refused() const {
+  if (refused_one_)
     throw InvalidArgument(
         "gradients hold part of a backward pass that was refused\n"
         "  next:    call zero_grad() and make the passes of this step again");
-  if (are_synchronized()) return;
-  reducer_.reduce_now();
-  passes_->done = passes_->in_step;
+}
+
+PassesPerStep::PassesPerStep(std::vector<NamedParameter> parameters,
+                             const std::shared_ptr<ProcessGroup>& group,
+                             const ReducerOptions& options, int passes)
+    : count_(std::make_shared<Count>(parameters, options.op, passes)),
+      reducer_(std::move(parameters), group, options),
+      alone_(group->size() == 1) {
+  reducer_.decide_passes_by(count_);
+}
+
+bool PassesPerStep::are_synchronized() const {
+  return alone_ || (count_->is_reduced() && !count_->may_have_more());
+}
+
+// Whether any rank has made more passes is asked only where all know that one
+// may have, from the reduction before.
+void PassesPerStep::synchronize() {
+  count_->check_none_refused();
+  if (alone_) return;
+  if (!count_->is_reduced()) reducer_.reduce_now();
+  if (count_->may_have_more() && reducer_.is_true_somewhere(count_->has_more()))
+    reducer_.reduce_local_passes();
+  count_->end();
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 // Reduces the last of the backward passes before each step of an optimizer; the
-// ones before it add to .grad on their own rank.
+// ones before it add to .grad on their own rank. Passes count for each
+// parameter: where some rank has not used all of them in the passes of a step,
+// further ones may bring the rest, and are reduced by synchronize().
 //
 // Threads: single-threaded, backward passes included. It may be moved between
 //          passes.
@@ -7,7 +9,9 @@
 //          than a step takes, and from what comes after it until begin_anew().
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -25,26 +29,48 @@ class PassesPerStep {
   Reducer& reducer() { return reducer_; }
 
   // Makes .grad what the step is to read, if the passes so far have not: where
-  // there were fewer than a step takes, or none on this rank.
+  // there were fewer than a step takes, or none on this rank, or more that used
+  // other parameters. Passes count anew from the next one on, whether a step is
+  // made or not.
   void synchronize();
-  bool are_synchronized() const {
-    return alone_ || passes_->done == passes_->in_step;
-  }
+  bool are_synchronized() const;
 
   // A step was made, or gradients were dropped: passes count anew.
-  void begin_anew() {
-    passes_->done = 0;
-    passes_->refused_one = false;
-  }
+  void begin_anew() { count_->begin_anew(); }
 
  private:
-  struct Passes {
-    int in_step;
-    int done = 0;
-    bool refused_one = false;  // which has added to .grad
+  class Count final : public PassRule {
+   public:
+    Count(const std::vector<NamedParameter>& parameters, ReduceOp op,
+          int passes);
+
+    PassKind begins() override;
+    void arrived(std::size_t parameter) override;
+    bool expects_more() const override;
+    void reduced(bool some_rank_is_incomplete) override;
+
+    void begin_anew();
+    void end();
+    void check_none_refused() const;
+    bool is_reduced() const { return reduced_; }
+    // Whether all ranks are to ask each other for passes after the reduced one.
+    bool may_have_more() const { return more_; }
+    bool has_more() const { return pass_ > in_step_; }
+
+   private:
+    std::vector<std::string> names_;
+    ReduceOp op_;
+    int in_step_;
+    int pass_ = 0;             // the last that began
+    std::vector<int> passes_;  // by parameter: that brought its gradient
+    std::vector<int> last_;    // by parameter: the last of them
+    bool reduced_ = false;
+    bool more_ = false;
+    bool ended_ = false;
+    bool refused_one_ = false;  // which has added to .grad
   };
 
-  std::shared_ptr<Passes> passes_;  // with the rule that counts them
+  std::shared_ptr<Count> count_;
   Reducer reducer_;
   bool alone_;
 };

@@ -57,6 +57,12 @@ BucketPlanOptions plan_options(const ReducerOptions& options) {
           .bucket_bytes = options.bucket_bytes};
 }
 
+void make_dense(const at::Tensor& parameter) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined() && gradient.layout() != at::kStrided)
+    gradient = gradient.to_dense();
+}
+
 void divide_gradients(const std::vector<at::Tensor>& parameters,
                       double divisor) {
   std::vector<at::Tensor> gradients;
@@ -115,7 +121,10 @@ class Reducer::State : public std::enable_shared_from_this<State> {
     reduction_.when_aborted(std::move(also));
   }
   void shadow_pass(const Roll& roll);
-  void reduce_now();
+  enum class Held { kAll, kOfLocalPasses };
+  void reduce_now(Held held);
+  bool is_true_somewhere(bool here);
+  void decide_passes_by(std::shared_ptr<PassRule> rule);
   PassKind forward_begins();
 
  private:
@@ -150,6 +159,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<ProcessGroup> order_;  // in which gradients are reduced
   const std::uint64_t number_ = next_number();
   ReduceOp op_;
+  bool sparse_as_dense_;
+  bool reduces_;  // else gradients stay what this rank's passes bring
   BucketPlanOptions plan_options_;
 
   BucketPlan plan_;
@@ -159,6 +170,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
 
   // Of the next passes.
   std::shared_ptr<PassIntent> intent_ = std::make_shared<PassIntent>();
+  std::shared_ptr<PassRule> rule_;  // null where intent_ decides
   PassExpectation expectation_;
   std::shared_ptr<RollCall> roll_call_;  // within join()
 
@@ -177,6 +189,8 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
     : group_(std::move(group)),
       order_(own_order(group_, parameters, options)),
       op_(options.op),
+      sparse_as_dense_(options.sparse_as_dense),
+      reduces_(reduces(*group_, options)),
       plan_options_(plan_options(options)),
       tracker_(plan_),
       reduction_(order_),
@@ -200,11 +214,11 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
   }
   if (std::ranges::any_of(tensors_, &at::Tensor::is_cpu))
     allocate_tensors_from(group_->heap());
-  if (!reduces(*group_, options)) return;
-  adopt_plan(plan_buckets(sizes_, plan_options_));
-  hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
-    gradient_arrived(parameter);
-  });
+  if (reduces_) adopt_plan(plan_buckets(sizes_, plan_options_));
+  if (reduces_ || sparse_as_dense_)
+    hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
+      gradient_arrived(parameter);
+    });
 }
 
 void Reducer::State::adopt_plan(BucketPlan plan) {
@@ -222,7 +236,10 @@ void Reducer::State::set_hook(std::shared_ptr<CommHook> hook) {
 }
 
 void Reducer::State::gradient_arrived(std::size_t parameter) {
+  if (sparse_as_dense_) make_dense(tensors_[parameter]);
+  if (!reduces_) return;
   if (!pass_) begin_pass();
+  if (rule_) rule_->arrived(parameter);
   const bool local = *pass_ == PassKind::kLocal;
   const c10::AutoGradMode no_grad(false);
   GradientTracker::Arrival arrival;
@@ -238,7 +255,7 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
 }
 
 PassKind Reducer::State::forward_begins() {
-  if (hooks_) kept_.forward_begins(tensors_);
+  if (reduces_) kept_.forward_begins(tensors_);
   intent_->forward_begins();
   return intent_->here();
 }
@@ -307,15 +324,31 @@ void Reducer::State::shadow_pass(const Roll& roll) {
   close_pass(Part::kShadows, start_rest(Part::kShadows));
 }
 
-void Reducer::State::reduce_now() {
+void Reducer::State::decide_passes_by(std::shared_ptr<PassRule> rule) {
+  intent_->decide_by([rule] { return rule->begins(); });
+  rule_ = std::move(rule);
+}
+
+bool Reducer::State::is_true_somewhere(bool here) {
+  std::vector<std::int64_t> flag{here ? 1 : 0};
+  order_
+      ->all_reduce(view(flag), ReduceOp::kMax,
+                   {.place = "whether a rank has more gradients"})
+      .wait();
+  return flag[0] != 0;
+}
+
+void Reducer::State::reduce_now(Held held) {
   LOCKSTEP_CHECK(expectation_.rule() != PassExpectation::Rule::kAsAtFirst,
                  "a static graph has no gradients outside its passes");
-  if (!hooks_) return;
+  if (!reduces_) return;
   const c10::AutoGradMode no_grad(false);
   try {
     open_pass(full_roll(*group_, Activity::kBackward));
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].grad().defined()) continue;
+      if (held == Held::kOfLocalPasses && !expectation_.has_local_gradient(i))
+        continue;
       const auto arrival = tracker_.arrived(i);
       take(i);
       start_buckets(arrival.first_bucket, arrival.bucket_count);
@@ -344,8 +377,9 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   const c10::AutoGradMode no_grad(false);
   reduction_.finish();
   reduction_.buckets().let_go();
-  if (reduction_.buckets().some_rank_is_incomplete())
-    learn_what_is_unused(part, missing);
+  const bool incomplete = reduction_.buckets().some_rank_is_incomplete();
+  if (incomplete) learn_what_is_unused(part, missing);
+  if (rule_) rule_->reduced(incomplete);
   settle_gradients(part);
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
   if (!follows_arrival_) plan_in_order_of_arrival();
@@ -368,7 +402,8 @@ Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
     missing = expectation_.worth_telling(std::move(missing));
   else
     missing.clear();
-  if (!missing.empty()) reduction_.buckets().declare_incomplete();
+  if (!missing.empty() || (rule_ && rule_->expects_more()))
+    reduction_.buckets().declare_incomplete();
   start_buckets(tracker_.launched(),
                 plan_.buckets.size() - tracker_.launched());
   return missing;
@@ -464,11 +499,19 @@ void Reducer::when_aborted(AlsoAbort also) {
 
 void Reducer::shadow_pass(const Roll& roll) { state_->shadow_pass(roll); }
 
-void Reducer::decide_passes_by(std::function<PassKind()> rule) {
-  state_->intent()->decide_by(std::move(rule));
+void Reducer::decide_passes_by(std::shared_ptr<PassRule> rule) {
+  state_->decide_passes_by(std::move(rule));
 }
 
-void Reducer::reduce_now() { state_->reduce_now(); }
+void Reducer::reduce_now() { state_->reduce_now(State::Held::kAll); }
+
+void Reducer::reduce_local_passes() {
+  state_->reduce_now(State::Held::kOfLocalPasses);
+}
+
+bool Reducer::is_true_somewhere(bool here) {
+  return state_->is_true_somewhere(here);
+}
 
 std::size_t Reducer::bucket_count() const { return state_->bucket_count(); }
 

@@ -63,10 +63,30 @@ struct ReducerOptions {
   bool gradient_as_bucket_view = true;
   bool average_gradients = true;
   bool reduce_alone = false;
+  bool sparse_as_dense = false;
   // What becomes of the ranks' gradients: kAverage, or kSum. A sum is over all
   // that .grad holds, what an earlier pass has added up included: gradients are
   // to be dropped before a pass that is reduced.
   ReduceOp op = ReduceOp::kAverage;
+};
+
+// Of a front door that counts backward passes: which of them are reduced. Not
+// called where no pass is.
+class PassRule {
+ public:
+  virtual ~PassRule() = default;
+
+  // A backward pass begins; says what it is, or throws to refuse it.
+  virtual PassKind begins() = 0;
+  // In that pass the gradient of this parameter has arrived, maybe again; may
+  // throw to refuse it.
+  virtual void arrived(std::size_t parameter) = 0;
+  // As a pass is reduced in which not all have arrived here: whether this rank
+  // may bring more before the step. Then all ranks hear of it.
+  virtual bool expects_more() const = 0;
+  // A pass was reduced; whether on some rank not all had arrived, or it expects
+  // more. The same on all ranks.
+  virtual void reduced(bool some_rank_is_incomplete) = 0;
 };
 
 class Reducer {
@@ -74,7 +94,7 @@ class Reducer {
   // `parameters` are leaves that require a gradient, each named once, in the
   // same order on every rank. Every rank of the group makes it at the same
   // point. In a group of one, unless reduce_alone is set, and where nothing is
-  // to be averaged, nothing is hooked.
+  // to be averaged, nothing is hooked, but to make gradients dense.
   // InvalidArgument when there are none, or one that cannot be reduced or is
   // reduced by another Reducer.
   Reducer(std::vector<NamedParameter> parameters,
@@ -93,15 +113,20 @@ class Reducer {
   // pass after it is reduced: see PassIntent. Returns what it decides.
   PassKind forward_begins();
 
-  // From now on `rule` says of each backward pass, as it begins, whether it is
-  // reduced; it may throw to refuse the pass. See PassIntent.
-  void decide_passes_by(std::function<PassKind()> rule);
+  // From now on `rule` says which passes are reduced.
+  void decide_passes_by(std::shared_ptr<PassRule> rule);
 
   // Reduces what .grad holds now, in no backward pass: what local passes have
   // left, say. Takes the place of a pass that is reduced, so that ranks which
   // call this and ranks which are in such a pass meet. Not with static_graph,
   // which promises passes.
   void reduce_now();
+  // The same of the gradients alone that local passes have brought since a pass
+  // was reduced.
+  void reduce_local_passes();
+  // Whether `here` is true on some rank. A collective, in the order of what
+  // this reducer reduces.
+  bool is_true_somewhere(bool here);
 
   // From now on `hook` reduces the buckets; see CommHook. Every rank registers
   // one, between the same passes, and only one. It is not asked where nothing

@@ -43,6 +43,7 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .gradient_as_bucket_view = options.gradient_as_bucket_view,
           .average_gradients = options.average_gradients,
           .reduce_alone = options.reduce_alone,
+          .sparse_as_dense = options.sparse_as_dense,
           .op = options.op};
 }
 
@@ -54,11 +55,12 @@ Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
       group_(options.group ? options.group : default_group()),
       reducer_(agreed_parameters(module_.get(), *group_), group_,
                reducer_options(options)),
+      buffers_(module_->buffers()),  // after a null module was refused
+      broadcasts_buffers_(options.broadcast_buffers),
       wrapped_(*module_),
       averages_(options.average_gradients),
       communicates_(group_->size() > 1 || options.reduce_alone) {
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
-  if (options.broadcast_buffers && communicates_) buffers_ = module_->buffers();
   reducer_.when_aborted([wrapped = module_](const std::string& reason) {
     abort_groups_of_batch_norms(*wrapped, reason);
   });
@@ -68,7 +70,11 @@ void Replica::before_forward() {
   if (!communicates_ || !c10::GradMode::is_enabled()) return;
   wrapped_.check(*module_);
   if (reducer_.forward_begins() == PassKind::kLocal) return;
-  if (buffers_.empty() || !module_->is_training()) return;
+  if (broadcasts_buffers_ && module_->is_training()) broadcast_buffers();
+}
+
+void Replica::broadcast_buffers() {
+  if (!communicates_ || buffers_.empty()) return;
   const Roll roll = roll_call_ ? roll_call_->announce(Activity::kForward)
                                : full_roll(*group_, Activity::kForward);
   broadcast_even_alone(*group_, buffers_, roll.root);

@@ -26,7 +26,8 @@ struct DistributedDataParallelOptions {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // Whether rank 0's buffers, such as BatchNorm's running statistics, are
-  // copied to all ranks before each forward pass in training.
+  // copied to all ranks before each forward pass in training. Passes in
+  // evaluation mode never do that: see broadcast_buffers() of the wrapper.
   bool broadcast_buffers = true;
   // Lets a pass leave parameters unused. One that no rank used keeps the .grad
   // that it had; one that some used gets the average over all ranks, in which
@@ -48,6 +49,10 @@ struct DistributedDataParallelOptions {
   // too, as PyTorch's does, though no number changes: for benchmarks and tests
   // that have one device.
   bool reduce_alone = false;
+  // Whether sparse gradients, of embeddings for example, are made dense as they
+  // arrive in .grad, in a group of one too; without it they are refused where
+  // they are to be reduced.
+  bool sparse_as_dense = false;
   // What backward() makes of the ranks' gradients: kAverage, or kSum, for
   // losses that are divided by the global batch. A sum wants zero_grad() before
   // each pass that is reduced: what .grad holds from the one before would count
@@ -64,6 +69,11 @@ class Replica {
 
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
+
+  // Gives all ranks rank 0's buffers, within join() those of the last rank that
+  // has data. A collective, in which ranks without data take part as in a
+  // forward pass.
+  void broadcast_buffers();
 
   // To be called before every forward pass. With gradients on it checks that
   // the module is the one that was wrapped, and in training mode it gives all
@@ -88,8 +98,9 @@ class Replica {
  private:
   std::shared_ptr<const torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;
-  std::vector<at::Tensor> buffers_;  // those to broadcast before a forward pass
   Reducer reducer_;
+  std::vector<at::Tensor> buffers_;
+  bool broadcasts_buffers_;  // before a forward pass
   ModuleSnapshot wrapped_;
   bool averages_;                        // gradients, in backward()
   bool communicates_;                    // there are peers, or reduce_alone

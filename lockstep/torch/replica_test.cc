@@ -78,6 +78,26 @@ TEST(Replica, LeavesBuffersAloneWhenAskedTo) {
   });
 }
 
+TEST(Replica, TakesRankZerosBuffersWhenAskedTo) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const bool always : {true, false}) {
+      auto model = DistributedDataParallel(
+          NetWithBatchNorm(), {.group = group, .broadcast_buffers = always});
+      backward(model, *group);
+      model.eval();
+      model.broadcast_buffers();
+      NetWithBatchNorm alone;
+      alone.forward(share_of_batch(0, 0, 2, 2).input);
+      EXPECT_LE(largest_difference(model.buffers(), alone.buffers()),
+                kTolerance);
+      const at::Tensor input = wave({4, 6}, 0);
+      alone.eval();
+      EXPECT_LE(largest_difference({model(input)}, {alone.forward(input)}),
+                kTolerance);
+    }
+  });
+}
+
 TEST(Replica, WaitsForNobodyInEvaluationOnOneRank) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(NetWithBatchNorm(), {.group = group});

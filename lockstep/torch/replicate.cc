@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/same_text.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/tensor_lists.h"
 #include "lockstep/torch/tensor_memory.h"
@@ -41,79 +43,27 @@ std::string type_of_gradient(const at::Tensor& parameter) {
   return type == parameter.scalar_type() ? "" : c10::str(" gradients ", type);
 }
 
+// What a broadcast needs to be the same, which copies what is not contiguous.
+std::string describe(const torch::OrderedDict<std::string, at::Tensor>& named) {
+  std::string text;
+  for (const auto& item : named)
+    text += c10::str(item.key(), " ", item.value().scalar_type(), " ",
+                     item.value().sizes(),
+                     item.value().layout() == at::kStrided ? "" : " sparse",
+                     other_device(item.value()), "\n");
+  return text;
+}
+
 // One line a tensor.
 std::string describe(const torch::nn::Module& module) {
   std::string text;
   for (const auto& item : module.named_parameters())
-    text += c10::str("parameter ", item.key(), " ", item.value().scalar_type(),
-                     " ", item.value().sizes(), strides_of(item.value()),
-                     other_device(item.value()), type_of_gradient(item.value()),
-                     item.value().requires_grad() ? "" : " frozen", "\n");
+    text += description_of_parameter(item.key(), item.value());
   for (const auto& item : module.named_buffers())
     text +=
         c10::str("buffer ", item.key(), " ", item.value().scalar_type(), " ",
                  item.value().sizes(), other_device(item.value()), "\n");
   return text;
-}
-
-std::int64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char letter : text) {
-    hash ^= static_cast<unsigned char>(letter);
-    hash *= 0x100000001b3;
-  }
-  return static_cast<std::int64_t>(hash);
-}
-
-std::vector<std::string> gather_texts(ProcessGroup& group,
-                                      const std::string& text,
-                                      std::size_t longest) {
-  std::vector<std::int8_t> mine(longest, 0);
-  std::ranges::copy(text, mine.begin());
-  const auto size = static_cast<std::size_t>(group.size());
-  std::vector<std::int8_t> all(longest * size);
-  group.all_gather(view(mine), view(all), {.place = "descriptions of models"})
-      .wait();
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    const auto* begin = reinterpret_cast<const char*>(&all[rank * longest]);
-    texts.emplace_back(begin, std::find(begin, begin + longest, '\0'));
-  }
-  return texts;
-}
-
-// The first line in which `a` and `b` differ, as `a` has it.
-std::string first_difference(std::string_view a, std::string_view b) {
-  while (!a.empty()) {
-    const auto line = a.substr(0, a.find('\n') + 1);
-    if (!b.starts_with(line))
-      return std::string(line.substr(0, line.size() - 1));
-    a.remove_prefix(line.size());
-    b.remove_prefix(line.size());
-  }
-  return "nothing there";
-}
-
-[[noreturn]] void throw_different(const ProcessGroup& group,
-                                  std::span<const std::string> texts) {
-  std::string differing;
-  std::size_t first = 0;
-  for (std::size_t rank = texts.size(); rank-- > 1;) {
-    if (texts[rank] == texts[0]) continue;
-    first = rank;
-    differing =
-        std::to_string(rank) + (differing.empty() ? "" : ", ") + differing;
-  }
-  throw Mismatch(c10::str(
-      "the ranks of group \"", group.name(),
-      "\" hold different models (seen on rank ", group.rank(), " of ",
-      group.size(), ")\n  rank 0:  ", first_difference(texts[0], texts[first]),
-      "\n  rank ", first, ":  ", first_difference(texts[first], texts[0]),
-      "\n  differ:  rank 0 and rank ", differing,
-      "\n  likely:  the module is built from options that are not the same on "
-      "every rank"
-      "\n  next:    build the same module everywhere; only contents may "
-      "differ, rank 0's are taken"));
 }
 
 [[noreturn]] void refuse_sparse(const std::string& what) {
@@ -128,6 +78,17 @@ void check_dense(const char* kind,
   for (const auto& item : tensors)
     if (item.value().defined() && item.value().layout() != at::kStrided)
       refuse_sparse(std::string(kind) + " " + item.key());
+}
+
+// Without those that are undefined, which hold nothing.
+torch::OrderedDict<std::string, at::Tensor> in_order_of_names(
+    const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  std::map<std::string, at::Tensor> sorted;
+  for (const auto& item : tensors)
+    if (item.value().defined()) sorted.emplace(item.key(), item.value());
+  torch::OrderedDict<std::string, at::Tensor> ordered;
+  for (const auto& [name, tensor] : sorted) ordered.insert(name, tensor);
+  return ordered;
 }
 
 // For an operation that moves elements and does not compute with them: of a
@@ -176,22 +137,25 @@ void run_on(at::TensorList tensors, const Collective& collective) {
 
 }  // namespace
 
+std::string description_of_parameter(const std::string& name,
+                                     const at::Tensor& tensor) {
+  return c10::str("parameter ", name, " ", tensor.scalar_type(), " ",
+                  tensor.sizes(), strides_of(tensor), other_device(tensor),
+                  type_of_gradient(tensor),
+                  tensor.requires_grad() ? "" : " frozen", "\n");
+}
+
 void check_same_model(ProcessGroup& group, const torch::nn::Module& module) {
   if (group.size() == 1) return;
-  const std::string text = describe(module);
-  const std::vector<std::int64_t> mine{hash_of(text),
-                                       static_cast<std::int64_t>(text.size())};
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
-  group.all_gather(view(mine), view(all), {.place = "shapes of models"}).wait();
-  std::int64_t longest = 0;
-  bool same = true;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    same = same && all[i] == all[0] && all[i + 1] == all[1];
-    longest = std::max(longest, all[i + 1]);
-  }
-  if (same) return;
-  throw_different(group,
-                  gather_texts(group, text, static_cast<std::size_t>(longest)));
+  check_same_text(
+      group, describe(module),
+      {.what = "hold different models",
+       .likely =
+           "the module is built from options that are not the same on every "
+           "rank",
+       .next =
+           "build the same module everywhere; only contents may differ, rank "
+           "0's are taken"});
 }
 
 void check_one_device(const torch::nn::Module& module) {
@@ -218,6 +182,31 @@ std::vector<at::Tensor> parameters_and_buffers(
   std::vector<at::Tensor> tensors = distinct_parameters(module);
   for (const at::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
   return tensors;
+}
+
+torch::OrderedDict<std::string, at::Tensor> named_parameters_and_buffers(
+    const torch::nn::Module& module) {
+  torch::OrderedDict<std::string, at::Tensor> named;
+  for (const auto& item : distinct_named_parameters(module))
+    named.insert("parameter " + item.key(), item.value());
+  for (const auto& item : module.named_buffers())
+    named.insert("buffer " + item.key(), item.value());
+  return named;
+}
+
+void broadcast_by_name(
+    ProcessGroup& group,
+    const torch::OrderedDict<std::string, at::Tensor>& tensors, int root) {
+  if (group.size() == 1) return;
+  const auto named = in_order_of_names(tensors);
+  check_same_text(
+      group, describe(named),
+      {.what = "broadcast different tensors",
+       .likely = "the models, or the dictionaries of their parameters, are not "
+                 "the same on every rank",
+       .next = "give tensors of the same names, types and shapes on every "
+               "rank; their order may differ"});
+  broadcast_tensors(group, named.values(), root);
 }
 
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root) {

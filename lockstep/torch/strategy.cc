@@ -9,6 +9,7 @@
 #include "lockstep/base/tf_config.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/replica_devices.h"
+#include "lockstep/torch/replicate.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/torch/tensor_memory.h"
 
@@ -31,6 +32,15 @@ void check_against(const ProcessGroup& group, const TfConfig& config) {
 void strategy_internal::move_to_gpu(torch::nn::Module* module,
                                     at::Device device) {
   if (module != nullptr && !device.is_cpu()) module->to(device);
+}
+
+void strategy_internal::average_buffers(
+    ProcessGroup& group, const std::vector<at::Tensor>& buffers) {
+  std::vector<at::Tensor> averaged, copied;
+  for (const at::Tensor& buffer : buffers)
+    (buffer.is_floating_point() ? averaged : copied).push_back(buffer);
+  average_tensors(group, averaged);
+  broadcast_tensors(group, copied, 0);
 }
 
 std::shared_ptr<ProcessGroup> group_of_workers(

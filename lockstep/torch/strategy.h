@@ -83,6 +83,17 @@ class Strategy {
   PerReplica<StrategyOptimizer> create_optimizer(const PerReplica<Model>& model,
                                                  const Factory& factory);
 
+  // Makes every replica's floating-point buffers, such as the running
+  // statistics of BatchNorm, their mean over all replicas, and others the first
+  // replica's. Each replica gathers its own in training; TensorFlow, where such
+  // variables are SyncOnRead with VariableAggregation.MEAN, reads that mean
+  // where they are read outside of run(), to save them for example. To be
+  // called before that, and before an evaluation. Training goes on as it would
+  // have: the mean of running averages is the running average of means.
+  template <class Module>
+  void average_buffers(
+      const PerReplica<DistributedDataParallel<Module>>& model);
+
   // One pass over a dataset, global batch by global batch, each divided over
   // the replicas. `source` must outlive it.
   DistributedDataset distribute_dataset(
@@ -220,6 +231,9 @@ torch::nn::Module* module_in(Made& made) {
 // On a CPU a module stays where its factory has put it.
 void move_to_gpu(torch::nn::Module* module, at::Device device);
 
+void average_buffers(ProcessGroup& group,
+                     const std::vector<at::Tensor>& buffers);
+
 template <class Factory>
 auto make(const Factory& factory, const ReplicaContext& here) {
   if constexpr (std::is_invocable_v<const Factory&, const ReplicaContext&>)
@@ -247,6 +261,7 @@ auto Strategy::create(const Factory& factory) {
       models[index] = std::make_shared<Model>(
           std::move(modules[index]),
           DistributedDataParallelOptions{.group = here.group,
+                                         .broadcast_buffers = false,
                                          .find_unused_parameters = true,
                                          .op = ReduceOp::kSum});
     });
@@ -279,6 +294,14 @@ PerReplica<StrategyOptimizer> Strategy::create_optimizer(
             variables_ == Variables::kCentral ? here.group : nullptr);
   });
   return PerReplica<StrategyOptimizer>(std::move(optimizers));
+}
+
+template <class Module>
+void Strategy::average_buffers(
+    const PerReplica<DistributedDataParallel<Module>>& model) {
+  run_on_each([&](const ReplicaContext& here) {
+    strategy_internal::average_buffers(*here.group, model[here].buffers());
+  });
 }
 
 template <class Step>

@@ -124,6 +124,55 @@ TEST(MirroredStrategy, GivesEachReplicaItsOwnVariablesOfTheSameValues) {
   EXPECT_EQ(places.size(), 3);
 }
 
+// Statistics of replicas that have each made `steps` passes over their shares,
+// added up and divided.
+std::vector<at::Tensor> mean_statistics(int replicas, int steps) {
+  std::vector<at::Tensor> mean{torch::zeros({3}), torch::zeros({3})};
+  for (int replica = 0; replica < replicas; ++replica) {
+    NetWithBatchNorm alone;
+    for (int step = 0; step < steps; ++step)
+      alone.forward(share_of_batch(step, replica, replicas, replicas).input);
+    mean[0] += alone.norm->running_mean / replicas;
+    mean[1] += alone.norm->running_var / replicas;
+  }
+  return mean;
+}
+
+// Passes over the replicas' shares; all of them then have the mean statistics.
+void expect_mean_statistics(Strategy& strategy) {
+  const int replicas = strategy.num_replicas_in_sync();
+  const auto net = strategy.create([] { return NetWithBatchNorm(); });
+  for (int step = 0; step < 4; ++step) {
+    strategy.run([&](const ReplicaContext& here) {
+      net[here](share_of_batch(step, here.replica_id_in_sync_group(), replicas,
+                               replicas)
+                    .input);
+    });
+    if (step == 0) continue;  // what is averaged goes on as if it were not
+    strategy.average_buffers(net);
+    for (std::size_t i = 0; i < net.size(); ++i) {
+      const auto& norm = net.local(static_cast<int>(i))->norm;
+      EXPECT_LE(largest_difference({norm->running_mean, norm->running_var},
+                                   mean_statistics(replicas, step + 1)),
+                kTolerance);
+      EXPECT_EQ(norm->num_batches_tracked.template item<int>(), step + 1);
+    }
+  }
+}
+
+TEST(Strategy, AveragesTheRunningStatisticsOfReplicasWhenAsked) {
+  for (const int replicas : {1, 2, 3}) {
+    MirroredStrategy mirrored(slots(replicas));
+    expect_mean_statistics(mirrored);
+    CentralStorageStrategy central(slots(replicas));
+    expect_mean_statistics(central);
+    run_ranks(kBackend, replicas, [](const Group& group) {
+      MultiWorkerMirroredStrategy workers(group);
+      expect_mean_statistics(workers);
+    });
+  }
+}
+
 TEST(MirroredStrategy, RunsReplicasSideBySideInThreadsOfTheirOwn) {
   MirroredStrategy strategy(slots(3));
   const auto threads = strategy.run([](const ReplicaContext& here) {

@@ -63,7 +63,8 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::filesystem::path folder,
                             CheckpointFolderOptions options = {});
 
-  // Writes a new checkpoint, after which it is the newest.
+  // Writes a new checkpoint, after which it is the newest. Every rank's
+  // buffers, such as running statistics, become rank 0's, which are saved.
   void save(const TrainingState& state);
 
   // Makes `state` that of the newest complete checkpoint, and returns which one

@@ -1,7 +1,7 @@
 // Runs a trained model over a data set that is divided over the ranks of a
 // group, without gradients.
 //
-//     const auto result = lockstep::evaluate(*model, samples, {.classes = 10});
+//     const auto result = lockstep::evaluate(model, samples, {.classes = 10});
 //     if (group->rank() == 0) std::cout << result.confusion.accuracy();
 //
 // The samples are cut into blocks of a batch each, and rank r of n takes every
@@ -17,7 +17,8 @@
 //         more with `probabilities`. Rank 0 holds that of all samples, and
 //         twice while it puts them in order.
 // Threads: collectives: every rank of the group calls them at the same point of
-//          the program, with its own model, equal to the others'.
+//          the program, with its own model, equal to the others'; of a
+//          DistributedDataParallel the buffers are made equal first.
 // Errors:  InvalidArgument for options that cannot work, for a model that does
 //          not give a number for each class, and for labels outside the
 //          classes; SystemError (ENOMEM) where a GPU has no room for a pass,
@@ -43,6 +44,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sample_source.h"
 #include "lockstep/torch/device_batches.h"
+#include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/train/evaluation_report.h"
 
 namespace lockstep {
@@ -110,8 +112,7 @@ class EvaluationMode {
   std::vector<std::pair<torch::nn::Module*, bool>> was_training_;
 };
 
-// The same with a module, whose forward() gives logits: without its wrapper,
-// which has nothing to do without gradients.
+// The same with a module, whose forward() gives logits.
 template <class Module>
 requires std::derived_from<Module, torch::nn::Module> Evaluation
 evaluate(Module& module, const SampleSource& samples,
@@ -130,6 +131,24 @@ predict(Module& module, const SampleSource& samples,
   return predict(
       Forward([&](const at::Tensor& images) { return module.forward(images); }),
       samples, options);
+}
+
+// The same with a wrapped one, of which all ranks first take rank 0's buffers;
+// the group is the wrapper's unless `options` name one.
+template <class Module>
+Evaluation evaluate(DistributedDataParallel<Module>& model,
+                    const SampleSource& samples, EvaluationOptions options) {
+  if (!options.group) options.group = model.group();
+  model.broadcast_buffers();
+  return evaluate(*model, samples, options);
+}
+
+template <class Module>
+Predictions predict(DistributedDataParallel<Module>& model,
+                    const SampleSource& samples, EvaluationOptions options) {
+  if (!options.group) options.group = model.group();
+  model.broadcast_buffers();
+  return predict(*model, samples, options);
 }
 
 }  // namespace lockstep

@@ -207,6 +207,31 @@ TEST_F(EvaluationOfAModel, RefusesWhatCannotBe) {
               HasSubstr("no samples"));
 }
 
+// Rank 1's buffers would make all of its numbers others.
+TEST_F(EvaluationOfAModel, TakesRankZerosBuffersOfAWrappedOne) {
+  struct Scaled : torch::nn::Module {
+    explicit Scaled(int rank)
+        : linear(register_module("linear", torch::nn::Linear(784, 10))),
+          sign(register_buffer("sign", at::full({1}, 1.0 - 2 * rank))) {}
+    at::Tensor forward(const at::Tensor& images) {
+      return linear(images.flatten(1)) * sign;
+    }
+    torch::nn::Linear linear;
+    at::Tensor sign;
+  };
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    auto wrapped = DistributedDataParallel(Scaled(0), {.group = group});
+    const auto expected = evaluate(*wrapped, samples_, options(group));
+    wrapped->sign.fill_(1.0 - 2 * group->rank());
+    EXPECT_EQ(evaluate(wrapped, samples_, options({})).loss, expected.loss);
+    wrapped->sign.fill_(1.0 - 2 * group->rank());
+    const auto found = predict(wrapped, samples_, options({}));
+    if (group->rank() != 0) return;
+    EXPECT_EQ(found.predicted.eq(found.labels).sum().item<std::int64_t>(),
+              expected.confusion.correct());
+  });
+}
+
 class ModelInAFile : public EvaluationOfAModel {
  protected:
   SavedModel read() const {

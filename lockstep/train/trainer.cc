@@ -19,7 +19,6 @@
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/logical_shards.h"
-#include "lockstep/torch/replicate.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/train/atomic_file.h"
 #include "lockstep/train/checkpoint.h"
@@ -299,8 +298,7 @@ Metrics Run::train_epoch() {
 Metrics Run::evaluate() {
   const at::NoGradGuard no_grad;
   model_.eval();
-  if (const auto buffers = model_.buffers(); !buffers.empty())
-    broadcast_tensors(group_, buffers, 0);
+  model_.broadcast_buffers();
   Loader loader(
       test_samples_,
       each_sample_once(test_samples_.size(), group_.size(), group_.rank()),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/replicate.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/train/checkpoint_seal.h"
 #include "lockstep/train/optimizer_tensors.h"
@@ -281,6 +282,20 @@ class Restoring {
   std::function<void()> put_optimizer_;
 };
 
+// Lets all ranks have the buffers that are saved, as after loading them: a run
+// that goes on is one that was resumed. A rank that has no model of its own has
+// none to take them, and then they stay what they are.
+void broadcast_buffers(const TrainingState& state, ProcessGroup& group) {
+  std::vector<at::Tensor> buffers;
+  if (state.model) buffers = state.model->buffers();
+  std::vector<std::int64_t> count{std::ssize(buffers)};
+  group
+      .all_reduce(view(count), ReduceOp::kMin,
+                  {.place = "saving a checkpoint: buffers"})
+      .wait();
+  if (count[0] > 0) broadcast_tensors(group, buffers, 0);
+}
+
 }  // namespace
 
 at::Generator default_cpu_generator() {
@@ -291,6 +306,7 @@ void collect(const TrainingState& state, ProcessGroup& group,
              const std::function<void(TensorArchive)>& keep) {
   const c10::AutoGradMode no_grad(false);
   NamedTensors own = gather_own(own_tensors(state), group);
+  broadcast_buffers(state, group);
   if (state.optimizer != nullptr) consolidate_if_sharded(*state.optimizer);
   run_on_rank_zero(group, "saving a checkpoint", [&] {
     keep(assemble(state, std::move(own), group.size()));

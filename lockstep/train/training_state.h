@@ -53,7 +53,9 @@ struct TrainingState {
 };
 
 // Hands the state as tensors and texts to `keep` on rank 0, while the others
-// wait; when that throws, so do all. A collective: every rank calls it.
+// wait; when that throws, so do all. Every rank's buffers become rank 0's,
+// which are saved, unless some rank has no model. A collective: every rank
+// calls it.
 void collect(const TrainingState& state, ProcessGroup& group,
              const std::function<void(TensorArchive)>& keep);
 

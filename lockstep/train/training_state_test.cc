@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cmath>
@@ -93,6 +94,29 @@ std::string refusal_of(const TensorArchive& checkpoint) {
     }
   });
   return text;
+}
+
+TEST(Collecting, GivesAllRanksTheBuffersThatAreSaved) {
+  run_ranks("shm", 3, [](const Group& group) {
+    const torch::nn::BatchNorm1d norm(2);
+    norm->running_mean.fill_(group->rank() + 5);
+    norm->num_batches_tracked.fill_(group->rank() + 7);
+    collect({.model = norm.ptr()}, *group, [](const TensorArchive& archive) {
+      EXPECT_EQ(archive.tensors.at("model.running_mean")[0].item<int>(), 5);
+    });
+    EXPECT_EQ(norm->running_mean[1].item<int>(), 5);
+    EXPECT_EQ(norm->num_batches_tracked.item<int>(), 7);
+  });
+}
+
+TEST(Collecting, LeavesBuffersAloneWhereARankHasNoModelOfItsOwn) {
+  run_ranks("shm", 2, [](const Group& group) {
+    const torch::nn::BatchNorm1d norm(2);
+    const bool has = group->rank() == 0;
+    EXPECT_NO_THROW(collect({.model = has ? norm.ptr() : nullptr}, *group,
+                            [](const TensorArchive&) {}));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
 }
 
 TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {

@@ -4,8 +4,9 @@
 //
 // ddp_models_golden.py writes words.i64, numbers.f32, labels.i64 and the
 // weights of each model, MODEL.safetensors, to DIRECTORY and says what the jobs
-// are; rank 0's parameters and running statistics go to JOB.safetensors. WAY is
-// unsharded, sharded, or one_pass: the sharded optimizer averages gradients.
+// are; the last rank's parameters and running statistics, which are rank 0's by
+// then, go to JOB.safetensors. WAY is unsharded, sharded, or one_pass: the
+// sharded optimizer averages gradients.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -61,10 +62,15 @@ struct Mlp : Model {
 };
 
 struct Embedding : Model {
+  explicit Embedding(bool sparse = false)
+      : table(add("table",
+                  torch::nn::Embedding(
+                      torch::nn::EmbeddingOptions(kWords, 8).sparse(sparse)))) {
+  }
   at::Tensor forward(const Samples& samples) override {
     return last(table(samples.words).mean(1));
   }
-  torch::nn::Embedding table = add("table", torch::nn::Embedding(kWords, 8));
+  torch::nn::Embedding table;
   torch::nn::Linear last = add("last", torch::nn::Linear(8, kClasses));
 };
 
@@ -142,6 +148,7 @@ struct BatchNorm : Model {
 std::shared_ptr<Model> make_model(const std::string& name) {
   if (name == "dropout_on") return std::make_shared<Mlp>(0.3);
   if (name == "embedding") return std::make_shared<Embedding>();
+  if (name == "sparse") return std::make_shared<Embedding>(/*sparse=*/true);
   if (name == "tied") return std::make_shared<Tied>();
   if (name == "lstm") return std::make_shared<Lstm>();
   if (name == "gru") return std::make_shared<Gru>();
@@ -205,7 +212,8 @@ void run(const Job& job, const std::string& directory) {
   if (rank == 0)
     load_checkpoint(directory + "/" + job.model + ".safetensors", *net);
   DistributedDataParallel model(net,
-                                {.average_gradients = job.way != "one_pass"});
+                                {.average_gradients = job.way != "one_pass",
+                                 .sparse_as_dense = job.model == "sparse"});
   const auto optimizer = make_optimizer(job, net->parameters());
   torch::manual_seed(kSeed + rank);
   for (int step = 0; step < kSteps; ++step) {
@@ -214,7 +222,8 @@ void run(const Job& job, const std::string& directory) {
     torch::cross_entropy_loss(model(samples), samples.labels).backward();
     optimizer->step();
   }
-  if (rank == 0)
+  model.broadcast_buffers();
+  if (rank == default_group()->size() - 1)
     save_checkpoint(directory + "/" + job.model + "." + job.rule + "." +
                         job.way + ".safetensors",
                     *net);

@@ -191,15 +191,9 @@ void add_collectives(const Record& record, const Group& group, Tensors& found) {
                                             {"min", ReduceOp::kMin},
                                             {"max", ReduceOp::kMax},
                                             {"product", ReduceOp::kProduct}};
-  for (const auto& [name, op] : ops) {
-    const at::Tensor reduced = mine.clone();
-    all_reduce(*group, reduced, op).wait();
-    found["allreduce, " + name] = reduced;
-  }
-  const at::Tensor gathered =
-      torch::empty({kWorkers * mine.size(0), mine.size(1)});
-  all_gather_into_tensor(*group, gathered, mine).wait();
-  found["allgather"] = gathered;
+  for (const auto& [name, op] : ops)
+    found["allreduce, " + name] = allreduce(mine, op, group);
+  found["allgather"] = allgather(mine, group);
   const at::Tensor sent = mine.clone();
   broadcast(*group, sent, 1).wait();
   found["broadcast from 1"] = sent;
