@@ -40,6 +40,45 @@ TEST_P(Objects, OfTheRootReachEveryRankWhateverTheirSize) {
   });
 }
 
+TEST_P(Objects, OfAllRanksReachTheRootInRankOrder) {
+  run_ranks(GetParam(), 3, [&](std::shared_ptr<ProcessGroup> group) {
+    for (int root = 0; root < group->size(); ++root)
+      for (const std::size_t size : {0UL, 1UL, 20000UL}) {
+        const auto size_of = [&](int rank) {
+          return size * static_cast<std::size_t>(rank + 1);
+        };
+        const auto found = gather_bytes(
+            *group, object_of(group->rank(), size_of(group->rank())), root);
+        if (group->rank() != root) {
+          EXPECT_TRUE(found.empty());
+          continue;
+        }
+        ASSERT_EQ(found.size(), 3U);
+        for (int rank = 0; rank < 3; ++rank)
+          EXPECT_EQ(found[static_cast<std::size_t>(rank)],
+                    object_of(rank, size_of(rank)));
+      }
+    EXPECT_THROW(gather_bytes(*group, {}, 3), InvalidArgument);
+  });
+}
+
+TEST_P(Objects, OfTheRootReachARankEach) {
+  run_ranks(GetParam(), 3, [&](std::shared_ptr<ProcessGroup> group) {
+    const int me = group->rank();
+    for (int root = 0; root < group->size(); ++root) {
+      std::vector<Bytes> objects(me == root ? 3 : 0);
+      for (std::size_t i = 0; i < objects.size(); ++i)
+        objects[i] = object_of(static_cast<int>(i), 5000 * i);
+      EXPECT_EQ(scatter_bytes(*group, objects, root),
+                object_of(me, 5000 * static_cast<std::size_t>(me)));
+    }
+    // Every rank hears of it, and the group goes on.
+    const std::vector<Bytes> too_few(me == 1 ? 2 : 3);
+    EXPECT_THROW(scatter_bytes(*group, too_few, 1), InvalidArgument);
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
 TEST_P(Objects, OfAllRanksReachEveryRankInRankOrder) {
   const std::vector<std::vector<std::size_t>> rounds{
       {0, 0, 0}, {1, 1, 1}, {0, 1, 100000}, {3UL << 20, 0, 17}, {5, 0, 0}};
