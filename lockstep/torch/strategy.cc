@@ -66,14 +66,13 @@ bool has_axis(std::int64_t dimensions, std::int64_t axis) {
   return axis >= -dimensions && axis < dimensions;
 }
 
-// From 0 on.
-std::int64_t axis_of(const at::Tensor& value, std::int64_t axis) {
-  if (!has_axis(value.dim(), axis))
-    throw InvalidArgument(c10::str("Strategy::reduce: a value of shape ",
-                                   value.sizes(), " has no axis ", axis,
-                                   "\n  next:    return values that have the "
-                                   "dimension on every replica"));
-  return axis < 0 ? axis + value.dim() : axis;
+[[noreturn]] void refuse_axis(std::int64_t axis) {
+  throw InvalidArgument(
+      c10::str("Strategy::reduce: the value of a replica has "
+               "no axis ",
+               axis,
+               "\n  next:    return values that have the "
+               "dimension on every replica"));
 }
 
 // What replicas compare of values that are to be joined.
@@ -190,22 +189,27 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
                             std::optional<std::int64_t> axis) const {
   check_reduction(op, values.local());
   const c10::NoGradGuard no_grad;
+  const auto& group = contexts_[0].group;
+  // Elements along the axis, and values without one, of which all workers hear.
+  std::vector<std::int64_t> counts{0, 0};
+  for (std::size_t i = 0; axis && i < values.size(); ++i) {
+    const at::Tensor& value = values.local(static_cast<int>(i));
+    const bool fits = has_axis(value.dim(), *axis);
+    counts[fits ? 0 : 1] += fits ? value.size(*axis) : 1;
+  }
+  if (axis && !threads_) group->all_reduce(view(counts), ReduceOp::kSum).wait();
+  if (counts[1] > 0) refuse_axis(*axis);
   at::Tensor sum;
-  std::vector<std::int64_t> elements{0};  // of each sum
   for (std::size_t i = 0; i < values.size(); ++i) {
     const at::Tensor value = values.local(static_cast<int>(i)).detach();
-    elements[0] += axis ? value.size(axis_of(value, *axis)) : 1;
     const at::Tensor own =
-        axis ? value.sum(axis_of(value, *axis), /*keepdim=*/false,
-                         value.scalar_type())
-             : value;
+        axis ? value.sum(*axis, /*keepdim=*/false, value.scalar_type()) : value;
     sum = sum.defined() ? sum + own.to(sum.device()) : own.clone();
   }
-  const auto& group = contexts_[0].group;
   if (!threads_) all_reduce(*group, sum, ReduceOp::kSum).wait();
-  if (op != ReduceOp::kAverage) return sum;
-  if (!threads_) group->all_reduce(view(elements), ReduceOp::kSum).wait();
-  return sum /= elements[0];
+  if (op == ReduceOp::kAverage)
+    sum /= axis ? counts[0] : std::int64_t{num_replicas_in_sync()};
+  return sum;
 }
 
 at::Tensor Strategy::gather(const PerReplica<at::Tensor>& values,

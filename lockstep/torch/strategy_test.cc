@@ -189,6 +189,12 @@ void reduce_and_gather_uneven_rows(Strategy& strategy) {
       strategy.reduce(ReduceOp::kAverage, values, -2).allclose(all.mean(0)));
   EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, values, 2); }),
               HasSubstr("has no axis 2"));
+  const auto some = strategy.run([](const ReplicaContext& here) {
+    return here.replica_id_in_sync_group() == 1 ? torch::ones({2, 2})
+                                                : torch::ones({2});
+  });
+  EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, some, 1); }),
+              HasSubstr("has no axis 1"));
   EXPECT_THAT(message_of([&] { strategy.gather(values, 1); }),
               AllOf(HasSubstr("along axis 1: replica 0 has [1, 3]"),
                     HasSubstr("replica 1 [2, 3]")));
