@@ -184,6 +184,9 @@ void reduce_and_gather_uneven_rows(Strategy& strategy) {
   const at::Tensor all = torch::cat(rows, 0);
   EXPECT_TRUE(strategy.gather(values, 0).equal(all));
   EXPECT_TRUE(strategy.gather(values, -2).equal(all));
+  const auto columns = strategy.run(
+      [](const ReplicaContext& here) { return rows_of(here).t(); });
+  EXPECT_TRUE(strategy.gather(columns, 1).equal(all.t()));
   EXPECT_TRUE(strategy.reduce(ReduceOp::kSum, values, 0).allclose(all.sum(0)));
   EXPECT_TRUE(
       strategy.reduce(ReduceOp::kAverage, values, -2).allclose(all.mean(0)));
