@@ -124,6 +124,16 @@ std::string_view dataset_titled(std::string_view title) {
   return found == kKnown.end() ? "" : found->name;
 }
 
+ImageDataset describe_dataset(std::string_view dataset) {
+  const Known& known = find_known(dataset);
+  return {.title = std::string(known.title),
+          .images = {},
+          .labels = {},
+          .class_names = {known.class_names.begin(), known.class_names.end()},
+          .mean = {known.mean},
+          .standard_deviation = {known.standard_deviation}};
+}
+
 fs::path default_data_directory(std::string_view dataset) {
   return debian_directory(find_known(dataset));
 }
@@ -160,16 +170,14 @@ ImageDataset load_dataset(std::string_view dataset, Split split,
                                  images.dimensions[0], images_path.string()),
          .found = fmt::format("{}", labels.size())});
 
-  return {.title = std::string(known.title),
-          .count = static_cast<std::int64_t>(images.dimensions[0]),
-          .channels = 1,
-          .height = static_cast<std::int64_t>(images.dimensions[1]),
-          .width = static_cast<std::int64_t>(images.dimensions[2]),
-          .images = std::move(images.elements),
-          .labels = std::move(labels),
-          .class_names = {known.class_names.begin(), known.class_names.end()},
-          .mean = {known.mean},
-          .standard_deviation = {known.standard_deviation}};
+  ImageDataset set = describe_dataset(dataset);
+  set.count = static_cast<std::int64_t>(images.dimensions[0]);
+  set.channels = 1;
+  set.height = static_cast<std::int64_t>(images.dimensions[1]);
+  set.width = static_cast<std::int64_t>(images.dimensions[2]);
+  set.images = std::move(images.elements);
+  set.labels = std::move(labels);
+  return set;
 }
 
 }  // namespace lockstep

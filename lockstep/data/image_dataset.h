@@ -1,5 +1,5 @@
-// A set of labelled images that fits into memory, and the well-known ones that
-// can be loaded by name.
+// A set of images, as a rule labelled, that fits into memory, and the
+// well-known ones that can be loaded by name.
 //
 // Threads: a value; share it freely while nobody changes it.
 // Errors:  InvalidArgument for an unknown name, a missing directory or file,
@@ -24,7 +24,8 @@ struct ImageDataset {
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::vector<std::uint8_t> images;  // count x channels x height x width
-  std::vector<std::int64_t> labels;  // count, each an index of class_names
+  // count, each an index of class_names; or none, of images without labels.
+  std::vector<std::int64_t> labels;
   std::vector<std::string> class_names;
   // Of the training set's pixels divided by 255, a channel each.
   std::vector<float> mean;
@@ -47,6 +48,11 @@ std::span<const std::string_view> known_datasets();
 
 // The name of the one with this title; "" where none has it.
 std::string_view dataset_titled(std::string_view title);
+
+// What is known of `dataset` without its files: title, class names, mean and
+// standard deviation; no images. So that other images can be normalised as a
+// model wants them that was trained on it.
+ImageDataset describe_dataset(std::string_view dataset);
 
 // Where `dataset` lies if nobody says otherwise: where Debian's package puts
 // it.

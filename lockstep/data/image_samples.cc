@@ -28,7 +28,8 @@ void check_dataset(const ImageDataset& dataset) {
   if (dataset.images.size() != pixels)
     fail(dataset,
          fmt::format("{} pixels instead of {}", dataset.images.size(), pixels));
-  if (dataset.labels.size() != static_cast<std::size_t>(dataset.count))
+  if (!dataset.labels.empty() &&
+      dataset.labels.size() != static_cast<std::size_t>(dataset.count))
     fail(dataset, fmt::format("{} labels for {} images", dataset.labels.size(),
                               dataset.count));
   const auto channels = static_cast<std::size_t>(dataset.channels);
@@ -90,6 +91,7 @@ std::int64_t ImageSamples::write(std::int64_t index, std::uint64_t epoch,
   for (std::size_t channel = 0; channel < channels; ++channel)
     write_channel(pixels.subspan(channel * area, area), values_of(channel),
                   placement, image.subspan(channel * area, area));
+  if (dataset_.labels.empty()) return kNoLabel;
   return dataset_.labels[static_cast<std::size_t>(index)];
 }
 

@@ -22,10 +22,14 @@ struct AugmentationOptions {
   std::uint64_t seed = 0;
 };
 
+// The label of a sample that has none.
+inline constexpr std::int64_t kNoLabel = -1;
+
 class ImageSamples final : public SampleSource {
  public:
   // Pixels become (x / 255 - mean) / standard deviation, in float32, by the
-  // channel. `dataset` must outlive this object.
+  // channel. Where the dataset has no labels, all are kNoLabel. `dataset` must
+  // outlive this object.
   explicit ImageSamples(const ImageDataset& dataset,
                         const AugmentationOptions& options = {});
 

@@ -32,6 +32,7 @@
 #include "lockstep/train/rank_zero.h"
 #include "lockstep/train/saved_model.h"
 #include "lockstep/train/training_device.h"
+#include "lockstep/train/unlabelled_images.h"
 
 namespace lockstep {
 namespace {
@@ -98,7 +99,9 @@ void predict(const Inquiry& asked) {
   const Predictions found = lockstep::predict(
       asked.model, ImageSamples(asked.dataset), asked.options());
   run_on_rank_zero(*asked.group, "writing the predictions", [&] {
-    const auto labels = elements<std::int64_t>(found.labels);
+    const bool labelled = asked.flags.images.empty();
+    const auto labels = labelled ? elements<std::int64_t>(found.labels)
+                                 : std::span<const std::int64_t>();
     const auto predicted = elements<std::int64_t>(found.predicted);
     const std::string& path = asked.flags.output;
     write(to_csv({.labels = labels,
@@ -108,12 +111,14 @@ void predict(const Inquiry& asked) {
                   .class_names = asked.dataset.class_names}),
           path);
     if (path == kStandardOutput) return;
+    const std::string what = with_commas(std::ssize(predicted)) +
+                             " predictions of " + asked.saved.name +
+                             " are in " + path;
+    if (!labelled) return print(what + "\n");
     Metrics metrics{.samples = std::ssize(labels)};
     for (std::size_t i = 0; i < labels.size(); ++i)
       metrics.correct += labels[i] == predicted[i] ? 1 : 0;
-    print(with_commas(metrics.samples) + " predictions of " + asked.saved.name +
-          " are in " + path + ", " + percent(metrics.accuracy()) +
-          " of them right\n");
+    print(what + ", " + percent(metrics.accuracy()) + " of them right\n");
   });
 }
 
@@ -126,6 +131,15 @@ std::string dataset_name(const EvaluateOptions& flags,
   throw InvalidArgument("the file \"" + saved.file +
                         "\" does not say what its model was trained "
                         "on\n  next:    name the data set with --dataset");
+}
+
+ImageDataset images_of(const EvaluateOptions& flags, const SavedModel& saved) {
+  const std::string name = dataset_name(flags, saved);
+  if (!flags.images.empty())
+    return read_unlabelled_images(flags.images, describe_dataset(name));
+  return load_dataset(name,
+                      flags.split == "train" ? Split::kTrain : Split::kTest,
+                      flags.data_dir);
 }
 
 void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
@@ -149,9 +163,7 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
                      [&] { prepare_to_replace(path); });
   SavedModel saved = read_saved_model(flags.file, *group);
   if (!flags.model.empty()) saved.name = flags.model;
-  const ImageDataset dataset = load_dataset(
-      dataset_name(flags, saved),
-      flags.split == "train" ? Split::kTrain : Split::kTest, flags.data_dir);
+  const ImageDataset dataset = images_of(flags, saved);
   const auto model = rebuild_model(saved, dataset);
   if (flags.compute.channels_last) store_channels_last(*model);
   if (flags.compute.tf32) allow_tf32();

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -52,6 +53,13 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
           ->type_name("FILE");
       command.add_flag("--probabilities", options.probabilities,
                        "Write the probability of every class");
+      command
+          .add_option("--images", options.images,
+                      "Images without labels, in the place of the data set's: "
+                      "an IDX file, or a tensor of bytes as safetensors")
+          ->type_name("FILE")
+          ->excludes("--split")
+          ->excludes("--data-dir");
       return;
   }
 }
@@ -62,13 +70,18 @@ bool is_same_file(const std::string& one, const std::string& other) {
 }
 
 // What lies on the disk, the command looks at: ranks may be elsewhere.
-void check_is_there(const EvaluateOptions& options, const RankPlace& place) {
+void check_are_there(const EvaluateOptions& options, const RankPlace& place) {
+  if (place.world_size) return;
   std::error_code unreadable;
-  if (place.world_size || fs::exists(options.file, unreadable)) return;
-  throw InvalidArgument(fmt::format(
-      "there is no file \"{}\": name one that lockstep train wrote, by "
-      "--output or into --checkpoint-dir",
-      options.file));
+  if (!fs::exists(options.file, unreadable))
+    throw InvalidArgument(fmt::format(
+        "there is no file \"{}\": name one that lockstep train wrote, by "
+        "--output or into --checkpoint-dir",
+        options.file));
+  if (!options.images.empty() && !fs::exists(options.images, unreadable))
+    throw InvalidArgument(fmt::format(
+        "there is no file \"{}\": --images names the file of the images",
+        options.images));
 }
 
 void check_files(const EvaluateOptions& options, const RankPlace& place) {
@@ -82,11 +95,13 @@ void check_files(const EvaluateOptions& options, const RankPlace& place) {
     throw InvalidArgument(
         "predict needs --output, the file for the predictions, or --output - "
         "for standard output");
-  check_is_there(options, place);
-  if (is_same_file(result_path(options), options.file))
-    throw InvalidArgument(fmt::format(
-        "\"{}\" would take the place of the model: write to another file",
-        result_path(options)));
+  check_are_there(options, place);
+  for (const auto& [file, what] :
+       {std::pair(options.file, "model"), std::pair(options.images, "images")})
+    if (is_same_file(result_path(options), file))
+      throw InvalidArgument(fmt::format(
+          "\"{}\" would take the place of the {}: write to another file",
+          result_path(options), what));
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct EvaluateOptions {
   std::string json;            // evaluate: where to write JSON; empty: nowhere
   std::string output;          // predict: where to write CSV
   bool probabilities = false;  // predict: of every class
+  std::string images;          // predict: a file of images without labels
 
   DeviceFlags devices;
   ComputeFlags compute;

@@ -73,6 +73,26 @@ TEST_F(EvaluateOptionsOf, DataAndModelAreThoseThatTheFlagsName) {
   EXPECT_EQ(options.threads, 2);
 }
 
+TEST_F(EvaluateOptionsOf, PredictMayNameImagesWithoutLabels) {
+  const std::string images = folder_ / "images.idx";
+  std::ofstream(images) << "pixels";
+  const auto given = [&](std::vector<const char*> more) {
+    more.insert(more.begin(), {"predict", "MODEL", "-o", "p.csv", "--images",
+                               images.c_str()});
+    return more;
+  };
+  EXPECT_EQ(parse(given({})).images, images);
+  EXPECT_THAT(error_of(given({"--split=test"})), HasSubstr("--split"));
+  EXPECT_THAT(error_of(given({"--data-dir=d"})), HasSubstr("--data-dir"));
+  EXPECT_THAT(error_of({"predict", "MODEL", "-o", "p.csv", "--images=absent"}),
+              HasSubstr("no file \"absent\": --images"));
+  EXPECT_THAT(error_of({"predict", "MODEL", "-o", images.c_str(), "--images",
+                        images.c_str()}),
+              HasSubstr("take the place of the images"));
+  EXPECT_THAT(error_of({"evaluate", "MODEL", "--images", images.c_str()}),
+              HasSubstr("unknown flag \"--images\""));
+}
+
 TEST_F(EvaluateOptionsOf, AWorkerFollowTheWorldSizeAndSkipLaunchFlags) {
   const RankPlace worker{.cores = 1, .world_size = 3};
   EXPECT_EQ(parse({"evaluate", "MODEL", "--cpu-bind=none"}, worker).ranks, 3);

@@ -66,6 +66,7 @@ TrainerOptions trainer_options(const TrainOptions& flags, int gpu) {
                            std::cout << table << std::flush;
                          }},
           .seed = flags.seed,
+          .weights = flags.weights,
           .augment = flags.augment,
           .output = flags.output,
           .checkpoint_dir = flags.checkpoint_dir,
@@ -96,6 +97,14 @@ void report_end(const TrainOptions& flags, const TrainingResult& result,
                 ProgressWriter* writer) {
   std::vector<std::string> notes;
   if (result.compression) notes.push_back(*result.compression);
+  if (result.layers_begun_anew && !result.resumed_from) {
+    std::string note = "began with the weights of " + flags.weights;
+    for (const std::string& layer : *result.layers_begun_anew)
+      note +=
+          (&layer == &result.layers_begun_anew->front() ? "; anew: " : ", ") +
+          layer;
+    notes.push_back(note);
+  }
   if (result.resumed_from)
     notes.push_back("went on from " + result.resumed_from->string());
   if (writer) {

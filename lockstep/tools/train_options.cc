@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 
@@ -52,6 +53,12 @@ void add_model_flags(CLI::App& command, TrainOptions& options) {
                   "Share of activations dropped in training; the model's own "
                   "when not given")
       ->check(number(0, 1));
+  command
+      .add_option("--weights", options.weights,
+                  "Begin with the weights of a trained model: ours, or "
+                  "torchvision's as safetensors; the first and last layer "
+                  "begin anew where they do not fit")
+      ->type_name("FILE");
 }
 
 void add_step_flags(CLI::App& command, TrainOptions& options) {
@@ -226,6 +233,18 @@ void check_hook(const TrainOptions& options) {
         options.hook, other));
 }
 
+// The command looks at the disk: ranks may be elsewhere.
+void check_weights(const TrainOptions& options, const RankPlace& place) {
+  std::error_code unreadable;
+  if (options.weights.empty() || place.world_size ||
+      std::filesystem::exists(options.weights, unreadable))
+    return;
+  throw InvalidArgument(fmt::format(
+      "there is no file \"{}\" for --weights: name a safetensors file of the "
+      "model, or a folder of checkpoints",
+      options.weights));
+}
+
 void check_checkpoints(TrainOptions& options) {
   const bool saves = !options.checkpoint_dir.empty();
   const char* needs_folder = options.checkpoint_every   ? "--checkpoint-every"
@@ -324,6 +343,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
   check_hook(options);
   check_shards(options);
   check_checkpoints(options);
+  check_weights(options, place);
   check_replica_flags(options);
   if (options.accumulate > *options.batch_size)
     throw InvalidArgument(fmt::format(

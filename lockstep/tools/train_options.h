@@ -32,6 +32,7 @@ struct TrainOptions {
   std::string model = "convnet";  // see train/models.h
   std::vector<int> hidden;        // mlp: sizes of its hidden layers
   std::optional<double> dropout;  // nothing: the model's own
+  std::string weights;            // a file to begin with; empty: random ones
 
   int epochs = 5;
   // Of all ranks together, and of one; complete_train_options() makes them

@@ -65,6 +65,14 @@ TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
   EXPECT_EQ(options.dropout, 0.5);
 }
 
+TEST(TrainOptions, WeightsAreThoseOfAFileThatTheCommandSees) {
+  EXPECT_EQ(parse({}).weights, "");
+  EXPECT_THAT(error_of({"--weights", "/nope/w.safetensors"}),
+              HasSubstr("no file \"/nope/w.safetensors\" for --weights"));
+  EXPECT_EQ(parse({"--weights=/nope/w"}, {.cores = 1, .world_size = 2}).weights,
+            "/nope/w");
+}
+
 TEST(TrainOptions, TheOptimizerIsThatWhichTheFlagsDescribe) {
   const TrainOptions options =
       parse({"--optimizer", "adam", "--lr", "1e-2", "--schedule", "constant",

@@ -2,8 +2,10 @@
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
@@ -19,6 +21,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr double kEuclidean = 2;
 
 std::vector<at::Tensor> gradients_of(at::TensorList parameters) {
   std::vector<at::Tensor> gradients;
@@ -58,9 +62,11 @@ at::Tensor squares_on_gpu(const std::vector<at::Tensor>& gradients) {
   return at::stack(norms).to(at::kDouble).square().sum();
 }
 
-double norm_of(const std::vector<at::Tensor>& gradients) {
+double checked_norm_of(const std::vector<at::Tensor>& gradients,
+                       double norm_type) {
+  check_norm_type(norm_type);
   for (const at::Tensor& gradient : gradients) check(gradient);
-  return std::sqrt(sum_of_squares(gradients));
+  return norm_of(gradients, norm_type);
 }
 
 }  // namespace
@@ -85,9 +91,34 @@ at::Tensor sum_of_squares_there(const at::Tensor& tensor) {
              : squares_on_gpu({tensor});
 }
 
-double grad_norm(at::TensorList parameters) {
+double grad_norm(at::TensorList parameters, double norm_type) {
   const c10::AutoGradMode no_grad(false);
-  return norm_of(gradients_of(parameters));
+  return checked_norm_of(gradients_of(parameters), norm_type);
+}
+
+void check_norm_type(double norm_type) {
+  if (!(norm_type > 0))
+    throw InvalidArgument(
+        "gradients have no norm of p = " + std::to_string(norm_type) +
+        "\n  next:    use a p above 0: 2, or infinity for "
+        "the largest absolute value");
+}
+
+double norm_of(at::TensorList tensors, double norm_type) {
+  if (norm_type == kEuclidean) return std::sqrt(sum_of_squares(tensors));
+  std::vector<double> norms;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.numel() > 0)
+      norms.push_back(at::linalg_vector_norm(tensor.to(at::kDouble), norm_type)
+                          .item<double>());
+  return norm_of_norms(norms, norm_type);
+}
+
+double norm_of_norms(std::span<const double> norms, double norm_type) {
+  if (norms.empty()) return 0;
+  const at::Tensor vector =
+      at::tensor(at::ArrayRef<double>(norms.data(), norms.size()), at::kDouble);
+  return at::linalg_vector_norm(vector, norm_type).item<double>();
 }
 
 double clip_coefficient(double norm, double max_norm) {
@@ -99,12 +130,13 @@ double clip_coefficient(double norm, double max_norm) {
   return coefficient > 1 ? 1 : coefficient;
 }
 
-double clip_grad_norm(at::TensorList parameters, double max_norm) {
+double clip_grad_norm(at::TensorList parameters, double max_norm,
+                      double norm_type) {
   const c10::AutoGradMode no_grad(false);
   // LibTorch's operations on lists cannot write to others.
   for (const at::Tensor& parameter : parameters) resolve_gradient(parameter);
   const auto gradients = gradients_of(parameters);
-  const double norm = norm_of(gradients);
+  const double norm = checked_norm_of(gradients, norm_type);
   const double coefficient = clip_coefficient(norm, max_norm);
   if (coefficient == 1) return norm;
   for (const auto& list : by_device_and_type(gradients))

@@ -1,4 +1,6 @@
-// Clipping gradients by their global norm, over the memory once.
+// Clipping gradients by their global norm, over the memory once. The norm is
+// the Euclidean one, or the p-norm of any p above 0; that of infinity is the
+// largest absolute value.
 //
 // Where all ranks hold the averaged gradients, as DistributedDataParallel
 // leaves them, every rank comes to the same norm, to the bit, and nothing is
@@ -8,11 +10,14 @@
 //
 // Threads: functions of their arguments.
 // Errors:  InvalidArgument for a gradient that is sparse or not of floating
-//          point, and for a largest norm that is no number or negative.
+//          point, for a largest norm that is no number or negative, and for a
+//          p that is not above 0.
 // Source:  torch.nn.utils.clip_grad_norm_.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <span>
 
 namespace lockstep {
 
@@ -24,9 +29,17 @@ double sum_of_squares(at::TensorList tensors);
 // for.
 at::Tensor sum_of_squares_there(const at::Tensor& tensor);
 
-// The Euclidean norm of all gradients together, by sum_of_squares(); 0 when no
-// parameter has one. One that is given twice counts once.
-double grad_norm(at::TensorList parameters);
+// The norm of all gradients together, as of one vector: for p = 2 by
+// sum_of_squares(), else in float64, tensor by tensor; 0 when no parameter has
+// one. One that is given twice counts once.
+double grad_norm(at::TensorList parameters, double norm_type = 2);
+
+// The same of tensors, and of parts of a vector whose norms are known.
+double norm_of(at::TensorList tensors, double norm_type);
+double norm_of_norms(std::span<const double> norms, double norm_type);
+
+// Refuses what is no p of a norm.
+void check_norm_type(double norm_type);
 
 // What gradients of norm `norm` are to be multiplied with so that they get no
 // longer than `max_norm`: 1 when they are not. NaN for a norm of NaN and 0 for
@@ -35,6 +48,7 @@ double clip_coefficient(double norm, double max_norm);
 
 // Multiplies the gradients with that, in place, and returns what their norm
 // was.
-double clip_grad_norm(at::TensorList parameters, double max_norm);
+double clip_grad_norm(at::TensorList parameters, double max_norm,
+                      double norm_type = 2);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,8 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<at::Tensor> gradients_of_list(
     const std::vector<at::Tensor>& tensors) {
@@ -35,6 +38,46 @@ TEST(ClipGradNorm, DoesWhatPyTorchsDoes) {
                                    gradients_of_list(expected)),
                 1e-6);
     }
+}
+
+TEST(ClipGradNorm, DoesWhatPyTorchsDoesForAnyNorm) {
+  for (const double p : {0.5, 1.0, 2.0, 3.5, kInfinity})
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      SCOPED_TRACE(p);
+      const auto expected = formula_parameters(type);
+      const auto parameters = formula_parameters(type);
+      for (const auto& list : {expected, parameters}) {
+        set_gradients(list, 3);
+        // LibTorch has no largest element of a tensor without any.
+        at::Tensor empty = list[2];
+        empty.mutable_grad() = at::Tensor();
+      }
+      const double norm = torch::nn::utils::clip_grad_norm_(expected, 0.25, p);
+      EXPECT_NEAR(clip_grad_norm(parameters, 0.25, p), norm, 1e-5 * norm);
+      EXPECT_NEAR(grad_norm(parameters, p), 0.25, 1e-5);
+      for (std::size_t i = 0; i < parameters.size(); ++i)
+        if (i != 2)
+          EXPECT_TRUE(at::allclose(parameters[i].grad(), expected[i].grad(),
+                                   1e-5, 1e-9));
+    }
+}
+
+TEST(ClipGradNorm, LeavesOutGradientsWithoutElements) {
+  const auto parameters = formula_parameters();
+  set_gradients(parameters, 1);
+  double largest = 0;
+  for (const at::Tensor& parameter : parameters)
+    if (parameter.numel() > 0)
+      largest = std::max(largest, parameter.grad().abs().max().item<double>());
+  EXPECT_EQ(grad_norm(parameters, kInfinity), largest);
+}
+
+TEST(ClipGradNorm, RefusesWhatIsNoNorm) {
+  const auto parameters = formula_parameters();
+  set_gradients(parameters, 1);
+  for (const double p : {0.0, -1.0, -kInfinity, std::nan("")})
+    EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, 1, p); }),
+                HasSubstr("use a p above 0"));
 }
 
 TEST(ClipGradNorm, LeavesShortGradientsAsTheyAre) {

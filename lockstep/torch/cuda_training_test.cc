@@ -261,6 +261,27 @@ TEST_F(TrainingOnCuda, DividesABatchOverDevices) {
   EXPECT_GT(model.memory()[1].replica_bytes, 0);
 }
 
+TEST_F(TrainingOnCuda, JoinsOutputsWhereItIsTold) {
+  if (!is_fake() && gpu_status({}).devices < 2)
+    GTEST_SKIP() << "there is one GPU";
+  const std::vector<at::Device> devices{{at::kCUDA, 0}, {at::kCUDA, 1}};
+  const Share batch = share_of_batch(0, 0, 1, 3);
+  for (const at::Device place : {devices[1], at::Device(at::kCPU)}) {
+    auto net = std::make_shared<Net>();
+    net->to(devices[0]);
+    auto model = DataParallel(
+        net, {.devices = devices, .output_device = place, .factory = [] {
+                return std::make_shared<Net>();
+              }});
+    const at::Tensor output = model(batch.input.to(devices[0]));
+    EXPECT_EQ(output.device(), place);
+    loss_of(output, batch.target.to(place)).backward();
+    EXPECT_LE(largest_difference(on_cpu(gradients_of(*net)),
+                                 gradients_of_one_process(3)),
+              kTolerance);
+  }
+}
+
 TEST_F(TrainingOnCuda, ReplicasOfAModuleSeeWhatAFusedOptimizerWrites) {
   run_process(2, [](const Group&) {
     const auto rule = SGDOptions(0.1).momentum(0.9);

@@ -33,6 +33,8 @@ std::size_t gradient_bytes(const std::vector<at::Tensor>& parameters) {
 DataParallelReplicas::DataParallelReplicas(
     std::shared_ptr<torch::nn::Module> module, DataParallelOptions options)
     : devices_(or_all(std::move(options.devices))),
+      dim_(options.dim),
+      output_device_(options.output_device),
       threads_(make_shared_in_own_process<DeviceThreads>(
           static_cast<int>(devices_.size()))),
       replicas_(std::make_shared<ModuleReplicas>(checked(module), devices_,
@@ -50,19 +52,23 @@ std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
         "tensors");
   std::vector<std::vector<at::Tensor>> pieces;
   for (const at::Tensor& input : inputs) {
-    const auto own = scatter(input, devices_);
+    const auto own = scatter(input, devices_, dim_);
     if (pieces.empty()) pieces.resize(own.size());
     if (own.size() != pieces.size())
       throw InvalidArgument(
-          "DataParallel: an argument has " + std::to_string(input.size(0)) +
-          " samples where the first has " + std::to_string(inputs[0].size(0)) +
-          "\n  next:    give all tensors one first dimension, the batch");
+          "DataParallel: an argument has " + std::to_string(input.size(dim_)) +
+          " samples where the first has " +
+          std::to_string(inputs[0].size(dim_)) +
+          "\n  next:    give all tensors one dimension " +
+          (dim_ == 0 ? "0, the first" : std::to_string(dim_)) + ", the batch");
     for (std::size_t i = 0; i < own.size(); ++i) pieces[i].push_back(own[i]);
   }
   return pieces;
 }
 
-std::vector<at::Tensor> DataParallelReplicas::apply(const DevicePass& pass) {
+std::vector<at::Tensor> DataParallelReplicas::apply(DevicePass pass) {
+  pass.dim = dim_;
+  pass.output_device = output_device_;
   replicas_->refresh();
   return parallel_apply(threads_, replicas_, pass, &last_pass_);
 }

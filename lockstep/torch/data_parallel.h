@@ -7,7 +7,8 @@
 //
 // As PyTorch's class of this name: the tensors among the arguments are cut
 // along their first dimension, each device's replica of the module computes on
-// its piece, the outputs are joined on the first device, and in backward()
+// its piece, the outputs are joined on the first device (options name another
+// dimension and another device), and in backward()
 // gradients are added up there. 30 samples on 2 devices are 15 and 15, on 3 are
 // 10, 10 and 10, on 4 are 8, 8, 8 and 6. Every replica computes in a thread of
 // its own, forwards and backwards. Replicas live as long as the wrapper, and
@@ -36,9 +37,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+#include <torch/serialize/archive.h>
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -59,6 +62,12 @@ struct DataParallelOptions {
   // empty, or where there are none as many slots of the CPU as LibTorch has
   // compute threads here.
   std::vector<at::Device> devices{};
+  // The dimension along which inputs are cut and outputs joined: the batch. A
+  // negative one counts from each tensor's last. Outputs without dimensions
+  // become a vector.
+  std::int64_t dim = 0;
+  // Where outputs are joined; the first device when empty.
+  std::optional<at::Device> output_device{};
   // Makes another module like the given one, for a device. Without it, modules
   // are cloned, which they can be if they derive from torch::nn::Cloneable.
   ModuleReplicas::Factory factory{};
@@ -89,13 +98,16 @@ class DataParallelReplicas {
   std::vector<std::vector<at::Tensor>> scatter_all(
       const std::vector<at::Tensor>& inputs) const;
 
-  // Brings replicas up to date and runs the pass.
-  std::vector<at::Tensor> apply(const DevicePass& pass);
+  // Brings replicas up to date and runs the pass, and joins its outputs as the
+  // options say.
+  std::vector<at::Tensor> apply(DevicePass pass);
 
   std::vector<DeviceMemory> memory() const;
 
  private:
   std::vector<at::Device> devices_;
+  std::int64_t dim_;
+  std::optional<at::Device> output_device_;
   std::shared_ptr<DeviceThreads> threads_;
   std::shared_ptr<ModuleReplicas> replicas_;
   std::vector<PassMemory> last_pass_;
@@ -109,8 +121,18 @@ class DataParallel {
                         const DataParallelOptions& options = {})
       : module_(std::move(module)), replicas_(module_, options) {}
 
-  explicit DataParallel(Module module, const DataParallelOptions& options = {})
+  explicit DataParallel(Module&& module,
+                        const DataParallelOptions& options = {})
       : DataParallel(std::make_shared<Module>(std::move(module)), options) {}
+
+  // A module that the caller keeps does not compile, as there.
+  explicit DataParallel(const Module& /*module*/,
+                        const DataParallelOptions& /*options*/ = {}) {
+    static_assert(sizeof(Module) == 0,
+                  "DataParallel(net) would train a copy of net: write "
+                  "DataParallel(std::move(net)), or let net be a "
+                  "std::shared_ptr or a holder");
+  }
 
   explicit DataParallel(const torch::nn::ModuleHolder<Module>& holder,
                         const DataParallelOptions& options = {})
@@ -139,7 +161,7 @@ class DataParallel {
           [&](auto&... each) { return module.forward(each...); }, own));
       return tensors_in(*output);
     };
-    const auto joined = replicas_.apply(pass);
+    const auto joined = replicas_.apply(std::move(pass));
     replace_tensors(*outputs[0], joined);
     return *std::move(outputs[0]);
   }
@@ -172,5 +194,19 @@ class DataParallel {
   std::shared_ptr<Module> module_;
   DataParallelReplicas replicas_;
 };
+
+// torch::save(model, path) and torch::load(model, path): the module's own
+// parameters and buffers.
+template <class Module>
+torch::serialize::OutputArchive& operator<<(
+    torch::serialize::OutputArchive& archive,
+    const DataParallel<Module>& model) {
+  return archive << std::shared_ptr<torch::nn::Module>(model.module());
+}
+template <class Module>
+torch::serialize::InputArchive& operator>>(
+    torch::serialize::InputArchive& archive, DataParallel<Module>& model) {
+  return archive >> std::shared_ptr<torch::nn::Module>(model.module());
+}
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -275,6 +276,61 @@ TEST(DataParallel, AllowsSeveralForwardPassesBeforeABackwardPass) {
   const at::Tensor second = model(wave({8, 6}, 1));
   (first + second).sum().backward();
   EXPECT_TRUE(model->norm->weight.grad().defined());
+}
+
+// Time steps before samples, as recurrent layers want them.
+struct TimeFirst : torch::nn::Cloneable<TimeFirst> {
+  TimeFirst() { reset(); }
+  void reset() override {
+    layer = register_module("layer", torch::nn::Linear(3, 4));
+    fill(*this, 1);
+  }
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& input) {
+    const at::Tensor output = torch::tanh(layer(input));
+    return {output.cumsum(0), output.mean()};
+  }
+  torch::nn::Linear layer{nullptr};
+};
+
+TEST(DataParallel, CutsAndJoinsAlongAnotherDimension) {
+  for (const std::int64_t dim : {1, -2}) {
+    TimeFirst alone;
+    const at::Tensor input = wave({5, 7, 3}, 0).requires_grad_();
+    const at::Tensor same = wave({5, 7, 3}, 0).requires_grad_();
+    auto model = DataParallel(TimeFirst(),
+                              {.devices = std::vector<at::Device>(3, at::kCPU),
+                               .dim = dim,
+                               .output_device = at::kCPU});
+    const auto [output, means] = model(input);
+    const auto [expected, mean] = alone.forward(same);
+    EXPECT_EQ(means.sizes(), std::vector<std::int64_t>{3});
+    EXPECT_LE(largest_difference({output}, {expected}), kTolerance);
+    (output * wave({5, 7, 4}, 2)).sum().backward();
+    (expected * wave({5, 7, 4}, 2)).sum().backward();
+    EXPECT_LE(largest_difference({input.grad()}, {same.grad()}), kTolerance);
+    EXPECT_LE(largest_difference(gradients_of(*model), gradients_of(alone)),
+              2 * kTolerance);
+  }
+}
+
+TEST(DataParallel, RefusesADimensionThatATensorDoesNotHave) {
+  auto model =
+      DataParallel(TimeFirst(), {.devices = {at::kCPU, at::kCPU}, .dim = 3});
+  EXPECT_THAT(message_of([&] {
+                model(wave({5, 7, 3}, 0));
+              }),
+              HasSubstr("[5, 7, 3] cannot be divided over devices along "
+                        "dimension 3"));
+}
+
+TEST(DataParallel, IsSavedAndLoadedAsItsModule) {
+  auto model = DataParallel(Net(), slots(2));
+  fill(*model, 3);
+  std::stringstream file;
+  torch::save(model, file);
+  auto other = DataParallel(Net(), slots(2));
+  torch::load(other, file);
+  EXPECT_EQ(largest_difference(other.parameters(), model.parameters()), 0);
 }
 
 struct Masked : torch::nn::Cloneable<Masked> {

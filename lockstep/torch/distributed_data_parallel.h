@@ -35,6 +35,7 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+#include <torch/serialize/archive.h>
 
 #include <concepts>
 #include <memory>
@@ -59,9 +60,20 @@ class DistributedDataParallel {
         replica_(std::make_unique<Replica>(module_, options)) {}
 
   explicit DistributedDataParallel(
-      Module module, const DistributedDataParallelOptions& options = {})
+      Module&& module, const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(std::make_shared<Module>(std::move(module)),
                                 options) {}
+
+  // A module that the caller keeps does not compile: the wrapper would train a
+  // copy of it.
+  explicit DistributedDataParallel(
+      const Module& /*module*/,
+      const DistributedDataParallelOptions& /*options*/ = {}) {
+    static_assert(sizeof(Module) == 0,
+                  "DistributedDataParallel(net) would train a copy of net: "
+                  "write DistributedDataParallel(std::move(net)), or let net "
+                  "be a std::shared_ptr or a holder");
+  }
 
   explicit DistributedDataParallel(
       const torch::nn::ModuleHolder<Module>& holder,
@@ -117,7 +129,7 @@ class DistributedDataParallel {
     replica_->register_comm_hook(std::move(hook));
   }
 
-  // The module itself, for example for torch::save(model.module(), path).
+  // The module itself.
   const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
@@ -146,5 +158,23 @@ class DistributedDataParallel {
   std::shared_ptr<Module> module_;
   std::unique_ptr<Replica> replica_;
 };
+
+// torch::save(model, path), as a rule on one rank: the module's own parameters
+// and buffers, under the names that they have without the wrapper.
+template <class Module>
+torch::serialize::OutputArchive& operator<<(
+    torch::serialize::OutputArchive& archive,
+    const DistributedDataParallel<Module>& model) {
+  return archive << std::shared_ptr<torch::nn::Module>(model.module());
+}
+
+// torch::load(model, path), on every rank, of the same file: replicas are not
+// compared again.
+template <class Module>
+torch::serialize::InputArchive& operator>>(
+    torch::serialize::InputArchive& archive,
+    DistributedDataParallel<Module>& model) {
+  return archive >> std::shared_ptr<torch::nn::Module>(model.module());
+}
 
 }  // namespace lockstep

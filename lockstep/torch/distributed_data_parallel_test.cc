@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <tuple>
 #include <type_traits>
 
@@ -53,6 +54,26 @@ TEST_P(Ranks, LearnWhatOneProcessLearns) {
     };
     train(model, optimizer, share_of_step, 6);
     EXPECT_LE(largest_difference(model.parameters(), expected), kTolerance);
+  });
+}
+
+TEST(DistributedDataParallel, IsSavedAndLoadedAsItsModule) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    NetWithBatchNorm net;
+    fill(net, 3);
+    auto model = DistributedDataParallel(std::move(net), {.group = group});
+    std::stringstream file;
+    torch::save(model, file);
+    const auto alone = std::make_shared<NetWithBatchNorm>();
+    torch::load(alone, file);
+    EXPECT_EQ(largest_difference(alone->parameters(), model.parameters()), 0);
+
+    fill(*alone, 5);
+    std::stringstream other;
+    torch::save(alone, other);
+    torch::load(model, other);
+    EXPECT_EQ(largest_difference(alone->parameters(), model.parameters()), 0);
+    EXPECT_EQ(largest_difference(alone->buffers(), model.buffers()), 0);
   });
 }
 

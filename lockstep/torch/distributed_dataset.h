@@ -31,9 +31,14 @@ struct DistributedDatasetOptions {
   // The same on every worker.
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
-  // Leaves out a last batch that is smaller; else it is, on all replicas alike,
-  // with samples of the beginning where they do not divide evenly.
+  // Leaves out a last batch that is smaller.
   bool drop_remainder = false;
+  // Lets the last batch be as large on all replicas, by samples of the
+  // beginning of the pass, which are seen twice, as PyTorch's sampler does.
+  // Without it each sample is in the pass once, as in TensorFlow: the parts of
+  // the last batch differ by at most one sample, and a part may have 0. A loss
+  // is then divided by samples().
+  bool pad = true;
 };
 
 class DistributedDataset {
@@ -51,9 +56,21 @@ class DistributedDataset {
   std::optional<PerReplica<BatchTensors>> next(Deadline deadline);
 
   // How many global batches the whole pass has.
-  std::int64_t batch_count() const { return loaders_[0]->batch_count(); }
+  std::int64_t batch_count() const { return batch_count_; }
+
+  // How many samples all replicas together have in the global batch that next()
+  // returned last, the same number on every worker: the `global_batch_size` of
+  // Strategy::compute_average_loss(). 0 before the first.
+  std::int64_t samples() const;
 
  private:
+  BatchTensors batch_without_samples(at::Device device) const;
+
+  std::int64_t global_batch_;
+  std::int64_t samples_in_pass_;  // of all replicas, repeated ones included
+  std::int64_t batch_count_;
+  std::int64_t returned_ = 0;  // global batches
+  ImageShape shape_;
   std::vector<DeviceBatches> batches_;  // by local replica
   std::chrono::nanoseconds timeout_;
   std::vector<std::shared_ptr<BatchTensors>> fetched_;  // of the next one

@@ -186,9 +186,11 @@ double Fused<Optimizer, Options>::take_scaling() {
 }
 
 template <class Optimizer, class Options>
-double Fused<Optimizer, Options>::clip_grad_norm(double max_norm) {
+double Fused<Optimizer, Options>::clip_grad_norm(double max_norm,
+                                                 double norm_type) {
   const auto tensors = tensors_of(parameters_of(this->param_groups()));
-  const double norm = factor_.scaled_by(tensors) * grad_norm(tensors);
+  const double norm =
+      factor_.scaled_by(tensors) * grad_norm(tensors, norm_type);
   factor_.clip(clip_coefficient(norm, max_norm), tensors);
   return norm;
 }

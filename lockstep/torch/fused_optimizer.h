@@ -12,6 +12,10 @@
 // data-parallel training ranks are what runs at once. Parameters on a GPU are
 // updated there, by LibTorch's multi-tensor kernels.
 //
+// Groups of parameters may be added at any time, by add_param_group(). A factor
+// of gradients, from clip_grad_norm() or a GradientScaler, that a step has
+// still to take is then theirs too.
+//
 // A parameter that is given twice, as tied weights are by LibTorch's
 // module.parameters(), is updated once a step, as in Python.
 //
@@ -66,7 +70,7 @@ class Fused : public Optimizer, public ScalesGradients {
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns what it was, scale_gradients() included. Of several calls the last
   // counts; as with scale_gradients(), after backward(). See clip_gradients.h.
-  double clip_grad_norm(double max_norm);
+  double clip_grad_norm(double max_norm, double norm_type = 2);
 
  private:
   GradientFactor factor_;  // of the next step

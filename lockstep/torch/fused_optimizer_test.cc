@@ -113,6 +113,40 @@ TEST(FusedSGD, TakesEachGroupsOwnOptions) {
   EXPECT_LE(largest_difference(parameters, expected), 1e-5);
 }
 
+TEST(FusedSGD, TakesAGroupThatIsAddedLater) {
+  auto expected = formula_parameters(), parameters = formula_parameters();
+  const auto train = [](auto make, std::vector<at::Tensor>& tensors) {
+    const auto middle = tensors.begin() + 3;
+    auto optimizer = make(std::vector<at::Tensor>(tensors.begin(), middle));
+    train_by_formula(optimizer, 1, 5);
+    optimizer.add_param_group(OptimizerParamGroup(
+        std::vector<at::Tensor>(middle, tensors.end()),
+        std::make_unique<SGDOptions>(SGDOptions(0.02).momentum(0.5))));
+    train_by_formula(optimizer, 6, 10);
+  };
+  const SGDOptions rule = SGDOptions(0.1).momentum(0.9);
+  train([&](auto list) { return torch::optim::SGD(list, rule); }, expected);
+  train([&](auto list) { return FusedSGD(list, rule); }, parameters);
+  EXPECT_LE(largest_difference(parameters, expected), 1e-5);
+}
+
+TEST(FusedSGD, KeepsAFactorWhenAGroupIsAdded) {
+  auto expected = formula_parameters(), parameters = formula_parameters();
+  FusedSGD whole(expected, SGDOptions(0.1));
+  const auto middle = parameters.begin() + 3;
+  FusedSGD grown(std::vector<at::Tensor>(parameters.begin(), middle),
+                 SGDOptions(0.1));
+  set_gradients(expected, 1);
+  set_gradients(parameters, 1);
+  whole.scale_gradients(0.25);
+  grown.scale_gradients(0.25);
+  grown.add_param_group(
+      OptimizerParamGroup(std::vector<at::Tensor>(middle, parameters.end())));
+  whole.step();
+  grown.step();
+  EXPECT_TRUE(are_equal(parameters, expected));
+}
+
 TEST(FusedSGD, FollowsALearningRateSchedule) {
   auto expected = formula_parameters(), parameters = formula_parameters();
   torch::optim::SGD theirs(expected, SGDOptions(0.1).momentum(0.9));
@@ -241,6 +275,18 @@ TEST(FusedOptimizer, ClipsAsScalingTheGradientsDoes) {
     ours.step();
   }
   EXPECT_LE(largest_difference(parameters, expected), 1e-5);
+}
+
+TEST(FusedOptimizer, ClipsByAnyNorm) {
+  auto expected = formula_parameters(), parameters = formula_parameters();
+  torch::optim::SGD theirs(expected, SGDOptions(0.1));
+  FusedSGD ours(parameters, SGDOptions(0.1));
+  set_gradients(expected, 2);
+  set_gradients(parameters, 2);
+  EXPECT_EQ(ours.clip_grad_norm(0.75, 1), clip_grad_norm(expected, 0.75, 1));
+  theirs.step();
+  ours.step();
+  EXPECT_LE(largest_difference(parameters, expected), 1e-6);
 }
 
 TEST(FusedOptimizer, UnscalesThenClipsWithoutTouchingTheGradients) {

@@ -16,7 +16,9 @@ namespace {
       " has changed since the module was wrapped: " + what +
       "\n  next:    change the module first and wrap it then; after a change "
       "destroy the DistributedDataParallel and make a new one, and a new "
-      "optimizer");
+      "optimizer; to compute with it as it is and train nothing of it, as with "
+      "the discriminator while a generator learns, call "
+      "module()->forward()");
 }
 
 // Module lets its subclasses see the parameters that it has registered itself,

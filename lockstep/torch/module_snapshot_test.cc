@@ -26,6 +26,7 @@ void expect_refusal(const std::function<void(Net&)>& change,
     EXPECT_THROW(forward(), InvalidArgument);
     EXPECT_THAT(message_of(forward), HasSubstr("parameter " + text));
     EXPECT_THAT(message_of(forward), HasSubstr("make a new one"));
+    EXPECT_THAT(message_of(forward), HasSubstr("call module()->forward()"));
     EXPECT_NO_THROW(group->barrier().wait());
   });
 }

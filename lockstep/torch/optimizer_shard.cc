@@ -18,6 +18,36 @@ std::vector<ParameterSize> sizes_of(
   return sizes;
 }
 
+bool are_the_same(std::span<const OptimizedParameter> some,
+                  std::span<const OptimizedParameter> others) {
+  return std::ranges::equal(some, others, [](const auto& a, const auto& b) {
+    return a.tensor.is_same(b.tensor) && a.group == b.group;
+  });
+}
+
+[[noreturn]] void refuse_other_parameters() {
+  throw InvalidArgument(
+      "the parameters of a sharded optimizer changed after it was made"
+      "\n  next:    add groups by its own add_param_group(); else make a new "
+      "one of all parameters, in groups if they need different options, and "
+      "give it this one's state by load_state_dict()");
+}
+
+// Lets `plan` be of the parameters of `more` too, which follow its own.
+void append(ShardPlan& plan, const ShardPlan& more) {
+  const std::size_t known = plan.parameters.size();
+  for (const auto& owners : more.parameters) {
+    auto& appended = plan.parameters.emplace_back(owners);
+    for (auto& owner : appended)
+      owner.position += plan.ranks[owner.rank].size();
+  }
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
+    for (ShardPlan::Piece piece : more.ranks[rank]) {
+      piece.parameter += known;
+      plan.ranks[rank].push_back(piece);
+    }
+}
+
 }  // namespace
 
 OptimizerShard::OptimizerShard(const Groups& groups, int ranks, int rank)
@@ -29,17 +59,23 @@ OptimizerShard::OptimizerShard(const Groups& groups, int ranks, int rank)
   begin_step(groups, 1);  // refuses what it does not know
 }
 
+void OptimizerShard::add_parameters(const Groups& groups) {
+  auto present = parameters_of(groups);
+  const std::size_t known = parameters_.size();
+  if (present.size() < known ||
+      !are_the_same(std::span(present).first(known), parameters_))
+    refuse_other_parameters();
+  for (const auto& group : groups) update_rule(group.options());
+  const ShardPlan added = plan_shards(
+      sizes_of(std::span(present).subspan(known)), plan_.ranks.size());
+  append(plan_, added);
+  parameters_ = std::move(present);
+  states_.resize(pieces().size());
+}
+
 void OptimizerShard::begin_step(const Groups& groups, double gradient_scale) {
-  const auto present = parameters_of(groups);
-  const bool same = std::ranges::equal(
-      present, parameters_, [](const auto& a, const auto& b) {
-        return a.tensor.is_same(b.tensor) && a.group == b.group;
-      });
-  if (!same)
-    throw InvalidArgument(
-        "the parameters of a sharded optimizer changed after it was made"
-        "\n  next:    make a new one of all parameters, in groups if they need "
-        "different options, and give it this one's state by load_state_dict()");
+  if (!are_the_same(parameters_of(groups), parameters_))
+    refuse_other_parameters();
   rules_.clear();
   for (const auto& group : groups)
     rules_.push_back(update_rule(group.options()));

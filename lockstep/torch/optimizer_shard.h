@@ -16,7 +16,7 @@
 //          next: ranges that do not overlap may be updated at once, by any
 //          thread.
 // Errors:  InvalidArgument for parameters and options that the kernels do not
-//          know, and for parameters that were added since it was made.
+//          know, and for others than add_parameters() was told of.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -47,8 +47,14 @@ class OptimizerShard {
     return parameters_[pieces()[piece].parameter].tensor;
   }
 
+  // Takes in the parameters of groups that were added at the end of those that
+  // this was made with, of which each rank gets a share; pieces that are there
+  // keep their numbers and their state. InvalidArgument, and nothing has
+  // changed, for what the constructor refuses and where others have changed.
+  void add_parameters(const Groups& groups);
+
   // Takes learning rates and the like from `groups`, which have the parameters
-  // that this was made with. Every gradient counts times `gradient_scale`.
+  // that this has. Every gradient counts times `gradient_scale`.
   void begin_step(const Groups& groups, double gradient_scale);
 
   // Counts the step for a piece, and makes sure that it has state.

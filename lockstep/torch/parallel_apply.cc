@@ -25,6 +25,8 @@ struct Graphs : torch::CustomClassHolder {
   std::shared_ptr<ModuleReplicas> replicas;
   std::vector<Tensors> inputs;   // cut off, by replica
   std::vector<Tensors> outputs;  // by replica
+  std::int64_t dim = 0;          // along which outputs are joined
+  std::optional<at::Device> output_device{};
 
   int count() const { return static_cast<int>(inputs.size()); }
   void release() {
@@ -109,8 +111,9 @@ std::vector<Tensors> cut(const Graphs& graphs, const Tensors& gradients) {
     std::int64_t begin = 0;
     for (std::size_t r = 0; r < pieces.size(); ++r) {
       const at::Tensor& output = graphs.outputs[r][i];
-      const std::int64_t length = output.dim() == 0 ? 1 : output.size(0);
-      const at::Tensor piece = gradients[i].narrow(0, begin, length);
+      const std::int64_t dim = output.dim() == 0 ? 0 : graphs.dim;
+      const std::int64_t length = output.dim() == 0 ? 1 : output.size(dim);
+      const at::Tensor piece = gradients[i].narrow(dim, begin, length);
       pieces[r][i] = (output.dim() == 0 ? piece.squeeze(0) : piece)
                          .to(output.device(), /*non_blocking=*/true);
       begin += length;
@@ -169,7 +172,8 @@ class Joined : public torch::autograd::Function<Joined> {
                          const c10::intrusive_ptr<Graphs>& graphs,
                          at::TensorList /*connected*/) {
     Tensors joined, not_differentiable;
-    const at::Device device = graphs->outputs[0][0].device();
+    const at::Device device =
+        graphs->output_device.value_or(graphs->outputs[0][0].device());
     for (std::size_t i = 0; i < graphs->outputs[0].size(); ++i) {
       Tensors pieces;
       bool differentiable = false;
@@ -177,7 +181,7 @@ class Joined : public torch::autograd::Function<Joined> {
         pieces.push_back(outputs[i].detach());
         differentiable |= outputs[i].requires_grad();
       }
-      joined.push_back(gather(pieces, device));
+      joined.push_back(gather(pieces, device, graphs->dim));
       if (!differentiable) not_differentiable.push_back(joined.back());
     }
     context->mark_non_differentiable(not_differentiable);
@@ -235,6 +239,16 @@ void check_alike(const std::vector<Tensors>& outputs) {
   }
 }
 
+void check_dimension(const at::Tensor& tensor, std::int64_t dim,
+                     const char* what) {
+  if (dim >= -tensor.dim() && dim < tensor.dim()) return;
+  throw InvalidArgument(c10::str(
+      "DataParallel: a tensor of shape ", tensor.sizes(), " cannot be ", what,
+      " along dimension ", dim,
+      "\n  next:    give every tensor that dimension, or make the wrapper with "
+      "another .dim"));
+}
+
 std::size_t bytes_of(const Tensors& tensors) {
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
@@ -275,24 +289,30 @@ void forward_on_all(Graphs& graphs, const DevicePass& pass) {
 }  // namespace
 
 std::vector<at::Tensor> scatter(const at::Tensor& tensor,
-                                std::span<const at::Device> devices) {
+                                std::span<const at::Device> devices,
+                                std::int64_t dim) {
   if (tensor.dim() == 0)
     throw InvalidArgument(
         "a tensor without dimensions cannot be divided over devices\n"
         "  next:    give it a first dimension, the batch, or pass a number");
-  Tensors pieces =
-      tensor.chunk(static_cast<std::int64_t>(devices.size()), /*dim=*/0);
+  check_dimension(tensor, dim, "divided over devices");
+  Tensors pieces = tensor.chunk(static_cast<std::int64_t>(devices.size()), dim);
   for (std::size_t i = 0; i < pieces.size(); ++i)
     pieces[i] = pieces[i].to(devices[i], /*non_blocking=*/true);
   return pieces;
 }
 
-at::Tensor gather(const std::vector<at::Tensor>& pieces, at::Device device) {
+at::Tensor gather(const std::vector<at::Tensor>& pieces, at::Device device,
+                  std::int64_t dim) {
+  if (pieces[0].dim() == 0)
+    dim = 0;
+  else
+    check_dimension(pieces[0], dim, "joined");
   Tensors rows;
   for (const at::Tensor& piece : pieces)
     rows.push_back((piece.dim() == 0 ? piece.unsqueeze(0) : piece)
                        .to(device, /*non_blocking=*/true));
-  return rows.size() == 1 ? rows[0] : at::cat(rows, /*dim=*/0);
+  return rows.size() == 1 ? rows[0] : at::cat(rows, dim);
 }
 
 std::vector<at::Tensor> parallel_apply(
@@ -302,6 +322,8 @@ std::vector<at::Tensor> parallel_apply(
   auto graphs = c10::make_intrusive<Graphs>();
   graphs->threads = threads;
   graphs->replicas = replicas;
+  graphs->dim = pass.dim;
+  graphs->output_device = pass.output_device;
   forward_on_all(*graphs, pass);
   if (memory) {
     memory->clear();

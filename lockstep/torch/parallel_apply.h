@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,14 +29,16 @@
 
 namespace lockstep {
 
-// Cuts `tensor` along its first dimension as evenly as at::chunk does, into as
-// many pieces as there are devices or fewer, and moves each to its device: 30
-// rows on 4 devices are 8, 8, 8 and 6. Part of the graph.
+// Cuts `tensor` along dimension `dim` as evenly as at::chunk does, into as many
+// pieces as there are devices or fewer, and moves each to its device: 30 rows
+// on 4 devices are 8, 8, 8 and 6. Part of the graph.
 std::vector<at::Tensor> scatter(const at::Tensor& tensor,
-                                std::span<const at::Device> devices);
+                                std::span<const at::Device> devices,
+                                std::int64_t dim = 0);
 
-// The opposite, on `device`. Scalars become a vector of them.
-at::Tensor gather(const std::vector<at::Tensor>& pieces, at::Device device);
+// The opposite, on `device`. Scalars become a vector of them, whatever `dim`.
+at::Tensor gather(const std::vector<at::Tensor>& pieces, at::Device device,
+                  std::int64_t dim = 0);
 
 struct DevicePass {
   // inputs[replica]: the pieces of that replica. All have as many.
@@ -45,6 +48,10 @@ struct DevicePass {
   std::function<std::vector<at::Tensor>(int replica,
                                         const std::vector<at::Tensor>& inputs)>
       forward;
+  // Along which dimension outputs are joined, and where: the first replica's
+  // device when empty.
+  std::int64_t dim = 0;
+  std::optional<at::Device> output_device{};
 };
 
 // What a pass has had in memory, by replica.
@@ -53,7 +60,7 @@ struct PassMemory {
   std::size_t output_bytes = 0;
 };
 
-// Returns the outputs, joined on the first device. `threads` and `replicas`
+// Returns the outputs, joined. `threads` and `replicas`
 // must live until backward() over them is done; they may be in use by several
 // passes.
 std::vector<at::Tensor> parallel_apply(

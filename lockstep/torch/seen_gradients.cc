@@ -41,8 +41,8 @@ bool SeenGradients::is_same(std::size_t parameter,
 
 bool SeenGradients::are_unchanged(
     std::span<const at::Tensor> parameters) const {
-  if (seen_.empty() || seen_.size() != parameters.size()) return false;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
+  if (seen_.empty() || seen_.size() > parameters.size()) return false;
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
     if (!is_same(i, parameters[i])) return false;
     const at::Tensor& gradient = parameters[i].grad();
     if (gradient.defined() && version_of(gradient) != seen_[i].version)

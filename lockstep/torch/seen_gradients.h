@@ -27,8 +27,9 @@ class SeenGradients {
   // Of the parameter of this number, whether .grad is the tensor that it was;
   // false before see().
   bool is_same(std::size_t parameter, const at::Tensor& tensor) const;
-  // Whether all are, and no autograd operation has written to one. False before
-  // see().
+  // Whether all are, and no autograd operation has written to one. Parameters
+  // that follow those that see() was given, as an optimizer's later groups do,
+  // do not count. False before see().
   bool are_unchanged(std::span<const at::Tensor> parameters) const;
 
  private:

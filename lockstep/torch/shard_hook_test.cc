@@ -108,6 +108,31 @@ class ShardHookOnCuda : public CudaRanks {
   }
 };
 
+TEST(ShardHook, KnowsGroupsThatWereAddedBeforeItWasMade) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    Sharded whole(group, at::kCPU, Averages::kWhole);
+    Model model(std::make_shared<Net>(), small_buckets(group));
+    const Tensors all = model.parameters();
+    ZeroRedundancyOptimizer optimizer(Tensors(all.begin(), all.begin() + 3),
+                                      AdamWOptions(0.01), {.group = group});
+    optimizer.add_param_group(
+        torch::optim::OptimizerParamGroup(Tensors(all.begin() + 3, all.end())));
+    model.register_comm_hook(optimizer.gradient_hook());
+    for (int step = 0; step < kSteps; ++step) {
+      whole.optimizer.zero_grad();
+      optimizer.zero_grad();
+      whole.loss(*group, step).backward();
+      const Share share =
+          share_of_batch(step, group->rank(), group->size(), group->size());
+      loss_of(model(share.input), share.target).backward();
+      whole.optimizer.step();
+      optimizer.step();
+    }
+    EXPECT_LE(largest_difference(model.parameters(), whole.model.parameters()),
+              kTolerance);
+  });
+}
+
 TEST_F(ShardHookOnCuda, TrainsAsWithWholeAverages) {
   for (const int ranks : {1, 2, 4})
     run(ranks, [&](const Group& group) {

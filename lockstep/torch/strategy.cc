@@ -1,13 +1,20 @@
 #include "lockstep/torch/strategy.h"
 
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 
+#include <cstring>
+#include <span>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/tf_config.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/objects.h"
 #include "lockstep/torch/replica_devices.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/tensor_collectives.h"
@@ -25,6 +32,101 @@ void check_against(const ProcessGroup& group, const TfConfig& config) {
       std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
       "\n  next:    unset TF_CONFIG, or leave init_process_group() to the "
       "strategy");
+}
+
+// The losses multiplied with weights. TensorFlow's rule: where their numbers of
+// dimensions differ by one, the last is dropped or added.
+at::Tensor weighted(const at::Tensor& losses, const at::Tensor& weights) {
+  if (!weights.defined()) return losses;
+  at::Tensor fitted = weights;
+  if (fitted.dim() == losses.dim() + 1 && fitted.size(-1) == 1)
+    fitted = fitted.squeeze(-1);
+  else if (fitted.dim() > 0 && fitted.dim() == losses.dim() - 1)
+    fitted = fitted.unsqueeze(-1);
+  if (!at::is_expandable_to(fitted.sizes(), losses.sizes()) ||
+      (fitted.dim() > 0 && fitted.size(0) != losses.size(0)))
+    throw InvalidArgument(
+        c10::str("compute_average_loss: sample_weight has shape ",
+                 weights.sizes(), ", which does not fit losses of shape ",
+                 losses.sizes(), "\n  next:    give one weight a sample"));
+  return losses * fitted.to(losses.options());
+}
+
+void check_reduction(ReduceOp op, const at::Tensor& value) {
+  if (op != ReduceOp::kSum && op != ReduceOp::kAverage)
+    throw InvalidArgument(
+        "Strategy::reduce: values are added up or averaged, nothing else\n"
+        "  next:    use ReduceOp::kSum or ReduceOp::kAverage");
+  if (op == ReduceOp::kAverage && !value.is_floating_point())
+    throw InvalidArgument(
+        "Strategy::reduce: whole numbers have no average of their type\n"
+        "  next:    convert them to a floating-point type first");
+}
+
+bool has_axis(std::int64_t dimensions, std::int64_t axis) {
+  return axis >= -dimensions && axis < dimensions;
+}
+
+[[noreturn]] void refuse_axis(std::int64_t axis) {
+  throw InvalidArgument(
+      c10::str("Strategy::reduce: the value of a replica has "
+               "no axis ",
+               axis,
+               "\n  next:    return values that have the "
+               "dimension on every replica"));
+}
+
+// What replicas compare of values that are to be joined.
+struct Shape {
+  std::int64_t type = 0;
+  std::vector<std::int64_t> sizes{};
+};
+
+Shape shape_of(const at::Tensor& value) {
+  return {static_cast<std::int64_t>(value.scalar_type()), value.sizes().vec()};
+}
+
+// Every worker's, in their order.
+std::vector<Shape> shapes_of_all(ProcessGroup& group, const at::Tensor& value) {
+  Shape own = shape_of(value);
+  own.sizes.push_back(own.type);
+  std::vector<Shape> shapes;
+  for (const Bytes& bytes :
+       all_gather_bytes(group, std::as_bytes(std::span(own.sizes)),
+                        {.place = "shapes of Strategy::gather"})) {
+    std::vector<std::int64_t> numbers(bytes.size() / sizeof(std::int64_t));
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    const std::int64_t type = numbers.back();
+    numbers.pop_back();
+    shapes.push_back({type, std::move(numbers)});
+  }
+  return shapes;
+}
+
+bool differ_only_at(std::size_t axis, const Shape& one, const Shape& other) {
+  if (one.type != other.type || one.sizes.size() != other.sizes.size())
+    return false;
+  for (std::size_t i = 0; i < one.sizes.size(); ++i)
+    if (i != axis && one.sizes[i] != other.sizes[i]) return false;
+  return true;
+}
+
+// Throws alike on whoever has these shapes.
+void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
+  const auto dimensions = std::ssize(shapes[0].sizes);
+  const auto place =
+      static_cast<std::size_t>(axis < 0 ? axis + dimensions : axis);
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    if (!has_axis(dimensions, axis) ||
+        !differ_only_at(place, shapes[0], shapes[i]))
+      throw InvalidArgument(c10::str(
+          "Strategy::gather: values cannot be joined along axis ", axis,
+          ": replica 0 has ", at::IntArrayRef(shapes[0].sizes), " of type ",
+          static_cast<at::ScalarType>(shapes[0].type), ", replica ", i, " ",
+          at::IntArrayRef(shapes[i].sizes), " of type ",
+          static_cast<at::ScalarType>(shapes[i].type),
+          "\n  next:    return values of one type that have the axis and "
+          "differ only there"));
 }
 
 }  // namespace
@@ -93,45 +195,74 @@ void Strategy::centralize(
       make_alias(parameters[i][j], parameters[0][j]);
 }
 
-at::Tensor Strategy::reduce(ReduceOp op,
-                            const PerReplica<at::Tensor>& values) const {
-  if (op != ReduceOp::kSum && op != ReduceOp::kAverage)
-    throw InvalidArgument(
-        "Strategy::reduce: values are added up or averaged, nothing else\n"
-        "  next:    use ReduceOp::kSum or ReduceOp::kAverage");
-  if (op == ReduceOp::kAverage && !values.local().is_floating_point())
-    throw InvalidArgument(
-        "Strategy::reduce: whole numbers have no average of their type\n"
-        "  next:    convert them to a floating-point type first");
+at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
+                            std::optional<std::int64_t> axis) const {
+  check_reduction(op, values.local());
   const c10::NoGradGuard no_grad;
-  at::Tensor sum = values.local(0).detach().clone();
-  for (std::size_t i = 1; i < values.size(); ++i)
-    sum += values.local(static_cast<int>(i)).to(sum.device());
   const auto& group = contexts_[0].group;
+  // Elements along the axis, and values without one, of which all workers hear.
+  std::vector<std::int64_t> counts{0, 0};
+  for (std::size_t i = 0; axis && i < values.size(); ++i) {
+    const at::Tensor& value = values.local(static_cast<int>(i));
+    const bool fits = has_axis(value.dim(), *axis);
+    counts[fits ? 0 : 1] += fits ? value.size(*axis) : 1;
+  }
+  if (axis && !threads_) group->all_reduce(view(counts), ReduceOp::kSum).wait();
+  if (counts[1] > 0) refuse_axis(*axis);
+  at::Tensor sum;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const at::Tensor value = values.local(static_cast<int>(i)).detach();
+    const at::Tensor own =
+        axis ? value.sum(*axis, /*keepdim=*/false, value.scalar_type()) : value;
+    sum = sum.defined() ? sum + own.to(sum.device()) : own.clone();
+  }
   if (!threads_) all_reduce(*group, sum, ReduceOp::kSum).wait();
-  if (op == ReduceOp::kAverage) sum /= num_replicas_in_sync();
+  if (op == ReduceOp::kAverage)
+    sum /= axis ? counts[0] : std::int64_t{num_replicas_in_sync()};
   return sum;
 }
 
+at::Tensor Strategy::gather(const PerReplica<at::Tensor>& values,
+                            std::int64_t axis) const {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> own;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    own.push_back(values.local(static_cast<int>(i)).detach());
+  if (!threads_) {
+    ProcessGroup& group = *contexts_[0].group;
+    const auto shapes = shapes_of_all(group, own[0]);
+    check_joinable(shapes, axis);
+    const at::Tensor mine = own[0].contiguous();
+    own.clear();
+    for (const Shape& shape : shapes)
+      own.push_back(at::empty(shape.sizes, mine.options()));
+    all_gather(group, own, mine, {.place = "Strategy::gather"}).wait();
+  } else {
+    std::vector<Shape> shapes;
+    for (const at::Tensor& value : own) shapes.push_back(shape_of(value));
+    check_joinable(shapes, axis);
+  }
+  for (at::Tensor& value : own) value = value.to(contexts_[0].device);
+  return at::cat(own, axis);
+}
+
 at::Tensor Strategy::compute_average_loss(
-    const at::Tensor& losses,
-    std::optional<std::int64_t> global_batch_size) const {
-  if (losses.dim() == 0 && !global_batch_size)
+    const at::Tensor& losses, const AverageLossOptions& options) const {
+  if (losses.dim() == 0)
     throw InvalidArgument(
-        "compute_average_loss: one loss of a batch does not say how many "
-        "samples it is of\n"
-        "  next:    give losses, one a sample (at::Reduction::None), or the "
-        "size of the global batch");
-  const std::int64_t samples = global_batch_size
-                                   ? *global_batch_size
+        "compute_average_loss: the losses of a batch are one number, which is "
+        "divided already if it is their mean\n"
+        "  next:    give losses, one a sample (at::Reduction::None)");
+  const std::int64_t samples = options.global_batch_size
+                                   ? *options.global_batch_size
                                    : losses.size(0) * num_replicas_in_sync();
   if (samples < 1)
     throw InvalidArgument(
         "compute_average_loss: a global batch of " + std::to_string(samples) +
         " samples has no average\n"
-        "  next:    give losses, one a sample, or the size of the global "
-        "batch");
-  return losses.sum() / samples;
+        "  next:    where a replica may have no sample, give the size of the "
+        "global batch, as DistributedDataset::samples() says it");
+  return weighted(losses, options.sample_weight).sum() / samples;
 }
 
 }  // namespace lockstep

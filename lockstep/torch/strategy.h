@@ -59,6 +59,17 @@
 
 namespace lockstep {
 
+struct AverageLossOptions {
+  // Samples of all replicas together. By default as many on each replica as on
+  // this one: name it where a batch may be divided unevenly, for example
+  // DistributedDataset::samples().
+  std::optional<std::int64_t> global_batch_size{};
+  // What each loss is multiplied with before they are added up: of the losses'
+  // shape, of that without its last dimension, or one number. The sum is still
+  // divided by the number of samples, not by the sum of weights.
+  at::Tensor sample_weight{};
+};
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -107,15 +118,28 @@ class Strategy {
   template <class Step>
   auto run(const Step& step);
 
-  // The sum (kSum) or mean (kAverage) over all replicas. On every worker.
-  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& values) const;
+  // The sum (kSum) or mean (kAverage) over all replicas. On every worker. With
+  // an `axis`, that dimension of each value counts too, as a rule the samples
+  // of a batch: replicas may have values of different sizes there, of which
+  // each element weighs the same in the mean, which is no number (NaN) where
+  // no replica has one. A negative axis counts from the last dimension.
+  // InvalidArgument for an axis that a value does not have.
+  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
+                    std::optional<std::int64_t> axis = {}) const;
+
+  // All replicas' values, joined along `axis` in the order of replicas, on the
+  // first local replica's device. On every worker, to which all must come. Only
+  // there shapes may differ: InvalidArgument on every worker when they differ
+  // elsewhere, when types do, and for an axis that some value does not have.
+  at::Tensor gather(const PerReplica<at::Tensor>& values,
+                    std::int64_t axis) const;
 
   // The sum of a replica's losses, of which the first dimension is the samples,
-  // divided by the number of samples in the global batch, by default as many on
-  // each replica.
-  at::Tensor compute_average_loss(
-      const at::Tensor& losses,
-      std::optional<std::int64_t> global_batch_size = {}) const;
+  // divided by the size of the global batch. InvalidArgument for a loss without
+  // dimensions: as a rule it is a mean, which would be divided twice, and for
+  // weights of which the shape does not fit.
+  at::Tensor compute_average_loss(const at::Tensor& losses,
+                                  const AverageLossOptions& options = {}) const;
 
  protected:
   enum class Variables { kMirrored, kCentral };

@@ -217,19 +217,116 @@ TEST(Strategy, ReducesWhatReplicasReturn) {
               HasSubstr("whole numbers"));
 }
 
+// Replica r's value: r + 1 rows of three numbers.
+at::Tensor rows_of(const ReplicaContext& here) {
+  const int rows = here.replica_id_in_sync_group() + 1;
+  return torch::arange(3 * rows, torch::kDouble).view({rows, 3}) + rows;
+}
+
+void reduce_and_gather_uneven_rows(Strategy& strategy) {
+  const auto values = strategy.run(rows_of);
+  std::vector<at::Tensor> rows;
+  for (int replica = 0; replica < strategy.num_replicas_in_sync(); ++replica)
+    rows.push_back(torch::arange(3 * (replica + 1), torch::kDouble)
+                       .view({replica + 1, 3}) +
+                   (replica + 1));
+  const at::Tensor all = torch::cat(rows, 0);
+  EXPECT_TRUE(strategy.gather(values, 0).equal(all));
+  EXPECT_TRUE(strategy.gather(values, -2).equal(all));
+  const auto columns = strategy.run(
+      [](const ReplicaContext& here) { return rows_of(here).t(); });
+  EXPECT_TRUE(strategy.gather(columns, 1).equal(all.t()));
+  EXPECT_TRUE(strategy.reduce(ReduceOp::kSum, values, 0).allclose(all.sum(0)));
+  EXPECT_TRUE(
+      strategy.reduce(ReduceOp::kAverage, values, -2).allclose(all.mean(0)));
+  EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, values, 2); }),
+              HasSubstr("has no axis 2"));
+  const auto some = strategy.run([](const ReplicaContext& here) {
+    return here.replica_id_in_sync_group() == 1 ? torch::ones({2, 2})
+                                                : torch::ones({2});
+  });
+  EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, some, 1); }),
+              HasSubstr("has no axis 1"));
+  EXPECT_THAT(message_of([&] { strategy.gather(values, 1); }),
+              AllOf(HasSubstr("along axis 1: replica 0 has [1, 3]"),
+                    HasSubstr("replica 1 [2, 3]")));
+  EXPECT_THAT(message_of([&] { strategy.gather(values, 2); }),
+              HasSubstr("differ only there"));
+
+  const auto types = strategy.run([](const ReplicaContext& here) {
+    return torch::ones(
+        {2}, here.replica_id_in_sync_group() == 1 ? torch::kLong : torch::kInt);
+  });
+  EXPECT_THAT(message_of([&] { strategy.gather(types, 0); }),
+              HasSubstr("of type Long"));
+  const auto counts = strategy.run([](const ReplicaContext& here) {
+    return torch::full({here.replica_id_in_sync_group()}, 2, torch::kInt);
+  });
+  const at::Tensor total = strategy.reduce(ReduceOp::kSum, counts, 0);
+  EXPECT_EQ(total.scalar_type(), torch::kInt);
+  EXPECT_EQ(total.item<int>(), 2 * 3);
+}
+
+TEST(Strategy, ReducesAndGathersAlongAnAxis) {
+  MirroredStrategy strategy(slots(3));
+  reduce_and_gather_uneven_rows(strategy);
+  run_ranks(kBackend, 3, [](const Group& group) {
+    MultiWorkerMirroredStrategy workers(group);
+    reduce_and_gather_uneven_rows(workers);
+  });
+}
+
 TEST(Strategy, DividesLossesByTheGlobalBatch) {
   MirroredStrategy strategy(slots(4));
   const at::Tensor losses = torch::tensor({1.0, 3.0});
   EXPECT_EQ(strategy.compute_average_loss(losses).item<double>(), 4.0 / 8);
-  EXPECT_FLOAT_EQ(strategy.compute_average_loss(losses, 5).item<float>(), 0.8f);
+  EXPECT_FLOAT_EQ(
+      strategy.compute_average_loss(losses, {.global_batch_size = 5})
+          .item<float>(),
+      0.8f);
   EXPECT_EQ(strategy.compute_average_loss(torch::ones({2, 7})).item<double>(),
             14.0 / 8);
   EXPECT_THAT(
-      message_of([&] { strategy.compute_average_loss(torch::ones({})); }),
-      HasSubstr("give losses, one a sample"));
-  EXPECT_THAT(
       message_of([&] { strategy.compute_average_loss(torch::ones({0})); }),
       HasSubstr("a global batch of 0 samples"));
+}
+
+TEST(Strategy, RefusesALossThatIsAMeanAlready) {
+  MirroredStrategy strategy(slots(2));
+  for (const AverageLossOptions& options :
+       {AverageLossOptions{}, AverageLossOptions{.global_batch_size = 8}})
+    EXPECT_THAT(message_of([&] {
+                  strategy.compute_average_loss(torch::ones({}), options);
+                }),
+                AllOf(HasSubstr("divided already"),
+                      HasSubstr("give losses, one a sample")));
+}
+
+// The numbers are those of tf.nn.compute_average_loss, by its documentation:
+// weights multiply losses, and the sum is divided by the number of samples.
+TEST(Strategy, WeighsSamples) {
+  MirroredStrategy strategy(slots(2));
+  const at::Tensor losses = torch::tensor({1.0, 3.0});
+  const auto average = [&](const at::Tensor& of, const at::Tensor& weights) {
+    return strategy.compute_average_loss(of, {.sample_weight = weights});
+  };
+  const at::Tensor weights = torch::tensor({0.5, 2.0}).requires_grad_();
+  const at::Tensor weighted = average(losses, weights);
+  EXPECT_EQ(weighted.item<double>(), 6.5 / 4);
+  weighted.backward();  // weights may be learnt
+  EXPECT_TRUE(weights.grad().equal(losses / 4));
+  EXPECT_EQ(average(losses, torch::tensor(3)).item<double>(), 12.0 / 4);
+  EXPECT_EQ(average(losses, torch::tensor({{0.5}, {2.0}})).item<double>(),
+            6.5 / 4);
+  EXPECT_EQ(average(torch::ones({2, 3}), torch::tensor({1, 2})).item<double>(),
+            9.0 / 4);
+  EXPECT_EQ(average(torch::ones({2, 3}), torch::tensor({{1, 2, 3}, {4, 5, 6}}))
+                .item<double>(),
+            21.0 / 4);
+  for (const auto& wrong :
+       {torch::ones({3}), torch::ones({1}), torch::ones({2, 2})})
+    EXPECT_THAT(message_of([&] { average(losses, wrong); }),
+                HasSubstr("give one weight a sample"));
 }
 
 TEST(Strategy, StartsFromWhatOneProcessWouldStartFrom) {
@@ -269,25 +366,117 @@ TEST(Strategy, HasASlotForEachComputeThreadWhereThereIsNoGpu) {
   EXPECT_EQ(MirroredStrategy().num_replicas_in_sync(), at::get_num_threads());
 }
 
+// What each replica gets in each global batch of a pass.
+using Part = std::vector<std::int64_t>;
+
+std::vector<std::vector<Part>> pass_of(Strategy& strategy,
+                                       DistributedDataset data) {
+  std::vector<std::vector<Part>> batches;
+  EXPECT_EQ(data.samples(), 0);
+  while (auto batch = data.next()) {
+    auto& parts = batches.emplace_back();
+    std::int64_t samples = 0;
+    for (std::size_t i = 0; i < strategy.local_replicas().size(); ++i) {
+      const auto& [images, labels] = batch->local(static_cast<int>(i));
+      EXPECT_EQ(images.sizes(),
+                (std::vector<std::int64_t>{labels.size(0), 1, 1, 1}));
+      EXPECT_EQ(images.scalar_type(), at::kFloat);
+      EXPECT_TRUE(images.flatten().equal(labels.to(at::kFloat)));
+      parts.emplace_back(
+          labels.const_data_ptr<std::int64_t>(),
+          labels.const_data_ptr<std::int64_t>() + labels.numel());
+      samples += labels.numel();
+    }
+    EXPECT_EQ(data.samples(), samples);
+  }
+  EXPECT_EQ(data.batch_count(), std::ssize(batches));
+  return batches;
+}
+
 TEST(DistributedDataset, DividesEachGlobalBatchOverTheReplicas) {
   MirroredStrategy strategy(slots(3));
   const NumberedSamples source(14);
+  EXPECT_THAT(
+      pass_of(strategy, strategy.distribute_dataset(
+                            source, {.global_batch = 6, .shuffle = false})),
+      ElementsAre(ElementsAre(Part{0, 3}, Part{1, 4}, Part{2, 5}),
+                  ElementsAre(Part{6, 9}, Part{7, 10}, Part{8, 11}),
+                  ElementsAre(Part{12}, Part{13}, Part{0})));  // 15 = 3 x 5
+}
+
+TEST(DistributedDataset, HasEachSampleOnceWhereItDoesNotPad) {
+  MirroredStrategy strategy(slots(3));
+  const NumberedSamples source(13);
+  EXPECT_THAT(
+      pass_of(strategy,
+              strategy.distribute_dataset(
+                  source, {.global_batch = 6, .shuffle = false, .pad = false})),
+      ElementsAre(ElementsAre(Part{0, 3}, Part{1, 4}, Part{2, 5}),
+                  ElementsAre(Part{6, 9}, Part{7, 10}, Part{8, 11}),
+                  ElementsAre(Part{12}, Part{}, Part{})));
+}
+
+TEST(DistributedDataset, ShufflesEachSampleOnceAsItDoesWhenItPads) {
+  MirroredStrategy strategy(slots(2));
+  const NumberedSamples source(9);
+  DistributedDatasetOptions options{.global_batch = 4, .seed = 3, .epoch = 2};
+  auto padded = pass_of(strategy, strategy.distribute_dataset(source, options));
+  options.pad = false;
+  const auto once =
+      pass_of(strategy, strategy.distribute_dataset(source, options));
+  padded.back()[1].clear();  // the tenth, which is the first again
+  EXPECT_EQ(once, padded);
+}
+
+TEST(DistributedDataset, EndsAtOnceWithoutSamples) {
+  MirroredStrategy strategy(slots(2));
+  const NumberedSamples source(0);
+  for (const bool pad : {true, false})
+    EXPECT_TRUE(pass_of(strategy, strategy.distribute_dataset(
+                                      source, {.global_batch = 4, .pad = pad}))
+                    .empty());
+}
+
+TEST(DistributedDataset, TrainsAsOneProcessOnSharesOfWhichSomeAreEmpty) {
+  const NumberedSamples source(5);
+  const auto step = [](auto& model, const BatchTensors& batch) {
+    const at::Tensor input =
+        batch.images.flatten(1).expand({-1, 6}).div(10).contiguous();
+    return losses_of(model(input), torch::zeros({input.size(0), 3}));
+  };
+  Net alone;
+  torch::optim::SGD optimizer(alone.parameters(), rule());
+  MirroredStrategy strategy(slots(4));
+  auto net = strategy.create([] { return Net(); });
+  auto own = strategy.create_optimizer(net, [](auto parameters) {
+    return torch::optim::SGD(parameters, rule());
+  });
   auto data = strategy.distribute_dataset(
-      source, {.global_batch = 6, .shuffle = false});
-  EXPECT_EQ(data.batch_count(), 3);
-  std::vector<std::vector<std::int64_t>> batches;
-  while (auto batch = data.next()) {
-    batches.emplace_back();
-    for (int i = 0; i < 3; ++i) {
-      const at::Tensor& labels = batch->local(i).labels;
-      for (std::int64_t j = 0; j < labels.numel(); ++j)
-        batches.back().push_back(labels[j].item<std::int64_t>());
-    }
+      source, {.global_batch = 4, .shuffle = false, .pad = false});
+  std::int64_t begin = 0;
+  while (const auto batch = data.next()) {
+    const std::int64_t samples = data.samples();
+    strategy.run([&](const ReplicaContext& here) {
+      own[here].zero_grad();
+      strategy
+          .compute_average_loss(step(net[here], (*batch)[here]),
+                                {.global_batch_size = samples})
+          .backward();
+      own[here].step();
+    });
+    optimizer.zero_grad();
+    const at::Tensor numbers =
+        torch::arange(begin, begin + samples, torch::kFloat);
+    const auto forward = [&](const at::Tensor& input) {
+      return alone.forward(input);
+    };
+    step(forward, {numbers.view({-1, 1, 1, 1}), {}}).mean().backward();
+    optimizer.step();
+    begin += samples;
   }
-  ASSERT_EQ(batches.size(), 3);
-  EXPECT_THAT(batches[0], UnorderedElementsAre(0, 1, 2, 3, 4, 5));
-  EXPECT_THAT(batches[1], UnorderedElementsAre(6, 7, 8, 9, 10, 11));
-  EXPECT_THAT(batches[2], UnorderedElementsAre(12, 13, 0));  // 15 = 3 x 5
+  EXPECT_EQ(begin, 5);
+  EXPECT_LE(largest_difference(net.local(3).parameters(), alone.parameters()),
+            kTolerance);
 }
 
 TEST(DistributedDataset, LeavesOutARemainder) {

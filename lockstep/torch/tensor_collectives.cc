@@ -2,11 +2,16 @@
 
 #include <ATen/core/Formatting.h>
 #include <c10/util/StringUtil.h>
+#include <torch/serialize.h>
 
 #include <deque>
+#include <exception>
 #include <functional>
 #include <numeric>
+#include <span>
 
+#include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
 #include "lockstep/torch/tensor_call.h"
 
 namespace lockstep {
@@ -30,6 +35,17 @@ std::vector<Buffer> use_all(TensorCall& call, Use use, at::TensorList tensors,
     buffers.push_back((call.*use)(tensors[i], at_index(name, i)));
   }
   return buffers;
+}
+
+Bytes pickled(const c10::IValue& object) {
+  const std::vector<char> pickle = torch::pickle_save(object);
+  const auto bytes = std::as_bytes(std::span(pickle));
+  return {bytes.begin(), bytes.end()};
+}
+
+c10::IValue unpickled(const Bytes& bytes) {
+  const auto* begin = reinterpret_cast<const char*>(bytes.data());
+  return torch::pickle_load({begin, begin + bytes.size()});
 }
 
 std::size_t own_index(const ProcessGroup& group) {
@@ -343,6 +359,49 @@ std::vector<Work> batch_isend_irecv(ProcessGroup& group,
   for (std::size_t i = 0; i < works.size(); ++i)
     works[i] = calls[i].finish(std::move(works[i]));
   return works;
+}
+
+std::vector<c10::IValue> gather_object(ProcessGroup& group,
+                                       const c10::IValue& object, int root,
+                                       const CallOptions& options) {
+  Bytes own;
+  std::exception_ptr error;
+  try {
+    own = pickled(object);
+  } catch (...) {
+    error = std::current_exception();  // after the others have got theirs
+  }
+  const auto all = gather_bytes(group, own, root, options);
+  if (error) std::rethrow_exception(error);
+  std::vector<c10::IValue> objects;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty())
+      throw InvalidArgument(
+          c10::str("gather_object: the object of rank ", rank,
+                   " could not be pickled\n  next:    read that rank's error"));
+    objects.push_back(unpickled(all[rank]));
+  }
+  return objects;
+}
+
+c10::IValue scatter_object_list(ProcessGroup& group,
+                                const std::vector<c10::IValue>& objects,
+                                int root, const CallOptions& options) {
+  std::vector<Bytes> pickles;
+  std::exception_ptr error;
+  if (group.rank() == root) try {
+      for (const c10::IValue& object : objects)
+        pickles.push_back(pickled(object));
+    } catch (...) {
+      error = std::current_exception();
+      pickles.clear();  // which is an error on the others
+    }
+  try {
+    return unpickled(scatter_bytes(group, pickles, root, options));
+  } catch (...) {
+    if (error) std::rethrow_exception(error);
+    throw;
+  }
 }
 
 }  // namespace lockstep

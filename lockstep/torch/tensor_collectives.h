@@ -25,6 +25,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include <cstdint>
 #include <span>
@@ -131,5 +132,23 @@ struct TensorMessage {
 std::vector<Work> batch_isend_irecv(ProcessGroup& group,
                                     std::span<const TensorMessage> messages,
                                     const CallOptions& options = {});
+
+// Objects: numbers, strings, tensors, lists and dictionaries of them. They are
+// pickled, and each call returns when this rank has what it wants. Only ranks
+// that are trusted may take part: what is unpickled here runs no code of its
+// own, but it may be as large as the sender likes. See also broadcast_object()
+// and allgather_object() in torch/horovod.h.
+
+// Every rank's `object` in the order of ranks, on rank `root`; elsewhere
+// nothing.
+std::vector<c10::IValue> gather_object(ProcessGroup& group,
+                                       const c10::IValue& object, int root = 0,
+                                       const CallOptions& options = {});
+
+// Rank `root`'s objects[rank()]; elsewhere `objects` is ignored.
+// InvalidArgument on every rank when they are not as many as ranks.
+c10::IValue scatter_object_list(ProcessGroup& group,
+                                const std::vector<c10::IValue>& objects,
+                                int root = 0, const CallOptions& options = {});
 
 }  // namespace lockstep

@@ -200,6 +200,54 @@ TEST_P(TensorCollectives, TakeAListAsOneOperation) {
   });
 }
 
+TEST(TensorCollectivesOfObjects, GatherAndScatter) {
+  run_ranks(kBackend, kRanks, [](const Group& group) {
+    const int me = group->rank();
+    const auto object_of = [](int rank) {
+      c10::Dict<std::string, at::Tensor> object;
+      object.insert("values", wave({rank, 2}, rank));
+      return c10::IValue(object);
+    };
+    const auto is_of = [](const c10::IValue& found, int rank) {
+      return found.toGenericDict().at("values").toTensor().equal(
+          wave({rank, 2}, rank));
+    };
+    const auto found = gather_object(*group, object_of(me), 1);
+    EXPECT_EQ(found.size(), me == 1 ? 3U : 0U);
+    for (std::size_t rank = 0; rank < found.size(); ++rank)
+      EXPECT_TRUE(is_of(found[rank], static_cast<int>(rank)));
+
+    std::vector<c10::IValue> objects;
+    for (int rank = 0; me == 2 && rank < kRanks; ++rank)
+      objects.push_back(object_of(rank));
+    EXPECT_TRUE(is_of(scatter_object_list(*group, objects, 2), me));
+  });
+}
+
+TEST(TensorCollectivesOfObjects, TellEveryRankOfWhatCannotTravel) {
+  run_ranks(kBackend, kRanks, [](const Group& group) {
+    const c10::IValue good(std::int64_t{3});
+    const c10::IValue bad(
+        c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get()));
+    const bool is_second = group->rank() == 1;
+    const auto gather = [&] {
+      gather_object(*group, is_second ? bad : good, 0);
+    };
+    if (is_second)
+      EXPECT_ANY_THROW(gather());
+    else if (group->rank() == 0)
+      EXPECT_THAT(message_of(gather), HasSubstr("object of rank 1 could not"));
+    else
+      EXPECT_NO_THROW(gather());
+    EXPECT_ANY_THROW(scatter_object_list(*group, {good, bad, good}, 2));
+    EXPECT_THAT(message_of([&] {
+                  scatter_object_list(*group, {good, good}, 0);
+                }),
+                HasSubstr("give the root as many objects as ranks"));
+    EXPECT_NO_THROW(group->barrier().wait());
+  });
+}
+
 TEST_P(TensorCollectives, SendAndReceive) {
   on_ranks([&](ProcessGroup& group, const at::Tensor& tensor) {
     const int right = (group.rank() + 1) % kRanks;

@@ -123,6 +123,21 @@ std::span<const std::byte> bytes_of(const at::Tensor& gradient,
           piece.elements * static_cast<std::size_t>(gradient.element_size())};
 }
 
+// The norm of what all ranks have together, the same on each.
+double norm_over_ranks(ProcessGroup& group, at::TensorList own,
+                       double norm_type) {
+  const CallOptions options{.place = "norm of the gradients"};
+  if (norm_type == 2) {
+    std::vector<double> squares{sum_of_squares(own)};
+    group.all_reduce(view(squares), ReduceOp::kSum, options).wait();
+    return std::sqrt(squares[0]);
+  }
+  std::vector<double> norm{norm_of(own, norm_type)};
+  std::vector<double> norms(static_cast<std::size_t>(group.size()));
+  group.all_gather(view(norm), view(norms), options).wait();
+  return norm_of_norms(norms, norm_type);
+}
+
 bool is_on_cpu(const OptimizedParameter& parameter) {
   return parameter.tensor.is_cpu();
 }
@@ -144,11 +159,37 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
       group_(options.group ? options.group : default_group()),
       shard_(make_shard(*group_, param_groups())),
       tensors_(tensors_of(shard_.parameters())) {
-  if (!options.averages_gradients) return;
+  if (options.averages_gradients) prepare_averages();
+}
+
+// Of all parameters that the shard has.
+void ZeroRedundancyOptimizer::prepare_averages() {
   local_gradients_.emplace(group_, shard_.parameters());
+  one_pass_ = nullptr;
   if (group_->reduces_in_place() &&
       std::ranges::all_of(shard_.parameters(), is_on_cpu))
     one_pass_ = std::make_unique<OnePassStep>(group_, shard_);
+}
+
+void ZeroRedundancyOptimizer::add_param_group(
+    const torch::optim::OptimizerParamGroup& group) {
+  if (gave_hook_)
+    throw InvalidArgument(
+        "ZeroRedundancyOptimizer: its gradient_hook() reduces the gradients of "
+        "the parameters that it had; those of a new group would be missing"
+        "\n  next:    make a new optimizer and a new DistributedDataParallel");
+  Optimizer::add_param_group(group);
+  try {
+    has_repeated_parameters(param_groups());  // a line of the log
+    check_same_parameters(*group_, param_groups());
+    shard_.add_parameters(param_groups());
+  } catch (...) {
+    param_groups().pop_back();
+    throw;
+  }
+  tensors_ = tensors_of(shard_.parameters());
+  whole_.reset();
+  if (local_gradients_) prepare_averages();
 }
 
 std::shared_ptr<CommHook> ZeroRedundancyOptimizer::gradient_hook() const {
@@ -158,6 +199,7 @@ std::shared_ptr<CommHook> ZeroRedundancyOptimizer::gradient_hook() const {
         "reduce them in backward()"
         "\n  next:    leave averages_gradients at false, and average_gradients "
         "of DistributedDataParallel at true");
+  gave_hook_ = true;
   return std::make_shared<ShardHook>(group_, shard_.parameters(),
                                      shard_.plan());
 }
@@ -259,9 +301,11 @@ void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
   forget_scaling();
 }
 
-double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
+double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
+                                               double norm_type) {
   const c10::AutoGradMode no_grad(false);
   clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
+  check_norm_type(norm_type);
   agree_on_factor();
   const double scale = factor_.scaled_by(tensors_);
   if (local_gradients_ && !local_gradients_->averaged())
@@ -274,12 +318,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
     if (gradient.defined())
       own.push_back(OptimizerShard::part_of(gradient, piece));
   }
-  std::vector<double> squares{sum_of_squares(own)};
-  group_
-      ->all_reduce(view(squares), ReduceOp::kSum,
-                   {.place = "norm of the gradients"})
-      .wait();
-  const double norm = scale * std::sqrt(squares[0]);
+  const double norm = scale * norm_over_ranks(*group_, own, norm_type);
   factor_.clip(clip_coefficient(norm, max_norm), tensors_);
   return norm;
 }

@@ -115,7 +115,15 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   // Returns what it was, scale_gradients() included, the same on every rank. Of
   // several calls the last counts.
   // Each rank reads its share of the gradients; .grad stays as it is.
-  double clip_grad_norm(double max_norm);
+  double clip_grad_norm(double max_norm, double norm_type = 2);
+
+  // As LibTorch's, for parameters that training begins with later: on every
+  // rank at the same point of the program. Each rank gets 1/n of them besides
+  // what it has. Not of an optimizer that has given out a gradient_hook(),
+  // which would not know them: InvalidArgument. Through
+  // torch::optim::Optimizer& it is LibTorch's own, and step() throws then. With
+  // averages_gradients all parameters move to other memory once more.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   // Gathers the state of all ranks on rank `to`. The next step() drops it.
   void consolidate_state_dict(int to = 0);
@@ -140,6 +148,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   // By parameter: whether nothing is left to be done for it in this step.
   using Settled = std::vector<char>;
 
+  void prepare_averages();
   void check_gradients() const;
   Settled begin_step();
   void agree_on_factor();
@@ -159,6 +168,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   // Where step() averages gradients; and where that can be one pass.
   std::optional<LocalGradients> local_gradients_;
   std::unique_ptr<OnePassStep> one_pass_;
+  mutable bool gave_hook_ = false;
   std::vector<at::Tensor> tensors_;                 // the shard's parameters
   GradientFactor factor_;                           // of the next step
   std::unique_ptr<torch::optim::Optimizer> whole_;  // where it was gathered

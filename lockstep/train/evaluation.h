@@ -75,7 +75,7 @@ struct EvaluationOptions {
 
 // A sample a row, in the samples' order; on rank 0. Elsewhere undefined.
 struct Predictions {
-  at::Tensor labels;       // int64
+  at::Tensor labels;       // int64: what the samples say, kNoLabel of none
   at::Tensor predicted;    // int64: the class with the largest probability
   at::Tensor probability;  // float32: of that class
   // float32, samples x classes, where it was asked for.

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <future>
@@ -18,8 +19,12 @@
 #include "lockstep/data/image_samples.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/models.h"
+#include "lockstep/train/named_tensors.h"
+#include "lockstep/train/prediction_file.h"
+#include "lockstep/train/safetensors.h"
 #include "lockstep/train/saved_model.h"
 #include "lockstep/train/testing/striped_images.h"
+#include "lockstep/train/unlabelled_images.h"
 
 namespace lockstep {
 namespace {
@@ -310,6 +315,115 @@ TEST_F(ModelInAFile, ThatIsNotTheOneNamedIsRefusedWithTheFirstDifferences) {
   saved.name = "cmm";
   EXPECT_THAT(refusal_of(saved, dataset_),
               HasSubstr("unknown model \"cmm\": did you mean \"cnn\"?"));
+}
+
+// torchvision's: 1,000 classes of colour images that are larger.
+TEST_F(ModelInAFile, GivesItsWeightsToAModelOfOtherImagesAndClasses) {
+  const auto theirs = make_model(
+      "resnet18",
+      {.channels = 3, .height = 64, .width = 64, .classes = 1000, .seed = 3});
+  save_checkpoint(file(), *theirs);
+  const auto ours = make_model("resnet18", {.seed = 4});
+  const auto before = make_model("resnet18", {.seed = 4});
+  EXPECT_THAT(take_weights(read(), *ours),
+              ::testing::ElementsAre("conv1", "fc"));
+  const NamedTensors found = tensors_of(*ours), first = tensors_of(*before),
+                     stored = tensors_of(*theirs);
+  for (const auto& [name, tensor] : found) {
+    const bool kept = name.starts_with("conv1.") || name.starts_with("fc.");
+    EXPECT_TRUE(tensor.equal((kept ? first : stored).at(name))) << name;
+  }
+}
+
+TEST_F(ModelInAFile, GivesAllItsWeightsToOneOfTheSameShapes) {
+  save_checkpoint(file(), *make_model("cnn", {.seed = 3}));
+  const auto ours = make_model("cnn", {.seed = 4});
+  EXPECT_THAT(take_weights(read(), *ours), ::testing::IsEmpty());
+  for (const auto& [name, tensor] : read().tensors)
+    EXPECT_TRUE(tensors_of(*ours).at(name).equal(tensor)) << name;
+}
+
+TEST_F(ModelInAFile, GivesNoWeightsToAnotherModel) {
+  save_checkpoint(file(), *make_model("mlp", {.hidden = {12, 7, 5}}));
+  const auto ours = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
+  EXPECT_THAT(error_text([&] { take_weights(read(), *ours); }),
+              AllOf(HasSubstr("does not fit the one to be trained:\n"),
+                    HasSubstr("fc2.weight"), HasSubstr("--hidden")));
+  const auto as_made = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
+  for (const auto& [name, tensor] : tensors_of(*as_made))
+    EXPECT_TRUE(tensors_of(*ours).at(name).equal(tensor)) << name;
+}
+
+TEST_F(EvaluationOfAModel, PredictsImagesWithoutLabels) {
+  const Predictions labelled = predictions_on(2, options(nullptr));
+  dataset_.labels.clear();
+  const Predictions found = predictions_on(2, options(nullptr));
+  EXPECT_TRUE(found.predicted.equal(labelled.predicted));
+  EXPECT_TRUE(found.labels.eq(kNoLabel).all().item<bool>());
+  EXPECT_EQ(to_csv({.labels = {},
+                    .predicted = std::array<std::int64_t, 2>{3, 1},
+                    .probability = std::array<float, 2>{0.5F, 1.0F}}),
+            "index,predicted,probability\n0,3,0.5\n1,1,1\n");
+}
+
+class ImagesInAFile : public ::testing::Test {
+ protected:
+  std::string file() const { return folder_ / "images"; }
+  ImageDataset read() const { return read_unlabelled_images(file(), like_); }
+  std::string refusal() const {
+    return error_text([&] { read(); });
+  }
+  void write_tensor(SafetensorsType type, std::vector<std::int64_t> shape,
+                    const std::string& name = "images") const {
+    std::size_t bytes = size_of(type);
+    for (const std::int64_t extent : shape)
+      bytes *= static_cast<std::size_t>(extent);
+    const std::vector<std::byte> pixels(bytes, std::byte{7});
+    write_safetensors(
+        file(),
+        std::vector<TensorBytes>{
+            {.name = name, .type = type, .shape = shape, .bytes = pixels}});
+  }
+
+  TestDirectory folder_;
+  ImageDataset like_ = describe_dataset("fashion-mnist");
+};
+
+TEST_F(ImagesInAFile, AreIdxOrATensorOfBytes) {
+  for (const bool idx : {true, false}) {
+    if (idx)
+      std::ofstream(file(), std::ios::binary) << std::string(
+          "\0\0\x08\x03\0\0\0\x02\0\0\0\x03\0\0\0\x02"
+          "\7\7\7\7\7\7\7\7\7\7\7\7",
+          28);
+    else
+      write_tensor(SafetensorsType::kU8, {2, 3, 2});
+    const ImageDataset found = read();
+    EXPECT_EQ(found.title, "images");
+    EXPECT_EQ(found.count, 2);
+    EXPECT_EQ(in_words(found), "1 x 3 x 2");
+    EXPECT_EQ(found.images, std::vector<std::uint8_t>(12, 7));
+    EXPECT_THAT(found.labels, ::testing::IsEmpty());
+    EXPECT_EQ(found.class_names[9], "Ankle boot");
+    EXPECT_EQ(ImageSamples(found).size(), 2);
+  }
+  write_tensor(SafetensorsType::kU8, {4, 1, 3, 2});
+  EXPECT_EQ(read().count, 4);
+}
+
+TEST_F(ImagesInAFile, ThatAreNoneAreRefused) {
+  write_tensor(SafetensorsType::kF32, {2, 3, 2});
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("of type F32, and not U8"),
+                               HasSubstr("next:    name an IDX file")));
+  write_tensor(SafetensorsType::kU8, {2, 3});
+  EXPECT_THAT(refusal(), HasSubstr("has the shape 2 x 3"));
+  write_tensor(SafetensorsType::kU8, {2, 3, 4, 4});
+  EXPECT_THAT(refusal(), HasSubstr("3 channels, and those of Fashion-MNIST "
+                                   "have 1"));
+  write_tensor(SafetensorsType::kU8, {0, 3, 4});
+  EXPECT_THAT(refusal(), HasSubstr("its shape is 0 x 1 x 3 x 4"));
+  std::ofstream(file()) << "these are words, and long enough";
+  EXPECT_THAT(refusal(), HasSubstr(file()));
 }
 
 TEST_F(ModelInAFile, ThatCannotBeReadIsAnErrorOnEveryRank) {

@@ -14,11 +14,6 @@ constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
                                                      "step", "cosine"};
 constexpr double kWarmUpShare = 0.2;  // of one cycle
 
-// From 1 to 0 while `progress` goes from 0 to 1.
-double half_cosine(double progress) {
-  return 0.5 * (1 + std::cos(std::numbers::pi * progress));
-}
-
 [[noreturn]] void refuse_schedule(const std::string& problem) {
   throw InvalidArgument("the schedule of the learning rate cannot work: " +
                         problem);
@@ -49,6 +44,10 @@ Schedule parse_schedule(std::string_view name) {
   if (name == "step") return Schedule::kStep;
   if (name == "cosine") return Schedule::kCosine;
   throw InvalidArgument(unknown_name("schedule", name, kSchedules));
+}
+
+double half_cosine(double progress) {
+  return 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
 LearningRate::LearningRate(const ScheduleOptions& options, double full_rate,

@@ -47,6 +47,9 @@ std::span<const std::string_view> known_schedules();
 
 Schedule parse_schedule(std::string_view name);
 
+// From 1 to 0 along a half cosine while `progress` goes from 0 to 1.
+double half_cosine(double progress);
+
 class LearningRate {
  public:
   // Of a run of `epochs` epochs whose full rate is `full_rate`.

@@ -27,15 +27,15 @@ std::string field(std::string_view text) {
 }
 
 void check(const PredictionTable& table) {
-  const std::size_t samples = table.labels.size();
+  const std::size_t samples = table.predicted.size();
   const std::size_t all = table.probabilities.size();
-  if (table.predicted.size() != samples ||
+  if ((!table.labels.empty() && table.labels.size() != samples) ||
       table.probability.size() != samples ||
       (all != 0 && all != samples * table.class_names.size()))
     throw InvalidArgument(
         "a table of predictions has columns of different lengths: " +
-        std::to_string(samples) + " labels, " +
-        std::to_string(table.predicted.size()) + " predictions, " +
+        std::to_string(table.labels.size()) + " labels, " +
+        std::to_string(samples) + " predictions, " +
         std::to_string(table.probability.size()) +
         " probabilities of these, and " + std::to_string(all) + " of the " +
         std::to_string(table.class_names.size()) + " classes");
@@ -45,15 +45,17 @@ void check(const PredictionTable& table) {
 
 std::string to_csv(const PredictionTable& table) {
   check(table);
-  std::string text = "index,label,predicted,probability";
+  const bool labelled = !table.labels.empty();
+  std::string text = labelled ? "index,label,predicted,probability"
+                              : "index,predicted,probability";
   const std::size_t more =
       table.probabilities.empty() ? 0 : table.class_names.size();
   for (std::size_t i = 0; i < more; ++i)
     text += "," + field(table.class_names[i]);
   text += "\n";
-  for (std::size_t sample = 0; sample < table.labels.size(); ++sample) {
+  for (std::size_t sample = 0; sample < table.predicted.size(); ++sample) {
     append(text, sample);
-    append(text += ",", table.labels[sample]);
+    if (labelled) append(text += ",", table.labels[sample]);
     append(text += ",", table.predicted[sample]);
     append(text += ",", table.probability[sample]);
     for (const float share : table.probabilities.subspan(sample * more, more))

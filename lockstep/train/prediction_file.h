@@ -3,8 +3,9 @@
 //     index,label,predicted,probability,T-shirt/top,Trouser,…
 //     0,9,9,0.97136974,1.8160878e-05,…
 //
-// Numbers of floating point are the shortest that give back the same float32,
-// so equal predictions are equal bytes.
+// Without labels that column is not there. Numbers of floating point are the
+// shortest that give back the same float32, so equal predictions are equal
+// bytes.
 //
 // Threads: a pure function.
 // Errors:  InvalidArgument for columns of different lengths.
@@ -17,9 +18,9 @@
 
 namespace lockstep {
 
-// Columns; borrowed. `probability` is that of the predicted class,
-// `probabilities` those of all classes, those of one sample after the other, or
-// nothing.
+// Columns; borrowed. `labels` are nothing where there are none, `probability`
+// is that of the predicted class, `probabilities` those of all classes, those
+// of one sample after the other, or nothing.
 struct PredictionTable {
   std::span<const std::int64_t> labels;
   std::span<const std::int64_t> predicted;

@@ -71,10 +71,25 @@ std::string first_of(const std::string& lines) {
                         "\n  next:    " + next);
 }
 
+bool is_of_layer(const std::string& tensor, const std::string& layer) {
+  return tensor.starts_with(layer + ".");
+}
+
+bool has_same_shapes(const std::string& layer, const NamedTensors& ours,
+                     const NamedTensors& stored) {
+  return std::ranges::all_of(ours, [&](const auto& tensor) {
+    if (!is_of_layer(tensor.first, layer)) return true;
+    const auto found = stored.find(tensor.first);
+    return found != stored.end() &&
+           found->second.sizes() == tensor.second.sizes();
+  });
+}
+
 void check_fit(const SavedModel& saved, const ImageDataset& dataset,
                const std::vector<std::int64_t>& widths) {
   const std::string other =
-      saved.dataset.empty() || saved.dataset == dataset.title
+      dataset.labels.empty() ? "give it images as it was trained on"
+      : saved.dataset.empty() || saved.dataset == dataset.title
           ? "name the data set that it was trained on with --dataset and "
             "--data-dir"
           : "it was trained on " + saved.dataset + ": name that with --dataset";
@@ -92,6 +107,31 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
 }
 
 }  // namespace
+
+std::vector<std::string> take_weights(const SavedModel& saved,
+                                      const Classifier& model) {
+  NamedTensors ours = tensors_of(model), stored = saved.tensors;
+  const auto names = model.named_parameters().keys();
+  std::vector<std::string> kept;
+  for (const std::string& name : {names.front(), names.back()}) {
+    const std::string layer = name.substr(0, name.rfind('.'));
+    if (has_same_shapes(layer, ours, stored)) continue;
+    for (NamedTensors* tensors : {&ours, &stored})
+      std::erase_if(*tensors, [&](const auto& tensor) {
+        return is_of_layer(tensor.first, layer);
+      });
+    kept.push_back(layer);
+  }
+  const std::string lines = ours.empty()
+                                ? differences(tensors_of(model), saved.tensors)
+                                : differences(ours, stored);
+  if (!lines.empty())
+    refuse(saved, "does not fit the one to be trained:" + first_of(lines),
+           "name the model that it is with --model, and an mlp's layers with "
+           "--hidden");
+  copy_over(ours, stored);
+  return kept;
+}
 
 std::string in_words(const ImageDataset& dataset) {
   return std::to_string(dataset.channels) + " x " +

@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/image_dataset.h"
@@ -47,6 +48,14 @@ SavedModel read_saved_model(const std::filesystem::path& path,
 // The model, with the file's weights, for the images and classes of `dataset`.
 std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
                                           const ImageDataset& dataset);
+
+// Copies the file's weights, and buffers, over those of `model`, to begin
+// training with. The first and the last layer with parameters keep what they
+// have where the file's are not there or of another shape, because they are for
+// other images or other classes: returns their names. InvalidArgument, and
+// nothing has changed, when anything else differs, and when nothing fits.
+std::vector<std::string> take_weights(const SavedModel& saved,
+                                      const Classifier& model);
 
 // What a file must say besides the tensors, for the functions above.
 SafetensorsMetadata model_metadata(std::string_view name,

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-5;
 
-struct Stopped : std::exception {};
+struct StoppedTraining : std::exception {};
 
 bool is_one_process(const TrainerOptions& options) {
   return options.strategy == "mirrored" || options.strategy == "central" ||
@@ -89,9 +89,9 @@ class Strategies : public ::testing::Test {
                           [&](const ProgressRecord& record) {
                             if (std::holds_alternative<StepRecord>(record) &&
                                 ++step == stop)
-                              throw Stopped();
+                              throw StoppedTraining();
                           }),
-                 Stopped);
+                 StoppedTraining);
   }
 
   TrainingResult resume(std::string_view strategy, TrainerOptions options,
@@ -270,9 +270,9 @@ TEST_F(Strategies, EndWithWhatAReplicaThrew) {
     EXPECT_THROW(train_by(strategy, 3, quick_,
                           [](const ProgressRecord& record) {
                             if (std::holds_alternative<EpochRecord>(record))
-                              throw Stopped();
+                              throw StoppedTraining();
                           }),
-                 Stopped)
+                 StoppedTraining)
         << strategy;
 }
 
@@ -287,12 +287,13 @@ TEST_F(Strategies, EndWhereOthersWaitInABatchNormalizationOfAllReplicas) {
                     for_each_replica(
                         quick_, data_.train, group,
                         [](const TrainedReplica& replica) {
-                          if (replica.local_replica == 1) throw Stopped();
+                          if (replica.local_replica == 1)
+                            throw StoppedTraining();
                           // Past what the wrapper exchanges before it.
                           replica.model->forward(at::ones({2, 1, 24, 24}));
                         });
                   }),
-        Stopped)
+        StoppedTraining)
         << strategy;
   }
 }

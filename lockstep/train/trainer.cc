@@ -128,6 +128,7 @@ class Run {
 
  private:
   std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
+  std::vector<std::string> take_weights();
   void read_metrics(std::size_t unread);
   void settle();
   void seed_step(std::int64_t step);
@@ -169,6 +170,7 @@ TrainingResult Run::run() {
   const auto start = Clock::now();
   report_start();
   TrainingResult result;
+  if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
   result.resumed_from = checkpoints_.begin();
   const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
   const std::int64_t steps_done = position_.epoch * steps + position_.step;
@@ -195,6 +197,15 @@ TrainingResult Run::run() {
   result.compression = traffic_.summary();
   result.duration = since(start);
   return result;
+}
+
+std::vector<std::string> Run::take_weights() {
+  const SavedModel saved = read_saved_model(options_.weights, group_);
+  std::vector<std::string> anew;
+  if (replica_.owns_parameters) anew = lockstep::take_weights(saved, *model_);
+  // One replica may have written what others are about to read.
+  group_.barrier({.place = "after reading weights"}).wait();
+  return anew;
 }
 
 // Each rank, logical shard or device slot has every n-th sample of the epoch's

@@ -95,6 +95,11 @@ struct TrainerOptions {
   bool sync_batch_norm = false;
   ReplicaChecksOptions checks{};
   std::uint64_t seed = 0;
+  // A trained model's file, whose weights the run begins with, as far as the
+  // model is the same: see take_weights() of train/saved_model.h. Empty: random
+  // ones, that follow from the seed. A checkpoint that the run goes on from
+  // counts more.
+  std::filesystem::path weights{};
   // Shifts training images by up to two pixels and mirrors every other one.
   bool augment = false;
 
@@ -132,6 +137,8 @@ struct TrainingResult {
   std::chrono::duration<double> duration{};
   std::optional<std::string> compression{};  // of gradients, in words
   std::optional<std::filesystem::path> resumed_from{};
+  // Layers that the file of weights had none for; nothing without a file.
+  std::optional<std::vector<std::string>> layers_begun_anew{};
   std::shared_ptr<Classifier> model;
 };
 

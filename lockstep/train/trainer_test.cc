@@ -73,6 +73,47 @@ TEST_F(Trainer, LearnsWithAdam) {
   EXPECT_GT(train_on(2, quick_).test.accuracy(), 0.95);
 }
 
+TEST_F(Trainer, BeginsWithWeightsFromAFileByEveryStrategy) {
+  const TestDirectory folder;
+  quick_.output = folder / "first.safetensors";
+  const TrainingResult first = train_on(1, quick_);
+  EXPECT_FALSE(first.layers_begun_anew.has_value());
+  quick_.weights = std::exchange(quick_.output, {});
+  quick_.epochs = 1;
+  quick_.learning_rate = 1e-9;
+  quick_.seed = 5;
+  const auto begins_there = [&](int ranks) {
+    const TrainingResult second = train_on(ranks, quick_);
+    EXPECT_THAT(second.layers_begun_anew.value(), ElementsAre());
+    EXPECT_LT(largest_difference(*second.model, *first.model), 1e-6);
+    EXPECT_EQ(second.test.accuracy(), first.test.accuracy());
+  };
+  for (const char* strategy : {"ddp", "horovod", "multi-worker"}) {
+    SCOPED_TRACE(quick_.strategy = strategy);
+    begins_there(2);
+  }
+  quick_.replicas = 3;
+  quick_.global_batch = 33;
+  for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
+    SCOPED_TRACE(quick_.strategy = strategy);
+    begins_there(1);
+  }
+}
+
+TEST_F(Trainer, BeginsTheLastLayerAnewForOtherClasses) {
+  const TestDirectory folder;
+  quick_.output = folder / "first.safetensors";
+  train_on(1, quick_);
+  quick_.weights = std::exchange(quick_.output, {});
+  for (ImageDataset* set : {&data_.train, &data_.test})
+    set->class_names.emplace_back("none");
+  EXPECT_THAT(train_on(2, quick_).layers_begun_anew.value(),
+              ElementsAre("fc2"));
+  quick_.hidden = {31};
+  EXPECT_THAT(refusal_on(2, quick_),
+              HasSubstr("does not fit the one to be trained"));
+}
+
 TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
   // Ten whole batches and half a one, without padding on any number of ranks.
   data_.train = striped_images(336, 1);

@@ -238,8 +238,8 @@ void add_strategy(const Record& record, const std::string& name,
         optimizer[here].zero_grad();
         const at::Tensor errors =
             net[here](samples("data")) - samples("targets");
-        const at::Tensor loss =
-            strategy.compute_average_loss(errors.square().sum(1), record.batch);
+        const at::Tensor loss = strategy.compute_average_loss(
+            errors.square().sum(1), {.global_batch_size = record.batch});
         loss.backward();
         optimizer[here].step();
         return loss.detach();

@@ -148,6 +148,29 @@ class EvaluateAndPredict(TrainedModel):
         self.assertLess((numbers[:, 3] - x.max(1).values).abs().max(), 1e-5)
         self.assertLess((numbers[:, 4:] - x).abs().max(), 1e-5)
 
+    def test_images_without_labels_are_predicted_alike(self):
+        self.have_model()
+        rows = csv.DictReader(io.StringIO(self.predict("-n", 2).decode()))
+        expected = [{name: row[name] for name in row if name != "label"}
+                    for row in rows]
+        idx = self.data / "t10k-images-idx3-ubyte"
+        pixels = idx.read_bytes()[16:]
+        tensor = self.folder / "images.safetensors"
+        plain_safetensors.write(
+            tensor, {"images": ("U8", [self.TEST_IMAGES, 1, 28, 28], pixels)},
+            {})
+        for images in idx, tensor:
+            with self.subTest(images=images):
+                result = self.run_program(
+                    COMMAND, "predict", self.model, "-n", 2,
+                    f"--images={images}", f"--output={self.csv}")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(
+                    result.stdout,
+                    f"1,003 predictions of mlp are in {self.csv}\n")
+                found = csv.DictReader(io.StringIO(self.csv.read_text()))
+                self.assertEqual(list(found), expected)
+
     def test_the_report_names_classes_and_says_what_it_is_of(self):
         self.have_model()
         text, found = self.evaluate("-n", 2)

@@ -74,6 +74,33 @@ class TrainProgram(WithSmallData):
                 "--nproc-per-node=2", "--no-python"]
         return found
 
+    def test_begins_with_the_weights_of_a_file(self):
+        self.run_program(TRAIN, *self.flags())
+        first, _ = plain_safetensors.read(self.output)
+        copy = self.folder / "weights.safetensors"
+        shutil.copy(self.output, copy)
+        result = self.run_program(
+            COMMAND, "train", "-n", "2",
+            *self.flags(weights=copy, seed=5, lr="1e-12", epochs=1))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"began with the weights of {copy}\n", result.stdout)
+        second, _ = plain_safetensors.read(self.output)
+        self.assertEqual(second, first)
+
+        # As a program that knows other classes has them.
+        first["fc2.weight"] = ("F32", [3, 32], bytes(3 * 32 * 4))
+        first["fc2.bias"] = ("F32", [3], bytes(3 * 4))
+        plain_safetensors.write(copy, first, {})
+        result = self.run_program(TRAIN, *self.flags(weights=copy))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"weights of {copy}; anew: fc2\n", result.stdout)
+
+        result = self.run_program(COMMAND, "train",
+                                  *self.flags(weights="/nope/w.safetensors"))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn('no file "/nope/w.safetensors" for --weights',
+                      result.stderr)
+
     def test_joins_the_ranks_of_a_launcher(self):
         self.run_program(COMMAND, "train", "-n", "2", *self.flags())
         expected = self.output.read_bytes()
