@@ -55,10 +55,11 @@ TEST(ClipGradNorm, DoesWhatPyTorchsDoesForAnyNorm) {
       const double norm = torch::nn::utils::clip_grad_norm_(expected, 0.25, p);
       EXPECT_NEAR(clip_grad_norm(parameters, 0.25, p), norm, 1e-5 * norm);
       EXPECT_NEAR(grad_norm(parameters, p), 0.25, 1e-5);
-      for (std::size_t i = 0; i < parameters.size(); ++i)
-        if (i != 2)
-          EXPECT_TRUE(at::allclose(parameters[i].grad(), expected[i].grad(),
-                                   1e-5, 1e-9));
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (i == 2) continue;
+        EXPECT_TRUE(
+            at::allclose(parameters[i].grad(), expected[i].grad(), 1e-5, 1e-9));
+      }
     }
 }
 

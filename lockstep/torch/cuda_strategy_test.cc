@@ -93,8 +93,8 @@ Tensors trained(Strategy& strategy, const PerReplica<Model>& net) {
   return weights;
 }
 
-struct Normalized : torch::nn::Module {
-  Normalized() {
+struct NormalizedNet : torch::nn::Module {
+  NormalizedNet() {
     layer = register_module("layer", torch::nn::Linear(6, 3));
     norm = register_module("norm", BatchNorm(torch::nn::BatchNormOptions(3)));
     fill(*this, 0);
@@ -151,12 +151,12 @@ TEST_F(StrategiesOnCuda, MultiWorkerTrainsAsOneProcessOnTheGlobalBatch) {
 TEST_F(StrategiesOnCuda, MirroredSynchronizesBatchNormalization) {
   run_process(2, [](const Group&) {
     MirroredStrategy strategy(on_gpus(2));
-    const auto net = strategy.create([] { return Normalized(); });
+    const auto net = strategy.create([] { return NormalizedNet(); });
     strategy.run([&](const ReplicaContext& here) {
       EXPECT_EQ(convert_sync_batch_norm(*net[here], here.group), 1);
     });
     EXPECT_LE(largest_difference(trained(strategy, net),
-                                 weights_of_one_process<Normalized>(2)),
+                                 weights_of_one_process<NormalizedNet>(2)),
               kFewSteps);
   });
 }

@@ -31,8 +31,8 @@ using torch::optim::AdamWOptions;
 constexpr int kTiedSteps = 20;
 
 // The second layer has the first one's weight, under its own name.
-struct Tied : torch::nn::Cloneable<Tied> {
-  Tied() { reset(); }
+struct TiedNet : torch::nn::Cloneable<TiedNet> {
+  TiedNet() { reset(); }
   void reset() override {
     first = register_module("first", torch::nn::Linear(6, 6));
     fill(*this, 0);
@@ -50,7 +50,7 @@ AdamWOptions rule() { return AdamWOptions(0.05).weight_decay(0.1); }
 
 // Of one process with the whole batch, each parameter once.
 std::vector<at::Tensor> expected(int shares) {
-  Tied net;
+  TiedNet net;
   torch::optim::AdamW optimizer({net.first->weight, net.first->bias}, rule());
   train(
       net, optimizer,
@@ -69,14 +69,14 @@ void train_as_rank(Model& model, torch::optim::Optimizer& optimizer,
       kTiedSteps);
 }
 
-void expect_learned(const Tied& net, int shares) {
+void expect_learned(const TiedNet& net, int shares) {
   EXPECT_LE(largest_difference({net.first->weight, net.first->bias},
                                expected(shares)),
             1e-4);
 }
 
 TEST(TiedWeights, CountOnceUnderTheirFirstName) {
-  const Tied net;
+  const TiedNet net;
   EXPECT_EQ(net.parameters().size(), 3);
   EXPECT_EQ(distinct_parameters(net).size(), 2);
   EXPECT_THAT(distinct_named_parameters(net).keys(),
@@ -87,7 +87,7 @@ TEST(TiedWeights, CountOnceUnderTheirFirstName) {
 TEST(TiedWeightsDeathTest, AreNamedOnceInTheLog) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto lines = [] {
-    const Tied net;
+    const TiedNet net;
     testing::internal::CaptureStderr();
     distinct_parameters(net);
     distinct_parameters(net);
@@ -103,7 +103,7 @@ TEST(TiedWeightsDeathTest, AreNamedOnceInTheLog) {
 TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {
   run_ranks(kBackend, 2, [](const Group& group) {
     {
-      auto model = DistributedDataParallel(Tied(), {.group = group});
+      auto model = DistributedDataParallel(TiedNet(), {.group = group});
       EXPECT_EQ(model.parameters().size(), 2);
       EXPECT_EQ(model.named_parameters().size(), 2);
       torch::optim::AdamW optimizer(model.parameters(), rule());
@@ -111,13 +111,13 @@ TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {
       expect_learned(*model, 2);
     }
     {
-      auto model = DistributedDataParallel(Tied(), {.group = group});
+      auto model = DistributedDataParallel(TiedNet(), {.group = group});
       FusedAdamW optimizer(model->parameters(), rule());  // the module's
       train_as_rank(model, optimizer, *group);
       expect_learned(*model, 2);
     }
     {
-      auto model = DistributedDataParallel(Tied(), {.group = group});
+      auto model = DistributedDataParallel(TiedNet(), {.group = group});
       ZeroRedundancyOptimizer optimizer(model->parameters(), rule(),
                                         {.group = group});
       train_as_rank(model, optimizer, *group);
@@ -128,7 +128,7 @@ TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {
 
 TEST(TiedWeights, LearnUnderHorovodsOptimizerOfTheModulesParameters) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    Tied net;
+    TiedNet net;
     auto optimizer =
         DistributedOptimizer(torch::optim::AdamW(net.parameters(), rule()),
                              net.named_parameters(), {.group = group});
@@ -143,14 +143,14 @@ TEST(TiedWeights, HaveStateThatIsSavedAndLoaded) {
   run_ranks(kBackend, 1, [](const Group& group) {
     for (const bool sharded : {false, true}) {
       const auto optimizer_of =
-          [&](const Tied& net) -> std::unique_ptr<torch::optim::Optimizer> {
+          [&](const TiedNet& net) -> std::unique_ptr<torch::optim::Optimizer> {
         if (!sharded)
           return std::make_unique<FusedAdamW>(net.parameters(), rule());
         return std::make_unique<ZeroRedundancyOptimizer>(
             net.parameters(), rule(),
             ZeroRedundancyOptimizerOptions{.group = group});
       };
-      Tied net;
+      TiedNet net;
       auto optimizer = optimizer_of(net);
       for (int part = 0; part < 2; ++part) {
         train(
@@ -173,10 +173,10 @@ TEST(TiedWeights, HaveStateThatIsSavedAndLoaded) {
 }
 
 TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
-  DataParallel<Tied> model(std::make_shared<Tied>(),
-                           {.devices = {at::kCPU, at::kCPU}, .factory = [] {
-                              return std::make_shared<Tied>();
-                            }});
+  DataParallel<TiedNet> model(std::make_shared<TiedNet>(),
+                              {.devices = {at::kCPU, at::kCPU}, .factory = [] {
+                                 return std::make_shared<TiedNet>();
+                               }});
   torch::optim::AdamW optimizer(model.parameters(), rule());
   train(
       model, optimizer, [](int step) { return share_of_batch(step, 0, 1, 2); },
@@ -184,7 +184,7 @@ TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
   expect_learned(*model, 2);
 
   CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
-  auto net = strategy.create([] { return std::make_shared<Tied>(); });
+  auto net = strategy.create([] { return std::make_shared<TiedNet>(); });
   auto steps = strategy.create_optimizer(net, [](auto parameters) {
     return torch::optim::AdamW(parameters, rule());
   });

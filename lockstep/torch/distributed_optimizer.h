@@ -144,10 +144,10 @@ class DistributedOptimizer final : public Optimizer {
 
   // That of a fused optimizer, after synchronize(): the ranks' own gradients
   // have a norm each.
-  double clip_grad_norm(
-      double max_norm) requires std::derived_from<Optimizer, ScalesGradients> {
+  double clip_grad_norm(double max_norm, double norm_type = 2) requires
+      std::derived_from<Optimizer, ScalesGradients> {
     synchronize();
-    return Optimizer::clip_grad_norm(max_norm);
+    return Optimizer::clip_grad_norm(max_norm, norm_type);
   }
 
   // As LibTorch's; drops what passes before it have brought. That of the class

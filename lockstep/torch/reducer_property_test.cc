@@ -29,7 +29,7 @@ enum class Sizes { kMixed, kWithOneLarge };
 // Neighbours of one shape are frequent, so that gradients can be shared.
 Tensors random_parameters(Random& random, Sizes how_large) {
   constexpr std::int64_t kLarge = 10'000'000;
-  constexpr std::int64_t kRows[] = {0, 1, 3, 40, 3000, 100'000};
+  constexpr std::int64_t kSampleRows[] = {0, 1, 3, 40, 3000, 100'000};
   Tensors parameters;
   std::vector<std::int64_t> sizes{4};
   at::ScalarType type = at::kFloat;
@@ -38,7 +38,7 @@ Tensors random_parameters(Random& random, Sizes how_large) {
     parameters.push_back(wave({kLarge}, 0.5).requires_grad_());
   for (std::size_t i = 0; i < count; ++i) {
     if (below(random, 3) > 0) {
-      sizes = {kRows[below(random, std::size(kRows))]};
+      sizes = {kSampleRows[below(random, std::size(kSampleRows))]};
       if (below(random, 2) == 0)
         sizes.push_back(static_cast<std::int64_t>(1 + below(random, 3)));
       type = below(random, 5) == 0 ? at::kDouble : at::kFloat;

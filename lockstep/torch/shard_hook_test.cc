@@ -39,7 +39,7 @@ enum class Averages { kWhole, kOwn };
 
 constexpr int kSteps = 4;
 constexpr char kToOwners[] = "gradients, to their owners";
-constexpr std::uint64_t kElements = 6 * 8 + 8 + 8 * 5 + 5 + 5 * 3 + 3;
+constexpr std::uint64_t kNetElements = 6 * 8 + 8 + 8 * 5 + 5 + 5 * 3 + 3;
 
 // A model and the sharded optimizer of it.
 struct Sharded {
@@ -150,7 +150,7 @@ TEST_F(ShardHookOnCuda, SendsEachGradientToItsOwnerAlone) {
         sharded.optimizer.zero_grad();
         sharded.loss(*group, 0).backward();
         const auto sent = operations(*group, kToOwners);
-        EXPECT_EQ(elements_of(sent), pass * kElements);
+        EXPECT_EQ(elements_of(sent), pass * kNetElements);
         for (const auto& operation : sent)
           EXPECT_EQ(operation.signature.kind,
                     static_cast<std::uint8_t>(OperationKind::kReduceScatter));
@@ -228,7 +228,7 @@ TEST_F(ShardHookOnCuda, IsWhatCompressedGradientsCanBeReducedBy) {
       one->optimizer.step();
     }
     const auto sent = operations(*group, kToOwners);
-    EXPECT_EQ(elements_of(sent), kElements);
+    EXPECT_EQ(elements_of(sent), kNetElements);
     for (const auto& operation : sent)
       EXPECT_EQ(operation.signature.type,
                 static_cast<std::uint8_t>(DataType::kBFloat16));
