@@ -2,15 +2,16 @@
 // DistributedDataParallel, or that with a sharded optimizer that averages
 // gradients as it updates:
 //
-//   lockstep_step cnn|mlp libtorch|ddp|sharded [deterministic] REQUESTS
+//   lockstep_step cnn|mlp libtorch|ddp|sharded|threads [deterministic] REQUESTS
 //   lockstep_step cnn|mlp libtorch|ddp|sharded first
 //
-// Batch 64 a rank, SGD with momentum 0.5 and learning rate 0.01. Answers three
-// questions of the driver (requests.h): "steps N", the median time of so many
-// steps; "fingerprints N", of so many comparisons of all weights; and "state":
-// the last loss, whether all ranks have the same weights, and memory. With
-// `deterministic` there is no dropout, so that losses can be compared with
-// PyTorch's. `first` makes one step, says so and ends.
+// `threads` is LibTorch alone that does the work of two ranks, with two compute
+// threads. Batch 64 a rank, SGD with momentum 0.5 and learning rate 0.01.
+// Answers three questions of the driver (requests.h): "steps N", the median
+// time of so many steps; "fingerprints N", of so many comparisons of all
+// weights; and "state": the last loss, whether all ranks have the same weights,
+// and memory. With `deterministic` there is no dropout, so that losses can be
+// compared with PyTorch's. `first` makes one step, says so and ends.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -46,6 +47,7 @@ struct Job {
   bool ddp = false;
   bool sharded = false;  // then ddp, too
   bool deterministic = false;
+  int threads = 1;  // and so many times a rank's batch
 };
 
 std::shared_ptr<Classifier> make_classifier(const Job& job, int rank) {
@@ -73,8 +75,9 @@ class Training {
     }
     // As PyTorch's loop, but for its wrapper: the same numbers everywhere.
     torch::manual_seed(kSeed + static_cast<std::uint64_t>(rank()));
-    images_ = torch::randn({kBatch, 1, 28, 28});
-    labels_ = torch::randint(0, 10, {kBatch}, torch::kLong);
+    const std::int64_t batch = kBatch * job.threads;
+    images_ = torch::randn({batch, 1, 28, 28});
+    labels_ = torch::randint(0, 10, {batch}, torch::kLong);
     const auto rule = torch::optim::SGDOptions(0.01).momentum(0.5);
     if (job.sharded)
       optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(
@@ -202,11 +205,12 @@ std::string answer(Training& training, const std::string& request) {
 int run(const std::vector<std::string>& arguments) {
   const Job job{
       .model = arguments[0],
-      .ddp = arguments[1] != "libtorch",
+      .ddp = arguments[1] == "ddp" || arguments[1] == "sharded",
       .sharded = arguments[1] == "sharded",
       .deterministic = arguments[2] == "deterministic",
+      .threads = arguments[1] == "threads" ? 2 : 1,
   };
-  torch::set_num_threads(1);
+  torch::set_num_threads(job.threads);
   Training training(job);
   if (arguments.back() == "first") {
     training.step();
@@ -225,7 +229,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() < 3) {
-    std::cerr << "usage: lockstep_step cnn|mlp libtorch|ddp|sharded "
+    std::cerr << "usage: lockstep_step cnn|mlp libtorch|ddp|sharded|threads "
                  "[deterministic] REQUESTS | first\n";
     return 2;
   }
