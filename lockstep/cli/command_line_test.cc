@@ -68,13 +68,6 @@ TEST(CommandLine, RefusesWhatWouldBringTheHostDownWithTheLimit) {
               HasSubstr("1 to 1024"));
 }
 
-TEST(CommandLine, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
-  EXPECT_THAT(error_of({"bench", "all_reduce", "--plot", "/nope/x.svg"}),
-              AllOf(HasSubstr("--plot"), HasSubstr("no folder /nope")));
-  EXPECT_THAT(error_of({"bench", "all_reduce", "-o", "/tmp"}),
-              HasSubstr("is a folder"));
-}
-
 TEST(Help, WrapsAtBlanksBelowTheDescription) {
   EXPECT_EQ(wrap_help("Usage: x\n"
                       "  --flag N    of a description that is long\n"

@@ -142,7 +142,7 @@ void Launcher::take_signals() {
 
 void Launcher::take_signal(int signal) {
   if (signal == SIGCHLD) return reap_orphans();
-  if (signal == SIGWINCH) return screen_.resize();
+  if (signal == SIGWINCH) return resize();
   if (signal == SIGTSTP) return suspend();
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
   // Also of a job that has just ended well: whoever started it may have more.
@@ -154,6 +154,11 @@ void Launcher::take_signal(int signal) {
                                  ::sigabbrev_np(signal), options_.job.workers,
                                  options_.job.workers == 1 ? "" : "s"));
   end_job();
+}
+
+void Launcher::resize() {
+  screen_.resize();
+  for (const auto& worker : workers_.all()) worker->resize();
 }
 
 void Launcher::reap_orphans() { orphans_.living(workers_.pids()); }

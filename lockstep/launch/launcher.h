@@ -83,6 +83,7 @@ class Launcher {
   void turn();
   void take_signals();
   void take_signal(int signal);
+  void resize();
   void suspend();
   void collect_records(Deadline deadline);
   void records_came();

@@ -1,7 +1,9 @@
 #include "lockstep/launch/record_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,13 +30,22 @@ bool is_forgotten(const fs::path& path) {
          status.st_mtime < std::time(nullptr) - kWeek;
 }
 
+FileDescriptor open_folder(const fs::path& path) {
+  return FileDescriptor(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
 void remove_forgotten(const fs::path& parent) {
   std::error_code error;
   std::vector<fs::path> forgotten;
   for (fs::directory_iterator at(parent, error), end; !error && at != end;
        at.increment(error))
     if (is_forgotten(at->path())) forgotten.push_back(at->path());
-  for (const fs::path& path : forgotten) fs::remove_all(path, error);
+  for (const fs::path& path : forgotten) {
+    const FileDescriptor lock = open_folder(path);
+    if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0)
+      fs::remove_all(path, error);
+  }
 }
 
 }  // namespace
@@ -54,12 +65,15 @@ RecordFolder RecordFolder::make_in(fs::path parent) {
   if (error || ::mkdtemp(name.data()) == nullptr) return folder;
   folder.path_ = name;
   folder.is_ours_ = true;
+  folder.lock_ = open_folder(folder.path_);
+  if (folder.lock_) ::flock(folder.lock_.get(), LOCK_SH | LOCK_NB);
   return folder;
 }
 
 RecordFolder::RecordFolder(RecordFolder&& other) noexcept
     : path_(std::move(other.path_)),
-      is_ours_(std::exchange(other.is_ours_, false)) {}
+      is_ours_(std::exchange(other.is_ours_, false)),
+      lock_(std::move(other.lock_)) {}
 
 RecordFolder::~RecordFolder() {
   if (!is_ours_ || has_records(path_)) return;

@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/net/file_descriptor.h"
+
 namespace lockstep {
 
 class RecordFolder {
@@ -33,6 +35,9 @@ class RecordFolder {
  private:
   std::filesystem::path path_;
   bool is_ours_ = false;
+  // Locked while the job runs, so that no other launcher takes it for one that
+  // was left.
+  FileDescriptor lock_{};
 };
 
 // Removes what the launcher of an earlier job wrote about its end.

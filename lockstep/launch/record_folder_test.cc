@@ -55,6 +55,13 @@ TEST_F(RecordFolderAmongOthers, RemovesTheFailedJobsOfLastWeek) {
   EXPECT_TRUE(fs::exists(others / "rank-0.json"));
 }
 
+TEST_F(RecordFolderAmongOthers, KeepsThoseOfAJobThatRunsForLong) {
+  const auto running = RecordFolder::make_in("");
+  leave_records(running.path(), std::chrono::hours(24 * 30));
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_TRUE(fs::exists(running.path() / "rank-0.json"));
+}
+
 TEST_F(RecordFolderAmongOthers, KeepsAllInAFolderThatTheUserNamed) {
   const fs::path old = leave_records(temporary_ / "lockstep-records-aaaaaa",
                                      std::chrono::hours(24 * 80));

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/launch/terminal_text.h"
@@ -41,6 +42,7 @@ Screen::Place& Screen::place_of(OutputStream stream) {
 void Screen::put(Place& place, std::string_view bytes) {
   if (bytes.empty()) return;
   place.at_line_start = bytes.back() == '\n';
+  lines_ += std::ranges::count(bytes, '\n');
   if (place.queue != nullptr)
     place.queue->add(bytes);
   else
@@ -53,7 +55,6 @@ void Screen::print_line(OutputStream stream, std::string_view line) {
   if (!place.at_line_start) put(place, "\n");
   put(place, style.moving ? safe_for_terminal(line) : std::string(line));
   put(place, "\n");
-  ++lines_;
 }
 
 void Screen::print_bytes(OutputStream stream, std::string_view bytes) {
@@ -63,6 +64,7 @@ void Screen::print_bytes(OutputStream stream, std::string_view bytes) {
 void Screen::show(const ProgressRecord& record) {
   if (!out_place_.at_line_start) put(out_place_, "\n");
   display_.add(record, now());
+  ++lines_;
   if (listener_) listener_(record);
 }
 

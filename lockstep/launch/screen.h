@@ -32,8 +32,10 @@ class Screen {
   // A line (without its newline) of a worker or of our own.
   void print_line(OutputStream stream, std::string_view line);
 
-  // How many lines print_line() has printed.
+  // How many lines have been printed, progress records included.
   std::int64_t lines() const { return lines_; }
+  // Whether both streams lead to one place.
+  bool is_one_place() const { return same_target_; }
 
   // Bytes as they are, for a worker that has the screen to itself.
   void print_bytes(OutputStream stream, std::string_view bytes);

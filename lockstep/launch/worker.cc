@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -30,12 +32,26 @@ std::optional<winsize> beside_tag(std::optional<winsize> window,
   return window;
 }
 
+void set_variable(std::vector<std::string>& environment,
+                  const std::string& name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& variable) {
+    return variable.starts_with(name + "=");
+  });
+  environment.push_back(name + "=" + value);
+}
+
 // A worker writes to terminals where we do, so that it buffers no more than a
-// line.
+// line; but not where a log is kept, which is no place for colours and bars. A
+// pager on a terminal would wait for keys, which no worker gets.
 WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
-                             const std::string& tag) {
+                             const std::string& tag,
+                             const WorkerOptions& options) {
+  if (!options.log_path.empty()) return command;
   command.output_window = beside_tag(screen.window(OutputStream::kOut), tag);
   command.error_window = beside_tag(screen.window(OutputStream::kErr), tag);
+  if (command.output_window)
+    for (const char* name : {"PAGER", "GIT_PAGER", "SYSTEMD_PAGER", "MANPAGER"})
+      set_variable(command.environment, name, "cat");
   return command;
 }
 
@@ -73,7 +89,7 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
       raw_(options.company == Company::kAlone),
       log_(open_log(options.log_path)),
       log_path_(options.log_path),
-      process_(with_terminals(std::move(command), screen, tag_),
+      process_(with_terminals(std::move(command), screen, tag_, options),
                options.rank == 0 ? ProgressPipe::kOpen : ProgressPipe::kNone),
       out_{OutputStream::kOut, &process_.standard_output,
            OutputTagger(tag_,
@@ -129,10 +145,17 @@ void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
   if (!raw_) screen_.print_line(stream, line);
   lines_before_ = screen_.lines();
+  printed_elsewhere_ |= stream == OutputStream::kOut && !screen_.is_one_place();
 }
 
 bool Worker::in_sight() const {
-  return screen_.lines() - lines_before_ < std::int64_t{LineTail::kLines};
+  return !printed_elsewhere_ &&
+         screen_.lines() - lines_before_ < std::int64_t{LineTail::kLines};
+}
+
+void Worker::resize() {
+  process_.resize(beside_tag(screen_.window(OutputStream::kOut), tag_),
+                  beside_tag(screen_.window(OutputStream::kErr), tag_));
 }
 
 void Worker::keep_log(std::string_view bytes) {

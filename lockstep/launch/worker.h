@@ -34,9 +34,12 @@ class Worker {
   WorkerProcess& process() { return process_; }
   const WorkerProcess& process() const { return process_; }
   const LineTail& tail() const { return tail_; }
-  // Whether the reader of the screen has its last lines still before them: few
-  // others have come after.
+  // Whether the reader of standard error has its last lines still before them:
+  // they went there, and few others have come after.
   bool in_sight() const;
+
+  // Tells its terminals the size of the screen's.
+  void resize();
 
   // Reads what it writes, as it comes.
   void watch_output(PollSet& set);
@@ -69,7 +72,8 @@ class Worker {
   FileDescriptor log_;
   std::string log_path_;
   LineTail tail_;
-  std::int64_t lines_before_ = 0;  // of the screen, up to its last line
+  std::int64_t lines_before_ = 0;   // of the screen, up to its last line
+  bool printed_elsewhere_ = false;  // than to standard error's place
   WorkerProcess process_;
   Channel out_;
   Channel err_;

@@ -192,6 +192,13 @@ std::optional<ExitStatus> WorkerProcess::exit_status() {
   return status_;
 }
 
+void WorkerProcess::resize(const std::optional<winsize>& output,
+                           const std::optional<winsize>& error) const noexcept {
+  // Pipes have no size, and refuse.
+  if (output) ::ioctl(standard_output.get(), TIOCSWINSZ, &*output);
+  if (error) ::ioctl(standard_error.get(), TIOCSWINSZ, &*error);
+}
+
 void WorkerProcess::signal_group(int signal) const noexcept {
   if (!reaped_) ::kill(-pid_, signal);
 }

@@ -65,6 +65,10 @@ class WorkerProcess {
   // The same, of one that is known to have ended.
   const ExitStatus& last_status() const { return status_.value(); }
 
+  // Sets the sizes of its pseudo-terminals, where it has them.
+  void resize(const std::optional<winsize>& output,
+              const std::optional<winsize>& error) const noexcept;
+
   // Signals the whole process group, whether or not its leader has ended.
   void signal_group(int signal) const noexcept;
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,6 +98,14 @@ pid_t number_of(const FileDescriptor& process) {
           .c_str());
 }
 
+// Whether this user's process it is: the kernel says 0 in the place of what
+// other users may not know.
+bool is_ours(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 &&
+         (::geteuid() == 0 || status.st_uid == ::geteuid());
+}
+
 // The last field of /proc/PID/stat, which is the status that its parent will be
 // told (proc(5)).
 std::optional<int> status_of_unreaped(const FileDescriptor& process) {
@@ -106,8 +115,11 @@ std::optional<int> status_of_unreaped(const FileDescriptor& process) {
       text_after(fmt::format("/proc/{}/stat", pid), ") "));
   std::vector<std::string> all{std::istream_iterator<std::string>(fields), {}};
   // While the number has not changed, it was that process's.
+  const bool is_told = is_ours(fmt::format("/proc/{}", pid));
   if (all.empty() || all[0] != "Z" || number_of(process) != pid) return {};
-  return std::atoi(all.back().c_str());
+  const int status = std::atoi(all.back().c_str());
+  if (status == 0 && !is_told) return {};
+  return status;
 }
 
 // As <linux/pidfd.h> has it in its first version; headers of this kind are

@@ -1,5 +1,7 @@
 #include "lockstep/tools/bench_command.h"
 
+#include "lockstep/base/rank_environment.h"
+#include "lockstep/tools/flags.h"
 #include "lockstep/tools/job.h"
 
 namespace lockstep {
@@ -17,6 +19,9 @@ int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup) {
                                          .launch = request.launch},
                                         lookup);
   apply(request.options.devices, lookup, launch);
+  // Rank 0 writes them; the hosts of others may not have the folder.
+  if (read_rank_environment(lookup).rank.value_or(0) == 0)
+    check_file_to_write("--plot", request.options.plot);
   join_ranks_of_launcher(launch, lookup);
   launch.tags = OutputTags::kNone;
   return run_job(std::move(launch), lookup);

@@ -126,12 +126,11 @@ void add_result_flags(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--plot", options.plot,
                   "Draw time against bytes into this SVG file")
-      ->check(file_to_write())
       ->type_name("FILE");
   command
       .add_option("-o,--output", options.output,
-                  "Where the table or the JSON goes, if not to standard output")
-      ->check(file_to_write())
+                  "Where the table or the JSON goes; -: to standard output, as "
+                  "without")
       ->type_name("FILE");
 }
 
@@ -241,6 +240,7 @@ void complete_bench_options(BenchOptions& options, const RankPlace& place) {
         fmt::format("bench needs a collective: lockstep bench all_reduce. "
                     "Known: {}",
                     fmt::join(kCollectiveNames, ", ")));
+  if (options.output == "-") options.output.clear();
   options.wanted.collective = find_collective(options.collective).value();
   options.wanted.memory = options.memory == "plain" ? Engine::Memory::kPlain
                                                     : Engine::Memory::kShared;

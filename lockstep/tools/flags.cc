@@ -58,22 +58,22 @@ FlagCheck whole_number(std::int64_t least, std::int64_t most) {
   };
 }
 
-FlagCheck file_to_write() {
-  return [](const std::string& text) -> std::string {
-    namespace fs = std::filesystem;
-    if (text == "-") return "";
-    std::error_code error;
-    const fs::path file = fs::absolute(text, error);
-    const fs::path folder = file.parent_path();
-    if (fs::is_directory(file, error))
-      return fmt::format("{} is a folder; name a file", text);
-    if (!fs::is_directory(folder, error))
-      return fmt::format("there is no folder {} for {}; make it first",
-                         folder.string(), file.filename().string());
-    const fs::path& target = fs::exists(file, error) ? file : folder;
-    if (::access(target.c_str(), W_OK) == 0) return "";
-    return fmt::format("{} cannot be written: {}", text, std::strerror(errno));
+void check_file_to_write(std::string_view flag, const std::string& file) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  std::error_code error;
+  const fs::path path = fs::absolute(file, error);
+  const fs::path folder = path.parent_path();
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("{} {}: {}", flag, file, why));
   };
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    refuse("that is no file; name one");
+  if (!fs::is_directory(folder, error))
+    refuse(
+        fmt::format("there is no folder {}; make it first", folder.string()));
+  if (::access(folder.c_str(), W_OK) != 0)
+    refuse(fmt::format("cannot be written: {}", std::strerror(errno)));
 }
 
 FlagCheck number(double least, double below) {

@@ -30,9 +30,9 @@ FlagCheck whole_number(std::int64_t least, std::int64_t most);
 inline constexpr int kMostRanksOfAHost = 1024;
 inline constexpr int kMostThreadsOfARank = 1024;
 
-// The name of a file that can be written: asked before the work whose result
-// goes there. "-" is standard output.
-FlagCheck file_to_write();
+// What would keep `file` from being replaced, or ""; asked before the work
+// whose result goes there. InvalidArgument's text begins with `flag`.
+void check_file_to_write(std::string_view flag, const std::string& file);
 
 // A number from `least`; below `below`.
 FlagCheck number(double least, double below);

@@ -1,5 +1,7 @@
 #include "lockstep/tools/rank_program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -30,24 +32,25 @@ bool was_said(const std::string& text, const Settings& settings) {
     options.deadline = kPatience;
     const auto store = open_store(*settings.store, options);
     const std::size_t key = std::hash<std::string>{}(text);
-    return store->add("said/" + std::to_string(key), 1, kPatience) > 1;
+    return store->add(fmt::format("said/{}/{}", settings.job, key), 1,
+                      kPatience) > 1;
   } catch (const Error&) {
     return false;
   }
 }
 
 // In one piece, since ranks may do it at once. A rank that has nothing new to
-// say leaves the launcher to the one that said it, and waits to be ended.
+// say leaves the launcher to the one that said it, and waits to be ended. Where
+// that does not come, an earlier program of this job has said it: then it
+// counts for this one too.
 int complain(const std::string& who, const std::exception& error, int code,
              const Settings& settings) {
-  constexpr std::chrono::seconds kToBeEnded{10};
+  constexpr std::chrono::seconds kToBeEnded{2};
   std::string text = error.what();
   // LibTorch's errors go on with the frames of its own functions.
   text.resize(std::min(text.size(), text.find("\nException raised from ")));
-  if (was_said(text, settings))
-    wait_for(-1, 0, kToBeEnded);
-  else
-    std::cerr << who + ": " + text + "\n" << std::flush;
+  if (was_said(text, settings)) wait_for(-1, 0, kToBeEnded);
+  std::cerr << who + ": " + text + "\n" << std::flush;
   return code;
 }
 

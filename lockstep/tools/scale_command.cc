@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -138,18 +139,9 @@ class Scaling {
     report_.series.push_back({.name = "Lockstep", .rows = {}});
     if (!options().against.empty())
       report_.series.push_back({.name = options().against, .rows = {}});
-    for (const ScaleLayout& layout : layouts_of(options(), request.cores)) {
-      jobs_.push_back(scaled_job(request.job, layout, model(), request.cores));
-      const TrainOptions& job = jobs_.back().options;
-      report_.job = describe(job, request.job);
-      report_.series[0].rows.push_back({.ranks = layout.ranks,
-                                        .threads = threads_of(job),
-                                        .global_batch = job.global_batch_size,
-                                        .batch_per_rank = job.batch_size,
-                                        .runs = {}});
-      if (!options().against.empty())
-        report_.series[1].rows.push_back({.ranks = layout.ranks, .runs = {}});
-    }
+    for (const ScaleLayout& layout : layouts_of(options(), request.cores))
+      add(layout);
+    if (jobs_.empty()) std::rethrow_exception(why_not_);
   }
 
   // All jobs in turn, again and again, so that whatever disturbs the machine
@@ -159,7 +151,7 @@ class Scaling {
       for (std::size_t i = 0; i < jobs_.size(); ++i) {
         take(0, i, repeat, run_ours(jobs_[i]));
         if (!options().against.empty())
-          take(1, i, repeat, run_theirs(options().ranks[i]));
+          take(1, i, repeat, run_theirs(report_.series[1].rows[i].ranks));
       }
   }
 
@@ -179,6 +171,29 @@ class Scaling {
   const ScaleOptions& options() const { return request_.options; }
   fs::path model() const { return scratch_.path() / "model.safetensors"; }
 
+  // A layout that the batch cannot be divided over is left out.
+  void add(const ScaleLayout& layout) {
+    try {
+      jobs_.push_back(
+          scaled_job(request_.job, layout, model(), request_.cores));
+    } catch (const InvalidArgument& error) {
+      if (!options().layouts) throw;
+      why_not_ = std::current_exception();
+      fmt::print(stderr, "scale: {} x {} is left out: {}\n", layout.ranks,
+                 layout.threads, error.what());
+      return;
+    }
+    const TrainOptions& job = jobs_.back().options;
+    report_.job = describe(job, request_.job);
+    report_.series[0].rows.push_back({.ranks = layout.ranks,
+                                      .threads = threads_of(job),
+                                      .global_batch = job.global_batch_size,
+                                      .batch_per_rank = job.batch_size,
+                                      .runs = {}});
+    if (!options().against.empty())
+      report_.series[1].rows.push_back({.ranks = layout.ranks, .runs = {}});
+  }
+
   // As run_training() chooses them.
   std::optional<int> threads_of(const TrainOptions& job) const {
     if (job.threads || lookup_("OMP_NUM_THREADS")) return job.threads;
@@ -187,11 +202,11 @@ class Scaling {
   }
 
   void take(std::size_t series, std::size_t row, int repeat, ScaleRun run) {
+    const int ranks = report_.series[series].rows[row].ranks;
     fmt::print(stderr,
                "scale: {} on {} rank{}, run {} of {}: {:.0f} images/s\n",
-               report_.series[series].name, options().ranks[row],
-               options().ranks[row] == 1 ? "" : "s", repeat, options().repeats,
-               run.images_per_second);
+               report_.series[series].name, ranks, ranks == 1 ? "" : "s",
+               repeat, options().repeats, run.images_per_second);
     report_.series[series].rows[row].runs.push_back(run);
   }
 
@@ -239,7 +254,8 @@ class Scaling {
   const ScaleRequest& request_;
   const EnvironmentLookup& lookup_;
   ScratchFolder scratch_;
-  std::vector<TrainRequest> jobs_;  // one for each number of ranks
+  std::vector<TrainRequest> jobs_;  // one for each row
+  std::exception_ptr why_not_;      // there is none for a layout
   ScaleReport report_;
 };
 

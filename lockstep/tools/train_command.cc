@@ -29,12 +29,15 @@ std::vector<std::string> command_of(const TrainRequest& request,
   return command;
 }
 
-bool has_checkpoints(const std::string& folder) {
+using FileTime = std::filesystem::file_time_type;
+
+bool has_checkpoints_since(const std::string& folder, FileTime start) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end;
        !error && at != end; at.increment(error))
     if (const std::string name = at->path().filename();
-        name.starts_with("checkpoint-") && name.ends_with(".safetensors"))
+        name.starts_with("checkpoint-") && name.ends_with(".safetensors") &&
+        at->last_write_time(error) >= start)
       return true;
   return false;
 }
@@ -52,12 +55,16 @@ std::string quoted(const std::string& word) {
 }
 
 // After a run that did not come to its end: how to go on from what it saved.
-void suggest_to_resume(const TrainRequest& request) {
-  if (!has_checkpoints(request.options.checkpoint_dir)) return;
+void suggest_to_resume(const TrainRequest& request, FileTime start) {
+  if (!has_checkpoints_since(request.options.checkpoint_dir, start)) return;
   std::string command = "lockstep train";
-  for (const std::string& argument : request.arguments)
-    command += " " + quoted(argument);
-  if (request.options.resume.empty()) command += " --resume auto";
+  bool is_value = false;
+  for (const std::string& argument : request.arguments) {
+    const bool is_old = is_value || argument.starts_with("--resume");
+    is_value = argument == "--resume";
+    if (!is_old) command += " " + quoted(argument);
+  }
+  command += " --resume auto";
   std::fputs(
       fmt::format("lockstep: there are checkpoints in {}; to go on: {}\n",
                   request.options.checkpoint_dir, command)
@@ -91,8 +98,9 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);
   join_ranks_of_launcher(launch, lookup);
+  const FileTime start = FileTime::clock::now();
   const int exit_code = run_job(std::move(launch), lookup, view);
-  if (exit_code != 0) suggest_to_resume(request);
+  if (exit_code != 0) suggest_to_resume(request, start);
   return exit_code;
 }
 

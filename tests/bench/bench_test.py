@@ -88,6 +88,17 @@ class Bench(unittest.TestCase):
                                 if "left_out" not in backend]
         self.check_document(document, 2)
 
+    def test_refuses_a_picture_that_cannot_be_written_before_it_measures(self):
+        for plot, why in (("/nope/x.svg", "there is no folder /nope"),
+                          (str(self.folder), "that is no file"),
+                          ("/dev/stdout", "that is no file")):
+            result = subprocess.run(
+                [COMMAND, "bench", "all_reduce", "-n", "2", "--plot", plot],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(f"--plot {plot}: {why}", result.stderr)
+            self.assertEqual(result.stdout, "")
+
     def test_draws_a_well_formed_picture(self):
         plot = self.folder / "plot.svg"
         self.bench("all_reduce", "-n", "2", "--plot", str(plot), *SHORT)

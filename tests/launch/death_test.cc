@@ -36,7 +36,7 @@ TEST(Death, ByExitCodeIsReportedAndPassedOn) {
   EXPECT_FALSE(command.something_is_left());
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("lockstep: rank 1 of 3 exited with code 7"),
-                    Not(HasSubstr("last words")),
+                    HasSubstr("its last line\n    last words\n"),
                     HasSubstr("the other ranks were ended")));
 }
 
@@ -48,16 +48,16 @@ TEST(Death, BySignalIsReportedAndPassedOn) {
   EXPECT_FALSE(command.something_is_left());
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("rank 0 of 2 was killed by signal 9 (SIGKILL)"),
-                    HasSubstr("[rank 0] oh\n"),
+                    HasSubstr("[rank 0] oh\n"), Not(HasSubstr("    oh\n")),
                     HasSubstr("likely:  somebody killed it")));
 }
 
 TEST(Death, ReportShowsTheLastTwentyLinesWhereOthersHaveComeSince) {
   const Gate others_print;
   const Gate end;
-  LaunchedCommand command(
-      shell_workers(2, if_rank(1, "seq 1 50; " + end.wait() + "exit 1") + "; " +
-                           others_print.wait() + "seq 1001 1050" + kStay));
+  LaunchedCommand command(shell_workers(
+      2, if_rank(1, "seq 1 50 >&2; " + end.wait() + "exit 1") + "; " +
+             others_print.wait() + "seq 1001 1050 >&2" + kStay));
   ASSERT_TRUE(command.wait_for("] 50\n"));
   others_print.open();
   ASSERT_TRUE(command.wait_for("up\n"));

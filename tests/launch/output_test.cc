@@ -136,6 +136,22 @@ TEST(Output, GoesToATerminalWhereTheCommandsDoes) {
               ElementsAre("[rank 0] no", "[rank 1] no"));
 }
 
+TEST(Output, HasNoPagerThatWaitsForKeys) {
+  LaunchedCommand command(shell_workers(2, "echo $PAGER $GIT_PAGER"),
+                          {"PAGER=less", "GIT_PAGER=less"}, Terminal::kPseudo);
+  EXPECT_THAT(sorted_lines(command.finish().out),
+              ElementsAre("[rank 0] cat cat", "[rank 1] cat cat"));
+}
+
+TEST(Output, GoesToAPipeWhereALogIsKept) {
+  const TestDirectory logs;
+  auto arguments = shell_workers(2, "[ -t 1 ] && echo yes || echo no");
+  arguments.insert(arguments.begin() + 1, {"--log-dir", logs.path().string()});
+  LaunchedCommand command(arguments, {}, Terminal::kPseudo);
+  EXPECT_THAT(sorted_lines(command.finish().out),
+              ElementsAre("[rank 0] no", "[rank 1] no"));
+}
+
 constexpr const char* kSteps =
     "for step in 1 2 3; do echo '{\"record\":\"step\",\"epoch\":1,\"epochs\":2,"
     "\"step\":'$step',\"steps\":3,\"loss\":0.5,\"images_per_second\":1000,"
