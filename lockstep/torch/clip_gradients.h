@@ -4,7 +4,9 @@
 //
 // Where all ranks hold the averaged gradients, as DistributedDataParallel
 // leaves them, every rank comes to the same norm, to the bit, and nothing is
-// sent. FusedSGD and its kind, and ZeroRedundancyOptimizer, have a method of
+// sent; for a p other than 2 and infinity as far as ranks have as many compute
+// threads and the same processor, since LibTorch adds up in their order.
+// FusedSGD and its kind, and ZeroRedundancyOptimizer, have a method of
 // this name that saves the second pass, and ZeroRedundancyOptimizer's lets each
 // rank read its share only.
 //

@@ -51,6 +51,7 @@
 
 #include "lockstep/torch/device_threads.h"
 #include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/load_in_place.h"
 #include "lockstep/torch/module_replicas.h"
 #include "lockstep/torch/parallel_apply.h"
 #include "lockstep/torch/tensors_in.h"
@@ -206,7 +207,8 @@ torch::serialize::OutputArchive& operator<<(
 template <class Module>
 torch::serialize::InputArchive& operator>>(
     torch::serialize::InputArchive& archive, DataParallel<Module>& model) {
-  return archive >> std::shared_ptr<torch::nn::Module>(model.module());
+  load_in_place(archive, *model.module());
+  return archive;
 }
 
 }  // namespace lockstep

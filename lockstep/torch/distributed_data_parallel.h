@@ -44,6 +44,7 @@
 
 #include "lockstep/torch/distinct_parameters.h"
 #include "lockstep/torch/join.h"
+#include "lockstep/torch/load_in_place.h"
 #include "lockstep/torch/replica.h"
 
 namespace lockstep {
@@ -169,12 +170,13 @@ torch::serialize::OutputArchive& operator<<(
 }
 
 // torch::load(model, path), on every rank, of the same file: replicas are not
-// compared again.
+// compared again. Parameters stay in their memory; see load_in_place.h.
 template <class Module>
 torch::serialize::InputArchive& operator>>(
     torch::serialize::InputArchive& archive,
     DistributedDataParallel<Module>& model) {
-  return archive >> std::shared_ptr<torch::nn::Module>(model.module());
+  load_in_place(archive, *model.module());
+  return archive;
 }
 
 }  // namespace lockstep

@@ -71,9 +71,31 @@ TEST(DistributedDataParallel, IsSavedAndLoadedAsItsModule) {
     fill(*alone, 5);
     std::stringstream other;
     torch::save(alone, other);
+    // Replicas and peers share the memory of parameters, so they stay in it.
+    const auto memory_of_model = [&] {
+      std::vector<const void*> memory;
+      for (const at::Tensor& parameter : model.parameters())
+        memory.push_back(parameter.data_ptr());
+      return memory;
+    };
+    const auto before = memory_of_model();
     torch::load(model, other);
+    EXPECT_EQ(memory_of_model(), before);
     EXPECT_EQ(largest_difference(alone->parameters(), model.parameters()), 0);
     EXPECT_EQ(largest_difference(alone->buffers(), model.buffers()), 0);
+  });
+}
+
+TEST(DistributedDataParallel, KeepsItsWeightsWhereAFileHasOthers) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = DistributedDataParallel(torch::nn::Linear(3, 2).ptr(),
+                                         {.group = group});
+    const at::Tensor before = model.module()->weight.detach().clone();
+    std::stringstream file;
+    torch::save(torch::nn::Linear(4, 2), file);
+    EXPECT_THAT(message_of([&] { torch::load(model, file); }),
+                HasSubstr("cannot load a tensor of [2, 4]"));
+    EXPECT_TRUE(model.module()->weight.equal(before));
   });
 }
 

@@ -282,6 +282,26 @@ TEST(DistributedOptimizer, RefusesAParameterInAPassMoreThanAStepTakes) {
   });
 }
 
+TEST(DistributedOptimizer, MakesNoStepOfAFurtherPassThatEndedHalfway) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("ab");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(), {.group = group});
+    bag.forward("a", 1).backward();
+    // Computed before the parameter's part, so its gradient comes after.
+    const at::Tensor other = torch::ones({1}, at::requires_grad()) * 1;
+    other.register_hook(
+        [](const at::Tensor&) { throw std::runtime_error("halfway"); });
+    const at::Tensor loss = bag.forward("b", 1) + other.sum();
+    EXPECT_THAT(message_of([&] { loss.backward(); }), HasSubstr("halfway"));
+    EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                HasSubstr("ended by an exception"));
+    optimizer.zero_grad();
+    bag.forward("ab", group->rank()).backward();
+    EXPECT_THAT(bag.gradients(), testing::ElementsAre(0.5, 0.5));
+  });
+}
+
 TEST(DistributedOptimizer, RefusesAddingToASumThatIsReduced) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag("ab");

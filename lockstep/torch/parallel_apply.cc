@@ -17,6 +17,10 @@
 namespace lockstep {
 namespace {
 
+// Whether what uses a copy to `device` comes after it in the order of a stream.
+// The CPU has none: it would read memory that is still to be written.
+bool need_not_wait(at::Device device) { return !device.is_cpu(); }
+
 using Tensors = std::vector<at::Tensor>;
 
 // What the replicas have computed and what they computed it from.
@@ -115,7 +119,7 @@ std::vector<Tensors> cut(const Graphs& graphs, const Tensors& gradients) {
       const std::int64_t length = output.dim() == 0 ? 1 : output.size(dim);
       const at::Tensor piece = gradients[i].narrow(dim, begin, length);
       pieces[r][i] = (output.dim() == 0 ? piece.squeeze(0) : piece)
-                         .to(output.device(), /*non_blocking=*/true);
+                         .to(output.device(), need_not_wait(output.device()));
       begin += length;
     }
   }
@@ -131,7 +135,7 @@ at::Tensor sum_of(const std::vector<Tensors>& parts, std::size_t place,
   bool is_own = false;
   for (const Tensors& part : parts) {
     if (!part[place].defined()) continue;
-    const at::Tensor next = part[place].to(device, /*non_blocking=*/true);
+    const at::Tensor next = part[place].to(device, need_not_wait(device));
     if (!sum.defined()) {
       sum = next;
     } else if (is_own) {
@@ -249,7 +253,7 @@ void check_dimension(const at::Tensor& tensor, std::int64_t dim,
       "another .dim"));
 }
 
-std::size_t bytes_of(const Tensors& tensors) {
+std::size_t bytes_of_all(const Tensors& tensors) {
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
   return bytes;
@@ -298,7 +302,7 @@ std::vector<at::Tensor> scatter(const at::Tensor& tensor,
   check_dimension(tensor, dim, "divided over devices");
   Tensors pieces = tensor.chunk(static_cast<std::int64_t>(devices.size()), dim);
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    pieces[i] = pieces[i].to(devices[i], /*non_blocking=*/true);
+    pieces[i] = pieces[i].to(devices[i], need_not_wait(devices[i]));
   return pieces;
 }
 
@@ -311,7 +315,7 @@ at::Tensor gather(const std::vector<at::Tensor>& pieces, at::Device device,
   Tensors rows;
   for (const at::Tensor& piece : pieces)
     rows.push_back((piece.dim() == 0 ? piece.unsqueeze(0) : piece)
-                       .to(device, /*non_blocking=*/true));
+                       .to(device, need_not_wait(device)));
   return rows.size() == 1 ? rows[0] : at::cat(rows, dim);
 }
 
@@ -329,7 +333,7 @@ std::vector<at::Tensor> parallel_apply(
     memory->clear();
     for (std::size_t r = 0; r < graphs->inputs.size(); ++r)
       memory->push_back(
-          {bytes_of(graphs->inputs[r]), bytes_of(graphs->outputs[r])});
+          {bytes_of_all(graphs->inputs[r]), bytes_of_all(graphs->outputs[r])});
   }
   Tensors connected;
   for (const Tensors& inputs : pass.inputs)

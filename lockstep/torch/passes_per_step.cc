@@ -72,6 +72,11 @@ void PassesPerStep::Count::reduced(bool some_rank_is_incomplete) {
   reduced_ = true;
 }
 
+// What it has added to an average would make this rank's differ.
+void PassesPerStep::Count::abandoned() noexcept {
+  refused_one_ = refused_one_ || reduced_;
+}
+
 void PassesPerStep::Count::end() {
   more_ = false;
   ended_ = true;
@@ -80,7 +85,8 @@ void PassesPerStep::Count::end() {
 void PassesPerStep::Count::check_none_refused() const {
   if (refused_one_)
     throw InvalidArgument(
-        "gradients hold part of a backward pass that was refused\n"
+        "gradients hold part of a backward pass that was refused, or ended by "
+        "an exception\n"
         "  next:    call zero_grad() and make the passes of this step again");
 }
 

@@ -48,6 +48,7 @@ class PassesPerStep {
     void arrived(std::size_t parameter) override;
     bool expects_more() const override;
     void reduced(bool some_rank_is_incomplete) override;
+    void abandoned() noexcept override;
 
     void begin_anew();
     void end();
@@ -67,7 +68,7 @@ class PassesPerStep {
     bool reduced_ = false;
     bool more_ = false;
     bool ended_ = false;
-    bool refused_one_ = false;  // which has added to .grad
+    bool refused_one_ = false;  // or left it halfway: it has added to .grad
   };
 
   std::shared_ptr<Count> count_;

@@ -437,6 +437,7 @@ void Reducer::State::settle_gradients(Part part) {
 
 void Reducer::State::abandon_pass() noexcept {
   expectation_.drop_local_pass();
+  if (rule_) rule_->abandoned();
   if (std::exchange(pass_, std::nullopt) == PassKind::kReduced)
     return abort_pass();
   // In a local pass nobody waits in this group, but perhaps in others.

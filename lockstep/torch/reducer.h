@@ -87,6 +87,8 @@ class PassRule {
   // A pass was reduced; whether on some rank not all had arrived, or it expects
   // more. The same on all ranks.
   virtual void reduced(bool some_rank_is_incomplete) = 0;
+  // A pass ended by an exception; .grad may hold part of it.
+  virtual void abandoned() noexcept = 0;
 };
 
 class Reducer {

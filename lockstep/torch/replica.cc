@@ -70,11 +70,17 @@ void Replica::before_forward() {
   if (!communicates_ || !c10::GradMode::is_enabled()) return;
   wrapped_.check(*module_);
   if (reducer_.forward_begins() == PassKind::kLocal) return;
-  if (broadcasts_buffers_ && module_->is_training()) broadcast_buffers();
+  if (broadcasts_buffers_ && module_->is_training()) exchange_buffers();
 }
 
 void Replica::broadcast_buffers() {
-  if (!communicates_ || buffers_.empty()) return;
+  if (!communicates_) return;
+  wrapped_.check(*module_);
+  exchange_buffers();
+}
+
+void Replica::exchange_buffers() {
+  if (buffers_.empty()) return;
   const Roll roll = roll_call_ ? roll_call_->announce(Activity::kForward)
                                : full_roll(*group_, Activity::kForward);
   broadcast_even_alone(*group_, buffers_, roll.root);

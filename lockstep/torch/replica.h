@@ -96,6 +96,8 @@ class Replica {
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
  private:
+  void exchange_buffers();
+
   std::shared_ptr<const torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;
   Reducer reducer_;

@@ -111,6 +111,23 @@ bool differ_only_at(std::size_t axis, const Shape& one, const Shape& other) {
   return true;
 }
 
+// The sum would take one for several, or change its type, without a word.
+void check_addable(const at::Tensor& first, const at::Tensor& other,
+                   std::optional<std::int64_t> axis) {
+  const std::int64_t dims = first.dim();
+  const std::int64_t free = !axis ? -1 : *axis < 0 ? *axis + dims : *axis;
+  bool fits = first.scalar_type() == other.scalar_type() && dims == other.dim();
+  for (std::int64_t i = 0; fits && i < dims; ++i)
+    fits = i == free || first.size(i) == other.size(i);
+  if (!fits)
+    throw InvalidArgument(c10::str(
+        "Strategy::reduce: replicas have values of ", first.sizes(),
+        " of type ", first.scalar_type(), " and of ", other.sizes(),
+        " of type ", other.scalar_type(),
+        "\n  next:    return values of one type and shape; they may differ "
+        "along the axis that is reduced"));
+}
+
 // Throws alike on whoever has these shapes.
 void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
   const auto dimensions = std::ssize(shapes[0].sizes);
@@ -209,6 +226,8 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
   }
   if (axis && !threads_) group->all_reduce(view(counts), ReduceOp::kSum).wait();
   if (counts[1] > 0) refuse_axis(*axis);
+  for (std::size_t i = 1; i < values.size(); ++i)
+    check_addable(values.local(0), values.local(static_cast<int>(i)), axis);
   at::Tensor sum;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const at::Tensor value = values.local(static_cast<int>(i)).detach();

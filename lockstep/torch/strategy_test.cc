@@ -217,6 +217,25 @@ TEST(Strategy, ReducesWhatReplicasReturn) {
               HasSubstr("whole numbers"));
 }
 
+TEST(Strategy, RefusesToReduceValuesThatDiffer) {
+  MirroredStrategy strategy(slots(2));
+  const auto sizes = strategy.run([](const ReplicaContext& here) {
+    return torch::ones({2, here.replica_id_in_sync_group() == 0 ? 3 : 1});
+  });
+  EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, sizes); }),
+              HasSubstr("values of [2, 3] of type Float and of [2, 1]"));
+  EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, sizes, 0); }),
+              HasSubstr("may differ along the axis"));
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, sizes, 1).sum().item<float>(), 8);
+  const auto types = strategy.run([](const ReplicaContext& here) {
+    return torch::ones({2}, here.replica_id_in_sync_group() == 0
+                                ? torch::kFloat
+                                : torch::kLong);
+  });
+  EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kSum, types); }),
+              HasSubstr("of type Float and of [2] of type Long"));
+}
+
 // Replica r's value: r + 1 rows of three numbers.
 at::Tensor rows_of(const ReplicaContext& here) {
   const int rows = here.replica_id_in_sync_group() + 1;

@@ -87,8 +87,9 @@ Json number(double value) {
 
 std::string with_commas(std::int64_t number) {
   std::string text = std::to_string(number);
-  for (auto at = std::ssize(text) - 3; at > (number < 0 ? 1 : 0); at -= 3)
-    text.insert(static_cast<std::size_t>(at), ",");
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > first + 3;)
+    text.insert(at -= 3, 1, ',');
   return text;
 }
 

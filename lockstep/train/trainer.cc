@@ -172,6 +172,8 @@ TrainingResult Run::run() {
   TrainingResult result;
   if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
   result.resumed_from = checkpoints_.begin();
+  // Where parameters are shared, one replica alone has loaded buffers.
+  model_.broadcast_buffers();
   const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
   const std::int64_t steps_done = position_.epoch * steps + position_.step;
   log_.begin(start_record(), steps_done, steps);

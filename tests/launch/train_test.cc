@@ -61,8 +61,7 @@ TEST(Train, SaysHowToGoOnFromTheCheckpointsOfARunThatFailed) {
       "for folder; do :; done; [ -z \"$SAVES\" ] || "
       ": >\"$folder/checkpoint-000200.safetensors\"; kill -9 $$");
   const std::vector<std::string> arguments{
-      "-n",  "1", "--resume=" + folder, "--resume", "old", "--checkpoint-dir",
-      folder};
+      "-n", "1", "--resume", "old", "--checkpoint-dir", folder};
   // What is there from before is none of this run's.
   std::ofstream(folder + "/checkpoint-000100.safetensors") << "before";
   std::filesystem::last_write_time(
