@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -29,17 +31,16 @@ std::vector<std::string> command_of(const TrainRequest& request,
   return command;
 }
 
-using FileTime = std::filesystem::file_time_type;
-
-bool has_checkpoints_since(const std::string& folder, FileTime start) {
+// Their names. Each is written once, under a number of its own.
+std::set<std::string> checkpoints_in(const std::string& folder) {
+  std::set<std::string> names;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end;
        !error && at != end; at.increment(error))
     if (const std::string name = at->path().filename();
-        name.starts_with("checkpoint-") && name.ends_with(".safetensors") &&
-        at->last_write_time(error) >= start)
-      return true;
-  return false;
+        name.starts_with("checkpoint-") && name.ends_with(".safetensors"))
+      names.insert(name);
+  return names;
 }
 
 // A word as a shell reads it again.
@@ -55,8 +56,10 @@ std::string quoted(const std::string& word) {
 }
 
 // After a run that did not come to its end: how to go on from what it saved.
-void suggest_to_resume(const TrainRequest& request, FileTime start) {
-  if (!has_checkpoints_since(request.options.checkpoint_dir, start)) return;
+void suggest_to_resume(const TrainRequest& request,
+                       const std::set<std::string>& before) {
+  const auto now = checkpoints_in(request.options.checkpoint_dir);
+  if (std::ranges::includes(before, now)) return;
   std::string command = "lockstep train";
   bool is_value = false;
   for (const std::string& argument : request.arguments) {
@@ -98,9 +101,9 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);
   join_ranks_of_launcher(launch, lookup);
-  const FileTime start = FileTime::clock::now();
+  const auto before = checkpoints_in(request.options.checkpoint_dir);
   const int exit_code = run_job(std::move(launch), lookup, view);
-  if (exit_code != 0) suggest_to_resume(request, start);
+  if (exit_code != 0) suggest_to_resume(request, before);
   return exit_code;
 }
 
