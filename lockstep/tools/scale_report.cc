@@ -150,7 +150,7 @@ std::string code_span(std::string text) {
   return fence + " " + text + " " + fence;
 }
 
-// "a core", "2 cores".
+// "1 core", "2 cores".
 std::string counted(int number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
@@ -174,8 +174,7 @@ std::string doubts_about(const ScaleReport& report) {
           spread > kWorthless)
         text += fmt::format(
             "unsteady: runs of {} on {} differ by {}; do not use these "
-            "numbers, "
-            "and repeat on an idle machine, with more --epochs\n",
+            "numbers, and repeat on an idle machine, with more --epochs\n",
             series.name, counted(row.ranks, "rank"), percent(spread));
   return text;
 }

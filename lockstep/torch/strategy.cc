@@ -128,7 +128,7 @@ void check_addable(const at::Tensor& first, const at::Tensor& other,
         "along the axis that is reduced"));
 }
 
-// Throws alike on whoever has these shapes.
+// Throws alike on every rank, since all have these shapes.
 void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
   const auto dimensions = std::ssize(shapes[0].sizes);
   const auto place =
