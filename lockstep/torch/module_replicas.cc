@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_lists.h"
 #include "lockstep/torch/tensor_memory.h"
 
 namespace lockstep {
@@ -90,13 +91,6 @@ void check_alike(const torch::nn::Module& module, const torch::nn::Module& copy,
 void take_shape_of(const at::Tensor& to, const at::Tensor& from) {
   if (to.scalar_type() != from.scalar_type() || to.sizes() != from.sizes())
     to.set_data(at::empty_like(from, from.options().device(to.device())));
-}
-
-std::size_t bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::size_t bytes = 0;
-  for (const at::Tensor& tensor : tensors)
-    if (tensor.defined()) bytes += tensor.nbytes();
-  return bytes;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_lists.h"
 
 namespace lockstep {
 namespace {
@@ -253,12 +254,6 @@ void check_dimension(const at::Tensor& tensor, std::int64_t dim,
       "another .dim"));
 }
 
-std::size_t bytes_of_all(const Tensors& tensors) {
-  std::size_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
-  return bytes;
-}
-
 // The caller's streams on the devices of GPUs; none on CPUs.
 std::vector<std::optional<c10::Stream>> current_streams(
     const std::vector<Tensors>& inputs) {
@@ -333,7 +328,7 @@ std::vector<at::Tensor> parallel_apply(
     memory->clear();
     for (std::size_t r = 0; r < graphs->inputs.size(); ++r)
       memory->push_back(
-          {bytes_of_all(graphs->inputs[r]), bytes_of_all(graphs->outputs[r])});
+          {bytes_of(graphs->inputs[r]), bytes_of(graphs->outputs[r])});
   }
   Tensors connected;
   for (const Tensors& inputs : pass.inputs)

@@ -19,4 +19,11 @@ std::vector<std::vector<at::Tensor>> by_device_and_type(
   return in_order;
 }
 
+std::size_t bytes_of(at::TensorList tensors) {
+  std::size_t bytes = 0;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined()) bytes += tensor.nbytes();
+  return bytes;
+}
+
 }  // namespace lockstep
