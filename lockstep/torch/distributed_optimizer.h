@@ -21,7 +21,7 @@
 // which a rank has them does not matter. Passes may use different parameters on
 // each rank: where a gradient is missing it counts as zero. A parameter that no
 // rank used keeps the .grad that it had, so that the optimizer leaves it out if
-// that is none; Horovod gives it zeros.
+// it is undefined; Horovod gives it zeros.
 //
 // Threads: single-threaded. It may be moved, but not during a pass.
 // Errors:  when it is made: Mismatch on every rank when parameters or options
