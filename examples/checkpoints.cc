@@ -69,7 +69,7 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
           .backward();
       optimizer.step();
       ++step;
-      if (step % 3 == 0) folder.save(state);
+      if (step % 3 == 0) folder.save(state, epoch * kBatches + step);
     }
   }
 

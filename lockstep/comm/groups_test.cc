@@ -239,6 +239,33 @@ TEST_P(GroupsOnEveryBackend, SayInATimeoutWhichRankOfTheJobIsMissing) {
   });
 }
 
+// In the caller's words, those of the other ranks too. A name that is longer
+// than what travels is cut.
+TEST_P(GroupsOnEveryBackend, SayInAMismatchWhereEachRankCalled) {
+  run(3, [](Group world) {
+    const Group group = new_group(*world, std::vector<int>{0, 1, 2});
+    const std::vector<std::string> places{"my averaging", "",
+                                          std::string(100, 'p')};
+    const int rank = group->rank();
+    std::vector<float> data(rank == 0 ? 10 : 11);
+    const auto text = error_text<Error>([&] {
+      group
+          ->all_reduce(view(data), ReduceOp::kSum,
+                       {.place = places[static_cast<std::size_t>(rank)]})
+          .wait();
+    });
+    EXPECT_THAT(
+        text,
+        AllOf(HasSubstr("called:  all_reduce #1 (sum, 10 x float32) at my "
+                        "averaging by rank 0\n"),
+              HasSubstr("called:  all_reduce #1 (sum, 11 x float32) by rank "
+                        "1\n"),
+              HasSubstr("called:  all_reduce #1 (sum, 11 x float32) at " +
+                        std::string(AnnouncedCall::kPlaceBytes, 'p') +
+                        " by rank 2\n")));
+  });
+}
+
 TEST(AGroupOnSharedMemory, SaysWhichRankOfTheJobDidNotComeToForm) {
   Settings settings;
   settings.rendezvous_timeout = 20ms;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -212,20 +215,43 @@ std::string describe(const Operation& operation) {
                   operation.place);
 }
 
-std::string describe_mismatch(std::span<const Signature> signatures, int rank,
+std::string_view AnnouncedCall::place_name() const {
+  return {place, ::strnlen(place, kPlaceBytes)};
+}
+
+AnnouncedCall announced_call_of(const Operation& operation) {
+  AnnouncedCall call{.signature = signature_of(operation)};
+  set_place(call.place, operation.place);
+  return call;
+}
+
+void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
+               std::string_view place) {
+  const std::size_t length = std::min(place.size(), room.size());
+  if (length > 0) std::memcpy(room.data(), place.data(), length);
+  if (length < room.size()) room[length] = '\0';
+}
+
+std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
                               std::string_view group) {
   std::map<std::string, std::vector<int>> callers;
-  for (std::size_t r = 0; r < signatures.size(); ++r)
-    callers[describe(signatures[r])].push_back(static_cast<int>(r));
+  std::set<std::string> kinds;
+  for (std::size_t r = 0; r < calls.size(); ++r) {
+    const std::string kind = describe(calls[r].signature);
+    const std::string_view place = calls[r].place_name();
+    callers[place.empty() ? kind : fmt::format("{} at {}", kind, place)]
+        .push_back(static_cast<int>(r));
+    kinds.insert(kind);
+  }
   std::string text = fmt::format(
       "the ranks of group \"{}\" called operations that do not fit together "
       "(seen on rank {} of {})",
-      group, rank, signatures.size());
+      group, rank, calls.size());
   for (const auto& [call, ranks] : callers)
     text += fmt::format("\n  called:  {} by rank{} {}", call,
                         ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
-  if (callers.size() == 1)
-    text += static_cast<OperationKind>(signatures.front().kind) ==
+  if (kinds.size() == 1)
+    text += static_cast<OperationKind>(calls.front().signature.kind) ==
                     OperationKind::kReplay
                 ? "\n  differs: the operations that were captured"
                 : "\n  differs: the sizes within the list of buffers";

@@ -192,9 +192,27 @@ std::string describe(const Signature& signature);
 std::string describe(const Signature& signature, int peer, int tag,
                      std::string_view place);
 
-// The text of a Mismatch: a table of who called what. `signatures[r]` is rank
-// r's; not all are equal.
-std::string describe_mismatch(std::span<const Signature> signatures, int rank,
+// What a rank tells the others of its call of a collective, besides elements:
+// what must agree and, for errors, the caller's name for it.
+struct AnnouncedCall {
+  static constexpr std::size_t kPlaceBytes = 48;
+
+  Signature signature{};
+  char place[kPlaceBytes] = {};  // zero-terminated, unless it was cut
+
+  std::string_view place_name() const;
+};
+static_assert(sizeof(AnnouncedCall) == 80);
+
+AnnouncedCall announced_call_of(const Operation& operation);
+
+// Copies a caller's name for an operation; what is too long is cut.
+void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
+               std::string_view place);
+
+// The text of a Mismatch: a table of who called what, and where. `calls[r]` is
+// rank r's; not all signatures are equal.
+std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
                               std::string_view group);
 
 // What the signature of all_to_all_v leaves out: how many elements this rank

@@ -26,9 +26,4 @@ std::string describe_timeout_of(std::string_view call,
       identity.size, own_host_name(), identity.name, detail);
 }
 
-std::string describe_place(const Operation& operation, int rank) {
-  if (operation.place.empty()) return "";
-  return fmt::format("\n  place:   {} on rank {}", operation.place, rank);
-}
-
 }  // namespace lockstep

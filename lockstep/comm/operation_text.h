@@ -19,8 +19,4 @@ std::string describe_timeout_of(std::string_view call,
                                 const GroupIdentity& identity,
                                 std::string_view detail = "");
 
-// A line for a Mismatch: where rank `rank`, this one, called `operation`, in
-// the caller's words; "" where the caller has named no place.
-std::string describe_place(const Operation& operation, int rank);
-
 }  // namespace lockstep

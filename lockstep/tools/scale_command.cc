@@ -18,6 +18,7 @@
 #include "lockstep/base/rank_environment.h"
 #include "lockstep/base/text_file.h"
 #include "lockstep/launch/cpu_share.h"
+#include "lockstep/launch/gpu_inventory.h"
 #include "lockstep/tools/job.h"
 #include "lockstep/tools/rank_place.h"
 #include "lockstep/tools/scale_plot.h"
@@ -82,6 +83,37 @@ class BusyCores {
   const double before_ = seconds_of_children();
 };
 
+// How many of this host's GPUs are busy while a job trains: their driver is
+// asked at most once a second.
+class BusyGpus {
+ public:
+  void look() {
+    if (!pause_.expired()) return;
+    pause_ = Deadline(kPause);
+    double busy = 0;
+    bool is_known = false;
+    for (const GpuState& gpu : look_at_gpus().gpus)
+      if (gpu.busy_percent) {
+        busy += *gpu.busy_percent / 100.0;
+        is_known = true;
+      }
+    if (!is_known) return;
+    ++looks_;
+    mean_ += (busy - mean_) / looks_;
+  }
+
+  std::optional<double> so_far() const {
+    return looks_ > 0 ? std::optional(mean_) : std::nullopt;
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPause{1};
+
+  Deadline pause_{Clock::duration::zero()};
+  int looks_ = 0;
+  double mean_ = 0;
+};
+
 // What the epochs after the first, where there are some, came to.
 class EpochTimes {
  public:
@@ -94,11 +126,12 @@ class EpochTimes {
     speed_ += (epoch->images_per_second - speed_) / epochs;
   }
 
-  ScaleRun run(double cores_busy) const {
+  ScaleRun run(const BusyCores& cores, const BusyGpus& gpus) const {
     if (count_ == 0) throw Error("the job ended well, but told of no epoch");
     return {.images_per_second = speed_,
             .epoch_seconds = seconds_,
-            .cores_busy = cores_busy};
+            .cores_busy = cores.so_far(),
+            .gpus_busy = gpus.so_far()};
   }
 
  private:
@@ -212,15 +245,18 @@ class Scaling {
 
   ScaleRun run_ours(const TrainRequest& job) {
     EpochTimes epochs;
+    BusyGpus gpus;
     const BusyCores cores;
     const int code =
         run_training(job, lookup_,
                      {.out = STDERR_FILENO,
                       .on_progress = [&](const ProgressRecord& record) {
                         epochs.take(record);
+                        if (std::holds_alternative<StepRecord>(record))
+                          gpus.look();
                       }});
     if (code != 0) throw JobFailed{code};
-    return epochs.run(cores.so_far());
+    return epochs.run(cores, gpus);
   }
 
   ScaleRun run_theirs(int ranks) {

@@ -44,9 +44,9 @@ std::string or_dash(const std::optional<Number>& value) {
   return value ? fmt::format("{}", *value) : "-";
 }
 
-const Cells kHead{"ranks",   "threads",   "global batch", "batch a rank",
-                  "epoch s", "images/s",  "speed-up",     "efficiency",
-                  "spread",  "cores busy"};
+const Cells kHead{"ranks",   "threads",    "global batch", "batch a rank",
+                  "epoch s", "images/s",   "speed-up",     "efficiency",
+                  "spread",  "cores busy", "GPUs busy"};
 
 Cells cells_of(const ScaleSeries& series, const ScaleRow& row) {
   const ScaleFigures figures = figures_of(series, row);
@@ -61,13 +61,19 @@ Cells cells_of(const ScaleSeries& series, const ScaleRow& row) {
           fmt::format("{:.2f}", figures.speed_up),
           percent(figures.efficiency),
           repeated ? percent(figures.spread) : "-",
-          fmt::format("{:.2f}", figures.cores_busy)};
+          fmt::format("{:.2f}", figures.cores_busy),
+          figures.gpus_busy ? fmt::format("{:.2f}", *figures.gpus_busy) : "-"};
 }
 
 std::vector<Cells> table_of(const ScaleSeries& series) {
   std::vector<Cells> table{kHead};
-  for (const ScaleRow& row : series.rows)
+  bool has_gpus = false;
+  for (const ScaleRow& row : series.rows) {
     table.push_back(cells_of(series, row));
+    has_gpus |= figures_of(series, row).gpus_busy.has_value();
+  }
+  if (!has_gpus)
+    for (Cells& line : table) line.pop_back();
   return table;
 }
 
@@ -118,6 +124,7 @@ std::string comparison_of(const ScaleReport& report) {
 Json json_of(const ScaleRun& run) {
   Json document{{"images_per_second", run.images_per_second},
                 {"cores_busy", run.cores_busy}};
+  if (run.gpus_busy) document["gpus_busy"] = *run.gpus_busy;
   if (run.epoch_seconds) document["epoch_seconds"] = *run.epoch_seconds;
   return document;
 }
@@ -134,6 +141,7 @@ Json json_of(const ScaleSeries& series, const ScaleRow& row) {
   document["efficiency"] = figures.efficiency;
   document["spread"] = figures.spread;
   document["cores_busy"] = figures.cores_busy;
+  if (figures.gpus_busy) document["gpus_busy"] = *figures.gpus_busy;
   document["runs"] = Json::array();
   for (const ScaleRun& run : row.runs) document["runs"].push_back(json_of(run));
   return document;
@@ -215,13 +223,15 @@ ScaleFigures figures_of(const ScaleSeries& series, const ScaleRow& row) {
   ScaleFigures figures;
   figures.images_per_second = median(speeds);
   std::vector<double> seconds;
-  std::vector<double> cores;
+  std::vector<double> cores, gpus;
   for (const ScaleRun& run : row.runs) {
+    if (run.gpus_busy) gpus.push_back(*run.gpus_busy);
     if (run.epoch_seconds) seconds.push_back(*run.epoch_seconds);
     cores.push_back(run.cores_busy);
   }
   if (!seconds.empty()) figures.epoch_seconds = median(seconds);
   figures.cores_busy = median(cores);
+  if (!gpus.empty()) figures.gpus_busy = median(gpus);
   const ScaleRow& first = series.rows.front();
   figures.speed_up = figures.images_per_second / median(speeds_of(first));
   figures.efficiency =
@@ -246,7 +256,7 @@ std::string to_markdown(const ScaleReport& given) {
   std::string text;
   for (const ScaleSeries& series : report.series) {
     std::vector<Cells> table = table_of(series);
-    table.insert(table.begin() + 1, Cells(kHead.size(), "---:"));
+    table.insert(table.begin() + 1, Cells(table.front().size(), "---:"));
     text += fmt::format("{}\n\n{}\n", title_of(report, series),
                         aligned(table, {"| ", " | ", " |"}));
   }

@@ -18,6 +18,10 @@ struct ScaleRun {
   // Processor time of the job and all that it started, over its time: 2 where
   // two cores were busy from its start to its end, start-up included.
   double cores_busy = 0;
+  // The same of GPUs, of all of this host, while the job trained: 2 where two
+  // were busy all the time. Nothing: the host has no GPU, or its driver does
+  // not say.
+  std::optional<double> gpus_busy{};
 };
 
 // All runs on one number of ranks.
@@ -53,6 +57,7 @@ struct ScaleFigures {
   double images_per_second = 0;
   std::optional<double> epoch_seconds;
   double cores_busy = 0;
+  std::optional<double> gpus_busy;
   // Images a second over those of the series' first row.
   double speed_up = 1;
   // Speed-up over how many times as many compute threads these are, those of

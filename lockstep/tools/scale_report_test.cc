@@ -71,6 +71,20 @@ TEST(ScaleReport, AlignsItsColumns) {
             "\n");
 }
 
+TEST(ScaleReport, ShowsHowManyGpusWereBusyWhereItIsKnown) {
+  ScaleReport report{.cores = 4, .series = {ours()}};
+  report.series[0].rows[1].runs[0].gpus_busy = 3.5;
+  report.series[0].rows[1].runs[1].gpus_busy = 3.0;
+  EXPECT_THAT(to_text(report), AllOf(HasSubstr("cores busy  GPUs busy\n"),
+                                     HasSubstr("      1.60          -\n"),
+                                     HasSubstr("      3.80       3.25\n")));
+  EXPECT_THAT(to_markdown(report), HasSubstr(" |      3.80 |"));
+  const auto rows = nlohmann::json::parse(to_json(report))["series"][0]["rows"];
+  EXPECT_FALSE(rows[0].contains("gpus_busy"));
+  EXPECT_EQ(rows[1]["gpus_busy"], 3.25);
+  EXPECT_EQ(rows[1]["runs"][0]["gpus_busy"], 3.5);
+}
+
 TEST(ScaleFigures, CountEfficiencyByThread) {
   ScaleSeries series = ours();
   series.rows[0].threads = 4;

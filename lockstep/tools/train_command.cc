@@ -31,7 +31,7 @@ std::vector<std::string> command_of(const TrainRequest& request,
   return command;
 }
 
-// Their names. Each is written once, under a number of its own.
+// Their names, which a run gives by its steps.
 std::set<std::string> checkpoints_in(const std::string& folder) {
   std::set<std::string> names;
   std::error_code error;

@@ -24,6 +24,7 @@
 #include "lockstep/train/evaluation_report.h"
 #include "lockstep/train/progress_writer.h"
 #include "lockstep/train/trainer.h"
+#include "lockstep/train/training_device.h"
 
 namespace lockstep {
 namespace {
@@ -93,9 +94,12 @@ std::vector<std::string> hints(const TrainOptions& flags) {
   return lines;
 }
 
-void report_end(const TrainOptions& flags, const TrainingResult& result,
-                ProgressWriter* writer) {
+void report_end(const TrainOptions& flags, const TrainerOptions& options,
+                const TrainingResult& result, ProgressWriter* writer) {
   std::vector<std::string> notes;
+  if (options.strategy == "data-parallel")
+    notes.push_back(
+        peak_memory_text(training_devices(options.device, options.replicas)));
   if (result.compression) notes.push_back(*result.compression);
   if (result.layers_begun_anew && !result.resumed_from) {
     std::string note = "began with the weights of " + flags.weights;
@@ -153,14 +157,14 @@ void run(const TrainOptions& flags, const Settings& settings) {
     else
       plain.emplace();
   }
+  const TrainerOptions options = trainer_options(flags, gpu_of_rank(settings));
   const TrainingResult result =
-      train(trainer_options(flags, gpu_of_rank(settings)), data, group,
-            [&](const ProgressRecord& record) {
-              if (writer) writer->write(record);
-              if (plain) plain->show(record);
-            });
+      train(options, data, group, [&](const ProgressRecord& record) {
+        if (writer) writer->write(record);
+        if (plain) plain->show(record);
+      });
   if (group->rank() == 0)
-    report_end(flags, result, writer ? &*writer : nullptr);
+    report_end(flags, options, result, writer ? &*writer : nullptr);
   // No rank leaves while another may still read what it has written.
   group->barrier({.place = "the end of training"}).wait();
   destroy_process_group();

@@ -77,6 +77,9 @@ ConsistencyReport::ConsistencyReport(
     throw InvalidArgument(
         "ConsistencyReport: the numbers of steps and of elements to show must "
         "be at least 1");
+  if (options.initial_weights == Expected::kDifferent)
+    throw InvalidArgument(
+        "ConsistencyReport: initial weights are to be equal or either");
   std::vector<at::Tensor> tensors;
   for (const auto& item : module_->named_parameters()) {
     if (!item.value().requires_grad()) continue;
@@ -99,17 +102,19 @@ bool ConsistencyReport::add(std::string what, Expected must,
 void ConsistencyReport::compare_start() {
   const NamedTensorList parameters = module_->named_parameters().pairs();
   weights_ = total_of(parameters);
-  weights_were_equal_ =
-      add("initial weights", Expected::kEqual, gather(*group_, weights_));
+  weights_were_equal_ = add("initial weights", options_.initial_weights,
+                            gather(*group_, weights_));
+  began_apart_ = group_->size() > 1 && rows_.back().found != "equal";
   if (!weights_were_equal_)
     accuse(describe(*find_difference(*group_, parameters)),
            "the module was not wrapped yet, or weights were loaded or changed "
            "on some ranks after it was",
            "wrap it in DistributedDataParallel, which gives all ranks rank "
-           "0's, and load weights before that or on every rank");
+           "0's, and load weights before that or on every rank; a report that "
+           "begins before says .initial_weights = Expected::kEither");
   const NamedTensorList buffers = module_->named_buffers().pairs();
   buffers_ = fingerprints_of(buffers);
-  if (!buffers.empty() && !add("initial buffers", Expected::kEqual,
+  if (!buffers.empty() && !add("initial buffers", options_.initial_weights,
                                gather(*group_, total_of(buffers))))
     accuse(describe(*find_difference(*group_, buffers)),
            "buffers were set on some ranks after the module was wrapped",
@@ -132,6 +137,7 @@ void ConsistencyReport::loss(const at::Tensor& loss) {
 
 void ConsistencyReport::gradients() {
   if (done()) return;
+  compare_wrapped();
   compare_pass();
   const auto own = gather(*group_, fingerprint_of(std::span<const Fingerprint>(
                                        own_gradients_->fingerprints())));
@@ -164,10 +170,24 @@ void ConsistencyReport::step_done() {
   compare_weights();
   compare_buffers();
   compare_random_numbers();
-  text_ += table_of(std::span(rows_).subspan(rows_told_), group_->size());
-  rows_told_ = rows_.size();
   text_ += shown_values();
   end_step();
+}
+
+// The weights as the first step found them. An optimizer has not changed them
+// yet.
+void ConsistencyReport::compare_wrapped() {
+  if (step_ != 1 || options_.initial_weights == Expected::kEqual) return;
+  const NamedTensorList parameters = module_->named_parameters().pairs();
+  weights_ = total_of(parameters);
+  weights_were_equal_ =
+      add("weights, wrapped", Expected::kEqual, gather(*group_, weights_));
+  if (!weights_were_equal_)
+    accuse(describe(*find_difference(*group_, parameters)),
+           "the module was not wrapped before the first step, or weights were "
+           "loaded or changed on some ranks after it was",
+           "wrap it in DistributedDataParallel, which gives all ranks rank "
+           "0's, and load weights before that or on every rank");
 }
 
 void ConsistencyReport::compare_weights() {
@@ -262,13 +282,14 @@ std::string ConsistencyReport::shown_values() {
     show(name + ", gradient, reduced",
          i < reduced_heads_.size() ? reduced_heads_[i] : at::Tensor());
   }
-  return table_of(table);
+  return table_of(table, step_);
 }
 
 void ConsistencyReport::end_step() {
-  text_ += table_of(std::span(rows_).subspan(rows_told_), group_->size());
-  rows_told_ = rows_.size();
-  if (verdict_ && verdict_->step == step_) text_ += text_of(*verdict_) + "\n";
+  const bool accused = verdict_ && verdict_->step == step_;
+  if (accused || step_ == options_.steps)
+    text_ += table_of(rows_, group_->size()) + note_on_wrapping();
+  if (accused) text_ += text_of(*verdict_) + "\n";
   data_ = outputs_ = loss_ = Fingerprint();
   pass_compared_ = false;
   reduced_heads_.clear();
@@ -279,6 +300,13 @@ void ConsistencyReport::end_step() {
   if (consistent())
     text_ += "verdict: the ranks are consistent, as far as step " +
              std::to_string(options_.steps) + "\n";
+}
+
+// Where initial weights differed, and were to be made equal.
+std::string ConsistencyReport::note_on_wrapping() const {
+  if (step_ == 0 || !began_apart_ || !consistent()) return "";
+  return "initial weights differed: wrapping the module gave all ranks rank "
+         "0's\n";
 }
 
 std::string ConsistencyReport::take_text() { return std::exchange(text_, ""); }

@@ -18,9 +18,9 @@
 // calls do nothing. It costs a hash of everything a step; only where hashes are
 // wrong do elements travel.
 //
-// Threads: single-threaded. Every rank makes it, after the model was wrapped,
-//          and calls gradients() and step_done() at the same points: these
-//          exchange.
+// Threads: single-threaded. Every rank makes it, before or after the model is
+//          wrapped, and calls gradients() and step_done() at the same points:
+//          these exchange.
 // Errors:  InvalidArgument for options that cannot work. What ProcessGroup's
 //          operations throw. That ranks are not consistent is no error but in
 //          the report.
@@ -48,6 +48,10 @@ struct ConsistencyReportOptions {
   std::shared_ptr<ProcessGroup> group{};
   // Steps that are watched.
   int steps = 3;
+  // Of parameters and buffers. A report that is made before the module is
+  // wrapped says kEither: the ranks' may differ then, and step 1 compares what
+  // wrapping made of the weights. Not kDifferent.
+  Expected initial_weights = Expected::kEqual;
   // What must be, where a program means something else: ranks that share their
   // data, or an optimizer that averages gradients itself.
   Expected data = Expected::kDifferent;
@@ -67,7 +71,7 @@ class ConsistencyReport {
   void data(const at::Tensor& input);
   void outputs(const at::Tensor& output);
   void loss(const at::Tensor& loss);
-  // Once all passes of the step are done, before anybody clips.
+  // Once all passes of the step are done, before gradients are clipped.
   void gradients();
   void step_done();
 
@@ -76,8 +80,9 @@ class ConsistencyReport {
   const std::optional<ConsistencyVerdict>& verdict() const { return verdict_; }
   const std::vector<ConsistencyRow>& rows() const { return rows_; }
 
-  // The tables of the steps that are complete, with a verdict at the end or
-  // where something is wrong; each once. The same on every rank.
+  // The table of all steps at the end, and of those so far where something is
+  // wrong first, with the verdict; the values to show, after each step. Each
+  // once. The same on every rank.
   std::string take_text();
 
  private:
@@ -90,6 +95,7 @@ class ConsistencyReport {
 
   void compare_start();
   void compare_pass();
+  void compare_wrapped();
   void compare_weights();
   void compare_buffers();
   void compare_random_numbers();
@@ -99,6 +105,7 @@ class ConsistencyReport {
                        const std::vector<int>& unchanged);
   void keep_heads_of_gradients();
   std::string shown_values();
+  std::string note_on_wrapping() const;
   void end_step();
 
   std::shared_ptr<const torch::nn::Module> module_;
@@ -115,10 +122,10 @@ class ConsistencyReport {
 
   Fingerprint weights_;  // this rank's, before the step
   bool weights_were_equal_ = true;
+  bool began_apart_ = false;          // initial weights differed
   std::vector<Fingerprint> buffers_;  // likewise, one by one
 
   std::vector<ConsistencyRow> rows_;
-  std::size_t rows_told_ = 0;
   std::optional<ConsistencyVerdict> verdict_;
   std::string text_;
 };

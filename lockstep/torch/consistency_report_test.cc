@@ -18,6 +18,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -95,24 +96,98 @@ TEST(ConsistencyReport, FindsNothingWrongWhereNothingIs) {
     });
 }
 
-TEST(ConsistencyReport, IsATableOfWhatMustBeAndIs) {
+TEST(ConsistencyReport, IsATableWithColumnsForTheFirstAndForLaterSteps) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = wrapped_net(group);
-    Report report(model.module(), {.group = group, .steps = 1});
+    Report report(model.module(), {.group = group, .steps = 3});
     watched_steps(model, report, group);
-    EXPECT_EQ(report.take_text(),
-              "consistency of 2 ranks, at start    must be    is\n"
-              "  initial weights                   equal      equal\n"
-              "  random number generator           either     equal\n"
-              "consistency of 2 ranks, step 1      must be    is\n"
-              "  data                              different  different\n"
-              "  outputs                           different  different\n"
-              "  loss                              different  different\n"
-              "  gradients of each rank            different  different\n"
-              "  gradients, reduced                equal      equal\n"
-              "  updated weights                   equal      equal\n"
-              "  random number generator           either     equal\n"
-              "verdict: the ranks are consistent, as far as step 1\n");
+    EXPECT_EQ(
+        report.take_text(),
+        "consistency of 2 ranks     must be    at start  step 1     "
+        "steps 2 to 3\n"
+        "  initial weights          equal      equal\n"
+        "  random number generator  either     equal     equal      equal\n"
+        "  data                     different            different  "
+        "different\n"
+        "  outputs                  different            different  "
+        "different\n"
+        "  loss                     different            different  "
+        "different\n"
+        "  gradients of each rank   different            different  "
+        "different\n"
+        "  gradients, reduced       equal                equal      equal\n"
+        "  updated weights          equal                equal      equal\n"
+        "verdict: the ranks are consistent, as far as step 3\n");
+  });
+}
+
+TEST(ConsistencyReport, ShowsTheTableSoFarWhereSomethingIsWrongAndAllAtTheEnd) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = wrapped_net(group);
+    Report report(model.module(), {.group = group, .steps = 4});
+    torch::optim::SGD optimizer(model.parameters(), 0.1);
+    for (int step = 0; step < 4; ++step) {
+      // Both ranks read the same in step 3.
+      watched_step(model, optimizer, report,
+                   share_of_batch(step, step == 2 ? 0 : group->rank(), 2, 2));
+      const std::string text = report.take_text();
+      if (step == 2)
+        EXPECT_THAT(text, AllOf(HasSubstr("step 1     steps 2 to 3\n"),
+                                HasSubstr("different  equal in step 3  "
+                                          "<-- WRONG\n"),
+                                HasSubstr("consistent: data, in step 3")));
+      else if (step == 3)
+        EXPECT_THAT(text, AllOf(HasSubstr("step 1     steps 2 to 4\n"),
+                                HasSubstr("different  equal in step 3  "
+                                          "<-- WRONG\n"),
+                                Not(HasSubstr("verdict"))));
+      else
+        EXPECT_THAT(text, IsEmpty());
+    }
+  });
+}
+
+TEST(ConsistencyReport, BeginsBeforeTheModuleIsWrapped) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto net = std::make_shared<Net>();
+    {
+      const torch::NoGradGuard no_grad;
+      net->second->weight[4][2] += group->rank();
+    }
+    Report report(
+        net,
+        {.group = group, .steps = 1, .initial_weights = Expected::kEither});
+    NetUnderDdp model(net, small_buckets(group));
+    watched_steps(model, report, group);
+    EXPECT_EQ(first_wrong(report), "none");
+    EXPECT_THAT(
+        report.take_text(),
+        AllOf(HasSubstr("  initial weights          either     different\n"),
+              HasSubstr("  weights, wrapped         equal                "
+                        "equal\n"),
+              HasSubstr("  gradients of each rank   different            "
+                        "different\n"),
+              HasSubstr("initial weights differed: wrapping the module gave "
+                        "all ranks rank 0's\n"),
+              HasSubstr("the ranks are consistent, as far as step 1")));
+  });
+}
+
+TEST(ConsistencyReport, FindsThatAModuleWasNotWrappedAfterItBegan) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto net = std::make_shared<Net>();
+    {
+      const torch::NoGradGuard no_grad;
+      net->second->weight[4][2] += group->rank();
+    }
+    Report report(
+        net,
+        {.group = group, .steps = 1, .initial_weights = Expected::kEither});
+    watched_steps(*net, report, group);
+    EXPECT_EQ(first_wrong(report), "weights, wrapped in 1: different");
+    EXPECT_THAT(verdict_of(report).where, HasSubstr("second.weight[4, 2] is"));
+    EXPECT_THAT(verdict_of(report).likely, HasSubstr("was not wrapped"));
+    EXPECT_THAT(report.take_text(), Not(HasSubstr("gave all ranks rank 0's")));
   });
 }
 
@@ -130,7 +205,7 @@ TEST(ConsistencyReport, FindsAnUnequalStart) {
                 AllOf(HasSubstr("second.weight[4, 2] is "),
                       HasSubstr(" on rank 1 and "), HasSubstr("at most 0.5")));
     EXPECT_THAT(report.take_text(),
-                AllOf(HasSubstr("equal on ranks 0 and 2   <-- WRONG"),
+                AllOf(HasSubstr("equal on ranks 0 and 2  <-- WRONG"),
                       HasSubstr("verdict: the ranks are not consistent: "
                                 "initial weights, before step 1"),
                       HasSubstr("likely:  the module was not wrapped yet")));
@@ -330,9 +405,8 @@ TEST(ConsistencyReport, LetsRunningStatisticsDifferUnlessTheyAreSynchronized) {
     Report of_plain(plain.module(), {.group = group, .steps = 2});
     watched_steps(plain, of_plain, group);
     EXPECT_EQ(first_wrong(of_plain), "none");
-    EXPECT_THAT(
-        of_plain.take_text(),
-        HasSubstr("statistics of own samples         either     different"));
+    EXPECT_THAT(of_plain.take_text(),
+                ContainsRegex("statistics of own samples +either +different"));
 
     const auto net = std::make_shared<SyncBatchNormImpl>(6, group);
     auto model = DistributedDataParallel(
@@ -375,7 +449,7 @@ TEST(ConsistencyReport, ShowsValuesOfChosenParameters) {
     report.step_done();
     EXPECT_THAT(
         report.take_text(),
-        HasSubstr("  first values                       rank 0     rank 1\n"
+        HasSubstr("first values, step 1                 rank 0     rank 1\n"
                   "  third.bias                         0.25 0.25  0.25 0.25\n"
                   "  third.bias, gradient of each rank  4 4        8 8\n"
                   "  third.bias, gradient, reduced      6 6        6 6\n"));
@@ -449,6 +523,11 @@ TEST(ConsistencyReport, RefusesWhatCannotWork) {
                       HasSubstr("did you mean \"first.weight\"?")));
     EXPECT_THAT(message_of([&] { Report(net, {.group = group, .steps = 0}); }),
                 HasSubstr("must be at least 1"));
+    EXPECT_THAT(message_of([&] {
+                  Report(net, {.group = group,
+                               .initial_weights = Expected::kDifferent});
+                }),
+                HasSubstr("are to be equal or either"));
   });
 }
 

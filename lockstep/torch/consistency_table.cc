@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kWhatWidth = 32;
-constexpr int kWordWidth = 11;
 constexpr std::size_t kMostRanks = 8;  // whose values are shown
 
 const char* word_for(Expected expected) {
@@ -47,16 +45,73 @@ std::string joined(const std::vector<double>& values) {
   return values.empty() ? "none" : text.str();
 }
 
-// Two blanks before each column, and nothing after the last.
-void append_line(std::string& text, std::span<const std::string> cells,
-                 std::span<const std::size_t> widths) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += "  " + cells[i];
-    line.append(widths[i] - cells[i].size(), ' ');
+// Columns two blanks apart.
+std::string aligned(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<std::size_t> widths;
+  for (const auto& line : lines) {
+    widths.resize(std::max(widths.size(), line.size()));
+    for (std::size_t i = 0; i < line.size(); ++i)
+      widths[i] = std::max(widths[i], line[i].size());
   }
-  line.erase(line.find_last_not_of(' ') + 1);
-  text += line + "\n";
+  std::string text;
+  for (const auto& cells : lines) {
+    std::string line;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      line += cells[i];
+      line.append(widths[i] - cells[i].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+// Steps that share a column.
+struct Column {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::string title;
+};
+
+std::vector<Column> columns_of(std::span<const ConsistencyRow> rows) {
+  const std::int64_t last =
+      std::ranges::max(rows, {}, &ConsistencyRow::step).step;
+  std::vector<Column> columns;
+  if (std::ranges::find(rows, 0, &ConsistencyRow::step) != rows.end())
+    columns.push_back({0, 0, "at start"});
+  if (last >= 1) columns.push_back({1, 1, "step 1"});
+  if (last == 2) columns.push_back({2, 2, "step 2"});
+  if (last > 2)
+    columns.push_back({2, last, "steps 2 to " + std::to_string(last)});
+  return columns;
+}
+
+// Of the rows of one thing: what the one at fault demands, or all of them.
+const char* requirement_of(const std::vector<ConsistencyRow>& rows) {
+  auto row = std::ranges::find(rows, false, &ConsistencyRow::right);
+  if (row == rows.end())
+    row = std::ranges::find(rows, Expected::kEither, &ConsistencyRow::must);
+  return word_for(row == rows.end() ? rows.front().must : row->must);
+}
+
+// What `rows`, of one thing, found in the column's steps: the first that is
+// wrong, or all that was found.
+std::string cell_of(const Column& column,
+                    const std::vector<ConsistencyRow>& rows) {
+  std::vector<std::string> found;
+  for (const ConsistencyRow& row : rows) {
+    if (row.step < column.first || row.step > column.last) continue;
+    if (!row.right)
+      return row.found + (column.first == column.last
+                              ? ""
+                              : " in step " + std::to_string(row.step));
+    if (std::ranges::find(found, row.found) == found.end())
+      found.push_back(row.found);
+  }
+  std::string text;
+  for (const std::string& one : found)
+    text += (text.empty() ? "" : " or ") + one;
+  return text;
 }
 
 }  // namespace
@@ -92,20 +147,27 @@ std::string equal_ranks(std::span<const Fingerprint> by_rank) {
 
 std::string table_of(std::span<const ConsistencyRow> rows, int ranks) {
   if (rows.empty()) return "";
-  std::ostringstream text;
-  const std::int64_t step = rows.front().step;
-  const std::string title =
-      "consistency of " + std::to_string(ranks) +
-      (ranks == 1 ? " rank, " : " ranks, ") +
-      (step == 0 ? "at start" : "step " + std::to_string(step));
-  text << std::left << std::setw(kWhatWidth + 2) << title << "  "
-       << std::setw(kWordWidth) << "must be"
-       << "is\n";
+  const std::vector<Column> columns = columns_of(rows);
+  std::vector<std::string> things;
   for (const ConsistencyRow& row : rows)
-    text << "  " << std::setw(kWhatWidth) << row.what << "  "
-         << std::setw(kWordWidth) << word_for(row.must) << row.found
-         << (row.right ? "" : "   <-- WRONG") << "\n";
-  return text.str();
+    if (std::ranges::find(things, row.what) == things.end())
+      things.push_back(row.what);
+  std::vector<std::vector<std::string>> lines{
+      {"consistency of " + std::to_string(ranks) +
+           (ranks == 1 ? " rank" : " ranks"),
+       "must be"}};
+  for (const Column& column : columns) lines[0].push_back(column.title);
+  for (const std::string& what : things) {
+    std::vector<ConsistencyRow> of_thing;
+    for (const ConsistencyRow& row : rows)
+      if (row.what == what) of_thing.push_back(row);
+    lines.push_back({"  " + what, requirement_of(of_thing)});
+    for (const Column& column : columns)
+      lines.back().push_back(cell_of(column, of_thing));
+    if (!std::ranges::all_of(of_thing, &ConsistencyRow::right))
+      lines.back().push_back("<-- WRONG");
+  }
+  return aligned(lines);
 }
 
 std::string text_of(const ConsistencyVerdict& verdict) {
@@ -116,24 +178,19 @@ std::string text_of(const ConsistencyVerdict& verdict) {
          "\n  next:    " + verdict.next;
 }
 
-std::string table_of(std::span<const ValuesRow> rows) {
+std::string table_of(std::span<const ValuesRow> rows, std::int64_t step) {
   if (rows.empty()) return "";
   const std::size_t ranks = std::min(rows.front().by_rank.size(), kMostRanks);
-  std::vector<std::vector<std::string>> lines{{"first values"}};
+  std::vector<std::vector<std::string>> lines{
+      {"first values, step " + std::to_string(step)}};
   for (std::size_t rank = 0; rank < ranks; ++rank)
     lines[0].push_back("rank " + std::to_string(rank));
   for (const ValuesRow& row : rows) {
-    lines.push_back({row.what});
+    lines.push_back({"  " + row.what});
     for (std::size_t rank = 0; rank < ranks; ++rank)
       lines.back().push_back(joined(row.by_rank[rank]));
   }
-  std::vector<std::size_t> widths(ranks + 1, 0);
-  for (const auto& line : lines)
-    for (std::size_t i = 0; i < line.size(); ++i)
-      widths[i] = std::max(widths[i], line[i].size());
-  std::string text;
-  for (const auto& line : lines) append_line(text, line, widths);
-  return text;
+  return aligned(lines);
 }
 
 }  // namespace lockstep

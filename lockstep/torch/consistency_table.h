@@ -41,7 +41,9 @@ ConsistencyRow compare(std::string what, Expected must,
 // The ranks that have the same as another, as "ranks 0 and 2".
 std::string equal_ranks(std::span<const Fingerprint> by_rank);
 
-// One line a row, of one step.
+// One line for each thing that `rows` tell of, with a column for the start, one
+// for the first step and one for the steps after it, as far as `rows` have
+// them.
 std::string table_of(std::span<const ConsistencyRow> rows, int ranks);
 
 // Without a newline at its end.
@@ -52,6 +54,6 @@ struct ValuesRow {
   std::string what;
   std::vector<std::vector<double>> by_rank;
 };
-std::string table_of(std::span<const ValuesRow> rows);
+std::string table_of(std::span<const ValuesRow> rows, std::int64_t step);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // What happens to a folder of checkpoints when its writer is killed, the disk
-// is full, nobody may write there, or one rank saves alone.
+// is full, the user may not write there, or one rank saves alone.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ bool is_leftover(const std::string& name) { return name.ends_with(".tmp"); }
 [[noreturn]] void save_for_ever(CheckpointFolder folder, std::int64_t first,
                                 int pipe) {
   for (std::int64_t value = first;; ++value) {
-    folder.write(checkpoint_of(value, std::int64_t{1} << 14));
+    folder.write(checkpoint_of(value, std::int64_t{1} << 14), value);
     if (::write(pipe, &value, sizeof value) != sizeof value) ::_exit(1);
   }
 }
@@ -135,7 +135,7 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
               seed, in_the_middle, static_cast<long long>(last));
   EXPECT_GT(in_the_middle, 0) << "seed " << seed;
   EXPECT_GT(last, 0) << "seed " << seed;
-  folder.write(checkpoint_of(last + 1, 1));
+  folder.write(checkpoint_of(last + 1, 1), last + 1);
   // And the file of the lock, which every killed one had.
   EXPECT_EQ(directory.entries().size(), std::size_t{kKeep} + 1)
       << "seed " << seed;
@@ -154,7 +154,7 @@ TEST(CheckpointsOnAFullDisk, KeepTheEarlierOnesAndTellEveryRank) {
                               .counters = {{"step", &step}},
                               .own = {{"own", own}}};
     const std::string text = error_text<Error>([&] {
-      for (; step < 5; ++step) folder.save(state);
+      for (; step < 5; ++step) folder.save(state, step);
     });
     EXPECT_THAT(text, HasSubstr("No space left on device"));
     if (group->rank() == 1) {
@@ -180,7 +180,7 @@ TEST(CheckpointsWhereNothingCanBeWritten, AreAnErrorOnEveryRank) {
       CheckpointFolder folder(directory / name, {.group = group});
       const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
       EXPECT_THAT(
-          error_text<Error>([&] { folder.save(state); }),
+          error_text<Error>([&] { folder.save(state, 1); }),
           AllOf(HasSubstr("cannot write \"" + (directory / name).string()),
                 AnyOf(HasSubstr("Not a directory"), HasSubstr("File exists"))));
       group->barrier().wait();
@@ -192,17 +192,17 @@ TEST(CheckpointsThatAreDamaged, AreDeletedBeforeThoseThatAreWhole) {
   run_ranks("shm", 1, [&](const Group& group) {
     const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
     CheckpointFolder folder(directory.path(), {.keep = 2, .group = group});
-    for (int i = 0; i < 2; ++i) folder.save(state);
+    for (int step = 1; step <= 2; ++step) folder.save(state, step);
     std::ofstream(folder.files()[1]) << 1;
     std::ofstream(directory / "checkpoint-000003.safetensors") << 1;
     EXPECT_EQ(folder.resume(state), folder.files()[0]);
-    folder.save(state);
+    folder.save(state, 2);  // in the place of a damaged one
     EXPECT_THAT(directory.entries(),
                 UnorderedElementsAre(".lock", "checkpoint-000001.safetensors",
-                                     "checkpoint-000004.safetensors"));
-    folder.save(state);
+                                     "checkpoint-000002.safetensors"));
+    folder.save(state, 5);
     EXPECT_THAT(directory.entries(),
-                UnorderedElementsAre(".lock", "checkpoint-000004.safetensors",
+                UnorderedElementsAre(".lock", "checkpoint-000002.safetensors",
                                      "checkpoint-000005.safetensors"));
   });
 }
@@ -210,7 +210,7 @@ TEST(CheckpointsThatAreDamaged, AreDeletedBeforeThoseThatAreWhole) {
 TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
   const TestDirectory directory;
   CheckpointFolder folder(directory.path());
-  folder.write(checkpoint_of(1, 2));
+  folder.write(checkpoint_of(1, 2), 1);
   const std::string newest = "checkpoint-000002.safetensors";
   for (const char* target : {newest.c_str(), "absent"}) {
     std::filesystem::create_symlink(target, directory / newest);
@@ -222,16 +222,16 @@ TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
   EXPECT_EQ(folder.newest(), folder.files().back());
 }
 
-// By the run that saves while somebody else evaluates the newest.
+// By the run that saves, while another program evaluates the newest.
 TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
   at::set_num_threads(1);
   const TestDirectory directory;
   CheckpointFolder folder(directory.path(), {.keep = 1});
-  folder.write(checkpoint_of(1, 2));
+  folder.write(checkpoint_of(1, 2), 1);
   std::atomic<bool> over = false;
   std::jthread writer([&] {
     for (int value = 2; value < 400; ++value)
-      folder.write(checkpoint_of(value, 2));
+      folder.write(checkpoint_of(value, 2), value);
     over = true;
   });
   const CheckpointFolder of_reader(directory.path());
@@ -249,7 +249,7 @@ TEST(SavingOnOneRankOnly, IsAMismatchWhereTheOthersCallSomethingElse) {
       const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
       std::vector<float> gradient(8);
       const std::string text = error_text<Mismatch>([&] {
-        if (group->rank() == saver) return folder.save(state);
+        if (group->rank() == saver) return folder.save(state, 1);
         group
             ->all_reduce(view(gradient), ReduceOp::kSum,
                          {.place = "gradients, bucket 0"})
@@ -275,7 +275,7 @@ TEST(SavingOnOneRankOnly, IsATimeoutNamingWhoDoesNotCome) {
       const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
       if (group->rank() == saver) {
         EXPECT_THAT(
-            error_text<Timeout>([&] { folder.save(state); }),
+            error_text<Timeout>([&] { folder.save(state, 1); }),
             AllOf(HasSubstr("saving a checkpoint"),
                   HasSubstr("missing: rank " + std::to_string(1 - saver))));
         over = true;

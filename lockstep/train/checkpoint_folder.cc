@@ -30,25 +30,25 @@ constexpr std::string_view kStem = "checkpoint-";
 // With a run before that was killed, and whose memory is still being freed.
 constexpr std::chrono::seconds kPatience{5};
 
-// The number in a checkpoint's name; nothing for other files.
-std::optional<std::int64_t> number_of(const fs::path& path) {
+// The step in a checkpoint's name; nothing for other files.
+std::optional<std::int64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
   std::string_view text = name;
   if (!text.starts_with(kStem)) return std::nullopt;
   text.remove_prefix(kStem.size());
-  std::int64_t number = 0;
+  std::int64_t step = 0;
   const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end == text.data()) return std::nullopt;
+      std::from_chars(text.data(), text.data() + text.size(), step);
+  if (error != std::errc{} || step < 0) return std::nullopt;
   const std::string_view ending(end, text.data() + text.size());
   if (ending != ending_of(CheckpointFormat::kSafetensors) &&
       ending != ending_of(CheckpointFormat::kLibTorch))
     return std::nullopt;
-  return number;
+  return step;
 }
 
-std::string name_of(std::int64_t number, CheckpointFormat format) {
-  std::string digits = std::to_string(number);
+std::string name_of(std::int64_t step, CheckpointFormat format) {
+  std::string digits = std::to_string(step);
   if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
   return std::string(kStem) + digits + std::string(ending_of(format));
 }
@@ -192,9 +192,10 @@ ProcessGroup& CheckpointFolder::group() {
   return *options_.group;
 }
 
-void CheckpointFolder::save(const TrainingState& state) {
-  collect(state, group(),
-          [&](TensorArchive checkpoint) { write(std::move(checkpoint)); });
+void CheckpointFolder::save(const TrainingState& state, std::int64_t step) {
+  collect(state, group(), [&](TensorArchive checkpoint) {
+    write(std::move(checkpoint), step);
+  });
 }
 
 std::optional<fs::path> CheckpointFolder::resume(const TrainingState& state) {
@@ -216,7 +217,7 @@ fs::path CheckpointFolder::load(const fs::path& path,
 
 void CheckpointFolder::prepare() {
   prepare_to_replace(folder_ / name_of(0, options_.format));
-  // Whoever deletes the folder of a run that goes on may give it to another.
+  // A folder that a user deleted may have been made again by another run.
   if (lock_ && lock_->is_of(folder_)) return;
   lock_.emplace(folder_, Deadline(patience()));
 }
@@ -229,11 +230,28 @@ std::chrono::nanoseconds CheckpointFolder::patience() const {
 
 std::vector<fs::path> CheckpointFolder::files() const {
   auto files = entries_of(folder_);
-  std::erase_if(files, [](const fs::path& path) { return !number_of(path); });
+  std::erase_if(files, [](const fs::path& path) { return !step_of(path); });
   std::ranges::sort(files, {}, [](const fs::path& path) {
-    return std::pair(*number_of(path), path);
+    return std::pair(*step_of(path), path);
   });
   return files;
+}
+
+void CheckpointFolder::check_step(std::int64_t step) const {
+  if (step < 0)
+    throw InvalidArgument("a checkpoint cannot be of step " +
+                          std::to_string(step) + "; the first is 0");
+  auto later = files();
+  std::erase_if(later, [&](const fs::path& path) {
+    return *step_of(path) <= step || damaged_.contains(path);
+  });
+  if (later.empty()) return;
+  throw InvalidArgument(
+      "the folder \"" + folder_.string() + "\" holds \"" +
+      later.back().filename().string() + "\", of a later step than " +
+      std::to_string(step) +
+      ", which would be taken for the newest\n  next:    save to another "
+      "folder, or move the later checkpoints out of this one");
 }
 
 std::optional<fs::path> CheckpointFolder::newest() const {
@@ -242,28 +260,35 @@ std::optional<fs::path> CheckpointFolder::newest() const {
   return found ? std::optional(found->path) : std::nullopt;
 }
 
-fs::path CheckpointFolder::write(TensorArchive checkpoint) {
+fs::path CheckpointFolder::write(TensorArchive checkpoint, std::int64_t step) {
   prepare();
+  check_step(step);
   for (const fs::path& path : entries_of(folder_))
     if (is_leftover(path)) remove_or_warn(path);
   for (auto& [name, tensor] : checkpoint.tensors)
     tensor = storable(name, tensor);
   seal(checkpoint);
-  const auto before = files();
-  const std::int64_t number =
-      before.empty() ? 1 : *number_of(before.back()) + 1;
-  const fs::path path = folder_ / name_of(number, options_.format);
+  const fs::path path = folder_ / name_of(step, options_.format);
   write_archive(path, checkpoint, options_.format);
-  auto old = files();
-  // The new one is the last.
-  if (!old.empty())
-    std::stable_partition(
-        old.begin(), std::prev(old.end()),
-        [&](const fs::path& file) { return damaged_.contains(file); });
-  for (std::size_t i = 0;
-       i + static_cast<std::size_t>(options_.keep) < old.size(); ++i)
-    remove_or_warn(old[i]);
+  damaged_.erase(path);
+  delete_old(path);
   return path;
+}
+
+// Deletes what `written` replaces and all but the newest, of which it is one;
+// those that are damaged first.
+void CheckpointFolder::delete_old(const fs::path& written) {
+  auto old = files();
+  std::erase_if(old, [&](const fs::path& path) {
+    if (step_of(path) != step_of(written)) return false;
+    if (path != written) remove_or_warn(path);
+    return true;
+  });
+  std::ranges::stable_partition(
+      old, [&](const fs::path& file) { return damaged_.contains(file); });
+  for (std::size_t i = 0;
+       i + static_cast<std::size_t>(options_.keep) < old.size() + 1; ++i)
+    remove_or_warn(old[i]);
 }
 
 }  // namespace lockstep

@@ -8,12 +8,13 @@
 //       for (; step < steps; …) {
 //         …
 //         ++step;
-//         if (step % 100 == 0) folder.save(state);
+//         if (step % 100 == 0) folder.save(state, epoch * steps + step);
 //       }
 //
-// Checkpoints are named checkpoint-000001.safetensors, …: the number counts the
-// saves. Each is one file that a rename makes visible when it is complete and
-// on the disk; older ones are deleted after that. A folder belongs to one
+// Checkpoints are named checkpoint-000100.safetensors, …: the number is that of
+// the steps that the run has made, and the highest is the newest. Each is one
+// file that a rename makes visible when it is complete and on the disk; older
+// ones are deleted after that. A folder belongs to one
 // object from the first time that it writes there, or prepares to, until it is
 // destroyed, as far as train/folder_lock.h says. Only rank 0 touches it, so
 // that its file system need not be shared.
@@ -63,9 +64,11 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::filesystem::path folder,
                             CheckpointFolderOptions options = {});
 
-  // Writes a new checkpoint, after which it is the newest. Every rank's
-  // buffers, such as running statistics, become rank 0's, which are saved.
-  void save(const TrainingState& state);
+  // Writes a checkpoint after `step` steps of the run, at least 0, after which
+  // it is the newest; one of the same step is replaced. Every rank's buffers,
+  // such as running statistics, become rank 0's, which are saved.
+  // InvalidArgument where check_step() gives it.
+  void save(const TrainingState& state, std::int64_t step);
 
   // Makes `state` that of the newest complete checkpoint, and returns which one
   // that was; leaves it alone when the folder has none, or is not there.
@@ -82,7 +85,13 @@ class CheckpointFolder {
   // written there, or another run writes there: asks before hours of work.
   void prepare();
 
-  // All that are there by name, whole or not, oldest first.
+  // Throws InvalidArgument where the folder holds a checkpoint of a later step,
+  // which would be taken for the newest: a run that went back to an older one
+  // has to say what becomes of those after it. Those that resume() or load()
+  // found damaged do not count.
+  void check_step(std::int64_t step) const;
+
+  // All that are there by name, whole or not, the earliest step first.
   std::vector<std::filesystem::path> files() const;
 
   // The newest complete one. Damaged ones are passed over, with a warning in
@@ -91,11 +100,12 @@ class CheckpointFolder {
   // whole.
   std::optional<std::filesystem::path> newest() const;
 
-  // Writes what collect() gives as a new checkpoint, and returns its path.
-  std::filesystem::path write(TensorArchive checkpoint);
+  // Writes what collect() gives as save() does, and returns its path.
+  std::filesystem::path write(TensorArchive checkpoint, std::int64_t step);
 
  private:
   ProcessGroup& group();
+  void delete_old(const std::filesystem::path& written);
   // How long another writer is waited for: the other ranks of a group wait
   // meanwhile, in a collective.
   std::chrono::nanoseconds patience() const;

@@ -140,7 +140,7 @@ class CheckpointFolderOf : public ::testing::TestWithParam<CheckpointFormat> {
       Loop loop(group);
       for (int i = 0; i < count; ++i) {
         loop.train(1);
-        folder_on(group).save(loop.state());
+        folder_on(group).save(loop.state(), loop.step);
         bits.push_back(loop.bits());
       }
     });
@@ -179,7 +179,7 @@ TEST_P(CheckpointFolderOf, GoesOnBitForBitWhereItWasSaved) {
       Loop uninterrupted(group), resumed(group);
       uninterrupted.train(3);
       auto folder = folder_on(group);
-      folder.save(uninterrupted.state());
+      folder.save(uninterrupted.state(), 3);
       uninterrupted.train(4);
       resumed.train(1);  // leaves nothing behind
       ASSERT_TRUE(folder.resume(resumed.state()));
@@ -198,15 +198,16 @@ TEST_P(CheckpointFolderOf, BeginsWhereThereIsNone) {
   });
 }
 
-TEST_P(CheckpointFolderOf, KeepsTheNewestAndCountsOn) {
+TEST_P(CheckpointFolderOf, KeepsTheNewestUnderTheNumbersOfTheirSteps) {
   on_ranks(2, [&](const Group& group) {
     Loop loop(group);
     auto folder = folder_on(group, 2);
-    for (int i = 0; i < 4; ++i) folder.save(loop.state());
+    for (const int step : {0, 7, 90, 1234567, 1234567})
+      folder.save(loop.state(), step);
   });
   const std::string ending(ending_of(GetParam()));
-  EXPECT_THAT(names_in(folder()), ElementsAre("checkpoint-000003" + ending,
-                                              "checkpoint-000004" + ending));
+  EXPECT_THAT(names_in(folder()), ElementsAre("checkpoint-000090" + ending,
+                                              "checkpoint-1234567" + ending));
   EXPECT_EQ(folder().newest(), folder().files().back());
 }
 
@@ -251,7 +252,7 @@ TEST_P(CheckpointFolderOf, PassesOverOnesInWhichABitFlipped) {
     const std::size_t place = random() % whole.size();
     flipped[place] = static_cast<char>(flipped[place] ^ (1 << random() % 8));
     std::ofstream(newest, std::ios::binary) << flipped;
-    // What LibTorch fills up with may change: nobody reads it.
+    // LibTorch's padding may change: it is never read.
     const std::string now = resumed();
     EXPECT_TRUE(now == bits[0] || now == bits[1])
         << "seed " << seed << " byte " << place << ": " << now;
@@ -332,7 +333,7 @@ TEST_P(CheckpointFolderOf, LoadsAtAnotherNumberOfRanks) {
   on_ranks(2, [&](const Group& group) {
     Loop loop(group);
     loop.train(2);
-    folder_on(group).save(loop.state());
+    folder_on(group).save(loop.state(), loop.step);
     const at::Tensor total = loop.own.clone();
     group->all_reduce(view(total), ReduceOp::kSum).wait();
     if (group->rank() == 0) sum = total[0].item<double>();
@@ -364,8 +365,8 @@ TEST(CheckpointFolder, WithoutANameIsTheWorkingDirectory) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
   CheckpointFolder folder("");
-  folder.write({});
-  folder.write({});
+  folder.write({}, 1);
+  folder.write({}, 2);
   EXPECT_EQ(folder.files().size(), 2u);
   EXPECT_TRUE(folder.newest());
   std::filesystem::current_path(before);
@@ -382,28 +383,64 @@ TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
     std::ofstream(directory / name) << "x";
   CheckpointFolder folder(directory.path());
   EXPECT_EQ(folder.newest(), std::nullopt);
-  folder.write({});
+  folder.write({}, 1);
   EXPECT_THAT(directory.entries(),
               UnorderedElementsAre(".lock", "checkpoint-1.safetensors.bak",
                                    "checkpoint-.pt", "model.safetensors",
                                    "checkpoint-000001.safetensors"));
 }
 
+// Else the later one would be taken for the newest, and the run that went back
+// would lose what it saves.
+TEST(CheckpointFolder, RefusesAnEarlierStepThanThatOfAWholeCheckpoint) {
+  const TestDirectory directory;
+  run_ranks("shm", 2, [&](const Group& group) {
+    const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
+    CheckpointFolder folder(directory.path(), {.group = group});
+    for (const int step : {1, 5}) folder.save(state, step);
+    const auto refusal = [&](std::int64_t step) {
+      return error_text<Error>([&] { folder.save(state, step); });
+    };
+    EXPECT_THAT(refusal(4), AllOf(HasSubstr("holds \"checkpoint-000005."),
+                                  HasSubstr("of a later step than 4"),
+                                  HasSubstr("next:    save to another")));
+    EXPECT_THAT(refusal(-1), HasSubstr("cannot be of step -1"));
+    EXPECT_EQ(folder.files().size(), 2u);
+    group->barrier().wait();
+    if (group->rank() == 0) std::ofstream(folder.files()[1]) << 1;
+    group->barrier().wait();
+    EXPECT_EQ(folder.resume(state), folder.files()[0]);
+    folder.save(state, 4);  // the later one is known to be damaged
+    folder.save(state, 5);  // and is replaced
+    EXPECT_EQ(folder.newest(), folder.files()[2]);
+    EXPECT_EQ(folder.files().size(), 3u);
+  });
+}
+
+TEST(CheckpointFolder, ReplacesOneOfTheSameStepInTheOtherFormat) {
+  const TestDirectory directory;
+  CheckpointFolder(directory.path()).write({}, 3);
+  CheckpointFolder(directory.path(), {.format = CheckpointFormat::kLibTorch})
+      .write({}, 3);
+  EXPECT_THAT(directory.entries(),
+              UnorderedElementsAre(".lock", "checkpoint-000003.pt"));
+}
+
 TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
   const TestDirectory directory;
   CheckpointFolder first(directory / "runs/1");
-  first.write({});
+  first.write({}, 1);
   run_ranks("shm", 2, [&](const Group& whole) {
     // A second, of which it waits half for the other run to end.
     const Group group =
         split(*whole, {.color = 0}, {.timeout = std::chrono::seconds(1)});
     CheckpointFolder second(directory / "runs/1", {.group = group});
     Loop loop(group);
-    EXPECT_THAT(error_text<Error>([&] { second.save(loop.state()); }),
+    EXPECT_THAT(error_text<Error>([&] { second.save(loop.state(), 1); }),
                 AllOf(HasSubstr("runs/1\" is in use: process " +
                                 std::to_string(::getpid()) + " on "),
                       HasSubstr("next:    wait for that process, or name")));
-    EXPECT_TRUE(second.newest());  // reading harms nobody
+    EXPECT_TRUE(second.newest());  // reading is harmless
     EXPECT_NO_THROW(group->barrier().wait());
   });
   EXPECT_EQ(first.files().size(), 1u);
@@ -412,9 +449,9 @@ TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
 TEST(CheckpointFolder, IsItsRunsAgainAfterItWasDeletedMeanwhile) {
   const TestDirectory directory;
   CheckpointFolder folder(directory / "runs/1");
-  folder.write({});
+  folder.write({}, 1);
   std::filesystem::remove_all(directory / "runs/1");
-  folder.write({});
+  folder.write({}, 1);
   EXPECT_THAT(error_text([&] {
                 const FolderLock another(directory / "runs/1",
                                          std::chrono::seconds(0));

@@ -117,7 +117,15 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
         refuse_used_folder();
     });
   if (options_.resume.empty()) return std::nullopt;
-  return restore();
+  const auto from = restore();
+  if (!options_.checkpoint_dir.empty())
+    run_on_rank_zero(*group_, "preparing to save checkpoints",
+                     [&] { folder_.check_step(steps_done()); });
+  return from;
+}
+
+std::int64_t RunCheckpoints::steps_done() const {
+  return parts_.position.epoch * parts_.steps_per_epoch + parts_.position.step;
 }
 
 void RunCheckpoints::refuse_used_folder() const {
@@ -130,10 +138,10 @@ void RunCheckpoints::refuse_used_folder() const {
              "folder");
 }
 
-bool RunCheckpoints::are_due(std::int64_t steps) const {
+bool RunCheckpoints::are_due() const {
   if (options_.checkpoint_dir.empty()) return false;
-  const RunPosition& position = parts_.position;
-  const std::int64_t done = position.epoch * steps + position.step;
+  const std::int64_t steps = parts_.steps_per_epoch;
+  const std::int64_t done = steps_done();
   return done % options_.checkpoint_every.value_or(steps) == 0 ||
          done == options_.epochs * steps;
 }
@@ -146,7 +154,7 @@ void RunCheckpoints::save() {
   numbers_.metrics[0] = metrics.loss;
   numbers_.metrics[1] = static_cast<double>(metrics.correct);
   numbers_.metrics[2] = static_cast<double>(metrics.samples);
-  folder_.save(state_);
+  folder_.save(state_, steps_done());
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::restore() {

@@ -38,6 +38,7 @@ struct RunParts {
   const TrainedReplica& replica;
   TrainingStep& training_step;
   GradientTraffic& traffic;
+  std::int64_t steps_per_epoch;
   LogicalShards* shards = nullptr;
 };
 
@@ -54,14 +55,14 @@ class RunCheckpoints {
   // options say so: returns it.
   std::optional<std::filesystem::path> begin();
 
-  // After each step of the optimizer, `steps` of which make an epoch: whether
-  // it is time to save().
-  bool are_due(std::int64_t steps) const;
+  // After each step of the optimizer: whether it is time to save().
+  bool are_due() const;
   void save();
 
  private:
   std::optional<std::filesystem::path> restore();
   void refuse_used_folder() const;
+  std::int64_t steps_done() const;
 
   const TrainerOptions& options_;
   std::shared_ptr<ProcessGroup> group_;

@@ -247,7 +247,7 @@ TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {
   EXPECT_THAT(error_text([&] { train_on(2, quick_); }),
               AllOf(HasSubstr("holds checkpoints of a run already"),
                     HasSubstr("--resume auto")));
-  EXPECT_EQ(names_in(folder), "checkpoint-000001.safetensors");
+  EXPECT_EQ(names_in(folder), "checkpoint-000005.safetensors");
 }
 
 TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
@@ -260,21 +260,44 @@ TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
   quick_.epochs = 3;
   quick_.keep = 1;
   for (const auto& elsewhere :
-       {first.path(), first / "checkpoint-000001.safetensors"}) {
+       {first.path(), first / "checkpoint-000005.safetensors"}) {
     quick_.resume = elsewhere;
     EXPECT_THAT(error_text([&] { train_on(1, quick_); }),
                 AllOf(HasSubstr("holds checkpoints of a run already"),
                       HasSubstr("--resume auto")));
-    EXPECT_EQ(names_in(second), "checkpoint-000001.safetensors");
+    EXPECT_EQ(names_in(second), "checkpoint-000005.safetensors");
   }
   // Its own it may, by whatever name.
-  quick_.resume = second / "." / "checkpoint-000001.safetensors";
+  quick_.resume = second / "." / "checkpoint-000005.safetensors";
   train_on(1, quick_);
-  EXPECT_EQ(names_in(second), "checkpoint-000003.safetensors");
+  EXPECT_EQ(names_in(second), "checkpoint-000015.safetensors");
   quick_.epochs = 4;
   quick_.resume = second.path();
   train_on(1, quick_);
-  EXPECT_EQ(names_in(second), "checkpoint-000004.safetensors");
+  EXPECT_EQ(names_in(second), "checkpoint-000020.safetensors");
+}
+
+// Before it trains, not at the first save.
+TEST_F(StopAndResume, RefusesToGoBackWhereLaterCheckpointsAre) {
+  const TestDirectory folder;
+  quick_.checkpoint_dir = folder.path();
+  train_on(1, quick_);
+  quick_.resume = folder / "checkpoint-000005.safetensors";
+  bool has_trained = false;
+  const auto train = [&] {
+    train_on(1, quick_, [&](const ProgressRecord& record) {
+      has_trained |= std::holds_alternative<StepRecord>(record);
+    });
+  };
+  EXPECT_THAT(error_text(train),
+              AllOf(HasSubstr("holds \"checkpoint-000010.safetensors\", of a "
+                              "later step than 5"),
+                    HasSubstr("move the later checkpoints out of this one")));
+  EXPECT_FALSE(has_trained);
+  std::filesystem::remove(folder / "checkpoint-000010.safetensors");
+  train();
+  EXPECT_EQ(names_in(folder),
+            "checkpoint-000005.safetensorscheckpoint-000010.safetensors");
 }
 
 TEST_F(StopAndResume, RefusesOptionsThatCannotWork) {

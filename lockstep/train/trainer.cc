@@ -117,12 +117,14 @@ class Run {
                         .cuda_graph = options.cuda_graph,
                         .optimizer_averages = optimizer_averages(options)}),
         log_(options, replica.group, training_step_),
-        checkpoints_(options, data,
-                     {.position = position_,
-                      .replica = replica,
-                      .training_step = training_step_,
-                      .traffic = traffic_,
-                      .shards = shards_.get()}) {}
+        checkpoints_(
+            options, data,
+            {.position = position_,
+             .replica = replica,
+             .training_step = training_step_,
+             .traffic = traffic_,
+             .steps_per_epoch = steps_per_epoch(options, data.train.count),
+             .shards = shards_.get()}) {}
 
   TrainingResult run();
 
@@ -293,7 +295,7 @@ Metrics Run::train_epoch() {
     traffic_.step_done();
     ++step;
     const bool reports = step % options_.log_interval == 0 || step == steps;
-    const bool saves = checkpoints_.are_due(steps);
+    const bool saves = checkpoints_.are_due();
     read_metrics(reports || saves ? 0 : kUnreadSteps);
     log_.step_done();
     checks_->step_done();

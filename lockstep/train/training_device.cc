@@ -1,10 +1,15 @@
 #include "lockstep/train/training_device.h"
 
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <sys/resource.h>
 
 #include <charconv>
+#include <cstdint>
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -32,6 +37,18 @@ std::optional<int> cuda_index(std::string_view name) {
                          const std::string& next) {
   throw InvalidArgument("cannot compute on the device " + std::string(name) +
                         ": " + why + "\n  next:    " + next);
+}
+
+std::int64_t peak_bytes(const c10::Device& device) {
+  if (device.is_cpu()) {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return std::int64_t{usage.ru_maxrss} * 1024;
+  }
+  auto* const allocator =
+      dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  LOCKSTEP_CHECK(allocator != nullptr, "a device without an allocator");
+  return allocator->getDeviceStats(device.index()).allocated_bytes[0].peak;
 }
 
 }  // namespace
@@ -65,6 +82,20 @@ std::vector<c10::Device> training_devices(std::string_view name, int replicas) {
             : training_device("cuda:" +
                               std::to_string(first.index() + replica)));
   return devices;
+}
+
+std::string peak_memory_text(const std::vector<c10::Device>& devices) {
+  std::string text = "memory at most:";
+  std::string before;
+  for (const c10::Device& device : devices) {
+    std::ostringstream one;
+    one << ' ' << device << ' ' << std::fixed << std::setprecision(2)
+        << static_cast<double>(peak_bytes(device)) / (1 << 30) << " GiB";
+    if (one.str() == before && device.is_cpu()) continue;
+    text += (before.empty() ? "" : ",") + one.str();
+    before = one.str();
+  }
+  return text;
 }
 
 void use_deterministic_kernels() {

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 std::string refusal(std::string_view name) {
   return error_text([&] { training_device(name); });
@@ -31,6 +32,16 @@ TEST(TrainingDevice, IsFoundByName) {
             (std::vector<c10::Device>{{c10::kCUDA, 1}, {c10::kCUDA, 2}}));
   EXPECT_THAT(refusal("cuda:100"),
               AllOf(HasSubstr("numbered from 0"), HasSubstr("next:")));
+}
+
+TEST(PeakMemory, IsThatOfEachDevice) {
+  EXPECT_THAT(peak_memory_text({c10::kCPU, c10::kCPU}),
+              MatchesRegex("memory at most: cpu [0-9]+\\.[0-9][0-9] GiB"));
+  if (!FakeCuda::possible()) GTEST_SKIP() << "LibTorch has a CUDA of its own";
+  FakeGpu gpu;
+  const FakeCuda cuda(gpu);
+  EXPECT_EQ(peak_memory_text({{c10::kCUDA, 0}, {c10::kCUDA, 1}}),
+            "memory at most: cuda:0 0.00 GiB, cuda:1 0.00 GiB");
 }
 
 TEST(TrainingDevice, IsRefusedWhereTheNameIsNone) {

@@ -70,7 +70,7 @@ class Checkpoints(WithSmallData):
 
     def test_the_format_is_as_the_document_says(self):
         path, tensors, metadata = self.checkpoint()
-        self.assertEqual(path.name, "checkpoint-000003.safetensors")
+        self.assertEqual(path.name, "checkpoint-000030.safetensors")
         self.assertEqual(metadata["lockstep.checkpoint"], "1")
         self.assertEqual(metadata["lockstep.checksum"],
                          checksum(tensors, metadata))

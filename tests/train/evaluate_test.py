@@ -203,7 +203,7 @@ class EvaluateAndPredict(TrainedModel):
         for path in runs, next(runs.glob("checkpoint-*")):
             _, found = self.evaluate(model=path)
             self.assertEqual(found.pop("file"),
-                             str(runs / "checkpoint-000001.safetensors"))
+                             str(runs / "checkpoint-000010.safetensors"))
             self.assertEqual(found, {name: value for name, value
                                      in expected.items() if name != "file"})
 

@@ -63,6 +63,8 @@ class Strategies(WithSmallData):
             *self.flags(output, **flags))
         self.assertEqual(code, 0, out)
         self.assertIn(f"{ranks} rank", out)
+        self.assertEqual("memory at most: cpu 0." in out,
+                         strategy == "data-parallel", out)
         return self.folder / output
 
     def test_all_save_the_same_weights(self):

@@ -143,7 +143,7 @@ class TrainingLog(WithSmallData):
         """A run of three epochs that lost the second half of the second."""
         self.trained(checkpoint_dir=self.folder / "runs", checkpoint_every=5,
                      keep=9)
-        checkpoint = self.folder / "runs" / "checkpoint-000003.safetensors"
+        checkpoint = self.folder / "runs" / "checkpoint-000015.safetensors"
         self.trained(resume=checkpoint, log_interval=5)
 
     def test_a_resumed_run_goes_on_in_the_same_folder(self):

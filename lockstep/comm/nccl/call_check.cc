@@ -56,7 +56,7 @@ bool CallCheck::is_wanted(const Operation& operation, OperationCheck check) {
 
 CallCheck::CallCheck(const Call& call, Backend& control, int size,
                      ControlSequence& sequence)
-    : mine_{signature_of(call.operation), call.is_captured ? 1U : 0U},
+    : mine_{announced_call_of(call.operation), call.is_captured ? 1U : 0U},
       all_(is_point_to_point(call.operation.kind)
                ? 1
                : static_cast<std::size_t>(size)),
@@ -94,7 +94,8 @@ bool CallCheck::passed(const Operation& operation, int rank,
   if (!complete(exchange_)) return false;
   if (operation.kind == OperationKind::kSend) return passed_ = true;
   if (operation.kind == OperationKind::kReceive) {
-    check_message(operation, operation.peer, all_.front().signature, group);
+    check_message(operation, operation.peer, all_.front().call.signature,
+                  group);
     return passed_ = true;
   }
   check_all(rank, group);
@@ -109,18 +110,18 @@ bool CallCheck::passed(const Operation& operation, int rank,
 }
 
 void CallCheck::check_all(int rank, const std::string& group) const {
-  std::vector<Signature> signatures;
+  std::vector<AnnouncedCall> calls;
   std::vector<int> captured, carried_out;
   for (const Told& told : all_) {
-    const int its = static_cast<int>(signatures.size());
+    const int its = static_cast<int>(calls.size());
     (told.is_captured != 0 ? captured : carried_out).push_back(its);
-    signatures.push_back(told.signature);
+    calls.push_back(told.call);
   }
-  const auto equals_first = [&](const Signature& one) {
-    return one == signatures.front();
+  const auto equals_first = [&](const AnnouncedCall& one) {
+    return one.signature == calls.front().signature;
   };
-  if (!std::ranges::all_of(signatures, equals_first))
-    throw Mismatch(describe_mismatch(signatures, rank, group));
+  if (!std::ranges::all_of(calls, equals_first))
+    throw Mismatch(describe_mismatch(calls, rank, group));
   if (captured.empty() || carried_out.empty()) return;
   throw Mismatch(fmt::format(
       "some ranks of group \"{1}\" capture {0} in a graph, and others carry it "
@@ -128,7 +129,7 @@ void CallCheck::check_all(int rank, const std::string& group) const {
       "ranks {5}\n  likely:  ranks have batches of different shapes, or have "
       "made different numbers of passes\n  next:    capture on every rank, or "
       "on none",
-      describe(mine_.signature), group, rank, all_.size(),
+      describe(mine_.call.signature), group, rank, all_.size(),
       fmt::join(captured, ", "), fmt::join(carried_out, ", ")));
 }
 

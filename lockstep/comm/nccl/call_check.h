@@ -54,7 +54,7 @@ class CallCheck {
 
  private:
   struct Told {
-    Signature signature;
+    AnnouncedCall call;
     std::uint64_t is_captured = 0;
   };
 

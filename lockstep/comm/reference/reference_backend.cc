@@ -179,16 +179,15 @@ class ReferenceBackend : public Backend,
       return exchange(fmt::format("{}/{}", operation.sequence, what), mine,
                       operation, deadline);
     };
-    const Signature mine = signature_of(operation);
-    const auto all = tell("signature", std::as_bytes(std::span(&mine, 1)));
-    std::vector<Signature> signatures(all.size());
+    const AnnouncedCall mine = announced_call_of(operation);
+    const auto all = tell("call", std::as_bytes(std::span(&mine, 1)));
+    std::vector<AnnouncedCall> calls(all.size());
     for (std::size_t r = 0; r < all.size(); ++r)
-      std::memcpy(&signatures[r], all[r].data(), sizeof(Signature));
-    for (const Signature& signature : signatures)
-      if (signature != mine)
+      std::memcpy(&calls[r], all[r].data(), sizeof(AnnouncedCall));
+    for (const AnnouncedCall& call : calls)
+      if (call.signature != mine.signature)
         throw Mismatch(
-            describe_mismatch(signatures, identity_.rank, identity_.name) +
-            describe_place(operation, identity_.rank));
+            describe_mismatch(calls, identity_.rank, identity_.name));
     const std::vector<std::int64_t> counts = counts_of(operation);
     if (counts.empty()) return;
     std::vector<std::vector<std::int64_t>> tables;

@@ -49,6 +49,8 @@ struct alignas(kCacheLine) Slot {
   // For all_to_all_v its counts (see counts_of()) come first; then the elements
   // themselves, or an array of Piece.
   std::byte payload[kInlineBytes];
+  // The caller's name for the operation, which is read for an error alone.
+  char call_place[AnnouncedCall::kPlaceBytes];
 };
 
 // What a rank does in a round whose work is shared.

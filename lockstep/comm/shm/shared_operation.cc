@@ -46,6 +46,7 @@ std::span<const Buffer> SharedOperation::told() const {
 
 void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
   slot.signature = signature_;
+  set_place(slot.call_place, operation_.place);
   const std::size_t table = size_in_bytes(counts_);
   LOCKSTEP_CHECK(table <= kInlineBytes, "too many ranks for all_to_all_v");
   if (table > 0) std::memcpy(slot.payload, counts_.data(), table);
@@ -96,11 +97,14 @@ void SharedOperation::check_signatures(const ShmContext& context) const {
     equal = equal &&
             (r == rank_ || context.rounds->brought(r).signature == signature_);
   if (equal) return;
-  std::vector<Signature> signatures;
-  for (int r = 0; r < ranks_; ++r)
-    signatures.push_back(context.rounds->brought(r).signature);
-  throw Mismatch(describe_mismatch(signatures, rank_, context.identity.name) +
-                 describe_place(operation_, rank_));
+  std::vector<AnnouncedCall> calls;
+  for (int r = 0; r < ranks_; ++r) {
+    const Slot& slot = context.rounds->brought(r);
+    AnnouncedCall& call = calls.emplace_back();
+    call.signature = slot.signature;
+    std::ranges::copy(slot.call_place, call.place);
+  }
+  throw Mismatch(describe_mismatch(calls, rank_, context.identity.name));
 }
 
 void SharedOperation::read_counts(const ShmContext& context) {

@@ -116,24 +116,6 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
   EXPECT_THROW(group->barrier().wait(), Timeout);
 }
 
-// Each rank knows its own caller's words, so the rank that sees a mismatch
-// first adds them; all ranks get its text.
-TEST(SharedMemory, MismatchSaysWhereTheCallWas) {
-  run_ranks("shm", 2, [](const std::shared_ptr<ProcessGroup>& group) {
-    std::vector<float> data(group->rank() == 0 ? 10 : 11);
-    try {
-      group->all_reduce(view(data), ReduceOp::kSum, {.place = "my averaging"})
-          .wait();
-      ADD_FAILURE() << "no error on rank " << group->rank();
-    } catch (const Mismatch& error) {
-      EXPECT_NE(
-          std::string(error.what()).find("\n  place:   my averaging on rank "),
-          std::string::npos)
-          << error.what();
-    }
-  });
-}
-
 // Collectives run one after the other: whom the oldest misses, all miss.
 TEST(SharedMemory, NamesTheMissingRankForAnOperationBehindOthers) {
   const auto store = open_store("memory:");

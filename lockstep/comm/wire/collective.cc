@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "lockstep/comm/operation_text.h"
 #include "lockstep/comm/wire/block_exchange.h"
 
 namespace lockstep {
@@ -75,12 +74,11 @@ int Collective::tag() const {
   return static_cast<int>(turn << 17 | (hash_of(signature_) & 0xffff) << 1);
 }
 
-void Collective::compare(std::span<const Signature> signatures) const {
-  for (const Signature& theirs : signatures)
-    if (theirs != signature_)
+void Collective::compare(std::span<const AnnouncedCall> calls) const {
+  for (const AnnouncedCall& theirs : calls)
+    if (theirs.signature != signature_)
       throw Mismatch(
-          describe_mismatch(signatures, core_.rank(), core_.identity().name) +
-          describe_place(operation_, core_.rank()));
+          describe_mismatch(calls, core_.rank(), core_.identity().name));
 }
 
 void Collective::check_signatures() {
@@ -90,7 +88,7 @@ void Collective::check_signatures() {
     throw InvalidArgument(
         "all_to_all_v is limited to 1024 ranks; use all_to_all");
   compare(control_.run(
-      signature_,
+      announced_call_of(operation_),
       [&](int, std::span<std::byte> room) {
         if (!bytes.empty())
           std::memcpy(room.data(), bytes.data(), bytes.size());
@@ -109,7 +107,7 @@ void Collective::check_signatures() {
 
 void Collective::run_inline() {
   compare(control_.run(
-      signature_,
+      announced_call_of(operation_),
       [&](int to, std::span<std::byte> room) {
         const Run run = routes_.outgoing(to);
         const std::size_t bytes = total_bytes(run);

@@ -29,7 +29,7 @@ class Collective {
  private:
   bool is_inline() const;
   bool is_checked() const;
-  void compare(std::span<const Signature> signatures) const;
+  void compare(std::span<const AnnouncedCall> calls) const;
   void check_signatures();
   void run_inline();
   void combine_inline();

@@ -31,7 +31,7 @@ void ControlExchange::post_if_there(int rank, Mailbox& mailbox) {
   }
 }
 
-void ControlExchange::send(int rank, const Signature& mine,
+void ControlExchange::send(int rank, const AnnouncedCall& mine,
                            const FillExtra& extra, Deadline deadline) {
   Mailbox& out = peer(rank).out;
   // The last one's: long done, for the peer has answered it.
@@ -44,9 +44,9 @@ void ControlExchange::send(int rank, const Signature& mine,
       core_.send({rank, kChannelControl, 0, out.memory.data(), bytes});
 }
 
-std::vector<Signature> ControlExchange::run(const Signature& mine,
-                                            const FillExtra& extra,
-                                            Deadline deadline) {
+std::vector<AnnouncedCall> ControlExchange::run(const AnnouncedCall& mine,
+                                                const FillExtra& extra,
+                                                Deadline deadline) {
   const auto for_each_peer = [&](const auto& action) {
     // Every rank begins with the one after it, so that not all of them talk to
     // the same one first.
@@ -58,12 +58,12 @@ std::vector<Signature> ControlExchange::run(const Signature& mine,
     if (!in(rank).request) post(rank, in(rank));
   });
   for_each_peer([&](int rank) { send(rank, mine, extra, deadline); });
-  std::vector<Signature> all(peers_.size(), mine);
+  std::vector<AnnouncedCall> all(peers_.size(), mine);
   for_each_peer([&](int rank) {
     core_.wait_for_peer(in(rank).request, rank, deadline);
-    Signature& theirs = all[static_cast<std::size_t>(rank)];
+    AnnouncedCall& theirs = all[static_cast<std::size_t>(rank)];
     std::memcpy(&theirs, in(rank).memory.data(), sizeof theirs);
-    core_.saw(rank, theirs);
+    core_.saw(rank, theirs.signature);
   });
   return all;
 }
@@ -72,7 +72,7 @@ const std::byte* ControlExchange::extra(int rank) const {
   return peers_[static_cast<std::size_t>(rank)]
              .in[turn_ % kAhead]
              .memory.data() +
-         sizeof(Signature);
+         sizeof(AnnouncedCall);
 }
 
 // The sends are waited for as well: an operation that has returned is one that

@@ -1,9 +1,9 @@
 // The first step of a collective: every rank tells every other what it called,
 // and small elements come along.
 //
-// A control message is a Signature, followed by up to kInlineBytes for that
-// rank. Receiving all of them is the mismatch check, a barrier, and for small
-// operations all the communication there is. The receives of the next two
+// A control message is an AnnouncedCall, followed by up to kInlineBytes for
+// that rank. Receiving all of them is the mismatch check, a barrier, and for
+// small operations all the communication there is. The receives of the next two
 // operations are always posted, so that no message waits.
 //
 // Threads: whoever carries out the group's collective.
@@ -28,10 +28,10 @@ class ControlExchange {
 
   // Sends `mine` to every other rank, with what `extra(rank)` fills in: it
   // writes at most kInlineBytes to the span and returns how many. Returns every
-  // rank's signature, this one's included.
+  // rank's call, this one's included.
   using FillExtra = std::function<std::size_t(int rank, std::span<std::byte>)>;
-  std::vector<Signature> run(const Signature& mine, const FillExtra& extra,
-                             Deadline deadline);
+  std::vector<AnnouncedCall> run(const AnnouncedCall& mine,
+                                 const FillExtra& extra, Deadline deadline);
 
   // What came along from `rank` in the last run(), until finish().
   const std::byte* extra(int rank) const;
@@ -40,7 +40,8 @@ class ControlExchange {
   void finish(Deadline deadline);
 
  private:
-  static constexpr std::size_t kMessageBytes = sizeof(Signature) + kInlineBytes;
+  static constexpr std::size_t kMessageBytes =
+      sizeof(AnnouncedCall) + kInlineBytes;
   // Operations whose receives are posted.
   static constexpr std::size_t kAhead = 2;
 
@@ -57,7 +58,7 @@ class ControlExchange {
   Mailbox& in(int rank) { return peer(rank).in[turn_ % kAhead]; }
   void post(int rank, Mailbox& mailbox);
   void post_if_there(int rank, Mailbox& mailbox);
-  void send(int rank, const Signature& mine, const FillExtra& extra,
+  void send(int rank, const AnnouncedCall& mine, const FillExtra& extra,
             Deadline deadline);
 
   WireCore& core_;
