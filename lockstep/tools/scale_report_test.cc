@@ -78,7 +78,7 @@ TEST(ScaleReport, ShowsHowManyGpusWereBusyWhereItIsKnown) {
   EXPECT_THAT(to_text(report), AllOf(HasSubstr("cores busy  GPUs busy\n"),
                                      HasSubstr("      1.60          -\n"),
                                      HasSubstr("      3.80       3.25\n")));
-  EXPECT_THAT(to_markdown(report), HasSubstr(" |      3.80 |"));
+  EXPECT_THAT(to_markdown(report), HasSubstr("|       3.80 |      3.25 |\n"));
   const auto rows = nlohmann::json::parse(to_json(report))["series"][0]["rows"];
   EXPECT_FALSE(rows[0].contains("gpus_busy"));
   EXPECT_EQ(rows[1]["gpus_busy"], 3.25);

@@ -163,9 +163,9 @@ TEST(ConsistencyReport, BeginsBeforeTheModuleIsWrapped) {
     EXPECT_THAT(
         report.take_text(),
         AllOf(HasSubstr("  initial weights          either     different\n"),
-              HasSubstr("  weights, wrapped         equal                "
+              HasSubstr("  weights, wrapped         equal                 "
                         "equal\n"),
-              HasSubstr("  gradients of each rank   different            "
+              HasSubstr("  gradients of each rank   different             "
                         "different\n"),
               HasSubstr("initial weights differed: wrapping the module gave "
                         "all ranks rank 0's\n"),

@@ -255,8 +255,8 @@ TEST(SavingOnOneRankOnly, IsAMismatchWhereTheOthersCallSomethingElse) {
                          {.place = "gradients, bucket 0"})
             .wait();
       });
-      EXPECT_THAT(text, AllOf(HasSubstr("all_reduce #1 (sum, 8 x float32) by "
-                                        "rank " +
+      EXPECT_THAT(text, AllOf(HasSubstr("all_reduce #1 (sum, 8 x float32) at "
+                                        "gradients, bucket 0 by rank " +
                                         std::to_string(1 - saver)),
                               HasSubstr("gather #1"),
                               HasSubstr("by rank " + std::to_string(saver))));

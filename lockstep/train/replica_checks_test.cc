@@ -151,7 +151,7 @@ TEST(ReplicaChecks, EndsARunThatIsWrongFromTheStart) {
         AllOf(HasSubstr("initial weights, before step 1"),
               HasSubstr("[0, 0] is")));
     if (group->rank() == 0)
-      EXPECT_THAT(printed, HasSubstr("different   <-- WRONG"));
+      EXPECT_THAT(printed, HasSubstr("different  <-- WRONG"));
     else
       EXPECT_THAT(printed, IsEmpty());
   });

@@ -221,6 +221,35 @@ class Dev(Machine):
         self.assertIn('unknown benchmark "nonesuch"', result.stderr)
 
 
+class Build(Machine):
+    """./dev build with a ninja whose plan is made up."""
+
+    def setUp(self):
+        super().setUp()
+        self.copy_of_scripts()
+        self.program("cmake", "true")
+        self.program("dpkg-query", "awk '/^[a-z]/ {print \"installed \" $2}' "
+                     f"{self.repository}/scripts/packages")
+        self.torch = self.libtorch("2.12.0")
+
+    def build_of(self, plain, with_torch):
+        lines = (["[1/9] c++ -o a.o -c a.cc"] * plain
+                 + ["[2/9] c++ -include torch_pch.h -o b.o -c b.cc"] * with_torch
+                 + ["[9/9] c++ a.o b.o -o program"])
+        self.program("ninja", "cat <<'PLAN'\n" + "\n".join(lines) + "\nPLAN")
+        result = self.run_script("dev", "build", "release", LOCKSTEP_JOBS="2",
+                                 LOCKSTEP_TORCH=str(self.torch))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_says_how_long_a_long_build_will_take(self):
+        self.assertIn("build: 140 files to compile, about 6 min on 2 cores",
+                      self.build_of(plain=100, with_torch=40))
+
+    def test_says_nothing_of_a_short_one(self):
+        self.assertNotIn("to compile", self.build_of(plain=3, with_torch=1))
+
+
 def gtest(reason):
     return f"test.cc:1: Skipped\n{reason}\n\n[  SKIPPED ] A.B (0 ms)\n"
 
