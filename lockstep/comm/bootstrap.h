@@ -1,11 +1,12 @@
-// How ranks that mpirun started find a store when nothing says where rank 0 is:
-// rank 0 serves one, and MPI tells the others its address.
+// How ranks started by mpirun find a store when the environment does not say
+// where rank 0 is: rank 0 serves a store, and MPI carries its address to the
+// other ranks.
 //
-// Whatever backend the group then has. The plug-in `mpi` is needed for it.
+// It works for every backend of the group, and needs the plug-in `mpi`.
 //
 // Threads: called once by each rank, from any thread.
-// Errors:  InvalidArgument where MPI cannot be used, with what to do instead;
-//          Timeout when not all ranks come.
+// Errors:  InvalidArgument with the next step if MPI cannot be used; Timeout if
+//          not all ranks come.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@ struct Bootstrap {
   std::string token;  // the job's, or a random one
 };
 
-// For a `membership` that needs it.
+// Requires membership.needs_bootstrap.
 Bootstrap bootstrap_by_mpi(const Membership& membership,
                            const Settings& settings);
 

@@ -1,10 +1,8 @@
-// A run of elements somewhere in memory: what every collective works on.
+// A contiguous range of elements in memory, which every collective works on.
 //
-// A Buffer borrows; whoever makes it keeps the memory alive until the Work of
-// the operation is done. A list of them is one operation (other libraries say
-// coalesced).
-//
-// Threads: a value.
+// A Buffer does not own its memory; the caller keeps that alive until the Work
+// of the operation is done. A list of buffers is one operation (other libraries
+// say coalesced).
 #pragma once
 
 #include <cstddef>
@@ -66,7 +64,7 @@ inline Buffer view_bytes(std::span<const std::byte> bytes) {
           static_cast<std::int64_t>(bytes.size()), DataType::kUInt8};
 }
 
-// One buffer or a list of them, as an argument: what it refers to must outlive
+// An argument that is one buffer or a list of them. The buffers must outlive
 // the call, which temporaries do.
 class Buffers : public std::span<const Buffer> {
  public:
@@ -79,12 +77,12 @@ class Buffers : public std::span<const Buffer> {
       : span(list.begin(), list.size()) {}
 };
 
-// Adds `buffer` to the list of its type, which may be a new one: the buffers of
-// one operation have one type.
+// Adds `buffer` to the list of its type, or to a new list: the buffers of one
+// operation have one type.
 void add_by_type(std::vector<std::vector<Buffer>>& lists, const Buffer& buffer);
 
-// `buffer` cut into one part a rank, in rank order: counts[r] elements for rank
-// r. What the uneven operations (all_gather_v, …) take.
+// Splits `buffer` into one part per rank, in rank order: counts[r] elements for
+// rank r. The uneven operations (all_gather_v, …) take such lists.
 std::vector<Buffer> split(const Buffer& buffer,
                           std::span<const std::int64_t> counts);
 

@@ -1,6 +1,4 @@
-// A list of buffers seen as one run of bytes, end to end.
-//
-// Threads: pure functions.
+// A list of buffers, treated as one contiguous range of bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +17,7 @@ struct Run {
 
 std::size_t total_bytes(const Run& run);
 
-// A position within a run, moving forward.
+// A position within a run, which moves forward.
 class Walk {
  public:
   explicit Walk(const Run& run, std::size_t at = 0) : run_(run) {
@@ -27,8 +25,8 @@ class Walk {
     advance(at);
   }
 
-  // The memory at the position, and how much of it lies in one piece: 0 only
-  // at the end of the run.
+  // The memory at the position, and its contiguous bytes: 0 only at the end of
+  // the run.
   std::byte* here() const { return here_; }
   std::size_t left() const { return left_; }
 
@@ -58,7 +56,7 @@ class Walk {
   std::size_t left_ = 0;
 };
 
-// Copies `bytes` bytes from one position to another, and moves both.
+// Copies `bytes` bytes from one position to another and advances both.
 void copy(Walk& from, Walk& to, std::size_t bytes);
 
 // Copies bytes [at, at + to.size()) of the run to `to`.

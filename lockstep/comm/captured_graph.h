@@ -1,8 +1,9 @@
-// Work of a GPU that was captured once, a CUDA graph, to be given to it again
-// and again by one call; with what of it is a process group's.
+// A CUDA graph: GPU work that is captured once and launched many times by one
+// call. The class also records which collectives of a process group it
+// contains.
 //
-// While a stream is captured, a group on GPUs gives its operations to the graph
-// instead of the device: to one that was attached to it before.
+// While a stream is captured, a group on GPUs adds its operations to the graph
+// that was attached before, instead of launching them on the device.
 //
 //     // the current stream is being captured, for `graph`
 //     group->attach(graph);
@@ -10,13 +11,15 @@
 //     // the capture ends
 //     group->replay(graph).wait();         // as often as wanted
 //
-// Every rank captures the same operations, and replays the same graph as often:
-// a replay is a collective, compared between the ranks, recorded, and ended by
-// a deadline or a rank's death like any other. Buffers keep their places, and
-// stay alive as long as the graph.
+// Every rank captures the same operations and replays the graph equally often:
+// a replay is a collective, which is compared between the ranks, recorded, and
+// ended by a deadline or a rank's death like any other. Buffers keep their
+// addresses and must live as long as the graph.
 //
-// Threads: one at a time, but for end(), which any thread calls at any time.
+// Threads: one thread at a time, except end(), which any thread may call at any
+//          time.
 // Source:  "NCCL and CUDA Graphs" in NCCL's user guide.
+
 #pragma once
 
 #include <cstdint>
@@ -30,11 +33,11 @@ namespace lockstep {
 
 class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
  public:
-  // What a group has in it.
+  // The group's operations in the graph.
   struct Contents {
     std::uint32_t operations = 0;  // how many
-    // Of which of the group's collectives these were, and their kinds, types
-    // and counts.
+    // A hash of their positions among the group's collectives, their kinds,
+    // types and counts.
     std::uint32_t hash = 0;
   };
 
@@ -43,29 +46,29 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  // Gives all of it to `stream`, a cudaStream_t. Waits for nothing but room
-  // among what the device has been given.
+  // Launches the graph on `stream`, a cudaStream_t. Waits only for room in the
+  // device's queue.
   virtual void launch(void* stream) = 0;
 
-  // Frees it, if need be as soon as its capture has ended: the group ends, and
-  // NCCL waits for the graphs that use its communicator. Not launched any more,
-  // but may be under way on the device.
+  // Frees the graph, or frees it as soon as its capture has ended: the group
+  // ends, and NCCL waits for the graphs that use its communicator. The graph is
+  // not launched any more, but may still run on the device.
   void end() noexcept;
   bool ended() const;
 
-  // That of the stream that was captured.
+  // The device of the captured stream.
   Device device() const { return device_; }
   Contents contents() const { return contents_.value_or(Contents{}); }
   bool is_attached() const { return contents_.has_value(); }
-  // The group's, to which the graph is attached from then on.
+  // Set by the group, to which the graph is attached from then on.
   void set_contents(const Contents& contents) { contents_ = contents; }
 
  protected:
-  // To be called once the capture is over, and launch() could follow. Throws
-  // Error, and has freed it, where it was ended meanwhile.
+  // The subclass calls this once the capture is over and launch() could follow.
+  // Throws Error, after freeing the graph, if end() was called meanwhile.
   void captured();
 
-  // Lets go of what was captured. Called at most once.
+  // Releases the captured graph. Called at most once.
   virtual void free() noexcept = 0;
 
  private:

@@ -1,7 +1,7 @@
-// Every rank of a group tells every other something before the group exists.
+// Every rank of a group sends every other rank a value before the group exists.
 //
 // Threads: called once by each rank, from any thread.
-// Errors:  Timeout naming the ranks that never came; the store's.
+// Errors:  Timeout naming the ranks that never came; the store's errors.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,15 @@
 
 namespace lockstep {
 
-// How long ranks are waited for.
+// How long a rank waits for the others.
 struct CardWait {
   Deadline deadline;
-  // Called now and then meanwhile: throws where there is nobody to wait for.
+  // Called regularly during the wait: throws when a rank cannot come any more.
   std::function<void()> look_around{};
 };
 
-// What each rank of `identity`'s group gave as `mine`. `subject` tells several
-// such exchanges of one group apart.
+// Returns what each rank of `identity`'s group passed as `mine`. `subject`
+// distinguishes several exchanges of one group.
 std::vector<std::string> exchange_cards(const GroupIdentity& identity,
                                         const std::string& subject,
                                         const std::string& mine, Store& store,

@@ -1,6 +1,4 @@
-// Which of several ranks' errors says why they failed.
-//
-// Threads: a pure function.
+// Selects the root cause among the errors of several ranks.
 #pragma once
 
 #include <exception>
@@ -8,8 +6,9 @@
 
 namespace lockstep {
 
-// The first of `errors` that is no consequence of another, as PeerFailures are;
-// the first of all where every one is; null where there is none.
+// The first of `errors` that is not a consequence of another rank's error, as a
+// PeerFailure is; the first error if all are consequences; null if `errors` has
+// no error.
 std::exception_ptr cause_of(std::span<const std::exception_ptr> errors);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
-// Which stream the calling thread uses on a GPU: what operations are ordered in
-// where CallOptions::stream names none.
+// Which stream the calling thread uses on a GPU. Operations whose
+// CallOptions::stream is null are ordered in it.
 //
-// CUDA knows of no such thing, libraries of tensors do: they say so here.
+// CUDA has no current stream, but tensor libraries do: they register it here.
 //
-// Threads: any.
+// Threads: every function may be called from any thread.
 #pragma once
 
 #include "lockstep/base/data_type.h"
@@ -14,10 +14,10 @@ namespace lockstep {
 // device's default stream. Must not throw.
 using CurrentStream = void* (*)(Device device);
 
-// From now on `ask` is asked; null ends that.
+// Sets the function that current_stream() calls; null removes it.
 void set_current_stream(CurrentStream ask);
 
-// The default stream where nobody has said anything.
+// The device's default stream if no function is set.
 void* current_stream(Device device);
 
 }  // namespace lockstep

@@ -1,13 +1,14 @@
 // The duplicates of a group: other orders of collectives among the same ranks,
 // over the same connections and memory.
 //
-// A group's ranks agree on the number of each, and number n of one rank is
-// number n of all. One that is no longer used is kept and given out again, once
-// all ranks have let go of it: what has been started in it is complete then.
-// Duplicates of a duplicate are the group's: one count numbers them all.
+// The ranks agree on each duplicate's number: number n on one rank is number n
+// on all. An unused duplicate is kept, and handed out again once all ranks have
+// released it: its operations are complete then. A duplicate of a duplicate
+// belongs to the group: one count numbers them all.
 //
-// Threads: take() by one thread of a rank at a time; all else from any.
-// Errors:  InvalidArgument on every rank where there are too many; what
+// Threads: one thread per rank at a time calls take(); any thread may call the
+//          rest.
+// Errors:  InvalidArgument on every rank when there are too many; what
 //          ProcessGroup's operations throw.
 // Source:  MPI_Comm_dup.
 #pragma once
@@ -26,20 +27,23 @@ class Duplicates {
  public:
   static constexpr int kMost = 256;
 
-  // Makes number `number`, from 1 on, called `name`; waits for no rank.
+  // Makes duplicate `number` (from 1), called `name`; does not wait for other
+  // ranks.
   using Make = std::function<std::shared_ptr<ProcessGroup>(
       int number, const std::string& name)>;
 
   explicit Duplicates(std::string group);
 
-  // Makes these, which are of a duplicate, the ones of its group.
+  // Called on a duplicate's Duplicates: from now on they are those of its
+  // group.
   void share(const Duplicates& of_group);
 
-  // One that no rank uses, until the pointer goes. Every rank calls it at the
-  // same point of `original`, which is the group or a duplicate.
+  // Returns a duplicate that no rank uses; the caller holds it until the
+  // pointer is destroyed. Every rank calls this at the same point of
+  // `original`, which is the group or a duplicate.
   std::shared_ptr<ProcessGroup> take(ProcessGroup& original, const Make& make);
 
-  // Leaves them all, unless these are a duplicate's.
+  // Leaves all duplicates, unless they are shared with the group.
   void leave() noexcept;
 
  private:

@@ -1,11 +1,11 @@
-// Memory that a forked process has in common with its parent: see heap.h.
+// Memory that a forked process shares with its parent: see heap.h.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 namespace lockstep {
 
-// Whether this process was forked and `address` lies in a heap that it had from
+// Whether this process was forked and `address` lies in a heap inherited from
 // its parent, which may still write there.
 bool is_memory_of_parent(const void* address);
 

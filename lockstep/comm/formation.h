@@ -1,15 +1,14 @@
-// How a group comes into being: on all its ranks, or on none.
+// Forms a group on all its ranks or on none.
 //
-// The ranks meet through a view of the store that says more than that a key has
-// come: a rank that waits there gets an error as soon as another rank has given
-// up, or has lost its connection to the store, as when its process ended. A
-// rank that has met all others says that it is ready; the last one to say so
-// writes down that the group is formed, and a rank that gives up, that it is
-// not. The first of these stands. What ranks put into the store meanwhile is
-// erased at the end, but for what became of a group that did not form: a rank
-// that comes late reads it.
+// The ranks meet through a view of the store that also reports failures: a
+// waiting rank gets an error as soon as another rank gives up or loses its
+// connection to the store, for example because its process ended. A rank that
+// has met all others announces that it is ready; the last one to do so records
+// that the group is formed, and a rank that gives up records that it is not.
+// The first record stands. The last rank erases the keys of the exchange at the
+// end, except the record of a group that did not form: a late rank reads it.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  as each method says.
 #pragma once
 
@@ -35,21 +34,21 @@ class Formation {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  // Of the group `identity.name`, which no other in `store` is called.
+  // For the group `identity.name`, a name that is unique in `store`.
   Formation(const GroupIdentity& identity, std::shared_ptr<Store> store,
             Seconds patience);
 
-  // The store to meet through. Until the group is formed its waits throw
+  // The store to meet through. Until the group is formed, its waits throw
   // PeerFailure, Timeout or InvalidArgument when the group cannot form any
-  // more; afterwards it is the store, and nothing else.
+  // more; afterwards it is the plain store.
   std::shared_ptr<Store> store() const;
 
-  // Returns when all ranks of the group have met. Throws as waits of store()
-  // do, and Timeout naming the ranks that are not ready within `patience`.
+  // Returns when all ranks of the group have met. Throws what waits of store()
+  // throw, and Timeout naming the ranks that are not ready within `patience`.
   void complete();
 
-  // Tells the other ranks that this one has given up because of `error`.
-  // Throws that, or what the group has failed of before.
+  // Tells the other ranks that this one has given up because of `error`. Throws
+  // `error`, or the error that the group failed with before.
   [[noreturn]] void fail(const std::exception_ptr& error);
 
  private:
@@ -62,8 +61,8 @@ class Formation {
   const std::shared_ptr<MeetingStore> store_;
 };
 
-// What a rank gets that comes when group `identity.name` has failed to form
-// without it: the error of the others. Null where it has not failed.
+// The error of group `identity.name`, for a rank that comes after the group
+// failed to form without it. Null if the group has not failed.
 std::exception_ptr failure_to_form(const GroupIdentity& identity, Store& store);
 
 }  // namespace lockstep

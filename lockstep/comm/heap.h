@@ -1,20 +1,20 @@
 // The memory of this process that the other ranks of its host can reach.
 //
-// One large, sparse shared-memory segment, from which blocks are handed out;
-// peers map it whole, so that a collective reads and writes buffers where they
-// lie. It belongs to the process, not to a rank: ranks that are threads share
-// it. Blocks that were given back are kept for the next who asks (BlockMap),
-// up to a limit, beyond which their memory goes back to the kernel.
+// The heap hands out blocks of one large, sparse shared-memory segment; peers
+// map it whole, so that a collective reads and writes buffers in place. It
+// belongs to the process, not to a rank: ranks that are threads share it. Freed
+// blocks are kept for reuse (BlockMap) up to a limit; beyond it their memory
+// goes back to the kernel.
 //
 // After an error a late peer may still be writing to the buffers of the
 // operation that failed. detach() turns those into private memory at the same
-// addresses, after which nothing that a peer does reaches them. The segment
-// keeps what peers still read there: its pages are neither given back to the
-// kernel nor used again. All other memory stays shared.
+// addresses, which no peer can reach. The segment keeps the old pages, which
+// peers may still read: they are neither given back to the kernel nor used
+// again. All other memory stays shared.
 //
-// A forked child has the memory as a copy of its own, in which it neither takes
-// nor gives back blocks: its parent and it would both get the same one. What
-// the parent writes after the fork may still show in pages that the child has
+// A forked child has a private copy of the memory, in which it neither takes
+// nor gives back blocks: otherwise parent and child would get the same block.
+// The parent's writes after the fork may still show in pages that the child has
 // not written to.
 //
 // Threads: every method may be called from any thread.
@@ -38,17 +38,17 @@ struct HeapOptions {
   std::size_t bytes = std::size_t{1} << 34;
   // How much memory free blocks may keep.
   std::size_t kept_bytes = std::size_t{1} << 32;
-  // When the kernel is asked for memory: as a page is touched, or for a whole
-  // block as it is taken. Where the kernel counts what it has promised, it may
-  // refuse, which is SIGBUS in the first case and a full heap in the second.
+  // When the heap asks the kernel for memory: as a page is touched, or for a
+  // whole block as it is taken. A kernel that limits committed memory may
+  // refuse: that is SIGBUS in the first case and a full heap in the second.
   enum class Backing { kOnTouch, kOnTake };
   Backing backing = backing_of_kernel();
 
   // kOnTake with vm.overcommit_memory=2.
   static Backing backing_of_kernel();
 
-  // The same within the limit of the process's cgroup, of which free blocks
-  // keep a quarter at most.
+  // The same options within the memory limit of the process's cgroup; free
+  // blocks keep at most a quarter of the limit.
   HeapOptions within(std::optional<std::size_t> memory_limit) const;
 };
 
@@ -56,46 +56,47 @@ class Heap : public std::enable_shared_from_this<Heap> {
  public:
   static constexpr std::size_t kAlignment = BlockMap::kUnit;
 
-  // SystemError when the kernel refuses (RLIMIT_AS, RLIMIT_FSIZE): callers then
-  // go without a heap.
+  // Throws SystemError when the kernel refuses (RLIMIT_AS, RLIMIT_FSIZE):
+  // callers then work without a heap.
   static std::shared_ptr<Heap> create(const HeapOptions& options);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // A block of at least `bytes` bytes that hold anything. Null when there is no
-  // room, and in a forked child.
+  // A block of at least `bytes` bytes, not initialised. Null when the heap is
+  // full, and in a forked child.
   std::byte* take(std::size_t bytes);
 
   // Ends a block that take() returned. In a forked child it does nothing.
   void give_back(const std::byte* block);
 
-  // A zeroed block, taken until the pointer is gone. It keeps the heap alive.
+  // A zeroed block, in use until the pointer is destroyed. It keeps the heap
+  // alive.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
-  // Where `address` lies within the heap if all of [address, address + bytes)
-  // does.
+  // The offset of `address` in the heap if all of [address, address + bytes)
+  // lies in it.
   std::optional<std::size_t> offset_of(const void* address,
                                        std::size_t bytes) const;
 
-  // The same if peers reach all of it: nothing where a part was detached.
+  // The same if peers reach all of it: empty if a part was detached.
   std::optional<std::size_t> shared_offset_of(const void* address,
                                               std::size_t bytes) const;
 
-  // The segment, to be passed to peers and mapped by them.
+  // The segment, for peers to map.
   const FileDescriptor& descriptor() const { return descriptor_; }
 
   // Makes the pages of [address, address + bytes), which lies in the heap,
-  // private to this process. What is in them stays, whatever other threads
-  // write meanwhile. Throws SystemError when the kernel refuses: then peers can
-  // still write there. Takes as long as copying the pages.
+  // private to this process. Their contents stay, even while other threads
+  // write. Throws SystemError when the kernel refuses: then peers can still
+  // write there. Takes as long as copying the pages.
   void detach(const std::byte* address, std::size_t bytes);
   bool has_private_pages() const { return !private_.empty(); }
 
   // Whether a new group may use it: it was not forked.
   bool shareable() const { return !forked_.load(); }
 
-  // In blocks that are taken; and in free ones that have memory behind them.
+  // Bytes in taken blocks, and in free blocks that have memory.
   std::size_t bytes_in_use() const;
   std::size_t bytes_kept() const;
 
@@ -116,7 +117,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   void visit_whole_pages(std::size_t offset, std::size_t bytes,
                          const Visit& visit) const;
   void keep_at_most(std::size_t bytes) LOCKSTEP_REQUIRES(mutex_);
-  // In a child, right after fork: only what is safe there.
+  // Runs in a child right after fork, where few calls are safe.
   friend class HeapsOfProcess;
   void be_forked() noexcept;
 
@@ -127,17 +128,17 @@ class Heap : public std::enable_shared_from_this<Heap> {
   std::shared_ptr<SharedMapping> mapping_;
   mutable Mutex mutex_;
   BlockMap blocks_ LOCKSTEP_GUARDED_BY(mutex_);
-  // A page is in it before it is made private, so that a thread that knows that
-  // peers have written, and then finds the page absent, has what they wrote.
+  // A page is added before it becomes private. So a thread that knows that
+  // peers have written, and then finds the page absent, sees their writes.
   PageSet private_;
   Mutex detaching_;  // held while pages are copied; never with mutex_
   std::atomic<bool> forked_{false};
   std::atomic<bool> was_refused_{false};  // private memory, by the kernel
 };
 
-// The heap of this process, made on first use; null when `options.bytes` is 0
-// or the kernel refuses one (said once in the log). It lives as long as a group
-// or a block uses it.
+// The heap of this process, made on first use; null if `options.bytes` is 0 or
+// the kernel refuses a heap (logged once). It lives as long as a group or a
+// block uses it.
 std::shared_ptr<Heap> process_heap(const HeapOptions& options);
 
 }  // namespace lockstep

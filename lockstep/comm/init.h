@@ -3,12 +3,12 @@
 //     lockstep::init_process_group();           // backend auto, env://
 //     auto group = lockstep::default_group();
 //
-// A program that was started alone, without any environment, becomes the one
-// rank of a world of one.
+// A program started alone, without any environment, becomes the only rank of a
+// world of size 1.
 //
-// Threads: call these from one thread at a time.
-// Errors:  InvalidArgument for settings that cannot work, Timeout naming the
-//          ranks that never came, NetworkError when the store is unreachable.
+// Threads: one thread at a time.
+// Errors:  InvalidArgument for invalid settings, Timeout naming the ranks that
+//          never came, NetworkError when the store is unreachable.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@
 namespace lockstep {
 
 struct InitOptions {
-  // "shm", "reference", or "auto": the best that reaches every rank. Buffers on
-  // a GPU are NCCL's under any name; "nccl" is "auto", and fails at once where
-  // there is no GPU.
+  // "shm", "gloo", "mpi", "hybrid", "reference", or "auto": the fastest that
+  // reaches every rank. Every backend uses NCCL for buffers on a GPU; "nccl" is
+  // "auto", and fails at once without a GPU.
   std::string backend = "auto";
   // "env://" (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), "tcp://host:port"
   // (rank 0 serves there) or "file:///path"; the last two need world_size and
-  // rank, here or in the environment.
+  // rank, either here or in the environment.
   std::string init_method = "env://";
   std::optional<int> world_size{};
   std::optional<int> rank{};
@@ -38,22 +38,23 @@ struct InitOptions {
   std::optional<std::chrono::nanoseconds> timeout{};
 };
 
-// Finds the other ranks and makes the default group. InvalidArgument when
-// there is one already.
+// Finds the other ranks and makes the default group. Throws InvalidArgument
+// when the default group exists already.
 std::shared_ptr<ProcessGroup> init_process_group(
     const InitOptions& options = {});
 
-// The default group, InvalidArgument when there is none.
+// The default group. Throws InvalidArgument before init_process_group() and
+// after destroy_process_group().
 std::shared_ptr<ProcessGroup> default_group();
 bool is_initialized();
 
-// Leaves the default group, and does nothing when there is none: the group is
-// unusable afterwards, even while the caller still holds it or a Work of it.
-// Other ranks that wait for this one get PeerFailure at once.
+// Leaves the default group, if it exists: the group is unusable afterwards,
+// even while the caller still holds it or a Work of it. Other ranks that wait
+// for this one get PeerFailure at once.
 void destroy_process_group();
 
-// One group of `identity.size` ranks in `world`, whose store all of them share:
-// what init_process_group is made of. `backend` is a name as in InitOptions.
+// Makes a group of `identity.size` ranks in `world`, whose store all of them
+// share; init_process_group uses it. `backend` is a name as in InitOptions.
 std::shared_ptr<ProcessGroup> make_group(
     const std::string& backend, const GroupIdentity& identity,
     std::shared_ptr<World> world,

@@ -1,8 +1,7 @@
-// Who this process is among the ranks, worked out from what the user passed and
-// what the environment says: torchrun's variables first, then mpirun's, then
-// srun's (see RankEnvironment).
+// The rank of this process and the world size, from the user's options and the
+// environment: torchrun's variables first, then mpirun's, then srun's (see
+// RankEnvironment).
 //
-// Threads: pure functions.
 // Errors:  InvalidArgument naming what is missing or contradictory.
 #pragma once
 
@@ -17,15 +16,15 @@ namespace lockstep {
 struct Membership {
   int rank = 0;
   int world_size = 1;
-  // As open_store takes it; "memory:" for a world of one, "" where it needs
+  // The argument of open_store; "memory:" for a world of size 1, "" if it needs
   // bootstrap.
   std::string store_url = "memory:";
   // Whether one of the ranks serves the store, instead of a launcher or a file
   // system, and whether this is that rank.
   bool rank_zero_serves = false;
   bool serves_store = false;
-  // mpirun started the ranks and nothing says where rank 0 is: MPI itself has
-  // to carry the store's address.
+  // mpirun started the ranks and the environment does not say where rank 0 is:
+  // MPI has to carry the store's address.
   bool needs_bootstrap = false;
 };
 

@@ -1,12 +1,11 @@
-// What a rank asks its group to do, as plain data.
+// A rank's request to its group, as plain data.
 //
 // ProcessGroup fills an Operation in and a Backend carries it out; the mismatch
-// check, and whatever else concerns every operation of every backend, looks at
-// this struct and nothing else.
+// check, and all other code that concerns every operation of every backend,
+// reads only this struct.
 //
-// Threads: a value; the spans and the place borrow from the caller for as long
-//          as Backend::start runs, the memory of the buffers until the Work is
-//          done.
+// Threads: a value. The caller's spans and place must live while Backend::start
+//          runs, the memory of the buffers until the Work is done.
 #pragma once
 
 #include <array>
@@ -23,7 +22,7 @@ namespace lockstep {
 
 class CapturedGraph;
 
-// The numbers travel in signatures: append, never renumber.
+// Signatures carry the numbers: append, never renumber.
 enum class OperationKind : std::uint8_t {
   kBarrier = 0,
   kBroadcast = 1,
@@ -47,10 +46,10 @@ inline constexpr std::array kAllCollectives{
     OperationKind::kScatter,   OperationKind::kReduceScatter,
     OperationKind::kAllToAll};
 
-// How the longer list of an operation is divided over the ranks.
+// How the longer list of an operation is divided among the ranks.
 enum class Division : std::uint8_t {
   kEven = 0,      // each buffer into `size` equal blocks, in rank order
-  kOneARank = 1,  // list[r] belongs to rank r: all_gather_v and its kind
+  kOneARank = 1,  // list[r] belongs to rank r: all_gather_v and similar
 };
 
 enum class ReduceOp : std::uint8_t {
@@ -68,7 +67,7 @@ inline constexpr std::array kAllReductions{
     ReduceOp::kSum,     ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
     ReduceOp::kAverage, ReduceOp::kBand,    ReduceOp::kBor, ReduceOp::kBxor};
 
-// The field's words: "all_reduce", "sum".
+// The name in messages: "all_reduce", "sum".
 std::string_view name_of(OperationKind kind);
 std::string_view name_of(ReduceOp op);
 
@@ -76,21 +75,21 @@ std::string_view name_of(ReduceOp op);
 // min are "and"; average and the bitwise three are not defined there.
 bool is_defined(ReduceOp op, DataType type);
 
-// Whether the kind combines elements, and so looks at `reduction`.
+// Whether the kind combines elements, and so uses `reduction`.
 bool reduces(OperationKind kind);
-// Whether one rank, the root, has another part than the rest.
+// Whether one rank, the root, has a special part.
 bool has_root(OperationKind kind);
-// Whether the kind moves between two ranks instead of among all.
+// Whether the kind moves elements between two ranks instead of among all.
 bool is_point_to_point(OperationKind kind);
 
 inline constexpr int kAnySource = -1;
 inline constexpr auto kNotRecorded = ~std::uint64_t{0};
 
-// What sharded_update calls: a reduction whose result is used up where it
-// arises. Each rank combines all ranks' inputs at the places that are its to
-// update, calls its ShardUpdate with them, which changes the outputs there, and
-// gives the changed elements to all. It is carried out where all ranks reach
-// all buffers; elsewhere it does nothing, on all ranks alike.
+// The callback of sharded_update, a reduction whose result is consumed at once.
+// Each rank combines all ranks' inputs of the elements that it updates, passes
+// them to its ShardUpdate, which changes the outputs there, and gives the
+// changed elements to all ranks. The operation runs if all ranks reach all
+// buffers; otherwise it does nothing on every rank.
 class ShardUpdate {
  public:
   // Elements [begin, begin + count) of outputs[buffer].
@@ -100,12 +99,13 @@ class ShardUpdate {
     std::size_t count = 0;
   };
 
-  // What this rank updates. Over all ranks, every element once.
+  // The elements that this rank updates. The pieces of all ranks hold every
+  // element exactly once.
   virtual std::span<const Piece> pieces() const = 0;
 
   // Updates elements [begin, begin + count) of pieces()[piece], counted from
-  // the piece's begin; `combined` are the inputs there. Called by whichever
-  // thread carries the operation forward, one at a time.
+  // the piece's begin; `combined` holds the combined inputs there. The thread
+  // that carries the operation forward calls it, one thread at a time.
   virtual void update(std::size_t piece, std::size_t begin, std::size_t count,
                       const std::byte* combined) = 0;
 
@@ -131,7 +131,7 @@ class ShardUpdate {
 //   send             the message
 //   receive                                      the message
 //   sharded_update   own gradients               own parameters; all end equal
-//   replay           none: those of what was captured
+//   replay           no buffers: those of the captured operations
 //
 // Lists are one operation: inputs[i] goes with outputs[i].
 struct Operation {
@@ -140,37 +140,37 @@ struct Operation {
   std::span<const Buffer> inputs{};
   std::span<const Buffer> outputs{};
   ReduceOp reduction = ReduceOp::kSum;  // of the kinds that reduce
-  int root = 0;                         // of the kinds that have one
+  int root = 0;                         // of the kinds that have a root
   int peer = 0;  // send: to whom; receive: from whom, or kAnySource
   int tag = 0;   // send and receive: messages match when their tags do
-  // Counts a group's collectives from 1; for send and receive, this rank's
+  // Counts the group's collectives from 1; for send and receive, this rank's
   // messages.
   std::uint64_t sequence = 0;
   std::chrono::nanoseconds timeout{};  // from the call on
   std::string_view place{};            // the caller's name for it, or ""
   ShardUpdate* update = nullptr;       // sharded_update's; the caller's
   CapturedGraph* graph = nullptr;      // replay's; a backend shares it
-  // Of buffers on a GPU: the cudaStream_t in whose order it begins; null is
+  // For buffers on a GPU: the cudaStream_t in whose order it begins; null is
   // current_stream().
   void* stream = nullptr;
   // Its number in the recorder.
   std::uint64_t record = kNotRecorded;
 };
 
-// Where its buffers are, or its graph; the CPU where it has neither.
+// The device of its buffers or its graph; the CPU if it has neither.
 Device device_of(const Operation& operation);
 
 // One line for messages: `all_reduce #412 (sum, 16777216 x float32)`.
 std::string describe(const Operation& operation);
 
-// The part of an operation in which all ranks must agree, as it travels with
-// the operation itself. Two ranks call the same operation exactly when their
-// signatures are equal. Where ranks may differ (the counts of all_to_all_v) the
-// backend compares what it moves.
+// The part of an operation in which all ranks must agree; it travels with the
+// operation itself. Two ranks call the same operation exactly when their
+// signatures are equal. Where ranks may differ (the counts of all_to_all_v),
+// the backend compares the elements that it moves.
 struct Signature {
   std::uint64_t sequence = 0;
-  std::uint64_t elements = 0;  // that a rank brings or gets, without the blocks
-                               // of others; of the whole list in uneven ones
+  std::uint64_t elements = 0;  // that a rank brings or gets, without other ranks'
+                               // blocks; of the whole list if uneven
   std::uint32_t layout = 0;    // a hash of the list's counts
   std::uint8_t kind = 0;
   std::uint8_t type = 0;
@@ -185,20 +185,20 @@ static_assert(sizeof(Signature) == 32);
 
 Signature signature_of(const Operation& operation);
 
-// The same line as describe(), for what another rank called.
+// The same line, for another rank's call.
 std::string describe(const Signature& signature);
 
-// And for what is known from elsewhere. `peer` and `tag` are of messages.
+// The same from separate values. `peer` and `tag` apply to messages.
 std::string describe(const Signature& signature, int peer, int tag,
                      std::string_view place);
 
-// What a rank tells the others of its call of a collective, besides elements:
-// what must agree and, for errors, the caller's name for it.
+// What a rank announces of its call of a collective, besides elements: the
+// signature and, for errors, the caller's name for the call.
 struct AnnouncedCall {
   static constexpr std::size_t kPlaceBytes = 48;
 
   Signature signature{};
-  char place[kPlaceBytes] = {};  // zero-terminated, unless it was cut
+  char place[kPlaceBytes] = {};  // zero-terminated, unless truncated
 
   std::string_view place_name() const;
 };
@@ -206,26 +206,27 @@ static_assert(sizeof(AnnouncedCall) == 80);
 
 AnnouncedCall announced_call_of(const Operation& operation);
 
-// Copies a caller's name for an operation; what is too long is cut.
+// Copies a caller's name for an operation; truncates a long name.
 void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
                std::string_view place);
 
-// The text of a Mismatch: a table of who called what, and where. `calls[r]` is
-// rank r's; not all signatures are equal.
+// The text of a Mismatch: a table of each rank's call and place. `calls[r]` is
+// rank r's; the signatures are not all equal.
 std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
                               std::string_view group);
 
-// What the signature of all_to_all_v leaves out: how many elements this rank
-// has for each rank, then how many it expects from each. Empty for all else.
+// The counts that the signature of all_to_all_v leaves out: the elements that
+// this rank has for each rank, then those that it expects from each. Empty for
+// other kinds.
 std::vector<std::int64_t> counts_of(const Operation& operation);
 
-// Throws Mismatch unless each rank has for each other what that one expects.
-// `counts[r]` is rank r's counts_of().
+// Throws Mismatch unless each rank has as many elements for each other rank as
+// that rank expects. `counts[r]` is rank r's counts_of().
 void check_counts(const Operation& operation,
                   std::span<const std::vector<std::int64_t>> counts,
                   std::string_view group);
 
-// The same for a message: what was sent must be what the receive is for.
+// The same for a message: the sent signature must be the receive's.
 void check_message(const Operation& receive, int source, const Signature& sent,
                    std::string_view group);
 

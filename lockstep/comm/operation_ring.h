@@ -1,9 +1,9 @@
-// The last operations of a rank, in memory: what is written down about each as
-// it is started, waited for and settled.
+// The last operations of a rank, in memory: the ring notes when each is
+// started, waited for and settled.
 //
-// A ring of fixed entries, each behind a stamp of its own (a sequence lock), so
-// that writers never wait and allocate nothing, and a reader sees whole entries
-// or none. Keeping an operation costs some tens of nanoseconds.
+// The ring has fixed entries, each guarded by a sequence lock, so that writers
+// never wait or allocate, and a reader sees only whole entries. Recording an
+// operation costs some tens of nanoseconds.
 //
 // Threads: every method may be called from any thread.
 #pragma once
@@ -35,7 +35,7 @@ struct RingEntry {
   using Time = std::chrono::steady_clock::time_point;
 
   std::uint64_t number = 0;  // counts all operations of the ring from 0
-  std::uint32_t group = 0;   // the number begin() was given
+  std::uint32_t group = 0;   // the number passed to begin()
   OperationState state = OperationState::kStarted;
   Signature signature{};
   int peer = 0;  // of messages, as in Operation
@@ -43,17 +43,17 @@ struct RingEntry {
   std::string place;  // its first kPlaceBytes bytes
   Time started{};
   Time ended{};              // once it is settled
-  std::uint64_t ticket = 0;  // its Work's, if it was not complete at once
-  bool awaited = false;      // somebody is, or was, in its wait()
+  std::uint64_t ticket = 0;  // its Work's, unless it completed at once
+  bool awaited = false;      // a thread is, or was, in its wait()
 };
 
 class OperationRing {
  public:
-  // What is kept: more than the thousand that is promised, as a power of two.
+  // The number of entries: at least the promised thousand, and a power of two.
   static constexpr std::size_t kEntries = 1024;
   static constexpr std::size_t kPlaceBytes = 48;
 
-  // Writes down that `operation` of group number `group` starts, over the
+  // Notes that `operation` of group number `group` starts, overwriting the
   // oldest entry. Returns its number.
   std::uint64_t begin(std::uint32_t group, const Operation& operation);
 
@@ -61,10 +61,10 @@ class OperationRing {
   // overwritten.
   void set_ticket(std::uint64_t number, std::uint64_t ticket);
   void set_awaited(std::uint64_t number);
-  // Returns whether it was settled now, and not before.
+  // Returns whether this call settled it, and not an earlier one.
   bool settle(std::uint64_t number, OperationState state);
 
-  // What it is; nothing once it is settled, or has been overwritten.
+  // Its signature; empty once it is settled or overwritten.
   std::optional<Signature> find(std::uint64_t number);
 
   // How many operations have begun.

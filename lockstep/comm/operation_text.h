@@ -1,6 +1,4 @@
-// Parts of what errors say about an operation, alike for all backends.
-//
-// Threads: pure functions, but for asking the clock and the host's name.
+// Parts of error messages about an operation, the same for all backends.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // A set of a heap's pages, to which pages are only added.
 //
-// It takes no lock and no memory after it was made, so that a forked child may
-// ask it right after fork.
+// After construction it takes no lock and allocates nothing, so that a forked
+// child may query it right after fork.
 //
 // Threads: every method may be called from any thread.
 #pragma once
@@ -18,7 +18,7 @@ namespace lockstep {
 class PageSet {
  public:
   explicit PageSet(std::size_t pages)
-      // Zero pages of the kernel, until they are written to.
+      // The kernel backs them with zero pages until they are written to.
       : words_(static_cast<Word*>(std::calloc(pages / 64 + 1, sizeof(Word)))) {
     if (!words_) throw std::bad_alloc();
   }
@@ -34,8 +34,8 @@ class PageSet {
     return !empty() && (has(begin) || end_of_run(begin, end) < end);
   }
 
-  // Where the run ends of pages from `begin` on, at most to `end`, that are all
-  // in it or all not in it.
+  // The end of the run of pages from `begin` on, at most to `end`, that are all
+  // in the set or all outside it.
   std::size_t end_of_run(std::size_t begin, std::size_t end) const {
     const bool in = has(begin);
     const std::uint64_t whole_word = in ? ~std::uint64_t{0} : 0;

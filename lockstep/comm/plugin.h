@@ -1,11 +1,11 @@
-// Finding and loading a plug-in: a shared object that is named by what it
-// brings, liblockstep_NAME.so, and exports one C table of functions.
+// Finds and loads a plug-in: a shared object liblockstep_NAME.so that exports
+// one C table of functions.
 //
-// wire/transport_plugin.h lists where it is looked for; that and
-// nccl/gpu_plugin.h are the two kinds of plug-ins there are. One that cannot be
-// used, or is of another version, is passed over. Once loaded it stays.
+// wire/transport_plugin.h lists the places that are searched; that and
+// nccl/gpu_plugin.h are the two kinds of plug-ins. The search skips a file that
+// cannot be used or has another version. A loaded plug-in is never unloaded.
 //
-// Threads: searches are independent; one is of a single thread.
+// Threads: one thread per search; searches are independent.
 // Errors:  SystemError when the process is out of file descriptors.
 #pragma once
 
@@ -21,22 +21,22 @@ namespace lockstep {
 
 // What a plug-in must export.
 struct PluginBorder {
-  const char* entry;      // a function without arguments that gives the table
+  const char* entry;      // a function without arguments, returns the table
   std::uint32_t version;  // the table's first member
   int flags = 0;          // for dlopen, besides RTLD_NOW and RTLD_LOCAL
 };
 
-// One search for a plug-in, and what came of it.
+// One search for a plug-in, and its result.
 class PluginSearch {
  public:
   PluginSearch(std::string_view name, const PluginBorder& border,
                const Settings& settings);
 
-  // Null when there is none.
+  // Null if no plug-in was found.
   const void* table() const { return table_; }
-  // The file that was taken.
+  // The file that was loaded.
   const std::string& file() const { return taken_; }
-  // Why there is none: each file that cannot be used, else the folders.
+  // Why no plug-in was found: each file that cannot be used, else the folders.
   std::string reason() const;
 
  private:
@@ -55,8 +55,8 @@ class PluginSearch {
 // "liblockstep_NAME.so".
 std::string plugin_file(std::string_view name);
 
-// The first folder that holds one of the plug-ins, whatever the settings say.
-// Empty when there is none.
+// The first folder that holds one of the plug-ins, regardless of the settings.
+// Empty if no folder does.
 std::string folder_of_plugins(std::span<const std::string_view> names);
 
 }  // namespace lockstep

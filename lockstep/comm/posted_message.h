@@ -1,6 +1,6 @@
-// A send or receive that has begun and not ended, whatever carries it.
+// A pending send or receive, of any backend.
 //
-// Threads: one at a time, but for `done`.
+// Threads: one thread at a time, except for `done`.
 // Source:  MPI's matching rules (MPI 4.0, section 3.5).
 #pragma once
 
@@ -17,7 +17,8 @@ struct PostedMessage {
   PostedMessage(const PostedMessage&) = delete;
   PostedMessage& operator=(const PostedMessage&) = delete;
 
-  // Of a receive: whether it may take what rank `from` sent with `sent_tag`.
+  // Of a receive: whether it matches a message from rank `from` with
+  // `sent_tag`.
   bool matches(int from, int sent_tag) const {
     return operation.tag == sent_tag &&
            (operation.peer == kAnySource || operation.peer == from);
@@ -29,7 +30,7 @@ struct PostedMessage {
   Deadline::Clock::time_point begun = Deadline::Clock::now();
   Deadline deadline;
 
-  int source = -1;  // of a receive that has been matched
+  int source = -1;  // of a matched receive
   std::atomic<bool> done{false};
 };
 

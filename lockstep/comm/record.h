@@ -1,10 +1,9 @@
-// What a rank writes down about itself when something went wrong or somebody
-// asked: a dump. docs/formats/record.md describes the file.
+// A dump: the record that a rank writes about itself after an error or on
+// request. docs/formats/record.md describes the file.
 //
-// Threads: values and pure functions; write_record() may be called from any
-//          thread.
-// Errors:  InvalidArgument for text that is no record, SystemError when a file
-//          cannot be written or read.
+// Threads: write_record() may be called from any thread.
+// Errors:  InvalidArgument for text that is not a record, SystemError when a
+//          file cannot be written or read.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +43,7 @@ struct GroupRecord {
   int size = 1;
   std::vector<int> members{};  // as GroupIdentity::members
   bool left = false;
-  // Of the collectives; 0: none.
+  // Sequence numbers of collectives; 0: none.
   std::uint64_t last_started = 0;
   std::uint64_t last_completed = 0;
 
@@ -60,15 +59,15 @@ struct FailureRecord {
   std::uint64_t operation = 0;  // OperationRecord::number
   std::string type{};           // "PeerFailure", …
   std::string message{};
-  int culprit = -1;  // the rank of the job that it names, or -1
+  int culprit = -1;  // the rank in the job that it names, or -1
 
   friend bool operator==(const FailureRecord&, const FailureRecord&) = default;
 };
 
 struct RankRecord {
   std::string version{};  // of Lockstep
-  // The same on every rank of a job, and in no other; "" where a rank has not
-  // learned it.
+  // The same on every rank of a job, and different for each job; "" if a rank
+  // has not learned it.
   std::string job{};
   int rank = 0;
   int world_size = 1;
@@ -80,27 +79,27 @@ struct RankRecord {
   std::vector<GroupRecord> groups{};
   std::vector<OperationRecord> operations{};  // oldest first
 
-  // Null when the record has no such group.
+  // Null if the record has no such group.
   const GroupRecord* find_group(std::int64_t id) const;
 
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 
-// One line for messages, as describe(Operation).
+// One line for messages, like describe(Operation).
 std::string describe(const OperationRecord& operation);
 
 // The same without sizes: "all_reduce #412".
 std::string short_name(const Signature& signature);
 
-// The file's text. Text that is not UTF-8 has its bad bytes replaced.
+// The file's text. Bytes that are not UTF-8 are replaced.
 std::string encode_record(const RankRecord& record);
 RankRecord decode_record(std::string_view text);
 
 // The name of rank `rank`'s file within a folder of dumps.
 std::string record_file_name(int rank);
 
-// Replaces the rank's file in `folder`, which is created when missing: at every
-// moment the name leads to a whole file.
+// Replaces the rank's file in `folder` atomically; creates `folder` if it is
+// missing.
 void write_record(const std::filesystem::path& folder,
                   const RankRecord& record);
 

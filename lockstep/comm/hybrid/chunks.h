@@ -1,12 +1,12 @@
-// An operation's elements, cut for two levels: chunks, of blocks (one a rank of
-// a host), of pieces (one a host).
+// An operation's elements, split for two levels: a chunk has blocks (one per
+// rank of a host), a block has pieces (one per host).
 //
 // All but the last chunk are of one size, and so are all their pieces; the last
-// has what is left, in its first pieces. A chunk that lies in one stretch of
-// memory is used where it is; another has a place in memory of ours, which
-// kPlaces later chunks use again.
+// holds the rest, in its first pieces. A chunk in contiguous memory is used in
+// place; any other gets a place in our memory, which the chunk kPlaces later
+// uses again.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Chunks {
  public:
   static constexpr std::size_t kPlaces = 6;
 
-  // `places(bytes)` gives memory for the chunks that need it.
+  // `places(bytes)` allocates memory for the chunks that need it.
   struct Shape {
     std::size_t blocks = 1;  // in a chunk
     std::size_t pieces = 1;  // in a block
@@ -43,7 +43,7 @@ class Chunks {
     return part(c, b * block_bytes() + p * piece_bytes_, piece_bytes_);
   }
 
-  // Between the caller's buffers and our place of a chunk that has one.
+  // Copies between the caller's buffers and the chunk's place, if it has one.
   void fetch(std::size_t c) const;
   void put_back(std::size_t c) const;
 

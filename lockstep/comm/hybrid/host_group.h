@@ -1,9 +1,9 @@
 // The ranks of one host within a group of several, and the memory they share.
 //
-// What goes wrong in here is reported in the numbers of the whole group.
+// Its errors name ranks by their numbers in the whole group.
 //
-// Threads: one at a time, but for abort() and allocate().
-// Errors:  wait() throws what WireCore::give_up() takes.
+// Threads: one thread at a time, except abort() and allocate().
+// Errors:  wait() throws exceptions that WireCore::give_up() accepts.
 #pragma once
 
 #include <memory>
@@ -22,12 +22,12 @@ class HostGroup {
   HostGroup(const GroupIdentity& whole, int host, std::vector<int> ranks,
             Store& store, const Settings& settings);
 
-  // Of the same ranks, for a duplicate of the whole group; see Backend.
+  // The same ranks, for a duplicate of the whole group; see Backend.
   HostGroup duplicate(const GroupIdentity& whole, int number) const;
 
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  // Starts a collective of the host's ranks; the sequence is filled in.
+  // Starts a collective of the host's ranks and fills in its sequence.
   Work start(Operation operation);
 
   // The ranks of the whole group that `work` waits for.
@@ -36,8 +36,8 @@ class HostGroup {
   // Waits for `work`, which start() returned.
   void wait(const Work& work);
 
-  // Returns when nothing touches the memory of `work` any more, which may have
-  // failed.
+  // Returns when no thread touches the memory of `work` any more. `work` may
+  // have failed.
   static void forget(const Work& work) noexcept;
 
   void abort(std::string_view reason) noexcept { backend_->abort(reason); }

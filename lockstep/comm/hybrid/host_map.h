@@ -1,7 +1,7 @@
 // Which ranks of a group are on one host, that is, can share memory.
 //
 // Threads: called once by each rank, from any thread.
-// Errors:  as exchange_cards().
+// Errors:  those of exchange_cards().
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@
 namespace lockstep {
 
 struct HostMap {
-  // The ranks of each host, ascending; hosts in the order of their first.
+  // The ranks of each host, ascending; hosts in the order of their first rank.
   std::vector<std::vector<int>> ranks_of;
   // Rank r is ranks_of[host_of[r]][index_of[r]].
   std::vector<int> host_of;
   std::vector<int> index_of;
 
   int hosts() const { return static_cast<int>(ranks_of.size()); }
-  // The ranks on the host that has fewest, and on the one that has most.
+  // The smallest and the largest number of ranks on a host.
   int fewest() const;
   int most() const;
 };
 
-// Of ranks that gave `ids`, each on the host of that name.
+// The map of ranks where rank r is on the host called ids[r].
 HostMap map_hosts(const std::vector<std::string>& ids);
 
-// The group's ranks ask each other. Settings::host_id, or else the running
-// kernel and its namespaces, say where a rank is.
+// The group's ranks tell each other their host. Settings::host_id identifies
+// it, or else the running kernel and its namespaces.
 HostMap find_hosts(const GroupIdentity& identity, Store& store,
                    const Settings& settings);
 

@@ -1,12 +1,12 @@
 // The backend "hybrid": shared memory inside each host, messages between them.
 //
-// Large all_reduce and broadcast cross the wire once a host, with all ranks of
-// a host at it in parallel (HybridWay); everything else goes over the wire as
-// it would without. A group on one host is plain `shm`, and one that has a
-// single rank on each host plain `gloo` or `mpi`: backends say so themselves.
+// Large all_reduce and broadcast cross the wire once per host, and all ranks of
+// a host send in parallel (HybridWay); all other operations use the wire alone.
+// A group on one host is plain `shm`, and a group with a single rank per host
+// is plain `gloo` or `mpi`: name() returns the actual backend.
 //
-// Threads: as Backend.
-// Errors:  as make_shm_backend and make_wire_backend.
+// Threads: those of Backend.
+// Errors:  those of make_shm_backend and make_wire_backend.
 #pragma once
 
 #include <memory>

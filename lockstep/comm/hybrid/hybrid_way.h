@@ -1,26 +1,26 @@
-// How all_reduce and broadcast go when several ranks share a host.
+// all_reduce and broadcast when several ranks share a host.
 //
-// The elements are taken in chunks; a chunk has a block for each of the first
-// ranks of every host (as many as the smallest host has), and a block a piece
-// for each host:
+// The elements are split into chunks; a chunk has a block for each of the first
+// ranks of every host (as many as the smallest host has), and a block has a
+// piece for each host:
 //
-//   all_reduce   reduce-scatter a chunk's blocks inside the host; the ranks
-//   with
-//                the same block on all hosts all-reduce it among them;
+//   all_reduce   reduce-scatter a chunk's blocks inside the host; all-reduce
+//                each block among the ranks that hold it on all hosts;
 //                all-gather the blocks inside the host
 //   broadcast    inside the root's host in shared memory; from its ranks, a
-//                block each, to the others; all-gather there
+//                block each, to the other hosts; all-gather there
 //
-// so that each host sends what one rank alone would, and all ranks of a host
+// So each host sends as much as a single rank would, and all ranks of a host
 // send at once. Chunks overlap: while one is on the wire, the next is reduced
-// and the last gathered. A chunk that lies in several buffers passes through
-// memory of the way's own. Cost: six chunks of a few MiB of shared memory, once
-// such an operation has come.
+// and the previous one gathered. A chunk that spans several buffers passes
+// through memory of this object. Cost: six chunks of a few MiB of shared
+// memory, allocated by the first such operation.
 //
-// Threads: as CollectiveWay.
-// Errors:  as CollectiveWay.
+// Threads: those of CollectiveWay.
+// Errors:  those of CollectiveWay.
 // Source:  the two-level all-reduce of Horovod's NCCLHierarchicalAllreduce and
 //          of MPI libraries (reduce-scatter, all-reduce across, all-gather).
+
 #pragma once
 
 #include "lockstep/comm/hybrid/host_group.h"
@@ -51,9 +51,9 @@ class HybridWay : public CollectiveWay {
  private:
   const HostMap hosts_;
   HostGroup here_;
-  // What run() had begun inside the host when it threw.
+  // Operations that run() had started inside the host when it threw.
   std::vector<Work> abandoned_;
-  // Of chunks that lie in several buffers; kept from one operation to the next.
+  // For chunks that span several buffers; kept from one operation to the next.
   std::shared_ptr<std::byte> staging_;
   std::size_t staging_bytes_ = 0;
 };

@@ -1,7 +1,7 @@
-// The graphs that are attached to a group, and what of its operations they have
-// captured.
+// The graphs that are attached to a group, and the group's operations that they
+// have captured.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  InvalidArgument for a graph that cannot be attached.
 #pragma once
 
@@ -17,19 +17,19 @@ namespace lockstep {
 
 class AttachedGraphs {
  public:
-  // Operations of `capture` are the graph's from now on.
+  // Adds operations of `capture` to the graph from now on.
   void attach(const std::shared_ptr<CapturedGraph>& graph,
               std::uint64_t capture);
 
-  // Whether some graph has those of `capture`.
+  // Whether a graph takes operations of `capture`.
   bool takes(std::uint64_t capture) const;
-  // One that is in its capture, which some graph takes.
+  // Adds an operation whose capture a graph takes.
   void add(std::shared_ptr<NcclFlight> flight);
 
-  // Null if it was not captured, or its graph is no more.
+  // Null if the operation was not captured, or its graph is gone.
   std::shared_ptr<const NcclFlight> find(std::uint64_t ticket) const;
   bool has(const CapturedGraph* graph) const;
-  // Those that have operations, and that somebody still has.
+  // The graphs that still exist and have operations.
   std::vector<std::shared_ptr<CapturedGraph>> with_operations() const;
 
  private:

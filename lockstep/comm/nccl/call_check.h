@@ -1,9 +1,9 @@
-// Whether ranks have called what fits together: each tells the others through a
-// group of the CPU, beside the operation itself, which waits for it no moment.
+// Checks that the ranks' calls match: each rank announces its call to the
+// others through a CPU group. The operation itself does not wait for the check.
 //
-// Threads: one at a time.
-// Errors:  Mismatch with the table of who called what; what the group's
-//          operations throw.
+// Threads: one thread at a time.
+// Errors:  Mismatch with the table of each rank's call; the errors of the
+//          group's operations.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace lockstep {
 
-// Counts the collectives of the group of the CPU.
+// Counts the collectives of the CPU group.
 using ControlSequence = std::uint64_t;
-// Of its messages, those that are not these have tag 0.
+// The CPU group's other messages have tag 0.
 inline constexpr int kTagOfChecks = 1;
 
 class CallCheck {
  public:
-  // Whether ranks tell each other about such an operation, by LOCKSTEP_CHECK,
-  // which all ranks have alike. As between hosts, a small one has up to 64 KiB.
+  // Whether ranks check such an operation: LOCKSTEP_CHECK decides, which is the
+  // same on all ranks. As between hosts, small means up to 64 KiB.
   static bool is_wanted(const Operation& operation, OperationCheck check);
 
   struct Call {
@@ -32,24 +32,25 @@ class CallCheck {
     bool is_captured = false;  // and not carried out
   };
 
-  // Tells: all ranks of a collective, and of a message the receiver. `control`
-  // is the group of the CPU. The object stays where it is, and outlives what
-  // it has started there.
+  // Announces the call: a collective to all ranks, a message to its receiver.
+  // `control` is the CPU group. The object must not move, and outlives the
+  // operations that it starts there.
   CallCheck(const Call& call, Backend& control, int size,
             ControlSequence& sequence);
   CallCheck(const CallCheck&) = delete;
   CallCheck& operator=(const CallCheck&) = delete;
 
-  // Whether all have told, and it fits; not yet, as long as some have not.
+  // Whether all ranks have announced matching calls; false while some have not
+  // announced theirs.
   bool passed(const Operation& operation, int rank, const std::string& group);
 
-  // Those that have not.
+  // The ranks that have not announced their calls.
   std::vector<int> missing() const {
     return passed_ ? std::vector<int>{} : exchange_.missing();
   }
 
-  // Returns when nothing touches this object any more, once the group of the
-  // CPU has been aborted.
+  // Call after the CPU group has been aborted. Returns when no thread touches
+  // this object any more.
   void settle() noexcept;
 
  private:

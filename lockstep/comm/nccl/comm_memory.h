@@ -1,8 +1,8 @@
 // Memory that NCCL may still reach after a rank has ended its communicator.
 //
-// Of several ranks of one process, each with a GPU, NCCL frees what they have
-// when the last of them ends the communicator, and until then it has all that
-// is registered there. A rank that aborts leaves its memory here.
+// When several ranks of one process each have a GPU, NCCL frees their
+// communicator's resources when the last of them ends it, and until then it may
+// use all memory registered there. A rank that aborts leaves its memory here.
 //
 // Threads: every method may be called from any thread.
 #pragma once
@@ -19,12 +19,13 @@ namespace lockstep {
 
 class CommMemory {
  public:
-  // The one of the communicator with this `id` (kGpuUniqueIdBytes), for all of
-  // its ranks in this process: each holds it until it has ended its own part.
+  // The object for the communicator with this `id` (kGpuUniqueIdBytes), shared
+  // by all of its ranks in this process: each holds it until it has ended its
+  // own part.
   static std::shared_ptr<CommMemory> of(const char* id);
 
   CommMemory() = default;
-  // Releases all that it was given.
+  // Releases all memory that it holds.
   ~CommMemory();
   CommMemory(const CommMemory&) = delete;
   CommMemory& operator=(const CommMemory&) = delete;
@@ -36,7 +37,7 @@ class CommMemory {
   std::vector<std::pair<Gpu, std::byte*>> kept_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-// Gives `memory` back to its device.
+// Frees `memory` on its device.
 void release(const Gpu& gpu, std::byte* memory) noexcept;
 
 }  // namespace lockstep

@@ -1,9 +1,8 @@
-// What the ranks of a group on GPUs say to each other through their group of
-// the CPU. It has no deadline: that of the operation for which it is said
-// counts.
+// Calls by which the ranks of a group on GPUs communicate through their CPU
+// group. They have no deadline of their own: that of the GPU operation applies.
 //
-// Threads: as Backend.
-// Errors:  in the Work.
+// Threads: those of Backend.
+// Errors:  surface in the Work.
 #pragma once
 
 #include <chrono>
@@ -15,7 +14,7 @@ namespace lockstep {
 
 inline constexpr auto kNoDeadline = std::chrono::nanoseconds::max();
 
-// Of two ranks, of which one sends and the other receives.
+// A message between two ranks: one sends, the other receives.
 struct Letter {
   bool sends = false;
   int peer = 0;
@@ -24,8 +23,8 @@ struct Letter {
 };
 Work start_letter(Backend& control, const Letter& letter, const Buffer& buffer);
 
-// Returns when nothing touches the memory of `work` any more, once `control`
-// has failed.
+// Call after `control` has failed. Returns when no thread touches the memory of
+// `work` any more.
 void settle(const Work& work) noexcept;
 
 }  // namespace lockstep

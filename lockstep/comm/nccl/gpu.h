@@ -1,12 +1,12 @@
-// Streams, events and communicators as objects that free themselves, and the
-// table's results as exceptions.
+// RAII objects for streams, events and communicators, and exceptions for the
+// table's results.
 //
-// Threads: an object belongs to one thread at a time; what it is made of is of
-//          the device that the thread used then.
-// Errors:  SystemError (ENOMEM) where memory ran out, naming the device;
-//          NetworkError where NCCL has lost a rank; InvalidArgument for misuse,
-//          without a driver, and for what cannot be captured; Error for all
-//          else.
+// Threads: an object belongs to one thread at a time; it is made on the device
+//          that the thread uses then.
+// Errors:  SystemError (ENOMEM) naming the device when memory runs out;
+//          NetworkError when NCCL has lost a rank; InvalidArgument for misuse,
+//          without a driver, and for calls that cannot be captured; Error for
+//          all else.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,22 @@ class Gpu {
   const LockstepGpuTable& table() const { return *table_; }
   int index() const { return index_; }
 
-  // How many there are in this process's sight.
+  // The number of GPUs that this process sees.
   static int count(const LockstepGpuTable& table);
-  // What tells it from all others in the world.
+  // A globally unique name of the device.
   std::string name() const;
 
-  // Which capture `stream` is in; 0: what it is given is carried out.
+  // The capture that `stream` is in; 0 if it is not being captured.
   std::uint64_t capture_of(LockstepGpuStream* stream) const;
-  // Whether it is in one, which capture_of() throws for if it is spoilt.
+  // Whether it is being captured; unlike capture_of(), does not throw for an
+  // invalidated capture.
   bool is_capturing(LockstepGpuStream* stream) const;
 
-  // Throws unless `result` is done; `call` names what gave it.
+  // Throws unless `result` is kGpuDone; `call` names the function that returned
+  // it.
   void check(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
              std::string_view call) const;
-  // The same; whether it is done, and not under way.
+  // The same, except that kGpuNotYet returns false.
   bool is_done(LockstepGpuResult result, const LockstepGpuOutcome& outcome,
                std::string_view call) const;
 
@@ -53,8 +55,8 @@ class Gpu {
   int index_;
 };
 
-// Within it the calling thread uses the device; afterwards the one before, if
-// that was ever used.
+// Selects the device for the calling thread within the scope; restores the
+// previous device, if that was ever used.
 class GpuScope {
  public:
   explicit GpuScope(const Gpu& gpu);
@@ -72,7 +74,7 @@ class GpuEvent {
   explicit GpuEvent(const Gpu& gpu);
 
   void record(LockstepGpuStream* stream);
-  // What `stream` is given from now on begins when it has happened.
+  // Makes work that is given to `stream` from now on wait for the event.
   void hold_up(LockstepGpuStream* stream) const;
   bool happened() const;
   LockstepGpuEvent* get() const { return event_.get(); }
@@ -91,44 +93,44 @@ class GpuStream {
   std::unique_ptr<LockstepGpuStream, void (*)(LockstepGpuStream*)> stream_;
 };
 
-// A communicator, and the stream in whose order it works.
+// A communicator and the stream that orders its calls.
 class GpuLine {
  public:
-  // Waits for nobody: see is_ready().
+  // Does not wait for other ranks: see is_ready().
   GpuLine(const Gpu& gpu, const LockstepGpuCommConfig& config);
   ~GpuLine();
   GpuLine(const GpuLine&) = delete;
   GpuLine& operator=(const GpuLine&) = delete;
 
-  // Whether it can take calls: all ranks have come, and the last are started.
-  // Throws once anything went wrong.
+  // Whether the communicator can take calls: all ranks have come, and its
+  // previous calls are started. Throws once the communicator has failed.
   bool is_ready();
   LockstepGpuStream* stream() const { return stream_.get(); }
 
-  // One operation, of what is called between the two.
+  // The calls between the two form one operation.
   void begin();
   void call(const LockstepGpuCall& call);
   void copy(void* to, const void* from, std::size_t bytes);
   void end();
 
-  // Lets NCCL reach memory where it lies. Both when the line is ready, and has
-  // been given nothing that uses the memory. The handle may be null.
+  // Lets NCCL access memory without copies. Call both functions when the line
+  // is ready and has no call that uses the memory. The handle may be null.
   void* register_memory(void* memory, std::size_t bytes);
   void unregister_memory(void* handle) noexcept;
 
-  // What NCCL may reach by this line until the last of this process's ranks has
-  // ended its own.
+  // The memory that NCCL may access through this line until the last of this
+  // process's ranks has ended its own.
   std::weak_ptr<CommMemory> memory() const { return memory_; }
 
-  // The end in good order, when the line is ready and nothing of it is under
-  // way: finalize() on all ranks, until it is_ready() there again, and then
-  // destroy(). Before that destroy() would wait for the others.
+  // The orderly end, when the line is ready and has no call under way: call
+  // finalize() on all ranks, wait until is_ready() there again, then call
+  // destroy(). An earlier destroy() would wait for the others.
   void finalize();
   void destroy() noexcept;
 
-  // Any other end, also the destructor's. What is under way on the device stops
-  // at once or a moment later. NCCL frees memory then, which waits for the
-  // whole device, and so for all other lines that are stuck: see
+  // Every other end, including the destructor's. Calls under way on the device
+  // stop at once or a moment later. NCCL then frees memory, which waits for the
+  // whole device and so for all other lines that are stuck: see
   // abort_together().
   void abort() noexcept;
 
@@ -141,13 +143,14 @@ class GpuLine {
   std::shared_ptr<CommMemory> memory_;
 };
 
-// Aborts lines of one device, none of which may end before all are told to, and
-// calls `end_graphs` beside that: NCCL waits for the graphs that use a line,
-// and the device, which carries them out, for the lines.
+// Aborts lines of one device concurrently, because no abort may return before
+// all have begun, and calls `end_graphs` at the same time: NCCL waits for the
+// graphs that use a line, and the device, which runs the graphs, waits for the
+// lines.
 void abort_together(std::span<GpuLine* const> lines,
                     const std::function<void()>& end_graphs) noexcept;
 
-// For GpuLine's `id`.
+// A new id for GpuLine.
 std::string unique_id(const Gpu& gpu);
 
 }  // namespace lockstep

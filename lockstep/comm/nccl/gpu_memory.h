@@ -1,15 +1,15 @@
-// Memory of GPUs that a group's collectives reach where it lies: NCCL's own,
-// registered with the line that carries them.
+// GPU memory that a group's collectives access without copies: NCCL allocates
+// it, and it is registered with the line that carries the collectives.
 //
-// NCCL takes and gives up registrations only while a line takes no calls. So
-// what is new is registered when the line is about to be given its next call,
-// and nobody who allocates waits for a line. What is dropped while it is
-// registered is left to the group's thread, which frees it when nothing of the
-// group is under way: freeing waits for the device, and with it for whatever
-// hangs there, which only that thread would end. A line that ends in good order
-// has given all up before. One that is aborted has not, before the last of the
-// process's ranks ends it: what was registered is freed then. All else is freed
-// where it is dropped, once the line has ended.
+// NCCL adds and drops registrations only while a line takes no calls. So new
+// memory is registered just before the line's next call, and an allocating
+// thread does not wait for a line. The group's thread frees registered memory
+// that was dropped, when the group has no operation under way: freeing waits
+// for the device, and so for any operation that hangs there, which only that
+// thread can end. A line that ends in good order has dropped all registrations.
+// An aborted line keeps them until the last of the process's ranks ends it:
+// registered memory is freed then. Once the line has ended, the thread that
+// drops other memory frees it.
 //
 // Threads: every method may be called from any thread.
 // Errors:  those of ProcessGroup::allocate_on().
@@ -32,22 +32,22 @@ namespace lockstep {
 
 class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
  public:
-  // Of the group `identity`. Looks for no GPU yet.
+  // For the group `identity`. Does not look for a GPU yet.
   GpuMemory(GroupIdentity identity, Settings settings)
       : identity_(std::move(identity)), settings_(std::move(settings)) {}
 
-  // The pointer keeps this object, but nothing else of the group.
+  // The pointer keeps this object alive, but not the group.
   std::shared_ptr<std::byte> allocate(Device device, std::size_t bytes);
 
-  // What follows is the backend's, which calls the two without its lock, for
-  // `wake` takes it: that is called when there is something to free, until
-  // line_ended(). Then the line is aborted or destroyed.
+  // The backend calls the following methods: these two without its lock,
+  // because `wake` takes it. `wake` is called when there is memory to free,
+  // until line_ended(). Then the line is aborted or destroyed.
   void serve(std::function<void()> wake);
   void line_ended() noexcept;
 
-  // And these with its lock, or when the line is one thread's alone; all but
-  // the last when `line`, of `gpu`, is ready, and those that unregister when
-  // nothing of the group is under way, on any line.
+  // The backend calls these with its lock, or when only one thread uses the
+  // line; all except the last need `line`, on `gpu`, to be ready, and those
+  // that unregister need the group to have no operation under way on any line.
   void register_new(const Gpu& gpu, GpuLine& line);
   void free_dropped(GpuLine& line);
   void unregister_all(GpuLine& line);
@@ -58,8 +58,8 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
     Gpu gpu;
     std::size_t bytes;
     bool registered = false;
-    void* handle = nullptr;  // null also where NCCL cannot
-    // Of the line where it is registered.
+    void* handle = nullptr;  // null also if NCCL cannot register it
+    // The CommMemory of the line that it is registered with.
     std::weak_ptr<CommMemory> reached_by{};
   };
   using Blocks = std::map<std::byte*, Block>;

@@ -1,5 +1,5 @@
-// The plug-in that reaches GPUs, liblockstep_nccl.so: finding and loading it.
-// It is looked for where wire/transport_plugin.h says.
+// Finds and loads the GPU plug-in, liblockstep_nccl.so. wire/transport_plugin.h
+// lists the places.
 //
 // Threads: every function may be called from any thread.
 // Errors:  InvalidArgument with the next step when it cannot be loaded;
@@ -17,19 +17,20 @@ namespace lockstep {
 
 inline constexpr std::string_view kGpuPlugin = "nccl";
 
-// The plug-in's table. That there is one does not mean that there is a driver
-// or a GPU: LockstepGpuTable::device_count() says.
+// The plug-in's table. It exists even without a driver or a GPU:
+// LockstepGpuTable::device_count() reports those.
 const LockstepGpuTable& load_gpu_table(const Settings& settings);
 
-// For tests: from now on load_gpu_table() gives `table`; null ends that.
+// For tests: from now on load_gpu_table() returns `table`; null restores the
+// plug-in's.
 void use_gpu_table(const LockstepGpuTable* table);
 
-// What can be done with GPUs on this machine, for `lockstep doctor`.
+// GPU support on this machine, for `lockstep doctor`.
 struct GpuStatus {
-  bool plugin = false;       // it was found
+  bool plugin = false;       // whether the plug-in was found
   std::int32_t devices = 0;  // usable GPUs
-  std::string detail{};      // what was found; otherwise why there is nothing
-  std::string next{};        // what to do about it
+  std::string detail{};      // what was found, or why no GPU is usable
+  std::string next{};        // what the user can do about it
 };
 
 GpuStatus gpu_status(const Settings& settings);

@@ -1,16 +1,16 @@
-// Operations that wait their turn to be launched on a line.
+// Operations that wait to be launched on a line.
 //
-// NCCL may take calls and launch them later, when it has connected ranks that
-// must come first. Until then the line takes no others, and the event that says
-// when they are done cannot be recorded. Nobody waits for that: whoever has
-// time calls advance().
+// NCCL may accept calls and launch them later, after it has connected the
+// ranks. Until then the line takes no other calls, and the event that marks
+// their end cannot be recorded. No thread waits for that: threads with spare
+// time call advance().
 //
-// What is captured takes the line's stream into the capture. Until that ends,
-// whatever else the stream is given would be captured too: that waits, and what
-// is captured overtakes it.
+// A captured operation takes the line's stream into the capture. Until the
+// capture ends, any other operation on the stream would be captured too: it
+// waits, and captured operations overtake it.
 //
-// Threads: one at a time.
-// Errors:  what GpuLine throws, and so once NCCL has lost a rank.
+// Threads: one thread at a time.
+// Errors:  those of GpuLine, for example once NCCL has lost a rank.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ namespace lockstep {
 
 class LaunchQueue {
  public:
-  // On a line of `size` ranks, of which this one is `rank`. What is new in
-  // `memory` is registered there, if any is given.
+  // For a line of `size` ranks, where this rank is `rank`. Registers new memory
+  // of `memory` (may be null) with the line.
   LaunchQueue(int rank, int size, std::shared_ptr<GpuMemory> memory = nullptr)
       : rank_(rank), size_(size), memory_(std::move(memory)) {}
 
@@ -38,10 +38,10 @@ class LaunchQueue {
     queue_.push_back(std::move(flight));
   }
 
-  // Goes as far as possible.
+  // Launches as much as possible.
   void advance();
 
-  // Null where there is none yet.
+  // Null before set_line().
   GpuLine* line() const { return line_.get(); }
 
  private:
@@ -54,16 +54,16 @@ class LaunchQueue {
   const int size_;
   const std::shared_ptr<GpuMemory> memory_;
   std::unique_ptr<GpuLine> line_;
-  // What the device is given at most before some of it is done. It keeps who
-  // gives it more than about a thousand things, an operation being a few: here
-  // with the group's lock.
+  // The most operations under way on the device. The device blocks a thread
+  // that gives it more than about a thousand tasks (an operation is a few), and
+  // that thread holds the group's lock.
   static constexpr std::size_t kMostUnderWay = 128;
 
   std::deque<std::shared_ptr<NcclFlight>> queue_;
-  // Launched; those that are done, nobody has any more.
+  // Launched operations; completed ones have no other owner and expire.
   std::deque<std::weak_ptr<NcclFlight>> under_way_;
   bool first_given_ = false;   // the line has its calls
-  std::uint64_t capture_ = 0;  // which the line's stream was in last
+  std::uint64_t capture_ = 0;  // the last capture of the line's stream
 };
 
 }  // namespace lockstep

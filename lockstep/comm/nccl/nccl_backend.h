@@ -1,17 +1,17 @@
 // The backend "nccl": operations on buffers that lie on a GPU.
 //
-// An operation is ordered by streams: it begins when what the caller's stream
-// was given before is done, and Work::wait() lets that stream wait for it and
-// returns. Beside NCCL, which notices neither that ranks disagree nor, on one
-// host, that one has died, the ranks have a group of the CPU of their own: each
-// tells it what it called, and a thread looks whether all called the same,
-// whether somebody is gone, and whether a deadline has passed. Whoever gives up
-// ends that group, so that all do. See docs/design/nccl.md.
+// Streams order an operation: it begins when the earlier work of the caller's
+// stream is done, and Work::wait() makes that stream wait for it and returns.
+// NCCL detects neither mismatched calls nor, on one host, a dead rank. So the
+// ranks also have a CPU group: each rank announces its calls there, and a
+// thread checks whether all calls match, whether a rank is gone and whether a
+// deadline has passed. A rank that gives up ends the CPU group, so that all
+// ranks do. See docs/design/nccl.md.
 //
 // Threads: as Backend.
-// Errors:  as Backend; from making one InvalidArgument where the plug-in, a
-//          driver or the device is missing, and where two ranks have the same
-//          device; Timeout naming ranks that do not come.
+// Errors:  those of Backend; making one throws InvalidArgument when the
+//          plug-in, a driver or the device is missing or two ranks have the
+//          same device, and Timeout naming ranks that do not come.
 #pragma once
 
 #include <memory>

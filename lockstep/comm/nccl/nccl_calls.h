@@ -1,8 +1,7 @@
-// An operation as calls of NCCL: what NCCL has by itself, and what is made of
-// sends, receives and copies.
+// Translates an operation into NCCL calls: its collectives where they exist,
+// otherwise sends, receives and copies.
 //
-// Threads: pure functions.
-// Errors:  what the line throws.
+// Errors:  those of the line.
 #pragma once
 
 #include "lockstep/comm/nccl/gpu.h"
@@ -10,11 +9,11 @@
 
 namespace lockstep {
 
-// Whether NCCL can do it: no bitwise reductions, messages without tags and from
-// a rank that is named, buffers on a GPU.
+// Whether NCCL can carry it out: no bitwise reductions; messages need tag 0 and
+// a named source rank; buffers lie on a GPU.
 bool nccl_supports(const Operation& operation);
 
-// Starts the calls of a collective, on rank `rank` of `size`, as one operation.
+// Starts the calls of a collective on rank `rank` of `size` as one operation.
 void issue_collective(const Operation& operation, int rank, int size,
                       GpuLine& line);
 

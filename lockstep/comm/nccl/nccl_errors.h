@@ -1,6 +1,6 @@
-// What the errors of a group on GPUs say, and where they come from.
+// The texts of a GPU group's errors, and the errors' origin.
 //
-// Threads: pure functions, but for what the group of the CPU does.
+// Threads: any thread.
 #pragma once
 
 #include <exception>
@@ -11,23 +11,23 @@
 
 namespace lockstep {
 
-// Who it is that says them.
+// The rank and device that report the error.
 struct GpuPlace {
   const GroupIdentity& identity;
   int gpu = 0;
 };
 
-// Of an operation whose deadline has passed.
+// The text of the Timeout of an operation whose deadline has passed.
 std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at);
 
-// `error` with what failed where in front, where it does not say so itself.
-// `operation` is null for an error that none has met.
+// `error`, prefixed with the operation and the rank unless it names them.
+// `operation` is null for an error outside of an operation.
 std::exception_ptr explained(const std::exception_ptr& error,
                              const Operation* operation, const GpuPlace& at);
 
-// Whether `error` is news of another rank's, which all have from the group of
-// the CPU. What NCCL says of a rank that is gone is less than that group knows:
-// then `error` becomes what it says.
+// Whether `error` comes from another rank, which all ranks learn from the CPU
+// group. That group knows more about a lost rank than NCCL does: then its error
+// replaces `error`.
 bool came_from(Backend& control, std::exception_ptr& error);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// An operation on its way through a GPU, with a copy of what it borrows.
+// A pending operation on a GPU, with a copy of the lists that it borrows.
 //
-// Threads: what is not const is the backend's, under its lock.
+// Threads: members that are not const are guarded by the backend's lock.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,13 @@ struct NcclFlight {
   NcclFlight(const NcclFlight&) = delete;
   NcclFlight& operator=(const NcclFlight&) = delete;
 
-  // Where it was started.
+  // The stream that it was started with.
   LockstepGpuStream* caller() const {
     return static_cast<LockstepGpuStream*>(operation.stream);
   }
-  // Lets that stream wait until it has ended and, if the operation named none,
-  // the calling thread's own. To be called once it is launched.
+  // Makes that stream wait for the operation's end and, if the operation named
+  // no stream, the calling thread's stream too. Call it once the operation is
+  // launched.
   void hold_up_caller() const;
 
   std::vector<Buffer> inputs;
@@ -41,12 +42,12 @@ struct NcclFlight {
   const Deadline deadline;
   std::uint64_t ticket = 0;
 
-  // Which the caller's stream is in; 0: the operation is carried out.
+  // The capture of the caller's stream; 0: not captured, the operation runs.
   std::uint64_t capture = 0;
-  GpuEvent begins;  // when the caller's stream has come to it
+  GpuEvent begins;  // when the caller's stream has reached it
   GpuEvent ends;    // recorded once it is launched
   bool launched = false;
-  bool behind_capture = false;     // waits until one of the line's stream ends
+  bool behind_capture = false;     // waits for a capture of the line's stream
   std::optional<CallCheck> check;  // of collectives of several ranks
 };
 

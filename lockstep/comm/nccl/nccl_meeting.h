@@ -1,8 +1,8 @@
 // How the ranks of a group on GPUs find each other.
 //
 // Threads: called once by each rank, which uses its device.
-// Errors:  InvalidArgument where a device is not there, and where two ranks
-//          have the same; Timeout naming a rank that does not come.
+// Errors:  InvalidArgument when a device does not exist or two ranks have the
+//          same device; Timeout naming a rank that does not come.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace lockstep {
 // Throws unless this process sees the device.
 void check_gpu(const Gpu& gpu);
 
-// A line of all ranks, which may not be ready yet. Two ranks on one GPU are
-// refused unless the settings let ranks share GPUs.
+// A line of all ranks, which may not be ready yet. Throws for two ranks on one
+// GPU unless the settings let ranks share GPUs.
 std::unique_ptr<GpuLine> meet_on_gpus(const Gpu& gpu, const DeviceGroup& group,
                                       const CardWait& wait);
 

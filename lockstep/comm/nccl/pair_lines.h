@@ -1,13 +1,13 @@
-// Lines for messages: one for each pair of ranks and direction, made at the
-// first message of the pair.
+// Lines for messages: one per pair of ranks and direction, made at the pair's
+// first message.
 //
-// What a line is given it carries out in order, so that messages must have
-// others than collectives, and each direction its own. Making them takes both
-// ranks, of which the lower tells the other NCCL's identifiers through the
-// group of the CPU; nobody waits for that, and messages queue meanwhile.
+// A line runs its calls in order, so messages need other lines than
+// collectives, and each direction needs its own. Both ranks make a line
+// together: the lower rank sends NCCL's identifiers to the other through the
+// CPU group. No thread waits for that; messages queue meanwhile.
 //
-// Threads: one at a time.
-// Errors:  what GpuLine and the group's operations throw.
+// Threads: one thread at a time.
+// Errors:  those of GpuLine and of the group's operations.
 #pragma once
 
 #include <array>
@@ -23,28 +23,28 @@ namespace lockstep {
 
 class PairLines {
  public:
-  // `control` is the group of the CPU, of whose messages these have tag 0. The
-  // object outlives those that are under way.
+  // `control` is the CPU group, where this object uses messages with tag 0. The
+  // object outlives its messages under way.
   PairLines(const Gpu& gpu, const GroupIdentity& identity, Backend& control)
       : gpu_(gpu), identity_(identity), control_(control) {}
 
-  // Launches `message`, now or in a later advance(), in order.
+  // Launches `message` in order, now or in a later advance().
   void launch(std::shared_ptr<NcclFlight> message);
 
-  // Goes as far as possible; throws when NCCL has lost somebody.
+  // Launches as much as possible; throws when NCCL has lost a rank.
   void advance();
 
-  // Those that there are.
+  // All existing lines.
   std::vector<GpuLine*> lines() const;
 
-  // Returns when nothing touches this object any more, once the group of the
-  // CPU has failed.
+  // Call after the CPU group has failed. Returns when no thread touches this
+  // object any more.
   void settle() noexcept;
 
  private:
   using Ids = std::array<char, 2 * kGpuUniqueIdBytes>;
   struct Pair {
-    Ids ids{};  // of the line from the lower rank, and of the other
+    Ids ids{};  // of the line from the lower rank, and to it
     Work ids_travel{};
     LaunchQueue out{0, 2}, in{1, 2};
   };

@@ -1,8 +1,8 @@
 // The operations of a group that are in flight, in the order in which they were
 // started.
 //
-// Threads: one at a time.
-// Errors:  as each method says.
+// Threads: one thread at a time.
+// Errors:  see each method.
 #pragma once
 
 #include <cstdint>
@@ -23,32 +23,32 @@ class PendingFlights {
 
   explicit PendingFlights(const GpuPlace& place) : place_(place) {}
 
-  // From 1 on; for an operation that may not come to fly, and then has used it
-  // up.
+  // Counts from 1. An operation that fails to start uses its ticket up.
   std::uint64_t next_ticket() { return ++started_; }
   void add(const Pointer& flight) { flights_.emplace(flight->ticket, flight); }
 
   bool empty() const { return flights_.empty(); }
-  // Null where it is done, or there was none.
+  // Null if the operation is done or never existed.
   Pointer find(std::uint64_t ticket) const;
-  // Null where there is none.
+  // The oldest operation; null if the list is empty.
   const Operation* first() const;
   bool all_launched() const;
-  // The ranks that the one of this ticket waits for, as far as is known.
+  // The ranks that the operation with this ticket waits for, as far as is
+  // known.
   std::vector<int> missing(std::uint64_t ticket) const;
 
-  // Forgets those that are done, and tells `recorder`, if there is one; whether
-  // there were some. Throws Mismatch where ranks have called what does not fit,
-  // and what the device does.
+  // Removes completed operations, tells `recorder` (may be null), and returns
+  // whether there were any. Throws Mismatch when the ranks' calls do not match,
+  // and the device's errors.
   bool complete(GroupRecorder* recorder);
-  // Timeout where one's deadline has passed.
+  // Throws Timeout when an operation's deadline has passed.
   void check_deadlines() const;
 
-  // After an error: those that the device carries out are cut off, but for what
-  // a graph has behind its collectives.
+  // After an error: tells `recorder` (may be null) that every operation failed.
+  // The device stops them, except what a graph has after its collectives.
   void failed(GroupRecorder* recorder, const std::exception_ptr& error) const;
-  // Once the group of the CPU has been aborted: returns when nothing of it
-  // touches them any more.
+  // Call after the CPU group has been aborted. Returns when that group touches
+  // the operations no more.
   void settle() const noexcept;
 
  private:

@@ -1,17 +1,16 @@
-// The protected members of Gloo's TCP transport that its public interface has
-// no substitute for.
+// Access to protected members of Gloo's TCP transport, where its public
+// interface has no substitute.
 //
-// Gloo's own waits close every connection of the group when they time out, and
-// its own rendezvous takes the first connection that comes for the peer. So a
-// request is looked at through its members, and a connection that we have made
-// and checked is put in the place of Gloo's. And where a send of Gloo's meets a
-// connection that has timed out, it waits for Gloo's thread, which may wait for
-// what the sender holds: so a pair of ours leaves that to the thread. The
-// check_layout() functions hold members and sizes against what the library
-// does.
+// Gloo's waits close every connection of the group when they time out, and its
+// rendezvous accepts the first incoming connection as the peer's. So this code
+// reads a request's state from its members, and replaces Gloo's connection by
+// one that we have made and checked. A Gloo send on a connection that has timed
+// out waits for Gloo's thread, which may wait for a lock of the sender: our
+// pair leaves the closing to that thread. The check_layout() functions compare
+// members and sizes with the loaded library.
 //
-// Threads: as said at each function.
-// Errors:  exceptions of Gloo and std::runtime_error.
+// Threads: see each function.
+// Errors:  Gloo's exceptions and std::runtime_error.
 #pragma once
 
 #include <gloo/transport/tcp/context.h>
@@ -26,7 +25,7 @@
 
 namespace lockstep {
 
-// What became of one operation on an UnboundBuffer.
+// The state of one operation on an UnboundBuffer.
 enum class GlooProgress { kPending, kDone, kBroken };
 enum class GlooDirection { kSend, kReceive };
 
@@ -39,13 +38,13 @@ class GlooBuffer : public gloo::transport::tcp::UnboundBuffer {
   // Any thread.
   static GlooProgress look(Base& buffer);
 
-  // Waits until look() may say something else than kPending, but no longer than
-  // `patience`. One thread a buffer.
+  // Waits until look() may return something other than kPending, at most
+  // `patience`. One thread per buffer.
   static void wait(Base& buffer, GlooDirection direction,
                    std::chrono::microseconds patience);
 
-  // Throws unless the members lie where the library has them. `buffer` is a new
-  // one, and is of no use afterwards.
+  // Throws unless the members lie where the library has them. `buffer` must be
+  // new, and is unusable afterwards.
   static void check_layout(Base& buffer);
 
  private:
@@ -62,20 +61,20 @@ class GlooPair : public gloo::transport::tcp::Pair {
   // Makes the pair of `context` to `peer`, on a copy of the connected `socket`.
   static void connect(Context& context, Device& device, int peer, int socket);
 
-  // Throws unless the library's pairs have the size that this one is built on.
-  // Makes one to `peer`, which is of no use.
+  // Throws unless the library's pairs have the size that this class was
+  // compiled with. Makes an unusable pair to `peer`.
   static void check_layout(Context& context, int peer);
 
   ~GlooPair() override;
 
-  // A copy of its socket, the caller's to close; -1 once it is closed. Any
-  // thread.
+  // A copy of its socket, which the caller closes; -1 once the pair is closed.
+  // Any thread.
   int copy_socket();
 
   // Resets the connection. Any thread.
   void close() override;
 
-  // Gloo's thread.
+  // Called by Gloo's thread.
   void handleEvents(int events) override;
 
  protected:

@@ -1,12 +1,12 @@
 // Gloo's TCP transport as the transport of a wire backend.
 //
-// All transports of a process share one thread of Gloo's. The connections are
-// made, and their ends checked, by whoever creates the transport: Gloo itself
-// would take the first stranger that connects for the peer.
+// All transports of a process share one thread of Gloo's. The caller makes the
+// connections and checks their peers before it creates the transport: Gloo
+// itself would accept any process that connects first.
 //
 // Threads: as transport.h says.
-// Errors:  BrokenConnection and other exceptions; TransportEntry makes statuses
-//          of them.
+// Errors:  BrokenConnection and other exceptions; TransportEntry turns them
+//          into statuses.
 #pragma once
 
 #include <atomic>
@@ -53,9 +53,8 @@ class GlooTransport {
   const int size_;
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
-  // A receive from each peer that nothing is ever sent for: Gloo tells those
-  // that wait when a connection breaks, but forgets the one it is in the middle
-  // of.
+  // One receive per peer that never gets a message: when a connection breaks,
+  // Gloo reports that to waiting receives but not to the one in progress.
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> canaries_;
   std::byte nothing_{};
   std::atomic<bool> closed_{false};

@@ -1,6 +1,6 @@
-// Tells all processes of the job what the first of them says.
+// Sends a text of world rank 0 to all processes of the job.
 //
-// Threads: any; all processes call it, and in the same order.
+// Threads: any thread; all processes make the calls in the same order.
 // Errors:  MpiError.
 #pragma once
 
@@ -11,8 +11,8 @@ namespace lockstep {
 
 constexpr std::size_t kMpiBootstrapBytes = 1024;
 
-// Gives every process the text of world rank 0, of less than
-// kMpiBootstrapBytes; false when `patience` ends before.
+// Gives every process the text of world rank 0, shorter than
+// kMpiBootstrapBytes; false if `patience` ends first.
 bool mpi_bootstrap(std::string& text, std::chrono::microseconds patience);
 
 }  // namespace lockstep

@@ -1,15 +1,14 @@
 // The one thread that calls MPI, for all groups of the process.
 //
-// Others hand it actions. It spins for a moment after anything happened, then
-// gives its core away whenever somebody wants it, then sleeps, for a time in
-// proportion to how long nothing has happened: a wait takes an eighth longer at
-// most, and a process that is idle is woken fifty times a second; one
-// that has no group, never.
+// Other threads submit actions to it. After an event it spins for a moment,
+// then yields its core to any thread that needs it, then sleeps in proportion
+// to the time since the last event: a wait takes at most an eighth longer, and
+// an idle process wakes fifty times per second, or never if it has no group.
 //
-// MPI knows one beginning and one end a process, so there is one engine. It is
-// never destroyed: a process may exit while MPI does not answer.
+// MPI can be initialised and finalised once per process, so there is one
+// engine. It is never destroyed: a process may exit while MPI does not answer.
 //
-// Threads: any, but for the actions, which run on the engine's.
+// Threads: any thread; actions run on the engine's thread.
 // Errors:  MpiError from start().
 #pragma once
 
@@ -30,30 +29,30 @@ class MpiEngine {
  public:
   static MpiEngine& of_process();
 
-  // The same once all processes have initialised MPI; MpiError when some do not
-  // come in time.
+  // The engine once all processes have initialised MPI; MpiError if some do not
+  // in time.
   static MpiEngine& started();
 
-  // Initialises MPI unless that was done; waits up to `patience` for the other
-  // processes to do so too, and returns whether they have.
+  // Initialises MPI if needed; waits up to `patience` for the other processes
+  // to do so too, and returns whether they have.
   bool start(std::chrono::microseconds patience);
 
-  // Once start() has returned true.
+  // Valid once start() has returned true.
   int world_rank() const { return world_rank_; }
   int world_size() const { return world_size_; }
 
-  // Actions are carried out in this order.
+  // Runs actions in the order of the calls.
   void submit(std::function<void(MpiRouter&)> action);
 
-  // Counts groups; the last one to go while the process exits ends MPI.
+  // Counts groups; the last group to end while the process exits ends MPI.
   void count_in() { ++groups_; }
   void count_out();
 
-  // Somebody begins to wait for something new, which may come at once.
+  // A thread begins to wait for a new event, which may come at once.
   void expect_soon();
-  // Somebody still waits, or looks now and then.
+  // A thread still waits or polls.
   void attend();
-  // Kept by who waits.
+  // Lives while a thread waits.
   class Waiting {
    public:
     explicit Waiting(MpiEngine& engine) : engine_(engine) {
@@ -105,7 +104,7 @@ class MpiEngine {
   std::condition_variable_any changed_;  // state_
   State state_ LOCKSTEP_GUARDED_BY(mutex_) = State::kNew;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // Whatever others do.
+  // The engine stops then, even if other processes do not.
   Clock::time_point stop_by_ LOCKSTEP_GUARDED_BY(mutex_){};
   std::string why_failed_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::function<void(MpiRouter&)>> actions_

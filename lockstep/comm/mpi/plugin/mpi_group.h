@@ -1,12 +1,11 @@
 // The messages of one group: which arrival belongs to which receive.
 //
 // Arrivals and receives of one peer, channel and tag meet in order. A short
-// message that nobody receives yet lies here; a long one stays with its sender
-// until there is a receive for it.
+// message without a matching receive is kept here; a long message stays with
+// its sender until a receive matches it.
 //
 // Threads: the progress thread.
-// Errors:  MpiError; what concerns one peer only ends the requests that need
-// it.
+// Errors:  MpiError; an error of one peer ends only the requests that need it.
 #pragma once
 
 #include <compare>
@@ -28,7 +27,7 @@ namespace lockstep {
 
 class MpiGroup {
  public:
-  // `world_ranks` has one for each of the group's ranks.
+  // `world_ranks` has one entry per rank of the group.
   MpiGroup(MpiRouter& router, MpiGroupId id, int rank,
            std::vector<int> world_ranks);
 
@@ -36,17 +35,17 @@ class MpiGroup {
 
   void send(const MpiRequestPointer& request);
   void receive(const MpiRequestPointer& request);
-  // One that was abandoned before it was done.
+  // Drops a request that was abandoned before it was done.
   void forget(const MpiRequestPointer& request);
 
-  // Ends every request here, and tells the peers to do the same.
+  // Ends every request of this rank, and tells the peers to do the same.
   void close();
-  // Tells them that nothing more will come.
+  // Tells the peers that this rank sends nothing more.
   void leave();
-  // Ends every request with `why`; tells nobody.
+  // Ends every request with `why`, without telling the peers.
   void fail(const std::string& why);
 
-  // Whether it broke and not all peers are known to have left it.
+  // Whether the group broke and some peers may still be in it.
   bool is_unsettled() const;
 
   void take(const MpiPacket& packet, std::span<const std::byte> message);
@@ -65,7 +64,7 @@ class MpiGroup {
     MpiPacket packet;
     std::vector<std::byte> message{};
   };
-  // At most one of the two has anything in it.
+  // At most one of the two lists is non-empty.
   struct Lane {
     std::deque<MpiRequestPointer> wanted{};
     std::deque<Arrival> arrived{};

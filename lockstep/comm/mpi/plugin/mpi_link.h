@@ -1,7 +1,7 @@
-// MPI itself: everything of it that the plug-in uses, on one communicator that
-// spans all processes and is the plug-in's own.
+// All MPI calls of the plug-in, on its own communicator that spans all
+// processes.
 //
-// Threads: one, from start() to finish().
+// Threads: one and the same thread from start() to finish().
 // Errors:  MpiError.
 #pragma once
 
@@ -16,12 +16,12 @@
 
 namespace lockstep {
 
-// Something that MPI refused, or cannot do here. The text may be several lines.
+// MPI refused a call or cannot be used here. The text may have several lines.
 struct MpiError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Memory of the plug-in's own, not initialised.
+// Memory that the plug-in owns, not initialised.
 struct MpiBlock {
   MpiBlock() = default;
   explicit MpiBlock(std::size_t size)
@@ -35,7 +35,7 @@ struct MpiBlock {
   std::size_t bytes = 0;
 };
 
-// A message under way, from or to memory of its own.
+// A message under way, with its own memory.
 struct MpiTransfer {
   MPI_Request request = MPI_REQUEST_NULL;
   bool receives = false;
@@ -48,33 +48,35 @@ class MpiLink {
   // Throws unless mpirun, or srun as its equivalent, started this process.
   static void check_launcher();
 
-  // Waits until all processes of the job have come here.
+  // Waits until all processes of the job have called it.
   void start();
-  // Waits for all processes to come here. Only when nothing is under way.
+  // Waits until all processes have called it. Call it only when no message is
+  // under way.
   void finish();
 
-  // Whether the program has finalised MPI, which it may if it initialised it.
+  // Whether the program has finalised MPI, which a program that initialised MPI
+  // may do.
   static bool is_over();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   int last_tag() const { return last_tag_; }  // that MPI allows
 
-  // In order among those with the same ranks and tag. Blocks are of less than
-  // 2 GiB.
+  // Messages with the same ranks and tag arrive in order. A block is smaller
+  // than 2 GiB.
   MpiTransfer send(int to, int tag, MpiBlock block);
   // From any rank where `from` is MPI_ANY_SOURCE.
   MpiTransfer receive(int from, int tag, std::size_t bytes);
   bool done(MpiTransfer& transfer);
 
-  // Of a receive that nothing has come for.
+  // Cancels a receive that has got no message.
   void cancel(MpiTransfer& transfer);
 
-  // Keeps a transfer that nobody is interested in, with its memory, for as long
-  // as MPI may touch that: for ever, if its peer never answers.
+  // Keeps an abandoned transfer and its memory for as long as MPI may touch it:
+  // for ever, if the peer never answers.
   void forget(MpiTransfer transfer);
   void look_at_forgotten();
-  // Of these, whether some are sends, which cannot be cancelled.
+  // Whether some of these are sends, which cannot be cancelled.
   bool has_forgotten_sends() const;
   void cancel_forgotten();
 

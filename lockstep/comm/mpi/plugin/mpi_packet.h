@@ -1,11 +1,10 @@
-// What the plug-in's processes send each other: packets, each a header and,
-// where it carries a message, the message's bytes.
+// The packets that the plug-in's processes exchange: a header and, if the
+// packet carries a message, the message's bytes.
 //
-// All packets between two processes travel with one tag of MPI's, and so in
-// order. A long message is offered by a packet, accepted by another that names
-// a tag, and streamed with that tag once its receiver has a place for it.
-//
-// Threads: plain data.
+// All packets between two processes have one MPI tag, so they arrive in order.
+// The sender offers a long message in a packet; once the receiver has a place
+// for it, it accepts with a packet that names a tag, and the message is
+// streamed with that tag.
 #pragma once
 
 #include <compare>
@@ -15,8 +14,8 @@
 
 namespace lockstep {
 
-// Which group, on whichever process: a hash of its name and members, and how
-// many of those there were before it.
+// Identifies a group on every process: a hash of its name and members, and the
+// number of earlier groups with the same hash.
 struct MpiGroupId {
   std::uint64_t members = 0;
   std::uint64_t turn = 0;
@@ -24,11 +23,11 @@ struct MpiGroupId {
 };
 
 enum class MpiPacketKind : std::int32_t {
-  kMessage = 0,  // all of a short message
-  kOffer = 1,    // a long one is ready
-  kAccept = 2,   // and may be sent, with the stream tag
+  kMessage = 0,  // a whole short message
+  kOffer = 1,    // a long message is ready
+  kAccept = 2,   // the long message may be sent, with the stream tag
   kLeft = 3,     // the sender leaves the group in good order
-  kClosed = 4,   // the sender has broken with the group
+  kClosed = 4,   // the sender has aborted the group
   // Of no group:
   kExiting = 5,  // to world rank 0: this process is ready for MPI's end
   kAllExit = 6,  // and from it: so are all
@@ -41,7 +40,7 @@ struct MpiPacket {
   std::int32_t channel = 0;
   std::int32_t tag = 0;
   std::uint64_t bytes = 0;  // of the message
-  // The offering process's number for it, also in the answer.
+  // The sender's number for the offer, repeated in the answer.
   std::uint64_t offer = 0;
   std::int32_t stream_tag = 0;
   std::int32_t reserved = 0;
@@ -50,8 +49,8 @@ static_assert(std::is_trivially_copyable_v<MpiPacket>);
 
 constexpr int kMpiPacketTag = 0;
 constexpr int kMpiFirstStreamTag = 1;
-// Messages of up to this many bytes are short. What every rank tells the others
-// before a collective is.
+// Messages of up to this many bytes are short. The call that every rank
+// announces before a collective is short.
 constexpr std::size_t kMpiShortBytes = std::size_t{24} << 10;
 constexpr std::size_t kMpiPacketBytes = sizeof(MpiPacket) + kMpiShortBytes;
 

@@ -1,11 +1,12 @@
-// A message on its way, between the thread that asked for it and the one that
+// A pending message, shared by the thread that posted it and the thread that
 // carries it out.
 //
 // MPI never gets the caller's memory: it moves copies that belong to the
-// plug-in, because an operation of MPI's cannot be called back once it has
-// begun. So abandon() is all it takes to be rid of a message.
+// plug-in, because an MPI operation cannot be cancelled once it has begun. So
+// abandon() alone releases a message.
 //
-// Threads: wait(), abandon() by whoever asked; the rest by the progress thread.
+// Threads: the thread that posted it calls wait() and abandon(); the progress
+//          thread calls the rest.
 // Errors:  BrokenConnection and MpiError, from wait().
 #pragma once
 
@@ -36,25 +37,26 @@ class MpiRequest {
   const int channel;
   const int tag;
   const std::size_t bytes;
-  // Of a short send: a packet without its header, filled by whoever asked.
+  // Of a short send: a packet without its header, filled by the posting thread.
   MpiBlock packet{};
-  bool was_waited_for = false;  // belongs to whoever waits
+  bool was_waited_for = false;  // belongs to the waiting thread
 
-  // Waits up to `patience` for the end: kTransportDone, Closed, or NotYet when
-  // it has not come.
+  // Waits up to `patience` for the request to end: kTransportDone, Closed, or
+  // NotYet if it has not ended.
   LockstepTransportStatus wait(std::chrono::microseconds patience);
   bool has_ended() const { return status_ != kTransportNotYet; }
 
-  // The caller's memory is not touched any more.
+  // Afterwards no thread touches the caller's memory.
   void abandon();
 
-  // Whether it will never be waited for again.
+  // Whether abandon() was called.
   bool abandoned() const { return abandoned_; }
-  // From and to the caller's memory. False, and nothing copied, once abandoned.
+  // Copies from and to the caller's memory. Once abandoned, copies nothing and
+  // returns false.
   bool copy_out(std::size_t at, std::span<std::byte> to);
   bool copy_in(std::size_t at, std::span<const std::byte> from);
 
-  // The first end counts.
+  // Ends the request; only the first call has an effect.
   void finish(LockstepTransportStatus status, const std::string& why = "");
 
  private:

@@ -1,8 +1,8 @@
-// Brings every packet to the group that it is for.
+// Delivers every packet to its group.
 //
-// A few receives for packets are always posted. What comes for a group that
-// this process has not made yet is kept; what comes for one that it has left is
-// dropped.
+// A few receives for packets are always posted. The router keeps packets for a
+// group that this process has not made yet, and drops packets for a group that
+// it has left.
 //
 // Threads: the progress thread.
 // Errors:  MpiError.
@@ -30,43 +30,43 @@ class MpiRouter {
  public:
   void start();
 
-  // Moves on what can be; returns whether anything happened.
+  // Makes all possible progress; returns whether it made any.
   bool advance();
-  // Whether something is to be waited for: a group, or a packet on its way.
+  // Whether the engine must poll: for a group, or for a packet under way.
   bool is_busy() const {
     return !groups_.empty() || !broken_.empty() || !leaving_.empty() || exits_;
   }
   bool is_sending() const { return !leaving_.empty(); }
-  // Whether other processes may hang in something of this one's, and it in
-  // something of theirs: they have not all left a group that broke.
+  // Whether this process and others may still hang in each other's messages,
+  // because not all have left a group that broke.
   bool is_unsettled() const {
     return has_failed() || !broken_.empty() || link_.has_forgotten_sends();
   }
-  // Nothing works any more: every request ends with `why`.
+  // MPI has failed: ends every request with `why`.
   void fail(const std::string& why);
   bool has_failed() const { return !why_failed_.empty(); }
 
-  // Says, once it can be said, that this process is ready for MPI's end.
+  // Announces, as soon as possible, that this process is ready to finalise MPI.
   void announce_exit();
-  // Whether all are. MPI's own way of finding out, in MPI_Finalize, is not to
-  // be had: mpirun 4.1 hangs when a process ends while others wait there.
+  // Whether all processes are ready. MPI_Finalize cannot find this out: mpirun
+  // 4.1 hangs when a process ends while others wait there.
   bool all_exit() const { return all_exit_; }
 
-  // Ends MPI, if all processes are ready.
+  // Finalises MPI if all processes are ready.
   void finish();
 
-  // How many groups of the same `members` there were before.
+  // The number of earlier groups with the same `members`.
   std::uint64_t next_turn(std::uint64_t members) { return turns_[members]++; }
   void join(const std::shared_ptr<MpiGroup>& group);
   void leave(const std::shared_ptr<MpiGroup>& group);
 
-  // Sends a packet; `request` may be null, and is done with it.
+  // Sends a packet; `request` (may be null) completes with it.
   void send(int world_rank, const MpiPacket& packet);
   void send(int world_rank, MpiBlock block, MpiRequestPointer request);
 
   MpiLink& link() { return link_; }
-  // A tag for a stream to this process. One that is not given back is never
-  // used again, because something may yet come with it.
+  // A tag for a stream to this process. A tag that is not given back is never
+  // reused, because a message may still arrive with it.
   int take_stream_tag();
   void give_back_stream_tag(int tag) { free_tags_.push_back(tag); }
 
@@ -87,7 +87,7 @@ class MpiRouter {
   std::size_t oldest_ = 0;
   std::list<Leaving> leaving_;
   std::map<MpiGroupId, std::shared_ptr<MpiGroup>> groups_;
-  // Those that broke and that this process has left, not all others.
+  // Broken groups that this process has left, but not all others.
   std::map<MpiGroupId, std::shared_ptr<MpiGroup>> broken_;
   std::map<std::uint64_t, std::uint64_t> turns_;
   std::map<MpiGroupId, std::vector<std::pair<MpiBlock, std::size_t>>> early_;
@@ -95,7 +95,7 @@ class MpiRouter {
   int next_tag_ = kMpiFirstStreamTag;
   std::string why_failed_;
   bool exits_ = false;
-  int exiting_ = 0;  // on world rank 0: how many are ready
+  int exiting_ = 0;  // on world rank 0: how many processes are ready
   bool all_exit_ = false;
 };
 

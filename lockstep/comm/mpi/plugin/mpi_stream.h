@@ -1,5 +1,5 @@
-// A long message that both ends have agreed on: chunk after chunk, through
-// memory of the plug-in's own, a few of them under way.
+// A long message that both ends have agreed on. It is sent in chunks, of which
+// a few are under way, through memory of the plug-in.
 //
 // Threads: the progress thread.
 // Errors:  MpiError.
@@ -16,8 +16,8 @@ class MpiStream {
  public:
   enum class Direction { kOut, kIn };
   struct Route {
-    int world_rank = 0;  // of the other end
-    int tag = 0;         // that no other stream to its receiver has
+    int world_rank = 0;  // of the peer
+    int tag = 0;         // unique among the streams to the receiver
     Direction direction = Direction::kOut;
   };
 
@@ -31,18 +31,18 @@ class MpiStream {
   const MpiRequestPointer& request() const { return request_; }
   const Route& route() const { return route_; }
 
-  // Goes as far as it can without waiting; returns whether anything happened.
-  // One whose request was abandoned stands still.
+  // Makes all progress possible without waiting; returns whether it made any. A
+  // stream whose request was abandoned makes none.
   bool advance();
   bool finished() const { return settled_ == bytes_; }
 
-  // What is under way is left to the link.
+  // Leaves the chunks under way to the link.
   void give_up();
 
  private:
-  // What MPI sends at once: longer ones (64 KiB over TCP) first ask the
-  // receiver, each, which left a third of a link of 1 Gbit/s unused. The window
-  // is what such a link takes 8 ms for.
+  // MPI sends chunks of this size at once: for each longer chunk (64 KiB over
+  // TCP) it first asks the receiver, which left a third of a 1 Gbit/s link
+  // unused. The window is what such a link carries in 8 ms.
   static constexpr std::size_t kChunkBytes = std::size_t{32} << 10;
   static constexpr std::size_t kWindow = 32;
 

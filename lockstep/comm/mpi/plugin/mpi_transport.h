@@ -1,8 +1,8 @@
-// A group's messages over MPI, as transport.h wants them.
+// A group's messages over MPI, as a transport of transport.h.
 //
 // Threads: as transport.h says.
-// Errors:  BrokenConnection and MpiError; TransportEntry makes statuses of
-// them.
+// Errors:  BrokenConnection and MpiError, which TransportEntry turns into
+//          statuses.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class MpiTransport {
     const MpiRequestPointer message_;
   };
 
-  // Starts the engine, unless it has been.
+  // Starts the engine if needed.
   explicit MpiTransport(const LockstepTransportConfig& config);
   ~MpiTransport();
   MpiTransport(const MpiTransport&) = delete;
@@ -50,7 +50,7 @@ class MpiTransport {
   void with_group(std::function<void(MpiGroup&)> action);
 
   MpiEngine& engine_;
-  // Made and used by the engine's thread only, as is what it points to.
+  // Only the engine's thread makes and uses it and what it points to.
   const std::shared_ptr<std::shared_ptr<MpiGroup>> group_;
   std::atomic<bool> closed_{false};
 };

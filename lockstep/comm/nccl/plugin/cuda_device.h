@@ -1,5 +1,5 @@
-// The part of gpu_table.h that is CUDA's: devices, streams, events and memory.
-// The table says what each function does.
+// The CUDA part of gpu_table.h: devices, streams, events and memory. The table
+// says what each function does.
 #pragma once
 
 #include "lockstep/comm/nccl/plugin/gpu_outcome.h"

@@ -1,7 +1,7 @@
-// What CUDA and NCCL say, as a result and an outcome of gpu_table.h.
+// Turns results of CUDA and NCCL into a result and an outcome of gpu_table.h.
 //
 // Threads: every function may be called from any thread.
-// Errors:  the functions make outcomes; they do not throw.
+// Errors:  the functions return outcomes; they do not throw.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,8 +18,8 @@ namespace lockstep {
 LockstepGpuResult tell(LockstepGpuResult result, const char* text,
                        LockstepGpuOutcome* outcome);
 
-// The result of CUDA's function `name`. An error is cleared, so that it does
-// not come up in another library's next call.
+// The result of CUDA's function `name`. Clears an error, so that another
+// library's next call does not report it.
 LockstepGpuResult result_of(cudaError_t error, const char* name,
                             LockstepGpuOutcome* outcome);
 
@@ -27,7 +27,7 @@ LockstepGpuResult result_of(cudaError_t error, const char* name,
 LockstepGpuResult result_of(ncclResult_t result, const char* name,
                             LockstepGpuOutcome* outcome);
 
-// Runs `action`, of which nothing may be thrown across the border.
+// Runs `action` and keeps its exceptions from crossing the border.
 template <class Action>
 LockstepGpuResult guarded(LockstepGpuOutcome* outcome, const Action& action) {
   try {

@@ -1,8 +1,8 @@
-// The part of gpu_table.h that is NCCL's: communicators and what they carry
-// out. The table says what each function does.
+// The NCCL part of gpu_table.h: communicators and their calls. The table says
+// what each function does.
 //
-// All communicators are non-blocking: what has to reach other ranks goes on in
-// a thread of NCCL's, and comm_state() tells how far it is.
+// All communicators are non-blocking: an NCCL thread communicates with other
+// ranks, and comm_state() reports its progress.
 #pragma once
 
 #include "lockstep/comm/nccl/plugin/gpu_outcome.h"
