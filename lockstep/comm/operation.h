@@ -123,10 +123,10 @@ class ShardUpdate {
 //   all_reduce                                   in place
 //   reduce                                       in place; only the root's
 //                                                change
-//   all_gather       own elements                a block a rank
-//   gather           own elements                a block a rank, at the root
-//   scatter          a block a rank, at the root own elements
-//   reduce_scatter   a block a rank              own block, reduced
+//   all_gather       own elements                a block per rank
+//   gather           own elements                root: a block per rank
+//   scatter          root: a block per rank      own elements
+//   reduce_scatter   a block per rank            own block, reduced
 //   all_to_all       a block for each rank       a block from each rank
 //   send             the message
 //   receive                                      the message

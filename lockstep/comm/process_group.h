@@ -276,7 +276,7 @@ class ProcessGroup {
   // Makes taking a sequence number and starting its operation one step.
   mutable Mutex start_order_;
   std::shared_ptr<Backend> backend_ LOCKSTEP_GUARDED_BY(start_order_);
-  // Of a duplicate: its group's backend; keeps the group alive.
+  // Of a duplicate: its group's backend, whose end would end this one.
   std::shared_ptr<Backend> of_group_ LOCKSTEP_GUARDED_BY(start_order_);
   std::uint64_t sequence_ LOCKSTEP_GUARDED_BY(start_order_) = 0;
   // Copies of the backends: abort() must not wait for a start.

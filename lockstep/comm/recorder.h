@@ -1,16 +1,16 @@
-// Keeps the last operations of a rank, and writes them down when one fails or
-// somebody asks: so that afterwards, with the files of all ranks side by side,
-// `lockstep blame` can say who was at fault.
+// Keeps the last operations of a rank and writes them to a file when one fails
+// or on request: `lockstep blame` compares the files of all ranks and names the
+// rank at fault.
 //
 // ProcessGroup tells its GroupRecorder of each operation around Backend::start,
-// once for all backends; a Work that was pending tells what became of it. A
-// World has one Recorder. It may outlive the World: Works and backends hold on
-// to it, while it keeps neither a group nor a backend alive.
+// once for all backends; a pending Work reports its outcome. A World has one
+// Recorder. The Recorder may outlive the World: Works and backends own it too,
+// while it keeps neither a group nor a backend alive.
 //
-// Threads: every method may be called from any thread. What happens once an
-//          operation takes no lock and allocates nothing, but for the few
-//          operations that fail or that have a PendingWork of their own.
-// Errors:  none: a record that cannot be written is a line in the log.
+// Threads: every method may be called from any thread. The work per operation
+//          takes no lock and allocates nothing, except for the few operations
+//          that fail or have their own PendingWork.
+// Errors:  none thrown: a record that cannot be written is reported in the log.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@
 
 namespace lockstep {
 
-// What is known of a group, for as long as the ring may speak of it.
+// The data of a group, kept for as long as the ring may refer to it.
 class RecordedGroup {
  public:
   RecordedGroup(std::uint32_t id, GroupIdentity identity,
@@ -38,11 +38,12 @@ class RecordedGroup {
   std::uint32_t id() const { return id_; }
   const GroupIdentity& identity() const { return identity_; }
 
-  // Whether its operations can still go on: it was not left, and none failed.
+  // Whether its operations can still go on: the rank has not left, and no
+  // operation failed.
   bool alive() const { return !left_.load() && !failed_.load(); }
 
-  // The ranks that the operation behind `entry` waits for; empty when it waits
-  // for none, or that cannot be told.
+  // The ranks that the operation behind `entry` waits for; empty if it waits
+  // for no rank or the ranks are unknown.
   std::vector<int> missing(const RingEntry& entry) const noexcept;
 
   GroupRecord snapshot() const;
@@ -57,15 +58,15 @@ class RecordedGroup {
   const std::uint32_t id_;
   const GroupIdentity identity_;
   const std::string backend_name_;
-  // Where the backend itself is every operation's PendingWork.
+  // Set if the backend itself is every operation's PendingWork.
   const std::weak_ptr<PendingWork> backend_;
   std::atomic<bool> left_{false};
   std::atomic<bool> failed_{false};
   std::atomic<std::uint64_t> last_number_{0};
   std::atomic<std::uint64_t> last_started_{0};
   std::atomic<std::uint64_t> last_completed_{0};
-  // Other PendingWorks, by the number of their operation; those that are gone
-  // are dropped now and then.
+  // Other PendingWorks, by the number of their operation; expired ones are
+  // dropped from time to time.
   mutable Mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<PendingWork>> works_
       LOCKSTEP_GUARDED_BY(mutex_);
@@ -75,7 +76,7 @@ class RecordedGroup {
 // "12 s", "0.5 s".
 std::string describe_seconds(std::chrono::duration<double> time);
 
-// An operation that has started and was not seen to end.
+// An operation that has started and has not ended as far as known.
 struct PendingOperation {
   RingEntry entry;
   std::shared_ptr<const RecordedGroup> group;
@@ -85,7 +86,7 @@ class Recorder {
  public:
   using Time = RingEntry::Time;
 
-  // Where dumps go; empty: there are none.
+  // The folder for dumps; empty: no dumps are written.
   explicit Recorder(std::string dump_directory);
 
   // The first group is the job's own: rank() and world_size() come from it.
@@ -95,24 +96,24 @@ class Recorder {
   int rank() const { return rank_.load(); }
   int world_size() const { return world_size_.load(); }
 
-  // What tells the job from others, RankRecord::job: a name that only this rank
-  // would suggest, and the one that all its ranks know it by.
+  // The job's unique name, RankRecord::job: the name that this rank suggests,
+  // and the name that all ranks agree on.
   std::string suggest_job() const;
   void set_job(std::string name);
 
   OperationRing& ring() { return ring_; }
 
-  // How long callers have been in Work::wait() so far, for operations of all
-  // groups that were not complete when they came: until other ranks came too,
-  // and until data were moved and combined, which a waiter may take part in.
-  // Threads that wait at once count each. Operations that failed do not count.
-  // Never less than it was.
+  // The total time that callers have spent in Work::wait() so far, for
+  // operations of all groups that were not complete at the call: time until
+  // other ranks came, and until data were moved and combined, which a waiting
+  // thread may take part in. Threads that wait at the same time count
+  // separately. Failed operations do not count. The value never decreases.
   std::chrono::nanoseconds time_waited() const;
 
-  // Those of groups that are alive, oldest first.
+  // The pending operations of groups that are alive, oldest first.
   std::vector<PendingOperation> pending() const;
 
-  // What this rank is doing, as a phrase for other ranks' messages: 'on host b,
+  // This rank's activity, as a phrase for other ranks' messages: 'on host b,
   // busy with its own work for 12 s, after all_reduce #410'.
   std::string describe_activity(Time now) const;
 
@@ -136,7 +137,7 @@ class Recorder {
   OperationRing ring_;
   const TickMoment made_{};
   std::atomic<std::uint64_t> ticks_waited_{0};
-  mutable std::atomic<std::chrono::nanoseconds> most_waited_{};  // as told
+  mutable std::atomic<std::chrono::nanoseconds> most_waited_{};  // returned
   std::atomic<int> rank_{0};
   std::atomic<int> world_size_{1};
   mutable Mutex mutex_;
@@ -148,27 +149,27 @@ class Recorder {
   Mutex file_;  // held while the file is written
 };
 
-// A group's pen.
+// Records the operations of one group.
 class GroupRecorder : public std::enable_shared_from_this<GroupRecorder> {
  public:
   GroupRecorder(std::shared_ptr<Recorder> recorder,
                 const GroupIdentity& identity,
                 const std::shared_ptr<Backend>& backend);
 
-  // Before and after Backend::start. `started` lets the Work, if it is pending,
-  // tell what becomes of it.
+  // Called before and after Backend::start. `started` makes a pending Work
+  // report its outcome.
   std::uint64_t begin(const Operation& operation);
   void started(std::uint64_t number, const Operation& operation, Work& work);
 
-  // From the Work of operation `number`.
+  // Called by the Work of operation `number`.
   void awaited(std::uint64_t number) { recorder_->ring().set_awaited(number); }
   void completed(std::uint64_t number);
-  // The same, to somebody who has waited since read_ticks() gave `since`.
+  // The same, for a caller that has waited since read_ticks() returned `since`.
   void completed_for_waiter(std::uint64_t number, std::uint64_t since);
-  // Its wait throws `error`.
+  // The operation's wait throws `error`.
   void failed(std::uint64_t number, const std::exception_ptr& error) noexcept;
 
-  // The group was left: what is pending will never complete.
+  // This rank has left the group: its pending operations will never complete.
   void leave() { group_->left_.store(true); }
 
  private:
@@ -176,8 +177,7 @@ class GroupRecorder : public std::enable_shared_from_this<GroupRecorder> {
 
   const std::shared_ptr<Recorder> recorder_;
   const std::shared_ptr<RecordedGroup> group_;
-  // The backend as a PendingWork, to be compared with only; null when it is
-  // none.
+  // The backend as a PendingWork, only for comparisons; null if it is not one.
   const PendingWork* const own_work_;
 };
 

@@ -1,11 +1,9 @@
-// What goes from whom to whom in an operation: the meaning of every collective
-// in one place, from which backends are made.
+// Which elements go from which rank to which in an operation: the definition of
+// every collective, for all backends.
 //
-// Each rank brings something for some ranks. In the kinds that move, what rank
-// a brings for b arrives in b's memory; in those that reduce, what all ranks
-// bring for b is combined and lies in b's result.
-//
-// Threads: pure functions.
+// Each rank brings elements for some ranks. In the kinds that move, rank a's
+// elements for b arrive in b's memory; in the kinds that reduce, all ranks'
+// elements for b are combined into b's result.
 #pragma once
 
 #include "lockstep/comm/buffer_run.h"
@@ -19,19 +17,18 @@ struct Routes {
   int rank = 0;
   int ranks = 1;
 
-  // The list that this rank brings something from; empty when it brings
-  // nothing.
+  // The list whose elements this rank brings; empty if it brings none.
   std::span<const Buffer> source() const;
 
-  // What this rank brings for rank `to`; empty when nothing.
+  // The elements that this rank brings for rank `to`; may be empty.
   Run outgoing(int to) const;
 
-  // Where the bytes lie that rank `from` brings for this one; empty when none.
-  // Of the kinds that move.
+  // The destination of rank `from`'s elements for this rank; may be empty. For
+  // the kinds that move.
   Run incoming(int from) const;
 
-  // Where this rank gets the combined elements; empty when it gets none. Of the
-  // kinds that reduce.
+  // The destination of the combined elements; empty if this rank gets none. For
+  // the kinds that reduce.
   Run result() const;
 
  private:

@@ -1,19 +1,18 @@
-// A process's place as one rank of its job.
+// A process's claim to one rank of its job.
 //
 // Before a job's first group is made, every rank takes its seat in the store,
-// and rank 0 calls the roll. Ranks that do not come, processes that claim the
-// same rank, and processes of another job (one port used twice, an environment
-// variable left over) are found here and named, to everybody and at once.
+// and rank 0 checks that all have come. This step detects missing ranks,
+// processes that claim the same rank, and processes of another job (a port used
+// twice, a stale environment variable), and names them to all ranks at once.
 //
-// One store may see several gatherings of the same ranks, one after the other:
-// a group is destroyed and another made, or a script runs two programs. Each
-// gathering has a part of the store to itself, so that nothing that one leaves
-// behind deceives the next.
+// The same ranks may gather several times in one store: a group is destroyed
+// and another made, or a script runs two programs. Each gathering uses its own
+// part of the store, so that the keys of one cannot mislead the next.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  InvalidArgument for a seat that is taken and for another job;
-//          Timeout naming the ranks that did not come; PeerFailure naming one
-//          that came and ended.
+//          Timeout naming the ranks that did not come; PeerFailure naming a
+//          rank that came and ended.
 #pragma once
 
 #include <chrono>
@@ -24,11 +23,12 @@
 
 namespace lockstep {
 
-// What a process believes about its job.
+// A process's view of its job.
 struct JobCard {
   int rank = 0;
   int world_size = 1;
-  // What tells jobs apart, as RankEnvironment::job; "" is like any other.
+  // The name that identifies the job, as RankEnvironment::job; "" is a valid
+  // name.
   std::string job{};
   bool has_token = false;
 };
@@ -38,17 +38,17 @@ class Seat {
   using Seconds = std::chrono::duration<double>;
 
   // Takes the seat, and returns when every rank has taken its own. Rank 0 waits
-  // `patience` for the others, and they for rank 0.
+  // up to `patience` for the others, and they wait as long for rank 0.
   Seat(std::shared_ptr<Store> store, const JobCard& card, Seconds patience);
 
-  // Gives it back, for the next gathering.
+  // Gives the seat back, for the next gathering.
   ~Seat() { leave(); }
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 
   // This gathering's part of the store.
   const std::shared_ptr<Store>& store() const { return store_; }
-  // The store that has that part.
+  // The store that contains that part.
   const std::shared_ptr<Store>& whole_store() const { return whole_store_; }
 
  private:
@@ -59,7 +59,7 @@ class Seat {
   std::string call_roll(Deadline deadline);
   std::string hear(const std::string& key, Deadline deadline);
   void check_card(const JobCard& card);
-  // Throws what `verdict` says, if anything.
+  // Throws the error in `verdict`, if it holds one.
   void heed(const std::string& verdict) const;
   [[noreturn]] void refuse(const std::string& why) const;
   void leave() noexcept;

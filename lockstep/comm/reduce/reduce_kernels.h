@@ -1,10 +1,8 @@
 // The arithmetic of all-reduce on raw memory, as fast as this CPU can.
 //
-// The same source is compiled for several instruction sets and chosen at run
-// time. All of them give the same bits: ranks are combined in the balanced tree
-// that ProcessGroup::all_reduce promises, element by element.
-//
-// Threads: pure functions.
+// The same source is compiled for several instruction sets, and the best is
+// chosen at run time. All of them give the same bits: ranks are combined in the
+// balanced tree that ProcessGroup::all_reduce promises, element by element.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +13,9 @@
 
 namespace lockstep {
 
-// Combines `count` elements at sources[0] … sources[n - 1], one source a rank,
-// and writes the result to each of `targets`, which may be among the sources.
-// Addresses need only the alignment of an element.
+// Combines `count` elements at sources[0] … sources[n - 1], one source per
+// rank, and writes the result to each of `targets`, which may be among the
+// sources. Addresses need only the alignment of an element.
 using ReduceKernel = void (*)(std::span<const std::byte* const> sources,
                               std::span<std::byte* const> targets,
                               std::size_t count);

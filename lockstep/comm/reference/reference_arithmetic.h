@@ -1,6 +1,4 @@
-// What a reduction means, element by element, written to be read.
-//
-// Threads: pure functions.
+// Defines each reduction, element by element, in the simplest code.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +10,7 @@
 namespace lockstep {
 
 // Combines `contributions[r]`, the bytes of rank r's `count` elements of
-// `type`, into `result`. The ranks are paired off in a balanced tree: the first
+// `type`, into `result`. The ranks are combined in a balanced tree: the first
 // half (the largest power of two below their number) and the rest are each
 // combined on their own, then with each other. float16 and bfloat16 are
 // combined in float32 and rounded once; integers wrap around.

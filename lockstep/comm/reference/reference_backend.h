@@ -1,13 +1,14 @@
 // The reference backend: every collective in its most obvious form, over the
-// store. Slow, and the oracle that every other backend is tested against.
+// store. It is slow; the tests compare every other backend with it.
 //
-// Each rank puts its elements into the store, reads everybody's and computes
-// the result by itself, element by element. Long buffers go in chunks, which
-// the last reader erases. Its arithmetic shares no code with what it judges.
+// Each rank puts its elements into the store, reads those of all ranks and
+// computes the result by itself, element by element. Long buffers go in chunks,
+// which the last reader erases. Its arithmetic shares no code with the other
+// backends.
 //
-// Threads: as Backend. Operations run inside start().
-// Errors:  as Backend; a rank that dies is noticed where the store can see it
-//          (its last will), otherwise by the timeout.
+// Threads: those of Backend. Operations run inside start().
+// Errors:  those of Backend; the store's last will reports a dead rank where it
+//          can, otherwise the timeout does.
 #pragma once
 
 #include <memory>

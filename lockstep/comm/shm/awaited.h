@@ -1,8 +1,8 @@
-// What somebody waits for in a shared-memory group: a collective, by its
-// ticket, or a message. And what is said of it when it does not come.
+// What a thread of a shared-memory group waits for: a collective, by its
+// ticket, or a message. Also makes the text of its Timeout.
 //
-// Threads: a value; may be asked from any thread, but for what takes an
-//          ShmContext, by the one that advances.
+// Threads: a value. Any thread may call its methods, except that only the
+//          thread that advances operations calls those with an ShmContext.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Awaited {
                                : flights_->completed() >= ticket_;
   }
 
-  // Whether any of the ranks that missing() names would do.
+  // Whether any one of the ranks that missing() names is enough.
   bool wants_any() const {
     return message_ != nullptr && message_->operation.peer == kAnySource;
   }
@@ -35,7 +35,7 @@ class Awaited {
   // The ranks without which it does not complete.
   std::vector<int> missing(const ShmContext& context) const;
 
-  // The operation, as describe() has it.
+  // The operation, as describe() gives it.
   std::string describe_call() const;
 
   // The text of a Timeout.
@@ -48,7 +48,7 @@ class Awaited {
 
   FlightQueue* flights_;
   std::uint64_t ticket_ = 0;
-  const ShmMessage* message_ = nullptr;  // null: it is the collective
+  const ShmMessage* message_ = nullptr;  // null: waits for the collective
 };
 
 }  // namespace lockstep

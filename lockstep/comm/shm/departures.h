@@ -1,10 +1,11 @@
-// Who of a shared-memory group is gone, and why.
+// Which ranks of a shared-memory group are gone, and why.
 //
-// A rank that leaves says so in its area; one that dies is seen by its pidfd. A
-// rank that gives up because of another names that one, so that a cascade of
+// A rank that leaves says so in its area; a pidfd shows that a rank has died. A
+// rank that gives up because of another rank names it, so that a cascade of
 // errors leads back to its cause.
 //
-// Threads: every method may be called from any thread; depart() once at a time.
+// Threads: every method may be called from any thread; depart() by one thread
+//          at a time.
 #pragma once
 
 #include <exception>
@@ -23,41 +24,41 @@ namespace lockstep {
 struct Departure {
   int culprit = 0;  // the rank whose failure was the cause
   std::string reason;
-  bool disagreed = false;  // the ranks' calls did not fit together
+  bool disagreed = false;  // the ranks' calls did not match
 };
 
 class Departures {
  public:
-  // `processes` has a pidfd a rank; a group's duplicates share them.
+  // `processes` has one pidfd per rank; a group's duplicates share them.
   Departures(const GroupIdentity& identity, ControlView control,
              std::shared_ptr<const std::vector<FileDescriptor>> processes)
       : identity_(identity),
         control_(control),
         processes_(std::move(processes)) {}
 
-  // Says that this rank is gone; what it said first stays. Whoever waits must
-  // be woken by the caller.
+  // Announces that this rank is gone; the first announcement stands. The caller
+  // must wake waiting ranks.
   void depart(Presence presence, const Departure& why) noexcept;
 
-  // Whether something waits for each of some ranks, or for any one of them.
+  // Whether an operation needs each of some ranks, or any one of them.
   enum class Need { kEach, kAnyOne };
 
-  // A rank whose absence ends what `needed` ranks are needed for (all of them
-  // when empty). Dead and failed ranks always do, ranks that left in good order
-  // only when needed. A process that ended is a better explanation than a rank
-  // that gave up because of it.
+  // A rank whose absence ends an operation that needs the ranks `needed` (all
+  // ranks if empty). Dead and failed ranks always end it; ranks that left in
+  // good order only if needed. A process that ended takes precedence over a
+  // rank that gave up because of it.
   std::optional<Departure> find(const std::vector<int>& needed,
                                 Need need = Need::kEach) const;
 
   // Whether the process of rank `rank` has ended.
   bool has_ended(int rank) const;
 
-  // The error that `call`, in flight on this rank, ends with.
+  // The error that ends `call`, which is in flight on this rank.
   std::exception_ptr error_for(const std::string& call,
                                const Departure& departure) const;
 
  private:
-  // "its process exited with code 3", or as much of that as is known.
+  // "its process exited with code 3", or the known part of that.
   std::string end_of(int rank) const;
   std::string reason_of(const Departure& departure) const;
   bool has_left(int rank) const;

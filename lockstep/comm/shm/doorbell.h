@@ -1,14 +1,14 @@
-// How the ranks of a shared-memory group wait for each other without burning a
-// core and without losing a wake-up.
+// Lets the ranks of a shared-memory group wait for each other without occupying
+// a core and without losing a wake-up.
 //
-// A waiter first looks again and again (a peer that is running answers within a
-// microsecond), then registers as a sleeper, looks once more and sleeps on the
-// futex. Whoever changes something calls ring(), which costs a load while
-// nobody sleeps.
+// A waiter first polls (a running peer answers within a microsecond), then
+// registers as a sleeper, checks once more and sleeps on the futex. A thread
+// that changes shared state calls ring(), which costs one load while no thread
+// sleeps.
 //
-// No wake-up is lost as long as changes are stored, and looked at, with
-// sequentially consistent order: either the waiter's last look sees the change,
-// or the ringer's load sees the sleeper.
+// No wake-up is lost as long as changes are stored and loaded in sequentially
+// consistent order: either the waiter's last check sees the change, or the
+// ringer's load sees the sleeper.
 //
 // Threads: any thread of any process that maps the control block.
 #pragma once
@@ -21,8 +21,7 @@ namespace lockstep {
 
 class Doorbell {
  public:
-  // kCrowded: not each rank has a core of its own, so looking again rarely
-  // pays.
+  // kCrowded: some ranks share a core, so polling rarely pays.
   enum class Cores { kEnough, kCrowded };
 
   Doorbell(ControlBlock& block, Cores cores) : block_(block), cores_(cores) {}
@@ -31,8 +30,8 @@ class Doorbell {
   // for.
   void ring();
 
-  // Lets a moment pass between looks; false when looking again is pointless,
-  // because another rank may need this core.
+  // Pauses between polls; returns false when polling on is pointless because
+  // another rank may need this core.
   bool pause_briefly(int turn) const {
     if (cores_ == Cores::kCrowded) return false;
     pause(turn);

@@ -1,11 +1,11 @@
-// Who advances a group's operations: the one thread that holds its engine, for
-// a moment at a time.
+// The lock that selects the thread that advances a group's operations; a thread
+// holds it for a moment at a time.
 //
-// A thread that finds the engine taken says so and may go to sleep; the holder
-// rings when it is through, so that what came in after its last look is not
-// left lying.
+// A thread that finds the engine taken marks that and may go to sleep; the
+// holder rings the doorbell when it releases the engine, so that changes after
+// its last check are not missed.
 //
-// Threads: made to be shared.
+// Threads: any thread.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,5 @@
-// What the ranks of one host say to each other while they come to share memory
+// The messages of the ranks of one host while they set up shared memory
 // (local_exchange.h): plain structs on a Unix socket.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <array>
@@ -24,21 +22,21 @@ constexpr std::array<char, 8> kExchangeMagic{'l', 'o', 'c', 'k',
                                              's', 't', 'e', 'p'};
 constexpr std::uint32_t kExchangeVersion = 4;
 
-// What a rank says first.
+// A rank's first message.
 struct ExchangeGreeting {
   std::array<char, 8> magic = kExchangeMagic;
   std::uint32_t version = kExchangeVersion;
   Challenge challenge{};
 };
 
-// What rank 0 answers: that it knows the secret of its invitation.
+// Rank 0's answer, which proves that it knows the secret of its invitation.
 struct ExchangeIntroduction {
   std::array<char, 8> magic = kExchangeMagic;
   Challenge challenge{};
   Proof proof{};
 };
 
-// What the rank says then: that it knows it too. Sent with its pidfd and, if it
+// The rank's proof that it knows the secret too. Sent with its pidfd and, if it
 // has one, its heap.
 struct ExchangeHello {
   std::array<char, 8> magic = kExchangeMagic;
@@ -48,17 +46,17 @@ struct ExchangeHello {
   cpu_set_t cores = cores_of_this_thread();
 };
 
-// How it ends; all but the first are followed by a text.
+// The outcome; a text follows every value except the first.
 enum class Ending : std::uint32_t {
   kFormed = 0,
   kTimedOut = 1,
   kRefused = 2,   // ranks contradict each other
-  kPeerGone = 3,  // ExchangeAnswer::rank is
-  kGaveUp = 4,    // rank 0 did, because of an error of its own
+  kPeerGone = 3,  // the peer is ExchangeAnswer::rank
+  kGaveUp = 4,    // rank 0 gave up because of its own error
 };
 
-// Rank 0's answer, once for each rank, with that rank's pidfd and heap; the one
-// about rank 0 itself comes first and carries the control block as well.
+// Rank 0's answer, one per rank, with that rank's pidfd and heap; the answer
+// for rank 0 itself comes first and also carries the control block.
 struct ExchangeAnswer {
   std::int32_t rank = 0;
   std::uint32_t has_heap = 0;
@@ -75,7 +73,7 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-// The message of type T that `bytes` are, if they are one.
+// `bytes` as a message of type T, if they are one.
 template <class T>
 std::optional<T> read_message(std::span<const std::byte> bytes) {
   T message;
@@ -85,13 +83,13 @@ std::optional<T> read_message(std::span<const std::byte> bytes) {
   return message;
 }
 
-// What the others are told of rank 0's error.
+// The answer that reports rank 0's error to the others.
 ExchangeAnswer answer_of(const Error& error);
 
-// `answer` and the text that follows it.
+// `answer` followed by its text.
 Bytes failure_message(const ExchangeAnswer& answer, const std::string& why);
 
-// Throws what `answer`, which is no kFormed, and its text stand for.
+// Throws the error that `answer`, which is not kFormed, and its text describe.
 [[noreturn]] void throw_failure(const ExchangeAnswer& answer,
                                 const std::string& text);
 

@@ -1,9 +1,9 @@
-// An operation on its way through a shared-memory group: a small state machine
-// that goes as far as it can and never blocks.
+// A pending collective of a shared-memory group: a small state machine that
+// makes all possible progress and never blocks.
 //
-// In its first round every rank tells what it does and where its elements lie,
-// or brings them at once if they are few. From there a DirectTransfer finishes
-// it where everybody can reach them, and a StagedTransfer where not.
+// In the first round every rank announces its call and where its elements lie,
+// or brings them at once if they are few. Then a DirectTransfer finishes the
+// operation if every rank can reach the elements, otherwise a StagedTransfer.
 //
 // Threads: one thread at a time.
 #pragma once
@@ -24,21 +24,21 @@ class Flight {
   // caller's.
   void begin(const Operation& operation, const GroupIdentity& identity);
 
-  // Goes as far as possible; returns whether the operation is complete. Throws
-  // Mismatch when the ranks disagree.
+  // Makes all possible progress; returns whether the operation is complete.
+  // Throws Mismatch when the ranks disagree.
   bool advance(ShmContext& context);
 
-  // The ranks that have not arrived, or hold it up in the middle.
+  // The ranks that have not arrived or have not finished their part.
   std::vector<int> missing(const ShmContext& context) const;
 
-  // Which buffers of this rank its peers may write to at present.
+  // The buffers of this rank that peers may write to at present.
   std::span<const Buffer> written_by_peers(const ShmContext& context) const;
 
   const Operation& operation() const { return shared_.operation(); }
-  // Whether it takes so little that looking for its peers again at once pays.
+  // Whether it is so short that polling for its peers pays.
   bool small() const { return step_ == Step::kMeeting; }
-  // Time is counted from here; until then there is no deadline. (Reading the
-  // clock takes a good part of what a small operation takes.)
+  // Starts the deadline; before this call the operation has no deadline.
+  // (Reading the clock takes a good part of a small operation's time.)
   void start_clock();
   Deadline deadline() const { return deadline_; }
   Deadline::Clock::time_point begun() const { return begun_; }

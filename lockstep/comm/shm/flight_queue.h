@@ -1,12 +1,12 @@
-// The collectives that a group has in flight, in the order in which they were
-// started. Each has a ticket: 1 for the first, and so on.
+// The collectives that a group has in flight, in start order. Each has a
+// ticket: 1 for the first, and so on.
 //
-// A flight is advanced by one thread at a time (see ShmBackend), which may use
-// the pointer that oldest() gave it until it says that the flight is complete;
-// everybody may ask about tickets meanwhile.
+// One thread at a time advances a flight (see ShmBackend); it may use the
+// pointer from oldest() until it calls complete_oldest(). Any thread may ask
+// about tickets meanwhile.
 //
-// Threads: oldest() and complete_oldest() by the one thread that advances;
-//          every other method from any thread.
+// Threads: only the thread that advances calls oldest() and complete_oldest();
+//          any thread may call every other method.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,13 @@ class FlightQueue {
  public:
   struct Started {
     std::uint64_t ticket = 0;
-    Flight* only = nullptr;  // the flight, when no other is before it
+    Flight* only = nullptr;  // the flight, if no other is before it
   };
   Started start(const Operation& operation, const GroupIdentity& identity);
 
-  // The flight to advance; null when there is none.
+  // The flight to advance; null if none is in flight.
   Flight* oldest();
-  // The oldest is complete.
+  // Marks the oldest flight as complete.
   void complete_oldest() {
     current_ = nullptr;
     completed_.fetch_add(1);
@@ -41,21 +41,21 @@ class FlightQueue {
   std::uint64_t completed() const { return completed_.load(); }
   bool empty();
 
-  // Calls `look` with the flight behind `ticket`; returns false, without
-  // calling it, when that is complete or was never started.
+  // Calls `look` with the flight of `ticket`; returns false, without calling
+  // it, if that is complete or was never started.
   bool visit(std::uint64_t ticket, const std::function<void(Flight&)>& look);
 
  private:
   void reap() LOCKSTEP_REQUIRES(mutex_);
 
   Mutex mutex_;  // only held for a few instructions, and to visit
-  // The first is ticket reaped_ + 1; those up to completed_ are done with.
+  // The first is ticket reaped_ + 1; flights up to completed_ can be removed.
   std::deque<std::unique_ptr<Flight>> queue_ LOCKSTEP_GUARDED_BY(mutex_);
   std::uint64_t reaped_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Flight>> spare_ LOCKSTEP_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> completed_{0};
-  // What oldest() returned last, until it is complete: whoever advances looks
-  // again and again, and needs no lock for that.
+  // The last result of oldest(), until it is complete: the advancing thread
+  // polls it without a lock.
   Flight* current_ = nullptr;
 };
 

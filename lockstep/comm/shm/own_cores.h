@@ -1,7 +1,5 @@
-// Whether the ranks of a host can run at the same time: whether each of them
-// can have a core that no other needs, given where each may run.
-//
-// Threads: pure functions.
+// Whether the ranks of a host can run at the same time: whether each can have
+// its own core, given the cores on which it may run.
 #pragma once
 
 #include <sched.h>
@@ -10,8 +8,8 @@
 
 namespace lockstep {
 
-// The cores that the calling thread may run on: what cpusets, taskset and a
-// launcher have left it. All where the kernel does not say.
+// The cores that the calling thread may run on, after cpusets, taskset and the
+// launcher. All cores if the kernel does not say.
 cpu_set_t cores_of_this_thread();
 
 // `allowed` has the cores of each rank.

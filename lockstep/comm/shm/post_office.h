@@ -1,12 +1,12 @@
 // Messages between two ranks of a shared-memory group.
 //
-// A sender announces each message with a letter in the lane to the receiver:
-// small ones are in it, others lie in the sender's heap, from which the
-// receiver copies them, or are streamed through the lane once the receiver asks
-// for them. Letters are matched with receives by source and tag, in order;
-// those that nobody receives yet are kept, so that they hold up no others.
+// A sender announces each message with a letter in the lane to the receiver. A
+// small message is in the letter; a larger one lies in the sender's heap, from
+// which the receiver copies it, or is streamed through the lane once the
+// receiver asks for it. Letters are matched with receives by source and tag, in
+// order; letters without a receive are kept, so that they do not block others.
 //
-// Threads: one thread at a time, but for ShmMessage::done.
+// Threads: one thread at a time, except for ShmMessage::done.
 // Source:  MPI's matching rules (MPI 4.0, section 3.5).
 #pragma once
 
@@ -26,8 +26,8 @@ namespace lockstep {
 struct ShmMessage : PostedMessage {
   using PostedMessage::PostedMessage;
 
-  bool in_heap = false;   // of a send: the receiver takes it from there
-  std::size_t moved = 0;  // bytes that went through the stream
+  bool in_heap = false;   // of a send: the receiver copies from the heap
+  std::size_t moved = 0;  // bytes that have passed through the stream
 };
 
 class PostOffice {
@@ -36,31 +36,31 @@ class PostOffice {
 
   void post(std::shared_ptr<ShmMessage> message);
 
-  // Goes as far as possible. Throws Mismatch when a message does not fit the
-  // buffer it is received into.
+  // Makes all possible progress. Throws Mismatch when a message does not match
+  // the buffer of its receive.
   void advance();
 
-  // A message whose deadline has passed; null when there is none.
+  // A message whose deadline has passed, or null.
   std::shared_ptr<ShmMessage> overdue() const;
 
-  // Whether there is something that advance() may be needed for.
+  // Whether advance() has nothing to do.
   bool idle() const { return in_flight_ == 0 && owed_receipts_ == 0; }
 
  private:
   using Pointer = std::shared_ptr<ShmMessage>;
 
-  // What a rank sends to one other.
+  // This rank's sends to one other rank.
   struct Outbox {
     std::deque<Pointer> unannounced;
-    std::map<std::uint64_t, Pointer> announced;  // by letter, need a receipt
+    std::map<std::uint64_t, Pointer> announced;  // by letter, awaiting a receipt
     std::deque<Pointer> streaming;
   };
-  // What a rank gets from one other.
+  // This rank's state of the messages from one other rank.
   struct Inbox {
-    std::deque<std::uint64_t> receipts;  // for which there was no room
+    std::deque<std::uint64_t> receipts;  // for which the lane had no room
     std::deque<Pointer> streaming;
   };
-  // A letter that nobody has received yet.
+  // A letter without a matching receive.
   struct Kept {
     int from = 0;
     std::uint64_t number = 0;

@@ -1,9 +1,9 @@
-// Carries forward what nobody waits for.
+// Advances operations that no thread waits for.
 //
-// A thread that looks at a group's operations now and then while some are in
-// flight, more rarely while others make progress anyway, and sleeps while there
-// are none. It need not be quick: a peer that waits does most of the work in
-// our place, so all that is left to it is to let the next operation start.
+// A thread that polls a group's operations while some are in flight, polls less
+// often while other threads make progress, and sleeps while none is in flight.
+// It need not be quick: a waiting peer does most of the work in this rank's
+// place, so the thread only has to let the next operation start.
 //
 // Threads: notify() may be called from any thread.
 #pragma once
@@ -27,7 +27,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Something is in flight. Costs one atomic exchange unless the thread sleeps.
+  // An operation is in flight. Costs one atomic exchange unless the thread
+  // sleeps.
   void notify();
 
  private:

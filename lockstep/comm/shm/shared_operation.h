@@ -1,7 +1,7 @@
-// An operation as one rank sees it once all ranks have brought theirs: what
-// everybody does, and where everybody's elements lie.
+// One rank's view of an operation once all ranks have announced theirs: the
+// call of every rank, and where every rank's elements lie.
 //
-// Threads: a value; what is in the memory is up to the protocol.
+// Threads: a value; the protocol guards the memory that it refers to.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What the operations of a group work with.
+// The objects that a group's operations use.
 struct ShmContext {
   GroupIdentity identity;
   ControlView control;
@@ -33,14 +33,15 @@ class SharedOperation {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
 
-  // Whether what all ranks bring is combined as one: all_reduce and reduce.
+  // Whether all elements of all ranks are combined as a whole: all_reduce and
+  // reduce.
   bool reduces_whole() const {
     return operation_.kind == OperationKind::kAllReduce ||
            operation_.kind == OperationKind::kReduce;
   }
 
-  // Whether ranks write what others own, and so must reach it: there is no
-  // other way then.
+  // Whether ranks write other ranks' memory, and so must reach it: such an
+  // operation cannot be staged.
   bool updates() const {
     return operation_.kind == OperationKind::kShardedUpdate;
   }
@@ -48,35 +49,36 @@ class SharedOperation {
   // Fills this rank's slot for the first round.
   void publish(const ShmContext& context, Slot& slot) const;
 
-  // Looks at what all ranks brought to the first round. Throws Mismatch when it
-  // does not fit together.
+  // Reads the slots of all ranks in the first round. Throws Mismatch when they
+  // do not match.
   void meet(const ShmContext& context);
 
-  // After meet(): in which of the three places everything is. kHeap means that
-  // some of it is, and the rest inline.
+  // After meet(): the place of all elements. kHeap means that some are in heaps
+  // and the rest inline.
   Place place() const { return place_; }
 
   Routes routes() const { return {operation_, rank_, ranks_}; }
 
-  // After meet(), unless place() is kStaged: finds out where everything lies.
+  // After meet(), unless place() is kStaged: finds the addresses of all
+  // elements.
   void locate(const ShmContext& context);
 
-  // After locate(): rank `r`'s source list, at addresses that are valid here,
-  // followed by what it updates; and what it brings for rank `to`.
+  // After locate(): rank `r`'s source list, at local addresses, followed by
+  // what it updates; and what it brings for rank `to`.
   const std::vector<Buffer>& source_of(int r) const {
     return sources_[static_cast<std::size_t>(r)];
   }
   Run outgoing(int r, int to) const;
 
-  // In the first round, and while a DirectTransfer finishes the operation:
-  // which of this rank's buffers its peers write to.
+  // In the first round, and while a DirectTransfer finishes the operation: the
+  // buffers of this rank that its peers write to.
   std::span<const Buffer> written_by_peers(const ShmContext& context) const;
 
   // After meet(): the most bytes that any rank brings for any other.
   std::size_t longest_route() const;
 
  private:
-  // What this rank tells of: its source, and what it updates.
+  // The buffers that this rank announces: its source, and what it updates.
   std::span<const Buffer> told() const;
   void check_signatures(const ShmContext& context) const;
   void read_counts(const ShmContext& context);

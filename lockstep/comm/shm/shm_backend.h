@@ -1,15 +1,15 @@
 // The shared-memory backend: the ranks of one host, as processes or threads.
 //
 // Small operations travel in the control block, in one round. Large ones work
-// in place on buffers that lie in the ranks' heaps (allocate() hands those
-// out); where some rank's buffers lie elsewhere, they go through a staging
-// area, piece by piece. docs/design/shm.md has the protocol.
+// in place on buffers in the ranks' heaps (allocate() returns such buffers); if
+// a rank's buffers lie elsewhere, the elements go through a staging area, piece
+// by piece. docs/design/shm.md has the protocol.
 //
-// Threads: as Backend. Whoever waits carries the operations forward; one thread
-//          a group does so while nobody waits.
-// Errors:  as Backend. After an error no late peer can write to the buffers of
-//          the operation any more; an Error that says so where the kernel does
-//          not allow that.
+// Threads: those of Backend. A waiting thread carries the operations forward;
+//          one thread per group does so while none waits.
+// Errors:  those of Backend. After an error no late peer can write to the
+//          operation's buffers any more; if the kernel does not allow that, an
+//          Error says so.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// What a shared-memory group and its duplicates have in common on one rank: the
-// descriptors through which its ranks came together, and their end. Each has a
-// control block of its own, and with it an order of its own.
+// The state that a shared-memory group and its duplicates share on one rank:
+// the descriptors of the exchange, and their end. Each has its own control
+// block, and so its own order of operations.
 //
 // Threads: every method may be called from any thread.
 #pragma once
@@ -24,8 +24,8 @@ class ShmConnection {
   class Member {
    public:
     virtual ~Member() = default;
-    // Ends it, unless it has ended. May wait for a thread that is in the middle
-    // of carrying its operations out.
+    // Ends the member, unless it has ended. May wait for a thread that is
+    // carrying out its operations.
     virtual void end_with(const std::exception_ptr& error,
                           const Departure& why) = 0;
   };
@@ -50,15 +50,15 @@ class ShmConnection {
     members_.push_back(&member);
   }
 
-  // From then on no thread is in the member's end_with(), nor comes to it. A
-  // member is not owned here: its last owner could be a thread of its own,
-  // which the member's end joins.
+  // After it returns, no thread is in the member's end_with() or enters it.
+  // Members are not owned here: otherwise the last owner could be the member's
+  // own thread, which the member's destructor joins.
   void remove(Member& member) {
     const MutexLock lock(mutex_);
     std::erase(members_, &member);
   }
 
-  // One of the members has ended because of `error`: so do the others.
+  // A member has ended because of `error`: ends the others too.
   void end_members(const std::exception_ptr& error, const Departure& why) {
     const MutexLock lock(mutex_);
     for (Member* const member : members_) member->end_with(error, why);

@@ -1,12 +1,12 @@
-// An operation some of whose elements lie where peers cannot reach them: they
-// pass through the group's memory, a stretch at a time.
+// An operation with elements that peers cannot reach: they pass through the
+// group's memory, a stretch at a time.
 //
-// Each stretch is one round: copy in what this rank brings, arrive, take what
-// the others brought. all_reduce and reduce overlap two stretches: once all
+// Each stretch is one round: copy this rank's elements in, arrive, copy the
+// others' elements out. all_reduce and reduce overlap two stretches: once all
 // have arrived with stretch t, a rank takes what was reduced of stretch t - 1,
 // reduces its share of stretch t, and copies stretch t + 1 in. Areas alternate
-// with the parity of the round, so that one arrival a stretch is all there is
-// to wait for: whoever has arrived in round r + 1 is done with round r.
+// with the parity of the round, so that a stretch needs only one arrival: a
+// rank that has arrived in round r + 1 is done with round r.
 //
 // Threads: one thread at a time.
 #pragma once
@@ -22,14 +22,14 @@ class StagedTransfer {
   // Copies the first stretch in and arrives with it.
   void begin(const SharedOperation& shared, const ShmContext& context);
 
-  // Goes as far as possible; returns whether the operation is complete.
+  // Makes all possible progress; returns whether the operation is complete.
   bool advance(const SharedOperation& shared, const ShmContext& context);
 
  private:
-  // What the area of a rank holds of a stretch: the same for all ranks
+  // The contents of a rank's area for a stretch: the same for all ranks
   // (all_gather), a slice for each rank (reduce_scatter) or for each other rank
-  // (all_to_all), or, the root being alone in bringing anything, all that the
-  // root brings for that rank (scatter).
+  // (all_to_all), or, when only the root brings elements, the root's elements
+  // for that rank (scatter).
   enum class Cut { kNone, kForAll, kForPeers, kRoots };
   void cut(OperationKind kind);
 
@@ -40,7 +40,8 @@ class StagedTransfer {
   };
   Share share_of(int rank, std::size_t stretch) const;
   std::size_t bytes_in(std::size_t stretch) const;
-  // Where what rank `from` brings to round `round` for rank `to` passes.
+  // The area through which rank `from`'s elements for rank `to` pass in round
+  // `round`.
   std::byte* area(int from, int to, std::uint64_t round,
                   const ShmContext& context) const;
   void load(const SharedOperation& shared, const ShmContext& context);
@@ -55,10 +56,10 @@ class StagedTransfer {
   std::size_t longest_ = 0;  // bytes that any rank brings for any other
   std::size_t slice_bytes_ = 0;
   std::size_t stretches_ = 0;
-  std::size_t stretch_ = 0;  // that this rank has arrived with last
+  std::size_t stretch_ = 0;  // the last with which this rank has arrived
 
-  // Where this rank is in what it brings (for each rank, or for all), in what
-  // it moves to itself, in what it gets of each, and in its result.
+  // This rank's positions in what it brings (for each rank, or for all), in
+  // what it moves to itself, in what it gets from each, and in its result.
   std::vector<Walk> brings_;
   std::vector<Walk> own_;  // one
   std::vector<Walk> gets_;
