@@ -1,8 +1,8 @@
-// Which operations have waited too long, and for whom: what the watchdog says,
-// without its thread.
+// Finds the operations that have waited too long, and the ranks that they wait
+// for: the watchdog's logic without its thread.
 //
-// Threads: one at a time. It asks backends, through PendingWork::missing(),
-//          which ranks they wait for.
+// Threads: one thread at a time. It asks backends, through
+//          PendingWork::missing(), which ranks they wait for.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// An operation that has waited for longer than it should.
+// An operation that has waited too long.
 struct Stall {
   struct Missing {
     int rank = 0;         // in the group
@@ -27,11 +27,11 @@ struct Stall {
   std::string group{};
   int rank = 0;  // of this process, in the group
   std::chrono::duration<double> waited{};
-  std::vector<Missing> missing{};  // may be empty: then nobody can tell
+  std::vector<Missing> missing{};  // empty if unknown
 };
 
-// One line. `activities` says what ranks of the job are doing; a missing rank
-// that is not among them did not answer.
+// One line. `activities` holds what ranks of the job are doing; a missing rank
+// that is not in it did not answer.
 std::string describe(const Stall& stall,
                      const std::map<int, std::string>& activities);
 
@@ -39,17 +39,18 @@ class StallWatch {
  public:
   using Time = Recorder::Time;
 
-  // How many missing ranks a line names.
+  // The most missing ranks that a line names.
   static constexpr std::size_t kMostNamed = 3;
 
   StallWatch(std::shared_ptr<const Recorder> recorder,
              std::chrono::duration<double> patience);
 
-  // What has come to wait longer than `patience`: each operation once, and of a
-  // group's collectives, which run one after the other, only the oldest.
+  // The operations that have newly waited longer than `patience`. Reports each
+  // operation once, and only the oldest of a group's collectives, which run one
+  // after the other.
   std::vector<Stall> look(Time now);
 
-  // Before this moment look() would find nothing new.
+  // Before this time look() finds nothing new.
   Time next_look() const { return next_look_; }
 
  private:

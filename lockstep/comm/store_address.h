@@ -1,6 +1,6 @@
-// Whether all ranks can reach the store that rank 0 serves.
+// Checks that all ranks can reach the store that rank 0 serves.
 //
-// Threads: any. Asks the system's resolver, which knows no deadline.
+// Threads: any thread. The system's resolver may block without a deadline.
 // Errors:  InvalidArgument with the next step.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-// Throws on a rank for which the store's address is one of its own host's
-// (loopback) while the launcher says that the ranks are on several hosts: the
-// wait would end at the deadline. A name that means loopback on rank 0's host
-// only, as Debian's /etc/hosts makes of a host's own, is right.
+// Throws on a rank where the store's address is a loopback address although the
+// launcher says that the ranks are on several hosts: otherwise the wait would
+// end at the deadline. A name that is loopback only on rank 0's host, as a
+// host's own name is in Debian's /etc/hosts, is accepted.
 void check_store_address(const Membership& membership,
                          const Settings& settings);
 

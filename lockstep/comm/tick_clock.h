@@ -1,9 +1,7 @@
-// The cheapest clock that the machine has, and what its ticks are in time.
+// The machine's cheapest clock, and the conversion of its ticks to time.
 //
 // Reading the x86 time-stamp counter costs a third of steady_clock::now().
 // Elsewhere a tick is steady_clock's nanosecond.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <chrono>
@@ -28,15 +26,15 @@ struct TickMoment {
   Time time = std::chrono::steady_clock::now();
 };
 
-// When a tick was, from two moments that tell how long a tick is. The further
-// apart they are, the better.
+// Converts ticks to time, from two moments that give the length of a tick. The
+// further apart they are, the more precise it is.
 class TickClock {
  public:
   TickClock(TickMoment earlier, TickMoment later)
       : later_(later), length_(length_of_tick(earlier, later)) {}
 
   TickMoment::Time time_of(std::uint64_t ticks) const {
-    // Cores' counters may differ by a little, so `ticks` may lie ahead.
+    // Cores' counters may differ a little, so `ticks` may be in the future.
     const auto ago = static_cast<std::int64_t>(later_.ticks - ticks);
     const std::chrono::duration<double, std::nano> nanoseconds(
         static_cast<double>(ago) * length_);

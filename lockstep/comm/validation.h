@@ -1,7 +1,6 @@
-// Whether an operation can work at all, judged by what this rank passed alone.
+// Checks an operation's arguments, as far as this rank alone can.
 //
-// Threads: pure functions.
-// Errors:  InvalidArgument that says what is wrong and what to do.
+// Errors:  InvalidArgument with the reason and the next step.
 #pragma once
 
 #include "lockstep/comm/backend.h"

@@ -1,15 +1,14 @@
-// The thread that speaks up when this rank waits too long: it says for whom,
-// and what that rank is doing instead.
+// The thread that warns when this rank waits too long: it names the missing
+// ranks and what they are doing instead.
 //
-// It looks at the recorder when an operation's patience may have ended, and
-// otherwise sleeps in a wait on the job's store, where other ranks ask what
-// this one is doing and the launcher asks for its record (see
-// store/record_request.h). It knows groups and backends only through weak
-// pointers.
+// It checks the recorder when an operation's patience may have ended, and
+// otherwise waits on the job's store, where other ranks ask what this rank is
+// doing and the launcher asks for its record (see store/record_request.h). It
+// refers to groups and backends only through weak pointers.
 //
-// Threads: construct and destroy it in any thread but its own.
-// Errors:  SystemError from the constructor when there are no threads or
-//          descriptors left. Without a store it goes on, without answers.
+// Threads: any thread except its own constructs and destroys it.
+// Errors:  SystemError from the constructor when the process is out of threads
+//          or descriptors. If the store is lost, it continues without answers.
 #pragma once
 
 #include <chrono>
@@ -30,11 +29,11 @@
 namespace lockstep {
 
 struct WatchdogOptions {
-  // How long an operation may wait before there is a line about it.
+  // How long an operation may wait before the watchdog warns.
   std::chrono::duration<double> patience = std::chrono::seconds(10);
-  // How long the missing ranks have to say what they are doing.
+  // How long the watchdog waits for the missing ranks' answers.
   std::chrono::duration<double> patience_for_answers = std::chrono::seconds(1);
-  // Takes the lines; warnings in the log when empty.
+  // Receives the lines; if empty, they are warnings in the log.
   std::function<void(std::string_view)> warn{};
 };
 
@@ -42,8 +41,8 @@ class Watchdog {
  public:
   Watchdog(std::shared_ptr<Recorder> recorder, std::shared_ptr<Store> store,
            WatchdogOptions options);
-  // Waits for its thread, which waits for nothing but a call to the store that
-  // may be under way (a second at most).
+  // Joins its thread, which may have to finish a call to the store (at most a
+  // second).
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -60,13 +59,13 @@ class Watchdog {
   void run();
   void turn();
   Deadline due() const;
-  // What happened on the store until `due`: a key, or nothing.
+  // Waits until `due` for a key of the store; empty if none was set.
   std::optional<std::string> wait_for_key(Deadline due);
   void handle(const std::string& key);
   void take_answers(const std::string& key);
   void open_inquiry(Stall stall);
   void close_inquiries();
-  // Runs `call`; without a store, or once that is lost, does nothing.
+  // Runs `call`; does nothing without a store, or once it is lost.
   template <class Call>
   void with_store(const Call& call);
 

@@ -1,4 +1,4 @@
-// A handle on an operation that has been started.
+// A handle on a started operation.
 //
 // Threads: copies may be used from any thread.
 // Errors:  surface in wait(): PeerFailure, Mismatch, Timeout, NetworkError.
@@ -19,15 +19,15 @@ namespace lockstep {
 
 class GroupRecorder;
 
-// The side of a backend that knows what became of the operations it started.
-// A ticket is the backend's own name for one of them.
+// The side of a backend that knows the state of the operations it started. A
+// ticket is the backend's number of one of them.
 class PendingWork {
  public:
   virtual ~PendingWork() = default;
 
-  // Returns when the operation is complete, or throws its error. A deadline of
-  // nothing is the operation's own. When the deadline passes, the whole group
-  // is aborted before Timeout is thrown.
+  // Returns when the operation is complete, or throws its error. An empty
+  // deadline means the operation's own. When the deadline passes, the whole
+  // group is aborted before Timeout is thrown.
   virtual void wait(std::uint64_t ticket, std::optional<Deadline> deadline) = 0;
 
   // Whether wait() would return or throw at once.
@@ -39,7 +39,7 @@ class PendingWork {
   // The rank whose message a completed receive holds; -1 for all else.
   virtual int source_rank(std::uint64_t /*ticket*/) { return -1; }
 
-  // As Work's. Where nothing is on a device, wait() is all there is.
+  // As in Work. Without a device, wait() does everything.
   virtual void order_before(std::uint64_t ticket, void* /*stream*/) {
     wait(ticket, std::nullopt);
   }
@@ -47,11 +47,11 @@ class PendingWork {
                            std::optional<Deadline> deadline) {
     wait(ticket, deadline);
   }
-  // Whether an operation is complete when wait() returns; otherwise the backend
-  // tells the recorder when it is.
+  // Whether an operation is complete when wait() returns; if not, the backend
+  // reports its completion to the recorder.
   virtual bool completes_in_wait() const { return true; }
 
-  // Who writes down what becomes of the operations; null: nobody. Told once.
+  // Sets the recorder of the operations' outcomes; null: none. Called once.
   void record_with(std::shared_ptr<GroupRecorder> recorder);
   GroupRecorder* recorder() const { return told_.load(); }
 
@@ -68,7 +68,7 @@ class Work {
   Work(std::shared_ptr<PendingWork> pending, std::uint64_t ticket)
       : pending_(std::move(pending)), ticket_(ticket) {}
 
-  // The same of a receive from a rank that is known.
+  // The same for a receive from a known rank.
   Work(std::shared_ptr<PendingWork> pending, std::uint64_t ticket, int source)
       : pending_(std::move(pending)), ticket_(ticket), source_(source) {}
 
@@ -82,16 +82,16 @@ class Work {
   // An operation that failed while it was being started; wait() throws `error`.
   static Work failed(std::exception_ptr error);
 
-  // Waits for completion: until the operation's own deadline, or `deadline`
-  // where one is given, whichever is first. The operation's buffers must stay
-  // alive until this returns or throws.
+  // Waits for completion, until the operation's own deadline or `deadline`,
+  // whichever is first. The operation's buffers must stay alive until this
+  // returns or throws.
   void wait(std::optional<Deadline> deadline = std::nullopt) const {
     if (pending_) wait_pending(deadline);
   }
 
-  // Of buffers on a GPU, wait() holds up the stream that the operation was
-  // started with and the thread's own (comm/current_stream.h), and returns. So
-  // does this with another: what that is given from now on begins after it.
+  // For buffers on a GPU, wait() makes the operation's stream and the thread's
+  // own (comm/current_stream.h) wait, and returns. This does the same for
+  // another stream: work given to it from now on begins after the operation.
   void order_before(void* stream) const {
     if (pending_) pending_->order_before(ticket_, stream);
   }
@@ -102,7 +102,7 @@ class Work {
 
   bool done() const { return !pending_ || done_pending(); }
 
-  // The ranks that the operation waits for; empty when it waits for none.
+  // The ranks that the operation waits for; may be empty.
   std::vector<int> missing() const {
     return pending_ ? pending_->missing(ticket_) : std::vector<int>{};
   }
@@ -123,12 +123,12 @@ class Work {
 
   std::shared_ptr<PendingWork> pending_;
   std::uint64_t ticket_ = 0;
-  std::uint64_t number_ = 0;  // its recorder's, where there is one
+  std::uint64_t number_ = 0;  // its recorder's, if it has one
   int source_ = -1;
 };
 
-// Waits for all of them even when one fails, since their memory must not be
-// touched before; throws the first error, which is the one that says why.
+// Waits for all of them even if one fails, since their memory must not be
+// touched before; throws the first error, which is the root cause.
 void wait_for_all(std::span<const Work> works);
 
 }  // namespace lockstep

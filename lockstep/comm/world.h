@@ -1,6 +1,6 @@
-// What the groups of one job share in this process: the store in which they
-// meet, the settings they were started with, the recorder of their operations
-// and the watchdog over them.
+// The state that the groups of one job share in this process: the store in
+// which they meet, their settings, the recorder of their operations and the
+// watchdog.
 //
 // Threads: every method may be called from any thread.
 #pragma once
@@ -22,8 +22,8 @@ class Watchdog;
 
 class World {
  public:
-  // `whole_store` is what a launcher knows of, where `store` is only a part of
-  // it.
+  // `whole_store` is the store that a launcher uses, if `store` is only a part
+  // of it.
   World(std::shared_ptr<Store> store, Settings settings,
         std::shared_ptr<Store> whole_store = nullptr);
   // Ends the watchdog. Never waits for a peer.
@@ -36,14 +36,14 @@ class World {
 
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
 
-  // Lets the watchdog begin, unless it has or there are no other ranks.
+  // Starts the watchdog, unless it runs already or the world has one rank.
   void watch();
 
-  // `name` with a number that counts how often this process has asked for it:
-  // ranks that make the same groups in the same order find the same names,
-  // whatever other groups each of them makes in between.
+  // `name` with a number that counts the calls with this name: ranks that make
+  // the same groups in the same order get the same names, regardless of other
+  // groups in between.
   std::string numbered(const std::string& name);
-  // What the next call of that returns.
+  // The result of the next call of numbered().
   std::string next_number(const std::string& name);
 
  private:

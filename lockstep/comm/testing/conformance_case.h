@@ -1,11 +1,9 @@
-// What the conformance suite tries: one operation with one choice of everything
+// A case of the conformance suite: one operation with one choice per parameter
 // that may matter.
 //
-// Every backend must pass every valid case. The full grid takes long, so that
-// by default the suite runs a selection in which every valid pair of choices
-// meets at least once (most faults need no more than two to show).
-//
-// Threads: pure functions.
+// Every backend must pass every valid case. The full grid takes long, so by
+// default the suite runs a selection in which every valid pair of choices
+// occurs at least once (most faults show with two).
 #pragma once
 
 #include <array>
@@ -22,8 +20,9 @@ namespace lockstep {
 // How the elements are divided into buffers. The last is for the kinds that
 // have an uneven form, and gives some ranks nothing.
 enum class Cut { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes, kOneARank };
-// Where the buffers lie: what the group's allocate() gives, ordinary memory at
-// an odd multiple of the element's size, or the one on even ranks only.
+// Where the buffers lie: in memory of the group's allocate(), in ordinary
+// memory at an odd multiple of the element's size, or the former on even ranks
+// only.
 enum class Memory { kGroup, kOrdinary, kEvenRanksGroup };
 
 struct ConformanceCase {
@@ -35,10 +34,10 @@ struct ConformanceCase {
   std::int64_t elements = 0;
   Cut cut = Cut::kOneBuffer;
   Memory memory = Memory::kGroup;
-  // Of a backend that may add up an all_reduce within each of two hosts first:
-  // how many ranks the first host has. Otherwise 0.
+  // For a backend that may first reduce an all_reduce within each of two hosts:
+  // the number of ranks on the first host. Otherwise 0.
   int first_host = 0;
-  // kExact for a backend that may add up in any order.
+  // kExact for a backend that may add in any order.
   Elements floats = Elements::kMixed;
 };
 
@@ -51,19 +50,19 @@ std::vector<ConformanceCase> all_cases(int ranks);
 inline constexpr std::array kConformanceWorldSizes{1, 2, 3, 4, 8};
 
 // A selection from all_cases() of these world sizes, in which every valid pair
-// of choices occurs, and how many pairs that are.
+// of choices occurs, and the number of pairs.
 struct Selection {
   std::vector<ConformanceCase> cases;
   std::size_t pairs = 0;
 };
 Selection pairwise_cases();
 
-// What a group of `ranks` ranks runs: of the selection, or with
-// LOCKSTEP_WHOLE_GRID in the environment, all.
+// The cases that a group of `ranks` ranks runs: those of the selection, or all
+// with LOCKSTEP_WHOLE_GRID in the environment.
 std::vector<ConformanceCase> chosen_cases(int ranks);
 
-// Of these, the ones for GPUs: without the bitwise reductions, which NCCL
-// lacks. With kExact also without averages that cannot be exact.
+// Those of these cases that run on GPUs: without the bitwise reductions, which
+// NCCL lacks. With kExact also without averages that cannot be exact.
 std::vector<ConformanceCase> cases_on_gpus(int ranks, Elements floats);
 
 }  // namespace lockstep

@@ -1,7 +1,5 @@
 // One rank's part in a conformance case, the same for every backend and for
 // ranks that are threads or processes.
-//
-// Threads: pure functions but for what the group does.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +11,10 @@
 
 namespace lockstep {
 
-// Runs `c` on `group` and compares every element with the obvious result, which
-// each rank works out by itself from `seed`. Returns "" or what is wrong. With
-// `gpu` the buffers lie there, in memory of the group's for Memory::kGroup.
+// Runs `c` on `group` and compares every element with the expected result,
+// which each rank computes by itself from `seed`. Returns "" or a description
+// of the error. With `gpu` the buffers lie there; for Memory::kGroup, the group
+// allocates them.
 std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
                                  std::uint64_t seed, const Gpu* gpu = nullptr);
 

@@ -1,37 +1,35 @@
-// Several GPUs of one host that are not there: what tests put in the place of
-// CUDA and NCCL, for ranks that are threads of one process.
+// Simulates several GPUs of one host: tests use it instead of CUDA and NCCL,
+// for ranks that are threads of one process.
 //
-// Everything is done late. What is given to a stream is carried out when
-// somebody looks at it (event_query(), comm_state()): a few pieces at a time,
-// drawn by chance from all streams, and some only after several looks. The
-// start of a communicator's calls is itself late (kGpuNotYet), but for one of a
-// single rank: they are in no stream before comm_state() says done. So code
-// that forgets to wait fails, and a seed repeats how. What never ends on GPUs
-// (a collective whose ranks differ, one with a rank that is dead) never ends
-// here.
+// Every task runs late. The fake runs tasks of a stream when a thread polls it
+// (event_query(), comm_state()): a few tasks at a time, drawn at random from
+// all streams, and some only after several polls. The start of a communicator's
+// calls is itself late (kGpuNotYet), except with a single rank: the calls are
+// in no stream before comm_state() says done. So code that forgets to wait
+// fails, and a seed reproduces the failure. A call that never ends on GPUs (a
+// collective whose ranks differ, or with a dead rank) never ends here.
 //
-// What it takes from NCCL's sources is version 2.28.9's: when starts are late,
-// what an abort of one rank leaves to the last of the process, the device that
-// an end sets back, and which ranks have one GPU. It changes only where those
-// sources, or a real GPU, are seen to do something else.
+// It models NCCL 2.28.9 as its sources show it: when starts are late, what one
+// rank's abort leaves to the last rank of the process, which device an end
+// restores, and which ranks count as sharing a GPU. Change it only when those
+// sources or a real GPU behave differently.
 //
-// What happens to have gone well is found too: of every piece of memory it is
-// known who read or wrote it last, and vector clocks tell whether streams,
-// events and looks order that before the next use. What they do not is a
-// violation.
+// It also finds races that did no harm: it records the last read and write of
+// every piece of memory, and vector clocks tell whether streams, events and
+// polls order them before the next use. An unordered use is a violation.
 //
-// So is what is registered and should not be any more, or not yet: memory that
-// is released before, or unregistered while a call uses it, or registered
-// twice.
+// A wrong registration is a violation too: memory that is released while
+// registered, unregistered while a call uses it, or registered twice.
 //
-// Device memory is the host's, the table's or any other (a test's std::vector).
-// What the table releases is given to nobody for long, so that its use is
-// found. All calls of the table go to the one FakeGpu that there is.
+// Device memory is host memory, from the table or any other (a test's
+// std::vector). Memory that the table releases is not reused for long, so that
+// its use is detected. All calls of the table go to the one existing FakeGpu.
 //
-// Threads: every method from any thread; the destructor when no other thread
-//          uses it or its table any more. Two at a time are a bug in the test.
-// Errors:  those of gpu_table.h. Misuse that the table cannot tell of (void
-//          functions, handles that are no more) is a violation.
+// Threads: any thread may call every method; the destructor must run when no
+//          other thread uses the object or its table. Two FakeGpus at a time
+//          are a bug in the test.
+// Errors:  those of gpu_table.h. Misuse that the table cannot report (void
+//          functions, ended handles) is a violation.
 #pragma once
 
 #include <cstddef>
@@ -51,27 +49,27 @@ struct FakeKernel;
 
 struct FakeGpuOptions {
   int devices = 2;
-  // Of all that is left to chance; if not given, LOCKSTEP_TEST_SEED or by
-  // chance. It is printed when the test has failed.
+  // The seed of all random choices; by default LOCKSTEP_TEST_SEED or a random
+  // one. It is printed if the test fails.
   std::optional<std::uint64_t> seed{};
 
-  // What becomes of a collective, or a message, of which the ranks give
-  // different kinds, counts, types, reductions or roots.
+  // The effect of a collective or message for which the ranks pass different
+  // kinds, counts, types, reductions or roots.
   enum class Mismatch { kHangs, kWritesGarbage };
   Mismatch mismatch = Mismatch::kHangs;
 
-  // Whether a thread knows that an event has happened only when it has looked
-  // itself, or also when another thread has: for code whose threads tell each
-  // other in ways that are not seen here.
+  // Whether a thread knows that an event has happened only if it polled the
+  // event itself, or also if another thread did: for code whose threads
+  // synchronise in ways that the fake cannot see.
   enum class Threads { kKnowWhatTheySaw, kKnowWhatAnySaw };
   Threads threads = Threads::kKnowWhatTheySaw;
 };
 
 class FakeGpu {
  public:
-  // Becomes what table() is about.
+  // From now on table() refers to this object.
   explicit FakeGpu(const FakeGpuOptions& options = {});
-  // Drops all that is left.
+  // Drops all remaining tasks.
   ~FakeGpu();
   FakeGpu(const FakeGpu&) = delete;
   FakeGpu& operator=(const FakeGpu&) = delete;
@@ -79,69 +77,72 @@ class FakeGpu {
   const LockstepGpuTable& table() const;
   std::uint64_t seed() const { return seed_; }
 
-  // What was wrong up to now, a sentence each. Of two unordered uses it is
-  // known when the second is carried out: see carry_out_all().
+  // The violations so far, one sentence each. Two unordered uses are detected
+  // when the second runs: see carry_out_all().
   std::vector<std::string> violations() const;
 
-  // The calling thread is about to use memory itself.
+  // The calling thread is about to read or write memory itself.
   void host_reads(const void* memory, std::size_t bytes);
   void host_writes(const void* memory, std::size_t bytes);
-  // It is no longer the memory that it was (a std::vector has ended): what used
-  // it is no matter to those who get it next.
+  // The memory has been freed (a std::vector has ended): forgets its earlier
+  // uses, so that they do not conflict with the next owner's.
   void forget(const void* memory, std::size_t bytes);
-  // The calling thread knows from now on what any thread has seen so far, as
+  // From now on the calling thread knows what any thread has seen so far, as
   // after joining them.
   void hear_from_all_threads();
 
-  // As event_query(), by somebody who tells nobody: what happened is as little
-  // known to the calling thread as before.
+  // Like event_query(), except that the calling thread gains no knowledge of
+  // what happened.
   bool has_happened(LockstepGpuEvent* event);
 
-  // Of a stream of the calling thread's device, as the library of tensors does
-  // it: what the stream is given between the two, and those that wait for its
-  // events, is not carried out. The graph of it, or null, with `why` not.
+  // Captures a stream of the calling thread's device, as a tensor library does:
+  // tasks given between the two calls to the stream, and to streams that wait
+  // for its events, do not run. Returns their graph, or null with the reason in
+  // `why`.
   void begin_capture(LockstepGpuStream* stream);
   std::shared_ptr<FakeCapture> end_capture(LockstepGpuStream* stream,
                                            std::string* why);
-  // As after a call that no capture survives; nothing outside of one.
+  // Invalidates the capture, as a call that cannot be captured does; no effect
+  // outside of a capture.
   void spoil_capture(LockstepGpuStream* stream, const std::string& why);
-  // Gives `stream` what was captured.
+  // Launches the captured tasks on `stream`.
   void launch(const FakeCapture& graph, LockstepGpuStream* stream);
-  // Has the device compute, in the stream's order, what only it may read then.
+  // Runs a kernel on the device, in the stream's order.
   void compute(FakeKernel kernel, LockstepGpuStream* stream);
 
-  // Carries out whatever can be, as if looked at without end. Whether all that
-  // was given to streams is done.
+  // Runs all tasks that can run, as if polled without end. Returns whether all
+  // streams are empty.
   bool carry_out_all();
 
-  // comm_state() of `comm`, or of all that `device` has now, soon says `result`
-  // (kGpuPeerLost, kGpuFailed), and its calls get no further.
+  // Soon comm_state() of `comm`, or of all communicators of `device`, returns
+  // `result` (kGpuPeerLost, kGpuFailed), and their calls make no more progress.
   void fail_comm(LockstepGpuComm* comm, LockstepGpuResult result,
                  const std::string& text);
   void fail_comms_of(int device, LockstepGpuResult result,
                      const std::string& text);
-  // event_query() says kGpuFailed of the device's events.
+  // event_query() returns kGpuFailed for the device's events.
   void fail_device(int device, const std::string& text);
-  // As if its process were dead: no call of its communicators begins any more,
-  // and none of its ranks joins one.
+  // As if the device's process were dead: its communicators begin no more
+  // calls, and its ranks join no communicator.
   void kill(int device);
 
-  // NCCL refuses two ranks of one host whose devices have one bus id, whatever
-  // the devices' names. As NCCL_HOSTID of the calling thread's process: the
-  // host of what it makes from now on.
+  // NCCL refuses two ranks of one host whose devices have the same bus id,
+  // regardless of the devices' names. Like NCCL_HOSTID in the calling thread's
+  // process: sets the host of communicators that it makes from now on.
   void set_host(const std::string& host);
-  // Slices of one GPU: `device` gets the bus id of `other`.
+  // Simulates slices of one GPU: `device` gets the bus id of `other`.
   void share_bus(int device, int other);
 
   // Whether allocate(), stream_create() and event_create() find memory.
   enum class Memory { kEnough, kNone };
   void set_memory(Memory memory);
-  // From now on device_count() says kGpuNoDriver, with `text`.
+  // From now on device_count() returns kGpuNoDriver, with `text`.
   void lose_driver(const std::string& text);
-  // From now on device_count() gives `devices`; no more than the options'.
+  // From now on device_count() returns `devices`, at most the number in the
+  // options.
   void show_devices(int devices);
 
-  // What was made and not yet ended.
+  // The numbers of objects that exist.
   struct Alive {
     std::size_t streams = 0;
     std::size_t events = 0;

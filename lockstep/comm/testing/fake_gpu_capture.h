@@ -1,7 +1,7 @@
-// What streams of a fake GPU are given while they are captured, to be given to
-// them again: a CUDA graph.
+// The tasks that streams of a fake GPU are given while they are captured, for
+// later launches: a CUDA graph.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace lockstep {
 
 struct FakeComm;
 
-// One thing that was given to a stream. Streams are numbered in the order in
-// which they came to the capture, from 0, the one that it began with.
+// One command that was given to a stream. Streams are numbered in the order in
+// which they joined the capture, from 0, the first.
 struct FakeCommand {
   std::size_t stream = 0;
   FakeTask task{};  // unless there are calls
@@ -30,21 +30,21 @@ class FakeCapture : public std::enable_shared_from_this<FakeCapture> {
   explicit FakeCapture(std::uint64_t id) : id_(id) {}
 
   std::uint64_t id() const { return id_; }
-  // Whether streams are in it.
+  // Whether streams are in the capture.
   bool is_open() const { return open_; }
-  // From now on `stream` is in it.
+  // Adds `stream` to the capture.
   void take(const std::shared_ptr<FakeStream>& stream);
 
   void add(FakeStream& stream, FakeTask task);
   void add_calls(const std::shared_ptr<FakeComm>& comm,
                  const std::vector<FakeCall>& calls);
 
-  // It can become no graph, for this reason.
+  // Invalidates the capture, for this reason.
   void spoil(const std::string& why);
   const std::string& spoilt() const { return spoilt_; }
 
-  // Lets go of the streams. All of them must have been waited for by the first,
-  // or else it is spoilt.
+  // Releases the streams. The first stream must have waited for all others,
+  // otherwise the capture is invalidated.
   void end();
 
   const std::vector<FakeCommand>& commands() const { return commands_; }
@@ -57,7 +57,7 @@ class FakeCapture : public std::enable_shared_from_this<FakeCapture> {
   bool open_ = true;
   std::string spoilt_;
   std::vector<std::shared_ptr<FakeStream>> streams_;
-  std::vector<VectorClock> known_;  // by stream, of what all were given
+  std::vector<VectorClock> known_;  // by stream, of all its commands
   std::vector<FakeCommand> commands_;
 };
 

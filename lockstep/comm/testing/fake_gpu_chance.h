@@ -1,7 +1,7 @@
-// What is left to chance in a fake GPU, from one seed, and how often it was
-// looked at, which is its only notion of time.
+// The random choices of a fake GPU, from one seed, and the number of polls,
+// which is its only notion of time.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,14 @@ class FakeChance {
   bool one_in(std::size_t n) { return below(n) == 0; }
 
   void count_look() { ++looks_; }
-  // The number of looks before which something must not be done; sometimes
-  // none.
+  // The poll count at which a task becomes due; sometimes at once.
   std::uint64_t draw_due() {
     return one_in(3) ? looks_ + 1 + below(6) : looks_;
   }
   std::uint64_t draw_later() { return looks_ + 1 + below(6); }
   bool is_due(std::uint64_t due) const { return patient_ || looks_ >= due; }
 
-  // From here to end_patience() everything is due, as after endless looks.
+  // From here to end_patience() every task is due, as after endless polls.
   void begin_patience() { patient_ = true; }
   void end_patience() { patient_ = false; }
 

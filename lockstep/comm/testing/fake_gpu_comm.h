@@ -5,7 +5,7 @@
 // soon as its counterparts (all ranks of a collective, the other side of a
 // message) are under way too. An operation ends with the last of its calls.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -34,18 +34,18 @@ struct FakeComm;
 
 // The ranks of one communicator.
 struct FakeClique {
-  std::vector<FakeComm*> ranks{};  // null: not yet, or no longer
+  std::vector<FakeComm*> ranks{};  // null: not yet in, or gone
   std::size_t joined = 0;
   bool given_up = false;  // a rank has left before all had come
-  std::string wrong{};    // why it can never be
-  // Those that have ended: as in NCCL, what they have is freed when the last of
-  // the process does.
+  std::string wrong{};    // why it can never form
+  // Ended communicators: as in NCCL, their resources are freed when the last of
+  // the process ends.
   std::map<LockstepGpuComm*, std::shared_ptr<FakeComm>> ended{};
 
   bool complete() const { return joined == ranks.size() && !given_up; }
 };
 
-// Where a rank is, to NCCL.
+// A rank's location as NCCL sees it.
 struct FakeLocation {
   int device = 0;
   int bus = 0;
@@ -57,20 +57,21 @@ struct FakeComm : std::enable_shared_from_this<FakeComm> {
   int device = 0;
   FakeLocation location{};
   std::shared_ptr<FakeClique> clique{};
-  std::optional<std::uint64_t> due{};  // of its being ready, once it is known
+  std::optional<std::uint64_t> due{};  // when it is ready, once known
   std::map<std::pair<FakePlace::Sort, int>, std::uint64_t> counts{};  // places
   std::deque<std::shared_ptr<FakeOperation>> operations{};
-  // Given, and in neither its streams nor `operations` before `launch_due`.
+  // A given operation that is in neither its streams nor `operations` before
+  // `launch_due`.
   std::shared_ptr<FakeOperation> launching{};
   std::uint64_t launch_due = 0;
-  VectorClock knows{};  // what its operations knew
+  VectorClock knows{};  // the knowledge of its operations
   FakeOutcome failure{};
   std::uint64_t failure_due = 0;
   bool finalized = false;
-  std::uint64_t stop_due = 0;  // of what is under way, once it is aborted
+  std::uint64_t stop_due = 0;  // when its operations stop, once aborted
 };
 
-// What the end of one rank's communicator has brought about.
+// The effects of the end of one rank's communicator.
 struct FakeEnd {
   VectorClock knows{};                    // of what has stopped with it
   std::vector<LockstepGpuComm*> freed{};  // all of the process, or none
@@ -89,31 +90,31 @@ class FakeComms {
   FakeComms& operator=(const FakeComms&) = delete;
 
   std::string new_id();
-  // `id` is new_id()'s. Of a dead device it never joins.
+  // `id` comes from new_id(). A communicator of a dead device never joins.
   FakeOutcome create(const LockstepGpuCommConfig& config,
                      const FakeLocation& location, LockstepGpuComm** handle);
   FakeOutcome state(LockstepGpuComm* handle);
-  // All ranks are taken to be of one process, but those of devices that are
-  // dead. The last that ends a communicator waits for what all of them had
-  // under way; what an earlier one had stops a while after.
+  // All ranks count as ranks of one process, except those of dead devices. The
+  // last rank to end a communicator waits for the operations of all ranks; an
+  // earlier rank's operations stop a while after its end.
   FakeEnd abort(LockstepGpuComm* handle);
   FakeOutcome finalize(LockstepGpuComm* handle);
   FakeEnd destroy(LockstepGpuComm* handle);
-  // Null, and a violation, if it has ended.
+  // Returns null, and notes a violation, if it has ended.
   std::shared_ptr<FakeComm> find(LockstepGpuComm* handle);
   bool exists(const FakeComm& comm) const;
   std::size_t alive() const { return handles_.size(); }
 
-  // Calls that are not started by then are in no graph.
+  // Calls that have not started by then are in no graph.
   void end_capture(FakeCapture& capture);
 
   // Whether `comm` can be given calls now.
   FakeOutcome check_ready(FakeComm& comm);
-  // kGpuNotYet if it starts later.
+  // Returns kGpuNotYet if it starts later.
   FakeOutcome start(FakeComm& comm, std::vector<FakeCall> calls,
                     const VectorClock& host);
 
-  // Calls that were captured, at once.
+  // Starts captured calls at once.
   void replay(FakeComm& comm, std::vector<FakeCall> calls,
               const VectorClock& host);
 
@@ -121,7 +122,8 @@ class FakeComms {
   void fail_all_of(int device, const FakeOutcome& failure);
   void kill(int device);
 
-  // Carries out one call, or starts one late operation; false if none can be.
+  // Carries out one call, or starts one late operation; false if neither is
+  // possible.
   bool step();
   bool all_started() const;
   // Operations that are in no stream yet.

@@ -1,8 +1,7 @@
-// A graph of what a stream of a FakeGpu is given, as the library of tensors
-// would capture it.
+// A graph of a FakeGpu stream's tasks, as a tensor library would capture it.
 //
-// Threads: one at a time.
-// Errors:  InvalidArgument for what was captured and can become no graph.
+// Threads: one thread at a time.
+// Errors:  InvalidArgument for an invalidated capture.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@ namespace lockstep {
 
 class FakeGpuGraph : public CapturedGraph {
  public:
-  // `stream` is captured from now on; on a device that the calling thread uses.
+  // Captures `stream` from now on; the calling thread must use its device.
   FakeGpuGraph(FakeGpu& gpu, Device device, LockstepGpuStream* stream);
   ~FakeGpuGraph() override;
 
@@ -25,7 +24,7 @@ class FakeGpuGraph : public CapturedGraph {
   void free() noexcept override { capture_.reset(); }
 
   FakeGpu& gpu_;
-  LockstepGpuStream* stream_;  // null once it is not captured any more
+  LockstepGpuStream* stream_;  // null once its capture has ended
   std::shared_ptr<FakeCapture> capture_;
 };
 

@@ -1,7 +1,7 @@
-// What a library hands out pointers to, as opaque as can be: nothing lies
-// there, and no two are ever the same, so that what has ended is known as such.
+// Opaque handles of a library: they point to no object, and no two are ever the
+// same, so that an ended handle is recognised.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of `Thing`s, known outside as `Handle*`.
+// Maps `Handle*`, as users see them, to `Thing`s.
 template <typename Handle, typename Thing>
 class FakeHandles {
  public:
@@ -22,7 +22,7 @@ class FakeHandles {
     things_.emplace(handle, std::move(thing));
     return handle;
   }
-  // Null if it has ended, or never was.
+  // Null if it has ended or never existed.
   std::shared_ptr<Thing> find(Handle* handle) const {
     const auto found = things_.find(handle);
     return found == things_.end() ? nullptr : found->second;

@@ -1,7 +1,6 @@
-// A fake GPU's memory: what was allocated, who uses what, and all that was
-// found to be wrong.
+// A fake GPU's memory: the allocations, their uses, and all violations.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +19,10 @@ class FakeMemory {
  public:
   std::size_t new_actor() { return actors_++; }
 
-  // Null if there is no memory left.
+  // Null if memory has run out.
   void* allocate(std::size_t bytes, int device);
-  // Whether `memory` was allocated. To be made known as a write before.
+  // Returns whether `memory` was allocated. The caller reports a write to it
+  // before.
   bool release(void* memory);
   // 0 if `memory` was not allocated.
   std::size_t bytes_of(const void* memory) const;
@@ -34,16 +34,16 @@ class FakeMemory {
     forget_calls(memory, bytes);
   }
 
-  // Uses by communicators' calls, of which it matters only that they are over
-  // before the memory is unregistered.
+  // Notes uses by communicators' calls, which only have to be over before the
+  // memory is unregistered.
   void call_uses(const MemoryUse& use, const MemoryUser& user);
   void end_calls(const MemoryUse& all, const MemoryUser& user);
   void forget_calls(const void* memory, std::size_t bytes) {
     calls_.forget(memory, bytes);
   }
 
-  // Whether `use` leaves the block that it lies in, or (with a device, not -1)
-  // lies on another device; or lies where a block was that has been released.
+  // Notes a violation if `use` leaves its block, lies on another device (unless
+  // `device` is -1), or lies in a released block.
   void check_bounds(const MemoryUse& use, int device, const std::string& who);
 
   void complain(std::string violation);
@@ -56,14 +56,14 @@ class FakeMemory {
     int device = 0;
   };
   using Blocks = std::map<std::uintptr_t, Block>;
-  // The block of `blocks` that shares a byte with `use`, the last of several.
+  // The last block of `blocks` that shares a byte with `use`.
   static Blocks::const_iterator block_under(const MemoryUse& use,
                                             const Blocks& blocks);
   void keep_released(Blocks::node_type block);
 
   std::size_t actors_ = 0;
   Blocks blocks_;
-  // The latest, which nobody else gets as long as they are here.
+  // The latest released blocks, which are not reused while they are here.
   Blocks released_;
   std::deque<std::uintptr_t> release_order_;
   std::size_t released_bytes_ = 0;

@@ -1,7 +1,7 @@
-// What a fake communicator is given: calls that start together, and what they
-// do to memory.
+// A fake communicator's operations: calls that start together, and their
+// effects on memory.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace lockstep {
 
-// Where a call of one rank meets those of others: the n-th of its sort.
+// The place where a call of one rank meets those of others: the n-th of its
+// sort.
 struct FakePlace {
   enum class Sort { kCollective, kSend, kReceive };
   Sort sort = Sort::kCollective;
@@ -38,9 +39,9 @@ struct FakeCall {
   std::vector<MemoryUse> uses() const;
 };
 
-// "" or why `call` can never work for a rank of `size`.
+// "" or the reason why `call` is invalid for a rank of `size`.
 std::string what_is_wrong(const LockstepGpuCall& call, int size);
-// Whether a call is one that the other waits for.
+// Whether the two calls match.
 bool fits(const FakeCall& one, const FakeCall& other);
 // Whether two calls that start together, or the two ends of one, touch memory
 // that they must not share.
@@ -52,30 +53,30 @@ struct FakeOperation {
   std::vector<FakeCall> calls{};
   std::map<FakePlace, std::size_t> at{};  // calls, by place
   std::vector<std::shared_ptr<FakeStream>> streams{};
-  std::size_t left = 0;  // calls that are not done
+  std::size_t left = 0;  // pending calls
   std::uint64_t due = 0;
-  VectorClock host{};  // what the thread knew that gave it
+  VectorClock host{};  // the calling thread's knowledge
   bool begun = false;
   VectorClock knows{};   // as it begins
   VectorClock gained{};  // from other ranks
 
   FakeOperation(std::vector<FakeCall> its_calls, VectorClock host_knows);
-  // To be called once calls have their places.
+  // Call once the calls have their places.
   void index();
   FakeCall* find(const FakePlace& place);
   // Whether it is the next in each of its streams.
   bool is_at_head() const;
   void begin();
-  void end();   // takes it out of its streams, which know what it does
-  void drop();  // takes it out of them, wherever it is
+  void end();   // leaves its streams, which gain its knowledge
+  void drop();  // leaves its streams, from any position
 };
 
-// Reads what the ranks of a collective bring, and writes what they get.
+// Reads the ranks' inputs of a collective, and writes their outputs.
 void carry_out_collective(const std::vector<FakeCall*>& ranks);
-// The same of a message.
+// The same for a message.
 void carry_out_message(const FakeCall& send, const FakeCall& receive);
 void write_garbage(const FakeCall& call, FakeChance& chance);
-// Whether what `to` does at its end comes after `from` has begun.
+// Whether the end of `to` comes after the begin of `from`.
 bool comes_after(const FakeCall& to, const FakeCall& from);
 
 }  // namespace lockstep

@@ -1,12 +1,12 @@
-// Who used which memory last, and whether that is ordered before its next use.
+// The last uses of memory, and whether they are ordered before the next.
 //
-// An actor is a stream, or a thread of the host; its time counts what it did. A
-// vector clock says up to which time of each actor all is known to have
-// happened. A use by actor `a` at time `t` is ordered before what is done with
-// a clock in which a's time is at least t (as in FastTrack, Flanagan and Freund
-// 2009, but over ranges of any length).
+// An actor is a stream, or a thread of the host; its time counts its actions. A
+// vector clock holds, per actor, the time up to which its actions are known to
+// have happened. A use by actor `a` at time `t` is ordered before an action
+// with a clock in which a's time is at least t (as in FastTrack, Flanagan and
+// Freund 2009, but over ranges of any length).
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class VectorClock {
   void join(const VectorClock& other);
 
  private:
-  std::vector<std::uint64_t> times_;  // 0: nothing is known of it
+  std::vector<std::uint64_t> times_;  // 0: the actor is unknown
 };
 
 struct MemoryUse {
@@ -40,7 +40,7 @@ struct MemoryUse {
   bool overlaps(const MemoryUse& other) const;
 };
 
-// Who uses memory: an actor, all that it knows, and a word for what it does.
+// A user of memory: an actor, its knowledge, and a word for its action.
 struct MemoryUser {
   std::size_t actor = 0;
   const VectorClock& knows;
@@ -49,14 +49,14 @@ struct MemoryUser {
 
 class MemoryHistory {
  public:
-  // Returns "", or what is wrong with that.
+  // Returns "" or a description of the race.
   std::string add(const MemoryUse& use, const MemoryUser& user);
   void forget(const void* memory, std::size_t bytes);
 
  private:
   struct Access {
     std::size_t actor = 0;
-    std::uint64_t time = 0;  // 0: there was none
+    std::uint64_t time = 0;  // 0: no access
     std::shared_ptr<const std::string> text{};
     bool is_known_to(const VectorClock& clock) const {
       return clock.of(actor) >= time;
@@ -66,12 +66,13 @@ class MemoryHistory {
   struct Segment {
     std::uintptr_t end = 0;
     Access written{};
-    std::vector<Access> read{};  // since it was written; one an actor
+    std::vector<Access> read{};  // since the write; one per actor
   };
-  using Segments = std::map<std::uintptr_t, Segment>;  // by where they begin
+  using Segments = std::map<std::uintptr_t, Segment>;  // by begin
 
   void split_at(std::uintptr_t place);
-  // The next segment from `place` on, made up to `end` where there is none.
+  // The next segment from `place` on; if memory has no history there, a new one
+  // up to `end`.
   Segments::iterator segment_at(std::uintptr_t place, std::uintptr_t end);
   static std::string add_to(Segment& segment, const MemoryUse& use,
                             const MemoryUser& user);

@@ -1,10 +1,10 @@
-// Ranks on fake GPUs, one a device, all driven by one thread of a test.
+// Ranks on fake GPUs, one per device, all driven by one thread of a test.
 //
-// Each has a stream and, once asked for, a communicator. Nothing waits: what
-// takes looks gets a bounded number of them.
+// Each has a stream and, on request, a communicator. No method blocks: it polls
+// a bounded number of times.
 //
-// Threads: one at a time.
-// Errors:  what the table refuses fails the test.
+// Threads: one thread at a time.
+// Errors:  an error of the table fails the test.
 #pragma once
 
 #include <cstddef>
@@ -26,21 +26,21 @@ class FakeGpuRanks {
   LockstepGpuComm* comm(int rank) const { return at(comms_, rank); }
   int size() const { return static_cast<int>(streams_.size()); }
 
-  // A communicator of all, or of the first `size`.
+  // Makes a communicator of all ranks, or of the first `size`.
   void make_comms() { make_comms(size()); }
   void make_comms(int size);
   LockstepGpuResult create_comm(int rank, int size, const char* id);
 
   void abort(int rank);
-  // Ends a communicator of all in good order.
+  // Ends a communicator of all ranks in good order.
   void finalize(int rank);
   void destroy(int rank);
   void end_comms();
 
-  // comm_state(), until it is no longer kGpuNotYet or for many looks.
+  // Polls comm_state() until it is no longer kGpuNotYet, or many times.
   LockstepGpuResult settle(LockstepGpuComm* comm);
 
-  // The call, started; in a group it is only given.
+  // Makes the call and waits for its start; within a group, only makes it.
   LockstepGpuResult call(int rank, const LockstepGpuCall& call);
   LockstepGpuResult call_on(LockstepGpuStream* stream, int rank,
                             const LockstepGpuCall& call);
@@ -48,13 +48,13 @@ class FakeGpuRanks {
   LockstepGpuResult end_group();
 
   LockstepGpuEvent* new_event(int rank);
-  // A new event, recorded.
+  // Records a new event.
   LockstepGpuEvent* record(LockstepGpuStream* stream, int rank);
   void wait(LockstepGpuStream* stream, LockstepGpuEvent* event);
   void copy(void* to, const void* from, std::size_t bytes, int rank);
-  // Whether it happens, within many looks.
+  // Whether it happens within many polls.
   bool happens(LockstepGpuEvent* event);
-  // Whether all that a rank's stream has been given is done, likewise.
+  // Whether all tasks of a rank's stream complete, likewise.
   bool finishes(int rank) { return happens(record(stream(rank), rank)); }
 
  private:
@@ -68,7 +68,7 @@ class FakeGpuRanks {
   std::vector<LockstepGpuComm*> comms_;
 };
 
-// An all_reduce, or the like, of floats.
+// A collective on floats.
 LockstepGpuCall float_call(LockstepGpuKind kind, const float* from, float* to,
                            std::size_t count);
 LockstepGpuCall float_sum(std::vector<float>& memory);  // in place

@@ -1,6 +1,7 @@
-// All of a FakeGpu but for its lock: the functions of gpu_table.h as methods.
+// All of a FakeGpu except its lock: the functions of gpu_table.h as methods.
 //
-// Threads: any that holds `mutex`; what is of a thread is of the calling one.
+// Threads: any thread that holds `mutex`; per-thread state is the calling
+//          thread's.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace lockstep {
 
-// What a thread of the host knows, as an actor of its own or with all others.
+// The knowledge of a host thread, as its own actor or shared with all others.
 struct FakeHost {
   std::size_t actor = 0;
   VectorClock knows{};
@@ -35,7 +36,7 @@ struct FakeThread {
   std::vector<Queued> group{};
 };
 
-// Memory that a communicator reaches where it lies.
+// Memory that a communicator accesses without copies.
 struct FakeRegistration {
   LockstepGpuComm* comm = nullptr;
   const void* memory = nullptr;
@@ -56,7 +57,7 @@ class FakeGpuState {
   void stream_destroy(LockstepGpuStream* stream) { streams_.destroy(stream); }
   FakeOutcome stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event);
   FakeOutcome stream_capture(LockstepGpuStream* stream, std::uint64_t* capture);
-  // Whether there is one, or a capture, that uses it.
+  // Whether a graph or a capture uses it.
   bool has_graph_of(LockstepGpuComm* comm);
   void complain(std::string violation) {
     memory_.complain(std::move(violation));
@@ -87,7 +88,7 @@ class FakeGpuState {
                               std::size_t bytes, void** handle);
   void unregister_memory(LockstepGpuComm* comm, void* handle);
 
-  // Those of FakeGpu.
+  // The methods of FakeGpu.
   void host_uses(const MemoryUse& use);
   void forget(const void* memory, std::size_t bytes) {
     memory_.forget(memory, bytes);
@@ -129,7 +130,7 @@ class FakeGpuState {
   FakeOutcome start(LockstepGpuComm* comm, std::vector<FakeCall> calls);
 
   const FakeGpuOptions options_;
-  const std::uint64_t number_;  // of this one, in this process
+  const std::uint64_t number_;  // of this object, in this process
   FakeChance chance_;
   FakeMemory memory_;
   FakeStreams streams_{memory_, chance_};
@@ -142,9 +143,9 @@ class FakeGpuState {
 
   int devices_;
   FakeGpu::Memory enough_ = FakeGpu::Memory::kEnough;
-  std::string no_driver_;                      // "": there is one
+  std::string no_driver_;                      // "": the driver works
   std::map<int, std::string> broken_devices_;  // why
-  std::map<int, int> buses_;  // by device, where not its own number
+  std::map<int, int> buses_;  // by device, if not its own number
 };
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // Streams and events of a fake GPU: queues of tasks that are carried out later,
 // each stream's in order.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,18 @@ namespace lockstep {
 class FakeCapture;     // fake_gpu_capture.h
 struct FakeOperation;  // fake_gpu_comm.h
 
-// What a library has the device compute, and what that reads and writes.
+// A computation of another library, and the memory that it reads and writes.
 struct FakeKernel {
   std::function<void()> compute{};
   std::vector<MemoryUse> uses{};
 };
 
-// What one event_record() makes happen.
+// The moment that one event_record() marks.
 struct FakeMoment {
   bool happened = false;
   VectorClock knows{};
-  // Whether it was recorded in a capture, and so never happens; and in which.
+  // Whether it was recorded in a capture, and so never happens; and in which
+  // one.
   bool is_captured = false;
   std::weak_ptr<FakeCapture> capture{};
 };
@@ -47,7 +48,7 @@ struct FakeTask {
   enum class Kind { kCopy, kKernel, kRecord, kWait, kOperation };
   Kind kind = Kind::kCopy;
   std::shared_ptr<const std::string> text{};
-  VectorClock host{};  // what the thread knew that gave it
+  VectorClock host{};  // the calling thread's knowledge
   std::uint64_t due = 0;
   void* to = nullptr;
   const void* from = nullptr;
@@ -66,7 +67,7 @@ struct FakeStream {
   bool ends_by_itself = false;
   VectorClock knows{};
   std::deque<FakeTask> tasks{};
-  // Which it is in, and with it what it is given; null: it is carried out.
+  // The capture of the stream and its tasks; null: its tasks run.
   std::shared_ptr<FakeCapture> capture{};
 
   std::string name() const;
@@ -81,18 +82,19 @@ class FakeStreams {
   FakeStreams& operator=(const FakeStreams&) = delete;
 
   LockstepGpuStream* create(int device);
-  // Null, and a violation, if it has ended. The null stream is the device's.
+  // Returns null, and notes a violation, if it has ended. The null stream is
+  // the device's default stream.
   std::shared_ptr<FakeStream> find(LockstepGpuStream* stream, int device);
   void destroy(LockstepGpuStream* stream);
   std::size_t alive() const { return handles_.size(); }
 
-  // One that ends by itself.
+  // Makes a stream that ends by itself.
   std::shared_ptr<FakeStream> create_hidden(int device);
 
   void give(FakeStream& stream, FakeTask task);
 
-  // Carries out one task, of a stream drawn by chance; false if there is none
-  // that may be. Operations are left to FakeComms.
+  // Runs one task of a randomly drawn stream; false if no task can run. Leaves
+  // operations to FakeComms.
   bool step();
   bool all_done() const;
   const std::vector<std::shared_ptr<FakeStream>>& all() const {
@@ -110,7 +112,7 @@ class FakeStreams {
   FakeChance& chance_;
   FakeHandles<LockstepGpuStream, FakeStream> handles_;
   std::map<int, std::shared_ptr<FakeStream>> default_streams_;  // by device
-  // All, also what is destroyed but has something left to do.
+  // All streams, including destroyed ones with tasks left.
   std::vector<std::shared_ptr<FakeStream>> streams_;
 };
 

@@ -1,6 +1,4 @@
-// What the ranks' elements make together, as the reference backend has it.
-//
-// Threads: pure functions.
+// The ranks' combined elements, as the reference backend computes them.
 #pragma once
 
 #include <cstddef>

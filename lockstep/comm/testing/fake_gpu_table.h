@@ -1,6 +1,6 @@
-// The C functions over whichever FakeGpu there is.
+// The C functions over the current FakeGpu.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include "lockstep/comm/nccl/gpu_table.h"
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Null: there is none. At most one at a time.
+// Sets the current FakeGpu; null removes it. At most one at a time.
 void set_current_fake_gpu(FakeGpuState* state);
 const LockstepGpuTable& fake_gpu_table();
 

@@ -1,6 +1,6 @@
 // Ranks as threads, each with a GPU of its own: a FakeGpu's.
 //
-// Threads: as run_ranks().
+// Threads: those of run_ranks().
 #pragma once
 
 #include "lockstep/comm/nccl/gpu_table.h"
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// As run_ranks("hybrid", …), all on one host, where buffers on a GPU are NCCL's
-// by `table`. Rank r has device r.
+// Like run_ranks("hybrid", …) with all ranks on one host, where `table` handles
+// buffers on a GPU. Rank r has device r.
 void run_gpu_ranks(const LockstepGpuTable& table, int ranks,
                    const RankBody& body);
 

@@ -1,7 +1,7 @@
 // Tests under mpirun: ranks as processes of Open MPI.
 //
-// A test starts mpirun as a child (mpirun_command() through RankProcesses), and
-// in the processes that it starts run_ranks("mpi", …) gives each its rank.
+// A test starts mpirun as a child (mpirun_command() through RankProcesses); in
+// the processes of mpirun, run_ranks("mpi", …) gives each its rank.
 //
 // Threads: one thread at a time.
 // Errors:  those of init_process_group.
@@ -16,11 +16,11 @@
 
 namespace lockstep {
 
-// Why nothing can be run on MPI here; "" where it can.
+// The reason why this machine cannot run MPI; "" if it can.
 std::string why_no_mpirun();
 
-// The command that starts `ranks` times `program`. What each prints is tagged
-// with its rank: "[1,2]<stdout>:…" is rank 2's.
+// The command that starts `ranks` processes of `program`. Each line of output
+// is tagged with its rank: "[1,2]<stdout>:…" is rank 2's.
 std::vector<std::string> mpirun_command(
     int ranks, const std::vector<std::string>& program);
 

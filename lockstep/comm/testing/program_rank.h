@@ -23,9 +23,8 @@ class ProgramRank {
               Elements elements = Elements::kMixed);
   ~ProgramRank();
 
-  // Carries out `steps` steps and waits for all that is in flight. Returns a
-  // number for each, which stands for all that lies in this rank's buffers
-  // after it.
+  // Carries out `steps` steps and waits for all operations in flight. Returns
+  // one hash per step, of all contents of this rank's buffers after it.
   std::vector<std::uint64_t> run(std::size_t steps);
 
  private:
@@ -48,8 +47,8 @@ class ProgramRank {
   const int rank_;
   const Elements elements_;
   RandomProgram program_;
-  std::map<int, std::shared_ptr<ProcessGroup>> groups_;  // that this rank is in
-  std::vector<InFlight> in_flight_;  // in the order in which they were started
+  std::map<int, std::shared_ptr<ProcessGroup>> groups_;  // of which this rank is a member
+  std::vector<InFlight> in_flight_;  // in start order
   std::vector<std::uint64_t> results_;
 };
 

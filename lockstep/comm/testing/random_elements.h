@@ -1,6 +1,4 @@
-// Elements for tests, from numbers that only look random.
-//
-// Threads: pure functions.
+// Elements for tests, from pseudo-random numbers.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +8,12 @@
 
 namespace lockstep {
 
-// A permutation of 64 bits in which neighbours have nothing in common.
+// A permutation of 64 bits that maps neighbours to unrelated values.
 std::uint64_t mix_bits(std::uint64_t x);
 
 // kMixed: floats are small and of mixed magnitude, so that another order of
-// summation would show. kExact: floats are whole numbers from -3 to 3, of which
-// sums and products of five are exact in every type.
+// summation gives other bits. kExact: floats are whole numbers from -3 to 3,
+// whose sums and products of five are exact in every type.
 enum class Elements { kMixed, kExact };
 
 // Stores an element at `at`.

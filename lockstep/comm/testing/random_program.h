@@ -1,8 +1,8 @@
-// Random programs over groups: sequences of operations that are valid, and of
-// which every rank knows the same.
+// Random programs over groups: valid sequences of operations, which are the
+// same on every rank.
 //
-// Each rank makes the program anew from its seed and carries out its part (see
-// program_rank.h); what two backends give must be the same.
+// Each rank makes the program from its seed and carries out its part (see
+// program_rank.h); two backends must give the same results.
 //
 // Threads: an object belongs to one thread.
 #pragma once
@@ -52,8 +52,8 @@ struct Step {
   ReduceOp reduction = ReduceOp::kSum;
   int root = 0;
   Own own = Own::kApart;
-  // A rank's own elements, buffer by buffer; where uneven, the most that one
-  // rank has for another.
+  // A rank's own elements, buffer by buffer; if uneven, the most that one rank
+  // has for another.
   std::vector<std::int64_t> counts{};
   std::vector<Letter> letters{};
 
@@ -70,7 +70,7 @@ class RandomProgram {
 
   Step next();
 
-  // The ranks of group 0 that are in `group`, by their rank in it.
+  // The ranks in group 0 of the members of `group`, by their rank in it.
   const std::vector<int>& members(int group) const {
     return members_.at(group);
   }
@@ -91,7 +91,7 @@ class RandomProgram {
   std::mt19937_64 random_;
   std::size_t steps_ = 0;
   int groups_made_ = 1;
-  std::map<int, std::vector<int>> members_;  // of the groups that live
+  std::map<int, std::vector<int>> members_;  // of the existing groups
 };
 
 }  // namespace lockstep

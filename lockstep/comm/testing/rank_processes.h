@@ -1,12 +1,12 @@
-// Runs a test's ranks as processes: a program started anew for each rank, over
-// a TCP store that the test serves.
+// Runs a test's ranks as processes: one new process per rank, over a TCP store
+// that the test serves.
 //
-// What the ranks print is read line by line, which is also how a test learns
-// that a rank has reached a point.
+// The test reads the ranks' output line by line, and so learns that a rank has
+// reached a point.
 //
 // Threads: one thread at a time.
 // Errors:  SystemError when a program cannot be started; Timeout when a rank
-//          does not say, or end, what was waited for.
+//          does not print the expected line, or does not end.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +28,7 @@ class RankProcesses {
   RankProcesses(int ranks, const std::vector<std::string>& command,
                 const std::vector<std::string>& extra = {});
 
-  // Kills and reaps whatever is left.
+  // Kills and reaps all remaining processes.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
@@ -54,7 +54,7 @@ class RankProcesses {
   // Lets time pass; returns early, with false, when rank `rank` ends.
   bool lives_until(int rank, Deadline moment) const;
 
-  // All that rank `rank` printed so far (standard output and error).
+  // All output of rank `rank` so far (standard output and error).
   const std::string& output(int rank) const { return at(rank).output; }
 
  private:

@@ -1,6 +1,6 @@
-// A backend whose operations go as a test says, on one rank alone.
+// A backend of a single rank, whose operations end as a test says.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include <atomic>
@@ -21,12 +21,12 @@ class ScriptedBackend : public Backend,
  public:
   enum class Outcome { kComplete, kPending, kFailed };
 
-  // What becomes of the operations that are started from now on.
+  // The outcome of the operations that are started from now on.
   Outcome next = Outcome::kComplete;
-  // Whom those that are pending wait for.
+  // The ranks that pending operations wait for.
   std::vector<int> late;
 
-  // What is pending completes, or fails with `error`, as what is kFailed does.
+  // Pending operations complete, or fail with `error`, as kFailed ones do.
   void complete() { complete_ = true; }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
@@ -40,7 +40,7 @@ class ScriptedBackend : public Backend,
   void abort(std::string_view) noexcept override {}
   void leave() noexcept override {}
 
-  // Nobody else is there to wait for: what is not done times out at once.
+  // The group has no other rank: a pending operation times out at once.
   void wait(std::uint64_t, std::optional<Deadline>) override {
     if (error_) std::rethrow_exception(error_);
     if (!complete_) throw Timeout("the script does not complete it");

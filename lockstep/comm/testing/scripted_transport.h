@@ -1,7 +1,7 @@
-// A transport whose messages arrive, or do not, as a test says: one rank of a
-// wire group alone.
+// A transport of a single rank of a wire group, whose messages arrive, or do
+// not, as a test says.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +24,8 @@ class ScriptedTransport {
     LockstepTransportStatus status = kTransportNotYet;
   };
 
-  // A group of `size` ranks of which this is rank 0. `death_keys` as in
-  // WireCore::Parts, in a store of the group's own.
+  // A group of `size` ranks of which this is rank 0. `death_keys` is as in
+  // WireCore::Parts, in the group's own store.
   std::unique_ptr<WireCore> make_core(int size, std::shared_ptr<Store> store,
                                       std::vector<std::string> death_keys = {});
 
@@ -36,7 +36,7 @@ class ScriptedTransport {
   // The connection to `peer` ends.
   void lose(int peer);
 
-  // How many requests the transport may still read or write the memory of.
+  // The number of requests whose memory the transport may still access.
   int held() const;
   int held(LockstepTransportChannel channel) const;
 

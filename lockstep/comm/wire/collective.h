@@ -1,13 +1,13 @@
-// Carries one collective out, from beginning to end, on the thread that asks.
+// Carries out one collective, from beginning to end, on the calling thread.
 //
 //   small       one exchange of control messages, which carry the elements
 //   otherwise   the control messages (unless LOCKSTEP_CHECK says no), then
-//     a CollectiveWay, where there is one that takes it
+//     a CollectiveWay, if it takes the operation
 //     moves     exchange_blocks
 //     reduces, broadcast   SharePipeline
 //
 // Threads: one collective of a group at a time.
-// Errors:  Mismatch, the same on every rank; WireCore's waits.
+// Errors:  Mismatch, the same on every rank; those of WireCore's waits.
 #pragma once
 
 #include "lockstep/comm/routes.h"
@@ -23,7 +23,7 @@ class Collective {
   Collective(WireCore& core, ControlExchange& control,
              const Operation& operation, Deadline deadline);
 
-  // `way` carries out what it takes, if there is one.
+  // `way` (may be null) carries out the operations that it takes.
   void run(CollectiveWay* way);
 
  private:
@@ -49,7 +49,7 @@ class Collective {
   const std::size_t element_bytes_;
 };
 
-// The same in a group of one rank, which needs nobody.
+// The same in a group of one rank, without messages.
 void run_alone(const Operation& operation);
 
 }  // namespace lockstep

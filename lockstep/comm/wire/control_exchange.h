@@ -1,13 +1,13 @@
-// The first step of a collective: every rank tells every other what it called,
-// and small elements come along.
+// The first step of a collective: every rank announces its call to every other
+// rank, together with small elements.
 //
 // A control message is an AnnouncedCall, followed by up to kInlineBytes for
 // that rank. Receiving all of them is the mismatch check, a barrier, and for
-// small operations all the communication there is. The receives of the next two
+// small operations the entire communication. The receives of the next two
 // operations are always posted, so that no message waits.
 //
-// Threads: whoever carries out the group's collective.
-// Errors:  WireCore's waits.
+// Threads: the thread that carries out the group's collective.
+// Errors:  those of WireCore's waits.
 #pragma once
 
 #include <array>
@@ -26,23 +26,23 @@ class ControlExchange {
 
   explicit ControlExchange(WireCore& core);
 
-  // Sends `mine` to every other rank, with what `extra(rank)` fills in: it
-  // writes at most kInlineBytes to the span and returns how many. Returns every
-  // rank's call, this one's included.
+  // Sends `mine` to every other rank, with the bytes from `extra(rank)`: it
+  // writes at most kInlineBytes to the span and returns their number. Returns
+  // every rank's call, including this rank's.
   using FillExtra = std::function<std::size_t(int rank, std::span<std::byte>)>;
   std::vector<AnnouncedCall> run(const AnnouncedCall& mine,
                                  const FillExtra& extra, Deadline deadline);
 
-  // What came along from `rank` in the last run(), until finish().
+  // The extra bytes from `rank` in the last run(); valid until finish().
   const std::byte* extra(int rank) const;
 
-  // The messages of the last run() have been used up.
+  // The caller no longer needs the messages of the last run().
   void finish(Deadline deadline);
 
  private:
   static constexpr std::size_t kMessageBytes =
       sizeof(AnnouncedCall) + kInlineBytes;
-  // Operations whose receives are posted.
+  // The number of operations whose receives are posted.
   static constexpr std::size_t kAhead = 2;
 
   struct Mailbox {

@@ -1,7 +1,7 @@
 // The address at which other hosts reach this one.
 //
-// Threads: pure functions but for asking the kernel.
-// Errors:  InvalidArgument when LOCKSTEP_INTERFACE names nothing of this host.
+// Errors:  InvalidArgument when LOCKSTEP_INTERFACE does not name an interface
+//          of this host.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// The address (a number) of the interface that Settings::interface names;
-// without one, of the interface that routes to the store's host, and where that
-// is not known either, of the first that is up. Said at debug level.
+// The numeric address of the interface that Settings::interface names; if that
+// is empty, of the interface that routes to the store's host, or if that is
+// unknown, of the first interface that is up. Logs it at debug level.
 std::string choose_host_address(const Settings& settings);
 
 // The name of this host, for messages.

@@ -1,13 +1,14 @@
-// What a rank tells all others before it breaks its connections to them: the
-// fault that made it give up.
+// The abort notice: the fault that made a rank give up, which it sends to all
+// others before it breaks its connections.
 //
-// The store tells everybody too, unless it ended with the rank that served it
-// or is out of reach, as when a host loses its link. Then only this keeps a
-// rank that gave up because of another from being taken for the culprit. It is
-// an attempt: what is on its way while a connection breaks may be lost.
+// The store reports the fault to all ranks too, unless it ended with the rank
+// that served it or is unreachable, for example because a host lost its link.
+// Then only this notice keeps the others from blaming a rank that gave up
+// because of another. Delivery is best effort: a notice may be lost while a
+// connection breaks.
 //
 // Threads: every method may be called from any thread.
-// Errors:  none thrown: what cannot be said or heard is left out.
+// Errors:  none thrown: a notice that cannot be sent or received is skipped.
 #pragma once
 
 #include <array>
@@ -23,17 +24,17 @@ namespace lockstep {
 
 class LastWords {
  public:
-  // The transport must have left or closed before this goes.
+  // The transport must have left or closed before this object is destroyed.
   LastWords(MessageTransport& transport, int rank, int size);
 
-  // Returns when the others have said theirs, so that nobody hangs up on one
-  // who still listens; after a tenth of a second at most, whatever they do.
+  // Returns when the others have sent theirs, so that no rank disconnects while
+  // another still listens; at most a tenth of a second later.
   void say(const Fault& fault) noexcept;
 
-  // What `peer` has said.
+  // The notice from `peer`, if any.
   std::optional<Fault> heard_from(int peer) noexcept;
 
-  // What anybody has said.
+  // A notice from any peer.
   std::optional<Fault> heard() noexcept;
 
  private:
@@ -53,7 +54,7 @@ class LastWords {
   Mutex mutex_;
   Message own_ LOCKSTEP_GUARDED_BY(mutex_){};
   std::vector<Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Sends that were not done in time.
+  // Sends that did not complete in time.
   std::vector<MessageTransport::Request> unsaid_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 

@@ -1,14 +1,14 @@
-// How the ranks of a group come to have a connection each to each.
+// Connects every rank of a group to every other.
 //
 // Every rank listens at its own address and puts that and 32 random bytes into
-// the store. A rank connects to those before it and shows each the bytes that
-// only the store's readers know; it gets its own in return. Whoever does not
-// know them is turned away, and holds up nobody. The same goes for ranks that
-// belong to another job but found the same port.
+// the store. A rank connects to the ranks before it and sends each that rank's
+// bytes, which only readers of the store know; it gets its own bytes in return.
+// A rank rejects a process that does not know them, without delaying other
+// ranks. The same applies to ranks of another job that found the same port.
 //
 // Threads: called once by each rank, from any thread.
 // Errors:  Timeout naming the ranks that never came; InvalidArgument when two
-//          processes claim one rank; the store's.
+//          processes claim one rank; the store's errors.
 #pragma once
 
 #include <string>
@@ -21,15 +21,15 @@
 namespace lockstep {
 
 struct Mesh {
-  // The connected socket to each rank; none to the own one.
+  // The connected socket to each rank; empty for this rank.
   std::vector<FileDescriptor> sockets;
   // The name of each rank's host.
   std::vector<std::string> hosts;
-  // Rank 0's random word: tells this group from earlier ones of its name.
+  // Rank 0's random word, which differs for each group of the same name.
   std::string nonce;
 };
 
-// `address` is the number at which others reach this rank.
+// `address` is the numeric address at which others reach this rank.
 Mesh connect_mesh(const GroupIdentity& identity, Store& store,
                   const std::string& address, Deadline deadline);
 

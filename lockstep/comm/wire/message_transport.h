@@ -1,8 +1,7 @@
-// A plug-in's transport as C++: who made it destroys it, and what goes wrong is
-// thrown.
+// A plug-in's transport as a C++ class, with ownership and exceptions.
 //
 // Threads: every method may be called from any thread; a Request belongs to one
-//          at a time, and must be gone before its transport.
+//          thread at a time and must be destroyed before its transport.
 // Errors:  TransportError.
 #pragma once
 
@@ -18,7 +17,7 @@
 
 namespace lockstep {
 
-// What a transport said; made into an error of the group by GroupFault.
+// A transport's error; GroupFault turns it into an error of the group.
 class TransportError : public Error {
  public:
   TransportError(LockstepTransportStatus status, int peer,
@@ -26,7 +25,7 @@ class TransportError : public Error {
       : Error(why), status_(status), peer_(peer) {}
 
   LockstepTransportStatus status() const { return status_; }
-  // Whose connection broke, -1 when it is not that.
+  // The rank whose connection broke; -1 for any other error.
   int peer() const { return status_ == kTransportBroken ? peer_ : -1; }
 
  private:
@@ -51,13 +50,14 @@ class MessageTransport {
     Request& operator=(Request&& other) noexcept;
 
     explicit operator bool() const { return request_ != nullptr; }
-    // To or from whom.
+    // The receiver or sender.
     int peer() const { return peer_; }
 
-    // Whether it is done, after waiting for at most `patience`.
+    // Waits up to `patience`; returns whether it is done.
     bool wait(std::chrono::microseconds patience);
     bool done() { return wait(std::chrono::microseconds(0)); }
-    // Forgets it; one that is not done is kept until the transport closes.
+    // Releases it; a request that is not done is kept until the transport
+    // closes.
     void reset();
 
    private:
@@ -73,18 +73,17 @@ class MessageTransport {
   MessageTransport(const MessageTransport&) = delete;
   MessageTransport& operator=(const MessageTransport&) = delete;
 
-  // The memory must stay until the request is done, or gone.
+  // The memory must live until the request is done or destroyed.
   Request send(const LockstepTransportMessage& message);
   Request receive(const LockstepTransportMessage& message);
 
-  // This rank takes no further part, in good order: what was sent still
-  // arrives, what is still being received is forgotten at once, and peers see
-  // that this rank is gone.
+  // This rank leaves in good order: messages sent before still arrive, receives
+  // under way are dropped at once, and peers see that this rank is gone.
   void leave() noexcept;
 
-  // Breaks everything that is pending, here and on the peers. Nothing touches
-  // the memory of forgotten requests any more; that of the others neither, once
-  // they are gone.
+  // Breaks all pending messages, here and on the peers. Afterwards no thread
+  // touches the memory of released requests, nor that of the others once they
+  // are destroyed.
   void close() noexcept;
 
  private:

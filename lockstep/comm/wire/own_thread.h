@@ -1,7 +1,9 @@
-// The threads of a wire group that carry on what nobody waits for.
+// Background threads of a wire group, which advance operations that no thread
+// waits for.
 //
-// Threads: any.
-// Errors:  none thrown: without such a thread whoever waits does the work.
+// Threads: any thread.
+// Errors:  none thrown: without the background thread, waiting threads do the
+//          work.
 #pragma once
 
 #include <functional>
@@ -10,7 +12,8 @@
 
 namespace lockstep {
 
-// A thread that runs `body`; none, said in the log, when the kernel refuses it.
+// A thread that runs `body`; if the kernel refuses it, logs that and returns an
+// empty one.
 std::thread try_thread(const std::string& group,
                        const std::function<void()>& body);
 

@@ -1,6 +1,6 @@
-// Memory that one operation after the other uses.
+// Memory that successive operations reuse.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,7 @@ class Scratch {
   // `bytes` bytes, aligned for any element, until the next reset().
   std::byte* take(std::size_t bytes);
 
-  // Everything that was taken is free again. More than a few MiB are given
-  // back.
+  // Frees everything that was taken. Returns more than a few MiB to the system.
   void reset();
 
  private:
@@ -27,8 +26,8 @@ class Scratch {
     std::size_t bytes = 0;
   };
   std::vector<Block> blocks_;
-  std::size_t current_ = 0;  // the block that is being used up
-  std::size_t used_ = 0;     // of it
+  std::size_t current_ = 0;  // the block in use
+  std::size_t used_ = 0;     // bytes of it
 };
 
 }  // namespace lockstep

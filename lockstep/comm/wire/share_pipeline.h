@@ -1,14 +1,15 @@
-// Operations in which each rank owns a share of the elements: it gets the
-// others' part of its share, combines them, and hands the result to whoever
-// wants it.
+// Operations in which each rank owns a share of the elements: it receives the
+// others' contributions to its share, combines them, and sends the result to
+// the ranks that need it.
 //
-// all_reduce, reduce and reduce_scatter are such; so is broadcast, where the
-// root's elements are divided among the others, which pass them on: the root
-// sends them once, not once to each. Shares go in segments, several of which
-// are in flight, so that the connections never idle and scratch stays small.
+// These are all_reduce, reduce and reduce_scatter, and also broadcast, where
+// the other ranks each own a share of the root's elements and pass it on: the
+// root sends its elements once, not once per rank. Shares are sent in segments,
+// several of which are in flight, so that the connections never idle and
+// scratch memory stays small.
 //
-// Threads: whoever carries out the group's collective.
-// Errors:  WireCore's waits.
+// Threads: the thread that carries out the group's collective.
+// Errors:  those of WireCore's waits.
 #pragma once
 
 #include <array>
@@ -29,54 +30,54 @@ struct Share {
   std::size_t bytes = 0;
 };
 
-// What one rank does in the operation. Vectors have one element a rank.
+// One rank's part in the operation. Vectors have one element per rank.
 struct SharePlan {
-  // What this rank brings for each owner's share.
+  // This rank's contribution to each owner's share.
   std::vector<Share> contributions;
-  // Where each owner's result goes here; empty where it does not. The own one's
-  // says how large the own share is.
+  // The local destination of each owner's result, or empty. This rank's own
+  // entry gives the size of its share.
   std::vector<Share> results;
-  // Whether the own result goes to this rank's memory, or only to others.
+  // Whether this rank keeps its own result, or only sends it to others.
   enum class Own { kKept, kPassedOn } own = Own::kKept;
-  std::vector<int> sources;       // who brings something for the own share
-  std::vector<int> audience;      // who gets the own result
-  ReduceKernel kernel = nullptr;  // null: there is one source, nothing to add
+  std::vector<int> sources;       // ranks that contribute to the own share
+  std::vector<int> audience;      // ranks that get the own result
+  ReduceKernel kernel = nullptr;  // null: one source, nothing to combine
   std::size_t element_bytes = 1;
-  // How long segments are, and how many there are at least; 0: as suits.
+  // The length of segments, and their least number; 0: automatic.
   std::size_t segment_bytes = 0;
   std::size_t segments = 0;
-  // Called before segment `n` is sent, and when all of it has come, if set.
+  // If set, called before segment `n` is sent, and when all of it has arrived.
   std::function<void(std::size_t n)> before{};
   std::function<void(std::size_t n)> after{};
 };
 
 class SharePipeline {
  public:
-  // `tag` and `tag + 1` are free for the operation's messages.
+  // `tag` and `tag + 1` are reserved for the operation's messages.
   SharePipeline(WireCore& core, const SharePlan& plan, int tag,
                 Deadline deadline);
 
   void run();
 
  private:
-  // Segments in flight. What comes last of a segment, its result, is waited for
-  // while later ones are queued behind it: the wire never runs dry.
+  // Segments in flight. The wait for a segment's result happens while later
+  // segments are queued behind it: the connection never idles.
   static constexpr std::size_t kDepth = 4;
-  // Those that are sent before the first is combined.
+  // Segments that are sent before the first is combined.
   static constexpr std::size_t kLead = 2;
 
   struct Landing {
     WireCore::Request request{};
     std::byte* memory = nullptr;
     int peer = 0;
-    Share share{};        // where it belongs
-    bool direct = false;  // it lies there already
+    Share share{};        // its destination
+    bool direct = false;  // it is received there directly
   };
   struct Round {
     std::vector<WireCore::Request> sends;
     std::vector<Landing> contributions;
     std::vector<Landing> results;
-    // Memory of this round's own, reused by the round kDepth later.
+    // This round's memory, reused by the round kDepth later.
     std::vector<std::byte*> blocks;
     std::size_t blocks_used = 0;
   };

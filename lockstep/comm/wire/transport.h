@@ -1,15 +1,15 @@
-// The border between a wire backend and the library that moves its messages: a
-// C table of functions that a plug-in exports.
+// The plug-in ABI between a wire backend and the library that moves its
+// messages: a C table of functions that a plug-in exports.
 //
 // Gloo and MPI are used as transports only: messages between two ranks, matched
-// by channel and tag, in order where both are the same. Everything else (which
-// message goes where, arithmetic, checks, errors) is ours and the same for all.
-// Only plain data crosses the border, so that a plug-in may bring another
-// standard library, or another copy of a library that the program has as well.
+// by channel and tag, and in order if both are equal. Everything else (routes,
+// arithmetic, checks, errors) is our code and the same for all transports. Only
+// plain data crosses the border, so that a plug-in may use another standard
+// library, or its own copy of a library that the program also has.
 //
-// Threads: every function may be called from any thread, but for destroy(),
-//          which comes last.
-// Errors:  a status and an Outcome; nothing is thrown across the border.
+// Threads: every function may be called from any thread, except that destroy()
+//          comes last.
+// Errors:  a status and an Outcome; no exception crosses the border.
 #pragma once
 
 #include <cstddef>
@@ -22,42 +22,43 @@ enum LockstepTransportStatus : std::int32_t {
   kTransportNotYet = 1,
   kTransportBroken = 2,  // the connection to Outcome::peer is gone
   kTransportClosed = 3,  // close() was called
-  kTransportFailed = 4,  // anything else; Outcome::text says what
+  kTransportFailed = 4,  // any other error; Outcome::text describes it
 };
 
 enum LockstepTransportChannel : std::int32_t {
   kChannelCollective = 0,  // the elements of collectives
-  kChannelLetter = 1,      // what a message is
+  kChannelLetter = 1,      // the description of a message
   kChannelPayload = 2,     // the elements of a message
-  kChannelControl = 3,     // what each rank called
+  kChannelControl = 3,     // each rank's call
   kTransportChannels = 4,
 };
 
 struct LockstepTransportOutcome {
-  std::int32_t peer;  // whose connection broke
+  std::int32_t peer;  // the rank whose connection broke
   char text[508];
 };
 
 struct LockstepTransportConfig {
   std::int32_t rank;
   std::int32_t size;
-  // Of `size` ranks: the connected TCP socket to each (-1 for the own rank), of
-  // which create() keeps a copy; null where the transport makes its own
+  // The connected TCP socket to each of `size` ranks (-1 for this rank), of
+  // which create() keeps a copy; null if the transport makes its own
   // connections.
   const std::int32_t* sockets;
-  // Of `size` ranks: their world_rank(); null where there is none.
+  // The world_rank() of each of `size` ranks; null if the transport has no
+  // world_rank().
   const std::int32_t* world_ranks;
   const char* group;  // its name
 };
 
 struct LockstepTransportMessage {
   std::int32_t peer;
-  // A group's duplicate number n has the channels from n * kTransportChannels
+  // A group's duplicate number n uses the channels from n * kTransportChannels
   // on.
   std::int32_t channel;
   std::int32_t tag;   // 0 … 2^31 - 1
-  void* data;         // only read by sends
-  std::size_t bytes;  // of receives: at least as many as are sent
+  void* data;         // sends only read it
+  std::size_t bytes;  // of receives: at least the bytes sent
 };
 
 typedef struct LockstepTransport LockstepTransport;
@@ -67,8 +68,8 @@ struct LockstepTransportTable {
   std::uint32_t version;  // kTransportVersion
 
   // This process's number among those that the transport's own launcher
-  // started; null where the transport has none. Fails with a text that says
-  // what to do when the process was not started so.
+  // started; null if the transport has no launcher. Fails with a text that
+  // gives the next step if the launcher did not start this process.
   LockstepTransportStatus (*world_rank)(std::int32_t* rank, std::int32_t* size,
                                         LockstepTransportOutcome* outcome);
 
@@ -77,8 +78,8 @@ struct LockstepTransportTable {
                                     LockstepTransport** transport,
                                     LockstepTransportOutcome* outcome);
 
-  // The memory must stay until the request is released. Letters and controls
-  // are received long before they are needed, which must cost nothing.
+  // The memory must live until the request is released. Receives of letters and
+  // controls are posted long before their messages, which must cost nothing.
   LockstepTransportStatus (*post_send)(LockstepTransport* transport,
                                        const LockstepTransportMessage* message,
                                        LockstepTransportRequest** request,
@@ -87,35 +88,35 @@ struct LockstepTransportTable {
       LockstepTransport* transport, const LockstepTransportMessage* message,
       LockstepTransportRequest** request, LockstepTransportOutcome* outcome);
 
-  // Waits up to `microseconds` for the request; 0 only looks. One thread a
-  // request at a time.
+  // Waits up to `microseconds` for the request; 0 only polls. One thread at a
+  // time per request.
   LockstepTransportStatus (*wait)(LockstepTransport* transport,
                                   LockstepTransportRequest* request,
                                   std::int64_t microseconds,
                                   LockstepTransportOutcome* outcome);
 
-  // Forgets a request; when this returns, nothing touches its memory any more.
-  // After one that was not done only leave(), close() and destroy() may follow,
-  // and other releases.
+  // Releases a request; when this returns, no thread touches its memory any
+  // more. After the release of a request that was not done, only leave(),
+  // close(), destroy() and other releases may follow.
   void (*release)(LockstepTransport* transport,
                   LockstepTransportRequest* request);
 
-  // This rank takes no further part: peers see that at once, after all that was
+  // This rank takes no further part: peers see that at once, after all messages
   // sent before. Waits return kTransportClosed. After close() it does nothing.
   void (*leave)(LockstepTransport* transport);
 
-  // Breaks everything that is pending, here and on the peers: waits return
-  // kTransportClosed. Takes milliseconds at most, whatever peers do.
+  // Breaks all pending messages, here and on the peers: waits return
+  // kTransportClosed. Takes milliseconds at most, independent of the peers.
   void (*close)(LockstepTransport* transport);
 
-  // After every request was released. Leaves, unless leave() or close() was
-  // called.
+  // Call after every request was released. Leaves, unless leave() or close()
+  // was called.
   void (*destroy)(LockstepTransport* transport);
 
   // Gives every process that the transport's launcher started the text of world
-  // rank 0: of up to `bytes` - 1 characters, at most 1,023. Waits up to
-  // `microseconds` for the others, all of which call it; then kTransportNotYet.
-  // Null where world_rank() is.
+  // rank 0: up to `bytes` - 1 characters, at most 1,023. All processes call it;
+  // waits up to `microseconds` for the others, then returns kTransportNotYet.
+  // Null if world_rank() is null.
   LockstepTransportStatus (*bootstrap)(char* text, std::size_t bytes,
                                        std::int64_t microseconds,
                                        LockstepTransportOutcome* outcome);
@@ -123,7 +124,7 @@ struct LockstepTransportTable {
 
 constexpr std::uint32_t kTransportVersion = 3;
 
-// What a plug-in exports, under this name.
+// The function that a plug-in exports under this name.
 typedef const LockstepTransportTable* (*LockstepTransportEntry)();
 #define LOCKSTEP_TRANSPORT_ENTRY "lockstep_transport"
 

@@ -1,10 +1,10 @@
-// A C++ class as the C table of transport.h: what a plug-in exports.
+// Makes the C table of transport.h from a C++ class, for a plug-in to export.
 //
-// It is all in this header, because a plug-in links none of our libraries.
+// All code is in this header, because a plug-in links none of our libraries.
 //
 // Threads: as transport.h says, which holds for the class.
-// Errors:  what the class throws becomes a status: a BrokenConnection
-//          kTransportBroken, all else kTransportFailed.
+// Errors:  the class's exceptions become statuses: BrokenConnection becomes
+//          kTransportBroken, any other kTransportFailed.
 #pragma once
 
 #include <chrono>
@@ -27,8 +27,8 @@ struct BrokenConnection : std::runtime_error {
   int peer;
 };
 
-// What the class must have. A Request owns a message that was posted: when it
-// is gone, nothing touches the message's memory any more. wait() returns
+// The requirements on the class. A Request owns a posted message: once it is
+// destroyed, no thread touches the message's memory any more. wait() returns
 // kTransportDone, NotYet or Closed.
 template <class T>
 concept TransportClass =
@@ -49,7 +49,7 @@ concept TransportClass =
   transport.close();
 };
 
-// Runs `action` and tells what it throws as plain data.
+// Runs `action` and turns its exceptions into plain data.
 template <class Action>
 LockstepTransportStatus guarded(LockstepTransportOutcome* outcome,
                                 const Action& action) {
@@ -73,7 +73,7 @@ LockstepTransportStatus guarded(LockstepTransportOutcome* outcome,
 template <TransportClass T>
 class TransportEntry {
  public:
-  // Of a transport that has no launcher of its own.
+  // The table of a transport without its own launcher.
   static constexpr LockstepTransportTable table() {
     return {.version = kTransportVersion,
             .world_rank = nullptr,

@@ -1,15 +1,14 @@
-// The backends that work between hosts: "gloo" and "mpi", and "hybrid" with a
-// way of its own.
+// The backends that work between hosts: "gloo" and "mpi", and "hybrid" with its
+// own CollectiveWay.
 //
-// One implementation of every operation over messages, which a plug-in moves:
-// the same elements go to the same places, and are added in the same order by
-// the same kernels as on every other backend. docs/design/wire.md tells how.
+// One implementation of every operation over messages, which a plug-in moves.
+// The same elements go to the same places, and are added in the same order by
+// the same kernels as on every other backend. See docs/design/wire.md.
 //
-// Threads: as Backend. Whoever waits carries collectives out; one thread a
-// group
-//          does so while nobody waits.
-// Errors:  as Backend; InvalidArgument from making one when its plug-in is not
-//          there, or `mpi` was not started by mpirun.
+// Threads: those of Backend. A waiting thread carries collectives out; one
+//          thread per group does so while none waits.
+// Errors:  those of Backend; making one throws InvalidArgument when its plug-in
+//          is missing, or when mpirun did not start `mpi`'s processes.
 #pragma once
 
 #include <memory>
@@ -22,8 +21,8 @@
 
 namespace lockstep {
 
-// All ranks of the group call this with the same store and identity.name.
-// `way`, if any, carries out what it takes.
+// All ranks of the group call this with the same store and identity.name. `way`
+// (may be null) carries out the operations that it takes.
 std::shared_ptr<Backend> make_wire_backend(
     const std::string& plugin, const GroupIdentity& identity,
     std::shared_ptr<Store> store, const Settings& settings,

@@ -1,10 +1,10 @@
-// What the operations of one group share: its transport, what is known of the
-// other ranks, and how to wait for them.
+// The state that the operations of one group share: its transport, the other
+// ranks' last known states, and the waits for them.
 //
-// Threads: every method may be called from any thread; scratch() belongs to
-//          whoever carries out the group's collective.
-// Errors:  waits throw WaitExpired, TransportError and FaultSeen, of which
-//          fault_error() makes what users see.
+// Threads: every method may be called from any thread; scratch() belongs to the
+//          thread that carries out the group's collective.
+// Errors:  waits throw WaitExpired, TransportError and FaultSeen, which
+//          fault_error() turns into the user's errors.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ namespace lockstep {
 // The deadline of an operation passed.
 class WaitExpired : public Error {
  public:
-  // `missing` where the core cannot know who was waited for.
+  // `missing` names the awaited ranks if the core cannot know them.
   explicit WaitExpired(std::vector<int> missing = {})
       : Error("a deadline passed"), missing_(std::move(missing)) {}
   const std::vector<int>& missing() const { return missing_; }
@@ -46,17 +46,18 @@ class WireCore {
     GroupIdentity identity;
     OperationCheck check = OperationCheck::kAll;
     std::vector<std::string> hosts{};  // of each rank
-    // Of each rank, where its death is written; empty where the transport sees
-    // it by itself.
+    // The store key of each rank's death; empty if the transport detects deaths
+    // itself.
     std::vector<std::string> death_keys{};
-    // Shared with the group's duplicates, as is what ends the group.
+    // Shared with the group's duplicates, like the state that ends the group.
     std::shared_ptr<MessageTransport> transport{};
     std::shared_ptr<GroupFault> fault{};
-    // 0, or which duplicate it is.
+    // 0, or the number of the duplicate.
     int duplicate = 0;
   };
   explicit WireCore(Parts parts);
-  // Of a duplicate of `same`'s group: the same connections, other channels.
+  // The core of a duplicate of `same`'s group: the same connections, other
+  // channels.
   WireCore(const WireCore& same, const GroupIdentity& identity, int duplicate);
   ~WireCore();
   WireCore(const WireCore&) = delete;
@@ -67,7 +68,7 @@ class WireCore {
   int size() const { return parts_.identity.size; }
   OperationCheck check() const { return parts_.check; }
   MessageTransport& transport() { return *parts_.transport; }
-  // As the transport's, on the channels of this group or duplicate.
+  // Like the transport's, on the channels of this group or duplicate.
   Request send(const LockstepTransportMessage& message) {
     return parts_.transport->send(on_own_channel(message));
   }
@@ -76,16 +77,16 @@ class WireCore {
   }
   Scratch& scratch() { return scratch_; }
 
-  // Kept by whoever waits for long.
+  // Checks the group's state during a long wait.
   class Vigil {
    public:
-    // For those that expect() named.
+    // Waits for the ranks that expect() named.
     Vigil(WireCore& core, Deadline deadline);
-    // For a message to or from `peer`; of kAnySource, for all others until
-    // none is left.
+    // Waits for a message to or from `peer`; for kAnySource, for all other
+    // ranks until none is left.
     Vigil(WireCore& core, Deadline deadline, int peer);
-    // Throws when the deadline has passed or, looked at now and then, another
-    // rank has written a fault down, or is known to have died.
+    // Throws when the deadline has passed. At intervals it also checks whether
+    // another rank has written a fault or has died, and throws then.
     void check();
     Deadline deadline() const { return deadline_; }
 
@@ -103,55 +104,56 @@ class WireCore {
   // Waits for `request`.
   void wait(Request& request, Deadline deadline);
 
-  // The same for a receive from `peer` without which nothing can go on.
+  // The same for a receive from `peer` that the operation cannot continue
+  // without.
   void wait_for_peer(Request& request, int peer, Deadline deadline);
-  // Says for whom the collective begins, and ceases, to wait. A rank without
-  // which another cannot bring its part is not waited for twice.
+  // Notes that the collective begins, and ceases, to wait for a rank. A rank
+  // that holds up another rank's part is not counted twice.
   void expect(int peer) { awaited_[index(peer)].fetch_add(1); }
   void expect_nobody();
   void arrived(int peer) { awaited_[index(peer)].fetch_sub(1); }
-  // Waits for all of them.
+  // Waits for all `requests`.
   void wait_for_all(std::span<Request* const> requests, Deadline deadline);
-  // Says to and from whom the messages are that are waited for.
+  // Notes the peers of the messages that the collective waits for.
   void held_up_by(std::vector<int> peers);
-  // While a collective waits inside the host: tells for whom. Null: it does
-  // not.
+  // Sets the function that names the awaited ranks while a collective waits
+  // inside the host. Null: it does not.
   void waits_inside(std::function<std::vector<int>()> missing);
-  // The ranks that are waited for; where all have brought their parts, those
-  // that do not take, or pass on, what they must.
+  // The ranks that the collective waits for; once all have brought their parts,
+  // those that do not receive or pass on elements.
   std::vector<int> missing() const;
   // The same for `operation`, which may be a message.
   std::vector<int> missing_in(const Operation& operation) const;
 
-  // What another rank has written down as the end of the group.
+  // The fault that another rank has written as the cause of the group's end.
   std::optional<Fault> look_for_fault();
 
-  // Nothing more comes from `peer`: whoever waits for anybody waits for the
-  // others, and a Timeout names it first.
+  // `peer` sends nothing more: a wait for any source waits only for the others,
+  // and a Timeout names `peer` first.
   void lost(int peer) { lost_[index(peer)] = true; }
 
-  // From now on a rank that gives up says for whom it waits, and follows what
-  // others say of themselves to the ranks that wait for nobody: where some wait
-  // inside their host, only so others learn for whom. Before the first wait.
+  // From now on a rank that gives up publishes the ranks that it waits for, and
+  // follows what others publish to the ranks that wait for no other: only so do
+  // ranks learn whom others wait for inside their hosts. Call before the first
+  // wait.
   void follow_waits() { follows_waits_ = true; }
 
-  // Remembers what `peer` called last.
+  // Notes the last call of `peer`.
   void saw(int peer, const Signature& signature);
-  // The lines of a timeout that say who is missing.
+  // The lines of a Timeout that name the missing ranks.
   std::string describe_missing(const std::vector<int>& ranks) const;
   // "rank 5 on node-b", "rank 1 (rank 5 of the job) on node-b".
   std::string name_of_rank(int rank) const;
 
-  // Ends the group because of `error`, which was thrown while `operation` was
-  // carried out, and returns the error that its callers get. Nothing touches
-  // buffers any more afterwards.
+  // Ends the group because of `error`, which `operation` threw, and returns the
+  // error for its callers. Afterwards no thread touches buffers any more.
   std::exception_ptr give_up(const std::exception_ptr& error,
                              const Operation& operation,
                              Deadline::Clock::time_point begun) noexcept;
-  // The same because this rank goes while something is in flight.
+  // The same because this rank leaves while operations are in flight.
   void leave_at_once(const std::string& reason) noexcept;
-  // This rank goes, in good order unless the group has ended. The store is not
-  // used any more.
+  // This rank leaves, in good order unless the group has ended. The store is
+  // not used any more.
   void leave() noexcept;
 
  private:
@@ -172,7 +174,7 @@ class WireCore {
   std::vector<int> awaited_by_all(const std::vector<int>& ranks) const;
 
   Parts parts_;
-  // Where the transport sees by itself that a connection ends.
+  // Set if the transport itself detects the end of a connection.
   std::shared_ptr<LastWords> last_words_;
   bool follows_waits_ = false;
   Scratch scratch_;

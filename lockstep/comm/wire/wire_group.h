@@ -1,7 +1,7 @@
-// How the ranks of a wire group find each other.
+// Connects the ranks of a wire group.
 //
 // Threads: called once by each rank, from any thread.
-// Errors:  as make_wire_backend.
+// Errors:  those of make_wire_backend.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// The core of `identity`'s group, over the plug-in called `plugin`.
+// Makes the core of `identity`'s group, over the plug-in called `plugin`.
 std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                                            const GroupIdentity& identity,
                                            std::shared_ptr<Store> store,

@@ -1,15 +1,16 @@
 // Messages between two ranks of a wire group.
 //
-// A sender writes a letter to the receiver: what is sent, and the elements
-// themselves when they are few. Letters are received whether anybody waits for
-// them or not, and matched with receives by source and tag, in order; those
-// that nobody receives yet are kept. The elements of long messages follow once
-// the receive that they belong to is known, from place to place.
+// A sender writes a letter to the receiver: a description of the message, and
+// the elements themselves if they are few. Letters are received even before
+// their receive is posted, and matched with receives by source and tag, in
+// order; letters without a receive are kept. The elements of long messages
+// follow once their receive is known, directly into its buffer.
 //
-// Threads: every method may be called from any thread. One of those that wait
-//          moves everybody's messages on; while none waits, a thread of the
-//          mail's own does.
-// Errors:  WireCore's waits, and Mismatch for a message that does not fit.
+// Threads: every method may be called from any thread. One of the waiting
+//          threads advances all messages; while none waits, the object's own
+//          thread does.
+// Errors:  those of WireCore's waits, and Mismatch for a message that does not
+//          match its receive.
 // Source:  MPI's matching rules (MPI 4.0, section 3.5).
 #pragma once
 
@@ -29,7 +30,7 @@
 
 namespace lockstep {
 
-// All that it adds belongs to the mail.
+// WireMail owns all members that it adds.
 struct WireMessage : PostedMessage {
   using PostedMessage::PostedMessage;
 
@@ -54,15 +55,14 @@ class WireMail {
   // Whether wait() would return or throw at once.
   bool done(const Pointer& message);
 
-  // Nothing is delivered any more: every message that is on its way ends with
-  // `error`, and its buffer is not touched afterwards. Once the transport is
-  // closed.
+  // Delivers nothing more: every pending message ends with `error`, and no
+  // thread touches its buffer afterwards. Call once the transport is closed.
   void stop(const std::exception_ptr& error);
 
  private:
   static constexpr std::size_t kLetterSlots = 4;  // received ahead, from each
 
-  // What travels first.
+  // The first part of a message.
   struct Letter {
     Signature signature{};
     std::int32_t tag = 0;
@@ -78,11 +78,11 @@ class WireMail {
   struct Inbox {
     std::array<Slot, kLetterSlots> slots;
     std::size_t oldest = 0;
-    bool ending = false;      // nothing comes but what is in the slots
+    bool ending = false;      // nothing comes except what is in the slots
     std::exception_ptr lost;  // why nothing more will come
     Slot& front() { return slots[oldest]; }
   };
-  // A letter that nobody has received yet.
+  // A letter without a matching receive.
   struct Kept {
     int from = 0;
     Letter letter;
@@ -113,7 +113,7 @@ class WireMail {
   WireCore& core_;
   Mutex mutex_;
   std::condition_variable_any changed_;
-  // Whether some thread waits on requests, which then are its own.
+  // Whether a thread waits on requests; they belong to that thread then.
   bool pumped_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::atomic<int> waiters_{0};
   int next_inbox_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
