@@ -18,11 +18,11 @@ constexpr std::size_t kMessageBytes = 1024;
 
 [[noreturn]] void refuse(const Membership& membership, const std::string& why) {
   throw InvalidArgument(fmt::format(
-      "init_process_group: mpirun started this as rank {} of {}, but nothing "
-      "says where rank 0 is, and MPI cannot tell\n"
+      "init_process_group: mpirun started this as rank {} of {}, but neither "
+      "the environment nor MPI gives rank 0's address\n"
       "  likely:  {}\n"
-      "  next:    give mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT, a host "
-      "of rank 0 that all can reach and a free port there",
+      "  next:    pass -x MASTER_ADDR=HOST -x MASTER_PORT=PORT to mpirun: an "
+      "address of rank 0 that all ranks can reach, and a free port there",
       membership.rank, membership.world_size, why.substr(0, why.find('\n'))));
 }
 
@@ -66,7 +66,7 @@ Bootstrap bootstrap_by_mpi(const Membership& membership,
   using std::chrono::microseconds;
   const LockstepTransportTable& table = mpi(membership, settings);
   if (table.bootstrap == nullptr)
-    refuse(membership, "the plug-in liblockstep_mpi.so lacks the means");
+    refuse(membership, "the plug-in liblockstep_mpi.so has no bootstrap()");
   Bootstrap made;
   if (membership.rank == 0) made = serve(settings);
   std::array<char, kMessageBytes> text{};

@@ -22,8 +22,9 @@ void CapturedGraph::captured() {
   if (!ended_) return;
   free();
   throw Error(
-      "a graph was captured in vain: its group has ended meanwhile\n"
-      "  next:    wait() for an operation of the group, which says why");
+      "the captured graph is useless: its group ended during the capture\n"
+      "  next:    wait() for an operation of the group, which throws the "
+      "reason");
 }
 
 }  // namespace lockstep

@@ -80,8 +80,8 @@ std::size_t lowest_free(const std::array<std::uint8_t, Duplicates::kMost>& free,
     throw InvalidArgument(fmt::format(
         "group \"{}\" has {} duplicates in use already, one for each "
         "DistributedDataParallel, optimizer or Reducer on it\n"
-        "  next:    destroy those that are done with, or make groups for some "
-        "by new_group()",
+        "  next:    destroy unused ones, or make separate groups with "
+        "new_group()",
         original.name(), Duplicates::kMost));
   return static_cast<std::size_t>(found - free.begin());
 }

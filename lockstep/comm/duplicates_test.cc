@@ -369,7 +369,7 @@ TEST(Duplicates, OfAGroupAreSoMany) {
     for (int i = 0; i < Duplicates::kMost; ++i)
       all.push_back(group->duplicate());
     EXPECT_THAT(error_text([&] { group->duplicate(); }),
-                HasSubstr("next:    destroy those that are done with"));
+                HasSubstr("next:    destroy unused ones"));
     all.pop_back();
     EXPECT_NO_THROW(group->duplicate());
   });

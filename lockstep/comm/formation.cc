@@ -341,9 +341,9 @@ std::exception_ptr failure_to_form(const GroupIdentity& identity,
   if (fault->kind == FaultKind::kGaveUp)
     fault->reason = fmt::format(
         "{} came after the others had given up waiting for it\n  likely:  it "
-        "had more to do than they, or they wait less long\n  next:    find out "
-        "what kept it, or raise LOCKSTEP_RENDEZVOUS_TIMEOUT; ranks that repeat "
-        "the call meet\n{}",
+        "was slower than the others, or their timeout is shorter\n"
+        "  next:    find out what delayed it, or raise "
+        "LOCKSTEP_RENDEZVOUS_TIMEOUT; the ranks may repeat the call\n{}",
         identity.describe(identity.rank), fault->reason);
   try {
     throw_fault(*fault, identity);

@@ -25,9 +25,9 @@ void check_ranks(const ProcessGroup& parent, std::span<const int> ranks) {
   std::vector<int> sorted(ranks.begin(), ranks.end());
   std::ranges::sort(sorted);
   if (sorted.front() < 0 || sorted.back() >= parent.size())
-    refuse("there is no such rank");
+    refuse("a rank is out of range");
   if (std::ranges::adjacent_find(sorted) != sorted.end())
-    refuse("a rank stands there twice");
+    refuse("a rank occurs twice");
 }
 
 World& world_of(const ProcessGroup& parent) {
@@ -165,11 +165,11 @@ class MonitoredBarrier {
         "  missing: {}\n  likely:  {}\n  next:    {}",
         others ? "timed out" : "came after the others had given up",
         group_.rank(), group_.size(), group_.name(), missing,
-        others ? "slow or dead, or on a path without this barrier"
-               : "this rank had more to do than the others, or they less",
+        others ? "slow or dead, or on a code path without this barrier"
+               : "this rank was slower than the others",
         others
-            ? "read the logs of the missing"
-            : "find out what kept this rank, or give the barrier more time"));
+            ? "read the logs of the missing ranks"
+            : "find out what delayed this rank, or raise the timeout"));
   }
 
   const ProcessGroup& group_;

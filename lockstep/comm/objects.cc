@@ -15,7 +15,7 @@ void check_root(const ProcessGroup& group, int root) {
   throw InvalidArgument("there is no rank " + std::to_string(root) +
                         " in group \"" + group.name() + "\" of " +
                         std::to_string(group.size()) +
-                        "\n  next:    a root is a rank of the group");
+                        "\n  next:    the root must be a rank of the group");
 }
 
 // Nothing to or from each rank, until it is set.
@@ -84,9 +84,9 @@ Bytes scatter_bytes(ProcessGroup& group, std::span<const Bytes> objects,
   if (sizes[0] == kNotOneARank)
     throw InvalidArgument(
         "rank " + std::to_string(root) +
-        " has not one object for each of the " + std::to_string(group.size()) +
-        " ranks of group \"" + group.name() +
-        "\" to scatter\n  next:    give the root as many objects as ranks");
+        " did not pass one object for each of the " +
+        std::to_string(group.size()) + " ranks of group \"" + group.name() +
+        "\" to scatter\n  next:    pass as many objects as ranks on the root");
   std::vector<Buffer> inputs = nothing_each(group);
   std::vector<Buffer> outputs = nothing_each(group);
   if (is_root)

@@ -284,8 +284,7 @@ void check_counts(const Operation& operation,
         throw Mismatch(fmt::format(
             "{} of group \"{}\": rank {} has {} elements for rank {}, which "
             "expects {}\n  next:    give outputs[{}] on rank {} as many "
-            "elements "
-            "as inputs[{}] has on rank {}",
+            "elements as inputs[{}] has on rank {}",
             describe(operation), group, from, sent, to, expected, from, to, to,
             from));
     }
@@ -296,11 +295,10 @@ void check_message(const Operation& receive, int source, const Signature& sent,
   const Signature mine = signature_of(receive);
   if (sent.elements == mine.elements && sent.type == mine.type) return;
   throw Mismatch(fmt::format(
-      "a message of group \"{}\" does not fit the buffer it is received "
-      "into\n  sent:    {} x {} by rank {}\n  called:  {}\n"
-      "  next:    receive as many elements, of the type, as are sent; tags "
-      "keep "
-      "different messages apart",
+      "a message of group \"{}\" does not match the buffer of its receive\n"
+      "  sent:    {} x {} by rank {}\n  called:  {}\n"
+      "  next:    receive the number of elements and the type that are sent; "
+      "tags distinguish messages",
       group, sent.elements, name_of(static_cast<DataType>(sent.type)), source,
       describe(receive)));
 }

@@ -97,8 +97,8 @@ void ProcessGroup::check_process() const {
 void ProcessGroup::refuse_call() const {
   if (!is_member())
     throw InvalidArgument(fmt::format(
-        "this rank is no member of group \"{}\"\n  next:    ask is_member() "
-        "before calling into a group made by new_group()",
+        "this rank is not a member of group \"{}\"\n  next:    check "
+        "is_member() before calling into a group made by new_group()",
         name()));
   throw InvalidArgument(fmt::format(
       "group \"{}\" was destroyed on rank {}\n  next:    make a new group, or "
@@ -387,7 +387,7 @@ Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
 
 void ProcessGroup::attach(const std::shared_ptr<CapturedGraph>& graph,
                           const CallOptions& options) {
-  if (!graph) throw InvalidArgument("attach: there is no graph in the pointer");
+  if (!graph) throw InvalidArgument("attach: the graph pointer is null");
   member();
   std::shared_ptr<Backend> of_device;
   {
@@ -400,7 +400,7 @@ void ProcessGroup::attach(const std::shared_ptr<CapturedGraph>& graph,
 
 Work ProcessGroup::replay(const std::shared_ptr<CapturedGraph>& graph,
                           const CallOptions& options) {
-  if (!graph) throw InvalidArgument("replay: there is no graph in the pointer");
+  if (!graph) throw InvalidArgument("replay: the graph pointer is null");
   if (graph->contents().operations > 0)
     return run({.kind = OperationKind::kReplay, .graph = graph.get()}, options);
   member();

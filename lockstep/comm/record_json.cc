@@ -175,7 +175,7 @@ GroupRecord to_group(const Json& object) {
       (!group.members.empty() &&
        group.members.size() != static_cast<std::size_t>(group.size)))
     throw InvalidArgument(
-        fmt::format("the group \"{}\" contradicts itself", group.name));
+        fmt::format("the group \"{}\" is inconsistent", group.name));
   return group;
 }
 
@@ -213,19 +213,19 @@ auto take_list(const Json& object, const char* name, Convert convert) {
   std::vector<decltype(convert(object))> items;
   const auto& list = object.at(name).get_ref<const Json::array_t&>();
   if (list.size() > kMostEntries)
-    throw InvalidArgument(fmt::format("\"{}\" is too long a list", name));
+    throw InvalidArgument(fmt::format("the list \"{}\" is too long", name));
   for (const Json& item : list) items.push_back(convert(item));
   return items;
 }
 
 RankRecord from_json(const Json& object) {
   if (object.at("format").get<std::string>() != kFormat)
-    throw InvalidArgument("it is some other JSON file");
+    throw InvalidArgument("its format is not \"lockstep record\"");
   int version = 0;
   take(object, "version", version);
   if (version != kVersion)
     throw InvalidArgument(
-        fmt::format("it has version {} of the format, this is version {}",
+        fmt::format("it has version {} of the format, expected {}",
                     version, kVersion));
   RankRecord record;
   take(object, "lockstep", record.version);
@@ -242,7 +242,7 @@ RankRecord from_json(const Json& object) {
   if (record.rank < 0 || record.rank >= record.world_size ||
       record.world_size > kMostRanks)
     throw InvalidArgument(
-        fmt::format("rank {} of {} cannot be", record.rank, record.world_size));
+        fmt::format("rank {} of {} is invalid", record.rank, record.world_size));
   return record;
 }
 

@@ -75,8 +75,8 @@ JobCard parse_card(const std::string& text) {
                       card.world_size);
   if (error != std::errc() || stop == end || *stop != '\n')
     throw InvalidArgument(
-        "init_process_group: the store holds something else than a job of "
-        "Lockstep\n  next:    use a port or file of its own");
+        "init_process_group: the store does not hold a job of Lockstep\n"
+        "  next:    use a port or file that no other program uses");
   card.job.assign(stop + 1, end);
   return card;
 }
@@ -141,7 +141,7 @@ void Seat::miss_gathering() {
   store_->set(seat_key(card_.rank), to_bytes(kLeft), kStoreAnswers);
   throw Timeout(fmt::format(
       "init_process_group: rank {} of {} came after the others had given up "
-      "waiting for it\n  next:    find out what kept it, or raise "
+      "waiting for it\n  next:    find out what delayed it, or raise "
       "LOCKSTEP_RENDEZVOUS_TIMEOUT",
       card_.rank, card_.world_size));
 }

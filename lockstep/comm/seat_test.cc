@@ -163,7 +163,7 @@ TEST(Seats, InAStoreOfSomethingElseAreRefused) {
     store->set("gathering/1/card", to_bytes(card), kPatience);
     store->erase("gathering/1/seat/1", kPatience);
     EXPECT_THAT(refusal<InvalidArgument>(store, {.rank = 1, .world_size = 2}),
-                HasSubstr("something else than a job of Lockstep"))
+                HasSubstr("does not hold a job of Lockstep"))
         << card;
   }
 }

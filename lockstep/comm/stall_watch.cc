@@ -58,7 +58,7 @@ std::string describe(const Stall& stall,
       "{} of group \"{}\" on rank {} has waited {} for ", stall.operation,
       stall.group, stall.rank, describe_seconds(stall.waited));
   if (stall.missing.empty())
-    return text + "no rank in particular: one may have stopped in the middle";
+    return text + "no particular rank: one may have stopped halfway";
   const std::size_t named =
       std::min(stall.missing.size(), StallWatch::kMostNamed);
   for (std::size_t i = 0; i < named; ++i)

@@ -79,7 +79,7 @@ class Validation {
       if (buffer.type != first().type)
         refuse(
             "the buffers of one operation must have one type, but there are {} "
-            "and {}; use one operation a type",
+            "and {}; use one operation per type",
             name_of(first().type), name_of(buffer.type));
       if (!(buffer.device == first().device))
         refuse(
@@ -159,7 +159,7 @@ class Validation {
 
   void check_list_size(const char* name, std::span<const Buffer> list) const {
     if (list.size() != static_cast<std::size_t>(identity_.size))
-      refuse("{} {}s for {} ranks; give one a rank", list.size(), name,
+      refuse("{} {}s for {} ranks; give one per rank", list.size(), name,
              identity_.size);
   }
 

@@ -116,8 +116,8 @@ TEST_F(RanksOfMpirun, NeedNoMpiWhereTheyAreToldAnAddress) {
   const Ended refused = run(2, "shm", "barrier", {no_plugin});
   EXPECT_EQ(refused.code, 10);
   EXPECT_THAT(refused.output,
-              HasSubstr("nothing says where rank 0 is, and MPI cannot tell"));
-  EXPECT_THAT(refused.output, HasSubstr("next:    give mpirun -x MASTER_ADDR"));
+              HasSubstr("neither the environment nor MPI gives rank 0's"));
+  EXPECT_THAT(refused.output, HasSubstr("next:    pass -x MASTER_ADDR"));
   const int port = local_address(listen_at("127.0.0.1", 0).get()).port();
   const Ended told = run(2, "shm", "barrier",
                          {no_plugin, "MASTER_ADDR=127.0.0.1",

@@ -31,9 +31,9 @@ void AttachedGraphs::attach(const std::shared_ptr<CapturedGraph>& graph,
                             std::uint64_t capture) {
   if (graph->is_attached())
     throw InvalidArgument(
-        "attach: the graph is attached to a group already, and can have the "
-        "operations of one alone\n  next:    use one group in what is "
-        "captured, and a new graph for each capture");
+        "attach: the graph is attached to a group already, and holds the "
+        "operations of one group only\n  next:    use one group per capture, "
+        "and a new graph for each capture");
   std::erase_if(graphs_,
                 [](const Attached& known) { return known.graph.expired(); });
   graph->set_contents({});

@@ -32,9 +32,9 @@ namespace {
     case kGpuSpoiltCapture:
       throw InvalidArgument(
           text +
-          "\n  likely:  within the capture something waited for the device, "
-          "copied to the host or used what was given to it before"
-          "\n  next:    leave that out of what is captured, or do without a "
+          "\n  likely:  code within the capture waited for the device, copied "
+          "to the host or used work that was given to the device before"
+          "\n  next:    move that code out of the capture, or do not use a "
           "graph");
     case kGpuMisuse:
     case kGpuNoDriver:

@@ -283,19 +283,19 @@ std::uint64_t NcclBackend::failed_ticket(
 void NcclBackend::check_graph(const NcclFlight& flight) const {
   if (flight.graph && !graphs_.has(flight.graph.get()))
     throw InvalidArgument(
-        "the graph has no operations of this group, or those of a group that "
-        "is no more\n  next:    attach() it to the group that is to replay it, "
-        "when its capture has begun");
+        "the graph has no operations of this group, or its group no longer "
+        "exists\n  next:    attach() it to the group that replays it, when its "
+        "capture has begun");
   if (flight.capture != 0 &&
       (flight.graph || is_point_to_point(flight.operation.kind)))
     throw InvalidArgument(
-        "only collectives can be captured\n  next:    send and receive, and "
-        "replay other graphs, outside of what is captured");
+        "only collectives can be captured\n  next:    send, receive and "
+        "replay other graphs outside of the capture");
   if (flight.capture != 0 && !graphs_.takes(flight.capture))
     throw InvalidArgument(
-        "its stream is being captured, for no graph that is attached to the "
-        "group\n  next:    attach() one when its capture has begun, to a group "
-        "that has been used on this GPU before");
+        "its stream is being captured, but no graph of that capture is "
+        "attached to the group\n  next:    attach() one when its capture has "
+        "begun, to a group that has been used on this GPU before");
 }
 
 NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
@@ -303,7 +303,7 @@ NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
   if (device.index != gpu_.index())
     throw InvalidArgument(fmt::format(
         "its buffers are on GPU {}, but the group has used GPU {} on this "
-        "rank\n  next:    use one device a rank, or a group for each",
+        "rank\n  next:    use one device per rank, or one group per device",
         device.index, gpu_.index()));
   auto flight = std::make_shared<NcclFlight>(operation, gpu_);
   check_graph(*flight);
@@ -339,7 +339,7 @@ Work NcclBackend::start(const Operation& operation) {
 
 void NcclBackend::launch(const Pointer& flight) {
   if (is_point_to_point(flight->operation.kind)) {
-    LOCKSTEP_CHECK(messages_, "a group of one has nobody to send to");
+    LOCKSTEP_CHECK(messages_, "a group of one rank has no peer");
     messages_->launch(flight);
   } else {
     collectives_.push(flight);
@@ -424,7 +424,7 @@ void NcclBackend::synchronize(std::uint64_t ticket,
   MutexLock lock(mutex_);
   if (graphs_.find(ticket))
     throw InvalidArgument(
-        "synchronize(): the operation is captured, and not carried out\n"
+        "synchronize(): the operation is captured, and does not run\n"
         "  next:    wait() for it here, and synchronize() the replay");
   while (const Pointer flight = find(ticket, lock))
     if (!look()) pause(lock, *flight, deadline);

@@ -23,29 +23,27 @@ std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at) {
     text += fmt::format("\n  missing: {}", at.identity.describe(rank));
   if (flight.behind_capture)
     return text +
-           "\n  likely:  it waits for the end of a capture on this rank, of "
-           "which "
-           "the group's other operations are"
-           "\n  next:    end the capture before waiting for what is not of it";
+           "\n  likely:  it waits for the end of a capture on this rank, which "
+           "includes the group's other operations"
+           "\n  next:    end the capture before waiting for operations "
+           "outside of it";
   if (ranks.empty() && !flight.check && at.identity.size > 1)
     return text +
-           "\n  missing: unknown, since LOCKSTEP_CHECK leaves out that ranks "
-           "tell each other what they call"
+           "\n  missing: unknown, since LOCKSTEP_CHECK turns off the check of "
+           "the ranks' calls"
            "\n  likely:  a rank is slow or dead, or called another operation "
-           "in "
-           "this place"
-           "\n  next:    set LOCKSTEP_CHECK=all on every rank, which names it, "
-           "and read the ranks' logs";
+           "in this place"
+           "\n  next:    set LOCKSTEP_CHECK=all on every rank, so that the "
+           "error names the missing rank, and read the ranks' logs";
   if (ranks.empty())
     text +=
-        "\n  missing: no rank; all have called it, and a device or a link "
+        "\n  missing: no rank; all have called it, but a device or a link "
         "between two does not finish";
   return text +
          "\n  likely:  a missing rank is slow or dead, or called another "
          "operation in this place"
          "\n  next:    read the missing ranks' logs; NCCL_DEBUG=INFO shows "
-         "what "
-         "NCCL does, LOCKSTEP_TIMEOUT sets how long to wait, in seconds";
+         "what NCCL does, LOCKSTEP_TIMEOUT sets how long to wait, in seconds";
 }
 
 std::exception_ptr explained(const std::exception_ptr& error,

@@ -56,7 +56,7 @@ std::string Awaited::describe_timeout(const ShmContext& context) const {
                         identity.describe(rank), own_host_name(),
                         context.rounds->last_seen(rank));
   if (ranks.empty())
-    text += "\n  missing: no rank; one of them stopped in the middle";
+    text += "\n  missing: no rank; one stopped during the operation";
   return text +
          "\n  likely:  a missing rank is slow or dead, or called another "
          "operation in this place"

@@ -80,7 +80,7 @@ void PeerHeaps::check(std::span<const Buffer> buffers) const {
       throw Error(
           "another group of this process failed, and memory that shares a page "
           "with this operation's was made private\n"
-          "  next:    make this group anew as well");
+          "  next:    make a new group instead of this one too");
 }
 
 void PeerHeaps::detach(std::span<const Buffer> buffers) {

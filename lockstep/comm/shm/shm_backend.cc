@@ -260,8 +260,8 @@ void ShmBackend::be_carried_forward() {
     } catch (const std::system_error& failure) {
       // Then it goes on when somebody waits, or calls again.
       log(LogLevel::kWarn,
-          fmt::format("no thread for group \"{}\": {}; what is started "
-                      "goes on only while it is waited for",
+          fmt::format("no thread for group \"{}\": {}; its operations "
+                      "progress only while a thread waits for them",
                       identity_.name, failure.what()));
       return;
     }

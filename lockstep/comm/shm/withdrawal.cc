@@ -52,8 +52,8 @@ void withdraw_memory(const ShmContext& context, const Departures& departures,
   if (!rounds.end_work()) return;
   if (!all_through(rounds, context.heaps->neighbours(), kLongestUnit))
     throw Timeout(
-        "a thread of this process does not end its part of a collective that "
-        "was given up; it may still write to the collective's buffers");
+        "a thread of this process does not end its part of an aborted "
+        "collective; it may still write to the collective's buffers");
   const bool through =
       all_through(rounds, strangers(context, departures), kShortWait);
   rounds.discard_unless_finished();

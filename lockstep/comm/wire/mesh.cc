@@ -173,7 +173,7 @@ class Meeting {
     const Transfer sent =
         send_some(socket, std::as_bytes(std::span(&hello, 1)));
     if (sent.bytes != sizeof hello)
-      throw NetworkError("a rank hung up before it was greeted");
+      throw NetworkError("a rank disconnected before the greeting");
   }
 
   void hear_next() {

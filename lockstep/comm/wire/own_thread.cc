@@ -13,8 +13,8 @@ std::thread try_thread(const std::string& group,
   return std::thread(body);
 } catch (const std::system_error& failure) {
   log(LogLevel::kWarn,
-      fmt::format("no thread for group \"{}\": {}; what is started goes on "
-                  "only while it is waited for",
+      fmt::format("no thread for group \"{}\": {}; its operations progress "
+                  "only while a thread waits for them",
                   group, failure.what()));
   return {};
 }

@@ -68,7 +68,7 @@ std::string conflict_of(std::string_view name) {
   if (file.empty()) return "";
   return fmt::format(
       "this process takes its malloc from {}, with which {} cannot work: its "
-      "library would free with glibc's what that one allocated",
+      "library would free such memory with glibc's free()",
       file, plugin_file(name));
 }
 
@@ -87,7 +87,7 @@ PluginSearch search_for(std::string_view name, const Settings& settings) {
 
 std::string next_step(std::string_view name) {
   return fmt::format(
-      "install {} and build Lockstep anew, or name the folder of {} in "
+      "install {} and rebuild Lockstep, or name the folder of {} in "
       "LOCKSTEP_PLUGIN_PATH",
       packages_of(name), plugin_file(name));
 }

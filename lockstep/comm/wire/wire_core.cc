@@ -201,7 +201,7 @@ std::string WireCore::name_of_rank(int rank) const {
 
 std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
   if (ranks.empty())
-    return "\n  missing: no rank; one of them stopped in the middle";
+    return "\n  missing: no rank; one stopped during the operation";
   const MutexLock lock(mutex_);
   std::string text;
   for (const int rank : ranks) {
@@ -313,8 +313,8 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
     return std::make_exception_ptr(Mismatch(fault.reason));
   if (fault.culprit == rank())
     return std::make_exception_ptr(Error(fmt::format(
-        "{} failed on rank {} of {} (group \"{}\"): the other ranks gave this "
-        "one up: {}",
+        "{} failed on rank {} of {} (group \"{}\"): the other ranks gave up on "
+        "this rank: {}",
         describe(operation), rank(), size(), identity().name, fault.reason)));
   const std::string text = fmt::format(
       "{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"

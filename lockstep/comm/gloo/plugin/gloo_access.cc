@@ -74,7 +74,7 @@ void GlooPair::check_layout(Context& context, int peer) {
   constexpr std::size_t kRounding = 32;
   if (room < sizeof(Base) || room >= sizeof(Base) + kRounding)
     throw std::runtime_error(
-        "this libgloo has pairs of another size than its headers say; rebuild "
+        "the pairs of this libgloo differ in size from its headers; rebuild "
         "Lockstep with the installed libgloo-dev");
 }
 
@@ -85,8 +85,8 @@ void GlooPair::adopt(int socket) {
   ::getsockopt(fd_, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
   if (listens == 0)
     throw std::runtime_error(
-        "a new pair of libgloo's does not listen: a stranger on this host has "
-        "connected to it, or Lockstep must be rebuilt with the installed "
+        "a new pair of libgloo does not listen: another process on this host "
+        "has connected to it, or Lockstep must be rebuilt with the installed "
         "libgloo-dev");
   const int copy = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
   if (copy < 0)

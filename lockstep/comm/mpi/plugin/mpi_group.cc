@@ -8,11 +8,11 @@ namespace lockstep {
 namespace {
 
 const char* const kLeftText = "it left the group";
-const char* const kClosedText = "it gave the group up";
+const char* const kClosedText = "it aborted the group";
 
 std::string too_long(const MpiPacket& packet, std::size_t room) {
-  return "a message of " + std::to_string(packet.bytes) + " bytes came where " +
-         std::to_string(room) + " were expected";
+  return "expected a message of " + std::to_string(room) + " bytes, got " +
+         std::to_string(packet.bytes);
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ void MpiGroup::begin_stream(const MpiPacket& accepted) {
 void MpiGroup::take(const MpiPacket& taken,
                     std::span<const std::byte> message) {
   if (taken.from < 0 || taken.from >= static_cast<int>(world_ranks_.size()))
-    throw MpiError("a packet came from a rank that the group does not have");
+    throw MpiError("a packet came from a rank outside of the group");
   const bool ended = ended_ != kTransportNotYet;
   switch (taken.kind) {
     case MpiPacketKind::kMessage:

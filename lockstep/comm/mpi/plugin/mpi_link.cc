@@ -36,9 +36,9 @@ void MpiLink::check_launcher() {
     if (std::getenv(variable) != nullptr) return;
   throw MpiError(
       "the backend \"mpi\" was asked for, but this process was not started by "
-      "Open MPI's mpirun, nor by an srun that speaks PMIx\n"
+      "Open MPI's mpirun, nor by an srun with PMIx\n"
       "  next:    start the program with `mpirun -n RANKS PROGRAM`, or choose "
-      "another backend between hosts, as \"gloo\"");
+      "another backend between hosts, such as \"gloo\"");
 }
 
 void MpiLink::start() {

@@ -41,7 +41,7 @@ std::vector<int> world_ranks_of(const LockstepTransportConfig& config,
     throw MpiError(
         "the ranks of group \"" +
         std::string(config.group).substr(0, kLongestName) +
-        "\" are not processes of one mpirun, each another: ranks as threads "
+        "\" are not distinct processes of one mpirun: ranks that are threads "
         "cannot use the backend \"mpi\"");
   return ranks;
 }

@@ -98,7 +98,7 @@ std::pair<ncclResult_t, const char*> start(ncclComm_t comm,
     case kGpuReceive:
       return {ncclRecv(to, count, type, call.peer, comm, stream), "ncclRecv"};
   }
-  return {ncclInvalidArgument, "an operation that NCCL has not"};
+  return {ncclInvalidArgument, "NCCL lacks this operation"};
 }
 
 }  // namespace
