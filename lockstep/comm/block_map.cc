@@ -63,7 +63,7 @@ std::size_t BlockMap::class_size(std::size_t bytes) {
 }
 
 std::optional<std::size_t> BlockMap::take(std::size_t bytes) {
-  // More would overflow when it is rounded up.
+  // Rounding a larger size up would overflow.
   if (bytes > (~std::size_t{0} >> 1)) return std::nullopt;
   const std::size_t size = class_size(bytes);
   auto offset = take_kept(size);
@@ -83,8 +83,8 @@ std::optional<std::size_t> BlockMap::take_kept(std::size_t size) {
   return offset;
 }
 
-// Memory that was touched before comes first, also where that takes joining
-// what is kept. A block of both kinds is the last resort.
+// Touched memory comes first, even if kept blocks must be joined for it. A
+// block with memory of both kinds is the last resort.
 std::optional<std::size_t> BlockMap::take_range(std::size_t size) {
   if (const auto offset = touched_.take(size)) return offset;
   if (in_kept_ >= size) {

@@ -37,7 +37,7 @@ const LockstepTransportTable& mpi(const Membership& membership,
 
 Bootstrap serve(const Settings& settings) {
   Bootstrap made;
-  // Strangers on the network know the port, but not this.
+  // Other processes on the network may know the port, but not the token.
   made.token =
       settings.token.empty() ? random_hex(sizeof(Secret)) : settings.token;
   made.server = std::make_unique<TcpStoreServer>(choose_host_address(settings),
@@ -46,7 +46,7 @@ Bootstrap serve(const Settings& settings) {
   return made;
 }
 
-// The token travels only where the ranks do not have it already.
+// The message carries the token only if the ranks do not have it already.
 std::string message_of(const Bootstrap& made, const Settings& settings) {
   return made.store_url + (settings.token.empty() ? " " + made.token : "");
 }

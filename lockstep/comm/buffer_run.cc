@@ -27,7 +27,7 @@ void copy(Walk& from, Walk& to, std::size_t bytes) {
 
 void copy_from(const Run& run, std::size_t at, std::span<std::byte> to) {
   if (to.empty()) return;
-  if (run.buffers.size() == 1 && run.parts == 1) {  // as most are
+  if (run.buffers.size() == 1 && run.parts == 1) {  // the common case
     const Buffer& only = run.buffers.front();
     LOCKSTEP_CHECK(at + to.size() <= only.bytes(),
                    "a run is too short for what is copied");

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAround{50};
 
-// Nothing when the deadline passes first.
+// Empty if the deadline passes first.
 std::optional<Bytes> get(Store& store, const std::string& key,
                          const CardWait& wait) {
   for (;;) {

@@ -18,7 +18,8 @@ namespace lockstep {
 
 class Duplicates::Kept {
  public:
-  // By index, which is the number less 1: 1 where none is in use here.
+  // By index, which is the number minus 1: 1 if this rank does not use the
+  // duplicate.
   using Free = std::array<std::uint8_t, kMost>;
 
   explicit Kept(std::string group) : group_(std::move(group)) {}
@@ -32,7 +33,7 @@ class Duplicates::Kept {
     return free;
   }
 
-  // Makes those up to `index` that are not there.
+  // Makes the missing duplicates up to `index`.
   void make_up_to(std::size_t index, const Make& make) {
     const MutexLock lock(mutex_);
     while (entries_.size() <= index) {
@@ -96,7 +97,7 @@ void Duplicates::share(const Duplicates& of_group) {
   own_.reset();
 }
 
-// Where one rank cannot make it, none has it.
+// If one rank cannot make it, no rank gets it.
 std::shared_ptr<ProcessGroup> Duplicates::take(ProcessGroup& original,
                                                const Make& make) {
   const std::shared_ptr<Kept> kept = kept_.lock();

@@ -25,13 +25,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For what the store can answer without waiting for a rank.
+// For calls that the store answers without waiting for a rank.
 constexpr auto kStoreAnswers = 30s;
 // An error must not wait for a store that does not answer.
 constexpr auto kGoodbye = 2s;
-// A key that was seen a moment ago takes no longer, unless it is gone again.
+// Reading a key that was seen a moment ago takes no longer, unless it was
+// erased.
 constexpr auto kStillThere = 200ms;
-// A connection's end may be seen before the server has executed the will.
+// A rank may notice a connection's end before the server has executed the will.
 constexpr auto kWillTakes = 200ms;
 
 // Too short to be a Fault.
@@ -41,8 +42,8 @@ std::string key_of(std::string_view group, std::string_view what) {
   return fmt::format("group/{}/{}", group, what);
 }
 
-// What `key` holds, nothing where it does not exist: a change that cannot apply
-// is the store's way of looking without waiting.
+// The value of `key`, empty if it does not exist. A compare_and_set that cannot
+// apply reads the store without waiting.
 Bytes peek(Store& store, std::string_view key, Deadline deadline) {
   const Bytes never = to_bytes("nothing reads like this");
   return store.compare_and_set(key, never, never, deadline);
@@ -76,7 +77,7 @@ Fault end_of(const GroupIdentity& identity, int rank) {
                       identity.rank_in_job(rank))};
 }
 
-// What the other ranks are told of this one's error.
+// The Fault that reports this rank's error to the others.
 Fault fault_of(const std::exception_ptr& error, int rank) {
   try {
     std::rethrow_exception(error);
@@ -91,9 +92,9 @@ Fault fault_of(const std::exception_ptr& error, int rank) {
   }
 }
 
-// Whether `stands`, which this rank or another has written, says better than
-// this rank's own error what that comes of. Ranks that wait for the same one
-// give up at about the same time, each with its own list of who is missing.
+// Whether `stands`, which this rank or another has written, explains this
+// rank's own error. Ranks that wait for the same rank give up at about the same
+// time, each with its own list of missing ranks.
 bool explains(const Fault& stands, const std::exception_ptr& error, int rank) {
   const bool is_own =
       stands.culprit == rank && stands.kind != FaultKind::kPeerGone;
@@ -148,7 +149,7 @@ class MeetingStore : public Store {
       Bytes there = peek(*store_, key, deadline);
       if (!there.empty()) return there;
       wait_any(std::span(&only, 1), deadline, cancellation);
-      // A rank that gives up meanwhile erases what it has put there.
+      // A rank that gives up meanwhile erases its keys.
       try {
         return store_->get(key, std::min(deadline, Deadline(kStillThere)),
                            cancellation);
@@ -195,8 +196,8 @@ class MeetingStore : public Store {
     store_->withdraw_last_will(deadline);
   }
 
-  // Waits for the verdict, which counts before a rank that ends after it.
-  // Whether it came; throws unless it is that the group formed.
+  // Waits for the verdict, which takes precedence over a rank that ends after
+  // it. Returns whether it came; throws if the group did not form.
   bool await_verdict(Deadline deadline) {
     std::size_t found = 0;
     try {
@@ -208,14 +209,14 @@ class MeetingStore : public Store {
     return true;
   }
 
-  // Writes it unless another stands there; returns what does, nothing where it
-  // is that the group formed.
+  // Writes `mine` as the verdict unless one exists; returns the Fault that
+  // stands, empty if the group formed.
   std::optional<Fault> settle(const Bytes& mine, Deadline deadline) {
     return decode(
         store_->compare_and_set(verdict_key(), std::nullopt, mine, deadline));
   }
 
-  // The rank, if any, that is known within `patience` to have ended.
+  // The rank, if any, whose end becomes known within `patience`.
   std::optional<int> ended_within(Deadline patience) {
     const std::span<const std::string> wills(trouble_.begin() + 1,
                                              trouble_.end());
@@ -226,10 +227,10 @@ class MeetingStore : public Store {
     }
   }
 
-  // From now on it is the store that it is made of.
+  // From now on it behaves like the underlying store.
   void be_formed() { formed_ = true; }
 
-  // Erases what this rank has put there.
+  // Erases this rank's keys.
   void erase_own(Deadline deadline) {
     std::vector<std::string> keys;
     {
@@ -240,7 +241,7 @@ class MeetingStore : public Store {
   }
 
  private:
-  // Throws what the trouble of that index means, if anything.
+  // Throws the error that the key trouble_[index] stands for, if it is one.
   void heed(std::size_t index) {
     if (index > 0) throw_fault(end_of(identity_, ranks_[index - 1]), identity_);
     if (const auto fault = decode(store_->get(verdict_key(), kStoreAnswers)))
@@ -250,7 +251,7 @@ class MeetingStore : public Store {
   const GroupIdentity identity_;
   const std::shared_ptr<Store> store_;
   // Keys that mean that the group cannot form: the verdict, then the wills of
-  // the other ranks, which are ranks_.
+  // the other ranks, ranks_.
   std::vector<std::string> trouble_;
   std::vector<int> ranks_;
   std::atomic<bool> formed_{false};
@@ -277,12 +278,12 @@ void Formation::complete() {
   try {
     clean_up();
   } catch (const Error& error) {
-    // The group is formed; what it goes through next meets the error again.
+    // The group is formed; its next operation reports the error again.
     log(LogLevel::kDebug, error.what());
   }
 }
 
-// Throws, unless the last rank has come while this one gave up.
+// Throws, unless the last rank came while this rank gave up.
 void Formation::expire() {
   const Timeout late = late_ranks();
   const Fault mine = fault_of(std::make_exception_ptr(late), identity_.rank);
@@ -305,7 +306,7 @@ Timeout Formation::late_ranks() {
       fmt::join(missing, ", ")));
 }
 
-// The last to have read the verdict erases what counts.
+// The last rank to read the verdict erases the counters.
 void Formation::clean_up() {
   store_->erase_own(kStoreAnswers);
   const std::string left = key_of(identity_.name, "left");
@@ -319,7 +320,7 @@ void Formation::fail(const std::exception_ptr& error) {
   std::optional<Fault> stands;
   try {
     Fault mine = fault_of(error, identity_.rank);
-    // Which rank it was, the wills say in the numbers of this group.
+    // The wills give the rank in this group's numbers.
     if (mine.kind == FaultKind::kPeerGone)
       if (const auto ended = store_->ended_within(kWillTakes))
         mine = end_of(identity_, *ended);

@@ -39,7 +39,7 @@ World& world_of(const ProcessGroup& parent) {
   return *parent.world();
 }
 
-// What a group can be made from, or a barrier be called on.
+// Throws unless `group` can be used for new groups and barriers.
 void check_usable(std::string_view call, const ProcessGroup& group) {
   group.check_process();
   if (group.backend() == "none")
@@ -50,9 +50,9 @@ void check_usable(std::string_view call, const ProcessGroup& group) {
                             "is_member() first"));
 }
 
-// Gives the group that `identity` describes its number: the next of those of
-// the same members. Where the other ranks have given that one up already, this
-// rank gets their error, and goes on to the one that they are at.
+// Numbers the group of `identity` among the groups with the same members. If
+// the other ranks have given up on that group already, this rank gets their
+// error and continues with their next number.
 void number_group(World& world, GroupIdentity& identity) {
   const std::string members = identity.name;
   std::exception_ptr missed;
@@ -67,12 +67,12 @@ void number_group(World& world, GroupIdentity& identity) {
   world.numbered(members);
 }
 
-// How long the store may take to answer what it need not wait for.
+// For calls that the store answers without waiting for a rank.
 constexpr std::chrono::minutes kStoreAnswers{1};
 
-// One call of monitored_barrier. Each rank claims its own key by `here`; who
-// gives up on a rank claims that rank's key by `late`. The first claim stands,
-// so that all agree on who came, however close it was.
+// One call of monitored_barrier. Each rank claims its own key with `here`; a
+// rank that gives up on another claims that rank's key with `late`. The first
+// claim stands, so that all ranks agree on who came, even in close races.
 class MonitoredBarrier {
  public:
   MonitoredBarrier(const ProcessGroup& group, std::chrono::nanoseconds timeout)
@@ -98,7 +98,7 @@ class MonitoredBarrier {
   std::string key(int rank) const { return fmt::format("{}/{}", name_, rank); }
   std::string verdict_key() const { return name_ + "/verdict"; }
 
-  // Whether `state` is what stands of `rank` from now on.
+  // Whether `state` is the claim that stands for `rank`.
   bool claim(int rank, std::string_view state) {
     const Bytes stands = store_->compare_and_set(
         key(rank), std::nullopt, to_bytes(state), kStoreAnswers);
@@ -114,7 +114,7 @@ class MonitoredBarrier {
     }
   }
 
-  // Rank 0: waits for all, and tells who is late.
+  // Rank 0: waits for all ranks, and announces the late ones.
   std::string collect(Deadline deadline) {
     std::vector<int> late;
     for (int rank = 1; rank < group_.size(); ++rank)
@@ -124,13 +124,13 @@ class MonitoredBarrier {
     return verdict;
   }
 
-  // Another rank: waits for rank 0, then for what it says. Rank 0 may have
-  // come at the last moment, and has its own `timeout` from there.
+  // Another rank: waits for rank 0, then for its verdict. Rank 0 may come at
+  // the last moment, and has its own `timeout` from then on.
   std::string hear(Deadline deadline) {
     return awaits(0, deadline) ? read_verdict() : say_missing({0});
   }
 
-  // Who is late, as rank 0 says; rank 0 itself where it says nothing.
+  // The late ranks in rank 0's verdict; rank 0 itself if it wrote none.
   std::string read_verdict() {
     if (group_.rank() == 0) return say_missing({0});
     try {
@@ -148,7 +148,7 @@ class MonitoredBarrier {
                        std::chrono::duration<double>(timeout_).count());
   }
 
-  // All have come; the last to leave erases what nobody reads any more.
+  // All ranks have come; the last to leave erases the keys.
   void clean_up() {
     const std::string left = name_ + "/left";
     if (store_->add(left, 1, kStoreAnswers) < group_.size()) return;

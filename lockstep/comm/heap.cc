@@ -27,8 +27,8 @@ std::size_t page_bytes() {
 }
 
 // Makes every page that touches [begin, end) this process's own copy: replaces
-// a byte by itself, whatever other threads write. (Not fetch_or(0), which
-// compilers turn into a load.)
+// a byte by itself atomically, while other threads may write. (Not fetch_or(0),
+// which compilers turn into a load.)
 void own_pages(std::byte* begin, std::byte* end, std::size_t page) {
   for (std::byte* at = begin; at < end; at += page) {
     const std::atomic_ref<unsigned char> byte(
@@ -41,8 +41,8 @@ void own_pages(std::byte* begin, std::byte* end, std::size_t page) {
 
 }  // namespace
 
-// The heaps that a forked child must make its own. A table of fixed size: no
-// lock may be taken, nor memory, between fork and what follows it.
+// The heaps that a forked child must make private. The table has a fixed size:
+// a child right after fork must not take a lock or allocate memory.
 class HeapsOfProcess {
  public:
   static HeapsOfProcess& instance() {
@@ -50,7 +50,7 @@ class HeapsOfProcess {
     return table;
   }
 
-  // Whether there was room.
+  // Returns false if the table is full.
   bool add(Heap& heap) {
     return std::ranges::any_of(heaps_, [&](std::atomic<Heap*>& slot) {
       Heap* none = nullptr;
@@ -143,7 +143,7 @@ void Heap::give_back(const std::byte* block) {
       return retire(offset, blocks_.retire(offset));
   }
   blocks_.give_back(offset);
-  // Some are left, so that the next blocks do not end here again.
+  // Frees some more, so that the next blocks do not come here again.
   if (blocks_.bytes_kept() > most_kept_) keep_at_most(most_kept_ / 2);
 }
 
@@ -168,8 +168,8 @@ std::shared_ptr<std::byte> Heap::allocate(std::size_t bytes) {
           }};
 }
 
-// A block of which peers may still use the segment's memory is not used again.
-// Its private pages go back to the kernel; their place in the segment stays.
+// A block whose segment memory peers may still use is not used again. Its
+// private pages go back to the kernel; their pages of the segment stay.
 void Heap::retire(std::size_t offset, std::size_t bytes) const {
   visit_whole_pages(offset, bytes, [this](Pages run, bool is_private) {
     if (is_private)
@@ -180,9 +180,9 @@ void Heap::retire(std::size_t offset, std::size_t bytes) const {
   });
 }
 
-// Gives whole pages back to the kernel, but for private ones, of which a peer
-// may still read the segment's: they may be at the range's ends, which share a
-// page with a block that was detached.
+// Gives whole pages back to the kernel, except private ones, whose pages of the
+// segment a peer may still read: those can only be at the range's ends, which
+// may share a page with a detached block.
 void Heap::forget(std::size_t offset, std::size_t bytes) const {
   visit_whole_pages(offset, bytes, [this](Pages run, bool is_private) {
     if (!is_private) punch(run);
@@ -195,8 +195,8 @@ void Heap::punch(Pages pages) const {
               static_cast<off_t>((pages.end - pages.begin) * page_bytes_));
 }
 
-// Calls `visit` for each run of the pages that lie within [offset, offset +
-// bytes) which are private, or not, alike.
+// Calls `visit` for each run of pages within [offset, offset + bytes) that are
+// all private or all shared.
 template <class Visit>
 void Heap::visit_whole_pages(std::size_t offset, std::size_t bytes,
                              const Visit& visit) const {
@@ -213,13 +213,13 @@ void Heap::visit_whole_pages(std::size_t offset, std::size_t bytes,
 void Heap::be_forked() noexcept {
   forked_ = true;
   const std::size_t pages = mapping_->size() / page_bytes_;
-  // Where the kernel has refused private memory, what should be is not.
+  // If the kernel has refused private memory, pages in private_ may be shared.
   const bool as_they_say = has_private_pages() && !was_refused_.load();
   for (std::size_t page = 0; page < pages;) {
     const std::size_t end =
         as_they_say ? private_.end_of_run(page, pages) : pages;
     const bool is_private = as_they_say && private_.has(page);
-    // Better to fault than to write what is the parent's.
+    // A fault is better than a write to the parent's memory.
     if (!is_private && !map_privately({page, end}))
       ::munmap(mapping_->data() + page * page_bytes_,
                (end - page) * page_bytes_);
@@ -227,7 +227,7 @@ void Heap::be_forked() noexcept {
   }
 }
 
-// One step for every thread: no write of ours is lost.
+// Atomic for every thread: no write of this process is lost.
 bool Heap::map_privately(Pages pages) const noexcept {
   std::byte* const begin = mapping_->data() + pages.begin * page_bytes_;
   const std::size_t bytes = (pages.end - pages.begin) * page_bytes_;
@@ -274,15 +274,16 @@ void Heap::detach(const std::byte* address, std::size_t bytes) {
   }
 }
 
-// First the mapping, then the pages that peers may still write to, which are
-// replaced by our own copies. (A copy made first and moved over the old mapping
-// would lose what other threads write in between.)
+// Maps the range privately first, then replaces the pages that peers may still
+// write to by private copies. (A copy made first and moved over the old mapping
+// would lose other threads' writes in between.)
 void Heap::make_private(Pages pages) {
   const bool mapped = map_privately(pages);
   const int error = errno;
   if (!mapped) was_refused_ = true;
-  // After the mapping: a child that is forked in between makes its own. Also
-  // where that was refused, so that the block is not used again.
+  // After the mapping: a child that is forked in between maps privately itself.
+  // Also if the kernel refused the mapping, so that the block is not used
+  // again.
   private_.add(pages.begin, pages.end);
   if (!mapped) throw SystemError("the kernel refused private memory", error);
   std::byte* const begin = mapping_->data() + pages.begin * page_bytes_;
@@ -319,8 +320,8 @@ HeapOptions HeapOptions::within(std::optional<std::size_t> memory_limit) const {
 }
 
 std::shared_ptr<Heap> process_heap(const HeapOptions& options) {
-  // The heap is the process's, so this one table is too. It is kept only as
-  // long as a group or a block uses it.
+  // The heap belongs to the process, and so does this pointer. The heap lives
+  // only as long as a group or a block uses it.
   static Mutex mutex;
   static std::weak_ptr<Heap> current;
   if (options.bytes == 0) return nullptr;

@@ -24,20 +24,20 @@
 namespace lockstep {
 namespace {
 
-// Before main(), since a stream's buffering is set before its first use. The
-// launcher asks for it: in a pipe, lines would otherwise come in blocks of 4
-// KiB, and a rank that is killed would lose its last ones.
+// Runs before main(), since a stream's buffering is set before its first use.
+// The launcher requests it: in a pipe, lines would otherwise come in blocks of
+// 4 KiB, and a killed rank would lose its last lines.
 [[gnu::constructor]] void print_line_by_line_under_a_launcher() {
   if (environment_variable("LOCKSTEP_LINE_BUFFERED").value_or("") == "1")
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
 }
 
-// What init_process_group made, and what lies under it.
+// The result of init_process_group and the objects under it.
 struct DefaultGroup {
   Bootstrap bootstrap;
   OwnProcessPointer<Seat> seat;
   std::shared_ptr<ProcessGroup> group;
-  // The store that an earlier one, or this, was made through.
+  // The store through which this default group or an earlier one was made.
   std::string reached_store;
 };
 
@@ -47,17 +47,17 @@ DefaultGroup& default_group_slot() {
   return slot;
 }
 
-// The store's server lets ranks wait for whom it has no descriptor, and so all
-// others: there must be two for each rank (its calls, its last will), and for
-// what serves and uses it.
+// The store's server does not answer a rank for which it has no descriptor, and
+// so all others wait too: it needs two per rank (its calls, its last will), and
+// some for the server and this rank's client.
 void check_that_all_can_be_served(int world_size) {
   constexpr int kListenerWakeUpAndClient = 4;
   const std::vector<WakeUp> room(
       static_cast<std::size_t>(2 * world_size + kListenerWakeUpAndClient));
 }
 
-// A store that no rank serves was there before the ranks were: where it was
-// reached once and is not found, it has ended, and will not come up again.
+// A store that no rank serves was there before the ranks: if this process
+// reached it once and cannot reach it now, it has ended and will not come back.
 std::shared_ptr<Store> open_job_store(const Membership& membership,
                                       StoreOptions options) {
   constexpr std::chrono::seconds kStillThere{2};
@@ -78,9 +78,9 @@ std::shared_ptr<Store> open_job_store(const Membership& membership,
   }
 }
 
-// Opens the store and takes this rank's seat in it. Rank 0 may still be serving
-// an earlier group's store at the same address: it then goes away under us, and
-// the new one comes up.
+// Opens the store and takes this rank's seat in it. Rank 0 may still serve an
+// earlier group's store at the same address: that store then ends during the
+// call, and the new one comes up.
 OwnProcessPointer<Seat> take_seat(const Membership& membership,
                                   const Settings& settings) {
   const JobCard card{.rank = membership.rank,
@@ -105,7 +105,7 @@ OwnProcessPointer<Seat> take_seat(const Membership& membership,
         options.deadline.expired())
       throw;
   }
-  // Once more is enough: rank 0 cannot be two groups ahead of this rank.
+  // One retry is enough: rank 0 cannot be two groups ahead of this rank.
   constexpr std::chrono::seconds kComesUp{10};
   options.deadline = std::min<Deadline>(options.deadline, kComesUp);
   return sit_down();
@@ -113,16 +113,16 @@ OwnProcessPointer<Seat> take_seat(const Membership& membership,
 
 std::string choose_backend(const std::string& asked, const Settings& settings) {
   const std::string& name = asked == "auto" ? settings.backend : asked;
-  // A GPU's buffers are NCCL's under any name; this one insists on it.
+  // Every backend uses NCCL for buffers on a GPU; "nccl" requires a GPU.
   if (name == "nccl") require_gpus(settings);
-  // Which is shared memory alone where there is one host.
+  // On one host, hybrid is shared memory alone.
   return name == "auto" || name == "nccl" ? "hybrid" : name;
 }
 
 using MakeBackend =
     std::function<std::shared_ptr<Backend>(std::shared_ptr<Store> store)>;
 
-// What `make` returns, once it has returned on all ranks of the group.
+// Returns the result of `make`, once it has returned on all ranks of the group.
 std::shared_ptr<Backend> form(const GroupIdentity& identity, const World& world,
                               const MakeBackend& make) {
   if (identity.size == 1) return make(world.store());

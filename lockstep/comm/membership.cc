@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// The one of `chosen` and `from_environment` that is set; InvalidArgument when
-// they contradict each other.
+// The value of `chosen` or `from_environment`; InvalidArgument if they
+// contradict each other.
 std::optional<int> agree(const char* name, std::optional<int> chosen,
                          std::optional<int> from_environment,
                          StartedBy launcher) {

@@ -18,7 +18,7 @@ void check_root(const ProcessGroup& group, int root) {
                         "\n  next:    the root must be a rank of the group");
 }
 
-// Nothing to or from each rank, until it is set.
+// An empty buffer for each rank, until it is set.
 std::vector<Buffer> nothing_each(const ProcessGroup& group) {
   return std::vector<Buffer>(index_of(group.size()), view_bytes({}));
 }

@@ -162,7 +162,7 @@ Signature signature_of(const Operation& operation) {
     signature.type = static_cast<std::uint8_t>(buffers.front().type);
   if (operation.kind == OperationKind::kAllToAll &&
       operation.division == Division::kOneARank)
-    return signature;  // the counts differ from rank to rank
+    return signature;  // the counts may differ between ranks
   for (const Buffer& buffer : buffers)
     signature.elements += static_cast<std::uint64_t>(buffer.count);
   signature.layout = buffers.size() > 1 ? hash_of_counts(buffers) : 0;

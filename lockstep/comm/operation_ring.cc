@@ -1,9 +1,9 @@
-// Each slot is two cache lines. The first holds what every operation has, the
-// second what only those have that are pending or have a place.
+// Each slot is two cache lines. The first holds the words of every operation,
+// the second those of operations that are pending or have a place.
 //
 // A writer takes a number, marks the slot's stamp as being written, fills the
-// words in and stores the final stamp. Each of these stores releases what came
-// before it, so a reader that acquires every word and finds the same stamp
+// words in and stores the final stamp. Each of these stores releases the
+// previous ones, so a reader that acquires every word and finds the same stamp
 // before and after has seen no word of another writer. (No fences: the thread
 // sanitizer does not know them, and on x86 these orders are free.)
 #include "lockstep/comm/operation_ring.h"
@@ -24,8 +24,8 @@ constexpr std::size_t kTicket = 8;
 constexpr std::size_t kAwaited = 9;
 constexpr std::size_t kPlace = 10;  // six words
 
-// A stamp: 0 for a slot never used, 1 while it is written, else the entry's
-// number plus 1 above its state.
+// A stamp: 0 for an unused slot, 1 while it is written, else the entry's number
+// plus 1 above its state.
 constexpr std::uint64_t kWriting = 1;
 constexpr int kStateBits = 2;
 
@@ -50,9 +50,9 @@ Signature signature_from(const SignatureWords& words) {
           .buffers = static_cast<std::uint32_t>(words[3] >> 32)};
 }
 
-// The signature, with a message's peer and tag where it has no root and no
-// layout. Word by word: reading a word that was just written in parts makes the
-// processor wait for all of them.
+// The signature, with a message's peer and tag in place of root and layout. It
+// is written word by word: reading a word that was just written in parts makes
+// the processor wait for all of them.
 template <class Words>
 void store_signature(Words& words, const Operation& operation) {
   const Signature signature = signature_of(operation);
@@ -91,8 +91,8 @@ std::uint64_t OperationRing::begin(std::uint32_t group,
                                    const Operation& operation) {
   const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
   auto& words = slot(number).words;
-  // Another writer may have been stopped in the middle of this slot for a whole
-  // turn of the ring: it keeps it, and this operation goes unrecorded.
+  // Another writer may have been stopped while writing this slot for a whole
+  // turn of the ring: it keeps the slot, and this operation is not recorded.
   if (words[kStamp].exchange(kWriting, std::memory_order_acq_rel) == kWriting)
     return number;
   words[kStarted].store(read_ticks(), kRelease);
@@ -124,8 +124,8 @@ void OperationRing::set_awaited(std::uint64_t number) {
   if (holds(number)) slot(number).words[kAwaited].store(1, kRelease);
 }
 
-// Should the entry be overwritten between the look and the stores, a newer one
-// gets a wrong time for its end, which settling it replaces.
+// If the entry is overwritten between the check and the stores, a newer entry
+// gets a wrong end time, which settling it replaces.
 bool OperationRing::settle(std::uint64_t number, OperationState state) {
   if (!holds(number)) return false;
   auto& words = slot(number).words;

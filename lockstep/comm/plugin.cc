@@ -20,7 +20,7 @@ std::filesystem::path own_program() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored);
 }
 
-// The library or program that this code is part of.
+// The library or program that contains this code.
 std::filesystem::path own_file() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&own_file), &info) == 0 ||
@@ -28,13 +28,14 @@ std::filesystem::path own_file() {
     return {};
   std::error_code ignored;
   const auto file = std::filesystem::canonical(info.dli_fname, ignored);
-  // For a program the loader may only know the name it was started by.
+  // For a program, the loader may only know the name with which it was started.
   return file.empty() ? own_program() : file;
 }
 
-// Where a plug-in is looked for. What was moved together comes before what only
-// the build knew; the loader's path is in between, since a program that CMake
-// linked to the package has the package's folder there.
+// The places to search for a plug-in. Folders that moved together with the
+// program come before the build's folders; the loader's path is in between,
+// since it holds the package's folder in a program that CMake linked to the
+// package.
 struct Places {
   std::vector<std::string> first;
   std::vector<std::string> after_loader;
@@ -105,15 +106,15 @@ bool PluginSearch::in(const std::vector<std::string>& folders) {
 bool PluginSearch::at_loaders() {
   const std::size_t before = unusable_.size();
   if (open(file_)) return true;
-  // That the loader does not know the name is no news.
+  // Drop the reason that the loader does not know the name.
   if (unusable_.back().starts_with(file_ + ": cannot open shared object"))
     unusable_.resize(before);
   return false;
 }
 
 bool PluginSearch::open(const std::string& place) {
-  // The loader has a lock of its own, which the thread sanitizer does not see:
-  // it takes the loader's names for a race.
+  // The thread sanitizer does not see the loader's own lock and reports a race
+  // on the loader's names.
   static std::mutex loading;
   const std::lock_guard lock(loading);
   void* handle = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | border_.flags);

@@ -51,8 +51,8 @@ void Backend::attach(const std::shared_ptr<CapturedGraph>& /*graph*/,
 
 namespace {
 
-// Whether this is the forked child of a process that had this loaded. A look at
-// it takes no time; asking the kernel takes as long as a small operation.
+// Whether this is the forked child of a process that had loaded this code.
+// Reading it is fast; asking the kernel takes as long as a small operation.
 std::atomic<bool> is_forked{false};
 [[maybe_unused]] const int kForkIsSeen =
     ::pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
@@ -83,8 +83,8 @@ ProcessGroup::~ProcessGroup() {
   if (recorder_) recorder_->leave();
 }
 
-// A rank has the same memory in its forked children, where a call would bring
-// what peers take for the rank's own.
+// A forked child shares the rank's group memory, where peers would take the
+// child's calls for the rank's.
 void ProcessGroup::check_process() const {
   if (!is_forked || process_.is_current()) return;
   throw InvalidArgument(fmt::format(
@@ -131,7 +131,7 @@ void ProcessGroup::abort(std::string_view reason) noexcept {
 
 void ProcessGroup::leave() noexcept {
   if (recorder_) recorder_->leave();
-  // They leave, and are destroyed, after the locks are released.
+  // The backends leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_group, last_of_device;
   std::vector<std::shared_ptr<Backend>> abortable;
   {
@@ -145,11 +145,11 @@ void ProcessGroup::leave() noexcept {
     abortable.swap(abortable_);
     last_of_device.swap(device_backend_);
   }
-  // That of the device first, which was made from that of the CPU.
+  // The device's backend first, which was made from the CPU's.
   for (; !abortable.empty(); abortable.pop_back())
     if (process_.is_current()) abortable.back()->leave();
-  // After the group, which says what it has in flight while its connections
-  // are there.
+  // After the group, which names its operations in flight while its connections
+  // exist.
   duplicates_.leave();
 }
 
@@ -214,7 +214,7 @@ std::shared_ptr<Backend> ProcessGroup::device_backend(Device device) {
     error = std::current_exception();
   }
   MutexLock lock(abort_mutex_);
-  // Another try would meet what this one has left in the store.
+  // A second attempt would find this attempt's keys in the store.
   device_error_ = error;
   if (error) std::rethrow_exception(error);
   device_backend_ = made;
@@ -394,7 +394,7 @@ void ProcessGroup::attach(const std::shared_ptr<CapturedGraph>& graph,
     MutexLock lock(abort_mutex_);
     of_device = device_backend_;
   }
-  // Without one none will be captured.
+  // Without a device backend no operation is captured.
   if (of_device) of_device->attach(graph, options.stream);
 }
 
@@ -454,8 +454,8 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(
             .peer = message.peer,
             .tag = message.tag};
   };
-  // All are checked before the first is on its way: a caller that is refused
-  // may free the memory of every one.
+  // Checks all before it starts the first: after an InvalidArgument the caller
+  // may free the memory of all messages.
   for (const Message& message : messages) {
     const Operation operation = operation_of(message);
     validate(operation, identity_);

@@ -15,7 +15,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "lockstep record";
 constexpr int kVersion = 1;
-// More than a rank of any job has; keeps a hostile file from taking all memory.
+// More than a rank of any job has; prevents a hostile file from using all
+// memory.
 constexpr std::size_t kMostEntries = 100'000;
 constexpr int kMostRanks = 1'000'000;
 
@@ -40,7 +41,7 @@ Value named(std::string_view what, std::span<const Value> known,
   throw InvalidArgument(fmt::format("unknown {} \"{}\"", what, name));
 }
 
-// A number that must fit its field; JSON's own conversion would cut it.
+// A number that must fit its field; JSON's own conversion would truncate it.
 template <class Number>
 void take(const Json& object, const char* name, Number& number) {
   const auto found = object.find(name);
@@ -269,7 +270,7 @@ std::string encode_record(const RankRecord& record) {
 RankRecord decode_record(std::string_view text) {
   try {
     return from_json(Json::parse(text));
-  } catch (const std::exception& error) {  // what Json throws, and our own
+  } catch (const std::exception& error) {  // from Json and from this file
     throw InvalidArgument(fmt::format("not a record: {}", error.what()));
   }
 }

@@ -34,7 +34,7 @@ void RecordedGroup::keep(std::uint64_t number,
                          std::weak_ptr<PendingWork> work) {
   MutexLock lock(mutex_);
   works_[number] = std::move(work);
-  // Of what the ring has forgotten nobody asks.
+  // No caller asks for operations that the ring has overwritten.
   if (number > OperationRing::kEntries)
     works_.erase(works_.begin(),
                  works_.lower_bound(number - OperationRing::kEntries));
@@ -102,7 +102,7 @@ void GroupRecorder::completed_for_waiter(std::uint64_t number,
   completed(number);
 }
 
-// Works may be waited for in any order.
+// Callers may wait for Works in any order.
 void GroupRecorder::note_completed(std::uint64_t sequence) {
   if (sequence > group_->last_completed_.load(std::memory_order_relaxed))
     group_->last_completed_.store(sequence, std::memory_order_relaxed);
@@ -111,7 +111,7 @@ void GroupRecorder::note_completed(std::uint64_t sequence) {
 void GroupRecorder::failed(std::uint64_t number,
                            const std::exception_ptr& error) noexcept {
   recorder_->ring().settle(number, OperationState::kFailed);
-  // What fails after the first failure fails because of it.
+  // Later failures are consequences of the first.
   if (!group_->failed_.exchange(true))
     recorder_->note_failure(*group_, number, error);
 }

@@ -19,7 +19,7 @@ using SystemClock = std::chrono::system_clock;
 
 constexpr std::size_t kMostFailures = 16;
 
-// Seconds since 1970 of moments that steady_clock told.
+// Converts times of steady_clock to seconds since 1970.
 class WallTime {
  public:
   double of(RingEntry::Time time) const {
@@ -47,7 +47,7 @@ OperationRecord to_record(const RingEntry& entry, const WallTime& wall) {
   return record;
 }
 
-// The names of error.h; "Error" for all that has none of its own.
+// The names of error.h; "Error" for any other exception.
 FailureRecord classify(const RecordedGroup& group,
                        const std::exception_ptr& error) {
   FailureRecord failure{.group = group.id()};
@@ -105,7 +105,7 @@ std::chrono::nanoseconds Recorder::time_waited() const {
   const std::uint64_t ticks = ticks_waited_.load(std::memory_order_relaxed);
   const std::chrono::nanoseconds waited =
       now.time - TickClock(made_, now).time_of(now.ticks - ticks);
-  // As time goes by the length of a tick is known better, and may be less.
+  // Later estimates of a tick's length are more precise, and may be smaller.
   auto most = most_waited_.load(std::memory_order_relaxed);
   while (most < waited && !most_waited_.compare_exchange_weak(most, waited)) {
   }
@@ -122,7 +122,7 @@ void Recorder::set_job(std::string name) {
   job_ = std::move(name);
 }
 
-// A group that was left is forgotten when the ring is.
+// Drops a group that was left once the ring has overwritten its operations.
 void Recorder::drop_forgotten_groups() {
   const std::uint64_t begun = ring_.begun();
   std::erase_if(groups_, [&](const auto& entry) {
@@ -182,7 +182,7 @@ void Recorder::note_failure(const RecordedGroup& group, std::uint64_t number,
   }
   dump("failure");
 } catch (const std::exception&) {
-  // Out of memory: the error that is on its way says enough.
+  // Out of memory: the error in flight is more important.
 }
 
 void Recorder::dump(std::string_view reason) noexcept try {

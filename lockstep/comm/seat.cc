@@ -20,14 +20,15 @@
 //   objection  what a rank found wrong with it, or who has given up
 //   verdict    kComplete, or why there is no job; set by rank 0
 //
-// A gathering that failed is over for all its ranks, as one that was left: each
-// has taken its seat there exactly once, and all go on to the same next one.
+// A failed gathering is over for all its ranks, like one that was left: each
+// has taken its seat in it exactly once, and all continue with the same next
+// one.
 namespace lockstep {
 namespace {
 
-// For what the store can answer without waiting for a rank.
+// For calls that the store answers without waiting for a rank.
 constexpr std::chrono::seconds kStoreAnswers{30};
-// Leaving must not hold anybody up.
+// Leaving must not delay the program.
 constexpr std::chrono::milliseconds kGoodbye{250};
 
 constexpr std::string_view kGatherings = "gatherings";  // rank 0's last
@@ -81,7 +82,7 @@ JobCard parse_card(const std::string& text) {
   return card;
 }
 
-// Whether the two can be cards of one job, but for the world size.
+// Whether the two can be cards of one job, ignoring the world size.
 bool may_be_one_job(const JobCard& a, const JobCard& b) {
   return a.has_token == b.has_token &&
          (a.job == b.job || a.job.empty() || b.job.empty());
@@ -115,7 +116,7 @@ void Seat::refuse(const std::string& why) const {
 // Sets store_ to the part of the first gathering in which the seat is free.
 void Seat::take() {
   const std::int64_t last = whole_store_->add(kGatherings, 0, kStoreAnswers);
-  // Tells this attempt from others of this process.
+  // Distinguishes this attempt from others of this process.
   const std::string attempt =
       fmt::format("{}\n{}", own_name(),
                   std::chrono::steady_clock::now().time_since_epoch().count());
@@ -130,7 +131,8 @@ void Seat::take() {
       return;
     }
     if (holder == kLate) miss_gathering();
-    // An earlier gathering, left by it or by us when the store was slow.
+    // An earlier gathering that the holder, or this process on a slow store,
+    // has left.
     if (holder == kLeft || name == own_name()) continue;
     refuse(fmt::format("{} is rank {} of this job already", name, card_.rank));
   }
@@ -163,20 +165,20 @@ void Seat::gather() {
   }
 }
 
-// From here on the end of this process is noticed, wherever it is waited for.
+// From here on every waiting rank notices the end of this process.
 void Seat::leave_will() {
   store_->set_last_will(ended_key(card_.rank), to_bytes("ended"),
                         kStoreAnswers);
 }
 
-// What rank 0 has put under `key`.
+// The value that rank 0 has set for `key`.
 std::string Seat::hear(const std::string& key, Deadline deadline) {
   const std::array<std::string, 2> either{key, ended_key(0)};
   try {
     if (store_->wait_any(either, deadline) == 1) heed(describe_ended(0));
     return to_text(store_->get(key, kStoreAnswers));
   } catch (const Timeout&) {
-    // Should rank 0 still come, it need not wait for this rank.
+    // If rank 0 still comes, it need not wait for this rank.
     store_->set("objection", to_bytes(describe_missing({card_.rank})),
                 kStoreAnswers);
     heed(describe_missing({0}));
@@ -190,7 +192,8 @@ void Seat::check_card(const JobCard& card) {
   const std::string objection =
       fmt::format("{}, rank {}, expects a job of {}, but rank 0 one of {}",
                   own_name(), card_.rank, describe(card_), describe(card));
-  // Two parts of one job that disagree cannot start. A stranger is no reason.
+  // Two parts of one job that disagree cannot start. A process of another job
+  // does not stop this one.
   if (may_be_one_job(card, card_))
     store_->set("objection", to_bytes(objection), kStoreAnswers);
   else
@@ -198,7 +201,7 @@ void Seat::check_card(const JobCard& card) {
   refuse(objection);
 }
 
-// Waits for every rank; returns what becomes of the gathering.
+// Waits for every rank; returns the gathering's verdict.
 std::string Seat::call_roll(Deadline deadline) {
   std::vector<int> missing;
   std::vector<std::string> any{"objection", ""};
@@ -211,7 +214,7 @@ std::string Seat::call_roll(Deadline deadline) {
       if (found == 0) return to_text(store_->get("objection", kStoreAnswers));
       if (found > 1) return describe_ended(static_cast<int>(found) - 1);
     } catch (const Timeout&) {
-      // Should it come after all, it learns that nobody waits any more.
+      // If the rank still comes, it learns that the others have given up.
       store_->compare_and_set(seat_key(rank), std::nullopt, to_bytes(kLate),
                               kStoreAnswers);
       missing.push_back(rank);
@@ -244,7 +247,7 @@ void Seat::heed(const std::string& verdict) const {
 void Seat::leave() noexcept try {
   store_->set(seat_key(card_.rank), to_bytes(kLeft), kGoodbye);
 } catch (const Error&) {
-  // The store went first, and every seat with it.
+  // The store has ended, and every seat with it.
 }
 
 }  // namespace lockstep

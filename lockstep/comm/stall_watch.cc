@@ -12,7 +12,7 @@ OperationKind kind_of(const RingEntry& entry) {
   return static_cast<OperationKind>(entry.signature.kind);
 }
 
-// Backends need not know whom a message waits for; the call says it.
+// Backends need not know the rank that a message waits for; the call names it.
 std::vector<int> missing_ranks(const PendingOperation& operation) {
   std::vector<int> ranks = operation.group->missing(operation.entry);
   if (ranks.empty() && operation.entry.awaited &&

@@ -18,8 +18,8 @@ bool is_loopback_here(const TcpEndpoint& endpoint) {
       [](const SocketAddress& address) { return address.is_loopback(); });
 }
 
-// Whether the launcher says that this rank is not on rank 0's host. Torchrun
-// alone numbers the ranks host by host.
+// Whether the launcher says that this rank is not on rank 0's host. Only
+// torchrun numbers the ranks host by host.
 bool is_surely_elsewhere(const Settings& settings) {
   return settings.launcher == StartedBy::kTorchrun && settings.rank &&
          settings.local_rank && *settings.rank != *settings.local_rank;

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Of all ranks together; far below what would overflow a count of bytes.
+// For all ranks together; far below the overflow of a byte count.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
 
 class Validation {
@@ -130,7 +130,7 @@ class Validation {
     if (!fit) refuse("each output needs an input of as many elements");
   }
 
-  // Each of `own` against the blocks of all ranks.
+  // Checks each of `own` against the blocks of all ranks.
   void check_blocks(const char* own_name, std::span<const Buffer> own,
                     const char* blocks_name,
                     std::span<const Buffer> blocks) const {
@@ -207,8 +207,8 @@ class Validation {
     }
   }
 
-  // What this rank writes must overlap nothing else it passes, but for its own
-  // block in place.
+  // A buffer that this rank writes must not overlap any other buffer, except
+  // its own block in place.
   void check_overlaps() const {
     const std::size_t buffers =
         operation_.inputs.size() + operation_.outputs.size();
@@ -222,7 +222,7 @@ class Validation {
     };
     if (!std::ranges::is_sorted(ranges, before))
       std::ranges::sort(ranges, before);
-    const Range* furthest = nullptr;  // of those so far, ends last
+    const Range* furthest = nullptr;  // of the ranges so far, ends last
     for (const Range& range : ranges) {
       if (furthest != nullptr && range.begin < furthest->end &&
           (range.written || furthest->written))

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// For a call that a store which is alive answers at once.
+// For a call that a live store answers at once.
 constexpr std::chrono::seconds kStorePatience{1};
 
 std::thread start_thread(std::function<void()> body) {
@@ -69,7 +69,7 @@ void Watchdog::run() {
   while (!ended_.cancelled()) try {
       turn();
     } catch (const std::exception& error) {
-      // Out of memory, most likely. The next look comes later.
+      // Probably out of memory. The next check comes later.
       log(LogLevel::kError, error.what());
       wait_for(ended_.descriptor(), POLLIN, options_.patience);
     }

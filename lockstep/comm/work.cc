@@ -54,13 +54,12 @@ void Work::synchronize_pending(std::optional<Deadline> deadline) const {
   }
 }
 
-// An operation that is done because it failed is written down when wait() says
-// how.
+// An operation that has failed is recorded when wait() throws its error.
 bool Work::done_pending() const {
   if (!pending_->done(ticket_)) return false;
   GroupRecorder* const recorder = pending_->recorder();
-  // Where wait() does not complete it, others have told; and streams are to
-  // wait when somebody asks for that.
+  // If wait() does not complete it, the backend reports completion; and streams
+  // wait only on request.
   if (recorder == nullptr || !pending_->completes_in_wait()) return true;
   try {
     pending_->wait(ticket_, std::nullopt);

@@ -35,7 +35,8 @@ void World::watch() {
         recorder_, whole_store_,
         WatchdogOptions{.patience = settings_.stall_warning});
   } catch (const std::exception& error) {
-    // Out of threads or descriptors: whatever needs them says so better.
+    // Out of threads or descriptors: the operation that needs them reports it
+    // better.
     log(LogLevel::kDebug, error.what());
   }
 }

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::size_t kLeastPieceBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostPieceBytes = std::size_t{1} << 20;
-// So many chunks an operation has when that suits the pieces: the first and the
-// last go through with nothing beside them.
+// The wanted number of chunks of an operation, if the pieces allow it: the
+// first and the last chunk do not overlap with others.
 constexpr std::size_t kWantedChunks = 8;
 constexpr std::size_t kAlignment = 64;
 

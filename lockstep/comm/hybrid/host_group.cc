@@ -25,8 +25,8 @@ GroupIdentity identity_on_host(const GroupIdentity& whole, int host,
   return identity;
 }
 
-// A group that is over knows no more for whom it waited: what it said then
-// does.
+// A group that has ended no longer knows the ranks it waited for, but its error
+// names them.
 std::vector<int> ranks_named_missing(std::string_view text) {
   constexpr std::string_view kHead = "missing: rank ";
   std::vector<int> ranks;
@@ -39,7 +39,7 @@ std::vector<int> ranks_named_missing(std::string_view text) {
   return ranks;
 }
 
-// For whom `work`, which is done, had waited in vain.
+// The ranks that `work`, which has failed, had waited for.
 std::vector<int> ranks_that_ended(const Work& work) {
   try {
     work.wait();
@@ -47,7 +47,7 @@ std::vector<int> ranks_that_ended(const Work& work) {
     return {lost.rank()};
   } catch (const Timeout& late) {
     return ranks_named_missing(late.what());
-  } catch (const Error&) {  // it waited for no rank
+  } catch (const Error&) {  // the error names no rank
   }
   return {};
 }
@@ -83,8 +83,8 @@ std::vector<int> HostGroup::in_whole_group(std::vector<int> ranks) const {
 
 std::vector<int> HostGroup::missing(const Work& work) const {
   std::vector<int> ranks = work.missing();
-  // The group inside the host may be over already: its deadline passes when
-  // that of the whole group does.
+  // The group inside the host may have ended already: its deadline passes
+  // together with that of the whole group.
   if (ranks.empty() && work.done()) ranks = ranks_that_ended(work);
   return in_whole_group(std::move(ranks));
 }

@@ -11,8 +11,9 @@
 namespace lockstep {
 namespace {
 
-// Sharing memory takes one kernel, a network namespace for the socket by which
-// ranks find each other, and a process namespace in which to watch each other.
+// Sharing memory needs the same kernel, the same network namespace for the
+// socket through which ranks connect, and the same process namespace in which
+// they watch each other.
 std::string host_of_this_process() {
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);

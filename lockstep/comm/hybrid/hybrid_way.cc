@@ -11,8 +11,8 @@ namespace {
 
 std::size_t at(int number) { return static_cast<std::size_t>(number); }
 
-// One operation on its way. Each chunk takes three steps: the first inside the
-// host, the wire, the last inside the host.
+// One operation in progress. Each chunk takes three steps: the first inside the
+// host, the second on the wire, the last inside the host.
 class Passage {
  public:
   struct Parts {
@@ -45,7 +45,7 @@ class Passage {
     complete_last(chunks_.size());
   }
 
-  // All that was begun inside the host.
+  // All works that were started inside the host.
   std::vector<Work> works() const {
     std::vector<Work> all = first_;
     all.insert(all.end(), last_.begin(), last_.end());
@@ -77,12 +77,13 @@ class Passage {
   const Chunks chunks_;
   // The works of the first and the last step of each chunk.
   std::vector<Work> first_, last_;
-  std::size_t completed_ = 0;  // chunks that are through
-  // What the wire moves of each piece number, in all chunks.
+  std::size_t completed_ = 0;  // completed chunks
+  // The parts of each piece number that the wire moves, in all chunks.
   std::vector<std::vector<Buffer>> pieces_;
 };
 
-// Before a chunk goes on the wire; the next one's first step begins too.
+// Called before a chunk goes on the wire; also begins the next chunk's first
+// step.
 void Passage::prepare(std::size_t c) {
   if (c == 0) start_first(0);
   if (c + 1 < chunks_.size()) start_first(c + 1);
@@ -97,7 +98,7 @@ void Passage::start_first(std::size_t c) {
   if (is_source()) first_[c] = broadcast_chunk(c);
 }
 
-// When a chunk has come from the wire.
+// Called when a chunk has come from the wire.
 void Passage::finish(std::size_t c) {
   if (!is_source()) last_[c] = move_blocks(OperationKind::kAllGather, c);
   complete_last(c);
@@ -148,7 +149,7 @@ Work Passage::broadcast_chunk(std::size_t c) {
   return parts_.here.start(operation);
 }
 
-// The pieces of this rank's block that have `number`, as one share.
+// The pieces `number` of this rank's block in all chunks, as one share.
 Share Passage::pieces(int number) {
   std::vector<Buffer>& buffers = pieces_[at(number)];
   std::size_t bytes = 0;
@@ -220,7 +221,7 @@ std::unique_ptr<CollectiveWay> HybridWay::duplicate(
 
 bool HybridWay::takes(const Operation& operation) const {
   if (operation.kind == OperationKind::kBroadcast) return true;
-  // A mean of means is the mean only where all are of as many.
+  // A mean of means is the mean only if all are over the same number.
   return operation.kind == OperationKind::kAllReduce &&
          (operation.reduction != ReduceOp::kAverage ||
           hosts_.fewest() == hosts_.most());

@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::uint64_t kEmptyHash = 0xcbf29ce484222325;
 
-// FNV-1a over what ranks must agree on. With the number of a collective, so
-// that graphs of the same operations differ: NCCL wants the same of them on
-// every rank.
+// FNV-1a over the values on which ranks must agree. It includes the number of a
+// collective, so that graphs of equal operations differ: NCCL needs the same
+// graph on every rank.
 void add_to_hash(std::uint64_t& hash, const Signature& signature) {
   for (const std::uint64_t part :
        {signature.sequence, signature.elements, std::uint64_t{signature.layout},

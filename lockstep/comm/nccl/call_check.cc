@@ -33,7 +33,7 @@ Work gather(Backend& control, const Buffer& input, const Buffer& output,
 
 bool complete(const Work& work) {
   if (!work.done()) return false;
-  work.wait();  // throws where it went wrong
+  work.wait();  // throws if it failed
   return true;
 }
 
@@ -48,7 +48,7 @@ bool CallCheck::is_wanted(const Operation& operation, OperationCheck check) {
     case OperationCheck::kSmall:
       break;
   }
-  // Judged by what is the same on all ranks.
+  // Uses only values that are the same on all ranks.
   const Signature signature = signature_of(operation);
   return signature.elements * size_of(static_cast<DataType>(signature.type)) <=
          kSmallBytes;

@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-// Ranks that are threads of one process share nothing but that process.
+// Ranks that are threads of one process share only process-wide state.
 std::shared_ptr<CommMemory> CommMemory::of(const char* id) {
   struct All {
     Mutex mutex;
     std::map<std::string, std::weak_ptr<CommMemory>> by_id
         LOCKSTEP_GUARDED_BY(mutex);
   };
-  // Never destroyed: groups end at the program's very end too.
+  // Never destroyed: groups may end at program exit.
   static auto& all = *new All;
   MutexLock lock(all.mutex);
   std::erase_if(all.by_id,
@@ -38,7 +38,7 @@ void release(const Gpu& gpu, std::byte* memory) noexcept try {
   const GpuScope scope(gpu);
   gpu.table().release(memory);
 } catch (const std::exception&) {
-  // The device is lost, and its memory with it.
+  // The device is lost, including its memory.
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ Work start_letter(Backend& control, const Letter& letter,
 void settle(const Work& work) noexcept try {
   work.wait();
 } catch (const std::exception&) {
-  // That it is over is all that is asked.
+  // Only the end of the work matters, not its error.
 }
 
 }  // namespace lockstep

@@ -209,7 +209,7 @@ void GpuLine::end(void (*how)(LockstepGpuComm*)) noexcept {
   try {
     scope.emplace(gpu_);
   } catch (const std::exception&) {
-    // The device is lost; NCCL's host threads end nevertheless.
+    // The device is lost, but NCCL's host threads end.
   }
   how(comm_);
   comm_ = nullptr;

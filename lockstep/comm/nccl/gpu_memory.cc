@@ -36,7 +36,7 @@ std::shared_ptr<std::byte> GpuMemory::allocate(Device device,
                                                std::size_t bytes) {
   const Gpu gpu(load_gpu_table(settings_), device.index);
   check_gpu(gpu);
-  // A place of its own also for nothing.
+  // Zero bytes get an address of their own too.
   bytes = std::max<std::size_t>(bytes, 1);
   const auto free = [&gpu](std::byte* memory) { gpu.table().release(memory); };
   std::unique_ptr<std::byte, decltype(free)> memory(ask_for(gpu, bytes), free);
@@ -63,8 +63,8 @@ void GpuMemory::drop(std::byte* memory) noexcept {
   if (wake_) wake_();
 }
 
-// What the process's other ranks still hold a communicator for, the last of
-// them frees.
+// If other ranks of the process still hold the communicator, the last of them
+// frees the memory.
 void GpuMemory::free(const Blocks& blocks) noexcept {
   for (const auto& [memory, block] : blocks) {
     if (const auto reached_by = block.reached_by.lock())

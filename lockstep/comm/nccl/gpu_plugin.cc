@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<const LockstepGpuTable*> used_instead{nullptr};
 
-// What an outcome's text has before the next step, if it has one.
+// Precedes the next step in an outcome's text.
 constexpr std::string_view kNext = "\n  next:    ";
 
 PluginSearch search_for_plugin(const Settings& settings) {

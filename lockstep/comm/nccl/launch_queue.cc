@@ -26,7 +26,7 @@ void LaunchQueue::advance() {
   }
 }
 
-// What is of no capture, or of another, is not to come into the line's.
+// Marks operations outside of the line's capture, which must not join it.
 void LaunchQueue::note_capture() {
   if (!line_ || queue_.empty()) return;
   if (capture_ != 0 && !queue_.front()->gpu.is_capturing(line_->stream()))
@@ -41,7 +41,7 @@ bool LaunchQueue::is_full() {
   return under_way_.size() >= kMostUnderWay;
 }
 
-// Behind what the caller's stream was given before the operation.
+// The operation begins after earlier work of the caller's stream.
 void LaunchQueue::give(NcclFlight& flight) {
   if (memory_) memory_->register_new(flight.gpu, *line_);
   flight.begins.hold_up(line_->stream());
@@ -49,7 +49,7 @@ void LaunchQueue::give(NcclFlight& flight) {
   note_capture();
   if (flight.graph) {
     flight.graph->launch(line_->stream());
-    // At once: also who hears of an error next is to wait for its end.
+    // At once: a thread that gets an error next must wait for its end too.
     note_launch(flight);
   } else if (is_point_to_point(flight.operation.kind)) {
     issue_message(flight.operation, *line_);

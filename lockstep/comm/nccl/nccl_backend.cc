@@ -33,24 +33,25 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
-// How long the group's thread pauses between two looks, at first and at last.
+// The shortest and the longest pause between two polls of the group's thread.
 constexpr microseconds kShortestPause = 20us;
 constexpr microseconds kLongestPause = 2ms;
-// How often it looks whether somebody is gone; between hosts that asks the
-// store.
+// The interval at which it checks whether a rank is gone; between hosts this
+// asks the store.
 constexpr auto kLookAround = 50ms;
-// How often start() looks whether NCCL has launched an operation, before it
-// leaves that to whoever waits.
+// The number of times that start() polls NCCL for the launch of an operation,
+// before it leaves that to waiting threads.
 constexpr int kLooksInStart = 200;
-// How long a group that is left waits for what every rank has called, and for
-// the other ranks, which may still read what this one has sent; and then for
-// NCCL's own end.
+// How long leave() waits for operations that every rank has called, and for the
+// other ranks, which may still read this rank's data; and then again for NCCL's
+// own end.
 constexpr auto kGoodbye = 1s;
 
-// How long who waits is kept from an error, until the lines are aborted: only a
-// device that does not answer takes longer.
+// How long a waiting thread may wait for the abort of the lines before it gets
+// the error: only an unresponsive device takes longer.
 constexpr auto kAbortTakes = 10s;
-// Of operations that were started when all was over; and in a capture.
+// The tickets of operations that were started after the group's end, and of
+// those in a capture.
 constexpr std::uint64_t kFailedTicket = 0;
 constexpr std::uint64_t kFailedInCapture = ~std::uint64_t{0};
 
@@ -60,7 +61,7 @@ class NcclBackend : public Backend,
  public:
   struct Parts {
     std::unique_ptr<GpuLine> line;     // of all ranks
-    std::shared_ptr<Backend> control;  // their group of the CPU; null for one
+    std::shared_ptr<Backend> control;  // their CPU group; null for one rank
     std::shared_ptr<GpuMemory> memory;
     OperationCheck check = OperationCheck::kAll;
   };
@@ -115,14 +116,14 @@ class NcclBackend : public Backend,
   Pointer make_flight(const Operation& operation) LOCKSTEP_REQUIRES(mutex_);
   void check_graph(const NcclFlight& flight) const LOCKSTEP_REQUIRES(mutex_);
   void launch(const Pointer& flight) LOCKSTEP_REQUIRES(mutex_);
-  // Returns when it is in its capture, or the group has failed.
+  // Returns when the flight is in its capture, or the group has failed.
   void capture(const Pointer& flight, MutexLock& lock)
       LOCKSTEP_REQUIRES(mutex_);
-  // Lets `stream`, or the flight's caller's, wait for the flight.
+  // Makes `stream`, or the stream of the flight's caller, wait for the flight.
   void hold_up(std::uint64_t ticket, LockstepGpuStream* const* stream,
                std::optional<Deadline> deadline);
-  // Null once it is complete; throws when the group has failed, and nothing
-  // touches the memory of operations any more.
+  // Null once it is complete; throws after the group has failed and no thread
+  // or device touches the memory of operations any more.
   Pointer find(std::uint64_t ticket, MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
   // Gives up on `flight` if its deadline, or `limit`, has passed; otherwise
   // waits a moment, or until something has changed.
@@ -130,26 +131,28 @@ class NcclBackend : public Backend,
              std::optional<Deadline> limit) LOCKSTEP_REQUIRES(mutex_);
 
   void watch();
-  // Waits for something to do, and frees memory meanwhile.
+  // Waits for work, and frees memory meanwhile.
   void idle(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
   void free_memory() LOCKSTEP_REQUIRES(mutex_);
-  // Looks whether somebody is gone, with `lock` released meanwhile.
+  // Checks at intervals whether a rank is gone, with `lock` released meanwhile.
   void look_around_now_and_then(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
-  // Carries on what is in flight; whether something was launched or completed.
+  // Advances the operations in flight; returns whether one was launched or
+  // completed.
   bool look() LOCKSTEP_REQUIRES(mutex_);
-  // Ends the group because of `error`, which `operation` met, if one did.
+  // Ends the group because of `error`, which came from `operation` (may be
+  // null).
   void fail(std::exception_ptr error, const Operation* operation) noexcept
       LOCKSTEP_REQUIRES(mutex_);
   GpuPlace place() const { return {identity_, gpu_.index()}; }
   void end_graphs() noexcept;
   void end_as_left() noexcept;
   std::vector<GpuLine*> all_lines() const;
-  // Whether NCCL has ended this rank's part of all lines, in good order.
+  // Returns whether NCCL has ended this rank's part of all lines in good order.
   bool finalize_lines(Deadline deadline) noexcept;
   void abort_lines() noexcept;
-  // Returns when the device has done, or dropped, what the lines were given.
+  // Returns when the device has finished or dropped the lines' work.
   void await_lines() noexcept;
-  // Waits for all ranks, by the group of the CPU's collective of this number;
+  // Waits for all ranks with the CPU group's collective of this number; returns
   // whether they have come.
   bool say_goodbye(ControlSequence number, Deadline deadline) noexcept;
 
@@ -161,7 +164,7 @@ class NcclBackend : public Backend,
 
   Mutex mutex_;
   std::condition_variable_any changed_;
-  // Before the lines, which carry them out, and after the group of the CPU,
+  // Declared before the lines, which carry them out, and after the CPU group,
   // which writes to them.
   PendingFlights flights_ LOCKSTEP_GUARDED_BY(mutex_);
   ControlSequence control_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
@@ -169,11 +172,11 @@ class NcclBackend : public Backend,
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   bool lines_aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // after an error
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // Used under the lock until there is an error, and then by the group's thread
-  // alone, which aborts them: that may take long.
+  // Used under the lock until an error, and then only by the group's thread,
+  // which aborts them: that may take long.
   LaunchQueue collectives_;
   std::optional<PairLines> messages_;
-  Deadline::Clock::time_point next_look_around_{};  // the thread's
+  Deadline::Clock::time_point next_look_around_{};  // used by the thread
   std::thread watch_;
 };
 
@@ -200,7 +203,8 @@ void NcclBackend::leave() noexcept {
   watch_.join();
   bool in_order = !failed && say_goodbye(last, goodbye);
   end_graphs();
-  // None is destroyed before all are finalized, which it would wait for.
+  // All lines are finalized before the first is destroyed, which would wait for
+  // them.
   const Deadline end(kGoodbye);
   in_order = in_order && finalize_lines(end) && say_goodbye(last + 1, end);
   if (in_order)
@@ -213,7 +217,7 @@ void NcclBackend::leave() noexcept {
   if (control_) control_->leave();
 }
 
-// From here on the lines are this thread's alone.
+// From here on only this thread uses the lines.
 void NcclBackend::end_as_left() noexcept {
   {
     MutexLock lock(mutex_);
@@ -225,8 +229,8 @@ void NcclBackend::end_as_left() noexcept {
   memory_->line_ended();
 }
 
-// An operation that is done here may still be read from by a peer, which the
-// end of the communicator would cut off.
+// A peer may still read data of an operation that is done here; the end of the
+// communicator would interrupt it.
 bool NcclBackend::say_goodbye(ControlSequence number,
                               Deadline deadline) noexcept try {
   if (!control_) return true;
@@ -240,12 +244,12 @@ bool NcclBackend::say_goodbye(ControlSequence number,
   barrier.wait();
   return true;
 } catch (const std::exception&) {
-  // Another rank has left already, or gave up.
+  // Another rank has left already or has given up.
   return false;
 }
 
-// Registered memory is given up first: of several ranks of one process NCCL
-// would have it until the last has come to its end.
+// Registered memory is unregistered first: with several ranks in one process,
+// NCCL would keep it until the last rank's end.
 bool NcclBackend::finalize_lines(Deadline deadline) noexcept try {
   const GpuScope scope(gpu_);
   const std::vector<GpuLine*> lines = all_lines();
@@ -263,8 +267,8 @@ bool NcclBackend::finalize_lines(Deadline deadline) noexcept try {
   return false;
 }
 
-// Of an operation that nobody will carry out. What is captured touches no
-// memory: who waits for it need not wait for what does.
+// The ticket of an operation that will not run. A captured operation touches no
+// memory, so its waiter need not wait for running ones.
 std::uint64_t NcclBackend::failed_ticket(
     const Operation& operation) const noexcept try {
   const GpuScope scope(gpu_);
@@ -278,7 +282,7 @@ std::uint64_t NcclBackend::failed_ticket(
   return kFailedTicket;
 }
 
-// A replay wants a graph of this group's, and a capture a collective, and a
+// A replay needs a graph of this group; a capture needs a collective and a
 // graph.
 void NcclBackend::check_graph(const NcclFlight& flight) const {
   if (flight.graph && !graphs_.has(flight.graph.get()))
@@ -348,8 +352,8 @@ void NcclBackend::launch(const Pointer& flight) {
   }
 }
 
-// What is not in the capture when it ends is in no graph: here the host waits,
-// as long as NCCL takes.
+// An operation that is not in the capture when it ends is in no graph: so the
+// host waits here for as long as NCCL takes.
 void NcclBackend::capture(const Pointer& flight, MutexLock& lock) {
   graphs_.add(flight);
   collectives_.push(flight);
@@ -377,7 +381,7 @@ NcclBackend::Pointer NcclBackend::find(std::uint64_t ticket, MutexLock& lock) {
   Pointer found = flights_.find(ticket);
   if (!found && ticket != kFailedTicket) return nullptr;
   if (!error_) return found;
-  // Nor does what the device was never given.
+  // An operation that the device was never given does not wait either.
   if (found && (found->capture != 0 || found->behind_capture))
     std::rethrow_exception(error_);
   const Deadline enough(kAbortTakes);
@@ -403,7 +407,7 @@ void NcclBackend::hold_up(std::uint64_t ticket,
   MutexLock lock(mutex_);
   const auto order = [&](const NcclFlight& flight) {
     const GpuScope scope(gpu_);
-    // Once its capture has ended, nothing can be behind it.
+    // Once its capture has ended, no operation can wait behind it.
     if (flight.capture != 0 &&
         flight.capture != gpu_.capture_of(flight.caller()))
       return;
@@ -478,9 +482,9 @@ void NcclBackend::idle(MutexLock& lock) {
     changed_.wait(lock);
 }
 
-// With the lock held, so that nothing is started meanwhile. Else that might
-// hang for want of a rank, and this thread, which would end it, wait for the
-// device that it keeps busy.
+// Holds the lock, so that no operation starts meanwhile. Otherwise that
+// operation might hang because a rank is missing, while this thread, which
+// would end it, waits for the device that it occupies.
 void NcclBackend::free_memory() try {
   if (!memory_->has_dropped()) return;
   const GpuScope scope(gpu_);
@@ -535,13 +539,13 @@ void NcclBackend::fail(std::exception_ptr error,
   } catch (const std::exception& known) {
     reason = known.what();
   }
-  // Said again by this rank, others would take it for the culprit.
+  // If this rank repeated the error, others would take it for the culprit.
   if (control_ && !is_known) control_->abort(reason);
   flights_.failed(recorder(), error_);
   changed_.notify_all();
 }
 
-// Also of those who wait for a capture to end.
+// Also ends the graphs of operations that wait for the end of a capture.
 void NcclBackend::end_graphs() noexcept {
   std::vector<std::shared_ptr<CapturedGraph>> graphs;
   {
@@ -562,8 +566,8 @@ void NcclBackend::abort_lines() noexcept {
   abort_together(all_lines(), [this] { end_graphs(); });
 }
 
-// What of a graph comes behind its collectives goes on, and writes to memory.
-// So do collectives for a moment, where other ranks of this process have not
+// A graph's work after its collectives continues and writes to memory.
+// Collectives do so too for a moment, if other ranks of this process have not
 // aborted theirs.
 void NcclBackend::await_lines() noexcept try {
   const GpuScope scope(gpu_);
@@ -577,7 +581,7 @@ void NcclBackend::await_lines() noexcept try {
       if (backoff.wait(enough) == WaitResult::kTimedOut) return;
   }
 } catch (const std::exception&) {
-  // A device that fails writes no more.
+  // A failed device writes no more.
 }
 
 void NcclBackend::abort(std::string_view reason) noexcept {
@@ -600,11 +604,11 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
   std::unique_ptr<GpuLine> line = meet_on_gpus(gpu, group, wait);
   std::shared_ptr<Backend> control;
   if (identity.size > 1) {
-    // All have a line: nobody comes to the group of the CPU in vain.
+    // All ranks have a line, so no rank joins the CPU group in vain.
     exchange_cards(identity, "nccl/line", "", *store, wait);
     GroupIdentity of_control = identity;
     of_control.name += "/nccl";
-    // What it carries is small: it need not map, and in the end detach, the
+    // The CPU group's data are small: it need not map, and later detach, the
     // ranks' heaps.
     Settings without_heap = settings;
     without_heap.heap_bytes = 0;

@@ -103,7 +103,7 @@ class Issue {
            {buffer.data, buffer.data, buffer.count, buffer.type});
   }
 
-  // The shorter of the two says how many elements.
+  // The shorter list gives the number of elements.
   void between_lists(LockstepGpuKind kind) {
     for (std::size_t i = 0; i < operation_.inputs.size(); ++i) {
       const Buffer& from = operation_.inputs[i];
@@ -158,7 +158,7 @@ class Issue {
   GpuLine& line_;
 };
 
-// Ends what it began, also when something in between is refused.
+// Ends the group that it began, even if a call in between is refused.
 void issue(Issue issue, GpuLine& line) {
   line.begin();
   try {
@@ -167,7 +167,7 @@ void issue(Issue issue, GpuLine& line) {
     try {
       line.end();
     } catch (const Error&) {
-      // The first error says why.
+      // The first error is the cause.
     }
     throw;
   }

@@ -85,7 +85,7 @@ bool came_from(Backend& control, std::exception_ptr& error) {
       return true;
     }
   } catch (const std::exception&) {
-    // What this rank has seen by itself.
+    // This rank has seen the error itself.
   }
   return false;
 }

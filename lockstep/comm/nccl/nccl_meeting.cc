@@ -47,8 +47,8 @@ void refuse_shared_devices(const std::vector<NcclCard>& cards,
             cards[static_cast<std::size_t>(a)].device));
 }
 
-// NCCL takes ranks for ones of the same host by this variable, if it is set,
-// and reads it once, as the process makes its first communicator.
+// NCCL identifies a rank's host by this variable, if it is set, and reads it
+// once, when the process makes its first communicator.
 void pass_for_a_host_once(const Settings& settings) {
   static std::once_flag once;
   std::call_once(once, [&] {

@@ -58,7 +58,7 @@ void PairLines::advance() {
 
 void PairLines::advance(int peer, Pair& pair) {
   if (!pair.out.line() && pair.ids_travel.done()) {
-    pair.ids_travel.wait();  // throws where it went wrong
+    pair.ids_travel.wait();  // throws if it failed
     open(peer, pair);
   }
   pair.out.advance();

@@ -28,7 +28,7 @@ std::vector<int> PendingFlights::missing(std::uint64_t ticket) const {
   return flight->check ? flight->check->missing() : std::vector<int>{};
 }
 
-// The recorder is told of the backend only after its first start().
+// The recorder learns of the backend only after its first start().
 bool PendingFlights::is_done(NcclFlight& flight,
                              const GroupRecorder* recorder) const {
   if (flight.operation.record != kNotRecorded && recorder == nullptr)

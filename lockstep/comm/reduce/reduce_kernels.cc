@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// Made by reduce_kernels.inc, once for each instruction set.
+// Defined by reduce_kernels.inc, once for each instruction set.
 ReduceKernel reduce_kernel_portable(ReduceOp op, DataType type);
 #if defined(__x86_64__)
 ReduceKernel reduce_kernel_avx2(ReduceOp op, DataType type);

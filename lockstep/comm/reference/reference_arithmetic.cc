@@ -56,7 +56,7 @@ T combine_tree(ReduceOp op, std::span<const T> values) {
                      combine_tree(op, values.subspan(half)));
 }
 
-// `Stored` is how an element lies in memory, `Number` what is computed with.
+// `Stored` is an element's type in memory, `Number` the type computed in.
 template <class Stored, class Number>
 void reduce_as(ReduceOp op,
                std::span<const std::vector<std::byte>> contributions,

@@ -70,16 +70,16 @@ class ReferenceBackend : public Backend,
  private:
   std::string gone_key(int rank) const { return fmt::format("gone/{}", rank); }
 
-  // Tells the others that this rank takes no further part.
-  // What it said first stays.
+  // Tells the others that this rank takes no further part. The first reason
+  // stands.
   void tell_gone(std::string_view reason) noexcept try {
     store_->compare_and_set(gone_key(identity_.rank), std::nullopt,
                             to_bytes(reason), std::chrono::seconds(5));
   } catch (const Error&) {
-    // The store is gone as well: the others see that for themselves.
+    // The store is gone too: the others notice that themselves.
   }
 
-  // `key` as rank `owner` wrote it; PeerFailure once that rank is gone.
+  // Reads `key`, which rank `owner` writes; PeerFailure once that rank is gone.
   Bytes read(const std::string& key, int owner, const Operation& operation,
              Deadline deadline) {
     const std::array<std::string, 3> any{
@@ -109,7 +109,7 @@ class ReferenceBackend : public Backend,
                            identity_.rank_in_job(owner)));
   }
 
-  // Writes what a run of bytes holds under `name`, in chunks, for one reader.
+  // Writes a run of bytes under `name`, in chunks, for one reader.
   void put(const std::string& name, const Run& run, Deadline deadline) {
     const std::size_t bytes = total_bytes(run);
     for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
@@ -133,8 +133,7 @@ class ReferenceBackend : public Backend,
     return all;
   }
 
-  // Every rank's `mine`, in rank order. The last rank to have read them erases
-  // them.
+  // Every rank's `mine`, in rank order. The last rank to read them erases them.
   std::vector<Bytes> exchange(const std::string& what,
                               std::span<const std::byte> mine,
                               const Operation& operation, Deadline deadline) {
@@ -228,7 +227,7 @@ class ReferenceBackend : public Backend,
     store_->set(name, std::as_bytes(std::span(&signature, 1)), deadline);
   }
 
-  // Returns the rank whose message it was.
+  // Returns the sender's rank.
   int receive(const Operation& operation, Deadline deadline) {
     const auto next = [&](int from) {
       const auto number = received_[{from, operation.tag}] + 1;
@@ -264,14 +263,14 @@ class ReferenceBackend : public Backend,
   Cancellation cancelled_;
   std::mutex one_at_a_time_;
   std::exception_ptr broken_;
-  // How many messages went to, or came from, which rank with which tag.
+  // The number of messages sent to, and received from, each rank with each tag.
   std::map<std::pair<int, int>, std::uint64_t> sent_;
   std::map<std::pair<int, int>, std::uint64_t> received_;
 
   friend class LateReceive;
 };
 
-// A receive, which is carried out by whoever first asks for it.
+// A receive, carried out by the first thread that waits for or queries it.
 class LateReceive : public PendingWork {
  public:
   LateReceive(std::shared_ptr<ReferenceBackend> backend,
@@ -292,7 +291,7 @@ class LateReceive : public PendingWork {
       });
   }
 
-  // Asking is waiting: the reference backend is simple, not quick.
+  // A query waits: the reference backend is simple, not fast.
   bool done(std::uint64_t ticket) override {
     try {
       wait(ticket, std::nullopt);

@@ -18,7 +18,7 @@ std::vector<int> Awaited::missing(const ShmContext& context) const {
     return ranks;
   }
   if (message_ != nullptr) return {message_->operation.peer};
-  // Those that are behind the oldest wait for whom it waits for.
+  // Later collectives wait for the ranks that the oldest waits for.
   flights_->visit(flights_->completed() + 1,
                   [&](Flight& flight) { ranks = flight.missing(context); });
   return ranks;

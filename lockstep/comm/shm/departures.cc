@@ -35,8 +35,8 @@ std::string Departures::end_of(int rank) const {
   return "its process " + (status ? describe(*status) : "ended");
 }
 
-// A program that returns from main() leaves its groups, and ends a moment
-// later: how it did says more than that it left.
+// A program that returns from main() leaves its groups and ends a moment later:
+// its exit status says more than that it left.
 std::string Departures::reason_of(const Departure& departure) const {
   const auto rank = static_cast<std::size_t>(departure.culprit);
   constexpr std::chrono::milliseconds kOnItsWayOut{50};
@@ -52,7 +52,7 @@ bool Departures::has_left(int rank) const {
   return control_.rank(rank).presence.load() != Presence::kPresent;
 }
 
-// Whether the going of `rank`, which left in good order, ends the wait.
+// Whether the departure of `rank`, which left in good order, ends the wait.
 bool Departures::is_missed(int rank, const std::vector<int>& needed,
                            Need need) const {
   if (needed.empty()) return true;
@@ -68,7 +68,7 @@ std::optional<Departure> Departures::find(const std::vector<int>& needed,
     if (r == identity_.rank) continue;
     const RankArea& area = control_.rank(r);
     const Presence presence = area.presence.load();
-    // A process may say why it leaves and end between the two looks.
+    // A process may announce why it leaves and end between the two checks.
     if (presence == Presence::kPresent && has_ended(r) &&
         area.presence.load() == Presence::kPresent)
       return Departure{r, end_of(r)};

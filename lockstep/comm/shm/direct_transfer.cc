@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kLeastUnitBytes = 16 << 10;
 constexpr std::size_t kMostUnitBytes = 256 << 10;
-// What is combined and updated at a time: it stays in the innermost cache.
+// The bytes that are combined and updated at a time: they stay in the
+// first-level cache.
 constexpr std::size_t kUpdateBytes = 16 << 10;
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -76,8 +77,8 @@ void DirectTransfer::begin(SharedOperation& shared, const ShmContext& context) {
   unit_bytes_ = choose_unit_bytes(bytes_, shared.ranks());
 }
 
-// Units are stretches that anyone may reduce, or one a rank: that it has read
-// what it needs of its peers' memory.
+// Units are stretches that any rank may reduce, or one unit per rank, which
+// means that the rank has read what it needs from its peers' memory.
 std::uint32_t DirectTransfer::units(const SharedOperation& shared) const {
   return shares_work_ ? static_cast<std::uint32_t>((bytes_ + unit_bytes_ - 1) /
                                                    unit_bytes_)
@@ -102,7 +103,7 @@ bool DirectTransfer::advance(const SharedOperation& shared,
 }
 
 // A rank that brought its elements inline, while others have theirs in heaps,
-// finds the result where it brought them.
+// finds the result in its slot.
 void DirectTransfer::take_from_own_slot(const SharedOperation& shared,
                                         const ShmContext& context) {
   const Slot& slot = context.rounds->brought(shared.rank());
@@ -127,7 +128,7 @@ void DirectTransfer::do_own_part(const SharedOperation& shared,
   Rounds& rounds = *context.rounds;
   std::uint32_t unit = 0;
   rounds.begin_part();
-  // False when a rank has given up: its memory may have another use by now.
+  // False if a rank has given up: its memory may be in other use by now.
   if (rounds.claim(units(shared), unit)) {
     if (shared.updates())
       update_own_pieces(shared, rounds);
@@ -154,7 +155,7 @@ void DirectTransfer::move(const SharedOperation& shared) {
   }
 }
 
-// reduce_scatter: what all bring for this rank has the same pieces everywhere.
+// reduce_scatter: all ranks' elements for this rank have the same pieces.
 void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
   const ReduceKernel kernel = kernel_of(shared);
   std::vector<Walk> sources;
@@ -171,7 +172,7 @@ void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
   }
 }
 
-// Half an update must not be begun again by the next thread that advances.
+// The next thread that advances must not repeat half an update.
 void DirectTransfer::update_own_pieces(const SharedOperation& shared,
                                        Rounds& rounds) {
   try {
@@ -179,7 +180,7 @@ void DirectTransfer::update_own_pieces(const SharedOperation& shared,
     update_pieces(shared);
   } catch (...) {
     failure_ = std::current_exception();
-    rounds.end_part();  // no more is written to the memory of others
+    rounds.end_part();  // this rank writes no more to peers' memory
     throw;
   }
 }

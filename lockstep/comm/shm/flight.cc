@@ -37,7 +37,7 @@ bool Flight::after_meeting(ShmContext& context) {
       direct_.begin(shared_, context);
       return direct_.advance(shared_, context);
     case Place::kStaged:
-      if (shared_.updates()) return true;  // everybody sees the same
+      if (shared_.updates()) return true;  // every rank decides the same
       step_ = Step::kStaged;
       staged_.begin(shared_, context);
       return staged_.advance(shared_, context);

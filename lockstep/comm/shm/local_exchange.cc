@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-// How often one who waits looks whether the store is still there, and whether
+// How often a waiting rank checks whether the store still exists and whether
 // the group can still form.
 constexpr std::chrono::milliseconds kStoreLook{500};
 
@@ -36,7 +36,7 @@ PeerFailure gone_while_forming(const GroupIdentity& identity, int rank) {
                   identity.rank_in_job(rank)));
 }
 
-// Why this process and the one at the other end share no memory.
+// Why this process and its peer share no memory.
 std::string describe_users(const GroupIdentity& identity, uid_t other) {
   return fmt::format(
       "{} of group \"{}\" runs as user {}, and a process that is to share its "
@@ -51,14 +51,15 @@ std::string store_key(const GroupIdentity& identity) {
   return fmt::format("group/{}/shm/leader", identity.name);
 }
 
-// Who has connected and not said yet who it is: any user of this host may.
+// A connected process that has not identified itself yet: any user of this host
+// may connect.
 struct Guest {
   UnixConnection connection;
   Deadline deadline;
   std::optional<Challenges> challenges;  // once rank 0 has introduced itself
 };
 constexpr auto kGuestPatience = std::chrono::seconds(30);
-// A further one takes the place of the oldest.
+// A further guest replaces the oldest.
 constexpr std::size_t kMostGuests = 256;
 
 // Rank 0's side.
@@ -84,7 +85,8 @@ class Leader {
       bring_own();
       // A later group of this name must not find this one's invitation.
       store.erase(store_key(identity_), deadline);
-      // Before any: who has all its answers does not hear of a failure.
+      // Before any answer: a rank that has all its answers gets no failure
+      // message.
       for (int rank = 1; rank < identity_.size; ++rank) check_presence(rank);
       for (int rank = 1; rank < identity_.size; ++rank)
         send_answers(rank, deadline);
@@ -97,8 +99,9 @@ class Leader {
   }
 
  private:
-  // What the kernel may refuse, once all are there to be told of it: a rank
-  // that never sees an invitation waits as if this one were only late.
+  // Calls that the kernel may refuse, once all ranks are connected and can be
+  // told: a rank that never sees an invitation would wait as if rank 0 were
+  // only late.
   void bring_own() {
     peers_.control = create_growing_memory(
         "lockstep group", ControlView::bytes_for(identity_.size));
@@ -122,7 +125,7 @@ class Leader {
         errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline.expired()) throw Timeout(describe_missing());
-    // Those who are missing need it: without it nobody comes any more.
+    // The missing ranks need the store: without it none can come.
     if (next_look_.expired()) {
       store.wait_any(std::array{store_key(identity_)}, deadline);
       next_look_ = Deadline(kStoreLook);
@@ -134,7 +137,7 @@ class Leader {
     if (items[0].revents != 0) accept_guest();
   }
 
-  // Guests make room for others: the oldest has had the most time.
+  // The oldest guest makes room for a new one: it has had the most time.
   void accept_guest() {
     try {
       if (FileDescriptor accepted = listener_.accept())
@@ -159,11 +162,11 @@ class Leader {
     guest.send(failure_message({.ending = Ending::kRefused}, why), {},
                std::chrono::milliseconds(0));
   } catch (const Error&) {
-    // It need not listen.
+    // The guest need not listen.
   }
 
-  // A guest has spoken or hung up. Whoever does not know the secret is no rank
-  // of ours, and its errors are not either.
+  // A guest has sent a message or disconnected. A process that does not know
+  // the secret is not a rank of this group, so its errors do not count.
   void hear_guest(std::size_t index, Deadline deadline) {
     Guest guest = std::move(guests_[index]);
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -187,7 +190,8 @@ class Leader {
             std::move(message.descriptors));
   }
 
-  // Shows a guest that this is rank 0 before it shows anything itself.
+  // Proves to a guest that this is rank 0 before the guest has to prove
+  // anything.
   void introduce(Guest guest, const Challenge& challenge) try {
     const Challenges challenges{.client = challenge,
                                 .server = random_value<Challenge>()};
@@ -199,7 +203,7 @@ class Leader {
     guest.challenges = challenges;
     guests_.push_back(std::move(guest));
   } catch (const Error&) {
-    // It has gone.
+    // The guest is gone.
   }
 
   void admit(const ExchangeHello& hello, UnixConnection connection,
@@ -226,7 +230,7 @@ class Leader {
     return connections_[static_cast<std::size_t>(rank)];
   }
 
-  // Who waits for answers says nothing: what can be read is the end.
+  // A rank that waits for answers sends nothing: readable means disconnected.
   void check_presence(int rank) {
     pollfd item{connection_to(rank).descriptor(), POLLIN, 0};
     if (::poll(&item, 1, 0) > 0) throw gone_while_forming(identity_, rank);
@@ -263,7 +267,7 @@ class Leader {
         identity_.name, identity_.size, fmt::join(ranks, ", "));
   }
 
-  // Best effort: a rank that cannot be told will time out.
+  // Best effort: a rank that gets no message will time out.
   void tell_failure(const Error& why) {
     const ExchangeAnswer answer = answer_of(why);
     std::string what = why.what();
@@ -298,8 +302,7 @@ class Leader {
   int missing_ = identity_.size - 1;
 };
 
-// Rank 0's invitation, InvalidArgument and the like turned into what the user
-// needs to know.
+// Receives rank 0's invitation, and turns a timeout into the user's error.
 std::pair<Secret, std::string> receive_invitation(const GroupIdentity& identity,
                                                   Store& store,
                                                   Deadline deadline) {
@@ -352,9 +355,9 @@ void take_answer(UnixConnection::Message message, LocalPeers& peers) {
   if (answer.rank == 0) peers.control = std::move(*next++);
 }
 
-// The proof by which rank 0 knows this rank, once rank 0 has shown that it
-// wrote the invitation. Its socket's name is no proof: when rank 0 has ended,
-// any user of the host may listen there.
+// Makes the proof that identifies this rank to rank 0, once rank 0 has proved
+// that it wrote the invitation. Its socket's name is no proof: when rank 0 has
+// ended, any user of the host may listen there.
 Proof meet(const Secret& secret, const LocalRank& own, UnixConnection& leader,
            Deadline deadline) {
   Challenges challenges{.client = random_value<Challenge>()};
@@ -368,7 +371,7 @@ Proof meet(const Secret& secret, const LocalRank& own, UnixConnection& leader,
                                prove(secret, Prover::kServer, challenges)))
       return prove(secret, Prover::kClient, challenges);
   } else if (own.others == OtherUsers::kTurnedAway) {
-    // A process of this user, which may have turned this one away.
+    // The peer is a process of this user, which may have refused this one.
     LocalPeers none;
     take_answer(std::move(message), none);
   }
@@ -388,7 +391,8 @@ LocalPeers follow(const GroupIdentity& identity, Store& store,
   LocalPeers peers;
   peers.processes.resize(static_cast<std::size_t>(identity.size));
   peers.heaps.resize(static_cast<std::size_t>(identity.size));
-  // Rank 0 has the same deadline and knows who is missing: let it speak first.
+  // Rank 0 has the same deadline and knows the missing ranks: let it report
+  // first.
   const Deadline patient =
       deadline.is_never() ? deadline
                           : Deadline(deadline.when() + std::chrono::seconds(2));

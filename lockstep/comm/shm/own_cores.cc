@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-// Which rank has which core; a rank moves to another core where that makes
-// room. Source: augmenting paths in bipartite graphs (Kuhn).
+// The core of each rank; a rank moves to another core if that makes room.
+// Source: augmenting paths in bipartite graphs (Kuhn).
 class Seating {
  public:
   explicit Seating(const std::vector<cpu_set_t>& allowed) : allowed_(allowed) {
@@ -42,7 +42,7 @@ class Seating {
 cpu_set_t cores_of_this_thread() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  // Fails where the kernel has more cores than fit.
+  // Fails if the kernel has more cores than fit.
   if (::sched_getaffinity(0, sizeof cores, &cores) != 0)
     for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
       CPU_SET(core, &cores);

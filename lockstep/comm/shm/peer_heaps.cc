@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// One mapping a descriptor; empty where one is missing or cannot be mapped.
+// One mapping per descriptor; empty if one is missing or cannot be mapped.
 std::vector<std::shared_ptr<SharedMapping>> map_all(
     const std::vector<FileDescriptor>& descriptors) {
   std::vector<std::shared_ptr<SharedMapping>> heaps;

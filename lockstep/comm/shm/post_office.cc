@@ -12,8 +12,8 @@ namespace {
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-// Copies between a ring and plain memory; `position` counts from the ring's
-// very beginning.
+// Copies between a ring and plain memory; `position` counts all bytes since the
+// start.
 template <class Copy>
 void for_each_part(std::uint64_t position, std::size_t bytes,
                    const Copy& copy_part) {
@@ -223,8 +223,8 @@ void PostOffice::deliver(const Kept& letter, const Pointer& receive) {
       LOCKSTEP_CHECK(from != nullptr && letter.piece.bytes == buffer.bytes(),
                      "a letter names memory outside its sender's heap");
       std::memcpy(buffer.data, from, buffer.bytes());
-      // The sender gives up before its memory changes: a receiver that finds it
-      // present now has copied what it sent.
+      // The sender marks that it gives up before its memory changes: a receiver
+      // that finds it present now has copied the sent bytes.
       std::atomic_thread_fence(std::memory_order_acquire);
       if (context_.control.rank(letter.from).gave_up.load() != 0)
         return receives_.push_front(receive);  // ends as the group does

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kSoonest{1};
 constexpr std::chrono::milliseconds kLatest{16};
-constexpr int kIdleLooks = 4;  // in a row, before the thread goes to sleep
+constexpr int kIdleLooks = 4;  // consecutive, before the thread sleeps
 
 }  // namespace
 
@@ -51,8 +51,8 @@ void Progress::run() {
   }
 }
 
-// Announces the sleep before the last look, so that whoever starts something
-// after that look sees the announcement.
+// Announces the sleep before the last check, so that a thread that starts an
+// operation after that check sees the announcement.
 void Progress::park() {
   parked_.store(true);
   if (advance_() != 0) {

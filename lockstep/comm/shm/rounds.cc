@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Of a payload; more would be on their way for longer than there is time.
+// Bytes of a payload; fetching more would take longer than there is time.
 constexpr std::size_t kTakenBack = 4 << 10;
 
 }  // namespace
@@ -40,14 +40,14 @@ std::vector<int> Rounds::missing() const {
   return ranks;
 }
 
-// A rank says that it is at work before it takes a unit, and both are ordered
-// by this counter: who took its unit before the work was ended is seen at work
-// until it is through.
+// A rank announces that it is at work before it claims a unit, and this counter
+// orders both: a rank that claimed its unit before the work was ended is seen
+// at work until it has finished.
 bool Rounds::end_work() {
   std::atomic<std::uint64_t>& claimed = control_.block().claimed;
   std::uint64_t seen = claimed.load();
   do {
-    // A rank is in the next round, so that this one is over.
+    // A rank is in the next round, so this round is over.
     if (is_later(seen)) return false;
   } while (!claimed.compare_exchange_weak(
       seen, tagged(count_of(seen) | ControlBlock::kEnded)));

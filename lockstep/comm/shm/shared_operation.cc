@@ -140,8 +140,8 @@ std::vector<std::int64_t> SharedOperation::counts_of_source(int r) const {
   return counts;
 }
 
-// Finds rank `r`'s source. Signatures hold a hash of the counts; before
-// touching a peer's memory we want certainty.
+// Finds rank `r`'s source. Signatures hold only a hash of the counts, so this
+// compares the counts before touching a peer's memory.
 void SharedOperation::locate_source(const ShmContext& context, int r) {
   const Slot& slot = context.rounds->brought(r);
   const DataType type = static_cast<DataType>(signature_.type);

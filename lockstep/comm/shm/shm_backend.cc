@@ -28,10 +28,11 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// How long a waiter sleeps before it looks whether its peers are alive.
+// How long a waiting thread sleeps before it checks whether its peers are
+// alive.
 constexpr std::chrono::milliseconds kLookAround{50};
-// How often start() looks for peers that may be just about to arrive, before it
-// leaves an operation to whoever waits for it.
+// The number of times that start() polls for peers that may be about to arrive,
+// before it leaves an operation to waiting threads.
 constexpr int kLooksInStart = 40;
 
 class ShmBackend : public Backend,
@@ -39,7 +40,7 @@ class ShmBackend : public Backend,
                    public ShmConnection::Member,
                    public std::enable_shared_from_this<ShmBackend> {
  public:
-  // `mapping` is its control block, which `heaps` has been told.
+  // `mapping` is its control block, which `heaps` uses too.
   ShmBackend(const GroupIdentity& identity,
              std::shared_ptr<ShmConnection> connection,
              std::shared_ptr<SharedMapping> mapping, PeerHeaps heaps)
@@ -133,7 +134,7 @@ class ShmBackend : public Backend,
   void check_peers(const Awaited& awaited) LOCKSTEP_REQUIRES(engine_);
   void check_deadline(const Awaited& awaited, Deadline deadline)
       LOCKSTEP_REQUIRES(engine_);
-  // Whoever gives up holds the engine: nobody of this process touches the
+  // The caller holds the engine: no other thread of this process touches the
   // buffers of the operations any more.
   void give_up(const std::exception_ptr& error, const Departure& why)
       LOCKSTEP_REQUIRES(engine_);
@@ -148,7 +149,7 @@ class ShmBackend : public Backend,
     return error_;
   }
   void end_duplicates();
-  // To be called, as that, while no engine is held.
+  // Like end_duplicates(), called while no engine is held.
   std::exception_ptr error_of_all() {
     end_duplicates();
     return error();
@@ -163,10 +164,10 @@ class ShmBackend : public Backend,
   Departures departures_;
   PeerHeaps heaps_;
 
-  // Whoever holds `engine_` advances what is in flight; never held while
-  // waiting. `mutex_` is only held for a few instructions, so that starting an
-  // operation does not wait for another to be carried out. Where both are held,
-  // `engine_` was taken first.
+  // The thread that holds `engine_` advances the operations in flight; it never
+  // waits while holding it. `mutex_` is only held for a few instructions, so
+  // that starting an operation does not wait for another one's execution. If
+  // both are held, `engine_` was taken first.
   Engine engine_{bell_};
   ShmContext context_ LOCKSTEP_GUARDED_BY(engine_);
   PostOffice post_office_ LOCKSTEP_GUARDED_BY(engine_);
@@ -207,14 +208,14 @@ class MessageWork : public PendingWork {
   std::shared_ptr<ShmMessage> message_;
 };
 
-// Peers that do the same are there within a fraction of a microsecond: looking
-// for them a few times is cheaper than what follows.
+// Peers that start the same operation arrive within a fraction of a
+// microsecond: polling a few times is cheaper than what follows.
 void ShmBackend::look_a_few_times(Flight& flight) {
   for (int i = 0; i < kLooksInStart && !broken_; ++i) {
     try {
       if (advance_one(flight)) return;
     } catch (...) {
-      return advance_or_give_up();  // the same error again, dealt with
+      return advance_or_give_up();  // throws the same error and handles it
     }
     if (!flight.small() || !bell_.pause_briefly(i)) return;
   }
@@ -252,13 +253,14 @@ Work ShmBackend::start_message(const Operation& operation) {
       std::make_shared<MessageWork>(shared_from_this(), std::move(message)), 0);
 }
 
-// Somebody must look after what is in flight, should nobody wait for it.
+// Ensures that a thread advances the operations in flight even if no caller
+// waits.
 void ShmBackend::be_carried_forward() {
   MutexLock lock(mutex_);
   if (!progress_) try {
       progress_ = std::make_unique<Progress>([this] { return tend(); });
     } catch (const std::system_error& failure) {
-      // Then it goes on when somebody waits, or calls again.
+      // Then operations progress when a caller waits or starts another one.
       log(LogLevel::kWarn,
           fmt::format("no thread for group \"{}\": {}; its operations "
                       "progress only while a thread waits for them",
@@ -268,7 +270,7 @@ void ShmBackend::be_carried_forward() {
   progress_->notify();
 }
 
-// Peers may still reduce into the memory of an operation that nobody waited
+// Peers may still reduce into the memory of an operation that no caller waited
 // for.
 void ShmBackend::abandon_what_is_in_flight() {
   const EngineLock engine(engine_);
@@ -284,7 +286,7 @@ bool ShmBackend::advance_one(Flight& flight) {
   return true;
 }
 
-// Carries collectives out, oldest first, until one has to wait for a peer.
+// Carries out collectives, oldest first, until one has to wait for a peer.
 void ShmBackend::advance_queue() {
   while (!broken_) {
     Flight* const oldest = flights_.oldest();
@@ -330,7 +332,7 @@ bool ShmBackend::try_advance() {
   return true;
 }
 
-// A number that changes as things complete; 0 when nothing is in flight.
+// A number that changes as operations complete; 0 if none is in flight.
 std::uint64_t ShmBackend::state_of_flights() {
   if (broken_ || (flights_.empty() && !has_messages_)) return 0;
   return flights_.completed() + 1;
@@ -370,8 +372,7 @@ void ShmBackend::wait_for(const Awaited& awaited,
   if (!awaited.complete()) std::rethrow_exception(error_of_all());
 }
 
-// Another thread may be in the middle of carrying things out: this waits for
-// it.
+// Another thread may be advancing operations: this waits for it.
 void ShmBackend::look_around(const Awaited& awaited, Deadline deadline) {
   const EngineLock engine(engine_);
   check_peers(awaited);
@@ -397,7 +398,7 @@ void ShmBackend::check_peers(const Awaited& awaited) {
       missing_now(awaited), awaited.wants_any() ? Departures::Need::kAnyOne
                                                 : Departures::Need::kEach);
   if (!departure) return;
-  advance_or_give_up();  // what a peer brought before it went is there
+  advance_or_give_up();  // a peer may have completed it before it left
   if (settled(awaited)) return;
   give_up(departures_.error_for(awaited.describe_call(), *departure),
           *departure);
@@ -412,8 +413,8 @@ void ShmBackend::check_deadline(const Awaited& awaited, Deadline deadline) {
           {identity_.rank, "it gave up waiting: " + text});
 }
 
-// Callers that would go on after a Timeout or a PeerFailure must not go on with
-// memory that changes under them.
+// A caller that continues after a Timeout or a PeerFailure must know that peers
+// may still change its memory.
 Error unprotected(const std::string& why, const Error& failure) {
   return Error(fmt::format(
       "{}\n  and:     peers can still write to the buffers of this operation: "
@@ -439,8 +440,8 @@ void ShmBackend::end_with(const std::exception_ptr& error,
   give_up(error, why);
 }
 
-// Once this has ended: with it go the group and its other duplicates, so that
-// no rank waits in one of them for a rank that has given another up.
+// Called once this has ended: ends the group and its other duplicates too, so
+// that no rank waits in one of them for a rank that has given up in another.
 void ShmBackend::end_duplicates() {
   if (!broken_ || ended_duplicates_.exchange(true)) return;
   std::exception_ptr error;
@@ -453,7 +454,8 @@ void ShmBackend::end_duplicates() {
   connection_->end_members(error, why);
 }
 
-// A control block of its own behind that of the group, on the same heaps.
+// The duplicate has its own control block behind the group's, and the same
+// heaps.
 std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
                                                int number) {
   const std::size_t bytes = ControlView::bytes_for(identity_.size);
@@ -465,7 +467,7 @@ std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
       identity, connection_, std::move(mapping),
       PeerHeaps(control, identity.rank, heaps_));
   connection_->add(*made);
-  if (broken_) {  // perhaps since before it was added
+  if (broken_) {  // perhaps even before it was added
     ended_duplicates_ = false;
     end_duplicates();
   }
@@ -494,8 +496,8 @@ void ShmBackend::leave() noexcept {
 void ShmBackend::give_up(const std::exception_ptr& error,
                          const Departure& why) {
   if (broken_) return;
-  // First the memory: a late peer may still be writing to what it was asked to
-  // reduce, and a caller that sees the error may free it.
+  // Withdraws the memory first: a late peer may still write to the buffers, and
+  // a caller that sees the error may free them.
   std::exception_ptr outcome = error;
   try {
     withdraw_memory(context_, departures_, flights_.oldest());

@@ -19,7 +19,7 @@ ReduceKernel kernel_of(const SharedOperation& shared) {
                        static_cast<DataType>(shared.signature().type));
 }
 
-// The rest of the run that `walk` is in, up to `most` bytes of it.
+// The remaining bytes of the run that `walk` is in, at most `most`.
 std::size_t bytes_left(Walk walk, std::size_t most) {
   std::size_t bytes = 0;
   while (bytes < most && walk.left() > 0) {
@@ -29,7 +29,7 @@ std::size_t bytes_left(Walk walk, std::size_t most) {
   return std::min(bytes, most);
 }
 
-// Moves `bytes` bytes, or what is left of `walk`, between it and `memory`.
+// Moves `bytes` bytes, or the rest of `walk`, between it and `memory`.
 void store(Walk& walk, std::byte* memory, std::size_t bytes) {
   const Buffer buffer = view_bytes({memory, bytes});
   Walk to(Run{Buffers(buffer)});
@@ -98,7 +98,7 @@ std::byte* StagedTransfer::area(int from, int to, std::uint64_t round,
       return slice(0);
     case Cut::kForAll:
       return slice(to);
-    case Cut::kForPeers:  // those after `from`, in order
+    case Cut::kForPeers:  // the ranks after `from`, in order
       return slice((to - from - 1 + ranks_) % ranks_);
     case Cut::kRoots:
       return context.control.brought(to, round);
@@ -150,7 +150,7 @@ void StagedTransfer::take(const SharedOperation& shared,
   }
 }
 
-// reduce_scatter: this rank's slice of what all have brought.
+// reduce_scatter: reduces this rank's slice of all ranks' elements.
 void StagedTransfer::reduce_block(const SharedOperation& shared,
                                   const ShmContext& context) {
   const ReduceKernel kernel = kernel_of(shared);
@@ -181,8 +181,8 @@ StagedTransfer::Share StagedTransfer::share_of(int rank,
   return {begin, std::min(each, bytes - begin)};
 }
 
-// Reduces this rank's share, to where the others find it and, where it is
-// wanted, to its place in the result.
+// Reduces this rank's share into the area where the others find it and, if this
+// rank gets the result, also into that.
 void StagedTransfer::reduce_share(const SharedOperation& shared,
                                   const ShmContext& context) {
   const std::uint64_t round = context.rounds->current();

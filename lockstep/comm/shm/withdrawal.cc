@@ -12,12 +12,12 @@
 namespace lockstep {
 namespace {
 
-// A unit takes microseconds, its thread perhaps a while to get a core.
+// A unit takes microseconds, but its thread may wait for a core.
 constexpr std::chrono::seconds kLongestUnit{30};
-// How long this rank waits for other processes, whose writes it can ward off.
+// How long this rank waits for other processes, whose writes it can prevent.
 constexpr std::chrono::milliseconds kShortWait{10};
 
-// Waits until none of `ranks` is in the middle of a unit; false after `limit`.
+// Waits until no rank of `ranks` is working on a unit; false after `limit`.
 bool all_through(const Rounds& rounds, const std::vector<int>& ranks,
                  Deadline limit) {
   const auto at_work = [&](int r) { return rounds.is_at_work(r); };
@@ -28,7 +28,7 @@ bool all_through(const Rounds& rounds, const std::vector<int>& ranks,
   return true;
 }
 
-// The ranks in other processes that live.
+// The ranks in other processes that are alive.
 std::vector<int> strangers(const ShmContext& context,
                            const Departures& departures) {
   const std::vector<int>& neighbours = context.heaps->neighbours();
@@ -46,7 +46,7 @@ std::vector<int> strangers(const ShmContext& context,
 void withdraw_memory(const ShmContext& context, const Departures& departures,
                      const Flight* oldest) {
   context.control.rank(context.identity.rank).gave_up.store(1);
-  // Whatever this process writes from here on comes after that store.
+  // This process's later writes come after that store.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Rounds& rounds = *context.rounds;
   if (!rounds.end_work()) return;

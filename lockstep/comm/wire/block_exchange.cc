@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
-// Shorter stretches than this are packed, up to as many bytes.
+// Shorter stretches are packed, up to this many bytes.
 constexpr std::size_t kPackedBytes = std::size_t{64} << 10;
 constexpr std::size_t kWindow = 4;  // messages in flight, to or from each rank
 
@@ -46,7 +46,7 @@ std::vector<Piece> cut(const Run& run) {
   return pieces;
 }
 
-// What goes to, or comes from, one rank.
+// The messages to, or from, one rank.
 class Stream {
  public:
   enum class Direction { kOut, kIn };
@@ -62,7 +62,7 @@ class Stream {
 
   bool finished() const { return settled_ == pieces_.size(); }
 
-  // Goes as far as it can without waiting.
+  // Makes all possible progress without waiting.
   void advance(int tag) {
     while (!flights_.empty() && flights_.front().request.done()) settle();
     while (next_ < pieces_.size() && flights_.size() < kWindow) post(tag);
@@ -124,8 +124,8 @@ class Stream {
   std::vector<std::byte*> spare_;
 };
 
-// Waits until the next message of some stream has gone or come. While it waits
-// for one of them, the others have a window's worth of messages to go on with.
+// Waits for the next message of one stream. Meanwhile the other streams have a
+// window of messages in flight.
 void wait_for_any(WireCore& core, std::list<Stream>& streams,
                   WireCore::Vigil& vigil) {
   constexpr auto kPatience = 2ms;
@@ -135,7 +135,7 @@ void wait_for_any(WireCore& core, std::list<Stream>& streams,
     core.held_up_by(std::move(peers));
     vigil.check();
   }
-  // Another one's turn next time.
+  // Next time it waits for another stream.
   streams.splice(streams.end(), streams, streams.begin());
 }
 
@@ -167,7 +167,7 @@ void copy_own_block(const Routes& routes) {
   if (bytes == 0) return;
   Walk from(routes.outgoing(routes.rank));
   Walk target(to);
-  // In place or apart, never overlapping in part.
+  // Either in place or disjoint, never partly overlapping.
   if (from.here() != target.here()) copy(from, target, bytes);
 }
 

@@ -55,7 +55,7 @@ void Collective::run(CollectiveWay* way) {
   exchange_blocks(core_, routes_, tag(), deadline_);
 }
 
-// Judged by what is the same on all ranks.
+// Uses only values that are the same on all ranks.
 bool Collective::is_inline() const {
   return !is_uneven_all_to_all(operation_) &&
          signature_.elements * element_bytes_ <= ControlExchange::kInlineBytes;
@@ -67,8 +67,8 @@ bool Collective::is_checked() const {
          signature_.elements * element_bytes_ <= kSmallBytes;
 }
 
-// Messages of different operations must not be taken for each other's, even
-// where nothing is compared beforehand.
+// Messages of different operations must not be confused, even if the calls were
+// not compared before.
 int Collective::tag() const {
   const auto turn = static_cast<std::uint32_t>(operation_.sequence) & 0x3fff;
   return static_cast<int>(turn << 17 | (hash_of(signature_) & 0xffff) << 1);
@@ -191,7 +191,7 @@ SharePlan Collective::scatter_plan() const {
   return plan;
 }
 
-// broadcast: the ranks other than the root have shares, and pass them on.
+// broadcast: each rank except the root owns a share, and passes it on.
 SharePlan Collective::broadcast_plan() const {
   SharePlan plan = empty_plan();
   const bool is_root = core_.rank() == operation_.root;

@@ -21,8 +21,7 @@ void ControlExchange::post(int rank, Mailbox& mailbox) {
       {rank, kChannelControl, 0, mailbox.memory.data(), kMessageBytes});
 }
 
-// That a rank has left the group is an error only once there is another
-// operation.
+// A rank's departure is an error only once another operation starts.
 void ControlExchange::post_if_there(int rank, Mailbox& mailbox) {
   try {
     post(rank, mailbox);
@@ -34,7 +33,7 @@ void ControlExchange::post_if_there(int rank, Mailbox& mailbox) {
 void ControlExchange::send(int rank, const AnnouncedCall& mine,
                            const FillExtra& extra, Deadline deadline) {
   Mailbox& out = peer(rank).out;
-  // The last one's: long done, for the peer has answered it.
+  // The last operation's send: done long ago, since the peer has answered it.
   core_.wait(out.request, deadline);
   out.request.reset();
   std::memcpy(out.memory.data(), &mine, sizeof mine);
@@ -48,8 +47,8 @@ std::vector<AnnouncedCall> ControlExchange::run(const AnnouncedCall& mine,
                                                 const FillExtra& extra,
                                                 Deadline deadline) {
   const auto for_each_peer = [&](const auto& action) {
-    // Every rank begins with the one after it, so that not all of them talk to
-    // the same one first.
+    // Every rank begins with the rank after it, so that not all of them send to
+    // the same rank first.
     for (int step = 1; step < core_.size(); ++step)
       action((core_.rank() + step) % core_.size());
   };
@@ -75,8 +74,8 @@ const std::byte* ControlExchange::extra(int rank) const {
          sizeof(AnnouncedCall);
 }
 
-// The sends are waited for as well: an operation that has returned is one that
-// this rank may leave the group after.
+// Waits for the sends too: after an operation has returned, this rank may leave
+// the group.
 void ControlExchange::finish(Deadline deadline) {
   for (int rank = 0; rank < core_.size(); ++rank) {
     if (rank == core_.rank()) continue;

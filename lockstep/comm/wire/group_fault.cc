@@ -13,8 +13,8 @@ using namespace std::chrono_literals;
 // An error must not wait for a store that does not answer.
 constexpr auto kStorePatience = 2s;
 
-// A key that is always set: a wait for it and others returns at once, and says
-// which of the others is set too.
+// A key that is always set: a wait for it and others returns at once, and tells
+// which of the others is set.
 constexpr std::string_view kPresent = "present";
 
 }  // namespace
@@ -61,8 +61,7 @@ Fault GroupFault::settle(const Fault& mine) noexcept try {
   return mine;
 }
 
-// The store has no way of looking without waiting but to offer a change that
-// cannot apply.
+// Only a compare_and_set that cannot apply reads the store without waiting.
 Bytes GroupFault::peek(const std::string& key) {
   const Bytes never = to_bytes("nothing reads like this");
   return store()->compare_and_set(key, never, never, kStorePatience);

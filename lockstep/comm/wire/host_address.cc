@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// The host's part of an address, as a number.
+// The host part of an address, in numeric form.
 std::string number_of(const sockaddr* address, socklen_t length) {
   std::array<char, NI_MAXHOST> host{};
   if (::getnameinfo(address, length, host.data(), host.size(), nullptr, 0,
@@ -75,7 +75,8 @@ std::string address_of_interface(const std::string& wanted) {
       wanted, fmt::join(names, ", ")));
 }
 
-// Asks the kernel from where it would send to `host`; sends nothing.
+// Asks the kernel for the address from which it would send to `host`; sends
+// nothing.
 std::optional<std::string> address_towards(const std::string& host, int port) {
   try {
     for (const SocketAddress& address : resolve(host, port)) {
@@ -91,7 +92,7 @@ std::optional<std::string> address_towards(const std::string& host, int port) {
   return std::nullopt;
 }
 
-// Where this process finds the store, if it is at an address.
+// The address of the store, if it has one.
 std::optional<TcpEndpoint> store_endpoint(const Settings& settings) {
   if (settings.store && settings.store->starts_with(kTcpScheme))
     return parse_tcp_url(*settings.store);
@@ -110,7 +111,7 @@ std::string routed_address(const Settings& settings) {
   if (const auto endpoint = store_endpoint(settings))
     if (auto own = address_towards(endpoint->host, endpoint->port)) {
       if (!is_loopback_everywhere(*own)) return *own;
-      // To other hosts, rank 0's own name may mean another address.
+      // On other hosts, rank 0's own name may resolve to another address.
       may_be_elsewhere |= !is_loopback_everywhere(endpoint->host);
     }
   if (!may_be_elsewhere) return kLoopback;

@@ -12,7 +12,7 @@ using std::chrono::duration_cast;
 using std::chrono::microseconds;
 
 constexpr auto kPatience = 100ms;
-// Beside the control messages of collectives, which have tag 0.
+// The control messages of collectives have tag 0.
 constexpr std::int32_t kTag = 1;
 
 }  // namespace
@@ -29,7 +29,7 @@ LastWords::LastWords(MessageTransport& transport, int rank, int size)
       from.request = transport_.receive(
           {peer, kChannelControl, kTag, from.memory.data(), kBytes});
     } catch (const TransportError&) {
-      continue;  // it has left already, which is no error by itself
+      continue;  // it has left already, which alone is not an error
     }
   }
 }
@@ -66,7 +66,7 @@ void LastWords::wait(MessageTransport::Request& request,
 std::optional<Fault> LastWords::words_of(Peer& peer) noexcept try {
   if (!peer.request || !peer.request.done()) return std::nullopt;
   auto fault = decode({peer.memory.begin(), peer.memory.end()});
-  // What follows the text is empty memory.
+  // The bytes after the text are zero.
   if (fault) fault->reason.resize(std::strlen(fault->reason.c_str()));
   return fault;
 } catch (const std::exception&) {

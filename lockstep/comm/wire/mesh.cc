@@ -28,21 +28,21 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kProtocolVersion = 1;
-// After this long without an answer it is worth looking whether the invitation
-// was one that an earlier group of this name left in the store.
+// After this long without an answer, the rank checks whether the invitation was
+// a stale one of an earlier group of this name.
 constexpr auto kAnswerPatience = 3s;
-// How often one who waits looks whether the store is still there, and whether
+// How often a waiting rank checks whether the store still exists and whether
 // the group can still form.
 constexpr auto kStoreLook = 500ms;
-// How long a stranger may take to say who it is.
+// How long a stranger may take to identify itself.
 constexpr auto kHelloPatience = 30s;
-// So many may be about to, beside the ranks that we called; a further one takes
-// the place of the oldest.
+// The most strangers that may be doing so, besides the ranks that this rank
+// called; a further one replaces the oldest.
 constexpr std::size_t kMostStrangers = 256;
-// How long sent bytes may stay without an answer of the peer's kernel.
+// How long sent bytes may stay unacknowledged by the peer's kernel.
 constexpr int kUnansweredMilliseconds = 15000;
 
-// What a rank puts into the store. Plain bytes: both ends are of one build.
+// A rank's entry in the store. Plain bytes: both ends are the same build.
 struct Invitation {
   std::uint32_t version = kProtocolVersion;
   std::int32_t port = 0;
@@ -52,12 +52,12 @@ struct Invitation {
   std::array<char, 64> host{};
 };
 
-// What the one that connects says, and what it gets in return.
+// The greeting of the connecting rank, and the answer.
 struct Hello {
   std::array<char, 8> magic{'l', 'o', 'c', 'k', 'w', 'i', 'r', 'e'};
   std::uint32_t version = kProtocolVersion;
   std::int32_t rank = 0;
-  Secret yours{};  // of the one who is called
+  Secret yours{};  // the called rank's
   Secret mine{};
   std::array<char, 64> host{};
 };
@@ -67,13 +67,13 @@ void copy_text(std::array<char, size>& to, const std::string& from) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), size - 1));
 }
 
-// Somebody connected who has not proved yet who it is, or whom we called and
-// who has not answered.
+// A connected process that has not proved its identity yet, or a rank that this
+// rank called and that has not answered.
 struct Stranger {
   FileDescriptor socket;
-  int called = -1;  // the rank that we called
+  int called = -1;  // the rank that this rank called
   Deadline deadline;
-  Secret shown{};  // what we showed to the one we called
+  Secret shown{};  // sent to the called rank
   Hello hello{};
   std::size_t heard = 0;
 };
@@ -113,8 +113,8 @@ class Meeting {
     return fmt::format("group/{}/wire/{}", identity_.name, rank);
   }
 
-  // Calls rank `rank` and says hello; again when nobody is there, because what
-  // the store holds may be of an earlier group.
+  // Connects to rank `rank` and greets it; retries if that fails, because the
+  // store may hold an invitation of an earlier group.
   void call(int rank) {
     while (true) {
       const auto found = look_up(rank, deadline_);
@@ -142,14 +142,15 @@ class Meeting {
     }
   }
 
-  // Those who are missing need the store, and none of them may have ended.
+  // Throws if the store is gone, which missing ranks need, or if a missing rank
+  // has ended.
   void look_around() {
     if (!next_look_.expired()) return;
     store_.wait_any(std::array{key(identity_.rank)}, deadline_);
     next_look_ = Deadline(kStoreLook);
   }
 
-  // What rank `rank` put into the store; nothing when it does not in time.
+  // Rank `rank`'s invitation; empty if it does not write one in time.
   std::optional<Invitation> look_up(int rank, Deadline deadline) {
     Bytes bytes;
     try {
@@ -168,7 +169,7 @@ class Meeting {
     return invitation;
   }
 
-  // A new connection takes this much at once.
+  // A new connection accepts this many bytes at once.
   static void send_hello(int socket, const Hello& hello) {
     const Transfer sent =
         send_some(socket, std::as_bytes(std::span(&hello, 1)));
@@ -194,7 +195,7 @@ class Meeting {
     if (items[0].revents != 0) accept_next();
   }
 
-  // Strangers make room for others: the oldest has had the most time.
+  // The oldest stranger makes room for a new one: it has had the most time.
   void accept_next() {
     try {
       if (FileDescriptor accepted = accept_from(listener_.get()))
@@ -208,7 +209,7 @@ class Meeting {
       drop_oldest_stranger();
   }
 
-  // Of those that we did not call.
+  // Drops the oldest stranger that this rank did not call.
   bool drop_oldest_stranger() {
     const auto oldest = std::ranges::find_if(
         strangers_, [](const Stranger& each) { return each.called < 0; });
@@ -217,8 +218,8 @@ class Meeting {
     return true;
   }
 
-  // Takes in what a stranger said; one that hung up, or took too long, is
-  // forgotten, and called again if it was called.
+  // Reads a stranger's message; drops a stranger that disconnected or took too
+  // long, and calls it again if it was called.
   void hear(std::size_t index) {
     Stranger& stranger = strangers_[index];
     const auto room = std::as_writable_bytes(std::span(&stranger.hello, 1))
@@ -237,8 +238,8 @@ class Meeting {
     }
   }
 
-  // One whom we called may be busy; but when its invitation has changed, we
-  // called somebody else.
+  // A called rank may be busy; but if its invitation has changed, the call
+  // reached another process.
   bool may_still_speak(Stranger& stranger) {
     if (!stranger.deadline.expired()) return true;
     if (stranger.called < 0) return false;

@@ -19,7 +19,7 @@ std::byte* Scratch::take(std::size_t bytes) {
   }
   if (current_ == blocks_.size()) {
     const std::size_t size = std::max(bytes, kBlockBytes);
-    // new[] of bytes is aligned for any element, which is all that is needed.
+    // new[] of bytes is aligned for any element.
     blocks_.push_back(
         {std::make_unique_for_overwrite<std::byte[]>(size), size});
     used_ = 0;

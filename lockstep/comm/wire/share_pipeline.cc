@@ -10,7 +10,7 @@ constexpr std::size_t kLeastSegmentBytes = std::size_t{64} << 10;
 // For the segments of all ranks together.
 constexpr std::size_t kRoundBytes = std::size_t{4} << 20;
 
-// The memory of a share when it is one stretch, else null.
+// The memory of a share if it is contiguous, else null.
 std::byte* only_stretch(const Share& share) {
   const Walk walk(share.run, share.at);
   return walk.left() >= share.bytes ? walk.here() : nullptr;
@@ -56,7 +56,7 @@ std::byte* SharePipeline::block(Round& round) {
   return round.blocks[round.blocks_used++];
 }
 
-// The share's bytes in one piece.
+// The share's bytes as contiguous memory.
 const std::byte* SharePipeline::flat(const Share& share, Round& round) {
   if (const std::byte* memory = only_stretch(share)) return memory;
   std::byte* copy = block(round);
@@ -64,7 +64,7 @@ const std::byte* SharePipeline::flat(const Share& share, Round& round) {
   return copy;
 }
 
-// Posts the receive of what belongs to `share`.
+// Posts the receive of `share`'s elements.
 SharePipeline::Landing SharePipeline::land(const Share& share, int peer,
                                            int tag, Round& round) {
   Landing landing{.peer = peer, .share = share};
@@ -83,7 +83,7 @@ void SharePipeline::settle(Landing& landing) {
               {landing.memory, landing.share.bytes});
 }
 
-// Sends this rank's parts of all shares' segments, and gets ready for the
+// Sends this rank's parts of all shares' segments, and posts receives for the
 // others'.
 void SharePipeline::post(std::size_t number) {
   if (plan_.before) plan_.before(number);
@@ -118,7 +118,7 @@ void SharePipeline::post(std::size_t number) {
   }
 }
 
-// Combines the own share's segment and hands it on.
+// Combines the own share's segment and sends the result.
 void SharePipeline::combine(std::size_t number) {
   Round& now = round(number);
   const Share own =
@@ -148,7 +148,7 @@ const std::byte* SharePipeline::add_up(const Share& own, Round& now) {
   sources[me] = flat(mine, now);
   for (const Landing& landing : now.contributions)
     sources[static_cast<std::size_t>(landing.peer)] = landing.memory;
-  std::erase(sources, nullptr);  // ranks that bring nothing
+  std::erase(sources, nullptr);  // ranks without elements
   const bool kept = plan_.own == SharePlan::Own::kKept;
   std::byte* target = kept ? only_stretch(own) : nullptr;
   const bool direct = target != nullptr;
@@ -158,7 +158,7 @@ const std::byte* SharePipeline::add_up(const Share& own, Round& now) {
   return target;
 }
 
-// Waits until nothing of the round's memory is in use.
+// Waits until no message uses the round's memory.
 void SharePipeline::retire(std::size_t number) {
   Round& done = round(number);
   std::vector<WireCore::Request*> pending;

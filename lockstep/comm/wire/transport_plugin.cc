@@ -12,7 +12,7 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_SANITIZED
-#elif defined(__has_feature)  // clang's way of saying it
+#elif defined(__has_feature)  // clang
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define LOCKSTEP_SANITIZED
 #endif
@@ -23,7 +23,7 @@ namespace {
 
 struct KnownPlugin {
   const char* name;
-  const char* packages;  // that its build needs
+  const char* packages;  // required to build it
 };
 
 constexpr std::array<KnownPlugin, 2> kPlugins{{
@@ -37,8 +37,8 @@ constexpr const char* packages_of(std::string_view name) {
   return "its library";
 }
 
-// Gloo's names are also those of the Gloo inside LibTorch, so that its plug-in
-// must look at its own library first. The sanitizers forbid that.
+// LibTorch contains a Gloo with the same symbols, so the plug-in must resolve
+// symbols in its own library first. The sanitizers forbid that.
 int flags_for([[maybe_unused]] std::string_view name) {
 #if !defined(LOCKSTEP_SANITIZED)
   if (name == "gloo") return RTLD_DEEPBIND;
@@ -46,8 +46,8 @@ int flags_for([[maybe_unused]] std::string_view name) {
   return 0;
 }
 
-// The file whose malloc this process uses instead of glibc's; "" if it does
-// not.
+// The file whose malloc this process uses instead of glibc's; "" if it uses
+// glibc's.
 std::string preloaded_malloc() {
   const void* const used = ::dlsym(RTLD_DEFAULT, "malloc");
   void* const libc = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -59,9 +59,10 @@ std::string preloaded_malloc() {
   return info.dli_fname;
 }
 
-// Why a plug-in that is here must not be loaded into this process; "" if it
-// may. A library that looks at its own dependencies first finds glibc's free()
-// there, and gives it what the process's malloc made: glibc ends the process.
+// Why an existing plug-in must not be loaded into this process; "" if it may. A
+// library that resolves symbols in its own dependencies first finds glibc's
+// free() there, and passes it memory of the process's malloc: glibc ends the
+// process.
 std::string conflict_of(std::string_view name) {
   if ((flags_for(name) & RTLD_DEEPBIND) == 0) return "";
   const std::string file = preloaded_malloc();

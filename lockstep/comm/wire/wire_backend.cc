@@ -24,11 +24,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long an operation waits for somebody to wait for it, before the group's
+// How long an operation stays queued for a waiting caller before the group's
 // own thread carries it out.
 constexpr auto kGrace = 200us;
 
-// An operation that has been started, with a copy of what it borrows.
+// A started operation, with a copy of the lists that it borrows.
 struct Queued {
   explicit Queued(const Operation& given)
       : inputs(given.inputs.begin(), given.inputs.end()),
@@ -108,8 +108,8 @@ class WireBackend : public Backend,
     return completed_.load() >= ticket || broken_;
   }
   void carry_out_oldest(Deadline limit) LOCKSTEP_REQUIRES(engine_);
-  // Null once `ticket` is settled. Shared: a thread that names what it waits
-  // for does so while the engine's holder may complete it.
+  // Null once `ticket` is settled. Shared, because a thread may describe the
+  // operation while the engine's holder completes it.
   std::shared_ptr<Queued> oldest_until(std::uint64_t ticket);
   std::exception_ptr error();
   void fail(const std::exception_ptr& error, const Operation& operation,
@@ -119,15 +119,14 @@ class WireBackend : public Backend,
 
   const std::string name_;
   const GroupIdentity identity_;
-  std::unique_ptr<WireCore> core_;      // none in a group of one
-  std::unique_ptr<CollectiveWay> way_;  // null: there is only the wire
-  // The thread that holds it carries out the oldest operation, and may block in
-  // it.
+  std::unique_ptr<WireCore> core_;      // null in a group of one
+  std::unique_ptr<CollectiveWay> way_;  // null: only the wire
+  // The thread that holds it carries out the oldest operation, and may block.
   Mutex engine_;
   std::unique_ptr<ControlExchange> control_;
   std::unique_ptr<WireMail> mail_;
 
-  // Held for a few instructions; where both are held, engine_ came first.
+  // Held for a few instructions; if both are held, engine_ was taken first.
   Mutex queue_mutex_;
   std::condition_variable_any changed_;
   std::condition_variable_any carrier_wakes_;
@@ -139,11 +138,11 @@ class WireBackend : public Backend,
   // Tickets up to this one are complete.
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> broken_{false};
-  // Kept until this ends: each has receives posted on the connections, which
-  // its end would close.
+  // Kept until this ends: each has receives posted on the connections, and
+  // destroying it would close those.
   std::vector<std::shared_ptr<WireBackend>> duplicates_
       LOCKSTEP_GUARDED_BY(queue_mutex_);
-  Mutex fault_mutex_;  // one gives up at a time
+  Mutex fault_mutex_;  // one thread gives up at a time
   std::thread carrier_ LOCKSTEP_GUARDED_BY(queue_mutex_);
 };
 
@@ -194,7 +193,7 @@ void WireBackend::leave() noexcept {
     carrier.swap(carrier_);
     carrier_wakes_.notify_all();
   }
-  // The connections end with the group, under its duplicates too.
+  // The connections end with the group, and those of its duplicates too.
   for (const auto& duplicate : duplicates) busy = busy || duplicate->is_busy();
   if (!core_) return;
   constexpr const char* kBusy = "it left the group with operations in flight";
@@ -204,8 +203,8 @@ void WireBackend::leave() noexcept {
   end_as_left();
 }
 
-// A thread that was carrying out an operation has met the end of the transport,
-// or goes on to it.
+// A thread that is carrying out an operation meets the end of the transport now
+// or later.
 void WireBackend::end_as_left() noexcept {
   const MutexLock engine(engine_);
   const MutexLock one(fault_mutex_);
@@ -245,7 +244,7 @@ Work WireBackend::start(const Operation& operation) {
   const MutexLock lock(queue_mutex_);
   if (error_) return Work::failed(error_);
   queue_.push_back(std::make_shared<Queued>(operation));
-  // Without a thread it goes on when somebody waits, or starts another one.
+  // Without a thread it progresses when a caller waits or starts another one.
   if (!carrier_.joinable() && !stopping_)
     carrier_ = try_thread(identity_.name, [this] { run_carrier(); });
   if (parked_) carrier_wakes_.notify_one();
@@ -324,7 +323,7 @@ void WireBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
            blocking->begun);
   }
   if (completed_.load() >= ticket) return;
-  // Nobody of this process touches the operation's buffers any more.
+  // No thread of this process touches the operation's buffers any more.
   const MutexLock engine(engine_);
   std::rethrow_exception(error());
 }
@@ -342,11 +341,12 @@ void WireBackend::abort(std::string_view reason) noexcept {
        nothing, Deadline::Clock::now());
 }
 
-// What the two share is what a failure ends: the connections, and the fault
-// that is written down.
+// The two share the connections and the fault in the store, so a failure ends
+// both.
 std::shared_ptr<Backend> WireBackend::duplicate(const GroupIdentity& identity,
                                                 int number) {
-  // What can fail comes before the core, which would end the transport.
+  // Fallible steps come before the core, whose destructor would end the
+  // transport.
   auto way = way_ ? way_->duplicate(identity, number) : nullptr;
   auto made = make_shared_in_own_process<WireBackend>(
       name_, identity,
@@ -383,7 +383,7 @@ void WireBackend::fail(const std::exception_ptr& error,
   if (way_) way_->abort(text_of(told));
 }
 
-// Carries out what nobody waits for.
+// Carries out operations that no thread waits for.
 void WireBackend::run_carrier() {
   MutexLock lock(queue_mutex_);
   while (!stopping_) {
@@ -419,7 +419,7 @@ std::shared_ptr<Backend> make_wire_backend(const std::string& plugin,
   if (identity.size > 1)
     core = meet_on_the_wire(plugin, identity, std::move(store), settings);
   else
-    load_transport(plugin, settings);  // says at once when it is not there
+    load_transport(plugin, settings);  // throws at once if it is missing
   return make_shared_in_own_process<WireBackend>(
       plugin, identity, std::move(core), std::move(way));
 }

@@ -14,17 +14,18 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
-// A wait that lasts looks at the store this often: a fault may have begun with
-// ranks that this one does not hear of.
+// The interval at which a long wait checks the store: a fault may have begun
+// with ranks that this rank does not communicate with.
 constexpr auto kLookAround = 200ms;
 
-// Ranks that wait for the same one give up at about the same time: so long is
-// waited for what others say.
+// Ranks that wait for the same rank give up at about the same time: this is how
+// long a rank waits for what the others publish.
 constexpr auto kOthersGiveUp = 1s;
-// What is in the store already takes no longer.
+// Reading a key that is set already takes no longer.
 constexpr auto kStoreAnswers = 50ms;
 
-// For whom was waited when a deadline passed; nothing for all other errors.
+// The ranks that were awaited when a deadline passed; empty for all other
+// errors.
 std::optional<std::vector<int>> missing_when_expired(
     const std::exception_ptr& error) {
   try {
@@ -93,7 +94,7 @@ void WireCore::Vigil::look_around() {
   if (auto fault = core_.look_for_fault()) throw FaultSeen(std::move(*fault));
 }
 
-// One call of the store while all are well.
+// One call to the store while all ranks are alive.
 void WireCore::Vigil::look_for_deaths() {
   const Parts& parts = core_.parts_;
   const std::vector<int> ranks = awaited();
@@ -215,7 +216,7 @@ std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
   return text;
 }
 
-// Those first who cannot send any more.
+// Ranks that cannot send any more come first.
 std::vector<int> WireCore::others() const {
   std::vector<int> ranks;
   for (int r = 0; r < size(); ++r)
@@ -242,13 +243,13 @@ std::string WireCore::describe_timeout(const Operation& operation,
          "long to wait, in seconds";
 }
 
-// Those at the ends of the chains that begin with `ranks`: a rank that says for
-// whom it waits is waited for because of them.
+// The ranks at the ends of the wait chains that begin with `ranks`: a rank that
+// publishes awaited ranks is late because of those.
 std::vector<int> WireCore::awaited_by_all(const std::vector<int>& ranks) const {
   const Deadline deadline(kOthersGiveUp);
   std::vector<bool> seen(index(size()));
   seen[index(rank())] = true;
-  std::vector<int> silent;  // all of these are waited for at once
+  std::vector<int> silent;  // the rank waits for all of these at once
   std::vector<int> ends;
   const auto follow = [&](const std::vector<int>& further) {
     for (const int next : further) {
@@ -272,7 +273,7 @@ std::vector<int> WireCore::awaited_by_all(const std::vector<int>& ranks) const {
   return ends.empty() ? ranks : ends;
 }
 
-// Which collective it is among those of the group and its duplicates, 0 for a
+// The collective's number among those of the group and its duplicates, 0 for a
 // message.
 std::uint64_t WireCore::sequence_of(const Operation& operation) const {
   constexpr int kSequenceBits = 48;
@@ -337,16 +338,17 @@ std::exception_ptr WireCore::give_up(
   }
   const std::string expired = describe_timeout(operation, begun, awaited);
   const Fault mine = fault_of(error, operation, expired);
-  // Before the connections end, so that whoever sees that finds it written.
+  // Before the connections end, so that a rank that sees that finds the fault
+  // in the store.
   Fault fault = parts_.fault->settle(mine);
   if (last_words_) last_words_->say(fault);
-  // Who says why it gave up is not the culprit.
+  // A rank that sent an abort notice is not the culprit.
   if (last_words_ && fault.kind == FaultKind::kPeerGone &&
       fault.culprit != rank())
     fault = last_words_->heard_from(fault.culprit).value_or(fault);
   parts_.transport->close();
   const auto is = [&](FaultKind kind) { return mine.kind == kind; };
-  // Ranks that wait for the same one give up at about the same time.
+  // Ranks that wait for the same rank give up at about the same time.
   if (is(FaultKind::kGaveUp) && mine.culprit == rank() &&
       (fault.culprit == rank() ||
        (fault.kind == FaultKind::kGaveUp && fault.sequence == mine.sequence)))

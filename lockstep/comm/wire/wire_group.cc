@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// What a group is made of, whichever way its ranks are connected.
+// The parts of a group, for each way to connect its ranks.
 struct Meeting {
   Mesh mesh;
   std::vector<std::int32_t> sockets;
@@ -46,8 +46,8 @@ void refuse_threads(std::vector<std::int32_t> world_ranks,
       group));
 }
 
-// The transport's launcher has connected all its processes: what is left to say
-// is which of them is which rank.
+// The transport's launcher has connected all its processes: the ranks only tell
+// each other which process has which rank.
 Meeting meet_by_world_rank(const LockstepTransportTable& table,
                            const GroupIdentity& identity, Store& store,
                            Deadline deadline) {
@@ -66,15 +66,16 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
     meeting.mesh.hosts.push_back(card.substr(card.find(' ') + 1));
   }
   refuse_threads(meeting.world_ranks, identity.name);
-  // MPI does not say that a process has ended, but its last will in the store
-  // does. A rank that leaves the group in good order says so by itself, before.
+  // MPI does not report that a process has ended, but its last will in the
+  // store does. A rank that leaves the group in good order announces that
+  // before.
   for (int rank = 0; rank < identity.size; ++rank)
     meeting.death_keys.push_back(ended_key(identity.rank_in_job(rank)));
   meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;
 }
 
-// Engines give the kernel's reasons as text.
+// Transports give the kernel's reasons as text.
 [[noreturn]] void fail_to_form(const std::string& group,
                                const std::string& plugin,
                                const std::string& why) {

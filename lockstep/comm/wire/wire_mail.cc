@@ -12,13 +12,13 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
-// How long one look for a message lasts: while several may come, or others
-// wait, first short, then longer.
+// How long one wait for a message lasts. While several messages may come, or
+// other threads wait, it is short at first and then longer.
 constexpr microseconds kShortestNap = 100us;
 constexpr microseconds kLongestNap = 2ms;
 constexpr microseconds kLoneNap = 20ms;
-// How long messages wait for somebody to wait for one of them, before the
-// postman moves them on.
+// How long messages stay pending without a waiting thread before the background
+// thread advances them.
 constexpr microseconds kGrace = 500us;
 
 std::size_t bytes_of(const Signature& signature) {
@@ -26,7 +26,7 @@ std::size_t bytes_of(const Signature& signature) {
          size_of(static_cast<DataType>(signature.type));
 }
 
-// The number of a message among its sender's, as a tag.
+// A message's number among those of its sender, as a tag.
 int payload_tag(const Signature& signature) {
   return static_cast<int>(signature.sequence & 0x7fffffff);
 }
@@ -52,11 +52,11 @@ WireMail::~WireMail() {
     postman_wakes_.notify_all();
   }
   if (postman.joinable()) postman.join();
-  // A letter that comes now must not be written where the slots were.
+  // A letter that comes now must not be written to the freed slots.
   core_.transport().leave();
 }
 
-// A rank that has left sends nothing more, which is no error by itself.
+// A rank that has left sends nothing more, which alone is not an error.
 void WireMail::post_slot(int from, Slot& slot) {
   try {
     slot.request = core_.receive(
@@ -86,8 +86,8 @@ void WireMail::post(const Pointer& message) {
   call_postman();
 }
 
-// A message that this rank has begun must arrive though this rank waits for
-// something else: its peer may be unable to go on before.
+// A message that this rank has begun must arrive even while this rank waits for
+// another operation: its peer may be unable to continue before.
 void WireMail::call_postman() {
   if (is_idle() || stopping_) return;
   if (!postman_.joinable())
@@ -96,7 +96,7 @@ void WireMail::call_postman() {
     postman_wakes_.notify_one();
 }
 
-// Only looks, so that nobody who comes to wait has to wait for it.
+// Only polls, so that a thread that begins to wait is not delayed by it.
 void WireMail::run_postman() {
   MutexLock lock(mutex_);
   microseconds nap = kGrace;
@@ -145,8 +145,8 @@ void WireMail::receive(const Pointer& message) {
   if (!settled(*message)) moving_.push_back(message);
 }
 
-// Gives a letter to the receive that it is for: a short message is done, of a
-// long one the elements are asked for.
+// Gives a letter to its receive: completes a short message, and posts the
+// receive of a long one's elements.
 void WireMail::deliver(WireMessage& message, int from, const Letter& letter,
                        const std::byte* elements) try {
   check_message(message.operation, from, letter.signature,
@@ -165,7 +165,7 @@ void WireMail::deliver(WireMessage& message, int from, const Letter& letter,
   message.error = std::current_exception();
 }
 
-// Finds the receive that a letter is for, or keeps it.
+// Finds the receive of a letter, or keeps the letter.
 void WireMail::sort(int from, const Letter& letter, const std::byte* elements) {
   const auto found = std::ranges::find_if(wanted_, [&](const Pointer& message) {
     return message->matches(from, letter.tag);
@@ -183,7 +183,7 @@ void WireMail::sort(int from, const Letter& letter, const std::byte* elements) {
   if (!settled(*message)) moving_.push_back(message);
 }
 
-// A rank that has left may have sent what lies in the other slots before.
+// A rank that has left may have sent letters into the other slots before.
 void WireMail::take_letters(int from) {
   Inbox& inbox = inboxes_[static_cast<std::size_t>(from)];
   if (inbox.lost) return;
@@ -229,7 +229,8 @@ void WireMail::advance() {
     else
       ++connected;
   }
-  // What can come no more. From any rank something may, while one is left.
+  // Fails receives that can get no message. A receive from any source can,
+  // while one rank is left.
   for (const Pointer& message : wanted_) {
     const int peer = message->operation.peer;
     if (peer == kAnySource && connected == 0) message->error = lost;
@@ -242,8 +243,8 @@ void WireMail::advance() {
   std::erase_if(moving_, is_settled);
 }
 
-// What has to happen before `message` can be done; of a receive from any rank
-// one rank after the other.
+// The request that `message` needs next; for a receive from any source, one
+// rank after the other.
 WireCore::Request* WireMail::request_to_wait_for(WireMessage& message) {
   if (message.payload_request) return &message.payload_request;
   if (message.letter_request) return &message.letter_request;
@@ -291,8 +292,8 @@ void WireMail::stop(const std::exception_ptr& error) {
   wanted_.clear();
   for (const Pointer& message : ended) message->error = error;
   changed_.notify_all();
-  // A closed transport may still be copying what it holds a request for. The
-  // one who waits for a request comes back within a nap.
+  // A closed transport may still copy the data of a request. A thread that
+  // waits for a request returns within a nap.
   while (pumped_) changed_.wait(lock);
   for (const Pointer& message : ended) {
     message->letter_request.reset();
@@ -300,8 +301,8 @@ void WireMail::stop(const std::exception_ptr& error) {
   }
 }
 
-// Waits a while for something that `message` needs, or for whoever does so on
-// everybody's behalf.
+// Waits a while for the next request of `message`, or for the thread that
+// advances all messages.
 void WireMail::doze(MutexLock& lock, WireMessage& message,
                     microseconds patience) {
   if (pumped_) {
@@ -314,7 +315,7 @@ void WireMail::doze(MutexLock& lock, WireMessage& message,
   try {
     request->wait(patience);
   } catch (const TransportError&) {
-    // advance() meets it again, and knows whom it concerns.
+    // advance() gets the error again, and knows the message concerned.
   }
   lock.lock();
   pumped_ = false;

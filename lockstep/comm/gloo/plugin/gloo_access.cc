@@ -55,7 +55,8 @@ GlooPair::GlooPair(Context& context, Device& device, int peer)
     : Base(&context, &device, peer, context.getTimeout()) {}
 
 GlooPair::~GlooPair() {
-  // While it is still one of ours: Gloo's thread may be about to call it.
+  // Before the object becomes a plain Gloo pair: Gloo's thread may be about to
+  // call it.
   const std::lock_guard lock(m_);
   if (state_ != CLOSED) Base::changeState(CLOSED);
 }
@@ -70,7 +71,7 @@ void GlooPair::check_layout(Context& context, int peer) {
   const auto& pair = context.createPair(peer);
   const std::size_t room =
       ::malloc_usable_size(dynamic_cast<void*>(pair.get()));
-  // What the allocator adds to make the size a round one.
+  // The most that the allocator adds to round the size up.
   constexpr std::size_t kRounding = 32;
   if (room < sizeof(Base) || room >= sizeof(Base) + kRounding)
     throw std::runtime_error(
@@ -98,8 +99,8 @@ void GlooPair::adopt(int socket) {
   try {
     handleConnected();
   } catch (...) {
-    // The peer has gone already. A pair's destructor ends the program unless
-    // the loop knows its descriptor: it gets one on which nothing happens.
+    // The peer is gone already. A pair's destructor ends the program unless the
+    // loop knows its descriptor, so the pair gets one without events.
     fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ::close(copy);
     device_->registerDescriptor(fd_, EPOLLIN, this);
@@ -120,10 +121,10 @@ void GlooPair::close() {
   Base::changeState(CLOSED);
 }
 
-// Of a listening pair it takes no connection: that is adopt()'s to give.
+// A listening pair accepts no connection: adopt() provides it.
 void GlooPair::handleEvents(int events) {
   const std::unique_lock lock(m_, std::try_to_lock);
-  // Whoever holds it may wait for this thread. The kernel will say it again.
+  // The holder may wait for this thread. The kernel reports the event again.
   if (!lock) return;
   if (owes_close_) {
     owes_close_ = false;
@@ -133,16 +134,16 @@ void GlooPair::handleEvents(int events) {
     try {
       handleReadWrite(events);
     } catch (...) {
-      // An answer that it could not send. Nobody above would catch it.
+      // An answer could not be sent. Gloo's loop would not catch the exception.
       if (ex_ == nullptr) signalException(std::current_exception());
     }
     handling_ = false;
   }
 }
 
-// To close takes a turn of Gloo's thread. Whoever posts, and finds the
-// connection broken, must not wait for one: it holds the context's lock, which
-// that thread may be about to take.
+// Closing waits for Gloo's thread. A thread that posts a message and finds the
+// connection broken must not wait for it: it holds the context's lock, which
+// Gloo's thread may be about to take.
 void GlooPair::changeState(state next) noexcept {
   if (next == CLOSED && !handling_)
     owes_close_ = true;

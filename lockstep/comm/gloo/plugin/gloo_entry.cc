@@ -1,4 +1,4 @@
-// What liblockstep_gloo.so exports.
+// The exported function of liblockstep_gloo.so.
 #include "lockstep/comm/gloo/plugin/gloo_transport.h"
 
 extern "C" __attribute__((visibility("default"))) const LockstepTransportTable*

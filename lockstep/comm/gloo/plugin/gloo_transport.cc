@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// No message's: channels are not negative.
+// No message uses it: channels are not negative.
 constexpr std::uint64_t kCanarySlot = std::uint64_t{1} << 63;
 
 std::uint64_t slot_of(const LockstepTransportMessage& message) {
@@ -31,8 +31,8 @@ std::uint64_t slot_of(const LockstepTransportMessage& message) {
          static_cast<std::uint32_t>(message.tag);
 }
 
-// Gloo writes to connections that may be closed without telling the kernel that
-// it handles that: keeps the signal from the program.
+// Blocks SIGPIPE: Gloo writes to connections that may be closed, without
+// MSG_NOSIGNAL.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -57,23 +57,22 @@ class NoSigpipe {
   sigset_t before_;
 };
 
-// The process's device, which brings Gloo's thread. It takes no signals.
+// The process's device, which owns Gloo's thread. That thread takes no signals.
 std::shared_ptr<gloo::transport::Device> shared_device() {
   static std::mutex mutex;
   static std::weak_ptr<gloo::transport::Device> shared;
   const std::lock_guard lock(mutex);
   if (auto device = shared.lock()) return device;
   const SignalsBlocked blocked;
-  // Where pairs listen until they get their connections: out of reach of other
-  // hosts.
+  // Pairs listen there until they get their connections; other hosts cannot
+  // reach it.
   gloo::transport::tcp::attr loopback("127.0.0.1");
   auto device = gloo::transport::tcp::CreateDevice(loopback);
   shared = device;
   return device;
 }
 
-// Whether the peer's kernel lacks something that was sent, and may still get
-// it.
+// Whether sent bytes have not reached the peer's kernel, and may still do so.
 bool has_unsent(int socket) {
   int unsent = 0;
   if (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0) return false;
@@ -81,11 +80,11 @@ bool has_unsent(int socket) {
   return ::poll(&item, 1, 1) == 0;  // else the connection has ended
 }
 
-// A socket that is closed with something unread in it resets the connection and
-// drops what the peer's kernel has not taken yet. So the end is announced, and
-// the sockets stay open until the peers' kernels have everything. They have as
-// a rule; a peer that is frozen is not waited for. What comes meanwhile is read
-// by Gloo's thread.
+// Closing a socket with unread bytes resets the connection and drops bytes that
+// the peer's kernel has not taken yet. So this rank announces the end, and
+// keeps the sockets open until the peers' kernels have all bytes. They usually
+// have; this rank does not wait for a frozen peer. Gloo's thread reads bytes
+// that come meanwhile.
 void deliver_what_was_sent(const std::vector<int>& sockets) {
   const auto end = Clock::now() + std::chrono::seconds(2);
   for (const int socket : sockets) ::shutdown(socket, SHUT_WR);
@@ -119,7 +118,7 @@ GlooTransport::GlooTransport(const LockstepTransportConfig& config)
       canary->recv(peer, kCanarySlot, 0, 1);
       canaries_[static_cast<std::size_t>(peer)] = std::move(canary);
     } catch (const std::exception&) {
-      continue;  // it has left already, which is no error by itself
+      continue;  // it has left already, which alone is not an error
     }
   }
 }
@@ -176,7 +175,8 @@ LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
   const auto end = Clock::now() + patience;
   while (true) {
     if (closed_) return kTransportClosed;
-    // First the connection: what was completed before it ended is done.
+    // Check the connection first: a message that completed before it ended is
+    // done.
     const bool was_connected = connected(request.peer);
     const GlooProgress progress = GlooBuffer::look(request.tcp());
     if (progress == GlooProgress::kDone) return kTransportDone;

@@ -22,7 +22,7 @@ constexpr auto kLongestNap = 20ms;
 // How long the other processes may take to initialise MPI, once all ranks of a
 // group have met in the store.
 constexpr auto kInitPatience = 1min;
-// How long a process that has failed waits for the others to end too.
+// How long a failed process waits for the others to end too.
 constexpr auto kFarewell = 1s;
 
 }  // namespace
@@ -75,7 +75,7 @@ bool MpiEngine::begin() try {
   router_.start();
   world_rank_ = router_.link().rank();
   world_size_ = router_.link().size();
-  // After MPI's own, so that it is called before them.
+  // Registered after MPI's own handlers, so that it runs before them.
   ::on_exit(&MpiEngine::at_exit, nullptr);
   set(State::kRunning);
   return true;
@@ -87,8 +87,8 @@ bool MpiEngine::begin() try {
   return false;
 }
 
-// An error of MPI's ends all groups, but not the thread: those who hand it
-// actions must hear of it.
+// An MPI error ends all groups, but not the thread, which must report the error
+// to threads that submit actions.
 template <class Action>
 void MpiEngine::guarded(const Action& action) {
   try {
@@ -144,7 +144,7 @@ void MpiEngine::rest() {
     sleep(idle);
 }
 
-// Whoever changes what this depends on looks at sleep_ afterwards.
+// A thread that changes this condition checks sleep_ afterwards.
 void MpiEngine::sleep(Clock::duration idle) {
   MutexLock lock(mutex_);
   if (!actions_.empty()) return;
@@ -154,7 +154,7 @@ void MpiEngine::sleep(Clock::duration idle) {
   const auto longest = attended ? Clock::duration(kLongestNapOfWaiters)
                                 : Clock::duration(kLongestNap);
   if (expected_ || (!attended && attended_)) {
-    // In between.
+    // Poll at intervals.
   } else if (!stopping_ && (router_.has_failed() || !router_.is_busy())) {
     wakes_.wait(lock);
   } else {
@@ -188,8 +188,8 @@ void MpiEngine::count_out() {
   if (--groups_ == 0 && exiting_) stop();
 }
 
-// Groups that live in static objects go later than this: count_out() then does
-// the same.
+// Groups in static objects are destroyed after this: count_out() then does the
+// same.
 void MpiEngine::at_exit(int code, void*) {
   MpiEngine& engine = of_process();
   if (!engine.process_.is_current()) return;  // a forked child has no engine
@@ -198,9 +198,9 @@ void MpiEngine::at_exit(int code, void*) {
   if (engine.groups_ == 0) engine.stop();
 }
 
-// MPI ends when all processes are ready for it. A process that ends with an
-// error, or has been in a group that broke, does not wait long for others,
-// which may never end: mpirun then finds it gone, and ends them.
+// MPI is finalised when all processes are ready for it. A process that ends
+// with an error, or was in a group that broke, does not wait long for others,
+// which may never end: mpirun then detects its exit and ends them.
 void MpiEngine::stop() {
   MutexLock lock(mutex_);
   if (state_ != State::kRunning) return;

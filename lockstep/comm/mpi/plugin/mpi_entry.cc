@@ -1,4 +1,4 @@
-// What liblockstep_mpi.so exports.
+// The exported function of liblockstep_mpi.so.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -95,7 +95,7 @@ void MpiGroup::meet(const MpiRequestPointer& request, const MpiPacket& arrived,
       router_.link(), request,
       MpiStream::Route{from, accept.stream_tag, MpiStream::Direction::kIn},
       arrived.bytes);
-  // The first receives come before the sender learns where to.
+  // Posts the first receives before the sender learns the tag.
   streams_.back().advance();
   router_.send(from, accept);
 }
@@ -116,7 +116,7 @@ void MpiGroup::arrive(const MpiPacket& arrived,
 
 void MpiGroup::begin_stream(const MpiPacket& accepted) {
   const auto found = offers_.find(accepted.offer);
-  if (found == offers_.end()) return;  // was given up
+  if (found == offers_.end()) return;  // was abandoned
   streams_.emplace_back(
       router_.link(), found->second,
       MpiStream::Route{world_rank(accepted.from), accepted.stream_tag,
@@ -167,8 +167,8 @@ void MpiGroup::end_stream(MpiStream& stream, LockstepTransportStatus status,
   torn_ = true;
 }
 
-// Packets come in order: whatever a rank has sent before it left is here, but
-// for streams, which go on.
+// Packets come in order: all messages that a rank sent before it left are here,
+// except streams, which continue.
 void MpiGroup::part(int peer, Presence how) {
   presence(peer) = how;
   const bool closed = how == Presence::kClosed;

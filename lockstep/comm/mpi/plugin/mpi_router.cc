@@ -69,8 +69,8 @@ bool MpiRouter::advance() {
   return moved;
 }
 
-// The slots complete in the order in which they were posted as far as one
-// sender's packets go, which is why a later one waits for the earlier.
+// Slots with one sender's packets complete in the order in which they were
+// posted, so a later slot waits for the earlier ones.
 bool MpiRouter::take_packets() {
   bool moved = false;
   while (link_.done(slots_[oldest_])) {

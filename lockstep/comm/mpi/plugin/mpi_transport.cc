@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLongestName = 1024;  // that goes into a message
+constexpr int kLongestName = 1024;  // in an error message
 
 // FNV-1a (Fowler, Noll, Vo).
 class Hash {
@@ -52,7 +52,8 @@ MpiTransport::Request::Request(MpiTransport& transport,
                                MpiRequestPointer message)
     : transport_(transport), message_(std::move(message)) {}
 
-// The group may hold what was not done: it is told, and needs no answer.
+// The group may hold a request that was not done: it is told, and need not
+// answer.
 MpiTransport::Request::~Request() {
   try {
     message_->abandon();
@@ -60,7 +61,7 @@ MpiTransport::Request::~Request() {
     transport_.with_group(
         [message = message_](MpiGroup& group) { group.forget(message); });
   } catch (const std::exception&) {
-    return;  // no memory to tell it with: the group forgets it at its own end
+    return;  // out of memory: the group drops the request when it ends
   }
 }
 

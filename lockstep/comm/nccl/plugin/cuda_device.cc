@@ -19,8 +19,8 @@ cudaEvent_t of(LockstepGpuEvent* event) {
   return reinterpret_cast<cudaEvent_t>(event);
 }
 
-// CUDA's errors stay for the next to ask; those of the functions that return
-// nothing are dropped.
+// CUDA keeps an error for the next query; errors of the functions that return
+// void are dropped.
 void drop(cudaError_t error) {
   if (error != cudaSuccess) cudaGetLastError();
 }
@@ -37,10 +37,10 @@ Result make_stream(cudaStream_t* stream, Outcome* outcome) {
       "cudaStreamCreateWithPriority", outcome);
 }
 
-// The memory that NCCL did not allocate, which it must not free either.
+// The memory that NCCL did not allocate, and so must not free.
 class PlainMemory {
  public:
-  // Never destroyed: memory is released at the program's very end too.
+  // Never destroyed: memory may be released at program exit.
   static PlainMemory& of_process() {
     static auto& memory = *new PlainMemory;
     return memory;
@@ -96,8 +96,8 @@ Result zero(void* memory, std::size_t bytes, Outcome* outcome) {
   return result;
 }
 
-// Whether this process has a context on the device. Only the driver tells,
-// whose library is loaded already where there is one.
+// Whether this process has a context on the device. Only the driver knows; its
+// library is loaded already if it exists.
 bool was_used(std::int32_t device) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (driver == nullptr) return false;
@@ -122,8 +122,8 @@ Result count(std::int32_t* devices, Outcome* outcome) {
   return result;
 }
 
-// The UUID, which a slice of a GPU has of its own, as nvidia-smi -L writes it
-// but for its hyphens.
+// The UUID, as nvidia-smi -L writes it, without hyphens. A slice of a GPU has
+// its own.
 Result name(std::int32_t device, char* text, std::size_t bytes,
             Outcome* outcome) {
   cudaDeviceProp properties{};
@@ -168,8 +168,8 @@ Result stream_wait(LockstepGpuStream* stream, LockstepGpuEvent* event,
                    "cudaStreamWaitEvent", outcome);
 }
 
-// The default stream cannot be captured, and the question is an error while
-// another is.
+// The default stream cannot be captured, and the query fails while another
+// stream is captured.
 Result stream_capture(LockstepGpuStream* stream, std::uint64_t* capture,
                       Outcome* outcome) {
   *capture = 0;
@@ -206,7 +206,8 @@ Result event_record(LockstepGpuEvent* event, LockstepGpuStream* stream,
                    outcome);
 }
 
-// While another thread captures a graph, the question alone would spoil that.
+// While another thread captures a graph, the query would invalidate that
+// capture.
 Result event_query(LockstepGpuEvent* event, Outcome* outcome) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   drop(cudaThreadExchangeStreamCaptureMode(&mode));

@@ -15,7 +15,7 @@ std::array<char, 16> version_text(int version) {
   return text;
 }
 
-// Nothing can be done about it but by installing, or choosing, something else.
+// Only another driver, or another choice of devices, helps.
 bool is_of_the_driver(cudaError_t error) {
   return error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
          error == cudaErrorStubLibrary ||
@@ -108,7 +108,7 @@ LockstepGpuResult result_of(ncclResult_t result, const char* name,
                             LockstepGpuOutcome* outcome) {
   if (result == ncclSuccess) return kGpuDone;
   if (result == ncclInProgress) return kGpuNotYet;
-  // Of the whole process: it may be another thread's.
+  // The process's last error: it may be another thread's.
   const char* reason = ncclGetLastError(nullptr);
   if (reason == nullptr) reason = "";
   std::snprintf(outcome->text, sizeof outcome->text, "%s: %s%s%s", name,

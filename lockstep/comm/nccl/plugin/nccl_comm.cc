@@ -1,6 +1,6 @@
-// NCCL takes two things of a communicator as they are, for as long as it lives:
-// its name, and that no two threads ask for its state at once (both would end
-// the thread that made it). A Comm keeps them.
+// NCCL has two requirements for as long as a communicator lives: its name must
+// stay valid, and no two threads may query its state at once (both would join
+// the thread that made it). A Comm ensures both.
 #include "lockstep/comm/nccl/plugin/nccl_comm.h"
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace lockstep::nccl_comm {
 namespace {
 
-// What the table's pointers point to.
+// The type behind the table's pointers.
 struct Comm {
   std::mutex mutex;
   ncclComm_t nccl = nullptr;
@@ -24,7 +24,7 @@ struct Comm {
 
 Comm& of(LockstepGpuComm* comm) { return *reinterpret_cast<Comm*>(comm); }
 
-// Older ones have no name in them.
+// Older versions lack the name.
 template <class Config>
 void set_name(Config& config, const char* name) {
   if constexpr (requires { config.commName = name; }) config.commName = name;
@@ -37,7 +37,7 @@ ncclConfig_t config_of(const Comm& comm) {
   return config;
 }
 
-// NCCL's number of a DataType's.
+// NCCL's number for a DataType's.
 ncclDataType_t nccl_type(std::int32_t type) {
   constexpr std::array kTypes{ncclFloat32,  ncclFloat64, ncclFloat16,
                               ncclBfloat16, ncclInt8,    ncclUint8,
@@ -74,7 +74,7 @@ std::pair<ncclResult_t, const char*> start(ncclComm_t comm,
   const ncclDataType_t type = nccl_type(call.type);
   const ncclRedOp_t sum = nccl_sum(call.sum);
   const std::size_t count = call.count;
-  // Of what is done in place, one of the two may be left out.
+  // For calls in place, one of the two may be null.
   void* to = call.to != nullptr ? call.to : const_cast<void*>(call.from);
   const void* from = call.from != nullptr ? call.from : call.to;
   switch (call.kind) {
@@ -124,7 +124,7 @@ Result create(const LockstepGpuCommConfig* config, LockstepGpuComm** comm,
         result_of(ncclCommInitRankConfig(&made->nccl, config->size, id,
                                          config->rank, &how),
                   "ncclCommInitRankConfig", outcome);
-    // An error leaves one behind when it comes late.
+    // A late error leaves a communicator behind.
     if (result != kGpuDone && result != kGpuNotYet) {
       if (made->nccl != nullptr) static_cast<void>(ncclCommAbort(made->nccl));
       return result;
@@ -145,8 +145,8 @@ Result state(LockstepGpuComm* comm, Outcome* outcome) {
   });
 }
 
-// Of several ranks of one process NCCL frees all when the last one comes here,
-// or to destroy(); a Comm is not needed until then, but for its name.
+// With several ranks in one process, NCCL frees their resources when the last
+// one calls this or destroy(); until then it needs only the Comm's name.
 void abort(LockstepGpuComm* comm) {
   const std::unique_ptr<Comm> ended(&of(comm));
   static_cast<void>(ncclCommAbort(ended->nccl));
@@ -193,9 +193,10 @@ Result register_memory(LockstepGpuComm* comm, void* memory, std::size_t bytes,
   return guarded(outcome, [&] {
     Comm& used = of(comm);
     const std::lock_guard lock(used.mutex);
-    // Where nothing can be registered NCCL says success, and gives no handle.
-    // An error is this rank's alone: to go on without would make its memory
-    // unlike that of the others, of which NCCL does not say what comes.
+    // If memory cannot be registered, NCCL reports success without a handle. An
+    // error concerns this rank alone: continuing would leave its memory
+    // unregistered unlike the others', for which NCCL does not define the
+    // result.
     const Result result =
         result_of(ncclCommRegister(used.nccl, memory, bytes, handle),
                   "ncclCommRegister", outcome);

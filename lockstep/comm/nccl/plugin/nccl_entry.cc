@@ -1,4 +1,4 @@
-// What liblockstep_nccl.so exports.
+// The exported function of liblockstep_nccl.so.
 #include <array>
 #include <cstdio>
 
@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// "CUDA 13.0, NCCL 2.28.3": of NCCL what is loaded, which may be LibTorch's.
+// "CUDA 13.0, NCCL 2.28.3": the loaded NCCL, which may be LibTorch's.
 const char* libraries() {
   static const std::array<char, 64> text = [] {
     int nccl = 0;
