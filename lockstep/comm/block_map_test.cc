@@ -102,7 +102,8 @@ TEST(BlockMap, ReleasesNoMoreThanItMustOfARange) {
   EXPECT_EQ(blocks.bytes_kept(), std::size_t{4} << 16);
 }
 
-// Against the obvious version: blocks in use never overlap, nothing is lost.
+// Compares with the obvious version: blocks in use never overlap, and no byte
+// is lost.
 TEST(BlockMap, NeverHandsAByteOutTwice) {
   const std::uint64_t seed = 20261121;
   SCOPED_TRACE("seed " + std::to_string(seed));

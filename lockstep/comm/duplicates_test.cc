@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, Duplicate, testing::ValuesIn(backends()),
                            return std::string(backend.param);
                          });
 
-// All-reduces on their way in one group or duplicate, of which every rank
-// starts the same.
+// Pending all-reduces of one group or duplicate; every rank starts the same
+// ones.
 class Sums {
  public:
   explicit Sums(Group group) : group_(std::move(group)) {}
@@ -82,7 +82,7 @@ class Sums {
   std::vector<Work> works_;
 };
 
-// Each rank takes turns between the orders as its own seed says, and waits at
+// Each rank alternates between the orders as its own seed says, and waits at
 // once in the group itself, as a program's own collectives do.
 TEST_P(Duplicate, HasAnOrderOfItsOwn) {
   constexpr std::size_t kOperations = 40;
@@ -100,7 +100,7 @@ TEST_P(Duplicate, HasAnOrderOfItsOwn) {
       if (next == 0) orders[next].wait_for_last();
       --left;
     }
-    // And not even the ends come in the same order.
+    // The ranks even wait in different orders.
     if (group->rank() % 2 == 0) std::ranges::reverse(orders);
     for (Sums& order : orders) order.check();
   });
@@ -126,7 +126,7 @@ TEST_P(Duplicate, CarriesMessagesOfItsOwn) {
   });
 }
 
-// What else has threads in the process opens and closes a few meanwhile.
+// Other threads of the process open and close a few descriptors meanwhile.
 TEST_P(Duplicate, TakesNoDescriptors) {
   constexpr int kDuplicates = 20;  // on each rank
   std::size_t before = 0, after = 0;
@@ -150,7 +150,7 @@ TEST_P(Duplicate, TakesNoDescriptors) {
   EXPECT_LT(after, before + kDuplicates);
 }
 
-// Rank 0 keeps its own longer than the others.
+// Rank 0 keeps its duplicate longer than the others.
 TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
   run(2, [](Group group) {
     Group first = group->duplicate();
@@ -170,7 +170,7 @@ TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
   });
 }
 
-// As where a program gives one to a reducer, which makes one of its own.
+// For example, a program passes one to a reducer, which makes another.
 TEST_P(Duplicate, OfADuplicateIsAnotherOfTheGroup) {
   run(2, [](Group group) {
     const auto first = group->duplicate();
@@ -186,7 +186,7 @@ TEST_P(Duplicate, OfADuplicateIsAnotherOfTheGroup) {
   });
 }
 
-// Each is tried, so that none meets what the backend itself has on its way.
+// Tries each, so that no duplicate gets messages of the backend itself.
 TEST_P(Duplicate, WorksAsTheLastOfAsManyAsThereMayBe) {
   run(2, [](Group group) {
     std::vector<Group> all;
@@ -212,8 +212,8 @@ TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
   });
 }
 
-// The group's end, once its last Work is gone, is the connections' too; that of
-// a duplicate that was given back is not.
+// The connections end with the group, once its last Work is gone, but not with
+// a duplicate that was given back.
 TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
   run(2, [](Group group) {
     auto other = new_group(*group, std::vector<int>{0, 1});
@@ -235,7 +235,7 @@ TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
       const auto other = new_group(*group, std::vector<int>{0, 1});
       const auto duplicate = other->duplicate();
       const auto& used = in_duplicate ? duplicate : other;
-      std::vector<float> data(1 << 20, 1);  // more than a round
+      std::vector<float> data(1 << 20, 1);  // more than one round
       if (group->rank() == 0) {
         const Work work = used->all_reduce(view(data), ReduceOp::kSum);
         other->leave();
@@ -253,14 +253,14 @@ TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
     });
 }
 
-// Whichever thread of a process is the last to use it.
+// Any thread of a process may be the last to use it.
 TEST_P(Duplicate, MayBeDroppedWhileTheEndOfAnotherReachesIt) {
   for (int round = 0; round < 20; ++round)
     run(2, [](Group group) {
       auto duplicate = group->duplicate();
       auto other = group->duplicate();
       std::vector<float> data(1000), more(1000);
-      // Each has a thread that looks after what is in flight.
+      // Each has a thread that advances its operations.
       Work never = other->irecv(view(more), 1 - group->rank());
       Work another = duplicate->irecv(view(data), 1 - group->rank());
       if (group->rank() == 0) group->abort("the end of it");
@@ -268,7 +268,7 @@ TEST_P(Duplicate, MayBeDroppedWhileTheEndOfAnotherReachesIt) {
     });
 }
 
-// Issue 19: after an operation was given up, of which memory was taken back.
+// Issue 19: after an operation was given up and its memory was withdrawn.
 TEST(SharedMemoryGroups, ReduceListsWithEmptyBuffersAfterAFailure) {
   run_ranks("shm", 2, [](Group group) {
     constexpr std::int64_t kCount = 1 << 16;
@@ -296,7 +296,7 @@ TEST_P(Duplicate, TellsOfCallsThatDoNotFit) {
   });
 }
 
-// What a rank does next in any of them fails, whichever was the first to.
+// A rank's next operation in any of them fails, after any one has failed.
 void expect_end_of(ProcessGroup& group) {
   std::vector<float> data(4);
   EXPECT_ANY_THROW(
@@ -323,7 +323,8 @@ TEST_P(Duplicate, EndsWithTheGroup) {
   });
 }
 
-// Rank 1 waits where rank 0 has nothing in flight: it must not wait on.
+// Rank 1 waits in a group where rank 0 has no operation in flight: its wait
+// must end.
 TEST_P(Duplicate, EndsWhereARankGivesUpInTheGroup) {
   run(2, [](Group group) {
     const auto duplicate = group->duplicate();

@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 // Long enough to never pass in a test that works.
 constexpr auto kPatience = 60s;
 
-// A store whose waits are over when their deadline is, and which calls `late`
-// before it says so: what another rank did at the last moment.
+// A store whose waits time out, but call `late` first: another rank's action at
+// the last moment.
 class LateStore : public WatchedStore {
  public:
   LateStore(std::shared_ptr<Store> store, std::function<void()> late)

@@ -1,4 +1,4 @@
-// Groups made from groups, on every backend that carries their set-up.
+// Tests groups made from groups, on every backend with its own set-up.
 #include "lockstep/comm/groups.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ using Group = std::shared_ptr<ProcessGroup>;
 // Long enough to never pass in a test that works.
 constexpr auto kPatience = 1min;
 
-// The ranks within the job of everybody in `group`, by asking them.
+// The ranks in the job of all members of `group`, by asking them.
 std::vector<int> ask_members(ProcessGroup& group, int rank_in_job) {
   std::vector<int> mine{rank_in_job};
   std::vector<int> all(static_cast<std::size_t>(group.size()));
@@ -146,7 +146,8 @@ TEST(NewGroup, RefusesRanksThatCannotBeAGroup) {
 TEST_P(Groups, SplitByColorAndAreOrderedByKey) {
   run(6, [](Group world) {
     const int rank = world->rank();
-    // Rank 5 joins none; even and odd ranks apart, the highest rank first.
+    // Rank 5 joins no group; even and odd ranks get separate groups, the
+    // highest rank first.
     const Color mine{.color = rank == 5 ? -1 : rank % 2, .key = -rank};
     const Group group = split(*world, mine);
     if (rank == 5) {
@@ -169,8 +170,8 @@ TEST_P(Groups, SplitWithEqualKeysKeepTheParentsOrder) {
   });
 }
 
-// In a group of two `members` of `world` the second gives up; `check` looks at
-// what the first is told.
+// In a group of two `members` of `world` the second gives up; `check` checks
+// the first one's error.
 void expect_failure_of_the_second(
     ProcessGroup& world, const std::vector<int>& members,
     const std::function<void(const PeerFailure&)>& check) {
@@ -239,8 +240,7 @@ TEST_P(GroupsOnEveryBackend, SayInATimeoutWhichRankOfTheJobIsMissing) {
   });
 }
 
-// In the caller's words, those of the other ranks too. A name that is longer
-// than what travels is cut.
+// In the callers' words, on all ranks. A name that is too long is truncated.
 TEST_P(GroupsOnEveryBackend, SayInAMismatchWhereEachRankCalled) {
   run(3, [](Group world) {
     const Group group = new_group(*world, std::vector<int>{0, 1, 2});
@@ -291,8 +291,8 @@ TEST_P(Groups, StayUsableWhenAGroupMadeFromThemFails) {
   });
 }
 
-// Ranks that are threads with a store in common; rank r waits `patience[r]` for
-// the others while a group forms.
+// Runs ranks as threads with a common store; rank r waits `patience[r]` for the
+// others while a group forms.
 void run_patient_ranks(const std::vector<std::chrono::milliseconds>& patience,
                        const std::function<void(ProcessGroup&)>& body) {
   const auto store = open_store("memory:");
@@ -322,8 +322,8 @@ Group make_at_last(ProcessGroup& parent, const std::vector<int>& ranks,
     }
 }
 
-// Issue 19, point 12. Rank 2 comes when the others have given up some times,
-// and each pair of them as often as it happens.
+// Issue 19, point 12. Rank 2 comes after the others have given up several
+// times; the number may differ between them.
 TEST(NewGroups, MeetThoughRanksHaveTriedDifferentlyOften) {
   for (const char* backend : {"shm", "gloo", "hybrid", "reference"}) {
     std::atomic<int> failures = 0;
@@ -339,7 +339,7 @@ TEST(NewGroups, MeetThoughRanksHaveTriedDifferentlyOften) {
         }
       const Group group = make_at_last(parent, all, backend, failures);
       EXPECT_THAT(ask_members(*group, parent.rank()), ElementsAre(2, 0, 1));
-      // And they go on to meet.
+      // They can still form later groups.
       const Group next = make_at_last(parent, all, backend, failures);
       EXPECT_THAT(ask_members(*next, parent.rank()), ElementsAre(2, 0, 1));
     });
@@ -374,7 +374,7 @@ TEST(NewGroups, LeaveNothingInTheStoreOnceTheyAreFormed) {
     run_patient_ranks({60s, 60s, 60s}, [&](ProcessGroup& parent) {
       const std::vector<int> all{0, 1, 2};
       new_group(parent, all, {.backend = backend});
-      // Formed by all, and cleaned up after by all.
+      // Afterwards all ranks have formed the group and erased its keys.
       monitored_barrier(parent, kPatience);
       for (const char* key : {"verdict", "ready", "left", "ready/0", "ready/1",
                               "ready/2", "host/0", "host/1", "host/2",
@@ -497,7 +497,7 @@ TEST_P(Groups, LearnFromAMonitoredBarrierAllWhoAreLate) {
   run(4, [&](Group world) {
     const bool late = world->rank() == 1 || world->rank() == 3;
     if (late) gave_up.wait();
-    // Rank 0's patience counts, within which rank 2 must be scheduled.
+    // Rank 2 must be scheduled within rank 0's timeout.
     const std::string error = error_text<Timeout>([&] {
       monitored_barrier(*world, world->rank() == 0 ? 500ms : kPatience);
     });
@@ -505,7 +505,7 @@ TEST_P(Groups, LearnFromAMonitoredBarrierAllWhoAreLate) {
     EXPECT_THAT(error, HasSubstr("missing: ranks 1, 3, after 0.5 s"));
     EXPECT_THAT(error, HasSubstr(late ? "after the others had given up"
                                       : "monitored_barrier timed out on rank"));
-    // The group is as good as before.
+    // The group still works.
     monitored_barrier(*world, kPatience);
     world->barrier().wait(kPatience);
   });

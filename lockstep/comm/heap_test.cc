@@ -70,7 +70,7 @@ TEST(Heap, KnowsWhatLiesWithin) {
   EXPECT_FALSE(heap->offset_of(&heap, 1).has_value());
 }
 
-// A peer's mapping: not ours, which the process would share.
+// A peer's mapping, separate from the heap's own.
 class PeerMapping {
  public:
   PeerMapping(const Heap& heap, std::size_t bytes)
@@ -128,8 +128,8 @@ TEST(Heap, TellsWherePeersReachMemory) {
   EXPECT_TRUE(heap->offset_of(data + 104 * kPage, 10));
 }
 
-// Issue 19: a peer that was stopped while it read went on in memory that had
-// been given back to the kernel, and found zeros.
+// Issue 19: a peer that was stopped while reading continued in memory that had
+// been given back to the kernel, and read zeros.
 TEST(Heap, LeavesPeersWhatTheyReadWhenADetachedBlockIsGivenBack) {
   const auto heap = Heap::create({.bytes = 1 << 20, .kept_bytes = 0});
   std::byte* const before = heap->take(4 * kPage);
@@ -147,7 +147,7 @@ TEST(Heap, LeavesPeersWhatTheyReadWhenADetachedBlockIsGivenBack) {
   while (std::byte* const next = heap->take(4 * kPage)) EXPECT_NE(next, block);
 }
 
-// What the kernel has given this heap's segment.
+// The bytes that the kernel has allocated for this heap's segment.
 std::size_t backed_bytes(const Heap& heap) {
   struct stat info {};
   EXPECT_EQ(::fstat(heap.descriptor().get(), &info), 0);
@@ -200,7 +200,7 @@ std::string flags_of_mapping(const std::byte* address) {
   return "";
 }
 
-// Else a core dump hides a death for seconds.
+// Otherwise a core dump hides a death for seconds.
 TEST(Heap, IsLeftOutOfCoreDumps) {
   const auto heap = Heap::create({.bytes = 1 << 22});
   const auto block = heap->allocate(4 * kPage);
@@ -229,7 +229,7 @@ bool holds_in_child(const std::function<bool()>& body) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// A system call whose fourth argument compares so with a value.
+// A system call whose fourth argument compares to a value in a given way.
 struct Refused {
   std::uint32_t call;
   std::uint16_t comparison;  // BPF_JGT, BPF_JEQ
@@ -237,7 +237,7 @@ struct Refused {
   int error;
 };
 
-// From here on the kernel refuses such calls to this process.
+// From now on the kernel refuses such calls of this process.
 bool refuse(const Refused& refused) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -253,7 +253,7 @@ bool refuse(const Refused& refused) {
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Issue 19: with vm.overcommit_memory=2 it was SIGBUS.
+// Issue 19: with vm.overcommit_memory=2 it used to be SIGBUS.
 TEST(Heap, IsFullWhereTheKernelRefusesMemory) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   EXPECT_TRUE(holds_in_child([&] {
@@ -271,7 +271,7 @@ TEST(Heap, IsFullWhereTheKernelRefusesMemory) {
   }));
 }
 
-// Issue 19: only the log said that peers could still write.
+// Issue 19: only the log used to say that peers could still write.
 TEST(Heap, ThrowsWhereTheKernelRefusesPrivateMemory) {
   EXPECT_TRUE(holds_in_child([&] {
     const auto heap = Heap::create({.bytes = 1 << 20});
@@ -300,7 +300,7 @@ bool limit(__rlimit_resource resource, rlim_t most) {
   return ::setrlimit(resource, &limits) == 0;
 }
 
-// The error with which the kernel refuses a heap of so many bytes; 0 if it does
+// The error with which the kernel refuses a heap of `bytes` bytes; 0 if it does
 // not.
 int refusal_of_heap(std::size_t bytes) {
   try {
@@ -328,8 +328,8 @@ TEST(Heap, IsNotMadeWhereALimitAdmitsNone) {
   }));
 }
 
-// A program may lower its limits at any time. The room that is left is for
-// malloc's and a sanitizer's own needs, and below what is detached.
+// A program may lower its limits at any time. The remaining space is for malloc
+// and a sanitizer, and smaller than the detached range.
 TEST(Heap, WorksOnBelowALimitThatComesLater) {
   constexpr std::size_t kBytes = std::size_t{1} << 27;
   for (const auto backing :

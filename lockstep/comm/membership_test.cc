@@ -72,7 +72,7 @@ TEST(Membership, LeavesTheStoreOfMpirunsRanksToMpi) {
   EXPECT_EQ(membership.rank, 1);
   EXPECT_EQ(membership.world_size, 2);
   EXPECT_EQ(membership.store_url, "");
-  // Alone, with an address, or with an init method, there is no need.
+  // A single rank, an address or an init method makes it unnecessary.
   EXPECT_FALSE(
       resolve_membership({}, settings_started_by(StartedBy::kMpirun, 0, 1))
           .needs_bootstrap);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Bytes that tell their length and their rank, so that a mix-up shows.
+// Bytes that encode their length and their rank, so that a mix-up shows.
 Bytes object_of(int rank, std::size_t size) {
   Bytes bytes(size);
   for (std::size_t i = 0; i < size; ++i)
@@ -30,7 +30,7 @@ TEST_P(Objects, OfTheRootReachEveryRankWhateverTheirSize) {
   run_ranks(GetParam(), 3, [](const std::shared_ptr<ProcessGroup>& group) {
     int root = 0;
     for (const std::size_t size : {0UL, 1UL, 63UL, 20000UL, 3UL << 20}) {
-      // What the others pass is ignored, and of another size.
+      // The other ranks' objects are ignored, and have another size.
       const Bytes mine =
           object_of(group->rank(), size + (group->rank() == root ? 0 : 5));
       EXPECT_EQ(broadcast_bytes(*group, mine, root), object_of(root, size))
@@ -72,7 +72,7 @@ TEST_P(Objects, OfTheRootReachARankEach) {
       EXPECT_EQ(scatter_bytes(*group, objects, root),
                 object_of(me, 5000 * static_cast<std::size_t>(me)));
     }
-    // Every rank hears of it, and the group goes on.
+    // Every rank gets the error, and the group still works.
     const std::vector<Bytes> too_few(me == 1 ? 2 : 3);
     EXPECT_THROW(scatter_bytes(*group, too_few, 1), InvalidArgument);
     EXPECT_NO_THROW(group->barrier().wait());

@@ -1,6 +1,6 @@
-// The libFuzzer target for dumps, which may be truncated or made by anybody: no
-// bytes may crash the parser, and what it accepts must survive being written
-// and read again.
+// The libFuzzer target for dumps, which may be truncated or come from any
+// source: no bytes may crash the parser, and a record that it accepts must
+// survive being written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

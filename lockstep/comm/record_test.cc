@@ -57,7 +57,7 @@ RankRecord example() {
           .operations = {operation, receive}};
 }
 
-// Whether what `change` makes of a good record's text is refused.
+// Whether a valid record's text is refused after a replacement.
 bool is_refused(const std::string& from, const std::string& to) {
   std::string text = encode_record(example());
   const std::size_t at = text.find(from);

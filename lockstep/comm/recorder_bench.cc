@@ -1,5 +1,5 @@
-// What keeping a record costs an operation: the same operations with the
-// recorder and without, on a backend that does nothing.
+// Measures the recorder's cost per operation: the same operations with and
+// without the recorder, on a backend that does nothing.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Operations complete as they start, or else when they are waited for.
+// Operations complete at their start, or when a caller waits for them.
 class IdleBackend : public Backend,
                     public PendingWork,
                     public std::enable_shared_from_this<IdleBackend> {

@@ -26,7 +26,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A rank of a job of four, whose operations go as the test says.
+// A rank of a job of four, whose operations end as the test says.
 class RecordedRank : public testing::Test {
  protected:
   RecordedRank() {
@@ -138,7 +138,7 @@ TEST(Recorder, CountsTheTimeThatOthersKeepARankWaiting) {
     for (int i = 0; i < 1000; ++i) EXPECT_GE(recorder.time_waited(), after);
     early = nullptr;
   });
-  // The clock of ticks is told its speed by this time alone.
+  // Only this time calibrates the tick clock.
   EXPECT_GE(waited[0], late_by * 9 / 10);
   EXPECT_GE(waited[1], nanoseconds(0));
 }

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 constexpr auto kPatience = 2min;
 using SharedStore = std::shared_ptr<Store>;
 
-// Runs `rank_body` for each rank on a thread of its own.
+// Runs `rank_body` for each rank on its own thread.
 void on_threads(int ranks, const std::function<void(int)>& rank_body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
@@ -51,7 +51,7 @@ TEST(Seats, AreTakenTogetherAndShareAPartOfTheStore) {
   });
 }
 
-// Issue 19, point 20: what the store sets when the connection of rank 2 ends.
+// Issue 19, point 20: the store sets this key when rank 2's connection ends.
 TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
   const SharedStore store = open_store("memory:");
   store->set("gathering/1/ended/2", to_bytes("ended"), kPatience);
@@ -62,7 +62,7 @@ TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
   });
 }
 
-// Issue 19, point 20: whose process ends before rank 0 has come.
+// Issue 19, point 20: the rank's process ends before rank 0 comes.
 TEST(Seats, AreGivenUpOfARankThatEndsWhileItWaitsForRankZero) {
   const TcpStoreServer server("127.0.0.1", 0, "");
   EXPECT_THROW(
@@ -85,7 +85,7 @@ TEST(Seats, OfALaterGatheringSeeNothingOfTheEarlier) {
   on_threads(3, [&](int rank) {
     for (int gathering = 0; gathering < 5; ++gathering) {
       const Seat seat(store, {.rank = rank, .world_size = 3}, kPatience);
-      // Every rank adds once, to a number of this gathering's.
+      // Every rank adds once, to a counter of this gathering.
       if (seat.store()->add("count", 1, kPatience) == 3)
         seat.store()->set("full", {}, kPatience);
       seat.store()->get("full", kPatience);
@@ -116,7 +116,7 @@ TEST(Seats, WaitForRankZeroOnlySoLong) {
   const SharedStore store = open_store("memory:");
   EXPECT_THAT(refusal<Timeout>(store, {.rank = 1, .world_size = 2}, 10ms),
               HasSubstr("timed out on rank 1 of 2\n  missing: rank 0\n"));
-  // Rank 0 hears that rank 1 was there, and both meet the next time.
+  // Rank 0 learns that rank 1 was there, and both meet the next time.
   EXPECT_THAT(refusal<Timeout>(store, {.rank = 0, .world_size = 2}),
               HasSubstr("missing: rank 1"));
   on_threads(2, [&](int rank) {
@@ -168,8 +168,9 @@ TEST(Seats, InAStoreOfSomethingElseAreRefused) {
   }
 }
 
-// A port that nobody else is given while this lives: it stays bound, without
-// listening, which keeps out no program that sets SO_REUSEADDR.
+// A port that the kernel gives to no other program while this lives: it stays
+// bound, without listening, which does not block a program that sets
+// SO_REUSEADDR.
 class ReservedPort {
  public:
   ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -190,7 +191,7 @@ class ReservedPort {
   sockaddr_in address_{};
 };
 
-// From here on, two jobs that were given the same store, as processes.
+// The following tests run two jobs with the same store, as processes.
 class TwoJobs : public testing::Test {
  protected:
   std::vector<std::string> command(const std::string& name = "barrier") const {

@@ -46,7 +46,7 @@ class Descent final : public ShardUpdate {
   std::size_t updated_ = 0;
 };
 
-// Memory of the group for some buffers, all elements `value`.
+// Buffers in the group's memory, with all elements `value`.
 std::vector<Buffer> filled(ProcessGroup& group,
                            const std::vector<std::int64_t>& counts, float value,
                            std::vector<std::shared_ptr<std::byte>>& keep) {

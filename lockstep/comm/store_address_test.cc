@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What rank `rank` of four, two on each host, finds wrong with `host`.
+// The error of rank `rank` of four, two per host, for the address `host`.
 std::string fault_of(const std::string& host, int rank,
                      Settings settings = {}) {
   settings.launcher = StartedBy::kTorchrun;
@@ -48,8 +48,8 @@ TEST(TheStoresAddress, MayBeAnyOther) {
     EXPECT_EQ(fault_of("192.0.2.1", rank), "no error");
 }
 
-// As a host's own name does on Debian. "127.1" is such a name: only the
-// resolver takes it for loopback.
+// A host's own name is loopback on Debian. "127.1" is such a name: only the
+// resolver maps it to loopback.
 TEST(TheStoresAddress, MayBeANameThatMeansLoopbackOnRankZerosHost) {
   for (const int rank : {0, 1}) EXPECT_EQ(fault_of("127.1", rank), "no error");
   for (const int rank : {2, 3})

@@ -1,5 +1,5 @@
-// One test a rule: what is refused, and in which words. The rules look at one
-// rank's arguments alone, so that no backend is needed.
+// One test per rule: the refused arguments, and the text of the error. The
+// rules check only one rank's arguments, so the tests need no backend.
 #include "lockstep/comm/validation.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ struct Call {
 constexpr int kRank = 1;
 constexpr int kRanks = 3;
 
-// What validate() says of `call`.
+// The error of validate() for `call`.
 std::string refusal(const Call& call) {
   return error_text([&] {
     validate({.kind = call.kind,
@@ -61,7 +61,7 @@ void expect_allowed(const std::vector<Call>& calls) {
   for (const Call& call : calls) EXPECT_EQ(refusal(call), "no error");
 }
 
-// Memory to point at; nothing is ever read or written.
+// Memory for addresses; the tests never read or write it.
 alignas(64) std::array<float, 64> elements;
 
 // `count` floats that start `at` floats into `elements`.
@@ -264,7 +264,8 @@ TEST(Validation, RefusesWrittenMemoryThatOverlapsAnything) {
        overlap},
       {{.kind = kAllToAll, .inputs = {part(0, 3)}, .outputs = {part(2, 3)}},
        overlap},
-      // Another rank's block, in part the own block, and the other list's.
+      // Overlaps with another rank's block, with a part of the own block, and
+      // with the other list's.
       {{.kind = kAllGather, .inputs = {part(0, 2)}, .outputs = {part(0, 6)}},
        overlap},
       {{.kind = kAllGather, .inputs = {part(3, 2)}, .outputs = {part(0, 6)}},
@@ -336,7 +337,7 @@ TEST(Validation, SaysWhatToDoInsteadOfAveragingIntegers) {
               HasSubstr("average is not defined on int64; use sum and divide"));
 }
 
-// Whatever a group is made of, its methods ask first.
+// A group's methods validate first, on every backend.
 TEST(Validation, HappensBeforeACollectiveIsNumbered) {
   run_ranks("reference", 2, [](std::shared_ptr<ProcessGroup> group) {
     std::vector<float> data{1};
@@ -345,7 +346,7 @@ TEST(Validation, HappensBeforeACollectiveIsNumbered) {
       EXPECT_THROW(group->send(view(data), 0), InvalidArgument);
       EXPECT_THROW(group->irecv(view(data), 1, -1), InvalidArgument);
     }
-    // The ranks are still in step.
+    // The ranks still agree on the sequence number.
     group->all_reduce(view(data), ReduceOp::kSum).wait();
     EXPECT_EQ(data[0], 2);
   });

@@ -32,7 +32,7 @@ auto in(std::chrono::seconds time) {
   return std::chrono::steady_clock::now() + time;
 }
 
-// A rank of a job of four. Its World's own watchdog has no cause to speak.
+// A rank of a job of four. Its World's own watchdog has no reason to warn.
 struct Rank {
   explicit Rank(int rank, std::string folder = "",
                 std::shared_ptr<Store> shared = open_store("memory:"))
@@ -43,7 +43,7 @@ struct Rank {
         recorder, GroupIdentity{.rank = rank, .size = 4}, backend);
   }
 
-  // An operation that has been started.
+  // Starts an operation.
   Work start(Operation operation = {.kind = OperationKind::kAllReduce,
                                     .sequence = 1}) {
     const auto number = pen->begin(operation);
@@ -127,7 +127,7 @@ TEST(StallWatch, TakesThePeerOfAMessageWhereTheBackendNamesNobody) {
                         "waited 11 s for rank 2 ("));
 }
 
-// The watchdog of rank 0, whose line the test waits for.
+// The watchdog of rank 0; the test waits for its line.
 struct SpeakingWatchdog {
   explicit SpeakingWatchdog(const Rank& rank)
       : watchdog(rank.recorder, rank.store,
@@ -185,7 +185,7 @@ TEST(Watchdog, WritesTheRecordWhenAsked) {
   const Watchdog watchdog(rank.recorder, rank.store, {.patience = kPatience});
   rank.store->get(listening_key(3), kPatience);
   for (int time = 0; time < 2; ++time) {
-    // Rank 2 does not listen, so nobody waits for it.
+    // Rank 2 does not listen, so the request does not wait for it.
     EXPECT_THAT(request_records(*rank.store, std::vector<int>{2, 3}, kPatience),
                 testing::ElementsAre(3));
     const auto file = folder / "rank-3.json";

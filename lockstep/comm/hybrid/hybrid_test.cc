@@ -1,5 +1,5 @@
-// Hosts, chunks, and what only a group on several hosts of several ranks shows;
-// the conformance suite has the rest.
+// Tests hosts, chunks, and the behaviour of groups with several hosts of
+// several ranks; the conformance suite tests the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Six ranks on three hosts that have one, two and three of them.
+// Six ranks on three hosts, which have one, two and three ranks.
 const std::vector<std::string> kUneven{"c", "a", "c", "b", "c", "a"};
 const std::vector<std::string> kEven{"a", "b", "a", "b", "c", "c"};
 
@@ -179,7 +179,7 @@ TEST_P(Hybrid, NamesARankOfAnyHostByItsRankInTheGroup) {
   }
 }
 
-// Whether it waits for a rank of its own host or of another.
+// Both for a wait for a rank of its own host and of another.
 TEST_P(Hybrid, IsLeftAtOnceWithAnOperationInFlight) {
   run_ranks_on(GetParam(), "hybrid", [](std::shared_ptr<ProcessGroup> group) {
     std::vector<float> values(1'000'000);
@@ -190,7 +190,8 @@ TEST_P(Hybrid, IsLeftAtOnceWithAnOperationInFlight) {
   });
 }
 
-// A second thread that waits for the same may ask after the first has given up.
+// A second thread that waits for the same operation may ask after the first has
+// given up.
 TEST(HostGroup, NamesWhoIsMissingEvenOnceItHasGivenUp) {
   const auto store = open_store("memory:");
   const auto join = [&](int rank) {
@@ -207,7 +208,7 @@ TEST(HostGroup, NamesWhoIsMissingEvenOnceItHasGivenUp) {
   EXPECT_THAT(here->missing(work), ElementsAre(5));
   EXPECT_THROW(here->wait(work), WaitExpired);
   EXPECT_THAT(here->missing(work), ElementsAre(5));
-  // The barrier in which both have arrived is over; the next is not.
+  // The barrier in which both have arrived is complete; the next is not.
   const Operation barrier{.kind = OperationKind::kBarrier,
                           .timeout = std::chrono::minutes(1)};
   there->wait(there->start(barrier));

@@ -1,5 +1,5 @@
-// The backend `mpi`, and the bootstrap by MPI of any other, under mpirun.
-// Deadlines are long: they only keep a failing test from hanging.
+// Tests the backend `mpi`, and the MPI bootstrap of other backends, under
+// mpirun. Deadlines are long: they only keep a failing test from hanging.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ class RanksOfMpirun : public testing::Test {
     if (!why.empty()) GTEST_SKIP() << why;
   }
 
-  // The case `name` of comm_ranks_main.cc, on `backend`.
+  // Runs the case `name` of comm_ranks_main.cc on `backend`.
   static Ended run(int ranks, const std::string& backend,
                    const std::string& name,
                    std::vector<std::string> extra = {}) {
@@ -142,8 +142,8 @@ TEST_F(RanksOfMpirun, MakeGroupsWithoutLeavingAnythingBehind) {
         HasSubstr(of_rank(rank, "more descriptors: 0, more threads: 0")));
 }
 
-// The first rank that ends with an error makes mpirun end the others, so that
-// not all of them may have come to say it.
+// The first rank that ends with an error makes mpirun end the others, so some
+// may not have printed the error.
 TEST_F(RanksOfMpirun, AreToldWhenTheyDisagree) {
   const Ended ended = run(3, "mpi", "mismatch");
   EXPECT_EQ(ended.code, 10);
@@ -164,7 +164,7 @@ TEST_F(RanksOfMpirun, AreToldForWhomTheyWaitInVain) {
   EXPECT_THAT(ended.output, HasSubstr("missing: rank 1 on "));
 }
 
-// Though MPI only served to find each other, and one never ends.
+// Even though MPI only served the bootstrap, and one rank never ends.
 TEST_F(RanksOfMpirun, EndWhenOneGivesUpOnAnyBackend) {
   const Ended ended =
       run(3, "shm", "held_before_all_reduce", {"LOCKSTEP_TIMEOUT=1"});
@@ -211,7 +211,7 @@ TEST_F(RanksOfMpirun, KeepTheirMemoryToThemselvesAfterAnError) {
   EXPECT_THAT(ended.output, HasSubstr(of_rank(1, "heard of it")));
 }
 
-// mpirun ends all of them unless it is told not to.
+// By default mpirun ends all ranks.
 TEST_F(RanksOfMpirun, NameTheOneThatDiedWhereTheyOutliveIt) {
   const Ended ended =
       run(3, "mpi", "die", {"OMPI_MCA_orte_enable_recovery=1", "VICTIM=2"});

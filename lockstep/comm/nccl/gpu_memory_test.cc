@@ -1,5 +1,5 @@
-// Memory that a group's collectives reach where it lies, above a fake that
-// knows what is registered: see comm/testing/fake_gpu.h.
+// Tests memory that a group's collectives access without copies, on a fake that
+// tracks registrations: see comm/testing/fake_gpu.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,21 +63,21 @@ class NcclMemory : public ::testing::Test {
     EXPECT_EQ(fake_.alive(), FakeGpu::Alive());
   }
 
-  // A block of them.
+  // A block of ones.
   Memory ones(const Group& group) {
     Memory memory = group->allocate_on(device_of(group), kBytes);
     fake_.host_writes(memory.get(), kBytes);
     std::ranges::fill(floats(memory), 1.0F);
     return memory;
   }
-  // What the sum of `ranks` ranks' ones gives.
+  // Expects the sum of `ranks` ranks' ones.
   void expect_sums(const Memory& memory, int ranks) {
     fake_.host_reads(memory.get(), kBytes);
     EXPECT_THAT(floats(memory), Each(static_cast<float>(ranks)));
   }
   std::size_t registered() const { return fake_.alive().registrations; }
   std::size_t allocated() const { return fake_.alive().allocations; }
-  // By the group's thread, in its time.
+  // The group's thread frees it eventually.
   void await_allocated(std::size_t blocks) const {
     const Deadline enough(30s);
     while (allocated() > blocks && !enough.expired()) {
@@ -152,7 +152,7 @@ TEST_F(NcclMemory, IsFreedOnlyWhenNothingOfTheGroupIsUnderWay) {
     const Work work = sum_up(kept, group);
     if (group->rank() == 0) {
       dropped.reset();  // does not wait for rank 1
-      // The group's thread has time enough to do it nevertheless.
+      // The group's thread would have enough time to free it.
       for (int looks = 0; looks < 5000; ++looks) {
         EXPECT_FALSE(work.done());
         std::this_thread::yield();
@@ -201,7 +201,7 @@ TEST_F(NcclMemory, SurvivesItsGroup) {
   for (const Memory& its : memory) expect_sums(its, 2);
 }
 
-// Of a rank of a process NCCL frees nothing before the process's last one ends.
+// NCCL frees a rank's memory only when the last rank of the process ends.
 TEST_F(NcclMemory, IsRegisteredNoMoreWhenItsGroupIsLeft) {
   run(4, [&](const Group& group) {
     Memory memory = ones(group);
@@ -222,7 +222,7 @@ TEST_F(NcclMemory, IsFreedWhenTheProcesssLastRankHasAborted) {
       EXPECT_THAT(
           error_text<Error>([&] { sum_up(memory, group).synchronize(); }),
           HasSubstr("on purpose"));
-      // Nothing uses it any more.
+      // No task uses it any more.
       fake_.host_writes(memory.get(), kBytes);
       memory.reset();
     });
@@ -237,7 +237,7 @@ TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
     sum_up(dropped, group).synchronize();
     group->barrier().wait();
     if (group->rank() == 0) {
-      const Work hangs = sum_up(kept, group);  // for want of rank 1
+      const Work hangs = sum_up(kept, group);  // because rank 1 is missing
       dropped.reset();
       group->abort("on purpose");
       EXPECT_THAT(error_text<Error>([&] { hangs.synchronize(); }),
@@ -246,7 +246,7 @@ TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
     over.arrive_and_wait();
     EXPECT_THAT(error_text<Error>([&] { sum_up(kept, group).synchronize(); }),
                 HasSubstr("on purpose"));
-    // Nothing touches it any more.
+    // No task touches it any more.
     fake_.host_writes(kept.get(), kBytes);
     std::ranges::fill(floats(kept), 2.0F);
     kept.reset();
@@ -264,7 +264,7 @@ TEST_F(NcclMemory, IsFreedThoughAPeerIsGone) {
     try {
       sum_up(memory, group).synchronize();
     } catch (const Error&) {
-      // Or the next.
+      // The next call may get the error instead.
     }
     memory.reset();
   });

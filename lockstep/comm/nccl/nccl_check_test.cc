@@ -1,4 +1,4 @@
-// Which operations on GPUs ranks compare, by LOCKSTEP_CHECK.
+// Tests which GPU operations the ranks compare, depending on LOCKSTEP_CHECK.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 using Group = std::shared_ptr<ProcessGroup>;
 using Floats = std::vector<float>;
 
-// Floats of an operation that is small, and of one that is not.
+// Numbers of floats of a small operation, and of a larger one.
 constexpr std::size_t kFew = 16, kMany = std::size_t{17} << 10;
 
 class NcclCheck : public ::testing::Test {
@@ -65,8 +65,7 @@ class NcclCheck : public ::testing::Test {
     group->all_reduce(on_gpu(elements, group), ReduceOp::kSum, {.timeout = 60s})
         .synchronize();
   }
-  // What two ranks hear whose sums differ by an element, and when at the
-  // latest.
+  // The error of two ranks whose sums differ by an element, and its deadline.
   struct Heard {
     std::string text;
     std::chrono::milliseconds timeout;
@@ -108,7 +107,7 @@ TEST_P(NcclCheckAtEveryLevel, ChangesNoResult) {
       group->irecv(on_gpu(in, group), peer).synchronize();
       send.synchronize();
       EXPECT_THAT(in, Each(static_cast<float>(peer + 1)));
-      // Each rank sends all that it has, uneven parts of it.
+      // Each rank sends all its elements, in uneven parts.
       const std::vector<std::int64_t> counts{
           4, static_cast<std::int64_t>(count) - 4};
       const std::int64_t from_each =

@@ -1,4 +1,4 @@
-// Collectives that are captured in a graph, above a fake of CUDA and NCCL.
+// Tests collectives that are captured in a graph, on a fake of CUDA and NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ void await(const std::function<bool()>& condition) {
   EXPECT_TRUE(condition());
 }
 
-// A rank's device, a stream of it, and memory that graphs are over.
+// A rank's device, a stream of it, and memory that the graphs use.
 class Rank {
  public:
   Rank(FakeGpu& fake, Group its_group)
@@ -45,7 +45,7 @@ class Rank {
         scope_(gpu_),
         stream_(gpu_),
         other_(gpu_) {
-    // Ranks meet before anything is captured.
+    // The ranks connect before the first capture.
     all_reduce(elements);
     synchronize();
   }
@@ -84,7 +84,8 @@ class Rank {
     group->attach(graph, options());
     return graph;
   }
-  // elements = the sum over ranks of input, `times` over; result = elements.
+  // elements = the sum of input over ranks, repeated `times` times; result =
+  // elements.
   std::shared_ptr<FakeGpuGraph> capture(int times = 1) {
     auto graph = begin_capture();
     copy(elements, input);
@@ -93,15 +94,15 @@ class Rank {
     graph->end_capture();
     return graph;
   }
-  // Whatever has become of what was captured.
+  // Ends the capture in any state.
   static void give_up(FakeGpuGraph& graph) {
     try {
       graph.end_capture();
     } catch (const Error&) {
-      // The test knows why.
+      // The test expects the error.
     }
   }
-  // As after somebody has filled it.
+  // Fills the input, as another library would.
   void set_input(float value) {
     synchronize();
     fake_.host_writes(input.data(), kBytes);
@@ -260,7 +261,7 @@ TEST_F(NcclGraph, TellsAllRanksThatSomeCaptureWhatOthersCarryOut) {
     if (rank.group->rank() == 0) graph = rank.begin_capture();
     const Work work = rank.group->all_reduce(rank.buffer(rank.elements),
                                              ReduceOp::kSum, rank.options());
-    // A captured one is waited for by its stream alone.
+    // Only its stream waits for a captured operation.
     const auto finish = [&] {
       if (!graph) return work.synchronize();
       await([&] { return work.done(); });
@@ -370,7 +371,7 @@ TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
 TEST_F(NcclGraph, RefusesMessages) {
   run(2, [&](Rank& rank) {
     const auto graph = rank.begin_capture();
-    // No rank has failed before the other is here.
+    // No rank fails before the other has come.
     rank.group->barrier().wait();
     EXPECT_THAT(error_text<Error>([&] {
                   rank.group
@@ -417,7 +418,7 @@ TEST_F(NcclGraph, DoesNotLetTheHostWaitForWhatIsOnlyCaptured) {
                 AllOf(HasSubstr("captured"), HasSubstr("next:")));
     work.wait();
     graph->end_capture();
-    work.wait();  // has nothing to wait for any more
+    work.wait();  // nothing is left to wait for
   });
 }
 

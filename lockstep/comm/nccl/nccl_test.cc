@@ -1,5 +1,5 @@
-// The backend of GPUs above a fake of CUDA and NCCL that does everything late,
-// and knows what was not ordered: see comm/testing/fake_gpu.h.
+// Tests the GPU backend on a fake of CUDA and NCCL that runs every task late
+// and detects unordered accesses: see comm/testing/fake_gpu.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST_F(Nccl, BeginsWhenTheCallersStreamHasComeToIt) {
     const GpuStream stream(gpu);
     LockstepGpuOutcome outcome{};
     Floats source = numbers(group), sums(6), result(6);
-    // The sums' input comes by the stream, and their output goes by it.
+    // The stream copies the sums' input in and their output out.
     ASSERT_EQ(fake_.table().copy(sums.data(), source.data(), 24, stream.get(),
                                  &outcome),
               kGpuDone);
@@ -128,7 +128,7 @@ TEST_F(Nccl, TakesMoreThanADeviceIsGivenAtOnce) {
   run(2, [&](const Group& group) {
     std::vector<Floats> elements(500, numbers(group, 1));
     std::vector<Work> works;
-    Floats first = numbers(group);  // for which ranks meet
+    Floats first = numbers(group);  // its ranks connect
     group->all_reduce(on_gpu(first, group), ReduceOp::kSum).synchronize();
     if (group->rank() == 1) given.wait();
     for (Floats& one : elements)
@@ -165,7 +165,7 @@ TEST_F(Nccl, TellsAllRanksThatTheyCalledDifferentOperations) {
                 }),
                 AllOf(HasSubstr("4 x float32"), HasSubstr("5 x float32"),
                       HasSubstr("rank 2")));
-    // And the group is unusable.
+    // The group is unusable afterwards.
     EXPECT_THAT(
         error_text<Error>([&] {
           group->all_reduce(on_gpu(elements, group), ReduceOp::kSum).wait();
@@ -205,7 +205,7 @@ TEST_F(Nccl, TellsBothRanksOfAMessageThatDoesNotFit) {
 }
 
 TEST_F(Nccl, SaysWhoseMessageWasReceived) {
-  // Stays until the groups are left, and so until all is done on the devices.
+  // Lives until the groups are left, and so until the devices are done.
   std::vector<Floats> memory(2, Floats(6));
   run(2, [&](const Group& group) {
     const Buffer buffer =
@@ -285,7 +285,7 @@ TEST_F(Nccl, EndsMessagesToARankThatWasAborted) {
         work.synchronize();
         group->barrier().wait();
       } else {
-        // Rank 0 may have heard of it before it sends.
+        // Rank 0 may learn of it before it sends.
         EXPECT_THAT(error_text<PeerFailure>([&] { work.synchronize(); }),
                     AllOf(AnyOf(HasSubstr("send"), HasSubstr("group's work")),
                           HasSubstr("no more letters")));
@@ -299,7 +299,7 @@ TEST_F(Nccl, NamesARankThatWasAbortedOnAllOthers) {
   run(4, [&](const Group& group) {
     Floats warm = numbers(group), sums = numbers(group);
     group->all_reduce(on_gpu(warm, group), ReduceOp::kSum).synchronize();
-    group->barrier().wait();  // it is complete on all
+    group->barrier().wait();  // complete on all ranks
     if (group->rank() == 1) return group->abort("out of ideas");
     try {
       group->all_reduce(on_gpu(sums, group), ReduceOp::kSum).synchronize();

@@ -1,5 +1,6 @@
-// How the ranks of a host come to share memory, and who is blamed when they do
-// not. Ranks are threads; one of them may be a puppet of the test.
+// Tests how the ranks of a host set up shared memory, and which rank the error
+// names if that fails. Ranks are threads; the test itself may act as one of
+// them.
 #include "lockstep/comm/shm/local_exchange.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +36,7 @@ constexpr auto kPatience = 1min;
 
 constexpr std::size_t kSecretBytes = sizeof(Secret);
 
-// What rank 0 of group "g" invites the others with: a secret and a name.
+// The invitation of rank 0 of group "g": a secret and a name.
 Bytes invitation(Store& store) {
   return store.get("group/g/shm/leader", kPatience);
 }
@@ -46,7 +47,7 @@ UnixConnection connect_to_leader(Store& store) {
                       kPatience);
 }
 
-// Greets rank 0; both challenges.
+// Greets rank 0; returns both challenges.
 Challenges be_introduced(UnixConnection& leader) {
   const ExchangeGreeting greeting{.challenge = random_value<Challenge>()};
   leader.send(bytes_of(greeting), {}, kPatience);
@@ -63,7 +64,7 @@ void say_hello(int rank, UnixConnection& leader, const Proof& proof) {
   leader.send(bytes_of(hello), descriptors, kPatience);
 }
 
-// Comes as rank `rank`.
+// Connects as rank `rank`.
 UnixConnection join_as(int rank, Store& store) {
   UnixConnection leader = connect_to_leader(store);
   Secret secret;
@@ -73,14 +74,15 @@ UnixConnection join_as(int rank, Store& store) {
   return leader;
 }
 
-// A stranger that is done with after all who came before it have been heard.
+// Connects as a stranger; rank 0 refuses it only after it has read all earlier
+// guests' messages.
 void be_turned_away(Store& store) {
   UnixConnection stranger = connect_to_leader(store);
   stranger.send(std::array{std::byte{1}}, {}, kPatience);
   EXPECT_THROW(stranger.receive(kPatience), NetworkError);
 }
 
-// The error with which the exchange ends.
+// The error of the exchange, as text.
 std::string error_of(const GroupIdentity& identity, Store& store,
                      OtherUsers others = OtherUsers::kTurnedAway) {
   try {
@@ -97,7 +99,7 @@ std::string error_of(const GroupIdentity& identity, Store& store,
   return "no error";
 }
 
-// That on a rank of a group of three.
+// The same on a rank of a group of three.
 std::string error_on(int rank, Store& store) {
   return error_of({.name = "g", .rank = rank, .size = 3}, store);
 }
@@ -106,7 +108,7 @@ TEST(ARankThatDiesWhileAGroupForms, IsNamedByAllOthers) {
   const auto store = open_store("memory:");
   std::string leaders;
   std::thread leader([&] { leaders = error_on(0, *store); });
-  join_as(1, *store);  // and is gone
+  join_as(1, *store);  // and disconnects
   const std::string late = error_on(2, *store);
   leader.join();
   for (const std::string& error : {leaders, late})
@@ -194,7 +196,7 @@ TEST(AStranger, OfAnotherUserGetsNoDescriptorsThoughItKnowsTheSecret) {
     EXPECT_THAT(to_text(answer.bytes), HasSubstr("runs as user 0"));
     EXPECT_THROW(stranger.receive(kPatience), NetworkError);
   }).join();
-  // The group forms all the same.
+  // The group forms nevertheless.
   EXPECT_EQ(error_of({.name = "g", .rank = 1, .size = 2}, *store), "no error");
   leader.join();
   EXPECT_EQ(leaders, "no error");

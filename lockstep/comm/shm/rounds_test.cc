@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kUnits = 2;
 
-// Both ranks of a group, in the hands of one thread.
+// Both ranks of a group, driven by one thread.
 class TwoRanks {
  public:
   Rounds& operator[](std::size_t rank) { return rounds_[rank]; }
@@ -21,7 +21,7 @@ class TwoRanks {
     for (Rounds& rounds : rounds_) EXPECT_TRUE(rounds.all_arrived());
   }
 
-  // Lets `count` rounds pass in which nothing is counted.
+  // Runs `count` rounds without shared work.
   void pass(std::uint64_t count) {
     rounds_ = both_after(rounds_[0].current() + count);
   }
@@ -99,8 +99,8 @@ TEST(Rounds, EndForAllRanksWhenOneGaveUpAfterAllUnitsWereFinished) {
   EXPECT_TRUE(ranks[1].all_finished(kUnits));
 }
 
-// It arrived in the round, found a core only when all the work was done, and
-// has not looked yet; the other is in the next round already, waits for it
+// The rank arrived in the round, got a core only when all the work was done,
+// and has not checked yet; the other is in the next round already, waits for it
 // there in vain and gives up.
 TEST(Rounds, HandOutNothingToARankThatIsBehindTheOneThatEndedTheWork) {
   TwoRanks ranks;
@@ -115,9 +115,9 @@ TEST(Rounds, HandOutNothingToARankThatIsBehindTheOneThatEndedTheWork) {
 }
 
 // Issue 19: a counter that was last used 2^31 rounds before counted as one of a
-// later round, and no rank took work any more; 2^32 rounds before, as one of
-// this round, whose work was done. Rounds are worked in, then many are passed
-// without work, as operations that travel in slots do.
+// later round, and no rank claimed work any more; one of 2^32 rounds before
+// counted as one of this round, whose work was done. Some rounds have work,
+// then many have none, like operations that travel in slots.
 TEST(Rounds, HandOutUnitsHoweverManyRoundsPassedWithoutWork) {
   constexpr std::uint64_t kOne = 1;
   for (const std::uint64_t passed :

@@ -149,7 +149,7 @@ class ShmBackend : public Backend,
     return error_;
   }
   void end_duplicates();
-  // Like end_duplicates(), called while no engine is held.
+  // Like end_duplicates(), call it while no engine is held.
   std::exception_ptr error_of_all() {
     end_duplicates();
     return error();

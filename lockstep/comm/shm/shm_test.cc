@@ -91,7 +91,7 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
     const auto group = make_group("shm", {.name = "g", .rank = 1, .size = 2},
                                   std::make_shared<World>(store, Settings{}));
     group->barrier().wait();
-    // Holds the group without taking part, until rank 0 has given up.
+    // Stays in the group without calling operations until rank 0 has given up.
     store->get("given up", 1min);
   });
   const auto group = make_group("shm", {.name = "g", .rank = 0, .size = 2},
@@ -116,7 +116,8 @@ TEST(SharedMemory, TimeoutSaysWhoIsMissingAndWhatItDidLast) {
   EXPECT_THROW(group->barrier().wait(), Timeout);
 }
 
-// Collectives run one after the other: whom the oldest misses, all miss.
+// Collectives run one after the other: all wait for the ranks that the oldest
+// waits for.
 TEST(SharedMemory, NamesTheMissingRankForAnOperationBehindOthers) {
   const auto store = open_store("memory:");
   std::thread other([&] {
@@ -133,8 +134,8 @@ TEST(SharedMemory, NamesTheMissingRankForAnOperationBehindOthers) {
   other.join();
 }
 
-// Ranks that are threads reduce into each other's memory, which no remapping
-// keeps them from: whoever gives up waits for those in the middle of it.
+// Ranks that are threads reduce into each other's memory, which remapping
+// cannot prevent: a rank that gives up waits for ranks that are writing.
 TEST(SharedMemory, NoThreadWritesToABufferAfterItsErrorWasSeen) {
   constexpr int kRanks = 4;
   constexpr std::size_t kCount = 1 << 20;
@@ -219,7 +220,7 @@ TEST(SharedMemory, GroupsLeaveNothingBehind) {
   EXPECT_EQ(count_threads(), threads);
 }
 
-// Small enough for a slot, and yet in a heap on some ranks.
+// Small enough for a slot, but in a heap on some ranks.
 TEST(SharedMemory, ReducesWhatLiesInHeapsOnSomeRanksAndElsewhereOnOthers) {
   constexpr int kRanks = 3;
   run_ranks("shm", kRanks, [](const std::shared_ptr<ProcessGroup>& group) {

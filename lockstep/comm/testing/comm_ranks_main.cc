@@ -1,6 +1,6 @@
-// One rank of a test, as a process: `lockstep_comm_ranks CASE`, started once a
-// rank with the environment of a launcher. process_fault_test.cc starts it;
-// lockstep run can too.
+// One rank of a test, as a process: `lockstep_comm_ranks CASE`, started once
+// per rank with a launcher's environment. process_fault_test.cc starts it;
+// `lockstep run` can too.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -69,14 +69,14 @@ int run_cases(const std::shared_ptr<ProcessGroup>& group,
   return wrong == 0 && !cases.empty() ? 0 : 1;
 }
 
-// The conformance suite's cases of this world size.
+// Runs the conformance suite's cases of this world size.
 int conformance() {
   const auto group = join();
   return run_cases(group, chosen_cases(group->size()), nullptr);
 }
 
-// The same in memory of GPUs, by the plug-in: of 1, 2 or 4 ranks, that may
-// share them (LOCKSTEP_SHARE_GPUS).
+// The same in GPU memory, with the plug-in: 1, 2 or 4 ranks, which may share
+// GPUs (LOCKSTEP_SHARE_GPUS).
 int conformance_on_gpus() {
   const auto group = join();
   const Settings settings = Settings::from_environment();
@@ -94,7 +94,7 @@ bool limit(__rlimit_resource resource, rlim_t most) {
   return ::setrlimit(resource, &limits) == 0;
 }
 
-// So much more address space than there is already.
+// Limits the address space to its present size plus `more` bytes.
 bool limit_address_space(std::uint64_t more) {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -102,7 +102,7 @@ bool limit_address_space(std::uint64_t more) {
   return limit(RLIMIT_AS, pages * page + more);
 }
 
-// The same where rank 1 has no address space for a second heap.
+// The same when rank 1 has no address space for a second heap.
 int conformance_without_room() {
   if (number_from("RANK", 0) == 1 &&
       !limit_address_space(heap_bytes() + heap_bytes() / 2))
@@ -110,8 +110,8 @@ int conformance_without_room() {
   return conformance();
 }
 
-// The same where LIMIT, "as" or "fsize", admits half a heap, on all ranks or on
-// LIMITED_RANK alone. It is set before there is a heap.
+// The same when LIMIT, "as" or "fsize", admits half a heap, on all ranks or
+// only on LIMITED_RANK. The limit is set before the heap is made.
 int conformance_without_a_heap() {
   const int rank = number_from("RANK", 0);
   const bool limited = number_from("LIMITED_RANK", rank) == rank;
@@ -125,9 +125,9 @@ int conformance_without_a_heap() {
   return has_heap == limited ? 1 : code;
 }
 
-// Rank 0 has a child for a while, which ends as programs do.
+// Rank 0 forks a child, which exits normally.
 int forked_child() {
-  // Nobody but the library holds the group, and it has threads of its own.
+  // Only the library holds the group, which has its own threads.
   join();
   for (int turn = 0; turn < 100; ++turn) default_group()->barrier().wait();
   if (default_group()->rank() == 0) {
@@ -141,7 +141,7 @@ int forked_child() {
   return 0;
 }
 
-// A sub-group is dropped with a receive for which no message comes.
+// Drops a sub-group with a receive that gets no message.
 int unmatched_receive() {
   const auto group = join();
   std::vector<int> all(static_cast<std::size_t>(group->size()));
@@ -166,13 +166,13 @@ int unmatched_receive() {
   return 0;
 }
 
-// The store of the job, reached anew.
+// Opens the job's store again.
 std::shared_ptr<Store> open_job_store() {
   const Settings settings = Settings::from_environment();
   return open_store(settings.store.value(), {.token = settings.token});
 }
 
-// Whether `call` is one that can never work.
+// Whether `call` throws InvalidArgument.
 bool refuses(const std::function<void()>& call) {
   try {
     call();
@@ -182,9 +182,8 @@ bool refuses(const std::function<void()>& call) {
   }
 }
 
-// The same with objects that are destroyed when a process exits: a group, a
-// work that is not done, a store that this process serves. Its child calls the
-// group.
+// The same with objects that are destroyed at process exit: a group, a pending
+// work, a store that this process serves. The child calls the group.
 int forked_child_with_static_objects() {
   using std::chrono::minutes;
   static std::shared_ptr<ProcessGroup> group;
@@ -226,7 +225,7 @@ int forked_child_with_static_objects() {
 }
 
 // Rank VICTIM ends and leaves a child, which lives until the others have
-// noticed.
+// noticed the end.
 int die_with_a_child() {
   using std::chrono::minutes;
   const auto group = join();
@@ -262,7 +261,7 @@ int held_before_all_reduce() {
   return 0;
 }
 
-// All-reduces of changing sizes in heap and ordinary memory, for ever.
+// Repeats all-reduces of changing sizes in heap and ordinary memory for ever.
 int all_reduce_for_ever() {
   const auto group = join();
   std::mt19937 random(static_cast<unsigned>(number_from("SEED", 1)));
@@ -279,7 +278,7 @@ int all_reduce_for_ever() {
   }
 }
 
-// Rank 1 calls something else than the others.
+// Rank 1 makes another call than the others.
 int mismatch() {
   const auto group = join();
   std::vector<float> data(10);
@@ -288,7 +287,7 @@ int mismatch() {
   return 0;
 }
 
-// Rank VICTIM leaves, or dies, instead of calling what the others do.
+// Rank VICTIM leaves, or dies, instead of making the others' call.
 int leave_early() {
   join()->barrier().wait();
   if (default_group()->rank() == number_from("VICTIM", 1))
@@ -302,7 +301,7 @@ int die() {
   const auto group = join();
   group->barrier().wait();
   if (group->rank() == number_from("VICTIM", 1)) {
-    // From main(), which has the group leave first.
+    // Returns from main(), which leaves the group first.
     if (const int code = number_from("EXIT_CODE", 0)) return code;
     ::raise(SIGKILL);
   }
@@ -310,9 +309,9 @@ int die() {
   return 0;
 }
 
-// Rank VICTIM ends when the others have begun to make a group of all.
+// Rank VICTIM ends when the others have begun to make a group of all ranks.
 int die_while_a_group_forms() {
-  // With HOSTS, ranks of even and of odd number are on different ones.
+  // With HOSTS, even and odd ranks are on different hosts.
   if (std::getenv("HOSTS") != nullptr)
     ::setenv("LOCKSTEP_HOST_ID", number_from("RANK", 0) % 2 ? "b" : "a", 1);
   const auto world = join();
@@ -329,7 +328,7 @@ int die_while_a_group_forms() {
   return 0;
 }
 
-// Rank VICTIM ends when all have found each other, before the default group.
+// Rank VICTIM ends after all ranks have met, before the default group is made.
 int die_before_the_default_group() {
   if (number_from("RANK", 0) != number_from("VICTIM", 1)) {
     join();
@@ -345,8 +344,8 @@ int die_before_the_default_group() {
   return ::raise(SIGKILL);
 }
 
-// Groups that some ranks make before others that they have no part in, and one
-// that all make after different numbers of them.
+// Some ranks make groups before other ranks make theirs, and all make one group
+// after different numbers of groups.
 int groups_in_different_orders() {
   const auto world = join();
   const bool low = world->rank() < 2;
@@ -365,8 +364,8 @@ int groups_in_different_orders() {
   return 0;
 }
 
-// Rank 1 is stopped while a long message of its goes to rank 0, which gives up,
-// uses the memory for something else, and lets rank 1 go on.
+// Rank 1 is stopped while it sends a long message to rank 0, which gives up,
+// reuses the memory, and lets rank 1 continue.
 int stopped_sender() {
   const auto world = join();
   const std::vector<int> both{0, 1};
@@ -401,7 +400,7 @@ int stopped_sender() {
   return 0;
 }
 
-// Two ranks of a group in this process, which some backends cannot have.
+// Two ranks of a group in this process, which some backends do not support.
 int ranks_as_threads() {
   const auto store = open_store("memory:");
   const auto world =
@@ -419,8 +418,8 @@ int ranks_as_threads() {
   return 0;
 }
 
-// COUNT groups, one after the other, each used once. What is only made when it
-// is first needed is there after half of them.
+// Makes COUNT groups, one after the other, and uses each once. After half of
+// them all lazily made objects exist.
 int many_groups() {
   const auto world = join();
   const int count = number_from("COUNT", 2);
@@ -444,7 +443,7 @@ int barrier() {
   return 0;
 }
 
-// Rank VICTIM may open SPARE files more.
+// Rank VICTIM may open SPARE more files.
 int short_of_descriptors() {
   std::optional<ScarceDescriptors> limit;
   if (number_from("RANK", 0) == number_from("VICTIM", 1))
@@ -454,7 +453,7 @@ int short_of_descriptors() {
   return 0;
 }
 
-// Two default groups, one after the other.
+// Makes two default groups, one after the other.
 int join_twice() {
   for (int turn = 0; turn < 2; ++turn) {
     const auto group = join();
@@ -465,8 +464,8 @@ int join_twice() {
   return 0;
 }
 
-// Two threads write the same byte of shared memory, each through the mapping
-// that it asked for, and nothing orders them.
+// Two threads write the same byte of shared memory without ordering, each
+// through its own mapping.
 int planted_race() {
   const FileDescriptor memory = create_shared_memory("race", 4096);
   std::latch both_mapped(2);

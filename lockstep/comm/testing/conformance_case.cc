@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// The largest passes through shared memory in several stretches; where each
+// The largest size passes through shared memory in several stretches; if each
 // rank has a block for every other, a quarter of it does.
 std::vector<std::int64_t> sizes_of(OperationKind kind) {
   const bool in_place = kind == OperationKind::kBroadcast ||
@@ -20,7 +20,7 @@ std::vector<std::int64_t> sizes_of(OperationKind kind) {
   return {0, 1, 3, 17, 4095, 4097, (in_place ? 1 << 18 : 1 << 16) + 3};
 }
 
-// What is called, as one choice: an operation and, where it reduces, how.
+// The call, as one choice: an operation and, if it reduces, the reduction.
 struct Call {
   OperationKind kind;
   ReduceOp reduction = ReduceOp::kSum;
@@ -42,7 +42,7 @@ bool has_uneven_form(OperationKind kind) {
          kind == OperationKind::kAllToAll;
 }
 
-// A case as its choices: (which dimension, which value) in one number each.
+// A case as its choices: each number encodes a dimension and a value.
 using Choices = std::array<int, 6>;
 
 Choices choices_of(const ConformanceCase& c) {
@@ -75,7 +75,7 @@ void for_each_pair(const ConformanceCase& c, const Visit& visit) {
 std::string describe(const ConformanceCase& c) {
   constexpr std::array kDivisions{"one buffer", "several buffers",
                                   "many buffers, some empty",
-                                  "one buffer a rank"};
+                                  "one buffer per rank"};
   constexpr std::array kMemories{"group memory", "ordinary memory",
                                  "group memory on even ranks"};
   return fmt::format("{} {} of {} x {} on {} ranks, {}, {}", name_of(c.kind),

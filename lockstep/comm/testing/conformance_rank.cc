@@ -38,7 +38,7 @@ Contents random_contents(const ConformanceCase& c, std::uint64_t seed, int rank,
   return contents;
 }
 
-// What each rank has of its own, however many blocks of others there are.
+// The counts of each rank's own elements, without other ranks' blocks.
 Counts own_counts(const ConformanceCase& c) {
   if (c.cut == Cut::kOneBuffer) return {c.elements};
   if (c.cut == Cut::kSeveralBuffers) {
@@ -57,7 +57,7 @@ Counts own_counts(const ConformanceCase& c) {
   return counts;
 }
 
-// Uneven: what rank `from` has for rank `to`.
+// Uneven: the number of elements that rank `from` has for rank `to`.
 std::int64_t uneven_count(const ConformanceCase& c, int from, int to) {
   const bool pairs_differ = c.kind == OperationKind::kAllToAll;
   const int owner = c.kind == OperationKind::kAllGather ? from : to;
@@ -74,11 +74,11 @@ ListSizes sizes_of(const ConformanceCase& c) {
   return sizes;
 }
 
-// Memory of a GPU that mirrors a block of the host's.
+// GPU memory that mirrors a block of host memory.
 class DeviceBlock {
  public:
-  // The group's where `from_group`, which all ranks have for a collective or
-  // none.
+  // The group allocates it if `from_group`; for a collective, all ranks pass
+  // such memory or none does.
   DeviceBlock(const Gpu& gpu, ProcessGroup& group, std::size_t bytes,
               bool from_group)
       : gpu_(gpu) {
@@ -88,7 +88,7 @@ class DeviceBlock {
 
   std::byte* data() const { return memory_.get(); }
 
-  // By the default stream, which the group's calls follow.
+  // On the default stream, which the group's calls follow.
   void copy(void* to, const void* from, std::size_t bytes) const {
     const GpuScope scope(gpu_);
     LockstepGpuOutcome outcome{};
@@ -142,7 +142,7 @@ class BufferList {
       std::ranges::copy(contents[i], hosts_[i].data());
   }
 
-  // What the host has to the GPU, and back; nothing where there is none.
+  // Copies host memory to the GPU, and back; does nothing without a GPU.
   void send() const {
     if (device_block_)
       device_block_->copy(device_block_->data(), image_.data(), image_.size());
@@ -170,8 +170,7 @@ class BufferList {
  private:
   static constexpr std::byte kGuard{0x5a};
 
-  // An odd multiple of the element's size keeps natural alignment and nothing
-  // more.
+  // An odd multiple of the element's size keeps only natural alignment.
   std::size_t margin() const { return size_of(type_) * 17; }
   std::size_t bytes_of(std::int64_t count) const {
     return static_cast<std::size_t>(count) * size_of(type_);
@@ -214,15 +213,16 @@ class BufferList {
 
   DataType type_;
   Device device_{};
-  std::vector<std::byte> image_;  // all blocks, of those on a GPU
+  std::vector<std::byte> image_;  // all blocks, for buffers on a GPU
   std::size_t used_ = 0;
   std::optional<DeviceBlock> device_block_;
   std::vector<std::shared_ptr<std::byte>> blocks_;
-  std::vector<std::span<std::byte>> hosts_;  // buffers, where the host has them
+  std::vector<std::span<std::byte>> hosts_;  // buffers in host memory
   std::vector<Buffer> buffers_;
 };
 
-// What a rank must hold afterwards: the obvious result of what all brought.
+// A rank's expected contents afterwards: the obvious result of all ranks'
+// inputs.
 class Expectation {
  public:
   Expectation(const ConformanceCase& c, int root, int rank,
@@ -243,7 +243,7 @@ class Expectation {
     return sources_[static_cast<std::size_t>(rank)][i];
   }
 
-  // Rank `of`'s block of what `rank` brings in buffer i.
+  // Rank `of`'s block of rank `rank`'s buffer i.
   std::vector<std::byte> block(int rank, std::size_t i, int of) const {
     const auto index = static_cast<std::size_t>(of);
     if (uneven()) return source(rank, index);
@@ -255,7 +255,7 @@ class Expectation {
     return {begin, begin + static_cast<std::ptrdiff_t>(bytes)};
   }
 
-  // Every rank's part of buffer i, end to end; one rank's where uneven.
+  // Every rank's part of buffer i, end to end; if uneven, one rank's.
   template <class Part>
   std::vector<std::byte> joined(std::size_t i, const Part& part) const {
     if (uneven()) return part(static_cast<int>(i));

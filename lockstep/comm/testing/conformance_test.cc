@@ -1,5 +1,5 @@
-// The conformance suite with ranks as threads. To add a backend, add its name
-// to kBackends; comm_ranks_main.cc runs the same cases with ranks as
+// Runs the conformance suite with ranks as threads. To add a backend, add its
+// name to kBackends; comm_ranks_main.cc runs the same cases with ranks as
 // processes.
 #include <gtest/gtest.h>
 
@@ -85,8 +85,8 @@ TEST(ConformanceCases, MeetEveryValidPairOfChoices) {
             << selection.pairs << " valid pairs of choices\n";
   // 5 world sizes, 9 types, 30 calls (6 kinds, and 3 that reduce in 8 ways), 8
   // sizes of which each call has 7, 4 cuts, 3 memories: every pair of choices,
-  // less the reductions that a type lacks, and the 20 calls and the largest
-  // size that have no uneven form.
+  // minus the reductions that a type lacks, and minus the 20 calls and the
+  // largest size that have no uneven form.
   std::size_t lacking = 0;
   for (const ReduceOp op : kAllReductions)
     for (const DataType type : kAllDataTypes) lacking += !is_defined(op, type);

@@ -1,4 +1,4 @@
-// Ranks that may open few files, or none, when they join. Deadlines are long:
+// Tests ranks that may open few or no files when they join. Deadlines are long:
 // they only keep a failing test from hanging.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ using testing::HasSubstr;
 constexpr auto kPatience = 2min;
 constexpr int kEnough = 40;
 
-// Two ranks join, of which `victim` may open `spare` files more. Whether it
-// could; otherwise it must have said why not.
+// Two ranks join; `victim` may open `spare` more files. Returns whether it
+// joined; otherwise it must have printed the reason.
 bool joins(int victim, int spare, std::vector<std::string> environment) {
   environment.push_back("VICTIM=" + std::to_string(victim));
   environment.push_back("SPARE=" + std::to_string(spare));
@@ -36,7 +36,7 @@ bool joins(int victim, int spare, std::vector<std::string> environment) {
   return false;
 }
 
-// With any number of files, from none to enough.
+// Tries each number of files, from 0 to enough.
 void expect_clear_errors(int victim,
                          const std::vector<std::string>& environment) {
   int spare = 0;

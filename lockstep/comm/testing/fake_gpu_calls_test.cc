@@ -1,4 +1,4 @@
-// What communicators of fake GPUs do with calls.
+// Tests the calls of fake GPUs' communicators.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 using Floats = std::vector<float>;
 
-// Calls `call` on every rank with its own memory; whether all end.
+// Calls `call` on every rank with its own memory; returns whether all end.
 template <typename Call>
 bool run_all(FakeGpuRanks& gpus, const Call& call) {
   for (int rank = 0; rank < gpus.size(); ++rank)
@@ -65,7 +65,7 @@ TEST(FakeGpuComm, CarriesOutEveryKind) {
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
 
-// What two ranks with these elements get.
+// The result of two ranks with these elements.
 template <typename T>
 T of_two(DataType type, LockstepGpuSum sum, T first, T second) {
   FakeGpuRanks gpus(2);

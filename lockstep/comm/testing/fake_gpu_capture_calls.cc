@@ -1,4 +1,4 @@
-// Captures of a fake GPU's streams, and the graphs that come of them.
+// Captures of a fake GPU's streams, and the resulting graphs.
 #include <algorithm>
 #include <utility>
 
@@ -32,8 +32,8 @@ FakeOutcome FakeGpuState::begin_capture(LockstepGpuStream* handle) {
   return {};
 }
 
-// By waiting for an event of a capture a stream gets into it; for one of none,
-// or of another, it must not wait within one.
+// A stream joins a capture by waiting for an event of it; a captured stream
+// must not wait for an event outside of its capture.
 FakeOutcome FakeGpuState::join_capture(
     const std::shared_ptr<FakeStream>& stream, const FakeMoment& moment) {
   const auto its = moment.capture.lock();
@@ -78,8 +78,8 @@ FakeOutcome FakeGpuState::compute(FakeKernel kernel,
   return {};
 }
 
-// The stream takes the place of the first that was captured; the others are new
-// ones. What was recorded and waited for among them is so again.
+// The stream replaces the first captured stream; the others are new streams.
+// Events that were recorded and waited for among them are so again.
 FakeOutcome FakeGpuState::launch(const FakeCapture& graph,
                                  LockstepGpuStream* handle) {
   const auto stream = streams_.find(handle, thread().device);

@@ -1,4 +1,4 @@
-// Captures of a fake GPU's streams.
+// Tests captures of a fake GPU's streams.
 #include "lockstep/comm/testing/fake_gpu_capture.h"
 
 #include <gmock/gmock.h>

@@ -26,7 +26,7 @@ std::string duplicate_device(const FakeClique& clique) {
 }  // namespace
 
 FakeComms::~FakeComms() {
-  // Which hold their cliques.
+  // Breaks a cycle: ended communicators hold their cliques.
   for (const auto& clique : cliques_) clique->ended.clear();
 }
 
@@ -101,7 +101,8 @@ FakeOutcome FakeComms::state_of(FakeComm& comm) {
 }
 
 FakeOutcome FakeComms::check_ready(FakeComm& comm) {
-  // Only comm_state() makes it ready: code that never asks must not be lucky.
+  // Only comm_state() makes it ready: code that never polls must not succeed by
+  // luck.
   if (!comm.due && comm.failure.result == kGpuDone)
     return {kGpuMisuse, "comm_state() has not said done yet"};
   if (comm.finalized) return {kGpuMisuse, "the communicator is finalized"};
@@ -190,7 +191,7 @@ FakeOutcome FakeComms::finalize(LockstepGpuComm* handle) {
   return {kGpuNotYet};
 }
 
-// "", or what it would wait for, or never be done with.
+// "" or the condition that a destroy would wait for.
 std::string FakeComms::why_not_destroyed(FakeComm& comm) {
   if (!comm.operations.empty())
     return *comm.operations.front()->calls.front().text + " is done";

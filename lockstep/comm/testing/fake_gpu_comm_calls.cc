@@ -1,4 +1,4 @@
-// When the calls of a communicator's ranks meet, and what then happens.
+// When the calls of a communicator's ranks meet, and their effects.
 #include <algorithm>
 #include <utility>
 
@@ -167,7 +167,7 @@ bool FakeComms::try_call(const std::vector<FakeOperation*>& operations,
     return its != nullptr;
   };
   switch (call.place.sort) {
-    case Sort::kReceive:  // found from the other end
+    case Sort::kReceive:  // found from the sender's end
       return false;
     case Sort::kSend:
       meet(call.rank, call.place);

@@ -1,4 +1,4 @@
-// How communicators of fake GPUs are made, and how they end.
+// Tests how communicators of fake GPUs are made, and how they end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(FakeGpuComm, IsNeverReadyWhenARankHasLeftBefore) {
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
 }
 
-// What becomes of two ranks, the first on device 0 of "a host".
+// The result of two ranks, the first on device 0 of "a host".
 LockstepGpuResult meet(FakeGpuRanks& gpus, const std::string& host_of_second,
                        int device_of_second) {
   std::array<char, kGpuUniqueIdBytes> id{};
@@ -206,8 +206,8 @@ TEST(FakeGpuComm, GetsNoFurtherOnceItHasFailed) {
   EXPECT_EQ(gpus.settle(gpus.comm(0)), kGpuFailed);
 }
 
-// A rank that is a thread: adds up over all ranks, again and again. All end
-// when `ending` is over.
+// A rank that is a thread: repeats all_reduces. All ranks end when they have
+// arrived at `ending`.
 void add_up(FakeGpu& fake, int rank, const char* id, std::latch& ending) {
   constexpr int size = 3;
   const LockstepGpuTable& table = fake.table();

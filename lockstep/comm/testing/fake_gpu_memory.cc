@@ -13,13 +13,13 @@ std::uintptr_t place_of(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-// So much of what was released stays out of use.
+// The bytes of released memory that are kept out of use.
 constexpr std::size_t kKeptReleased = std::size_t{64} << 20;
 
 }  // namespace
 
 void* FakeMemory::allocate(std::size_t bytes, int device) {
-  // At least a byte, so that each has a place of its own.
+  // At least a byte, so that each block has its own address.
   std::unique_ptr<std::byte[]> block(new (std::nothrow)
                                          std::byte[bytes == 0 ? 1 : bytes]());
   if (!block) return nullptr;
@@ -59,7 +59,7 @@ void FakeMemory::use(const MemoryUse& use, const MemoryUser& user) {
   if (!wrong.empty()) complain(std::move(wrong));
 }
 
-// What calls do to the memory's elements is of no matter: all of them read.
+// The calls' effects on the elements do not matter: all uses count as reads.
 void FakeMemory::call_uses(const MemoryUse& use, const MemoryUser& user) {
   calls_.add({MemoryUse::Kind::kReads, use.memory, use.bytes}, user);
 }

@@ -74,7 +74,7 @@ std::vector<const std::byte*> inputs_of(const std::vector<FakeCall*>& ranks,
   return inputs;
 }
 
-// What `call` gets of what all ranks bring.
+// The result of `call` from all ranks' inputs.
 std::vector<std::byte> result_for(const std::vector<FakeCall*>& ranks,
                                   const FakeCall& call) {
   const LockstepGpuCall& c = call.call;
@@ -222,7 +222,7 @@ void FakeOperation::drop() {
 }
 
 void carry_out_collective(const std::vector<FakeCall*>& ranks) {
-  // All is read before anything is written: outputs may be inputs.
+  // Reads all inputs before it writes any output: outputs may be inputs.
   std::vector<std::vector<std::byte>> results;
   for (const FakeCall* call : ranks) {
     const LockstepGpuCall& c = call->call;

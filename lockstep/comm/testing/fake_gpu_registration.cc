@@ -10,13 +10,12 @@
 namespace lockstep {
 namespace {
 
-// The whole of a registration, as somebody who must come after all that used
-// it.
+// A use of the whole registration that must come after all other uses.
 MemoryUse all_of(const FakeRegistration& registered) {
   return {MemoryUse::Kind::kWrites, registered.memory, registered.bytes};
 }
 
-// The call of `operation` that is still to use registered memory; null: none.
+// The pending call of `operation` that uses registered memory, or null.
 const FakeCall* pending_call(const FakeOperation& operation,
                              const FakeRegistration& registered) {
   for (const FakeCall& call : operation.calls) {
@@ -51,7 +50,7 @@ FakeOutcome FakeGpuState::register_memory(LockstepGpuComm* comm, void* memory,
   return {};
 }
 
-// What is registered with a communicator goes when it is freed.
+// Registrations end when their communicator is freed.
 void FakeGpuState::note_end(const FakeEnd& end) {
   thread().host->knows.join(end.knows);
   std::vector<void*> its;

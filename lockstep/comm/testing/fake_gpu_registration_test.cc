@@ -1,5 +1,5 @@
-// Memory that is registered with communicators of fake GPUs, and what is wrong
-// about it.
+// Tests memory that is registered with communicators of fake GPUs, and its
+// violations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::IsEmpty;
 constexpr std::size_t kCount = 8;
 constexpr std::size_t kBytes = kCount * sizeof(float);
 
-// Two ranks, each with a block that is registered.
+// Two ranks, each with a registered block.
 class FakeGpuRegistration : public testing::Test {
  protected:
   void SetUp() override {
@@ -72,7 +72,7 @@ TEST_F(FakeGpuRegistration, IsEndedBeforeTheMemoryIsReleased) {
 TEST_F(FakeGpuRegistration, IsReportedWhenItIsLeftToMemoryThatIsReleased) {
   gpus_.table.release(block(0));
   EXPECT_THAT(violations(), Contains(HasSubstr("still registered")));
-  // An end of the communicator would have been as good, on all ranks.
+  // The end of the communicator on all ranks would work too.
   for (const int rank : {0, 1}) gpus_.abort(rank);
   gpus_.table.release(block(1));
   EXPECT_EQ(violations().size(), 1u);
@@ -98,7 +98,7 @@ TEST_F(FakeGpuRegistration, IsReportedWhenNobodySawThatTheCallIsOver) {
 
 TEST_F(FakeGpuRegistration, ThatIsOfOtherMemoryMayEndMeanwhile) {
   allocate(0);
-  EXPECT_EQ(sum(0), kGpuDone);  // on the new block, not on the first
+  EXPECT_EQ(sum(0), kGpuDone);  // on the new block, not the first
   unregister(0);
   EXPECT_THAT(violations(), IsEmpty());
 }

@@ -79,7 +79,7 @@ FakeOutcome FakeGpuState::check_memory() const {
 }
 
 bool FakeGpuState::step() {
-  // Neither comes first always.
+  // Either may come first.
   if (chance_.one_in(2)) return streams_.step() || comms_.step();
   return comms_.step() || streams_.step();
 }
@@ -264,7 +264,7 @@ void FakeGpuState::comm_destroy(LockstepGpuComm* comm) {
   note_end(comms_.destroy(comm));
 }
 
-// NCCL sets the thread's device again when it is done, which makes a context.
+// NCCL restores the thread's device at the end, which makes a context.
 void FakeGpuState::check_device(LockstepGpuComm* handle) {
   const auto comm = comms_.find(handle);
   if (comm && comm->device != thread().device)
@@ -293,7 +293,7 @@ FakeOutcome FakeGpuState::group_end() {
   for (LockstepGpuComm* comm : order) {
     FakeOutcome one = start(comm, std::move(calls[comm]));
     if (one.result == kGpuDone) continue;
-    // What went wrong says more than what goes on.
+    // An error takes precedence over kGpuNotYet.
     if (all.result == kGpuDone || all.result == kGpuNotYet)
       all = std::move(one);
   }

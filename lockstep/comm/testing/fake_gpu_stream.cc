@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// About as many as CUDA's.
+// About CUDA's limit.
 constexpr std::size_t kMostTasks = 1000;
 
 }  // namespace
@@ -67,7 +67,7 @@ std::shared_ptr<FakeStream> FakeStreams::find(LockstepGpuStream* handle,
 }
 
 void FakeStreams::destroy(LockstepGpuStream* handle) {
-  // As in CUDA, what it was given is still carried out.
+  // As in CUDA, its tasks still run.
   if (const auto stream = handles_.take(handle))
     stream->destroyed = true;
   else

@@ -115,7 +115,7 @@ Result comm_state(Comm* comm, Outcome* outcome) {
   return locked(outcome, &FakeGpuState::comm_state, comm);
 }
 
-// As NCCL, which waits for graphs without end.
+// Like NCCL, which would wait for the graphs for ever.
 void comm_abort(Comm* comm) {
   constexpr std::chrono::minutes kWithoutEnd{1};
   const Deadline deadline(kWithoutEnd);

@@ -1,5 +1,5 @@
-// Streams, events, memory and faults of fake GPUs. Their communicators are in
-// fake_gpu_comm_test.cc and fake_gpu_calls_test.cc.
+// Tests streams, events, memory and faults of fake GPUs. fake_gpu_comm_test.cc
+// and fake_gpu_calls_test.cc test their communicators.
 #include "lockstep/comm/testing/fake_gpu.h"
 
 #include <gmock/gmock.h>
@@ -140,7 +140,7 @@ TEST(FakeGpu, TakesAnEventThatWasNeverRecordedAsHappened) {
 TEST(FakeGpu, RecordsWhereAStreamIsAtThatMoment) {
   FakeGpuRanks gpus(2);
   LockstepGpuEvent* event = gpus.record(gpus.stream(0), 0);
-  // A stream that never gets there holds up what it is given later only.
+  // A stream that never reaches the event delays only its later tasks.
   gpus.make_comms();
   std::vector<float> memory(1);
   EXPECT_EQ(gpus.call(0, float_sum(memory)), kGpuDone);
@@ -209,7 +209,7 @@ TEST(FakeGpu, ReportsWhatTheHostDoesOnTwoThreadsUnordered) {
   };
   std::thread(read).join();
   EXPECT_THAT(gpus.fake.violations(), IsEmpty());
-  // Later than what the event tells of.
+  // After the moment that the event marks.
   gpus.fake.host_writes(memory.data(), bytes_of(memory));
   const std::size_t before = gpus.fake.violations().size();
   std::thread(read).join();

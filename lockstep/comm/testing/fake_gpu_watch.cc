@@ -1,4 +1,4 @@
-// What tests ask of a fake GPU: uses by the host, counts, faults.
+// The methods of a fake GPU that tests call: uses by the host, counts, faults.
 #include <algorithm>
 
 #include "lockstep/comm/testing/fake_gpu_state.h"
@@ -12,7 +12,7 @@ bool conflicts(const std::vector<MemoryUse>& uses, const MemoryUse& use) {
   });
 }
 
-// The call of `operation` that is still to use what `use` does; null: none.
+// The pending call of `operation` that conflicts with `use`, or null.
 const FakeCall* pending_call(const FakeOperation& operation,
                              const MemoryUse& use) {
   for (const FakeCall& call : operation.calls) {
@@ -29,7 +29,7 @@ void FakeGpuState::host_uses(const MemoryUse& use) {
   memory_.check_bounds(use, -1, "the host");
   memory_.use(
       use, {host.actor, host.knows, std::make_shared<std::string>("the host")});
-  // What is still to come cannot be ordered before it, whatever is known.
+  // Pending tasks cannot be ordered before it.
   const auto complain = [&](const std::string& text) {
     memory_.complain("the host uses memory that " + text + " is still to use");
   };
@@ -37,7 +37,7 @@ void FakeGpuState::host_uses(const MemoryUse& use) {
     if (const FakeCall* call = pending_call(operation, use))
       complain(*call->text);
   };
-  std::set<const FakeOperation*> seen;  // one may be in several streams
+  std::set<const FakeOperation*> seen;  // an operation may be in several
   streams_.for_each_task([&](const FakeTask& task) {
     if (conflicts(task.uses(), use)) complain(*task.text);
     if (task.operation && seen.insert(task.operation.get()).second)

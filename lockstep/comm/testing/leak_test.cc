@@ -1,6 +1,6 @@
-// That groups and operations leave nothing behind, however many there were.
+// Tests that any number of groups and operations leave nothing behind.
 //
-// LOCKSTEP_TEST_GROUPS and LOCKSTEP_TEST_SMALL_OPERATIONS set how many: by
+// LOCKSTEP_TEST_GROUPS and LOCKSTEP_TEST_SMALL_OPERATIONS set their numbers: by
 // default far fewer than the 10,000 and the million that it was tried with.
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -27,7 +27,8 @@ int number_from(const char* variable, int otherwise) {
   return chosen == nullptr ? otherwise : std::atoi(chosen);
 }
 
-// What this process holds. Memory is what the allocator has given out.
+// This process's resources. Memory is the bytes that the allocator has handed
+// out.
 struct Footprint {
   std::size_t descriptors = 0;
   std::size_t threads = 0;
@@ -54,7 +55,7 @@ struct BeforeAndAfter {
 };
 
 // The footprint after a first few rounds and after `rounds` more, each time
-// while no rank does anything.
+// while all ranks are idle.
 BeforeAndAfter measure(const char* backend, int rounds, const Round& round) {
   BeforeAndAfter found;
   Footprint* next = &found.before;
@@ -74,8 +75,8 @@ BeforeAndAfter measure(const char* backend, int rounds, const Round& round) {
 }
 
 void expect_nothing_left(const BeforeAndAfter& found) {
-  // A group begins its threads when it first needs them, which may be late for
-  // the one that stays, and the allocator maps memory for new threads.
+  // A group starts its threads when it first needs them, which may be late for
+  // the group that stays, and the allocator maps memory for new threads.
   constexpr std::size_t kLateThreads = 2 * kRanks;
   const auto& [before, after] = found;
   EXPECT_LE(after.descriptors, before.descriptors);
@@ -101,7 +102,7 @@ class Leaks : public testing::TestWithParam<const char*> {
     if (is_sanitized()) GTEST_SKIP() << "sanitizers keep memory of their own";
   }
 
-  // What between hosts costs much more.
+  // Between hosts the operations cost much more.
   int count(const char* variable, int otherwise) const {
     const bool on_wire = std::string(GetParam()) == "gloo";
     return number_from(variable, on_wire ? otherwise / 20 : otherwise);
@@ -143,8 +144,8 @@ TEST_P(Leaks, SmallOperationsLeaveNothing) {
   std::cout << operations << " operations on " << GetParam() << ": "
             << found.before.bytes << " bytes before, " << found.after.bytes
             << " after\n";
-  // A byte an operation would show from a million on. The allocator's caches
-  // for threads count as what is in use.
+  // A leak of a byte per operation would show from a million on. The
+  // allocator's thread caches count as used.
   EXPECT_LT(found.after.bytes, found.before.bytes + 512 * 1024);
 }
 

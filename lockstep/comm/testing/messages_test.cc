@@ -1,4 +1,4 @@
-// Messages between two ranks, on every backend.
+// Tests messages between two ranks, on every backend.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -53,7 +53,7 @@ TEST_P(Messages, ArriveWholeWhateverTheirSize) {
 }
 
 TEST_P(Messages, ArriveThoughTheReceiverWaitsForSomethingElse) {
-  // Below the 10 s after which the watchdog looks at what is in flight.
+  // Below the 10 s after which the watchdog checks operations in flight.
   constexpr CallOptions kImpatience{.timeout = 8s};
   run(2, [&](ProcessGroup& group) {
     std::vector<float> data = numbers(100'000, 1);
@@ -106,7 +106,7 @@ TEST_P(Messages, ComeFromTheGroupsOwnMemoryToo) {
 
 TEST_P(Messages, WithOneTagArriveInOrderAndTagsDoNotHoldEachOtherUp) {
   run(2, [](ProcessGroup& group) {
-    constexpr int kMany = 100;  // more than there is room for in any ring
+    constexpr int kMany = 100;  // more than any ring holds
     std::vector<int> values(kMany);
     std::iota(values.begin(), values.end(), 0);
     std::vector<Work> works;

@@ -16,7 +16,7 @@ namespace {
 
 const char* const kMpirun = "/usr/bin/mpirun";
 
-// What all tests that such a process runs have in common.
+// The state that all tests in such a process share.
 struct MpiJob {
   MpiJob() {
     settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
@@ -60,15 +60,15 @@ std::string why_no_mpirun() {
 std::vector<std::string> mpirun_command(
     int ranks, const std::vector<std::string>& program) {
   std::vector<std::string> command{"/usr/bin/env"};
-  // RankProcesses' own, which would come before mpirun's.
+  // Variables of RankProcesses, which would take precedence over mpirun's.
   for (const char* variable :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
         "LOCKSTEP_STORE", "LOCKSTEP_TOKEN"}) {
     command.emplace_back("-u");
     command.emplace_back(variable);
   }
-  // What Open MPI leaves unfreed is not ours, and how it keeps its own threads
-  // apart the thread sanitizer cannot see.
+  // Open MPI's leaks are not ours, and the thread sanitizer cannot see how Open
+  // MPI synchronises its threads.
   for (const char* option : {"ASAN_OPTIONS=detect_leaks=0",
                              "TSAN_OPTIONS=ignore_noninstrumented_modules=1"})
     command.emplace_back(option);
@@ -90,7 +90,7 @@ void run_rank_of_mpirun(
   const std::string name = "test/" + std::to_string(job.runs++);
   if (ranks > job.membership.world_size)
     throw InvalidArgument("mpirun started fewer ranks than the test needs");
-  // Rank 0 serves the store for as long as others may need it.
+  // Rank 0 serves the store for as long as other ranks may need it.
   const std::shared_ptr<void> meeting(nullptr, [&](void*) { job.meet(name); });
   if (job.membership.rank >= ranks) return;
   const auto group = make_group(

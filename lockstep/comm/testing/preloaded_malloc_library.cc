@@ -1,7 +1,7 @@
-// A malloc to preload, as jemalloc and tcmalloc are: what it gives, glibc's
-// free() refuses with an abort.
+// A malloc to preload, like jemalloc and tcmalloc: glibc's free() aborts on its
+// blocks.
 //
-// Threads: any.
+// Threads: any thread.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ __attribute__((visibility("default"))) void* aligned_alloc(
   auto* const base =
       static_cast<std::byte*>(__libc_malloc(bytes + 2 * alignment));
   if (base == nullptr) return nullptr;
-  // Behind glibc's block, with what is needed to find it and to copy.
+  // Inside glibc's block, after the data needed to find and copy it.
   const auto place = reinterpret_cast<std::uintptr_t>(base) + alignment;
   auto* const block = base + alignment + (alignment - place % alignment);
   std::memcpy(block - sizeof base, &base, sizeof base);

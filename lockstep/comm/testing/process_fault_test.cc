@@ -1,5 +1,5 @@
-// What happens when ranks, as processes, die or disagree. Deadlines are long:
-// they only keep a failing test from hanging.
+// Tests ranks, as processes, that die or disagree. Deadlines are long: they
+// only keep a failing test from hanging.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ TEST(RanksAsProcesses, StageWhereALimitAdmitsNoHeap) {
     }
 }
 
-// Issue 19: every group of the process ended.
+// Issue 19: every group of the process used to end.
 TEST(RanksAsProcesses, WorkOnWhenASubGroupIsDroppedWithAnUnmatchedReceive) {
   RankProcesses processes(2, ranks_program("unmatched_receive"));
   for (int rank = 0; rank < 2; ++rank)
@@ -85,8 +85,8 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   for (const char* backend : {"shm", "gloo"}) {
     RankProcesses processes(2, ranks_program("forked_child"),
                             {std::string("LOCKSTEP_BACKEND=") + backend,
-                             // Of what its parent's threads hold the child has
-                             // copies, but not the threads.
+                             // The child has copies of the memory of its
+                             // parent's threads, but not the threads.
                              "ASAN_OPTIONS=detect_leaks=0"});
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
@@ -97,7 +97,7 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   }
 }
 
-// Whether this is built with a sanitizer that replaces malloc.
+// Whether the test is built with a sanitizer that replaces malloc.
 constexpr bool has_own_malloc() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;
@@ -131,7 +131,7 @@ TEST(RanksAsProcesses, NeedNoPidfds) {
   for (const char* name : {"barrier", "forked_child"}) {
     RankProcesses processes(3, ranks_program(name),
                             {"WITHOUT_PIDFD=1",
-                             // As in OutliveAForkedChildThatEnds.
+                             // See OutliveAForkedChildThatEnds.
                              "ASAN_OPTIONS=detect_leaks=0"});
     for (int rank = 0; rank < 3; ++rank)
       EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
@@ -157,8 +157,8 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatCallsAndDestroysAGroup) {
   }
 }
 
-// Issue 19, point 15. Where rank 0 serves the store, its end is that of the
-// connections to it too.
+// Issue 19, point 15. If rank 0 serves the store, the connections to the store
+// end with it.
 TEST(AKilledRank, IsNamedThoughAForkedChildOfItLives) {
   for (const std::string backend : {"shm", "gloo", "reference"})
     for (const int victim : {0, 1}) {
@@ -181,7 +181,7 @@ TEST(AKilledRank, IsNamedThoughAForkedChildOfItLives) {
     }
 }
 
-// COUNT picks the inline, and the staged or mapped, way.
+// COUNT selects the inline path, and the staged or mapped path.
 TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
   for (const char* count : {"COUNT=1", "COUNT=1000000"}) {
     RankProcesses processes(3, ranks_program("held_before_all_reduce"),
@@ -245,7 +245,7 @@ void kill_somewhere(int ranks, unsigned seed,
   for (int rank = 0; rank < ranks; ++rank)
     processes.wait_for_line(rank, "begun", kPatience);
   const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
-  // A random moment: not a wait for anything, so a deadline that passes.
+  // A random moment: it waits for no event, so a deadline passes.
   EXPECT_THROW(
       processes.wait_for_line((victim + 1) % ranks, "a line that never comes",
                               std::chrono::microseconds(random() % 30000)),
@@ -274,8 +274,8 @@ TEST(AKilledRank, IsNamedWhereTheKernelHasNoPidfds) {
     kill_somewhere(3, seed + round, {"WITHOUT_PIDFD=1"});
 }
 
-// The store ends with rank 0: with the killed rank, or with a survivor that is
-// quicker than the other.
+// The store ends with rank 0: with the killed rank, or with a survivor that
+// ends before the other.
 TEST(AKilledRank, IsNamedOnTheWireWhenTheStoreEndsAsWell) {
   const unsigned seed = std::random_device{}();
   for (unsigned round = 0; round < 20; ++round) {
@@ -286,8 +286,8 @@ TEST(AKilledRank, IsNamedOnTheWireWhenTheStoreEndsAsWell) {
 }
 
 TEST(AKilledRank, LeavesNothingBehind) {
-  // Abstract sockets and memfds end with the last process that has them, so
-  // that this process is where they could be left.
+  // Abstract sockets and memfds end with the last process that holds them, so
+  // only this process could leak them.
   const std::size_t descriptors = open_descriptors();
   for (int victim = 0; victim < 2; ++victim) {
     RankProcesses processes(
@@ -335,8 +335,7 @@ TEST(RanksAsProcesses, FindEachOtherThroughAFile) {
   std::filesystem::remove_all(folder);
 }
 
-// What makes the thread sanitizer's silence about shared memory worth
-// something.
+// Shows that the thread sanitizer would report a race in shared memory.
 TEST(SharedMemoryOfThreads, IsWatchedByTheThreadSanitizer) {
 #if defined(__SANITIZE_THREAD__)
   RankProcesses processes(1, ranks_program("planted_race"));
@@ -348,7 +347,7 @@ TEST(SharedMemoryOfThreads, IsWatchedByTheThreadSanitizer) {
 }
 
 TEST(ARankThatNeverComes, IsNamedByTheOthers) {
-  // Three ranks are announced, two come: rank 2 is told another world.
+  // The world size is 3, but only two ranks come.
   RankProcesses processes(2, ranks_program("mismatch"),
                           {"WORLD_SIZE=3", "LOCKSTEP_RENDEZVOUS_TIMEOUT=0.5"});
   for (int rank = 0; rank < 2; ++rank) {

@@ -26,7 +26,8 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash) {
   return hash;
 }
 
-// Uneven: what each rank has for each other, or of its own, from the most.
+// Uneven: the elements that each rank has for each other, or of its own,
+// derived from the most.
 std::int64_t uneven_count(const Step& step, int from, int to) {
   if (step.kind == OperationKind::kAllGather) to = 0;
   if (step.kind == OperationKind::kReduceScatter) from = 0;
@@ -60,7 +61,7 @@ Counts output_counts(const Step& step, const ProcessGroup& group) {
 
 }  // namespace
 
-// The buffers of one operation, and what lies in them.
+// The buffers of one operation, and their contents.
 class ProgramRank::Memory {
  public:
   struct Kind {
@@ -101,7 +102,7 @@ class ProgramRank::Memory {
     for (const Buffer& buffer : buffers) fill(buffer);
   }
 
-  // Tells the same elements in another operation's buffers apart.
+  // Distinguishes equal elements in different operations' buffers.
   std::uint64_t hash() const {
     std::uint64_t hash = salt_;
     for (const Buffer& buffer : buffers_)
@@ -184,7 +185,7 @@ void ProgramRank::start_collective(const Step& step, ProcessGroup& group) {
     auto& own = scatters ? outputs : inputs;
     const auto& blocks = scatters ? inputs : outputs;
     const bool whole =
-        blocks.size() == own.size();  // not so without the root's
+        blocks.size() == own.size();  // false if only the root has blocks
     for (std::size_t i = 0; whole && i < own.size(); ++i)
       own[i].data = static_cast<std::byte*>(blocks[i].data) +
                     static_cast<std::size_t>(group.rank()) * own[i].bytes();
@@ -202,7 +203,7 @@ void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
   std::vector<Message> batch;
   std::vector<std::unique_ptr<Memory>> memories;
   const auto me = static_cast<std::uint64_t>(rank_);
-  // Half of the ranks in another order: only tags say what is meant for what.
+  // Half of the ranks use another order: only tags match the messages.
   std::vector<Step::Letter> letters = step.letters;
   if (group.rank() % 2 == 0)
     std::ranges::stable_sort(letters, {}, &Step::Letter::tag);
@@ -229,7 +230,7 @@ void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
   if (step.finish == Step::Finish::kAtOnce) wait_for_messages();
 }
 
-// They may come in any order: their sum stands for them.
+// Messages may come in any order: their sum represents them.
 void ProgramRank::take_from_any_source(const Step& step, ProcessGroup& group) {
   for (const Step::Letter& letter : step.letters) {
     const bool sends = letter.from == group.rank();
@@ -288,8 +289,8 @@ void ProgramRank::wait_for_some(std::uint64_t seed) {
   if (seed % 2 == 0) wait_for_messages();
 }
 
-// In the order in which they were posted: the reference backend takes a message
-// when its receive is waited for.
+// In posting order: the reference backend takes a message when the rank waits
+// for its receive.
 void ProgramRank::wait_for_messages() {
   for (std::size_t i = 0; i < in_flight_.size();)
     if (in_flight_[i].is_message)
@@ -313,7 +314,7 @@ void ProgramRank::wait_for(std::size_t position) {
   add_result(one.step, one.memory->hash());
 }
 
-// Sums, as the parts of a step may be waited for in any order.
+// Sums, because a rank may wait for the parts of a step in any order.
 void ProgramRank::add_result(std::size_t step, std::uint64_t hash) {
   results_[step] += mix_bits(hash);
 }

@@ -118,7 +118,8 @@ int RandomProgram::any_group() {
   return group->first;
 }
 
-// Mostly what fits into a message's envelope, sometimes what has to be cut.
+// Mostly sizes that fit into a message's envelope, sometimes larger ones that
+// are split.
 std::int64_t RandomProgram::any_count() {
   constexpr std::uint64_t kBounds[] = {2, 16, 16, 300, 300, 5'000, 40'000};
   const std::uint64_t bound =
@@ -156,8 +157,8 @@ void RandomProgram::fill_letters(Step& step) {
   }
 }
 
-// All ranks but one send it a message of one size. The tag is this step's own:
-// a fast rank's next message must not be taken for a slow one's.
+// All ranks except one send that rank a message of one size. The tag is unique
+// to the step: a fast rank's next message must not match a slow rank's receive.
 void RandomProgram::fill_letters_to_one(Step& step) {
   const auto size = static_cast<int>(members(step.group).size());
   const int to = int_below(members(step.group).size());

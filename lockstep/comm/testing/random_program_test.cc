@@ -1,8 +1,8 @@
-// Random programs on each backend, whose results must be those of the reference
-// backend.
+// Tests random programs on each backend, whose results must equal the reference
+// backend's.
 //
-// LOCKSTEP_TEST_OPERATIONS sets how many operations a backend carries out in
-// all, 10,000 unless set, LOCKSTEP_TEST_SEED what they are.
+// LOCKSTEP_TEST_OPERATIONS sets the number of operations per backend, 10,000 by
+// default, LOCKSTEP_TEST_SEED selects them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-// Half of the operations with two ranks, half with five.
+// Half of the operations run with two ranks, half with five.
 constexpr int kFewRanks = 2;
 constexpr int kManyRanks = 5;
 
@@ -55,7 +55,7 @@ Step step_of(std::uint64_t seed, int ranks, std::size_t index) {
   return program.next();
 }
 
-// Of ranks that are in this process, which on mpi is one.
+// Compares the ranks in this process; on mpi that is one rank.
 void expect_equal(const Results& found, const Results& expected,
                   const ProgramRun& run) {
   for (std::size_t rank = 0; rank < expected.size(); ++rank)
@@ -68,8 +68,8 @@ void expect_equal(const Results& found, const Results& expected,
 class RandomPrograms
     : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
-// `hybrid` adds up inside hosts first: which host a rank of a group is on
-// decides in which order, and so the bits of what is not exact.
+// `hybrid` adds inside hosts first: the hosts of a group's ranks decide the
+// order, and so the bits of inexact sums.
 TEST_P(RandomPrograms, GiveWhatTheReferenceGives) {
   const std::string backend = std::get<0>(GetParam());
   const ProgramRun run{
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<1>(choice.param)) + "Ranks";
     });
 
-// The processes of mpirun have one seed, which this test draws.
+// The processes of mpirun share one seed, which this test draws.
 TEST(RandomProgramsUnderMpirun, GiveWhatTheReferenceGives) {
   const std::string why = why_no_mpirun();
   if (!why.empty()) GTEST_SKIP() << why;

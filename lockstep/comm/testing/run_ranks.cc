@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Finds the plug-ins of this build.
+// Settings that find the plug-ins of this build.
 Settings settings_of_test(const std::string& host) {
   Settings settings;
   settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
@@ -20,7 +20,7 @@ Settings settings_of_test(const std::string& host) {
   return settings;
 }
 
-// The one that is thrown need not be the one that came first.
+// Prints all errors, since the thrown one need not be the first.
 void tell(const std::vector<std::exception_ptr>& errors) {
   for (std::size_t rank = 0; rank < errors.size(); ++rank) try {
       if (errors[rank]) std::rethrow_exception(errors[rank]);

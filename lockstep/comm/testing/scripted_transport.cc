@@ -25,7 +25,7 @@ std::unique_ptr<WireCore> ScriptedTransport::make_core(
     std::vector<std::string> death_keys) {
   LockstepTransportConfig config{};
   config.size = size;
-  // How create() finds this object.
+  // create() finds this object through the name.
   config.group = reinterpret_cast<const char*>(this);
   WireCore::Parts parts{.identity = {.name = "scripted", .size = size},
                         .death_keys = std::move(death_keys)};

@@ -18,8 +18,8 @@ TEST(TheHostsAddress, IsLoopbackWhereTheStoresIsForEveryHost) {
   EXPECT_EQ(towards("127.0.0.1"), "127.0.0.1");
 }
 
-// As a host's own name does on Debian. "127.1" is such a name: only the
-// resolver takes it for loopback.
+// A host's own name is loopback on Debian. "127.1" is such a name: only the
+// resolver maps it to loopback.
 TEST(TheHostsAddress, IsAnInterfacesWhereTheStoresIsLoopbackHereAlone) {
   Settings of_any_host;
   of_any_host.store = "file:///tmp/store";

@@ -1,4 +1,4 @@
-// How the ranks of a wire group find each other, one of them alone.
+// Tests how the ranks of a wire group connect, with a single real rank.
 #include "lockstep/comm/wire/mesh.h"
 
 #include <gmock/gmock.h>
@@ -42,8 +42,7 @@ TEST(AMesh, SaysWhichRanksOfTheJobDidNotCome) {
   }
 }
 
-// The ranks of a group of two, of which rank 0 waits for rank 1 while strangers
-// come.
+// A group of two ranks, where rank 0 waits for rank 1 while strangers connect.
 class AMeshThatForms : public testing::Test {
  protected:
   void TearDown() override {
@@ -70,7 +69,8 @@ class AMeshThatForms : public testing::Test {
     EXPECT_EQ(wait_for(stranger.get(), POLLIN, kPatience), WaitResult::kReady);
   }
 
-  // A stranger that is done with after all who came before it were accepted.
+  // Connects as a stranger; rank 0 refuses it only after it has accepted all
+  // earlier ones.
   void be_turned_away() const {
     const FileDescriptor stranger = come();
     const std::array<std::byte, 1024> nonsense{};
@@ -89,7 +89,7 @@ class AMeshThatForms : public testing::Test {
     return "formed";
   }
 
-  // Its place in what rank 0 puts into the store.
+  // The port is at this offset of rank 0's invitation.
   int listening_port() const {
     const Bytes invitation = store_->get("group/g/wire/0", kPatience);
     std::int32_t port = 0;

@@ -75,7 +75,7 @@ TEST_F(Plugin, OfAnotherVersionIsPassedOver) {
 }
 
 TEST_F(Plugin, IsFoundFromAProgramInAnyFolder) {
-  // This program lies in a folder of its own, without plug-ins beside it.
+  // This program's folder contains no plug-ins.
   for (const char* name : {"gloo", "mpi"}) {
     const std::string file =
         LOCKSTEP_TEST_PLUGINS "/liblockstep_" + std::string(name) + ".so";

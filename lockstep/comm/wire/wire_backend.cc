@@ -193,7 +193,7 @@ void WireBackend::leave() noexcept {
     carrier.swap(carrier_);
     carrier_wakes_.notify_all();
   }
-  // The connections end with the group, and those of its duplicates too.
+  // The connections, which the duplicates share, end with the group.
   for (const auto& duplicate : duplicates) busy = busy || duplicate->is_busy();
   if (!core_) return;
   constexpr const char* kBusy = "it left the group with operations in flight";

@@ -1,5 +1,4 @@
-// What groups on the wire do where other backends do not come to: ranks are
-// threads, over Gloo.
+// Tests behaviour that only wire groups have: ranks are threads, over Gloo.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -25,7 +24,7 @@ using Group = std::shared_ptr<ProcessGroup>;
 // Long enough to never pass in a test that works.
 constexpr auto kPatience = 1min;
 
-// No thread can start: its stack would fill the address space.
+// Keeps threads from starting: a thread's stack would exceed the address space.
 class NoThreads {
  public:
   NoThreads() {

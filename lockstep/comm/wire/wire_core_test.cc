@@ -1,4 +1,4 @@
-// How often a rank of a large group asks the store, beside what it waits for.
+// Tests how often a rank of a large group calls the store during a wait.
 #include "lockstep/comm/wire/wire_core.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ std::vector<int> other_ranks() {
   return ranks;
 }
 
-// Rank 0 of many, whose transport does not see that a process has ended.
+// Rank 0 of many, whose transport does not detect that a process has ended.
 struct ARankOfMany : testing::Test {
   ARankOfMany() {
     std::vector<std::string> death_keys;
@@ -76,8 +76,8 @@ TEST_F(ARankOfMany, FindsTheOneThatEnded) {
   }
 }
 
-// All that say nothing are waited for together, and the chain is followed from
-// the one that does.
+// The rank waits for all silent ranks together, and follows the chain from a
+// rank that publishes awaited ranks.
 TEST_F(ARankOfMany, WaitsForWhatAllOthersSayAtOnce) {
   core->follow_waits();
   GroupFault other(store, "fault");

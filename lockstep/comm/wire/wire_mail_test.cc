@@ -1,4 +1,5 @@
-// One rank's mail, over a transport on which messages come when the test says.
+// Tests one rank's messages, over a transport that delivers them when the test
+// says.
 #include "lockstep/comm/wire/wire_mail.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// What a send or a receive of rank 0's asks for. Lives as long as `data`.
+// A send or receive of rank 0. Valid while `data` lives.
 struct Asked {
   Asked(OperationKind kind, std::vector<float>& data, int peer)
       : buffer(view(data)) {
@@ -48,11 +49,12 @@ TEST(WireMail, LeavesNoLetterOfItsOwnToTheTransport) {
     mail.post(std::make_shared<WireMessage>(sent.operation));
     EXPECT_GT(transport.held(kChannelLetter), 0);
   }
-  // What the transport may still write to has been freed.
+  // No freed memory may still be written by the transport.
   EXPECT_EQ(transport.held(kChannelLetter), 0);
 }
 
-// The letter of a message of rank 1's, whose elements are too many for it.
+// The letter of a message from rank 1, with too many elements for the letter
+// itself.
 std::vector<std::byte> letter_of_long_message(std::vector<float>& data) {
   const Asked sent(OperationKind::kSend, data, 0);
   const Signature signature = signature_of(sent.operation);
@@ -61,8 +63,8 @@ std::vector<std::byte> letter_of_long_message(std::vector<float>& data) {
   return letter;
 }
 
-// A receive whose elements are on their way when the group ends; its Work, that
-// is the message, is kept.
+// A receive whose elements are in flight when the group ends; the test keeps
+// its Work, which is the message.
 class AnInterruptedReceive : public testing::Test {
  protected:
   AnInterruptedReceive() {
@@ -128,7 +130,7 @@ TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
 
 std::string death_key(int rank) { return "ended/" + std::to_string(rank); }
 
-// Rank 0 of three, which waits for a message from either of the others.
+// Rank 0 of three, which waits for a message from either other rank.
 struct AReceiveFromEitherOfTwo : testing::Test {
   void tell_end_of(int rank) {
     store->set(death_key(rank), to_bytes("ended"), 1min);

@@ -1,4 +1,5 @@
-// A connection that times out while others are busy, on Gloo's own classes.
+// Tests a connection that times out while others are busy, on Gloo's own
+// classes.
 #include "lockstep/comm/gloo/plugin/gloo_access.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ namespace {
 namespace tcp = gloo::transport::tcp;
 using namespace std::chrono_literals;
 
-// Far beyond what it takes; it only keeps a failing test from hanging.
+// Far longer than needed; it only keeps a failing test from hanging.
 constexpr auto kPatience = 1min;
 
 // Two sockets that are connected.
@@ -44,8 +45,8 @@ struct Connection {
   FileDescriptor far;
 };
 
-// Whatever is sent on `near` goes unanswered until the kernel gives up: its
-// peer does not read, and its buffers are full.
+// Bytes sent on `near` stay unacknowledged until the kernel gives up: the peer
+// does not read, and its buffers are full.
 void time_out(const Connection& connection) {
   const int socket = connection.near.get();
   const int milliseconds = 1;
@@ -61,7 +62,7 @@ void time_out(const Connection& connection) {
   ASSERT_NE(item.revents & POLLERR, 0);
 }
 
-// Keeps Gloo's thread busy from when it is asked to until it may go on.
+// Keeps Gloo's thread busy from the request until the test lets it continue.
 class Pause : public tcp::Handler {
  public:
   explicit Pause(tcp::Device& device) : device_(device) {
@@ -99,7 +100,7 @@ class GlooPairs : public testing::Test {
   tcp::Device& device() { return static_cast<tcp::Device&>(*device_); }
   tcp::Context& context() { return static_cast<tcp::Context&>(*context_); }
 
-  // What the peer of rank 1 would send before a message.
+  // Sends the bytes that rank 1 would send before a message.
   void announce_message_from_1() {
     tcp::Op op;
     op.preamble.nbytes = sizeof op.preamble;
@@ -117,8 +118,8 @@ class GlooPairs : public testing::Test {
   Connection broken_;
 };
 
-// What Gloo's thread gets in one turn is a pause, in which a send fails that
-// holds the context's lock, and a message that needs the lock.
+// In one turn Gloo's thread gets a pause, during which a send that holds the
+// context's lock fails, and a message that needs the lock.
 TEST_F(GlooPairs, ASendThatFailsDoesNotWaitForTheThreadThatReads) {
   Pause first(device());
   Pause second(device());
@@ -143,7 +144,7 @@ TEST_F(GlooPairs, ASendThatFailsDoesNotWaitForTheThreadThatReads) {
   });
   if (outcome.wait_for(kPatience) != std::future_status::ready) {
     std::cerr << "the send waits for Gloo's thread" << std::endl;
-    std::_Exit(1);  // neither would ever go on
+    std::_Exit(1);  // both threads would hang
   }
   second.end();
   sender.join();

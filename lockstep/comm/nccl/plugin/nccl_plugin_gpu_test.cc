@@ -1,4 +1,4 @@
-// The plug-in on a GPU, by a rank that is alone; skipped where there is none.
+// Tests the plug-in on a GPU, with a single rank; skipped without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,7 +97,7 @@ class NcclPluginOnGpu : public ::testing::Test {
     await([&] { return table_.comm_state(comm, &outcome_); });
     table_.comm_destroy(comm);
   }
-  // One operation of these calls, until the device is done.
+  // Makes these calls as one operation, and waits until the device is done.
   void carry_out(LockstepGpuComm* comm,
                  const std::vector<LockstepGpuCall>& calls) {
     expect_done(table_.group_begin(&outcome_));
@@ -217,7 +217,7 @@ TEST_F(NcclPluginOnGpu, GivesUpOnARankThatNeverComes) {
   LockstepGpuComm* const comm = make_comm(2);
   EXPECT_EQ(table_.comm_state(comm, &outcome_), kGpuNotYet) << outcome_.text;
   table_.comm_abort(comm);
-  // The device goes on.
+  // The device still works.
   EXPECT_EQ(read(allocate(numbers())), numbers());
 }
 

@@ -1,4 +1,4 @@
-// The plug-in itself, as far as it goes without a GPU.
+// Tests the plug-in itself, as far as possible without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
