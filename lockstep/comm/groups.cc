@@ -167,9 +167,8 @@ class MonitoredBarrier {
         group_.rank(), group_.size(), group_.name(), missing,
         others ? "slow or dead, or on a code path without this barrier"
                : "this rank was slower than the others",
-        others
-            ? "read the logs of the missing ranks"
-            : "find out what delayed this rank, or raise the timeout"));
+        others ? "read the logs of the missing ranks"
+               : "find out what delayed this rank, or raise the timeout"));
   }
 
   const ProcessGroup& group_;

@@ -169,8 +169,8 @@ std::string describe(const Operation& operation);
 // the backend compares the elements that it moves.
 struct Signature {
   std::uint64_t sequence = 0;
-  std::uint64_t elements = 0;  // that a rank brings or gets, without other ranks'
-                               // blocks; of the whole list if uneven
+  std::uint64_t elements = 0;  // that a rank brings or gets, without other
+                               // ranks' blocks; of the whole list if uneven
   std::uint32_t layout = 0;    // a hash of the list's counts
   std::uint8_t kind = 0;
   std::uint8_t type = 0;

@@ -225,9 +225,8 @@ RankRecord from_json(const Json& object) {
   int version = 0;
   take(object, "version", version);
   if (version != kVersion)
-    throw InvalidArgument(
-        fmt::format("it has version {} of the format, expected {}",
-                    version, kVersion));
+    throw InvalidArgument(fmt::format(
+        "it has version {} of the format, expected {}", version, kVersion));
   RankRecord record;
   take(object, "lockstep", record.version);
   take(object, "job", record.job);
@@ -242,8 +241,8 @@ RankRecord from_json(const Json& object) {
   record.operations = take_list(object, "operations", to_operation);
   if (record.rank < 0 || record.rank >= record.world_size ||
       record.world_size > kMostRanks)
-    throw InvalidArgument(
-        fmt::format("rank {} of {} is invalid", record.rank, record.world_size));
+    throw InvalidArgument(fmt::format("rank {} of {} is invalid", record.rank,
+                                      record.world_size));
   return record;
 }
 

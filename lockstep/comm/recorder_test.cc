@@ -77,7 +77,7 @@ TEST_F(RecordedRank, SeesWhatCompletesLater) {
   EXPECT_EQ(recorder().pending().size(), 1u);
   EXPECT_FALSE(recorder().pending()[0].entry.awaited);
   backend_->complete();
-  EXPECT_EQ(recorder().pending().size(), 1u) << "nobody has looked yet";
+  EXPECT_EQ(recorder().pending().size(), 1u) << "no thread has polled yet";
   EXPECT_TRUE(work.done());
   EXPECT_EQ(recorder().snapshot("").operations[0].state,
             OperationState::kCompleted);

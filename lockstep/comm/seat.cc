@@ -13,11 +13,11 @@
 
 // In a gathering's part of the store:
 //
-//   seat/R     nothing, then who took it, then kLeft; kLate once rank 0 has
-//              given up on rank R
+//   seat/R     empty, then the holder's name, then kLeft; kLate once rank 0
+//              has given up on rank R
 //   card       rank 0's JobCard
 //   agreed/R   set by rank R when it has read the card and finds it right
-//   objection  what a rank found wrong with it, or who has given up
+//   objection  a rank's reason to refuse the card, or the rank that gave up
 //   verdict    kComplete, or why there is no job; set by rank 0
 //
 // A failed gathering is over for all its ranks, like one that was left: each

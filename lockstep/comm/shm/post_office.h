@@ -52,7 +52,7 @@ class PostOffice {
   // This rank's sends to one other rank.
   struct Outbox {
     std::deque<Pointer> unannounced;
-    std::map<std::uint64_t, Pointer> announced;  // by letter, awaiting a receipt
+    std::map<std::uint64_t, Pointer> announced;  // by letter, need a receipt
     std::deque<Pointer> streaming;
   };
   // This rank's state of the messages from one other rank.

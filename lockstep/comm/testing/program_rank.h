@@ -47,8 +47,8 @@ class ProgramRank {
   const int rank_;
   const Elements elements_;
   RandomProgram program_;
-  std::map<int, std::shared_ptr<ProcessGroup>> groups_;  // of which this rank is a member
-  std::vector<InFlight> in_flight_;  // in start order
+  std::map<int, std::shared_ptr<ProcessGroup>> groups_;  // that this rank is in
+  std::vector<InFlight> in_flight_;                      // in start order
   std::vector<std::uint64_t> results_;
 };
 

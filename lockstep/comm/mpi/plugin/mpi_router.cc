@@ -87,7 +87,8 @@ bool MpiRouter::take_packets() {
 
 void MpiRouter::deliver(MpiBlock block, std::size_t bytes) {
   MpiPacket packet;
-  if (bytes < sizeof packet) throw MpiError("received a packet without a header");
+  if (bytes < sizeof packet)
+    throw MpiError("received a packet without a header");
   std::memcpy(&packet, block.data(), sizeof packet);
   if (packet.kind == MpiPacketKind::kExiting) {
     return count_exit();

@@ -82,7 +82,7 @@ Result allocate_any(void** memory, std::size_t bytes, Outcome* outcome) {
   return allocate_plain(memory, bytes, outcome);
 }
 
-// On a stream of its own: the default stream would wait for the caller's work.
+// On its own stream: the default stream would wait for the caller's work.
 Result zero(void* memory, std::size_t bytes, Outcome* outcome) {
   cudaStream_t stream = nullptr;
   const Result made = make_stream(&stream, outcome);

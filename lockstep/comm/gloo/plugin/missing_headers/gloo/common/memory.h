@@ -1,9 +1,9 @@
-// Stands in for the header of this name, which Debian's libgloo-dev lacks
-// though its other headers include it.
+// Replaces the header of this name, which Debian's libgloo-dev lacks although
+// its other headers include it.
 //
-// Only the names are needed, and the sizes: the classes that hold such pointers
-// are made and destroyed inside the library, but something of ours lies behind
-// them in memory. GlooPair::check_layout() holds the sizes against the library.
+// Only the names and the sizes matter: the library makes and destroys the
+// classes that hold such pointers, but our members follow them in memory.
+// GlooPair::check_layout() compares the sizes with the library's.
 #pragma once
 
 #include <memory>
