@@ -80,10 +80,10 @@ class WireCore {
   // Checks the group's state during a long wait.
   class Vigil {
    public:
-    // Waits for the ranks that expect() named.
+    // For a wait for the ranks that expect() named.
     Vigil(WireCore& core, Deadline deadline);
-    // Waits for a message to or from `peer`; for kAnySource, for all other
-    // ranks until none is left.
+    // For a wait for a message to or from `peer`; with kAnySource, for all
+    // other ranks until none is left.
     Vigil(WireCore& core, Deadline deadline, int peer);
     // Throws when the deadline has passed. At intervals it also checks whether
     // another rank has written a fault or has died, and throws then.
