@@ -2,7 +2,7 @@
 // kernel has none (Linux before 5.3) or a container refuses them, a pipe that a
 // thread closes when the child has ended.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  SystemError.
 #pragma once
 

@@ -1,6 +1,4 @@
 // What the launcher says about a worker that did not end well.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,6 @@
 // A TCP port for a program to bind later.
 //
-// Threads: any.
+// Threads: any thread.
 // Errors:  NetworkError when there is none or the one asked for is taken,
 //          SystemError when no socket can be made.
 #pragma once

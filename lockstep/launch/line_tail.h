@@ -1,6 +1,6 @@
 // The last lines that a worker wrote, for the report on its end.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>

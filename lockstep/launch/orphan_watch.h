@@ -6,7 +6,7 @@
 // children. Children that were there before it was constructed are let be; any
 // that this process starts meanwhile, other than workers, it must not have.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  none; where /proc is missing, nothing is found.
 #pragma once
 

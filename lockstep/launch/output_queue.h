@@ -5,7 +5,7 @@
 // it asks full() first and stops reading its own sources: memory stays bounded
 // and the pause reaches the workers.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  none are thrown; error() says why nothing can be written any more.
 #pragma once
 

@@ -4,7 +4,7 @@
 // next one. Of a line that was written over with carriage returns, as
 // progress bars do, what remains is what a terminal would still show.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>

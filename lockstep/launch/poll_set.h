@@ -1,6 +1,6 @@
 // One turn of a poll loop: descriptors, and what to do when each is ready.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  SystemError when poll(2) fails.
 #pragma once
 

@@ -6,7 +6,7 @@
 // Elsewhere a plain line comes every few seconds. What it draws is returned as
 // bytes; the caller writes them.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <chrono>

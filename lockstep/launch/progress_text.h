@@ -1,8 +1,6 @@
 // Progress records as text: the lines of the display, without any state.
 //
 // No function ends its lines with a newline.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // goes wrong (docs/formats/record.md): one that was made for the job goes with
 // it, unless there are records in it.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  none: without a folder there are no records.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The terminal, or whatever stands in its place, as the launcher owns it:
 // workers' lines, its own, and the progress display, none torn by another.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  none are thrown; error() says that nobody reads any more.
 #pragma once
 

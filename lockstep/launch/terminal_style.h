@@ -1,7 +1,5 @@
 // What a descriptor can show: whether a line may move, in colour, in which
 // characters, and how wide.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <sys/ioctl.h>

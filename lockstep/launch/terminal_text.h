@@ -1,6 +1,4 @@
 // Makes a line of any bytes safe to show beside others on a terminal.
-//
-// Threads: a pure function.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // A worker of a job: its process, and the way of what it writes to the screen,
 // its log, and the lines that a report on its end shows.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  SystemError when it cannot be started or its log cannot be created.
 #pragma once
 

@@ -1,6 +1,5 @@
 // The environment variables of a worker, as torchrun has them and with our own.
 //
-// Threads: pure functions.
 // Errors:  none thrown.
 #pragma once
 

@@ -1,6 +1,6 @@
 // The workers of a job, by rank.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  SystemError when one cannot be started; those that were are killed.
 #pragma once
 

@@ -1,7 +1,7 @@
 // `lockstep bench`: launches lockstep-bench once a rank, or becomes it where
 // `lockstep run`, torchrun, mpirun or srun has started the ranks already.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  InvalidArgument when lockstep-bench is not there; as run_job().
 #pragma once
 

@@ -4,7 +4,7 @@
 // How often, with what in the buffers and by which clock is not the engine's
 // business: see bench_measure.h.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  whatever the engine throws.
 #pragma once
 

@@ -1,6 +1,6 @@
 // A process group of ours as what carries out a benchmark's collectives.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  as ProcessGroup and Work::wait().
 #pragma once
 

@@ -1,7 +1,6 @@
 // The flags of `lockstep bench`, parsed twice: by the command, which refuses
 // bad input before it launches anything, and again by each lockstep-bench.
 //
-// Threads: values and pure functions.
 // Errors:  InvalidArgument with one line that names the flag, what was given
 //          and what would do.
 #pragma once

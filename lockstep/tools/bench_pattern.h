@@ -6,7 +6,6 @@
 // The values are whole numbers, so small that every type holds them and their
 // sums exactly.
 //
-// Threads: pure functions.
 // Errors:  InternalError for a wrong result: an engine's bug.
 #pragma once
 

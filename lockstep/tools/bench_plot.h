@@ -3,7 +3,6 @@
 // No library for it: those that draw curves pull in a program or a toolkit, and
 // this is two axes, a grid and a few lines.
 //
-// Threads: a pure function.
 // Errors:  InvalidArgument when there is no point that logarithms reach.
 #pragma once
 

@@ -1,6 +1,6 @@
 // One rank of `lockstep bench`.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  as init_process_group() and Work::wait(); InvalidArgument, before
 //          the others are joined, where this rank has no GPU and is to have
 //          one; InternalError for a wrong result; SystemError for a file that

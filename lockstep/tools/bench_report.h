@@ -1,6 +1,4 @@
 // What `lockstep bench` found, as a table, as JSON and as a plot.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <cstddef>

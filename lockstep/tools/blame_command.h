@@ -4,7 +4,7 @@
 // show none, 2 when the folder cannot be used, and 1 when anything else goes
 // wrong.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  InvalidArgument when the folder holds no record that can be used.
 #pragma once
 

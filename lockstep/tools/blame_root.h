@@ -2,8 +2,6 @@
 // caused the others.
 //
 // Pointers lead into the evidence, which must outlive them.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <optional>

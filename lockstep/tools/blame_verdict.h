@@ -5,8 +5,6 @@
 // disagree, a rank that did not come or a network that went away. Without an
 // error (the records were asked for) the same is judged from who waits for
 // whom.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <string>

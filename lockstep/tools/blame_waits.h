@@ -2,8 +2,6 @@
 // it: the facts that a verdict is made from.
 //
 // Pointers lead into the evidence, which must outlive them.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,6 @@
 // The flags of `lockstep train`, `evaluate`, `predict` and `bench` about the
 // devices that ranks use.
 //
-// Threads: pure functions.
 // Errors:  InvalidArgument with one line that names the flag, what was given
 //          and what would do.
 #pragma once

@@ -1,7 +1,7 @@
 // `lockstep evaluate` and `lockstep predict`: launch lockstep-evaluate, which
 // has LibTorch in it, once a rank.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  InvalidArgument when lockstep-evaluate is not there; as run_job().
 #pragma once
 

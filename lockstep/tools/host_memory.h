@@ -1,6 +1,6 @@
 // How much memory this host has, in bytes; 0 where the kernel does not say.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 // The flags that all commands share which start ranks: how workers are started,
 // whatever they do.
 //
-// Threads: values and pure functions.
 // Errors:  as tools/flags.h.
 #pragma once
 

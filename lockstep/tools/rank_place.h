@@ -1,7 +1,6 @@
 // How many ranks a command starts, and compute threads in each, where nobody
 // says.
 //
-// Threads: values and pure functions.
 // Errors:  InvalidArgument with one line.
 #pragma once
 

@@ -1,7 +1,6 @@
 // The flags of `lockstep train` about what ranks have in common:
 // synchronized batch normalization, and checks that replicas stay the same.
 //
-// Threads: pure functions.
 // Errors:  as train_options.h.
 #pragma once
 

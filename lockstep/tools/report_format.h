@@ -1,6 +1,4 @@
 // How a command prints what it has found.
-//
-// Threads: a value.
 #pragma once
 
 namespace lockstep {

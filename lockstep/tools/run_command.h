@@ -1,6 +1,6 @@
 // `lockstep run`: any program, as several ranks on this host.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  InvalidArgument for flags that cannot be; as run_job().
 #pragma once
 

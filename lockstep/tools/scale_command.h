@@ -1,7 +1,7 @@
 // `lockstep scale`: runs one training job on several numbers of ranks, one
 // after the other, and reports how it scales.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  as run_training(), before anything runs where it can be known then;
 //          Error when a command that is put beside it does not say its images a
 //          second.

@@ -1,7 +1,6 @@
 // The flags of `lockstep scale`: its own, and those of the `lockstep train` job
 // that it runs.
 //
-// Threads: values and pure functions.
 // Errors:  InvalidArgument with one line that names the flag, what was given
 //          and what would do.
 #pragma once

@@ -1,7 +1,5 @@
 // What `lockstep scale` found: how fast one job is on 1, 2, 4, … ranks, as a
 // table, as Markdown and as JSON.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <cstdint>

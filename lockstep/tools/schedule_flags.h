@@ -1,7 +1,6 @@
 // The flags of `lockstep train` about the learning rate over a run: those of
 // torchvision's reference scripts, where they have them.
 //
-// Threads: pure functions.
 // Errors:  as train_options.h.
 #pragma once
 

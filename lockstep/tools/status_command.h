@@ -3,7 +3,7 @@
 //
 // The command exits with 0, also where there is no GPU.
 //
-// Threads: any.
+// Threads: any thread.
 // Errors:  none: what cannot be found out is left out, or said as a problem.
 #pragma once
 

@@ -1,7 +1,7 @@
 // `lockstep train`: launches lockstep-train, which has LibTorch in it, once for
 // each process; where TF_CONFIG says which worker this process is, becomes it.
 //
-// Threads: main.
+// Threads: the main thread.
 // Errors:  InvalidArgument when lockstep-train is not there; as run_job().
 #pragma once
 

@@ -2,7 +2,6 @@
 // bad input before it launches anything and chooses the number of ranks, and
 // again by each lockstep-train that it launches.
 //
-// Threads: values and pure functions.
 // Errors:  InvalidArgument with one line that names the flag, what was given
 //          and what would do.
 #pragma once

@@ -1,7 +1,7 @@
 // The collectives that faults are injected into, each as one call on the same
 // memory, and what they must give.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <array>

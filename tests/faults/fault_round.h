@@ -1,7 +1,7 @@
 // One fault, injected into ranks that are processes: what each of them said,
 // and whether that was right.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  complaints are collected, never thrown; what RankProcesses throws
 //          when a rank does not say what it must is one of them.
 #pragma once

@@ -1,7 +1,7 @@
 // The kinds of faults: each is injected once, at a moment and into a rank that
 // the seed chooses, and every survivor must raise the right error.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <string>

@@ -3,7 +3,7 @@
 // Every process that it starts inherits one end of a pipe, the lifeline: when
 // that is at its end, nothing of them is left, wherever they have gone.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,4 @@
 // Records as the ranks of a job of four would leave them, made by hand.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <string>
