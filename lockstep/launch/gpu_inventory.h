@@ -28,12 +28,13 @@ struct GpuState {
   std::uint64_t used_bytes = 0;
   std::optional<unsigned> busy_percent{};  // over about the last second
   std::optional<unsigned> celsius{};
-  std::vector<GpuProcess> processes{};  // that compute
+  std::vector<GpuProcess> processes{};  // compute processes
 };
 
 struct GpuInventory {
-  std::string driver{};          // its version; "" without one
-  std::vector<GpuState> gpus{};  // all of the host, also those that this process may not use
+  std::string driver{};  // its version; "" without one
+  std::vector<GpuState>
+      gpus{};  // all of the host, also those that this process may not use
   std::string problem{};  // why the list is empty; "" on success
 };
 

@@ -43,10 +43,10 @@ class Worker {
   // Sets its pseudo-terminals to the screen's size.
   void resize();
 
-  // Adds the worker's output to `poll`.
+  // Adds the worker's output to `set`; wait() then reads it.
   void watch_output(PollSet& set);
 
-  // Wakes the loop when the worker ends.
+  // Adds the worker's end to `set`, to wake the loop.
   void watch_end(PollSet& set);
 
   // Reads all available output and passes on last lines without a newline. Does
@@ -74,7 +74,7 @@ class Worker {
   FileDescriptor log_;
   std::string log_path_;
   LineTail tail_;
-  std::int64_t lines_before_ = 0;  // screen lines up to its last one
+  std::int64_t lines_before_ = 0;   // screen lines up to its last one
   bool printed_elsewhere_ = false;  // to another place than standard error
   WorkerProcess process_;
   Channel out_;

@@ -1,4 +1,4 @@
-// How a command prints what it has found.
+// The output format of a command's report.
 #pragma once
 
 namespace lockstep {
