@@ -137,10 +137,10 @@ std::string encode_progress(const ProgressRecord& record) {
   std::string line =
       object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (line.size() > kMaxProgressLineBytes)
-    throw InvalidArgument(fmt::format(
-        "a progress record comes to {} bytes; {} are allowed: shorten its "
-        "texts",
-        line.size(), kMaxProgressLineBytes));
+    throw InvalidArgument(
+        fmt::format("a progress record has {} bytes, at most {} are allowed: "
+                    "shorten its texts",
+                    line.size(), kMaxProgressLineBytes));
   return line;
 }
 

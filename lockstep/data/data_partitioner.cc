@@ -23,7 +23,7 @@ void check_sizes(std::span<const double> sizes) {
   const double sum = std::accumulate(sizes.begin(), sizes.end(), 0.0);
   if (sum > kMostSum)
     throw InvalidArgument(fmt::format(
-        "cannot partition: the sizes {} come to {}, which is more than 1",
+        "cannot partition: the sizes {} come to {}, which exceeds 1",
         fmt::join(sizes, ", "), sum));
 }
 

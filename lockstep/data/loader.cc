@@ -179,7 +179,7 @@ void check(const SampleSource& source, std::span<const std::int64_t> indices,
         "cannot prefetch {} batches: it must be at least 1", options.prefetch));
   if (options.elements == ImageElements::kPixels && source.levels().empty())
     throw InvalidArgument(
-        "cannot load pixels: the samples of this source are no pixels\n"
+        "cannot load pixels: this source has no pixels\n"
         "  next:    load float32");
   for (std::size_t i = 0; i < indices.size(); ++i)
     if (indices[i] < 0 || indices[i] >= source.size())

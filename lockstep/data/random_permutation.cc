@@ -17,7 +17,7 @@ namespace {
 std::vector<std::int64_t> ascending(std::int64_t count) {
   if (count < 0)
     throw InvalidArgument(fmt::format(
-        "cannot shuffle {} indices: a count is not negative", count));
+        "cannot shuffle {} indices: the count must not be negative", count));
   std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
   std::iota(indices.begin(), indices.end(), std::int64_t{0});
   return indices;

@@ -11,7 +11,7 @@ namespace {
 void check(std::int64_t length, int world_size, int rank) {
   if (length < 0)
     throw InvalidArgument(fmt::format(
-        "cannot divide {} samples over ranks: a length is not negative",
+        "cannot divide {} samples over ranks: the length must not be negative",
         length));
   if (world_size < 1)
     throw InvalidArgument(fmt::format(

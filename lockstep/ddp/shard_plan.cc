@@ -94,7 +94,8 @@ std::vector<std::vector<std::size_t>> classes_of(
 ShardPlan plan_shards(std::span<const ParameterSize> parameters,
                       std::size_t ranks) {
   if (ranks == 0)
-    throw InvalidArgument("cannot plan shards for a group of no ranks");
+    throw InvalidArgument(
+        "cannot plan shards: the number of ranks must be at least 1");
   ShardPlan plan{.ranks = std::vector<std::vector<Piece>>(ranks),
                  .parameters = std::vector<std::vector<ShardPlan::Owner>>(
                      parameters.size())};

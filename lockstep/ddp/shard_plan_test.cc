@@ -180,7 +180,8 @@ TEST(ShardPlan, OfNoParametersHasNoPieces) {
 }
 
 TEST(ShardPlan, RefusesAGroupOfNoRanks) {
-  EXPECT_THAT(error_text([] { plan_shards({}, 0); }), HasSubstr("no ranks"));
+  EXPECT_THAT(error_text([] { plan_shards({}, 0); }),
+              HasSubstr("must be at least 1"));
 }
 
 }  // namespace

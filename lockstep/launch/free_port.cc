@@ -92,7 +92,7 @@ void check_port_is_free(std::uint16_t port) {
   if (error == EADDRINUSE)
     throw NetworkError(
         fmt::format("port {} is in use by another program: choose another, or "
-                    "none, and a free one is found",
+                    "leave it out to get a free one",
                     port));
   if (error != 0)
     throw SystemError(fmt::format("port {} cannot be used", port), error);

@@ -32,10 +32,9 @@ struct GpuState {
 };
 
 struct GpuInventory {
-  std::string driver{};  // its version; "" without one
-  std::vector<GpuState>
-      gpus{};  // all of the host, also those that this process may not use
-  std::string problem{};  // why the list is empty; "" on success
+  std::string driver{};          // its version; "" without one
+  std::vector<GpuState> gpus{};  // all of the host, visible or not
+  std::string problem{};         // why the list is empty; "" on success
 };
 
 inline constexpr const char* kNvml = "libnvidia-ml.so.1";

@@ -185,10 +185,10 @@ void Launcher::collect_records(Deadline deadline) {
                                                    options_.job.token,
                                                    std::move(living), deadline);
   } catch (const std::exception& error) {
-    screen_.print_line(OutputStream::kErr,
-                       fmt::format("lockstep: the ranks' records cannot be "
-                                   "had: {}",
-                                   error.what()));
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: the ranks' records are not available: {}",
+                    error.what()));
   }
 }
 
@@ -200,7 +200,7 @@ void Launcher::records_came() {
   screen_.print_line(
       OutputStream::kErr,
       written.empty()
-          ? "lockstep: no rank listens, so none wrote its record"
+          ? "lockstep: no rank listens, so no rank wrote its record"
           : fmt::format(
                 "lockstep: records of rank{} {}; next: lockstep blame {}",
                 written.size() == 1 ? "" : "s", fmt::join(written, ", "),

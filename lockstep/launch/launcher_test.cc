@@ -106,8 +106,8 @@ TEST(FailureReport, SaysWhoHowAndWhatNext) {
             "  output:  its last 2 lines\n"
             "    one\n"
             "    two\n"
-            "  likely:  a bug in the program: it touched what it may not\n"
-            "  next:    all that it wrote is in logs/rank-3.log");
+            "  likely:  a bug in the program: it accessed invalid memory\n"
+            "  next:    its whole output is in logs/rank-3.log");
   failure.status = {.code = 2, .signal = 0};
   failure.last_lines.clear();
   EXPECT_THAT(describe(failure), AllOf(HasSubstr("exited with code 2"),

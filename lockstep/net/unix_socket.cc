@@ -54,8 +54,8 @@ void take_descriptors(msghdr& message, std::vector<FileDescriptor>& taken) {
   }
   if ((message.msg_flags & MSG_CTRUNC) == 0) return;
   if (taken.size() < UnixConnection::kMaxDescriptors)
-    throw SystemError("could not take what a process of this host passed",
-                      EMFILE);
+    throw SystemError(
+        "could not receive descriptors from a process of this host", EMFILE);
   throw NetworkError("a process of this host passed too many descriptors");
 }
 
@@ -151,8 +151,8 @@ void UnixConnection::send(std::span<const std::byte> bytes,
       wait_ready(socket_.get(), POLLOUT, deadline, "sending to");
     else if (errno == ETOOMANYREFS)
       insistence.wait(
-          "as many file descriptors as this user may have open are on their "
-          "way between processes");
+          "this user has reached the limit on file descriptors in flight "
+          "between processes");
     else if (errno != EINTR)
       fail("send to", errno);
   }
@@ -179,7 +179,8 @@ uid_t UnixConnection::peer_user() const {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    throw SystemError("could not learn whose a process of this host is", errno);
+    throw SystemError("could not get the user of a process of this host",
+                      errno);
   return peer.uid;
 }
 
@@ -229,8 +230,8 @@ UnixConnection connect_unix(const std::string& name, Deadline deadline) {
                    length) != 0) {
     if (errno == EAGAIN)
       insistence.wait(
-          "a process of this host lets too many connections wait to take this "
-          "one");
+          "a process of this host has too many pending connections to take "
+          "this one");
     else if (errno != EINTR)
       throw NetworkError(
           fmt::format("no process of this host listens on the abstract socket "

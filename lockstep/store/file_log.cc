@@ -107,7 +107,7 @@ FileLog::FileLog(std::string path)
 void FileLog::check_owner() const {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
-    throw SystemError(fmt::format("could not look at {}", path_), errno);
+    throw SystemError(fmt::format("could not examine {}", path_), errno);
   std::string fault;
   if (!S_ISREG(status.st_mode))
     fault = "is no file";
@@ -118,7 +118,7 @@ void FileLog::check_owner() const {
     fault = fmt::format("may be used by other users (its mode is {:04o})",
                         status.st_mode & kAllModes);
   else if (status.st_nlink > 1)
-    fault = "has another name besides (a hard link)";
+    fault = "has a second name (a hard link)";
   if (fault.empty()) return;
   throw InvalidArgument(
       fmt::format("the store's file {} {}\n"
@@ -142,26 +142,28 @@ std::optional<FileLog::Lock> FileLog::try_lock(Access access) {
 std::uint64_t FileLog::size() const {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
-    throw SystemError(fmt::format("could not look at {}", path_), errno);
+    throw SystemError(fmt::format("could not examine {}", path_), errno);
   if (status.st_nlink == 0)
-    throw NetworkError(fmt::format(
-        "the store's file {} was deleted while it was in use\n"
-        "  next:    start the job again, with nothing that cleans up there",
-        path_));
+    throw NetworkError(
+        fmt::format("the store's file {} was deleted while it was in use\n"
+                    "  next:    start the job again, and keep other programs "
+                    "from deleting the file",
+                    path_));
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 bool FileLog::others_present() const {
   struct flock lock = lock_of(F_WRLCK, kPresenceLock);
   if (::fcntl(file_.get(), F_OFD_GETLK, &lock) != 0)
-    throw SystemError(fmt::format("could not see who uses {}", path_), errno);
+    throw SystemError(fmt::format("could not check the use of {}", path_),
+                      errno);
   return lock.l_type != F_UNLCK;
 }
 
 bool FileLog::join(std::uint64_t job) {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
-    throw SystemError(fmt::format("could not look at {}", path_), errno);
+    throw SystemError(fmt::format("could not examine {}", path_), errno);
   if (status.st_nlink == 0) return false;
   if (status.st_size == 0)
     append(make_header(job));
@@ -183,7 +185,7 @@ void FileLog::check_header(std::uint64_t job) const {
   const auto owner = reader.number<std::uint64_t>();
   if (!ours || reader.overrun())
     throw InvalidArgument(
-        fmt::format("{} exists and is no store's file\n"
+        fmt::format("{} exists and is not a store's file\n"
                     "  next:    choose a path where no file exists yet",
                     path_));
   if (version != kVersion)
@@ -198,7 +200,7 @@ void FileLog::check_header(std::uint64_t job) const {
         "  next:    delete it, or choose a path where no file exists yet",
         path_,
         owner != job ? "its job token was another one"
-                     : "nobody has it open any more"));
+                     : "no process has it open"));
 }
 
 void FileLog::leave() {

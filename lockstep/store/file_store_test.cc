@@ -129,7 +129,7 @@ TEST_F(FileStore, FollowsNoLink) {
 
   append("");
   std::filesystem::create_hard_link(path(), victim);
-  EXPECT_THAT(refusal(), HasSubstr("has another name besides"));
+  EXPECT_THAT(refusal(), HasSubstr("has a second name"));
   EXPECT_EQ(std::filesystem::file_size(victim), 0u);
 }
 
@@ -178,7 +178,7 @@ TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
   const std::string text = "a thesis, of which there is no copy";
   append(text);
   const std::string message = error_text([&] { open(); });
-  EXPECT_THAT(message, HasSubstr("is no store's file"));
+  EXPECT_THAT(message, HasSubstr("is not a store's file"));
   std::ifstream file(path());
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
 }

@@ -36,10 +36,11 @@ TcpEndpoint endpoint_of_own(const std::string& bind,
 void warn_of_foreign_address(const TcpEndpoint& endpoint) {
   if (has_one_of(resolve(endpoint.host, endpoint.port))) return;
   log(LogLevel::kWarn,
-      fmt::format("this process serves the store of {}, which is no address of "
-                  "this host: unless it is forwarded here, no other rank will "
-                  "find the store (MASTER_ADDR names the host of rank 0)",
-                  host_and_port(endpoint.host, endpoint.port)));
+      fmt::format(
+          "this process serves the store of {}, which is not an address of "
+          "this host: unless it is forwarded here, no other rank will "
+          "find the store (MASTER_ADDR names the host of rank 0)",
+          host_and_port(endpoint.host, endpoint.port)));
 }
 
 std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
@@ -170,7 +171,8 @@ TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
                               deadline, cancellation);
   // Another server knows nothing of what was stored in this one.
   if (connection->server() != server_name_)
-    call.fail_connection("the server has ended, and another taken its place");
+    call.fail_connection(
+        "the server has ended, and another one has taken its place");
   return connection;
 }
 

@@ -84,7 +84,7 @@ TEST_F(TcpStore, SaysThatSomethingElseAnswers) {
   const FakeServer server("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n");
   const std::string message =
       error_text<NetworkError>([&] { open_store(server.url()); });
-  EXPECT_THAT(message, HasSubstr("no Lockstep store"));
+  EXPECT_THAT(message, HasSubstr("not a Lockstep store"));
 }
 
 TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
@@ -216,7 +216,7 @@ TEST_F(TcpStore, WarnsWhenItServesForAnAddressThatIsNotThisHosts) {
   testing::internal::CaptureStderr();
   open_store("tcp://192.0.2.1:0", {.token = "secret", .serve = true});
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("192.0.2.1:0, which is no address of this host"));
+              HasSubstr("192.0.2.1:0, which is not an address of this host"));
   testing::internal::CaptureStderr();
   open_store("tcp://127.0.0.1:0", {.token = "secret", .serve = true});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");

@@ -131,8 +131,8 @@ Evidence read_evidence(const fs::path& folder) {
   std::ranges::sort(evidence.records, {}, &RankRecord::rank);
   if (evidence.records.empty())
     throw InvalidArgument(fmt::format(
-        "the folder {} holds no record of a rank that can be used{}{}",
-        folder.string(), evidence.unusable.empty() ? "" : "\n  unusable: ",
+        "the folder {} holds no usable record of a rank{}{}", folder.string(),
+        evidence.unusable.empty() ? "" : "\n  unusable: ",
         fmt::join(evidence.unusable, "\n  unusable: ")));
   return evidence;
 }

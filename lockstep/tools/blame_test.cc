@@ -102,9 +102,9 @@ TEST(Blame, SaysWhatARankWithoutARecordMeans) {
   const Verdict verdict = judge_records({gave_up, came, also_came});
   EXPECT_EQ(verdict.fault, Fault::kAbsence);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
-  EXPECT_THAT(verdict.paragraph,
-              HasSubstr("Rank 2 left no record: it was dead, "
-                        "stopped or out of reach."));
+  EXPECT_THAT(
+      verdict.paragraph,
+      HasSubstr("Rank 2 left no record: it was dead, stopped or unreachable."));
 }
 
 TEST(Blame, ShowsWhoCalledWhatWhenRanksDisagree) {

@@ -25,7 +25,7 @@ std::string last_seen(const Evidence& evidence, int r) {
   const RankRecord* rank = evidence.find(r);
   if (rank == nullptr)
     return fmt::format(
-        "Rank {} left no record: it was dead, stopped or out of reach.", r);
+        "Rank {} left no record: it was dead, stopped or unreachable.", r);
   if (rank->operations.empty())
     return fmt::format("Rank {} (on host {}) had called nothing yet.", r,
                        rank->host);
@@ -77,8 +77,8 @@ void put_end(Verdict& verdict, const JobRecord& job) {
   const bool killed = job.signal == kKill || job.exit_code == 128 + kKill;
   if (killed)
     verdict.likely =
-        "somebody killed it, or the kernel did because memory ran out (then "
-        "dmesg says \"Out of memory\")";
+        "another process killed it, or the kernel did because memory ran out "
+        "(then dmesg says \"Out of memory\")";
 }
 
 Verdict judge_death(const Evidence& evidence, const Root& root) {
@@ -105,7 +105,7 @@ Verdict judge_death(const Evidence& evidence, const Root& root) {
                                      first_line(root.failure->message));
   if (evidence.find(root.rank) != nullptr)
     verdict.paragraph += " " + last_seen(evidence, root.rank);
-  verdict.next = fmt::format("read what rank {} wrote last", root.rank);
+  verdict.next = fmt::format("read the last output of rank {}", root.rank);
   return verdict;
 }
 
@@ -135,7 +135,7 @@ Verdict judge_disagreement(const Evidence& evidence,
     verdict.paragraph +=
         fmt::format(" Against the others: {}.", name_ranks(verdict.ranks));
   if (!evidence.silent().empty())
-    verdict.paragraph += fmt::format(" Of {} there is no record.",
+    verdict.paragraph += fmt::format(" There is no record of {}.",
                                      name_ranks(evidence.silent()));
   verdict.likely =
       "the ranks took different branches, or one ran a step more than the "
@@ -191,11 +191,12 @@ Verdict judge_absence(const Evidence& evidence, const Wait& wait) {
   for (std::size_t i = 0; i < std::min(wait.late.size(), kMostShown); ++i)
     verdict.paragraph += " " + last_seen(evidence, wait.late[i]);
   verdict.likely =
-      "it does work that the others do not, it has fewer batches than they, or "
+      "it does work that the others do not, it has fewer batches than the "
+      "others, or "
       "its process or host has stopped";
   verdict.next = fmt::format(
-      "see where rank {} is; give every rank the same work, or more patience "
-      "with LOCKSTEP_TIMEOUT",
+      "check what rank {} does; give every rank the same work, or raise "
+      "LOCKSTEP_TIMEOUT",
       wait.late.front());
   return verdict;
 }
@@ -277,8 +278,8 @@ Verdict judge_waits(const Evidence& evidence) {
       waits, [](const Wait& wait) { return wait.seconds() < kShortSeconds; });
   if (waits.empty())
     return {.paragraph =
-                "No rank that left a record has an error, or has waited "
-                "for another for as much as a second.",
+                "No rank that left a record has an error or has waited a "
+                "second for another.",
             .next =
                 "ask for the records while the job hangs: send SIGUSR1 to "
                 "`lockstep run`"};

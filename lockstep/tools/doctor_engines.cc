@@ -126,8 +126,8 @@ Finding try_heap(const Settings& settings) {
   }
   try {
     Heap::create({.bytes = settings.heap_bytes});
-    finding.text =
-        fmt::format("{:.3g} GiB of address space a rank can be had", gibibytes);
+    finding.text = fmt::format(
+        "{:.3g} GiB of address space per rank are available", gibibytes);
   } catch (const SystemError& error) {
     finding.health = Health::kLimited;
     finding.text = error.what();

@@ -146,8 +146,8 @@ Finding examine_trainer(const EnvironmentLookup& lookup) {
   return {.topic = "LibTorch",
           .health = Health::kLimited,
           .text =
-              "no lockstep-train, the program that has it, is here; all "
-              "but `lockstep train` works without",
+              "lockstep-train, which loads it, is not here; only `lockstep "
+              "train` needs it",
           .next = "./dev build finds or installs LibTorch, and builds it"};
 }
 
@@ -220,7 +220,7 @@ Finding examine_limits() {
       .topic = "limits",
       .text = fmt::format(
           "{} open files, {} threads of this user{}, {} "
-          "mappings a process",
+          "mappings per process",
           limit_text(files), limit_text(threads),
           granted ? fmt::format(" ({} in this control group)", *granted) : "",
           first_line("/proc/sys/vm/max_map_count"))};

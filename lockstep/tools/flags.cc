@@ -53,8 +53,8 @@ FlagCheck whole_number(std::int64_t least, std::int64_t most) {
   return [least, most](const std::string& text) -> std::string {
     const auto value = parse_number<std::int64_t>(text);
     if (value && *value >= least && *value <= most) return "";
-    return fmt::format("\"{}\" is no whole number from {} to {}", text, least,
-                       most);
+    return fmt::format("\"{}\" is not a whole number from {} to {}", text,
+                       least, most);
   };
 }
 
@@ -68,7 +68,7 @@ void check_file_to_write(std::string_view flag, const std::string& file) {
     throw InvalidArgument(fmt::format("{} {}: {}", flag, file, why));
   };
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
-    refuse("that is no file; name one");
+    refuse("that is not a file; name one");
   if (!fs::is_directory(folder, error))
     refuse(
         fmt::format("there is no folder {}; make it first", folder.string()));
@@ -81,10 +81,10 @@ FlagCheck number(double least, double below) {
     const auto value = parse_number<double>(text);
     if (value && *value >= least && *value < below) return "";
     if (std::isinf(below))
-      return fmt::format("\"{}\" is no number from {} on", text, least);
+      return fmt::format("\"{}\" is not a number from {} on", text, least);
     return fmt::format(
-        "\"{}\" is no number from {} up to, but not including, {}", text, least,
-        below);
+        "\"{}\" is not a number from {} up to, but not including, {}", text,
+        least, below);
   };
 }
 
@@ -92,7 +92,7 @@ FlagCheck positive_number() {
   return [](const std::string& text) -> std::string {
     const auto value = parse_number<double>(text);
     if (value && *value > 0 && std::isfinite(*value)) return "";
-    return fmt::format("\"{}\" is no number greater than 0", text);
+    return fmt::format("\"{}\" is not a number greater than 0", text);
   };
 }
 

@@ -127,7 +127,7 @@ class EpochTimes {
   }
 
   ScaleRun run(const BusyCores& cores, const BusyGpus& gpus) const {
-    if (count_ == 0) throw Error("the job ended well, but told of no epoch");
+    if (count_ == 0) throw Error("the job succeeded, but reported no epoch");
     return {.images_per_second = speed_,
             .epoch_seconds = seconds_,
             .cores_busy = cores.so_far(),
@@ -280,9 +280,9 @@ class Scaling {
         options().against_pattern);
     if (!speed)
       throw Error(fmt::format(
-          "no line that `{}` printed says its images a second\n"
-          "  next:    have it print them, as in \"1234.5 images/s\", or say "
-          "with --against-pattern what its lines look like",
+          "`{}` printed no line with its images per second\n"
+          "  next:    make it print them, as in \"1234.5 images/s\", or "
+          "describe its lines with --against-pattern",
           launch.command.back()));
     return {.images_per_second = *speed, .cores_busy = cores.so_far()};
   }
@@ -302,10 +302,10 @@ void check_report(const fs::path& prefix) {
   std::error_code unknown;
   if (!prefix.has_filename() || !fs::is_directory(folder, unknown) ||
       ::access(folder.c_str(), W_OK) != 0)
-    throw InvalidArgument(fmt::format(
-        "--report {} cannot be written: it must be the beginning of file names "
-        "in a folder that is there and may be written to",
-        prefix.string()));
+    throw InvalidArgument(
+        fmt::format("--report {} cannot be written: it must be a prefix of "
+                    "file names in an existing, writable folder",
+                    prefix.string()));
 }
 
 int print(const std::string& text) {

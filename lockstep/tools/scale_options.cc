@@ -25,14 +25,14 @@ std::regex compiled(const std::string& pattern) {
     if (regex.mark_count() == 1) return regex;
   } catch (const std::regex_error&) {
     throw InvalidArgument(
-        fmt::format("--against-pattern \"{}\" is no regular expression; the "
+        fmt::format("--against-pattern \"{}\" is not a regular expression; the "
                     "default is {}",
                     pattern, kThroughputPattern));
   }
-  throw InvalidArgument(fmt::format(
-      "--against-pattern \"{}\" must have one group, around the number of "
-      "images a second: (…)",
-      pattern));
+  throw InvalidArgument(
+      fmt::format("--against-pattern \"{}\" must have one group, around the "
+                  "number of images per second: (…)",
+                  pattern));
 }
 
 // Of "1,234.5", but nothing of "812,5": who writes that means 812.5.
@@ -90,7 +90,7 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "World sizes [1,2,4,... up to the number of cores and 8]; "
-                  "each rank has the threads that the largest leaves to it")
+                  "each rank has the threads that the largest allows")
       ->delimiter(',')
       ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N,N,...");
@@ -98,8 +98,9 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
                    "Divide all cores into ranks and threads in every way, and "
                    "name the fastest for this model");
   command
-      .add_option("--repeats", options.repeats,
-                  "Runs on each, in turn; medians are reported, and the spread")
+      .add_option(
+          "--repeats", options.repeats,
+          "Runs on each, in turn; the report gives medians and the spread")
       ->check(whole_number(1))
       ->capture_default_str();
   command
@@ -110,9 +111,9 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
   command.add_flag("--json", options.json, "Print it as JSON, for programs");
   command
       .add_option("--against", options.against,
-                  "A shell command to put beside it, such as 'torchrun "
+                  "A shell command to compare with, such as 'torchrun "
                   "--nproc-per-node {ranks} train.py'; it must print its "
-                  "images a second")
+                  "images per second")
       ->type_name("COMMAND");
   command
       .add_option("--against-pattern", options.against_pattern,
@@ -124,8 +125,8 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
 void complete_scale_options(ScaleOptions& options, int cores) {
   if (options.layouts && !(options.ranks.empty() && options.against.empty()))
     throw InvalidArgument(
-        "--layouts chooses the numbers of ranks by itself, and puts nothing "
-        "beside them: leave out --ranks and --against");
+        "--layouts chooses the numbers of ranks itself, and compares with "
+        "nothing: leave out --ranks and --against");
   for (int ranks = 1; options.layouts && ranks <= cores; ++ranks)
     if (cores % ranks == 0) options.ranks.push_back(ranks);
   if (options.ranks.empty())

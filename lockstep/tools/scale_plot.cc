@@ -87,8 +87,8 @@ std::string require_gnuplot(const EnvironmentLookup& lookup) {
     return find_program("gnuplot", lookup("PATH").value_or(""));
   } catch (const CannotExecute&) {
     throw InvalidArgument(
-        "--report needs gnuplot for its drawings, and there is none: install "
-        "it (apt-get install gnuplot-nox), or print the report with --json");
+        "--report needs gnuplot for its drawings: install it (apt-get install "
+        "gnuplot-nox), or print the report with --json");
   }
 }
 
@@ -131,7 +131,7 @@ void draw(const ScaleReport& report, const std::filesystem::path& prefix,
   if (end.ended_well()) return;
   throw Error(
       fmt::format("{} {}; the tables are written, {}.svg and .png are not\n"
-                  "  next:    read what it said, above",
+                  "  next:    read its messages above",
                   gnuplot, describe(end), prefix.string()));
 }
 

@@ -56,10 +56,11 @@ void choose_threads_of_one_process(TrainOptions& options,
 
 void add_strategy_flag(CLI::App& command, TrainOptions& options) {
   command
-      .add_option("--strategy", options.strategy,
-                  "Way in: ddp, horovod or multi-worker (ranks are processes), "
-                  "mirrored or central (threads of one process), data-parallel "
-                  "(device slots of one rank)")
+      .add_option(
+          "--strategy", options.strategy,
+          "Frontend: ddp, horovod or multi-worker (ranks are processes), "
+          "mirrored or central (threads of one process), data-parallel "
+          "(device slots of one rank)")
       ->check(one_of("strategy", kStrategies))
       ->capture_default_str();
 }
@@ -79,7 +80,7 @@ void choose_ranks(TrainOptions& options, const RankPlace& place) {
       throw InvalidArgument(
           "--gpus is not for the workers of TF_CONFIG, each of which computes "
           "on the first GPU that it sees: use --device cuda, and "
-          "CUDA_VISIBLE_DEVICES where it is to be another");
+          "CUDA_VISIBLE_DEVICES to choose another");
     options.ranks = workers;
     return;
   }

@@ -99,8 +99,9 @@ TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
     return error_of({"--strategy=multi-worker"},
                     {.cores = 4, .lookup = environment(std::move(variables))});
   };
-  EXPECT_THAT(error_with({{"TF_CONFIG", "{cluster"}}),
-              AllOf(HasSubstr("no JSON object"), HasSubstr("next:    set it")));
+  EXPECT_THAT(
+      error_with({{"TF_CONFIG", "{cluster"}}),
+      AllOf(HasSubstr("not a JSON object"), HasSubstr("next:    set it")));
   EXPECT_THAT(
       error_with(
           {{"TF_CONFIG", kThreeWorkers}, {"RANK", "0"}, {"WORLD_SIZE", "3"}}),

@@ -89,7 +89,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place);
 
 // The help on what --log-dir keeps of `lockstep train` besides ranks' output.
 inline constexpr std::string_view kTrainLogs =
-    "; and what the run comes to, for TensorBoard and as JSON lines";
+    "; and the run's metrics, for TensorBoard and as JSON lines";
 
 // Does both steps for a worker; `arguments` are those after the program's name.
 // Skips the flags that only concern launching, but fills in log_dir from

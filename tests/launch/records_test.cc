@@ -101,7 +101,7 @@ TEST_F(Records, OfAJobWithoutAFaultShowNone) {
 TEST_F(Records, ThatAreNotThereAreAUsageError) {
   const CommandResult none = blame();
   EXPECT_EQ(none.exit_code, 2);
-  EXPECT_THAT(none.err, HasSubstr("holds no record of a rank"));
+  EXPECT_THAT(none.err, HasSubstr("holds no usable record of a rank"));
   const CommandResult result = run_lockstep({"blame", folder_ + "/missing"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("there is no folder"));

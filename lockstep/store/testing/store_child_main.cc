@@ -35,7 +35,7 @@ int add(Store& store, const std::string& key, const std::string& count) {
 int leave_will(Store& store, const std::string& key) {
   store.set_last_will(key, to_bytes("dead"), kPatience);
   store.set(key + "/ready", {}, kPatience);
-  store.get("what nobody sets", kPatience);
+  store.get("a key that is never set", kPatience);
   return 1;
 }
 
