@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-// What a user can do about it; empty where that depends on what was tried.
+// The user's next step; empty when it depends on the failed action.
 std::string next_step(int error_number) {
   if (error_number == ENFILE)
     return "\n  next:    this host has reached its limit on open files: raise "

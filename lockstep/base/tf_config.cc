@@ -59,7 +59,7 @@ json parse(const std::string& text) {
   return config;
 }
 
-// An object within `config`, an empty one where there is none.
+// The object `name` in `config`; an empty object when it is absent.
 json object_in(const json& config, const char* name) {
   const auto found = config.find(name);
   if (found == config.end()) return json::object();
@@ -76,7 +76,7 @@ std::pair<std::string, std::int64_t> task_of(const json& config) {
   const auto index = task.find("index");
   if (type == task.end() || !type->is_string() || index == task.end())
     refuse("\"task\" does not say which worker this process is", kShape);
-  // Some schedulers write the index as a text.
+  // Some schedulers write the index as a string.
   const json number =
       index->is_string()
           ? json::parse(index->get<std::string>(), nullptr, false)

@@ -18,8 +18,8 @@ namespace {
 
 using Arguments = std::span<const char* const>;
 
-// Parses with an application of its own for each command: as a subcommand, it
-// would take a program called like another of ours for that command.
+// Each command has its own CLI::App. As a subcommand it would take a program
+// with the name of another command for that command.
 template <class Register, class Finish>
 Request parse_command(const char* usage, const char* description,
                       Arguments arguments, Register add_flags, Finish finish) {
@@ -227,7 +227,7 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
       });
 }
 
-// Of a command that only reports.
+// The flags of a command that only reports.
 template <class Options>
 Request parse_report(const char* usage, const char* description,
                      Arguments arguments) {
@@ -282,8 +282,8 @@ HelpRequest general_help() {
   return {text + "\nlockstep COMMAND --help lists a command's flags.\n"};
 }
 
-// Where the description of a flag begins: after two blanks or more, behind the
-// flag. Other lines go on at their beginning.
+// The column of a flag's description, after two blanks or more. Other lines
+// continue at their beginning.
 std::size_t description_column(std::string_view line) {
   const std::size_t flag = line.find_first_not_of(' ');
   if (flag == std::string_view::npos) return 0;

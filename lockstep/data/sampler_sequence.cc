@@ -44,7 +44,7 @@ std::vector<std::int64_t> sampler_sequence(std::int64_t length,
   std::vector<std::int64_t> sequence(static_cast<std::size_t>(count));
   std::int64_t position = options.rank;
   for (std::int64_t& index : sequence) {
-    // Padding repeats the order from its start, as often as it takes.
+    // Padding repeats the order from its start as often as needed.
     const std::int64_t wrapped = position % length;
     index =
         options.shuffle ? order[static_cast<std::size_t>(wrapped)] : wrapped;

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Made by update_kernels.inc, once for each instruction set.
+// Defined by update_kernels.inc, once for each instruction set.
 UpdateKernels update_kernels_portable();
 #if defined(__x86_64__)
 UpdateKernels update_kernels_avx2();

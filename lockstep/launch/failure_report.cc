@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// The cause that a signal suggests; "" where it suggests none.
+// The likely cause of a signal; "" if unknown.
 std::string likely_cause(int signal) {
   switch (signal) {
     case SIGKILL:

@@ -23,11 +23,11 @@ constexpr std::size_t kMaxRecordBytes =
     Store::kMaxValueBytes + Store::kMaxKeyBytes + 16;
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 
-// Bytes of the file that stand for the two locks.
+// The bytes of the file that represent the two locks.
 constexpr off_t kLogLock = 0;
 constexpr off_t kPresenceLock = 1;
 
-// No link is followed, and no wait for the other end of a pipe.
+// open() follows no link and does not wait for the other end of a pipe.
 constexpr int kOpenFlags =
     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
@@ -65,7 +65,7 @@ Bytes make_record(RecordKind kind, std::string_view key,
   return make_frame(record);
 }
 
-// As many bytes as there are from `offset` on, at most `room`.
+// The bytes from `offset` on, at most `room`.
 std::size_t read_at(int file, std::span<std::byte> room, std::uint64_t offset,
                     const std::string& path) {
   while (true) {
@@ -103,7 +103,7 @@ FileLog::FileLog(std::string path)
   check_owner();
 }
 
-// A process that can write there can join the job as any rank.
+// A process that can write to the file can join the job as any rank.
 void FileLog::check_owner() const {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
@@ -204,8 +204,8 @@ void FileLog::check_header(std::uint64_t job) const {
 }
 
 void FileLog::leave() {
-  // Not left to the file's closing, which comes after the log's lock is given
-  // up: whoever leaves in between would still see this process here.
+  // Unlocks explicitly, because the file is closed only after the log's lock is
+  // released: a process that leaves in between would still see this process.
   struct flock lock = lock_of(F_UNLCK, kPresenceLock);
   ::fcntl(file_.get(), F_OFD_SETLK, &lock);
   if (others_present()) return;
@@ -270,7 +270,7 @@ bool FileLog::erase(std::string_view key) {
 }
 
 void FileLog::append(std::span<const std::byte> bytes) {
-  // What lies beyond is half a record of a writer that died over it.
+  // The bytes beyond are a partial record of a writer that died.
   if (::ftruncate(file_.get(), static_cast<off_t>(end_)) != 0)
     throw SystemError(fmt::format("could not write {}", path_), errno);
   std::size_t written = 0;
@@ -281,7 +281,7 @@ void FileLog::append(std::span<const std::byte> bytes) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error_number = errno;
-      // Should this fail too, the next writer does it.
+      // If this fails too, the next writer does it.
       [[maybe_unused]] const int truncated =
           ::ftruncate(file_.get(), static_cast<off_t>(end_));
       throw SystemError(

@@ -89,7 +89,7 @@ Answer TcpConnection::call(const StoreCall& call, Request& request,
   append(outgoing_, make_frame(encode(request)));
   while (true) {
     Answer answer = parse_answer(next_frame(wait));
-    // Others answer earlier calls, which have given up.
+    // Other answers belong to earlier calls that gave up.
     if (answer.id == request.id) return answer;
   }
 }
@@ -105,7 +105,7 @@ void TcpConnection::exchange(const Wait& wait) {
   const auto unsent = std::span(outgoing_).subspan(sent_);
   if (!unsent.empty()) {
     const Transfer written = send_some(socket_.get(), unsent);
-    // The reason may lie in what the server said before it hung up: read on.
+    // The server's last message may hold the reason, so keep reading.
     sent_ = written.ended ? outgoing_.size() : sent_ + written.bytes;
   }
   if (sent_ == outgoing_.size()) {

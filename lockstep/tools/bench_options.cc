@@ -21,7 +21,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// The units of sizes, and the power of two that each stands for.
+// The units of sizes, each with its power of two.
 struct Unit {
   std::string_view name;
   int shift;
@@ -34,7 +34,7 @@ constexpr std::array<Unit, 8> kUnits{{{"", 0},
                                       {"MiB", 20},
                                       {"G", 30},
                                       {"GiB", 30}}};
-// Far more than a benchmark can want, and few enough to multiply.
+// Far more than a benchmark needs, and small enough to multiply.
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 constexpr std::array<std::string_view, 2> kMemories{"shared", "plain"};
 
@@ -52,7 +52,7 @@ Names names_of(const Values& values) {
   return names;
 }
 
-// As one_of(), for names that are put together at run time.
+// Like one_of(), for names that are built at run time.
 FlagCheck one_of_these(std::string what, Names known) {
   return [what = std::move(what), known = std::move(known)](
              const std::string& text) { return one_of(what, known)(text); };
@@ -135,9 +135,9 @@ void add_result_flags(CLI::App& command, BenchOptions& options) {
       ->type_name("FILE");
 }
 
-// The nearest unit of those that do not mean what was typed.
+// The nearest unit other than the typed one.
 std::string suggest_unit(std::string_view unit) {
-  // Taken as meant: nobody measures in thousands of bytes here.
+  // Likely intentions: units of 1000 bytes are not in use here.
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6>
       kLikely{{{"k", "K"},
                {"KB", "KiB"},

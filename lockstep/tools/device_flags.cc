@@ -65,7 +65,7 @@ std::vector<int> indices_of(const std::string& gpus) {
   return indices;
 }
 
-// How many `--gpus` names.
+// The number of GPUs that `--gpus` names.
 int count_of(const std::string& gpus) {
   if (is_list(gpus)) return static_cast<int>(indices_of(gpus).size());
   const auto count = number(gpus);

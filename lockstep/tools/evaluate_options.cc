@@ -65,11 +65,11 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
 }
 
 bool is_same_file(const std::string& one, const std::string& other) {
-  std::error_code unknown;  // one that is not there is another
+  std::error_code unknown;  // a missing file counts as another file
   return fs::equivalent(one, other, unknown);
 }
 
-// What lies on the disk, the command looks at: ranks may be elsewhere.
+// Only the command checks the disk, because ranks may run on other hosts.
 void check_are_there(const EvaluateOptions& options, const RankPlace& place) {
   if (place.world_size) return;
   std::error_code unreadable;

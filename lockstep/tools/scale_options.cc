@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Enough to leave out the first, in which memory is warmed up.
+// Enough to omit the first epoch, which warms up memory.
 constexpr int kEpochs = 2;
 
 std::regex compiled(const std::string& pattern) {
@@ -35,7 +35,7 @@ std::regex compiled(const std::string& pattern) {
                   pattern));
 }
 
-// Of "1,234.5", but nothing of "812,5": who writes that means 812.5.
+// Matches "1,234.5" but no part of "812,5", which means 812.5.
 std::optional<double> throughput_in(std::string text) {
   static const std::regex plain(R"([0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[^,]*)");
   if (!std::regex_match(text, plain)) return std::nullopt;
@@ -45,8 +45,8 @@ std::optional<double> throughput_in(std::string text) {
   return value;
 }
 
-// What a job for its figures alone has no use for, or what would make it
-// another job the second time.
+// Flags that are useless for a measurement, or that would change a repeated
+// job.
 void refuse_other_purposes(const TrainRequest& request) {
   const TrainOptions& job = request.options;
   const char* flag = job.ranks                         ? "-n"
@@ -191,7 +191,7 @@ TrainRequest scaled_job(std::vector<std::string> arguments,
   job.options.output = model;
   arguments.push_back(fmt::format("--ranks={}", layout.ranks));
   arguments.push_back("--output=" + model.string());
-  arguments.push_back("--no-hints");  // the model goes with the run
+  arguments.push_back("--no-hints");  // the model is deleted after the run
   complete_train_options(job.options,
                          {.cores = cores, .lookup = environment_variable});
   job.arguments = std::move(arguments);
@@ -203,11 +203,11 @@ std::optional<double> find_throughput(const std::string& output,
   const std::regex regex = compiled(pattern);
   std::optional<double> found;
   std::string text = output;
-  // Bars of progress are drawn in one line.
+  // Progress bars are drawn in one line.
   std::ranges::replace(text, '\r', '\n');
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    // The library's search goes as deep as a line is long.
+    // The library's search recurses once per character of a line.
     constexpr std::size_t kLongest = 4096;
     if (line.size() > kLongest) continue;
     const std::sregex_iterator none;

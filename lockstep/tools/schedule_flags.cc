@@ -16,7 +16,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
                                                      "step", "cosine"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr int kDefaultStepSize = 30;  // torchvision's, as the next two
+constexpr int kDefaultStepSize =
+    30;  // torchvision's default, like the next two
 constexpr double kDefaultGamma = 0.1;
 constexpr double kDefaultWarmupDecay = 0.01;
 
@@ -32,7 +33,7 @@ void add_warmup_flags(CLI::App& command, TrainOptions& options) {
       ->check(number(0, 1));
 }
 
-// Flags that another schedule would ignore.
+// Flags that the other schedules ignore.
 void check_own_flags(const TrainOptions& options) {
   const auto require = [&](bool given, const char* flag, const char* schedule) {
     if (given && options.schedule != schedule)

@@ -28,7 +28,7 @@ bool is_one_process(const TrainOptions& options) {
                                     options.strategy, why, instead));
 }
 
-// What TF_CONFIG says of the number of workers, where it counts.
+// The number of workers in TF_CONFIG, for a strategy that uses it.
 std::optional<int> workers_of_tf_config(const TrainOptions& options,
                                         const RankPlace& place) {
   if (options.strategy != "multi-worker" || !place.lookup) return std::nullopt;

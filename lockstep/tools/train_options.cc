@@ -234,7 +234,7 @@ void check_hook(const TrainOptions& options) {
         options.hook, other));
 }
 
-// The command looks at the disk: ranks may be elsewhere.
+// Only the command checks the disk, because ranks may run on other hosts.
 void check_weights(const TrainOptions& options, const RankPlace& place) {
   std::error_code unreadable;
   if (options.weights.empty() || place.world_size ||
@@ -263,7 +263,7 @@ void check_checkpoints(TrainOptions& options) {
   if (!options.keep) options.keep = kDefaultKeep;
 }
 
-// What lockstep/torch/logical_shards.h asks for, in terms of flags.
+// The requirements of lockstep/torch/logical_shards.h in terms of flags.
 void check_shards(TrainOptions& options) {
   if (!options.logical_shards) return;
   const auto shards = static_cast<unsigned>(*options.logical_shards);
@@ -290,7 +290,7 @@ void check_shards(TrainOptions& options) {
   if (!options.threads) options.threads = 1;
 }
 
-// What a captured pass has no place for.
+// Options that a captured pass does not support.
 void check_graph(const TrainOptions& options) {
   if (!options.cuda_graph) return;
   if (options.devices.device == "cpu")
