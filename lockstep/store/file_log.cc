@@ -110,7 +110,7 @@ void FileLog::check_owner() const {
     throw SystemError(fmt::format("could not examine {}", path_), errno);
   std::string fault;
   if (!S_ISREG(status.st_mode))
-    fault = "is no file";
+    fault = "is not a regular file";
   else if (status.st_uid != ::geteuid())
     fault = fmt::format("belongs to user {}; this process runs as user {}",
                         status.st_uid, ::geteuid());

@@ -161,7 +161,7 @@ Answer parse_answer(std::span<const std::byte> payload) {
   answer.status = static_cast<AnswerStatus>(reader.number<std::uint8_t>());
   if (reader.overrun() || answer.status > AnswerStatus::kRefused)
     throw NetworkError(
-        fmt::format("{} bytes that are no answer", payload.size()));
+        fmt::format("{} bytes that are not an answer", payload.size()));
   const auto value = reader.rest();
   answer.value.assign(value.begin(), value.end());
   return answer;

@@ -21,7 +21,7 @@ class EvaluateOptionsOf : public testing::Test {
  protected:
   EvaluateOptionsOf() { std::ofstream(model_) << "tensors"; }
 
-  // With the model's file in the place of "MODEL".
+  // Replaces "MODEL" by the model's file.
   EvaluateOptions parse(std::vector<const char*> arguments,
                         const RankPlace& place = {.cores = 6}) const {
     for (const char*& argument : arguments)

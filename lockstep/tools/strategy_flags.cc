@@ -103,14 +103,15 @@ void check_strategy_flag(const TrainOptions& options) {
            "whose compressions are fp16 and bf16",
            "use one of them, or --strategy ddp");
   if (options.strategy != "horovod" && options.hook != "none")
-    refuse(options, "--hook", "hooks being DistributedDataParallel's", kUseDdp);
+    refuse(options, "--hook", "because hooks belong to DistributedDataParallel",
+           kUseDdp);
   if (options.strategy != "data-parallel") return;
   const char* flag = options.sync_bn                 ? "--sync-bn"
                      : options.check_consistency > 0 ? "--check-consistency"
                      : options.fingerprint_every     ? "--fingerprint-every"
                                                      : nullptr;
   if (flag != nullptr)
-    refuse(options, flag, "whose device slots are no ranks that could compare",
+    refuse(options, flag, "whose device slots are not ranks",
            "use --strategy mirrored");
 }
 

@@ -90,7 +90,7 @@ TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
       3);
   EXPECT_THAT(error_of({"--strategy=multi-worker", "--gpus=1"}, place),
               HasSubstr("CUDA_VISIBLE_DEVICES"));
-  // Others do not ask it.
+  // Other strategies do not read TF_CONFIG.
   EXPECT_EQ(parse({"--strategy=horovod"}, place).ranks, 4);
 }
 
@@ -125,7 +125,7 @@ TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
               HasSubstr("DistributedDataParallel's"));
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
     EXPECT_THAT(error_of({"--strategy=data-parallel", flag}),
-                HasSubstr("device slots are no ranks"));
+                HasSubstr("device slots are not ranks"));
   EXPECT_THAT(
       error_of({"--strategy=data-parallel", "--sync-bn", "--model=resnet18"}),
       HasSubstr("use --strategy mirrored"));
