@@ -117,7 +117,7 @@ std::vector<std::string> start_lines(const StartRecord& record,
   if (!record.libtorch_version.empty())
     first += fmt::format(" {} LibTorch {}", by, record.libtorch_version);
   return {first,
-          fmt::format("{} {} + {} images {} {}, {} {} global batch {}, {} a "
+          fmt::format("{} {} + {} images {} {}, {} {} global batch {}, {} per "
                       "rank",
                       record.dataset, with_thousands(record.train_images),
                       with_thousands(record.test_images), by, record.model,

@@ -158,7 +158,7 @@ std::string describe(const TrainOptions& job,
   });
   return fmt::format(
       "{} on {}, {}", job.model, job.dataset,
-      weak ? fmt::format("batch {} a rank", *job.batch_size)
+      weak ? fmt::format("batch {} per rank", *job.batch_size)
            : fmt::format("global batch {}", *job.global_batch_size));
 }
 

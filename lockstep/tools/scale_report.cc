@@ -44,7 +44,7 @@ std::string or_dash(const std::optional<Number>& value) {
   return value ? fmt::format("{}", *value) : "-";
 }
 
-const Cells kHead{"ranks",   "threads",    "global batch", "batch a rank",
+const Cells kHead{"ranks",   "threads",    "global batch", "batch per rank",
                   "epoch s", "images/s",   "speed-up",     "efficiency",
                   "spread",  "cores busy", "GPUs busy"};
 
