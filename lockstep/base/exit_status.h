@@ -6,7 +6,7 @@
 namespace lockstep {
 
 struct ExitStatus {
-  int code = 0;  // the exit code, if no signal ended it
+  int code = 0;    // the exit code, if no signal ended it
   int signal = 0;  // the signal that ended it, or 0
 
   // Converts a status from waitpid().

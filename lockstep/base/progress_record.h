@@ -27,7 +27,7 @@ struct StartRecord {
   int ranks = 1;                 // the world size
   std::string backend;           // the name of the group's backend
   std::string libtorch_version;  // may be empty
-  std::string dataset;  // its title: Fashion-MNIST
+  std::string dataset;           // its title: Fashion-MNIST
   std::int64_t train_images = 0;
   std::int64_t test_images = 0;
   std::string model;

@@ -2,9 +2,9 @@
 // data sets that can be loaded by name.
 //
 // Threads: any thread may read it while no thread changes it.
-// Errors:  InvalidArgument for an unknown name, a missing directory or file, and
-//          malformed contents; the message says which file and what to do.
-//          SystemError when a file cannot be read.
+// Errors:  InvalidArgument for an unknown name, a missing directory or file,
+//          and malformed contents; the message names the file and the next
+//          step. SystemError when a file cannot be read.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ class GradientTracker {
   static constexpr std::uint32_t kUnknown = 0xffffffff;
 
   enum class Status {
-    kFinal,  // the last expected arrival
-    kPartial,  // one of several; more will come
+    kFinal,     // the last expected arrival
+    kPartial,   // one of several; more will come
     kRepeated,  // one too many, before its bucket was handed out
     // One too many, after its bucket was handed out: the reduced gradient
     // differs from the caller's.

@@ -16,7 +16,7 @@ struct JobRecord {
   int workers = 1;
   int rank = 0;        // the worker's
   int signal = 0;      // the signal that ended it, or 0
-  int exit_code = 0;  // its exit code, if no signal ended it
+  int exit_code = 0;   // its exit code, if no signal ended it
   double seconds = 0;  // from the job's start to its end
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;

@@ -59,7 +59,7 @@ class ProgressDisplay {
   std::string take_text();
 
   TerminalStyle style_;
-  std::string text_;  // to print above the bar
+  std::string text_;                // to print above the bar
   std::optional<StepRecord> step_;  // shown by the bar
   std::string drawn_;               // the bar on the terminal, or ""
   TimePoint drawn_at_;

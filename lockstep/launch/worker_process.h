@@ -26,12 +26,12 @@ namespace lockstep {
 
 // What to start.
 struct WorkerCommand {
-  std::string program;  // a path; PATH is not searched
-  std::vector<std::string> arguments;  // starting with the program's name
+  std::string program;                   // a path; PATH is not searched
+  std::vector<std::string> arguments;    // starting with the program's name
   std::vector<std::string> environment;  // "NAME=value"
-  std::vector<int> cores{};  // allowed cores; empty: all
-  int standard_input = -1;  // borrowed; negative: none
-  sigset_t signal_mask{};  // its blocked signals
+  std::vector<int> cores{};              // allowed cores; empty: all
+  int standard_input = -1;               // borrowed; negative: none
+  sigset_t signal_mask{};                // its blocked signals
   // The window sizes of the pseudo-terminals for its output and errors, because
   // programs buffer whole blocks on pipes. Nothing: a pipe.
   std::optional<winsize> output_window{};

@@ -23,12 +23,12 @@ namespace lockstep {
 class ServerConnection {
  public:
   enum class State {
-    kPreamble,  // has sent nothing
+    kPreamble,   // has sent nothing
     kChallenge,  // has sent the preamble
-    kProof,  // has our proof, and must prove that it has the token
-    kWelcome,  // may send requests
-    kRefused,  // receives the reason; its input is dropped
-    kEnded,  // the client closed it, or the server must
+    kProof,      // has our proof, and must prove that it has the token
+    kWelcome,    // may send requests
+    kRefused,    // receives the reason; its input is dropped
+    kEnded,      // the client closed it, or the server must
   };
 
   // The client has until `introduction` to become welcome.

@@ -11,7 +11,7 @@ namespace lockstep {
 
 // One run of the job.
 struct ScaleRun {
-  double images_per_second = 0;  // summed over all ranks
+  double images_per_second = 0;           // summed over all ranks
   std::optional<double> epoch_seconds{};  // nothing: not reported
   // Processor time of the job and its descendants over its wall time: 2 when
   // two cores were busy from start to end, including start-up.
