@@ -1,7 +1,7 @@
 // A process's rank, world size and rendezvous address, read from the
 // environment that torchrun, `lockstep run`, mpirun or srun sets.
 //
-// Only the first of these that set a variable counts. A launcher that srun
+// Only the first of these that has set a variable counts. A launcher that srun
 // started passes srun's variables on, and they do not describe its workers.
 //
 // Threads: any thread on which the lookup may run.

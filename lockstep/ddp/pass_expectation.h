@@ -56,7 +56,7 @@ class PassExpectation {
 
   // Those of `missing` that this rank must report to the others. It does not
   // report a parameter that has a gradient from a local pass, and reports none
-  // under the third rule, where each rank learns its own counts.
+  // while it alone still learns its counts.
   Indices worth_telling(Indices missing) const;
 
   // Whether a pass is valid in which a gradient is missing on some rank.
