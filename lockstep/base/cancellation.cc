@@ -20,7 +20,7 @@ Cancellation::~Cancellation() { ::close(descriptor_); }
 void Cancellation::cancel() noexcept {
   cancelled_.store(true);
   const std::uint64_t one = 1;
-  // Can only fail when the counter is full: then it is readable already.
+  // It fails only when the counter is full, and then it is already readable.
   [[maybe_unused]] const auto written = ::write(descriptor_, &one, sizeof one);
 }
 

@@ -1,8 +1,8 @@
-// A way to end another thread's wait: the waiter passes it along, anyone
-// cancels it.
+// Ends another thread's wait: the waiter passes it along, any thread cancels
+// it.
 //
-// It is a file descriptor that becomes readable, so that a wait on sockets can
-// include it in its poll(2).
+// Its file descriptor becomes readable, so a wait on sockets can include it in
+// poll(2).
 //
 // Threads: every method may be called from any thread.
 // Errors:  SystemError when the process is out of file descriptors.

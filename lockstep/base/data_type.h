@@ -1,6 +1,4 @@
 // The element types that training uses, and the device that elements live on.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // The moment at which a wait gives up.
 //
-// Everything that can wait takes a Deadline. It is absolute, so that a call
-// made of several waits keeps one limit for all of them. A duration converts:
+// Everything that can wait takes a Deadline. A deadline is absolute, so a call
+// that waits several times keeps one limit. A duration converts:
 // `work.wait(5s)`.
 //
 // Threads: a value; share copies freely.

@@ -1,7 +1,8 @@
 // Numbers in environment variables.
 //
-// Threads: pure functions, but for what the lookup does.
-// Errors:  InvalidArgument naming the variable, its value and what it must be.
+// Threads: any thread on which the lookup may run.
+// Errors:  InvalidArgument naming the variable, its value and the expected
+//          range.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace lockstep {
 using EnvironmentLookup =
     std::function<std::optional<std::string>(const std::string& name)>;
 
-// The number that is the whole value of `name`, from `least` to `most`; nothing
-// when the variable is unset.
+// Parses the whole value of `name` as a number from `least` to `most`. Returns
+// nothing when the variable is unset.
 std::optional<std::int64_t> read_integer(const EnvironmentLookup& lookup,
                                          const char* name, std::int64_t least,
                                          std::int64_t most);

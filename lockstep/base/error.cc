@@ -10,17 +10,17 @@ namespace lockstep {
 
 namespace {
 
-// What a user can do about it; empty where that depends on what was tried.
+// The user's next step; empty when it depends on the failed action.
 std::string next_step(int error_number) {
   if (error_number == ENFILE)
-    return "\n  next:    this host has as many files open as it may: raise "
-           "the limit (sysctl fs.file-max) or end what holds them";
+    return "\n  next:    this host has reached its limit on open files: raise "
+           "it (sysctl fs.file-max) or end the programs that hold files open";
   if (error_number != EMFILE) return "";
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return fmt::format(
-      "\n  next:    this process has as many files open as it may, {}: raise "
-      "the limit (ulimit -n) where it is started",
+      "\n  next:    this process has reached its limit of {} open files: "
+      "raise it (ulimit -n) where the process is started",
       limit.rlim_cur);
 }
 

@@ -2,9 +2,9 @@
 // to handle differently.
 //
 // A message says what failed, where (rank, group, sizes), who is missing, the
-// likely cause and the next step; see docs/design/style.md. Bugs of our own are
-// `InternalError`, thrown by LOCKSTEP_CHECK. The library never prints, aborts
-// or exits: tools do.
+// likely cause and the next step; see docs/design/style.md. LOCKSTEP_CHECK
+// reports bugs in Lockstep as `InternalError`. The library never prints, aborts
+// or exits; tools do.
 //
 // Threads: exceptions may be thrown and caught on any thread.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What every exception of ours derives from.
+// The base class of all Lockstep exceptions.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,13 +27,13 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-// A deadline passed before what was waited for happened.
+// A deadline passed before the awaited event.
 class Timeout : public Error {
  public:
   using Error::Error;
 };
 
-// A wait was given up because its `Cancellation` was cancelled.
+// A wait ended because its `Cancellation` was cancelled.
 class Cancelled : public Error {
  public:
   using Error::Error;
@@ -51,7 +51,7 @@ class Mismatch : public Error {
   using Error::Error;
 };
 
-// Another rank of the group died or left while it was needed.
+// Another rank of the group died or left while an operation needed it.
 class PeerFailure : public Error {
  public:
   PeerFailure(int rank, const std::string& message)
@@ -64,11 +64,11 @@ class PeerFailure : public Error {
   int rank_;
 };
 
-// The operating system refused something; the message ends with its reason and,
-// where a limit on open files is reached, how to raise it.
+// A system call failed. The message ends with the reason and, when the limit on
+// open files is reached, with how to raise it.
 class SystemError : public Error {
  public:
-  // `what` says what was tried; `error_number` is an errno value.
+  // `what` names the failed action; `error_number` is an errno value.
   SystemError(const std::string& what, int error_number);
 
   int error_number() const { return error_number_; }
@@ -83,14 +83,14 @@ class InternalError : public Error {
   using Error::Error;
 };
 
-// Throws InternalError naming the place and the condition. LOCKSTEP_CHECK calls
-// it; nothing else should.
+// Throws InternalError naming the file, line and condition. Only LOCKSTEP_CHECK
+// calls it.
 [[noreturn]] void fail_check(const char* file, int line, const char* condition,
                              const std::string& detail);
 
 }  // namespace lockstep
 
-// Checks an invariant whose violation is a bug of ours, in every build.
+// Checks an invariant, in every build. A violation is a bug in Lockstep.
 #define LOCKSTEP_CHECK(condition, detail)                               \
   do {                                                                  \
     if (!(condition)) [[unlikely]]                                      \

@@ -1,6 +1,4 @@
 // How a process ended.
-//
-// Threads: values and pure functions.
 #pragma once
 
 #include <string>
@@ -8,14 +6,14 @@
 namespace lockstep {
 
 struct ExitStatus {
-  int code = 0;    // what it returned, if no signal ended it
+  int code = 0;    // the exit code, if no signal ended it
   int signal = 0;  // the signal that ended it, or 0
 
-  // Of the status that waitpid() gives.
+  // Converts a status from waitpid().
   static ExitStatus of_wait(int status);
 
   bool ended_well() const { return code == 0 && signal == 0; }
-  // As shells have it: the code, or 128 + the signal's number.
+  // As in a shell: the code, or 128 + the signal's number.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 

@@ -2,8 +2,6 @@
 //
 // Kernels are compiled from one source for each of these and chosen at run
 // time; see comm/reduce and ddp/update_kernels.h.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <string_view>

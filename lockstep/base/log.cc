@@ -37,8 +37,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 // One logger for the process: a log is the one thing that is global by nature.
-// Never destroyed: what lives in other static objects, the default group's
-// watchdog for one, may log while the process exits.
+// Never destroyed: other static objects, for example the default group's
+// watchdog, may log while the process exits.
 spdlog::logger& logger() {
   static auto* const instance = [] {
     auto* made = new spdlog::logger(

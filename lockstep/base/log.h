@@ -1,5 +1,5 @@
-// Where Lockstep says what it is doing: lines on stderr, from the level that
-// LOCKSTEP_LOG names (debug, info, warn, error, off; the default is warn).
+// Log lines on stderr, from the level that LOCKSTEP_LOG names (debug, info,
+// warn, error, off; the default is warn).
 //
 // Threads: every function may be called from any thread.
 #pragma once
@@ -16,7 +16,8 @@ LogLevel parse_log_level(std::string_view name);
 // Lines below `level` are dropped from now on.
 void set_log_level(LogLevel level);
 
-// Whether a line at `level` would be written: asks before building it.
+// Whether a line at `level` would be written. Call it before building a costly
+// line.
 bool log_enabled(LogLevel level);
 
 // Writes one line. Must not be called with kOff.

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Version 1 has the greatest whole page for "no limit", version 2 says "max".
+// For "no limit" version 1 has the greatest whole page, version 2 "max".
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
 
 void lower_to(std::optional<std::size_t>& limit,
@@ -19,8 +19,8 @@ void lower_to(std::optional<std::size_t>& limit,
   limit = limit ? std::min<std::size_t>(*limit, bytes) : bytes;
 }
 
-// From `group`, as /proc has it ("/a/b"), up to the root. In a container the
-// path may be one that only the host knows; then the root alone has a file.
+// From `group`, as in /proc ("/a/b"), up to the root. In a container the path
+// may exist only on the host; then only the root has a file.
 void lower_to_those_of(std::optional<std::size_t>& limit,
                        const std::filesystem::path& root,
                        std::filesystem::path group, const char* file) {

@@ -1,7 +1,7 @@
-// How much memory the control group of this process may have.
+// The memory limit of this process's control group.
 //
-// Threads: any.
-// Errors:  none: what cannot be read sets no limit.
+// Threads: any thread.
+// Errors:  none; an unreadable file sets no limit.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// The least limit, in bytes, of the process's memory cgroup and of those above
-// it, of version 1 or 2; nothing without one. `process` is the process's folder
-// in /proc, `groups` where the hierarchies are mounted.
+// The smallest limit, in bytes, of the process's memory cgroup and its
+// ancestors (version 1 or 2); nothing without a limit. `process` is the
+// process's folder in /proc, `groups` the mount point of the hierarchies.
 std::optional<std::size_t> memory_limit(
     const std::filesystem::path& process = "/proc/self",
     const std::filesystem::path& groups = "/sys/fs/cgroup");

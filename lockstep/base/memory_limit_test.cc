@@ -34,7 +34,7 @@ TEST(MemoryLimit, IsFoundInTheFirstVersionToo) {
             4096u);
 }
 
-// A container knows its group by the host's path, which is not mounted in it.
+// In a container the group has the host's path, which is not mounted there.
 TEST(MemoryLimit, IsThatOfTheRootWhereTheGroupIsNotToBeSeen) {
   const TestDirectory folder;
   put(folder.path() / "self/cgroup", "0::/host/only\n");

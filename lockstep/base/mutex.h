@@ -2,7 +2,7 @@
 // (https://clang.llvm.org/docs/ThreadSafetyAnalysis.html); with other compilers
 // the annotations vanish.
 //
-// Threads: made to be shared.
+// Threads: any thread.
 #pragma once
 
 #include <mutex>
@@ -35,8 +35,8 @@ class LOCKSTEP_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex from construction to destruction, but for what lies between
-// unlock() and lock(). Works with std::condition_variable_any.
+// Holds a Mutex from construction to destruction, except between unlock() and
+// lock(). Works with std::condition_variable_any.
 class LOCKSTEP_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex)

@@ -1,14 +1,15 @@
-// What belongs to the process that made it, and not to children that it forks.
+// Pointers to objects that belong to one process and not to its forked
+// children.
 //
 // A forked child has a copy of every object but none of its parent's threads,
-// and shares with it what lies behind descriptors and shared memory. A
-// destructor that ran there as it does in the parent would wait for a thread
-// that does not exist, stop the parent's threads through an eventfd, or tell
-// peers in the parent's name that it has left. So whatever has a thread, a peer
-// or a server is held by a pointer of this header: in a forked child it is left
-// alone for as long as the child lives.
+// and shares the parent's descriptors and shared memory. A destructor that ran
+// in the child as in the parent would wait for a thread that does not exist,
+// stop the parent's threads through an eventfd, or tell peers in the parent's
+// name that it has left. So a pointer of this header holds every object that
+// has a thread, a peer or a server. In a forked child it never destroys the
+// object.
 //
-// Threads: as std::shared_ptr and std::unique_ptr.
+// Threads: like std::shared_ptr and std::unique_ptr.
 #pragma once
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// The environment of this process, as what takes an EnvironmentLookup wants it.
+// The environment of this process as an EnvironmentLookup.
 //
-// Threads: any, while none changes the environment.
+// Threads: any thread, while no thread changes the environment.
 #pragma once
 
 #include <optional>

@@ -93,7 +93,7 @@ void take(const Json& field, std::optional<double>& value) {
   take(field, value.emplace());
 }
 
-// Optional numbers, and what earlier versions did not write.
+// Optional numbers, and fields that earlier versions did not write.
 template <class Value>
 bool may_be_missing(std::string_view name, const Value&) {
   return std::is_same_v<Value, std::optional<double>> || name == "notes";
@@ -137,10 +137,10 @@ std::string encode_progress(const ProgressRecord& record) {
   std::string line =
       object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (line.size() > kMaxProgressLineBytes)
-    throw InvalidArgument(fmt::format(
-        "a progress record comes to {} bytes; {} are allowed: shorten its "
-        "texts",
-        line.size(), kMaxProgressLineBytes));
+    throw InvalidArgument(
+        fmt::format("a progress record has {} bytes, at most {} are allowed: "
+                    "shorten its texts",
+                    line.size(), kMaxProgressLineBytes));
   return line;
 }
 
@@ -149,7 +149,7 @@ std::optional<ProgressRecord> decode_progress(std::string_view line) {
     throw InvalidArgument("a line too long to be a progress record");
   try {
     return from_line(line);
-  } catch (const std::exception& error) {  // what Json throws, and our own
+  } catch (const std::exception& error) {  // from Json, and our own
     throw InvalidArgument(fmt::format("not a progress record: {}: {}",
                                       error.what(), line.substr(0, 200)));
   }

@@ -1,15 +1,14 @@
-// What a training program tells its launcher about its progress: one record a
-// line of JSON, written by rank 0 to the descriptor that LOCKSTEP_PROGRESS_FD
-// names. docs/formats/progress.md describes the lines.
+// The progress that a training program reports to its launcher. Rank 0 writes
+// one JSON record per line to the descriptor that LOCKSTEP_PROGRESS_FD names.
+// docs/formats/progress.md describes the lines.
 //
-// The order is: one StartRecord, then StepRecords as often as seems useful,
-// an EpochRecord at the end of each epoch, one EndRecord. A launcher draws what
-// comes and demands nothing.
+// The order is: one StartRecord, then StepRecords as often as seems useful, an
+// EpochRecord at the end of each epoch, one EndRecord. A launcher draws the
+// records that arrive and requires none.
 //
-// Threads: values and pure functions; write_progress() calls must not overlap
-//          on one descriptor.
-// Errors:  InvalidArgument for a line that is no record, SystemError when a
-//          record cannot be written.
+// Threads: write_progress() calls must not overlap on one descriptor.
+// Errors:  InvalidArgument for a malformed line, SystemError when a record
+//          cannot be written.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@ struct StartRecord {
   int ranks = 1;                 // the world size
   std::string backend;           // the name of the group's backend
   std::string libtorch_version;  // may be empty
-  std::string dataset;           // as people write it: Fashion-MNIST
+  std::string dataset;           // its title: Fashion-MNIST
   std::int64_t train_images = 0;
   std::int64_t test_images = 0;
   std::string model;
@@ -39,39 +38,39 @@ struct StartRecord {
   friend bool operator==(const StartRecord&, const StartRecord&) = default;
 };
 
-// Where training is. `step` counts the steps done in this epoch, so it ends at
-// `steps`; epochs count from 1.
+// The state of training. `step` counts the finished steps of this epoch, so it
+// ends at `steps`; epochs count from 1.
 struct StepRecord {
   int epoch = 1;
   int epochs = 1;
   std::int64_t step = 0;
   std::int64_t steps = 0;
   double loss = 0;               // NaN when training has diverged
-  double images_per_second = 0;  // of all ranks together
+  double images_per_second = 0;  // summed over all ranks
   double seconds_left = 0;       // until the end of this epoch
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };
 
-// What an epoch came to, over all ranks. Accuracies are fractions, 0 … 1.
+// The result of an epoch, over all ranks. Accuracies are fractions, 0 … 1.
 struct EpochRecord {
   int epoch = 1;
   int epochs = 1;
   double train_loss = 0;
   double train_accuracy = 0;
-  std::optional<double> test_accuracy;  // nothing: not evaluated this time
+  std::optional<double> test_accuracy;  // nothing: not evaluated
   double images_per_second = 0;
   double seconds = 0;  // the training part; evaluation is not counted
 
   friend bool operator==(const EpochRecord&, const EpochRecord&) = default;
 };
 
-// How the job ended: well, or this record does not come.
+// The end of a successful job. A failed job writes no EndRecord.
 struct EndRecord {
   std::string model_path;  // where the trained model was saved; may be empty
   std::optional<double> test_accuracy;
   double seconds = 0;              // of the whole job
-  std::vector<std::string> notes;  // on how it went, one line each
+  std::vector<std::string> notes;  // about the run, one line each
   std::vector<std::string> hints;  // commands to try next, one line each
 
   friend bool operator==(const EndRecord&, const EndRecord&) = default;
@@ -80,19 +79,19 @@ struct EndRecord {
 using ProgressRecord =
     std::variant<StartRecord, StepRecord, EpochRecord, EndRecord>;
 
-// No line is longer than this, its newline included.
+// The longest line, including its newline.
 inline constexpr std::size_t kMaxProgressLineBytes = 64 * 1024;
 
-// The record's line, newline included. Text that is not UTF-8 has its bad bytes
+// The record's line, including its newline. Bytes that are not UTF-8 are
 // replaced; numbers that are not finite become null.
 std::string encode_progress(const ProgressRecord& record);
 
-// The record that `line` (with or without its newline) holds; nothing when it
-// is of a kind that this version does not know. Null numbers become NaN, and
-// fields that this version does not know are ignored.
+// Parses `line` (with or without its newline). Returns nothing for a record
+// type that this version does not know. Null numbers become NaN; unknown fields
+// are ignored.
 std::optional<ProgressRecord> decode_progress(std::string_view line);
 
-// Writes the record's line to `descriptor`, waiting while its pipe is full.
+// Writes the record's line to `descriptor`; waits while its pipe is full.
 void write_progress(int descriptor, const ProgressRecord& record);
 
 }  // namespace lockstep

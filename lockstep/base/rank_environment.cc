@@ -19,7 +19,7 @@ std::optional<int> read_int(const EnvironmentLookup& lookup, const char* name,
   return static_cast<int>(*number);
 }
 
-// The names under which a launcher says where a rank stands.
+// The variables in which a launcher describes a rank.
 struct Names {
   const char* rank;
   const char* world_size;
@@ -51,7 +51,7 @@ void read_place(const EnvironmentLookup& lookup, const Names& names,
         names.rank, *found.world_size - 1));
 }
 
-// Both kinds of mpirun left their mark: they must say the same.
+// When both kinds of mpirun set variables, they must agree.
 void check_agreement(const EnvironmentLookup& lookup) {
   const auto check = [&](const char* one, const char* other) {
     const auto first = lookup(one);
@@ -67,15 +67,15 @@ void check_agreement(const EnvironmentLookup& lookup) {
   check(kOpenMpi.world_size, kPmi.world_size);
 }
 
-// Another one for each of neighbouring numbers.
+// Maps neighbouring numbers to different ones.
 int made_port(std::int64_t number) {
   constexpr int kFirstPort = 12000;
   constexpr int kPorts = 16000;
   return kFirstPort + static_cast<int>(number % kPorts);
 }
 
-// Slurm sets its variables in batch scripts and shells of an allocation too,
-// which are no rank of anything: those are steps with numbers near 2^32.
+// Slurm also sets its variables in batch scripts and shells of an allocation,
+// which are not ranks; their step numbers are near 2^32.
 bool is_step_of_srun(const EnvironmentLookup& lookup) {
   constexpr std::int64_t kFirstSpecial = 0xfffffff0;
   const auto step = read_integer(lookup, "SLURM_STEP_ID", 0, 0xffffffff);
@@ -87,8 +87,8 @@ const char* name_of_step_size(const EnvironmentLookup& lookup) {
                                         : "SLURM_NTASKS";
 }
 
-// srun may set PMI's variables itself; an mpirun that starts its own agents by
-// srun leaves both, and the agents' numbers are not the ranks'.
+// srun may set PMI's variables itself. An mpirun that starts its agents by srun
+// leaves both, and the agents' numbers are not the ranks'.
 bool is_rank_of_mpirun(const EnvironmentLookup& lookup) {
   if (is_set(lookup, kOpenMpi)) return true;
   if (!is_set(lookup, kPmi)) return false;
@@ -97,7 +97,7 @@ bool is_rank_of_mpirun(const EnvironmentLookup& lookup) {
          lookup(kPmi.world_size) != lookup(name_of_step_size(lookup));
 }
 
-// How many tasks node `node` has, of a list such as "2(x3),1".
+// The number of tasks on node `node` in a list such as "2(x3),1".
 std::optional<int> tasks_of_node(std::string_view list, int node) {
   while (!list.empty()) {
     const std::string_view entry = list.substr(0, list.find(','));
@@ -130,12 +130,11 @@ void read_srun(const EnvironmentLookup& lookup, RankEnvironment& found) {
   const auto step = read_integer(lookup, "SLURM_STEP_ID", 0, 0xffffffff);
   if (!job || !step) return;
   found.job = fmt::format("slurm {}.{}", *job, *step);
-  // 7: neighbouring jobs have a few steps each before their ports meet.
+  // 7: neighbouring jobs have a few steps each before their ports collide.
   found.master_port = made_port(*job * 7 + *step);
 }
 
-// Whether torchrun's agent itself serves, at MASTER_PORT, the store that
-// PyTorch's ranks meet at.
+// Whether torchrun's agent itself serves PyTorch's store at MASTER_PORT.
 bool agent_holds_port(const EnvironmentLookup& lookup,
                       const RankEnvironment& found) {
   return found.launcher == StartedBy::kTorchrun &&

@@ -1,12 +1,11 @@
-// Where a process stands among the ranks, as whatever started it says in the
-// environment: torchrun and `lockstep run`, mpirun, or srun.
+// A process's rank, world size and rendezvous address, read from the
+// environment that torchrun, `lockstep run`, mpirun or srun sets.
 //
-// The first of these that set anything counts, and alone: a launcher that was
-// itself started by srun passes srun's variables on, which then say nothing
-// about its workers.
+// Only the first of these that has set a variable counts. A launcher that srun
+// started passes srun's variables on, and they do not describe its workers.
 //
-// Threads: pure functions, but for what the lookup does.
-// Errors:  InvalidArgument for numbers that are none or contradict each other.
+// Threads: any thread on which the lookup may run.
+// Errors:  InvalidArgument for malformed or contradictory numbers.
 // Source:  the manuals of mpirun(1) and srun(1); PMI_RANK and PMI_SIZE are what
 //          MPICH's and Intel's mpirun set.
 #pragma once
@@ -30,21 +29,21 @@ struct RankEnvironment {
   std::optional<int> world_size;        // at least 1
   std::optional<int> local_rank;        // within this host
   std::optional<int> local_world_size;  // ranks of this host
-  // Where rank 0 is, and a port for it: MASTER_ADDR and MASTER_PORT. Under srun
-  // the first host of the step, and a port made of the job's and the step's
-  // number; where torchrun's agent holds MASTER_PORT, one made of that: from
-  // 12000 to 27999, below those that kernels hand out.
+  // The address of rank 0 and a port on its host: MASTER_ADDR and MASTER_PORT.
+  // Under srun they are the first host of the step and a port derived from the
+  // job and step numbers. Where torchrun's agent holds MASTER_PORT, the port is
+  // derived from that one. A derived port lies between 12000 and 27999, below
+  // the kernel's ephemeral range.
   std::optional<std::string> master_address;
   std::optional<int> master_port;  // 0 … 65535
-  // What tells this job from others, for example "slurm 71.0"; "" where nothing
-  // does.
+  // Distinguishes this job from others, for example "slurm 71.0"; "" when the
+  // launcher gives no job id.
   std::string job;
 };
 
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup);
 
-// The first host of a list as Slurm writes them: "node01" of
-// "node[01-03,07],gpu4".
+// The first host of a Slurm host list: "node01" of "node[01-03,07],gpu4".
 std::string first_host(std::string_view list);
 
 }  // namespace lockstep

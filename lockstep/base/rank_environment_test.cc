@@ -31,14 +31,14 @@ Variables with(Variables variables, const Variables& more) {
   return variables;
 }
 
-// As OpenMPI 4.1 sets them for the last of 4 ranks on 2 hosts.
+// OpenMPI 4.1's variables for the last of 4 ranks on 2 hosts.
 const Variables kMpirun{{"OMPI_COMM_WORLD_RANK", "3"},
                         {"OMPI_COMM_WORLD_SIZE", "4"},
                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                         {"PMIX_NAMESPACE", "3957325825"}};
 
-// As Slurm sets them for the last of 5 ranks on 3 hosts.
+// Slurm's variables for the last of 5 ranks on 3 hosts.
 const Variables kSrun{{"SLURM_JOB_ID", "71"},
                       {"SLURM_STEP_ID", "2"},
                       {"SLURM_PROCID", "4"},
@@ -129,7 +129,7 @@ TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
   EXPECT_EQ(read(with(agents, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
                 .master_port,
             29500);
-  // A job within torchrun's, by another launcher.
+  // A job of another launcher within torchrun's.
   Variables within = with(kSrun, agents);
   within.erase("RANK");
   within.erase("WORLD_SIZE");
@@ -151,7 +151,7 @@ TEST(RankEnvironment, BelievesTheInnermostLauncher) {
   EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).launcher,
             StartedBy::kTorchrun);
   EXPECT_EQ(read(with(kSrun, kMpirun)).rank, 3);
-  // An mpirun whose agents srun started, and srun with PMI of its own.
+  // An mpirun whose agents srun started, and srun with its own PMI.
   EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "7"}, {"PMI_SIZE", "8"}})).rank, 7);
   EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}})).launcher,
             StartedBy::kSrun);

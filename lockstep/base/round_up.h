@@ -1,6 +1,5 @@
 // Sizes in whole units: cache lines, pages, blocks.
 //
-// Threads: a function of its arguments.
 // Errors:  none.
 #pragma once
 
@@ -8,8 +7,8 @@
 
 namespace lockstep {
 
-// The least multiple of `unit`, which is not 0, that is not below `bytes`. The
-// caller sees to it that there is one.
+// The smallest multiple of `unit` that is at least `bytes`. The caller ensures
+// that `unit` is not 0 and that the result does not overflow.
 constexpr std::size_t round_up_to(std::size_t unit, std::size_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }

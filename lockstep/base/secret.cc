@@ -30,8 +30,8 @@ std::string random_hex(std::size_t bytes) {
 
 bool equal_in_constant_time(std::span<const std::byte> a,
                             std::span<const std::byte> b) {
-  LOCKSTEP_CHECK(a.size() == b.size(), "secrets of two lengths");
-  // Volatile: else a compiler may stop at the first difference.
+  LOCKSTEP_CHECK(a.size() == b.size(), "secrets of different lengths");
+  // Volatile, because a compiler may otherwise stop at the first difference.
   volatile unsigned difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
     difference = difference | std::to_integer<unsigned>(a[i] ^ b[i]);

@@ -1,9 +1,9 @@
-// What nobody may guess: random bytes of the kernel's, and a comparison that
-// does not tell how much of a guess was right.
+// Secrets: random bytes from the kernel, and a comparison whose time does not
+// reveal how much of a guess is right.
 //
-// Threads: any.
-// Errors:  SystemError when the kernel gives no random bytes. Nothing weaker
-//          takes their place.
+// Threads: any thread.
+// Errors:  SystemError when the kernel gives no random bytes. There is no
+//          weaker fallback.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@
 
 namespace lockstep {
 
-// What a process shows to prove that it is of the job.
+// A process proves with it that it belongs to the job.
 using Secret = std::array<std::byte, 32>;
 
 void fill_randomly(std::span<std::byte> bytes);
 
-// A value of which every bit is random.
+// A value whose bits are all random.
 template <class T>
 T random_value() {
   static_assert(std::has_unique_object_representations_v<T>);
@@ -28,10 +28,11 @@ T random_value() {
   return value;
 }
 
-// `bytes` random ones as text, two characters each.
+// `bytes` random bytes in hexadecimal, two characters each.
 std::string random_hex(std::size_t bytes);
 
-// Takes equally long wherever the first difference is. Both are of one length.
+// Takes the same time wherever the first difference is. `a` and `b` must have
+// the same length.
 bool equal_in_constant_time(std::span<const std::byte> a,
                             std::span<const std::byte> b);
 

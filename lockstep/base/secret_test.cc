@@ -22,7 +22,7 @@ namespace {
 
 using testing::MatchesRegex;
 
-// From now on the kernel refuses this process random bytes.
+// The kernel now refuses random bytes to this process.
 bool forbid_random_bytes() {
   sock_filter steps[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -41,7 +41,7 @@ TEST(Secret, IsAnotherOneEachTime) {
   EXPECT_NE(random_hex(32), random_hex(32));
 }
 
-// More bytes than the kernel gives in one piece whatever happens.
+// More bytes than the kernel is guaranteed to give in one call.
 TEST(Secret, EveryByteIsRandom) {
   std::vector<std::byte> bytes(4096);
   std::vector<std::byte> seen(bytes.size());

@@ -1,9 +1,9 @@
-// Keeps the program's signals away from the threads that are started while it
-// lives: a handler expects one of the program's own.
+// Blocks signals in the threads that start while it lives: the program's
+// handlers expect to run on the program's own threads.
 //
-// It is all in this header, because plug-ins use it too.
+// It is header-only, because plug-ins use it too.
 //
-// Threads: one object, the thread that made it.
+// Threads: the thread that made it.
 // Errors:  none.
 #pragma once
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Streams do not promise it, but errno is what there is.
+// Streams do not guarantee errno, but nothing else tells the reason.
 [[noreturn]] void fail(const char* what, const fs::path& path) {
   const int reason = errno != 0 ? errno : EIO;
   throw SystemError(fmt::format("cannot {} {}", what, path.string()), reason);

@@ -1,9 +1,8 @@
-// Small files, whole.
+// Reads and writes whole small files.
 //
-// Threads: may be called from any thread; of two that replace one file the
-//          later wins, as long as they are different processes.
-// Errors:  SystemError naming the file and the reason; InvalidArgument for one
-//          that is too large.
+// Threads: any thread. When two processes replace one file, the later one wins.
+// Errors:  SystemError naming the file and the reason; InvalidArgument for a
+//          file that is too large.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +12,13 @@
 
 namespace lockstep {
 
-// Puts `text` under the name `path` in one step: whoever reads meanwhile gets
-// the earlier file or the whole new one. Its folder must exist. What a crash of
-// the machine leaves is not promised: nothing is synced to the disk.
+// Replaces the file `path` by `text` in one step: a concurrent reader gets the
+// earlier file or the whole new one. Its folder must exist. The file is not
+// synced to the disk, so a crash of the machine may lose it.
 void replace_text_file(const std::filesystem::path& path,
                        std::string_view text);
 
-// All that the file holds, if that is at most `most_bytes`.
+// The file's contents, at most `most_bytes`.
 std::string read_text_file(const std::filesystem::path& path,
                            std::size_t most_bytes);
 

@@ -26,7 +26,7 @@ constexpr const char* kShape =
 
 void check_address(const std::string& type, const json& address) {
   if (!address.is_string())
-    refuse(fmt::format("an address of \"{}\" is {}, not a text", type,
+    refuse(fmt::format("an address of \"{}\": expected a string, got {}", type,
                        address.dump()),
            kShape);
   const auto text = address.get<std::string>();
@@ -36,7 +36,8 @@ void check_address(const std::string& type, const json& address) {
   const bool digits = !port.empty() && port.size() <= 5 &&
                       port.find_first_not_of("0123456789") == std::string::npos;
   if (colon == 0 || !digits || std::stoi(port) < 1 || std::stoi(port) > 65535)
-    refuse(fmt::format("\"{}\" in \"{}\" is no HOST:PORT", text, type), kShape);
+    refuse(fmt::format("\"{}\" in \"{}\" is not HOST:PORT", text, type),
+           kShape);
 }
 
 std::vector<std::string> addresses_of(const json& cluster,
@@ -44,7 +45,7 @@ std::vector<std::string> addresses_of(const json& cluster,
   const auto found = cluster.find(type);
   if (found == cluster.end()) return {};
   if (!found->is_array())
-    refuse(fmt::format("\"{}\" is {}, not a list of addresses", type,
+    refuse(fmt::format("\"{}\": expected a list of addresses, got {}", type,
                        found->dump()),
            kShape);
   for (const json& address : *found) check_address(type, address);
@@ -54,17 +55,18 @@ std::vector<std::string> addresses_of(const json& cluster,
 json parse(const std::string& text) {
   json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (config.is_discarded() || !config.is_object())
-    refuse("it is no JSON object: " + text.substr(0, 200), kShape);
+    refuse("it is not a JSON object: " + text.substr(0, 200), kShape);
   return config;
 }
 
-// An object within `config`, an empty one where there is none.
+// The object `name` in `config`; an empty object when it is absent.
 json object_in(const json& config, const char* name) {
   const auto found = config.find(name);
   if (found == config.end()) return json::object();
   if (!found->is_object())
-    refuse(fmt::format("\"{}\" is {}, not an object", name, found->dump()),
-           kShape);
+    refuse(
+        fmt::format("\"{}\": expected an object, got {}", name, found->dump()),
+        kShape);
   return *found;
 }
 
@@ -74,14 +76,15 @@ std::pair<std::string, std::int64_t> task_of(const json& config) {
   const auto index = task.find("index");
   if (type == task.end() || !type->is_string() || index == task.end())
     refuse("\"task\" does not say which worker this process is", kShape);
-  // Some schedulers write the index as a text.
+  // Some schedulers write the index as a string.
   const json number =
       index->is_string()
           ? json::parse(index->get<std::string>(), nullptr, false)
           : *index;
   if (!number.is_number_integer())
-    refuse(fmt::format("the index {} of the task is no number", index->dump()),
-           kShape);
+    refuse(
+        fmt::format("the index {} of the task is not a number", index->dump()),
+        kShape);
   return {type->get<std::string>(), number.get<std::int64_t>()};
 }
 
@@ -108,7 +111,7 @@ std::optional<TfConfig> read_tf_config(const EnvironmentLookup& lookup) {
   const json cluster = object_in(config, "cluster");
   if (cluster.empty()) return std::nullopt;
   if (cluster.contains("ps"))
-    refuse("it names parameter servers, which this strategy has none of",
+    refuse("it names parameter servers, which this strategy does not use",
            "list all machines under \"worker\"");
   const auto chiefs = addresses_of(cluster, "chief");
   const auto workers = addresses_of(cluster, "worker");

@@ -1,12 +1,13 @@
-// TF_CONFIG: how TensorFlow tells a worker where it stands among all.
+// TF_CONFIG: the variable in which TensorFlow describes the cluster and this
+// worker's place in it.
 //
 //     TF_CONFIG='{"cluster": {"worker": ["a:2222", "b:2222"]},
 //                 "task": {"type": "worker", "index": 1}}'
 //
-// Threads: a pure function, but for what the lookup does.
-// Errors:  InvalidArgument saying what is wrong and what it must be, for text
-//          that is no JSON, or not of this shape, and for one that contradicts
-//          RANK, WORLD_SIZE and the like.
+// Threads: any thread on which the lookup may run.
+// Errors:  InvalidArgument saying what is wrong and what is expected, for text
+//          that is not JSON or not of this shape, and for values that
+//          contradict RANK, WORLD_SIZE and the like.
 // Source:  TensorFlow's guide "Multi-worker training with Keras",
 //          tf.distribute.cluster_resolver.TFConfigClusterResolver.
 #pragma once
@@ -18,18 +19,18 @@
 
 namespace lockstep {
 
-// Ranks are those of "chief", where there is one, and then of "worker", in the
-// order in which they are listed.
+// Ranks follow the order of the lists: first "chief", if present, then
+// "worker".
 struct TfConfig {
   int rank = 0;
   int world_size = 1;
-  // Of rank 0, where the ranks find each other: "host:port".
+  // The address of rank 0, "host:port", where the ranks rendezvous.
   std::string first_address;
 };
 
-// Nothing when TF_CONFIG is not set, or names no cluster.
+// Returns nothing when TF_CONFIG is unset or names no cluster.
 std::optional<TfConfig> read_tf_config(const EnvironmentLookup& lookup);
-// The same of this process's environment, which must not change meanwhile.
+// Reads this process's environment, which must not change during the call.
 std::optional<TfConfig> read_tf_config();
 
 }  // namespace lockstep

@@ -64,15 +64,15 @@ std::string with_workers(const std::string& workers) {
 }
 
 TEST(TfConfig, IsRefusedWhereItIsNotOfItsShape) {
-  EXPECT_THAT(refusal("worker 1"), HasSubstr("no JSON object: worker 1"));
-  EXPECT_THAT(refusal("[1]"), HasSubstr("no JSON object"));
-  EXPECT_THAT(refusal(R"({"cluster": 3})"), HasSubstr("not an object"));
-  EXPECT_THAT(refusal(with_workers("7")), HasSubstr("not a list"));
-  EXPECT_THAT(refusal(with_workers("[7]")), HasSubstr("not a text"));
+  EXPECT_THAT(refusal("worker 1"), HasSubstr("not a JSON object: worker 1"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refusal(R"({"cluster": 3})"), HasSubstr("expected an object"));
+  EXPECT_THAT(refusal(with_workers("7")), HasSubstr("expected a list"));
+  EXPECT_THAT(refusal(with_workers("[7]")), HasSubstr("expected a string"));
   for (const char* address :
        {"a", "a:", ":1", "a:b", "a:0", "a:65536", "a:123456789012345678901"})
     EXPECT_THAT(refusal(with_workers("[\"" + std::string(address) + "\"]")),
-                HasSubstr("is no HOST:PORT"))
+                HasSubstr("is not HOST:PORT"))
         << address;
   const std::string cluster = R"({"cluster": {"worker": ["a:1"]})";
   EXPECT_THAT(refusal(cluster + "}"), HasSubstr("which worker"));
@@ -80,7 +80,7 @@ TEST(TfConfig, IsRefusedWhereItIsNotOfItsShape) {
               HasSubstr("which worker"));
   EXPECT_THAT(
       refusal(cluster + R"(, "task": {"type": "worker", "index": "x"}})"),
-      HasSubstr("is no number"));
+      HasSubstr("is not a number"));
   for (const char* index : {"-1", "1", "99999999999"})
     EXPECT_THAT(refusal(cluster + R"(, "task": {"type": "worker", "index": )" +
                         index + "}}"),

@@ -1,6 +1,4 @@
 // Lockstep's version, as CMakeLists.txt names it: "0.1.0".
-//
-// Threads: a pure function.
 #pragma once
 
 #include <string_view>

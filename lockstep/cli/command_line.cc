@@ -18,8 +18,8 @@ namespace {
 
 using Arguments = std::span<const char* const>;
 
-// Parses with an application of its own for each command: as a subcommand, it
-// would take a program called like another of ours for that command.
+// Each command has its own CLI::App. As a subcommand it would take a program
+// with the name of another command for that command.
 template <class Register, class Finish>
 Request parse_command(const char* usage, const char* description,
                       Arguments arguments, Register add_flags, Finish finish) {
@@ -55,18 +55,18 @@ Request parse_run(Arguments arguments, int cores) {
         "  lockstep run -n 2 ./program --its-flag");
     command
         .add_option("-n,--nproc-per-node,--nproc_per_node", workers,
-                    "Workers on this host: a number, cpu or gpu for one a core "
-                    "or GPU, or auto for the second where there are any")
+                    "Workers on this host: a number, cpu or gpu for one per "
+                    "core or GPU, or auto for gpu if there are any, else cpu")
         ->capture_default_str()
         ->type_name("N");
     command.add_option("--nnodes", nodes, "Hosts; so far only 1")
         ->capture_default_str()
         ->type_name("N");
     command.add_flag("--standalone")
-        ->description("Changes nothing; torchrun's users write it");
+        ->description("No effect; accepted for torchrun's users");
     command
         .add_option("--master-port,--master_port", port,
-                    "MASTER_PORT for the workers [one that is free]")
+                    "MASTER_PORT for the workers [a free port]")
         ->check(whole_number(1))
         ->type_name("PORT");
     add_launch_flags(command, options.launch);
@@ -139,17 +139,17 @@ Request parse_with_model(ModelVerb verb, const char* description,
 }
 
 Request parse_evaluate(Arguments arguments, int cores) {
-  return parse_with_model(ModelVerb::kEvaluate,
-                          "Measure a trained model: loss, accuracy, and which "
-                          "classes it takes for which.",
-                          arguments, cores);
+  return parse_with_model(
+      ModelVerb::kEvaluate,
+      "Measure a trained model: loss, accuracy, and which classes it confuses.",
+      arguments, cores);
 }
 
 Request parse_predict(Arguments arguments, int cores) {
-  return parse_with_model(ModelVerb::kPredict,
-                          "Write what a trained model takes each image for, "
-                          "as CSV.",
-                          arguments, cores);
+  return parse_with_model(
+      ModelVerb::kPredict,
+      "Write a trained model's prediction for each image, as CSV.", arguments,
+      cores);
 }
 
 Request parse_bench(Arguments arguments, int cores) {
@@ -205,8 +205,7 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
   BlameOptions options;
   return parse_command(
       "lockstep blame",
-      "Say who was at fault, from the records that the ranks of a job left.",
-      arguments,
+      "Name the ranks at fault, from the records of a job's ranks.", arguments,
       [&](CLI::App& command) {
         command.footer(
             "Exits with 0 when it names a fault, 3 when the records show none, "
@@ -215,7 +214,7 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
             .add_option("DIR", options.folder,
                         "The folder with the records: a failure report names "
                         "it, and LOCKSTEP_DUMP_DIR chooses it. SIGUSR1 to "
-                        "`lockstep run` asks a job that hangs for them")
+                        "`lockstep run` requests the records of a hanging job")
             ->type_name("");
         add_json_flag(command, options.format);
       },
@@ -228,7 +227,7 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
       });
 }
 
-// Of a command that only reports.
+// The flags of a command that only reports.
 template <class Options>
 Request parse_report(const char* usage, const char* description,
                      Arguments arguments) {
@@ -268,7 +267,7 @@ constexpr std::array<Command, 10> kCommands{{
     {"run", "run a program as several ranks", parse_run},
     {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
     {"bench", "time a collective and verify its results", parse_bench},
-    {"blame", "say who was at fault when a job failed", parse_blame},
+    {"blame", "name the ranks at fault when a job failed", parse_blame},
     {"doctor", "show what this machine has for training", parse_doctor},
     {"status", "show how busy this host and its GPUs are", parse_status},
     {"version", "print the version", parse_version},
@@ -283,8 +282,8 @@ HelpRequest general_help() {
   return {text + "\nlockstep COMMAND --help lists a command's flags.\n"};
 }
 
-// Where the description of a flag begins: after two blanks or more, behind the
-// flag. Other lines go on at their beginning.
+// The column of a flag's description, after two blanks or more. Other lines
+// continue at their beginning.
 std::size_t description_column(std::string_view line) {
   const std::size_t flag = line.find_first_not_of(' ');
   if (flag == std::string_view::npos) return 0;

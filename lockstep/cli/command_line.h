@@ -1,8 +1,7 @@
-// What a user typed after `lockstep`, as a request.
+// Parses the arguments after `lockstep` into a request.
 //
-// Threads: pure functions, but that TF_CONFIG is read for a strategy that wants
-//          it.
-// Errors:  InvalidArgument with one line, for a usage error.
+// Threads: any thread; a strategy that uses TF_CONFIG reads the environment.
+// Errors:  InvalidArgument with one line for a usage error.
 #pragma once
 
 #include <span>
@@ -20,9 +19,9 @@
 
 namespace lockstep {
 
-// --help: of the command, or of one of its commands.
-// `text` with lines of at most `columns`, cut at blanks; what follows a cut
-// begins below the description of its flag.
+// --help: of the command, or of one of its commands. Wraps `text` at blanks to
+// lines of at most `columns`. A continuation line is indented below the
+// description of its flag.
 std::string wrap_help(const std::string& text, std::size_t columns);
 
 struct HelpRequest {
@@ -36,8 +35,8 @@ using Request =
                  EvaluateRequest, ScaleRequest, BenchRequest, BlameOptions,
                  DoctorOptions, StatusOptions>;
 
-// `arguments` are those after the program's name; `cores` are those that the
-// process may use.
+// `arguments` are those after the program's name; `cores` is the number of
+// cores that the process may use.
 Request parse_command_line(std::span<const char* const> arguments, int cores);
 
 }  // namespace lockstep

@@ -87,7 +87,7 @@ TEST(Help, WrapsAtBlanksBelowTheDescription) {
     EXPECT_LE(line.size(), 70u) << line;
 }
 
-// Issue 19, point 21: as long as torchrun's, unless told.
+// Issue 19, point 21: as long as torchrun's by default.
 TEST(CommandLine, RunGivesWorkersTheGraceThatItIsTold) {
   LaunchOptions launch;
   apply(parse_run({"./program"}).launch, launch);
@@ -171,7 +171,7 @@ TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
 }
 
 TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
-  // Any file will do: nobody looks into it here.
+  // Any file suffices: the command does not read it here.
   const auto evaluate = std::get<EvaluateRequest>(
       parse({"evaluate", "/proc/self/exe", "-n3", "--cpu-bind=none"}));
   EXPECT_EQ(evaluate.options.verb, ModelVerb::kEvaluate);

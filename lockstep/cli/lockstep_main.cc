@@ -1,4 +1,4 @@
-// The command `lockstep`: parses what was typed and does it.
+// The command `lockstep`: parses the command line and executes it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,8 +20,8 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsageError = 2;
 
-// Whoever closed one of the first three descriptors would find another file of
-// ours in its place.
+// If the caller closed one of the first three descriptors, one of our files
+// would take its number.
 void open_standard_streams() {
   for (int number = 0; number < 3; ++number)
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
@@ -32,7 +32,7 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : kFailed;
 }
 
-// Elsewhere than on a terminal lines stay whole, for programs that search them.
+// Without a terminal lines stay whole, for programs that search them.
 int carry_out(const HelpRequest& request) {
   const auto window = terminal_window(STDOUT_FILENO);
   return print(window && window->ws_col > 0

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 void check_sizes(std::span<const double> sizes) {
-  // Fractions such as ten times 0.1 may come to a little more than 1.
+  // The sum of fractions such as ten times 0.1 may slightly exceed 1.
   constexpr double kMostSum = 1 + 1e-9;
   for (const double size : sizes)
     if (!(size >= 0 && size <= 1))
@@ -23,7 +23,7 @@ void check_sizes(std::span<const double> sizes) {
   const double sum = std::accumulate(sizes.begin(), sizes.end(), 0.0);
   if (sum > kMostSum)
     throw InvalidArgument(fmt::format(
-        "cannot partition: the sizes {} come to {}, which is more than 1",
+        "cannot partition: the sizes {} come to {}, which exceeds 1",
         fmt::join(sizes, ", "), sum));
 }
 

@@ -2,9 +2,8 @@
 // tutorial "Writing Distributed Applications", index for index.
 //
 // Threads: immutable once made; share it freely.
-// Errors:  InvalidArgument for fractions that are no numbers from 0 to 1 or
-// come
-//          to more than 1, and for a part that there is not.
+// Errors:  InvalidArgument for fractions outside 0 … 1, for fractions whose sum
+//          exceeds 1, and for a part out of range.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 namespace lockstep {
 
 struct PartitionOptions {
-  // The share of each part. What they leave over belongs to no part.
+  // The share of each part. The remainder belongs to no part.
   std::vector<double> sizes = {0.7, 0.2, 0.1};
   std::uint64_t seed = 1234;
 };
@@ -26,7 +25,7 @@ class DataPartitioner {
   explicit DataPartitioner(std::int64_t length,
                            const PartitionOptions& options = {});
 
-  // The indices of a part, shuffled; valid as long as this object.
+  // The shuffled indices of a part; valid while this object lives.
   std::span<const std::int64_t> use(std::size_t part) const;
 
   // The number of parts.

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// zlib counts in 32 bits: larger spans are handed over in pieces.
+// zlib counts in 32 bits, so larger spans are passed in pieces.
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 uInt at_once(std::size_t bytes) {
@@ -82,7 +82,7 @@ void GzipReader::handle(int status) {
                                      : "an unknown dictionary"});
 }
 
-// A gzip file may consist of several members one after the other.
+// A gzip file may consist of several members.
 void GzipReader::end_member() {
   const auto rest = contents_.subspan(consumed_);
   if (rest.empty()) {

@@ -2,7 +2,7 @@
 //
 // Threads: single-threaded.
 // Errors:  InvalidArgument for data that is truncated, corrupt or followed by
-//          something else, with its offset in the compressed file.
+//          something else, with the offset in the compressed file.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ class GzipReader {
   // n * kMostExpansion.
   static constexpr std::size_t kMostExpansion = 1032;
 
-  // `contents` must outlive the reader; `file` is for messages.
+  // `contents` must outlive the reader; `file` names the file in messages.
   GzipReader(std::span<const std::byte> contents, std::string file);
 
-  // Fills `out` and returns out.size(), or fewer at the end of the data: then
-  // checksum and length have been verified.
+  // Fills `out` and returns out.size(), or fewer at the end of the data. The
+  // reader has then verified checksum and length.
   std::size_t read(std::span<std::uint8_t> out);
 
  private:

@@ -21,13 +21,13 @@ namespace {
 constexpr std::size_t kNumberBytes = 4;
 constexpr std::uint32_t kUnsignedByte = 0x08;
 
-// The bytes of an IDX file in order, wherever they come from.
+// The bytes of an IDX file in order, from any source.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills `out`, or less at the end; returns the number of bytes.
+  // Fills `out`, or a part of it at the end; returns the number of bytes.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
-  // No more bytes than this can come, counted from the first.
+  // An upper bound for the number of all bytes.
   virtual std::size_t most_bytes() const = 0;
 };
 
@@ -73,7 +73,7 @@ class GzipSource final : public ByteSource {
   std::size_t compressed_bytes_;
 };
 
-// Decodes one file: magic number, dimensions, elements, nothing more.
+// Decodes one file: magic number, dimensions, elements, then the end.
 class IdxDecoder {
  public:
   IdxDecoder(ByteSource& source, const std::string& file)
@@ -135,7 +135,8 @@ class IdxDecoder {
           .found = fmt::format("{:#010x}", magic)});
   }
 
-  // The product, if the file can hold so many: asked before memory is.
+  // The product, if the file can hold this many; checked before memory is
+  // allocated.
   std::size_t count_elements(const std::vector<std::size_t>& dimensions) {
     std::size_t count = 1;
     bool overflow = false;
@@ -199,7 +200,7 @@ std::vector<std::byte> read_whole(const std::filesystem::path& path) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       throw SystemError(fmt::format("cannot read {}", path.string()), errno);
-    if (got == 0) break;  // it shrank meanwhile: decoding says so
+    if (got == 0) break;  // the file shrank; decoding reports it
     filled += static_cast<std::size_t>(got);
   }
   contents.resize(filled);

@@ -1,11 +1,9 @@
 // Reads IDX files, the format of MNIST and its successors: see
 // docs/formats/idx.md.
 //
-// Threads: pure functions; read_idx_file reads its file and keeps nothing.
-// Errors:  InvalidArgument with file, offset, expected and found for contents
-//          that are not as they must be; SystemError when the file cannot be
-//          read. A size that the file cannot hold is refused before any memory
-//          is asked for.
+// Errors:  InvalidArgument with file, offset, expected and found for malformed
+//          contents; SystemError when the file cannot be read. A size that the
+//          file cannot hold is refused before memory is allocated.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +15,8 @@
 
 namespace lockstep {
 
-// Unsigned bytes in row-major order, as many as the product of `dimensions`.
+// Unsigned bytes in row-major order; their number is the product of
+// `dimensions`.
 struct IdxArray {
   std::vector<std::size_t> dimensions;
   std::vector<std::uint8_t> elements;
@@ -25,11 +24,11 @@ struct IdxArray {
 
 // Decodes the contents of an IDX file, plain or gzip (told apart by the first
 // bytes), of unsigned bytes in `dimension_count` dimensions: 3 for images, 1
-// for labels. `file` is for messages.
+// for labels. `file` names the file in messages.
 IdxArray decode_idx(std::span<const std::byte> contents,
                     std::size_t dimension_count, const std::string& file);
 
-// The same for the file at `path`.
+// Decodes the file at `path`.
 IdxArray read_idx_file(const std::filesystem::path& path,
                        std::size_t dimension_count);
 

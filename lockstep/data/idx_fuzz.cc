@@ -1,7 +1,6 @@
-// libFuzzer program for the IDX decoder: whatever the bytes, it either decodes
-// them or throws InvalidArgument. The first byte chooses the dimensions, and
-// whether the right magic number is put before the rest: random bytes seldom
-// hold it.
+// libFuzzer program for the IDX decoder: it either decodes the bytes or throws
+// InvalidArgument. The first byte chooses the dimensions, and whether the right
+// magic number precedes the rest, because random bytes seldom contain it.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     for (const std::size_t dimension : array.dimensions) count *= dimension;
     if (count != array.elements.size()) std::abort();
   } catch (const lockstep::InvalidArgument&) {
-    // Refusing is as good as decoding.
+    // Refusing the input is correct too.
   }
   return 0;
 }

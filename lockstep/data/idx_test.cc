@@ -119,7 +119,7 @@ TEST(Idx, RefusesATruncatedGzipFileWhereverItIsCut) {
   for (std::size_t size = 2; size < stored.size(); ++size) {
     const FileBytes cut(stored.begin(),
                         stored.begin() + static_cast<std::ptrdiff_t>(size));
-    // Short cuts are caught by what they could hold at most.
+    // The bound on the contents catches short cuts.
     EXPECT_THAT(message_of(cut, 1),
                 AllOf(HasSubstr("offset: "), HasSubstr("expected: "),
                       HasSubstr("found: ")))
@@ -199,10 +199,10 @@ TEST(Idx, DecodesOrRefusesWhateverTheBytes) {
       for (const std::size_t dimension : array.dimensions) count *= dimension;
       ASSERT_EQ(array.elements.size(), count);
     } catch (const InvalidArgument&) {
-      // The only error that bytes may cause.
+      // The only error that the bytes may cause.
     }
   }
-  // Both ways were met.
+  // Both outcomes occurred.
   EXPECT_GT(decoded, 100);
   EXPECT_LT(decoded, static_cast<int>(kSeeds) - 100);
 }

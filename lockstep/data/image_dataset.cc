@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 struct Known {
   std::string_view name;
   std::string_view title;
-  std::string_view debian_package;      // "" when there is none
+  std::string_view debian_package;      // "" without a package
   std::string_view torchvision_folder;  // below torchvision's root
   float mean;
   float standard_deviation;
@@ -65,7 +65,7 @@ fs::path debian_directory(const Known& known) {
   return fs::path("/usr/share/datasets") / known.name;
 }
 
-// What a user without the files can do.
+// The next step for a user without the files.
 std::string next_step(const Known& known) {
   if (known.debian_package.empty())
     return fmt::format(
@@ -77,14 +77,14 @@ std::string next_step(const Known& known) {
       known.debian_package, debian_directory(known).string());
 }
 
-// The first of the names under which `file` may lie in `directory`.
+// The first existing path of `file` in `directory`.
 fs::path find_file(const Known& known, const fs::path& directory,
                    std::string_view file) {
   for (const fs::path& folder :
        {directory, directory / known.torchvision_folder}) {
     for (const std::string_view ending : {"", ".gz"}) {
       fs::path path = folder / fmt::format("{}{}", file, ending);
-      std::error_code ignored;  // unreadable counts as not there
+      std::error_code ignored;  // an unreadable file counts as missing
       if (fs::exists(path, ignored)) return path;
     }
   }

@@ -1,11 +1,10 @@
-// A set of images, as a rule labelled, that fits into memory, and the
-// well-known ones that can be loaded by name.
+// A set of images, usually labelled, that fits into memory, and the well-known
+// data sets that can be loaded by name.
 //
-// Threads: a value; share it freely while nobody changes it.
+// Threads: any thread may read it while no thread changes it.
 // Errors:  InvalidArgument for an unknown name, a missing directory or file,
-// and
-//          contents that are not as they must be; the message says which file
-//          and what to do. SystemError when a file cannot be read.
+//          and malformed contents; the message names the file and the next
+//          step. SystemError when a file cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,16 @@
 namespace lockstep {
 
 struct ImageDataset {
-  std::string title;  // as people write it: "Fashion-MNIST"
+  std::string title;  // for people: "Fashion-MNIST"
   std::int64_t count = 0;
   std::int64_t channels = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::vector<std::uint8_t> images;  // count x channels x height x width
-  // count, each an index of class_names; or none, of images without labels.
+  // count indices of class_names; empty for images without labels.
   std::vector<std::int64_t> labels;
   std::vector<std::string> class_names;
-  // Of the training set's pixels divided by 255, a channel each.
+  // Statistics of the training set's pixels divided by 255, one per channel.
   std::vector<float> mean;
   std::vector<float> standard_deviation;
 
@@ -46,16 +45,15 @@ enum class Split { kTrain, kTest };
 // The names that load_dataset() takes.
 std::span<const std::string_view> known_datasets();
 
-// The name of the one with this title; "" where none has it.
+// The name of the data set with this title; "" for an unknown title.
 std::string_view dataset_titled(std::string_view title);
 
-// What is known of `dataset` without its files: title, class names, mean and
-// standard deviation; no images. So that other images can be normalised as a
-// model wants them that was trained on it.
+// The facts about `dataset` that need no files: title, class names, mean and
+// standard deviation; no images. A caller normalises other images with them for
+// a model that was trained on `dataset`.
 ImageDataset describe_dataset(std::string_view dataset);
 
-// Where `dataset` lies if nobody says otherwise: where Debian's package puts
-// it.
+// The default directory of `dataset`: where Debian's package installs it.
 std::filesystem::path default_data_directory(std::string_view dataset);
 
 // Loads one split of `dataset` from `directory` (empty: the default one), which

@@ -100,8 +100,8 @@ ImageSamples::Placement ImageSamples::place(std::int64_t index,
   SampleRandom random(options_.seed, epoch, static_cast<std::uint64_t>(index));
   const auto padding = static_cast<std::uint32_t>(options_.crop_padding);
   Placement placement;
-  // All three are drawn whatever the options: switching one off leaves the
-  // others as they were.
+  // All three are drawn with any options, so turning one off does not change
+  // the others.
   placement.row = std::int64_t{random.below(2 * padding + 1)} - padding;
   placement.column = std::int64_t{random.below(2 * padding + 1)} - padding;
   placement.mirrored = random.below(2) == 1 && options_.horizontal_flip;

@@ -1,4 +1,5 @@
-// An ImageDataset as a model wants it: normalised, and augmented if asked.
+// An ImageDataset as samples for a model: normalised and, on request,
+// augmented.
 //
 // Threads: immutable once made; share it freely.
 // Errors:  InvalidArgument for a dataset whose parts do not fit together and
@@ -14,22 +15,22 @@
 namespace lockstep {
 
 struct AugmentationOptions {
-  // Crops at a random place after this many pixels of black were put around
-  // the image: torchvision's RandomCrop(size, padding). 0 leaves it as it is.
+  // Pads the image with this many black pixels on each side, then crops at a
+  // random place: torchvision's RandomCrop(size, padding). 0 turns it off.
   int crop_padding = 0;
-  // Mirrors left and right, every other time: RandomHorizontalFlip().
+  // Mirrors left and right with probability 1/2: RandomHorizontalFlip().
   bool horizontal_flip = false;
   std::uint64_t seed = 0;
 };
 
-// The label of a sample that has none.
+// The label of an unlabelled sample.
 inline constexpr std::int64_t kNoLabel = -1;
 
 class ImageSamples final : public SampleSource {
  public:
-  // Pixels become (x / 255 - mean) / standard deviation, in float32, by the
-  // channel. Where the dataset has no labels, all are kNoLabel. `dataset` must
-  // outlive this object.
+  // Pixels become (x / 255 - mean) / standard deviation, in float32, per
+  // channel. Without labels in `dataset`, every label is kNoLabel. `dataset`
+  // must outlive this object.
   explicit ImageSamples(const ImageDataset& dataset,
                         const AugmentationOptions& options = {});
 
@@ -40,7 +41,7 @@ class ImageSamples final : public SampleSource {
   std::int64_t read(std::int64_t index, std::uint64_t epoch,
                     std::span<float> image) const override;
   std::span<const float> levels() const override { return levels_; }
-  // Augmented alike: what lies around the image is 0.
+  // Augments like read(); the padding is 0.
   std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
                            std::span<std::uint8_t> image) const override;
 
@@ -54,7 +55,8 @@ class ImageSamples final : public SampleSource {
 
   Placement place(std::int64_t index, std::uint64_t epoch) const;
 
-  // Writes what `values_of(channel)` makes of each of a channel's pixels.
+  // Writes the value that `values_of(channel)` gives for each pixel of a
+  // channel.
   template <class Element, class ValuesOf>
   std::int64_t write(std::int64_t index, std::uint64_t epoch,
                      const ValuesOf& values_of, std::span<Element> image) const;

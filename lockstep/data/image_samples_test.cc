@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// `count` images whose pixels all differ, as far as 255 values go; none is
-// black.
+// `count` images whose pixels all differ, as far as 255 values allow; no pixel
+// is black.
 ImageDataset small_dataset(std::int64_t count, const ImageShape& shape) {
   const auto [channels, height, width] = shape;
   ImageDataset set{.title = "small",
@@ -43,7 +43,7 @@ std::vector<float> read(const ImageSamples& samples, std::int64_t index,
   return image;
 }
 
-// The obvious version of an augmented image, from where it was cropped.
+// The naive version of an augmented image, given its crop.
 std::vector<float> crop(const ImageDataset& set, std::int64_t index,
                         std::array<std::int64_t, 2> shift, bool mirrored) {
   std::vector<float> out;

@@ -22,8 +22,8 @@ struct Buffer {
   std::int64_t count = 0;
 };
 
-// What the loader, its thread and the batches share. It outlives the loader as
-// long as a batch does.
+// The state that the loader, its thread and the batches share. It outlives the
+// loader while a batch exists.
 class Pass : public std::enable_shared_from_this<Pass> {
  public:
   Pass(const SampleSource& source, std::vector<std::int64_t> indices,
@@ -43,7 +43,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   const ImageShape& shape() const { return shape_; }
   ImageElements elements() const { return options_.elements; }
 
-  // The thread's work: fills batches until all are, or stop() is called.
+  // The thread's work: fills batches until all are filled or stop() is called.
   void produce() noexcept {
     try {
       for (std::int64_t batch = 0; batch < batch_count(); ++batch) {
@@ -101,9 +101,9 @@ class Pass : public std::enable_shared_from_this<Pass> {
       changed_.wait_until(lock, deadline.when());
   }
 
-  // A buffer to fill, once the next batch may be prepared; nothing when
-  // stopped. New ones are made when the consumer keeps those there are, so that
-  // holding batches never blocks the pass.
+  // Waits until the next batch may be prepared and returns its buffer; nothing
+  // when stopped. It allocates a new buffer when the consumer holds all others,
+  // so holding batches never blocks the pass.
   std::unique_ptr<Buffer> wait_for_turn() {
     MutexLock lock(mutex_);
     while (!stopped_.load() &&
@@ -116,7 +116,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     return buffer;
   }
 
-  // Returns whether it came to the end before stop() was called.
+  // Returns whether it reached the end before stop() was called.
   bool fill(Buffer& buffer, std::int64_t batch) {
     const auto begin = static_cast<std::size_t>(batch * options_.batch_size);
     const std::size_t count = std::min(
@@ -149,7 +149,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     return true;
   }
 
-  // The source is read by the thread only, which the loader outlives.
+  // Only the thread reads the source, and the loader joins the thread.
   const SampleSource* source_;
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
@@ -179,7 +179,7 @@ void check(const SampleSource& source, std::span<const std::int64_t> indices,
         "cannot prefetch {} batches: it must be at least 1", options.prefetch));
   if (options.elements == ImageElements::kPixels && source.levels().empty())
     throw InvalidArgument(
-        "cannot load pixels: the samples of this source are no pixels\n"
+        "cannot load pixels: this source has no pixels\n"
         "  next:    load float32");
   for (std::size_t i = 0; i < indices.size(); ++i)
     if (indices[i] < 0 || indices[i] >= source.size())
@@ -198,7 +198,7 @@ Batch::Batch(std::shared_ptr<loader_internal::Pass> pass,
 Batch::Batch(Batch&& other) noexcept = default;
 
 Batch& Batch::operator=(Batch&& other) noexcept {
-  // Swapping leaves our memory to the other's destructor, which recycles it.
+  // Swapping passes our memory to the other's destructor, which recycles it.
   std::swap(pass_, other.pass_);
   std::swap(buffer_, other.buffer_);
   return *this;

@@ -1,8 +1,8 @@
-// Prepares batches ahead of the training loop, in a thread of its own.
+// Prepares batches ahead of the training loop, in its own thread.
 //
-// A Loader makes one pass over the indices it is given: one is made for each
-// epoch. Buffers are recycled: when a Batch is destroyed, its memory goes back
-// to the thread. A batch may outlive the loader.
+// A Loader makes one pass over the given indices; the caller makes a new one
+// for each epoch. When a Batch is destroyed, its memory goes back to the
+// thread. A batch may outlive the loader.
 //
 //   Loader loader(samples, sampler_sequence(samples.size(), sampler),
 //                 {.batch_size = 64, .epoch = epoch});
@@ -10,9 +10,9 @@
 //
 // Threads: one consumer; a Batch may be destroyed on any thread.
 // Errors:  InvalidArgument for options out of range, for an index that the
-//          source does not have and for pixels, if it has none; Timeout when
-//          the deadline passes first; what the source threw, in the place of
-//          the batch that it belonged to.
+//          source does not have, and for pixels from a source without them;
+//          Timeout when the deadline passes first. An error that the source
+//          threw surfaces in place of the batch.
 #pragma once
 
 #include <cstddef>
@@ -29,17 +29,17 @@
 
 namespace lockstep {
 
-// What the images of batches are made of: numbers as a model takes them, or the
-// source's pixels, 0 … 255.
+// The elements of a batch's images: normalised floats, or the source's pixels,
+// 0 … 255.
 enum class ImageElements { kFloat32, kPixels };
 
 struct LoaderOptions {
   std::int64_t batch_size = 64;
-  // Leaves out the last batch when it is smaller than the others.
+  // Drops the last batch when it is smaller than the others.
   bool drop_last = false;
-  // Handed to the source: what is random in its samples differs by epoch.
+  // Passed to the source, whose random augmentation differs by epoch.
   std::uint64_t epoch = 0;
-  // So many batches lie ready at most.
+  // The most batches that lie ready.
   std::int64_t prefetch = 2;
   ImageElements elements = ImageElements::kFloat32;
 };
@@ -49,7 +49,7 @@ class Pass;
 struct Buffer;
 }  // namespace loader_internal
 
-// Some samples. Owns its memory until it is destroyed.
+// A batch of samples. Owns its memory until it is destroyed.
 class Batch {
  public:
   Batch(Batch&& other) noexcept;
@@ -58,11 +58,12 @@ class Batch {
 
   // The number of samples.
   std::int64_t count() const;
-  // Of one image; the same for all.
+  // The shape of each image.
   const ImageShape& shape() const;
   ImageElements elements() const;
-  // count x channels x height x width; the one that the elements are, and the
-  // other empty. The holder may write to them.
+  // count x channels x height x width. Only the one of images() and pixels()
+  // that matches the loader's elements is not empty. The holder may write to
+  // them.
   std::span<float> images() const;
   std::span<std::uint8_t> pixels() const;
   // count.
@@ -79,19 +80,19 @@ class Batch {
 
 class Loader {
  public:
-  // `source` must outlive the loader. Preparing begins at once.
+  // `source` must outlive the loader. The thread starts at once.
   Loader(const SampleSource& source, std::vector<std::int64_t> indices,
          const LoaderOptions& options = {});
-  // Stops the thread after the sample it is reading.
+  // Stops the thread after the current sample.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch, in the order of the indices, or nothing when the pass is
-  // over. After an error every further call throws the same.
+  // The next batch, in the order of the indices, or nothing at the end of the
+  // pass. After an error every further call throws the same error.
   std::optional<Batch> next(Deadline deadline);
 
-  // How many batches the whole pass has.
+  // The number of batches in the whole pass.
   std::int64_t batch_count() const;
 
  private:

@@ -21,8 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 
-// Samples whose pixels are index + epoch / 1000 and whose label is the index.
-// What happens before a sample is read can be chosen.
+// Samples whose pixels are index + epoch / 1000 and whose label is the index. A
+// test can set an action that runs before each read.
 class CountingSource final : public SampleSource {
  public:
   explicit CountingSource(
@@ -50,7 +50,7 @@ class CountingSource final : public SampleSource {
   std::function<void(std::int64_t)> before_;
 };
 
-// Samples whose pixels are the index plus the epoch, and stand for its half.
+// Samples whose pixels are the index plus the epoch, with levels of half of it.
 class PixelSource final : public SampleSource {
  public:
   PixelSource() {
@@ -80,7 +80,7 @@ class PixelSource final : public SampleSource {
   std::vector<float> levels_;
 };
 
-// A door that threads wait at until it is opened.
+// A gate at which threads wait until it opens.
 class Gate {
  public:
   void open() {
@@ -204,7 +204,7 @@ TEST(Loader, StaysOverAtTheEnd) {
 TEST(Loader, PreparesNoMoreBatchesThanItMay) {
   std::mutex mutex;
   std::condition_variable changed;
-  std::int64_t begun = 0;  // batches of which a sample was asked for
+  std::int64_t begun = 0;  // batches with a requested sample
   const CountingSource source(100, [&](std::int64_t index) {
     const std::lock_guard lock(mutex);
     begun = index / 2 + 1;
@@ -213,8 +213,8 @@ TEST(Loader, PreparesNoMoreBatchesThanItMay) {
   Loader loader(source, first(100), {.batch_size = 2, .prefetch = 2});
   for (std::int64_t taken = 0; taken <= 48; ++taken) {
     {
-      // Whatever goes on after the last batch it may begin is seen here, or in
-      // one of the next rounds.
+      // A thread that starts more batches than it may shows here or in one of
+      // the next rounds.
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return begun >= taken + 2; });
       ASSERT_EQ(begun, taken + 2);
@@ -240,7 +240,7 @@ TEST(Loader, RecyclesTheMemoryOfBatches) {
   std::set<const float*> addresses;
   while (const auto batch = loader.next(1min))
     addresses.insert(batch->images().data());
-  // One held, and two that lie ready or are being filled.
+  // One held batch, and two that are ready or being filled.
   EXPECT_LE(addresses.size(), 3u);
 }
 

@@ -1,7 +1,4 @@
-// The error for a file that does not hold what it should: every such message
-// has the same four facts.
-//
-// Threads: values and pure functions.
+// The error for a malformed file. Every such message has the same four facts.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +11,8 @@ namespace lockstep {
 struct MalformedFile {
   std::string file = {};
   std::string problem = {};  // "the magic number is wrong"
-  // Where reading went wrong, in bytes; for gzip files in the decompressed
-  // data, unless `problem` speaks of the compressed data.
+  // The byte offset of the problem; for gzip files in the decompressed data,
+  // unless `problem` concerns the compressed data.
   std::size_t offset = 0;
   std::string expected = {};
   std::string found = {};

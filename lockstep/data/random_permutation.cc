@@ -17,14 +17,14 @@ namespace {
 std::vector<std::int64_t> ascending(std::int64_t count) {
   if (count < 0)
     throw InvalidArgument(fmt::format(
-        "cannot shuffle {} indices: a count is not negative", count));
+        "cannot shuffle {} indices: the count must not be negative", count));
   std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
   std::iota(indices.begin(), indices.end(), std::int64_t{0});
   return indices;
 }
 
-// Hands std::mt19937 the state that the authors' init_by_array makes of a key:
-// Python seeds with the number's 32-bit words, lowest first.
+// Gives std::mt19937 the state that the authors' init_by_array computes from a
+// key. Python seeds with the number's 32-bit words, lowest first.
 class ArraySeed {
  public:
   // NOLINTNEXTLINE(readability-identifier-naming): the standard's name
@@ -79,7 +79,7 @@ class ArraySeed {
   std::uint32_t key_words_;
 };
 
-// A number below `end`, which is positive, by Python's way: as many bits as
+// A number below `end`, which is positive, as Python draws it: as many bits as
 // `end` has, drawn again until they are below it.
 std::uint32_t draw_below(std::mt19937& twister, std::uint32_t end) {
   const int surplus_bits = std::countl_zero(end);
@@ -90,8 +90,8 @@ std::uint32_t draw_below(std::mt19937& twister, std::uint32_t end) {
   return drawn;
 }
 
-// From here on PyTorch draws 64 bits an index, as the remainder of 32 would
-// favour small numbers, and shuffles from the inside out.
+// From here on PyTorch draws 64 bits per index, because the remainder of 32
+// bits would favour small numbers, and shuffles from the inside out.
 constexpr std::size_t kLongPermutation =
     std::numeric_limits<std::uint32_t>::max() / 20;
 

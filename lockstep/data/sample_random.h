@@ -1,8 +1,8 @@
-// Random numbers that follow from (seed, epoch, sample index) alone: SplitMix64
+// Random numbers that depend only on (seed, epoch, sample index): SplitMix64
 // (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
 // OOPSLA 2014).
 //
-// Starting one costs a few multiplications, so each sample has its own.
+// Seeding a generator costs a few multiplications, so each sample has its own.
 //
 // Threads: single-threaded; a value.
 #pragma once
@@ -14,8 +14,8 @@ namespace lockstep {
 class SampleRandom {
  public:
   SampleRandom(std::uint64_t seed, std::uint64_t epoch, std::uint64_t index)
-      // Mixing between the additions keeps (epoch, index) pairs with equal sums
-      // apart.
+      // Mixing between the additions separates (epoch, index) pairs with equal
+      // sums.
       : state_(mix(mix(mix(seed + kStep) + epoch + kStep) + index)) {}
 
   std::uint64_t next() {

@@ -7,7 +7,7 @@ namespace lockstep {
 std::int64_t SampleSource::read_pixels(std::int64_t, std::uint64_t,
                                        std::span<std::uint8_t>) const {
   throw InvalidArgument(
-      "cannot read pixels of samples that have none: read numbers");
+      "cannot read pixels: this source has no pixels; use read()");
 }
 
 }  // namespace lockstep

@@ -1,14 +1,14 @@
-// Where the loader's samples come from: one at a time, ready for the model.
+// The source of the loader's samples: one at a time, ready for the model.
 //
-// A sample is a float32 image and the index of its class. Whatever is random
-// about it follows from the source's seed, the epoch and the sample's index
-// alone, so that a run can be repeated whoever reads which sample when.
+// A sample is a float32 image and the index of its class. Its randomness
+// depends only on the source's seed, the epoch and the sample's index, so a run
+// is reproducible whichever rank reads a sample, and in any order.
 //
-// Where images are made of pixels of 256 values, a source may give these
-// instead: a quarter of the bytes, for whoever makes numbers of them elsewhere.
+// A source of 8-bit pixels may also return the pixels: a quarter of the bytes,
+// for a caller that converts them elsewhere.
 //
 // Threads: every method may be called from any thread.
-// Errors:  whatever reading throws surfaces in Loader::next().
+// Errors:  an error that reading throws surfaces in Loader::next().
 #pragma once
 
 #include <array>
@@ -38,11 +38,13 @@ class SampleSource {
   virtual std::int64_t read(std::int64_t index, std::uint64_t epoch,
                             std::span<float> image) const = 0;
 
-  // Of a source that has pixels, the number that read() gives for each value of
-  // one, channels x kPixelValues, as long as the source lives; else nothing.
+  // For a source with pixels: the number that read() gives for each pixel
+  // value, channels x kPixelValues, valid while the source lives. Otherwise
+  // empty.
   virtual std::span<const float> levels() const { return {}; }
 
-  // As read(), but for the pixels. InvalidArgument where there are none.
+  // Like read(), but writes pixels. InvalidArgument for a source without
+  // pixels.
   virtual std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
                                    std::span<std::uint8_t> image) const;
 };

@@ -11,7 +11,7 @@ namespace {
 void check(std::int64_t length, int world_size, int rank) {
   if (length < 0)
     throw InvalidArgument(fmt::format(
-        "cannot divide {} samples over ranks: a length is not negative",
+        "cannot divide {} samples over ranks: the length must not be negative",
         length));
   if (world_size < 1)
     throw InvalidArgument(fmt::format(
@@ -44,7 +44,7 @@ std::vector<std::int64_t> sampler_sequence(std::int64_t length,
   std::vector<std::int64_t> sequence(static_cast<std::size_t>(count));
   std::int64_t position = options.rank;
   for (std::int64_t& index : sequence) {
-    // Padding repeats the order from its start, as often as it takes.
+    // Padding repeats the order from its start as often as needed.
     const std::int64_t wrapped = position % length;
     index =
         options.shuffle ? order[static_cast<std::size_t>(wrapped)] : wrapped;

@@ -1,11 +1,11 @@
-// Which samples a rank sees in an epoch, and in which order: the sequence of
-// PyTorch's DistributedSampler, index for index.
+// The samples that a rank sees in an epoch, in order: the sequence of PyTorch's
+// DistributedSampler, index for index.
 //
-// A pure function of its arguments, so that ranks need not talk: each shuffles
-// all indices alike (a Mersenne Twister seeded with seed + epoch), pads or cuts
-// them to a multiple of the world size, and takes every world_size-th.
+// The sequence is a pure function of its arguments, so ranks need not
+// communicate: each shuffles all indices alike (a Mersenne Twister seeded with
+// seed + epoch), pads or cuts them to a multiple of the world size, and takes
+// every world_size-th.
 //
-// Threads: pure functions.
 // Errors:  InvalidArgument for a negative length, a world size below 1 and a
 //          rank outside 0 … world_size - 1.
 #pragma once
@@ -18,17 +18,17 @@ namespace lockstep {
 struct SamplerOptions {
   int world_size = 1;
   int rank = 0;
-  // Without it the order is 0, 1, 2, … in every epoch.
+  // When false, the order is 0, 1, 2, … in every epoch.
   bool shuffle = true;
-  // The same on every rank, or samples are seen twice and never.
+  // Must be the same on every rank; otherwise ranks repeat and miss samples.
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
-  // When the ranks do not divide the length: leave the last samples out, rather
-  // than repeat the first ones until they do.
+  // When the world size does not divide the length: drop the last samples
+  // instead of repeating the first ones.
   bool drop_last = false;
 };
 
-// How many indices each rank gets of `length` samples: the same for all ranks.
+// The number of indices per rank for `length` samples; the same for all ranks.
 std::int64_t samples_per_rank(std::int64_t length,
                               const SamplerOptions& options);
 
@@ -36,9 +36,9 @@ std::int64_t samples_per_rank(std::int64_t length,
 std::vector<std::int64_t> sampler_sequence(std::int64_t length,
                                            const SamplerOptions& options);
 
-// Every world_size-th index from `rank` on, without padding: over all ranks
-// each sample once, as a test set must be counted. The ranks' lengths differ by
-// at most 1.
+// Every world_size-th index from `rank` on, without padding. All ranks together
+// see each sample once, as an evaluation needs. The ranks' lengths differ by at
+// most 1.
 std::vector<std::int64_t> each_sample_once(std::int64_t length, int world_size,
                                            int rank);
 

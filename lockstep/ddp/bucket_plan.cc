@@ -60,7 +60,7 @@ class Planner {
     open.cap_bytes = options_.bucket_bytes;
   }
 
-  // All buckets, those that never reached their cap included.
+  // All buckets, including those that never reached their cap.
   std::vector<Bucket> finish() {
     for (OpenBucket& open : open_)
       if (!open.bucket.slots.empty())
@@ -87,8 +87,8 @@ class Planner {
   std::vector<Bucket> finished_;
 };
 
-// A bucket is complete when the last of its gradients is there; a bucket that
-// was closed late may be complete before one that was closed early.
+// A bucket is complete when its last gradient has arrived; a bucket that was
+// closed late may be complete before one that was closed early.
 void sort_by_completion(std::vector<Bucket>& buckets,
                         std::span<const std::size_t> order) {
   std::vector<std::size_t> turn(order.size());

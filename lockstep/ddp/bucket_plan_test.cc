@@ -42,7 +42,7 @@ std::string message_of(const std::vector<std::size_t>& order) {
   return error_text([&] { plan_buckets(floats({1, 2, 3}), order); });
 }
 
-// The obvious version, one class of parameters at a time: cut the class's
+// The naive version, one class of parameters at a time: cut the class's
 // parameters, in order, where the bytes since the last cut reach the cap.
 std::vector<std::vector<std::size_t>> cut_one_class(
     const std::vector<ParameterSize>& parameters,
@@ -191,8 +191,8 @@ TEST(BucketPlan, GivesEachTypeAFirstBucketOfItsOwn) {
 }
 
 TEST(BucketPlan, PutsBucketsInTheOrderInWhichTheyAreComplete) {
-  // The int32 bucket is never closed by its cap, yet complete before the
-  // float32 bucket that is.
+  // The int32 bucket never reaches its cap, but is complete before the float32
+  // bucket that does.
   const BucketPlanOptions options{.first_bucket_bytes = 8};
   const std::vector<ParameterSize> parameters{
       {1, DataType::kFloat32}, {1, DataType::kInt32}, {1, DataType::kFloat32}};

@@ -74,7 +74,7 @@ std::vector<std::size_t> GradientTracker::arrival_order() const {
   std::vector<std::size_t> order(turns_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto turn_of = [this](std::size_t parameter) {
-    // One that never came has turn 0, and its place after all others.
+    // A gradient that never arrived has turn 0 and follows all others.
     return turns_[parameter] - 1;
   };
   std::stable_sort(

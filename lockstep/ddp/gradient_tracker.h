@@ -1,13 +1,13 @@
-// Which bucket is complete? Gradients arrive one by one during the backward
-// pass; the tracker says when buckets may be reduced.
+// Tracks which buckets are complete. Gradients arrive one by one during the
+// backward pass; the tracker tells when buckets may be reduced.
 //
-// Buckets are handed out strictly in the plan's order, each once a step: all
-// ranks must start the same reductions in the same order, and gradients need
-// not arrive in the same order everywhere. A complete bucket therefore waits
-// for those before it.
+// The tracker hands out buckets strictly in the plan's order, each once per
+// step. All ranks must start the same reductions in the same order, but
+// gradients may arrive in a different order on each rank. A complete bucket
+// therefore waits for the buckets before it.
 //
-// A gradient is final when it has arrived as often as is expected: once, unless
-// expect() says otherwise.
+// A gradient is final when it has arrived as often as expected: once, unless
+// expect() sets another count.
 //
 // An arrival costs a few array accesses and allocates nothing.
 //
@@ -30,11 +30,11 @@ class GradientTracker {
   static constexpr std::uint32_t kUnknown = 0xffffffff;
 
   enum class Status {
-    kFinal,     // the last that was expected
-    kPartial,   // one of several, with more to come
-    kRepeated,  // more often than expected, before its bucket was handed out
-    // More often than expected, when its bucket had been handed out: what was
-    // or is being reduced is not what the caller now has.
+    kFinal,     // the last expected arrival
+    kPartial,   // one of several; more will come
+    kRepeated,  // one too many, before its bucket was handed out
+    // One too many, after its bucket was handed out: the reduced gradient
+    // differs from the caller's.
     kRepeatedTooLate,
   };
 
@@ -46,19 +46,19 @@ class GradientTracker {
     std::size_t bucket_count = 0;
   };
 
-  // Starts in a step in which nothing has arrived; every gradient is expected
-  // once. Keeps no reference to `plan`.
+  // Starts a step without arrivals; every gradient is expected once. Keeps no
+  // reference to `plan`.
   explicit GradientTracker(const BucketPlan& plan);
 
-  // From the next step on. A parameter that is expected 0 times holds no bucket
-  // back; one whose count is kUnknown holds its own back for good.
+  // Applies from the next step on. A parameter that is expected 0 times delays
+  // no bucket; a parameter whose count is kUnknown blocks its bucket.
   void expect(Counts counts);
 
   // Forgets every arrival and hands out buckets from 0 again: at once those
-  // that wait for nothing.
+  // that expect no gradient.
   Arrival begin_step();
 
-  // Takes note that the gradient of `parameter` has arrived.
+  // Records that the gradient of `parameter` has arrived.
   Arrival arrived(std::size_t parameter);
 
   // Whether every bucket was handed out.
@@ -67,15 +67,16 @@ class GradientTracker {
   // Buckets handed out in this step: 0 … launched() - 1.
   std::size_t launched() const { return launched_; }
 
-  // The parameters that have not arrived as often as expected, or, where that
-  // is unknown, not at all; by ascending index.
+  // The parameters that have not arrived as often as expected (with an unknown
+  // count: at all), by ascending index.
   std::vector<std::size_t> missing() const;
 
-  // How often each has arrived in this step.
+  // How often each parameter has arrived in this step.
   const Counts& counts() const { return counts_; }
 
-  // All parameters: those that have arrived in this step in the order of their
-  // last arrivals, then the others. A permutation that plan_buckets() takes.
+  // All parameters: first those that have arrived in this step, in the order of
+  // their last arrivals, then the others. plan_buckets() takes this
+  // permutation.
   std::vector<std::size_t> arrival_order() const;
 
  private:

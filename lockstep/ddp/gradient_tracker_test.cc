@@ -25,7 +25,7 @@ BucketPlan plan_of(std::size_t count, std::size_t per_bucket) {
                       {.first_bucket_bytes = cap, .bucket_bytes = cap});
 }
 
-// What the tracker must say, recomputed from nothing at every question.
+// The expected answers, recomputed from scratch at every call.
 class Oracle {
  public:
   explicit Oracle(const BucketPlan& plan) : plan_(plan) {}
@@ -33,7 +33,7 @@ class Oracle {
   void arrived(std::size_t parameter) { arrived_.insert(parameter); }
   bool has(std::size_t parameter) const { return arrived_.contains(parameter); }
 
-  // Buckets from 0 on without a missing gradient.
+  // The number of buckets, from 0 on, without a missing gradient.
   std::size_t launchable() const {
     std::size_t count = 0;
     for (const auto& bucket : plan_.buckets) {
@@ -104,7 +104,7 @@ TEST(GradientTracker, AgreesWithTheObviousVersionOnRandomSteps) {
     for (int step = 0; step < 3; ++step) {
       tracker.begin_step();
       Oracle oracle(plan);
-      // Some arrive twice, some never.
+      // Some gradients arrive twice, some never.
       for (std::size_t i = 0; i < 2 * parameters.size(); ++i)
         arrive_and_compare(tracker, oracle, random() % parameters.size());
     }

@@ -7,7 +7,7 @@ namespace {
 
 using Range = OwnerRanges::Range;
 
-// Adds `range` to `list`, or to its last one where it goes on from there.
+// Appends `range` to `list`, or extends the last range if `range` continues it.
 void add(std::vector<Range>& list, const Range& range) {
   if (range.elements == 0) return;
   if (!list.empty() && list.back().begin + list.back().elements == range.begin)

@@ -18,8 +18,8 @@ using Range = OwnerRanges::Range;
 
 constexpr int kNobody = -1;
 
-// By element of a block of `elements`: which rank gets it, or kNobody. Fails
-// where two ranges overlap or some element is in none.
+// The rank that gets each element of a block, or kNobody. Fails when two ranges
+// overlap or an element is in no range.
 std::vector<int> owners_of(const OwnerRanges& ranges, std::size_t elements) {
   constexpr int kUntold = -2;
   std::vector<int> owners(elements, kUntold);
@@ -48,8 +48,8 @@ TEST(OwnerRanges, GiveEachRankItsPartInOneRoundWhereParametersAreInOrder) {
   EXPECT_THAT(ranges.of_nobody, IsEmpty());
 }
 
-// Backward brings gradients in the reverse of their order; a parameter that is
-// cut lies the right way round in between.
+// The backward pass produces gradients in reverse order; the elements of a cut
+// parameter stay in forward order.
 TEST(OwnerRanges, TakeAnotherRoundForARankWhoseStretchIsInterrupted) {
   const std::vector<ParameterSize> sizes{{16}, {64}, {48}};
   const ShardPlan plan = plan_shards(sizes, 2);  // cut within the second

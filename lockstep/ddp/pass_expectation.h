@@ -1,12 +1,12 @@
-// Which gradients a backward pass is to bring, and what it means if one is
-// missing or comes too often.
+// The gradients that a backward pass must produce, and what a missing or
+// repeated gradient means.
 //
-// Three rules: every parameter's gradient comes once; or any may stay away; or
-// all come as in the first pass, which is learnt and then relied on. By the
-// third rule each rank has counts of its own, while what no rank uses is agreed
-// on by all.
+// There are three rules: every parameter's gradient arrives once; or any
+// gradient may be missing; or all arrive as in the first pass, which the
+// reducer learns and then relies on. By the third rule each rank has its own
+// counts, while all ranks agree on the parameters that no rank uses.
 //
-// Threads: single-threaded, as the reducer that owns it.
+// Threads: single-threaded, like the reducer that owns it.
 // Errors:  none.
 #pragma once
 
@@ -30,50 +30,51 @@ class PassExpectation {
 
   Rule rule() const { return rule_; }
 
-  // How often gradients come in the next pass of this rank.
+  // How often each gradient arrives in this rank's next pass.
   const GradientTracker::Counts& counts() const { return counts_; }
 
   // The parameters that no pass of this rank uses.
   const Indices& never_here() const { return never_here_; }
 
-  // Takes note of a gradient that stays on this rank for now. It counts once
-  // end_local_pass() has said that the pass came to its end; where that threw,
-  // drop_local_pass() forgets what it brought.
+  // Records a gradient of a local pass. It counts once end_local_pass() is
+  // called; when the pass throws, drop_local_pass() forgets its gradients.
   void arrived_in_local_pass(std::size_t parameter) {
     arriving_locally_.push_back(parameter);
   }
   void end_local_pass();
   void drop_local_pass() { arriving_locally_.clear(); }
 
-  // Whether local passes since the last one that was reduced have brought one.
+  // Whether a local pass since the last reduced pass has produced a gradient of
+  // `parameter`.
   bool has_local_gradient(std::size_t parameter) const {
     return arrived_locally_[parameter] != 0;
   }
 
-  // Whether a gradient of `parameter` may come; `status` is what the tracker
-  // says to it.
+  // Whether a gradient of `parameter` may arrive; `status` is the tracker's
+  // answer.
   bool allows(std::size_t parameter, GradientTracker::Status status) const;
 
-  // Those of `missing` whose absence the other ranks must hear of: not those
-  // that have a gradient from a local pass, nor those of a rank that learns
-  // alone what it uses.
+  // Those of `missing` that this rank must report to the others. It does not
+  // report a parameter that has a gradient from a local pass, and reports none
+  // while it alone still learns its counts.
   Indices worth_telling(Indices missing) const;
 
-  // Whether a pass in which some gradient is missing somewhere is one.
+  // Whether a pass is valid in which a gradient is missing on some rank.
   bool allows_missing() const {
     return rule_ == Rule::kAnyGradient || learns_with_all();
   }
 
-  // What no rank used in this pass: if some rank told of something missing.
+  // Sets the parameters that no rank used in this pass, when a rank reported a
+  // missing gradient.
   void set_unused(std::vector<char> unused) { unused_ = std::move(unused); }
   bool unused(std::size_t parameter) const { return unused_[parameter] != 0; }
 
-  // The pass is over for all. `counts` is what this rank saw of it; null when
-  // it had no data.
+  // Ends the pass on all ranks. `counts` are this rank's arrivals; null when it
+  // had no data.
   void end_pass(const GradientTracker::Counts* counts);
 
-  // The pass has failed on all ranks alike: its gradients, and those of local
-  // passes before it, are of no use.
+  // The pass has failed on all ranks: its gradients, and those of earlier local
+  // passes, are invalid.
   void drop_gradients();
 
  private:

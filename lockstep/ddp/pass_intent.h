@@ -1,12 +1,13 @@
-// Whether the next backward pass is reduced over the ranks, or stays local.
+// Decides whether the next backward pass is reduced over the ranks or stays
+// local.
 //
-// no_sync() is a scope, but what counts is where the forward pass ran, as in
-// PyTorch: the last one before a backward pass decides. A backward pass before
-// which none ran goes by the scope that it runs in itself. A front door that
-// counts backward passes gives a rule of its own instead.
+// no_sync() is a scope, but, as in PyTorch, the scope of the last forward pass
+// before a backward pass decides. A backward pass without a forward pass before
+// it goes by its own scope. A frontend that counts backward passes sets its own
+// rule instead.
 //
 // Threads: single-threaded.
-// Errors:  what a rule throws.
+// Errors:  those that a rule throws.
 #pragma once
 
 #include <functional>
@@ -20,23 +21,25 @@ enum class PassKind { kReduced, kLocal };
 
 class PassIntent {
  public:
-  // Scopes may lie within each other.
+  // Scopes may nest.
   void enter_no_sync() { ++scopes_; }
   void leave_no_sync() { --scopes_; }
 
-  // What a forward pass that begins here says of the backward pass after it.
+  // Records, at the start of a forward pass, the kind of the backward pass
+  // after it.
   PassKind here() const {
     return scopes_ > 0 ? PassKind::kLocal : PassKind::kReduced;
   }
   void forward_begins() { said_ = here(); }
 
-  // From now on `rule` alone says what a backward pass is that begins; what it
-  // throws, the pass throws.
+  // From now on only `rule` decides the kind of a backward pass that begins;
+  // the pass throws what `rule` throws.
   void decide_by(std::function<PassKind()> rule) { rule_ = std::move(rule); }
 
   bool has_rule() const { return rule_ != nullptr; }
 
-  // What a backward pass that begins now is. What forward passes said is spent.
+  // The kind of a backward pass that begins now. Consumes the record of the
+  // forward passes.
   PassKind backward_begins() {
     if (rule_) return rule_();
     const PassKind kind = said_.value_or(here());
@@ -46,12 +49,12 @@ class PassIntent {
 
  private:
   int scopes_ = 0;
-  std::optional<PassKind> said_;  // by the last forward pass
+  std::optional<PassKind> said_;  // set by the last forward pass
   std::function<PassKind()> rule_;
 };
 
-// A scope in which backward passes are local: gradients accumulate in .grad,
-// and the next pass outside reduces the sum.
+// A scope whose backward passes are local: gradients accumulate in .grad, and
+// the next pass outside reduces the sum.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<PassIntent> intent)

@@ -1,6 +1,6 @@
 // The parameters of a type and device, one after another, are a row of
 // elements. It is cut at r/n of its length for every r; each cut then moves to
-// the nearest place where its parameter may be cut, or to the parameter's end.
+// the nearest allowed cut of its parameter, or to the parameter's end.
 
 #include "lockstep/ddp/shard_plan.h"
 
@@ -22,7 +22,7 @@ std::size_t ideal_cut(std::size_t total, std::size_t part, std::size_t parts) {
   return total / parts * part + total % parts * part / parts;
 }
 
-// Deals out the parameters of one type and device.
+// Distributes the parameters of one type and device.
 class Row {
  public:
   Row(std::span<const ParameterSize> parameters,
@@ -52,8 +52,9 @@ class Row {
   }
 
  private:
-  // Where the cut at `ideal`, counted in the row, falls in the parameter that
-  // begins at `before`: 0 when it lies before it, its length when after.
+  // The position of the cut at `ideal` (in the row) within the parameter that
+  // begins at `before`: 0 when the cut lies before the parameter, its length
+  // when after.
   std::size_t cut_within(std::size_t member, std::size_t before,
                          std::size_t ideal) const {
     const ParameterSize& size = parameters_[member];
@@ -94,7 +95,8 @@ std::vector<std::vector<std::size_t>> classes_of(
 ShardPlan plan_shards(std::span<const ParameterSize> parameters,
                       std::size_t ranks) {
   if (ranks == 0)
-    throw InvalidArgument("cannot plan shards for a group of no ranks");
+    throw InvalidArgument(
+        "cannot plan shards: the number of ranks must be at least 1");
   ShardPlan plan{.ranks = std::vector<std::vector<Piece>>(ranks),
                  .parameters = std::vector<std::vector<ShardPlan::Owner>>(
                      parameters.size())};

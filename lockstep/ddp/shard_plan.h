@@ -1,17 +1,16 @@
-// Which rank keeps the optimizer's state of which elements: parameter sizes →
+// Assigns the optimizer's state of each element to a rank: parameter sizes →
 // pieces.
 //
-// An optimizer's state is as large as the model, or twice that, and every rank
-// of data-parallel training holds the same. Cut into one shard a rank, it costs
-// each 1/n (Rajbhandari et al., "ZeRO", SC 2020, stage 1). PyTorch deals out
-// whole parameters; here they are cut, so that shards are equal even when one
+// An optimizer's state is as large as the model or twice as large, and every
+// rank of data-parallel training holds a copy. With one shard per rank each
+// holds 1/n (Rajbhandari et al., "ZeRO", SC 2020, stage 1). PyTorch assigns
+// whole parameters; this plan cuts them, so shards are equal even when one
 // parameter is most of the model. See docs/design/ddp.md.
 //
 // The plan is a pure function of its arguments: ranks that pass the same sizes
 // get the same plan.
 //
-// Threads: values and pure functions.
-// Errors:  InvalidArgument for no ranks.
+// Errors:  InvalidArgument for a number of ranks below 1.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@
 namespace lockstep {
 
 struct ShardPlan {
-  // Consecutive elements of one parameter; never none.
+  // Consecutive elements of one parameter; at least one.
   struct Piece {
     std::size_t parameter = 0;
     std::size_t begin = 0;
@@ -36,11 +35,11 @@ struct ShardPlan {
     std::size_t position = 0;  // among the rank's pieces
   };
 
-  // By rank: its pieces in order of parameters, at most one of each. A rank has
-  // none when there are fewer cuts than ranks.
+  // By rank: its pieces in order of parameters, at most one per parameter. A
+  // rank may have no pieces when there are fewer units than ranks.
   std::vector<std::vector<Piece>> ranks;
-  // By parameter: who has its pieces, in order of elements. Together they are
-  // the whole parameter; one without elements has none.
+  // By parameter: the owners of its pieces, in order of elements. The pieces
+  // cover the whole parameter; a parameter without elements has no pieces.
   std::vector<std::vector<Owner>> parameters;
 
   const Piece& piece(const Owner& owner) const {
@@ -48,8 +47,8 @@ struct ShardPlan {
   }
 };
 
-// Gives each rank 1/n of the elements of each data type and device, up to what
-// fits into 64 bytes: a parameter is cut only at multiples of those, so that no
+// Gives each rank 1/n of the elements of each data type and device, rounded to
+// units of 64 bytes. A parameter is cut only at multiples of 64 bytes, so no
 // two ranks write to one cache line.
 ShardPlan plan_shards(std::span<const ParameterSize> parameters,
                       std::size_t ranks);

@@ -38,10 +38,10 @@ Case random_case(std::mt19937_64& random) {
   return made;
 }
 
-// The obvious version, element by element: owner[p][i] is the rank that has
-// element i of parameter p. Cuts of one type and device are made on a list of
-// all places where a cut may be, each the one nearest to r/n of the elements
-// that lie in the parameter which r/n falls in.
+// The naive version, element by element: owner[p][i] is the rank that has
+// element i of parameter p. Cuts of one type and device come from a list of all
+// allowed places; each is the place nearest to r/n of the elements, within the
+// parameter that contains r/n.
 std::vector<std::vector<std::size_t>> oracle(const Case& given) {
   std::vector<std::vector<std::size_t>> owner;
   for (const ParameterSize& size : given.parameters)
@@ -59,12 +59,12 @@ std::vector<std::vector<std::size_t>> oracle(const Case& given) {
       if (other < p) before += owner[other].size();
     }
     for (std::size_t i = 0; i < owner[p].size(); ++i) {
-      const std::size_t block = i / unit;  // all of a cut's 64 bytes share it
+      const std::size_t block = i / unit;  // the 64-byte unit of the element
       std::size_t rank = 0;
       for (std::size_t r = 1; r < given.ranks; ++r) {
         const std::size_t ideal = total * r / given.ranks;
-        // The cut is at a multiple of the unit; the block lies behind it when
-        // its begin does.
+        // The cut is at a multiple of the unit, so the block lies behind it
+        // when its first element does.
         const bool behind =
             ideal <= before ||
             (ideal < before + owner[p].size() &&
@@ -118,7 +118,7 @@ void check_owners(const ShardPlan& plan, const Case& given) {
   }
 }
 
-// No rank's share of a type and device is off 1/n by more than 64 bytes.
+// Each rank's share of a type and device differs from 1/n by at most 64 bytes.
 void check_shares(const ShardPlan& plan, const Case& given) {
   for (const ParameterSize& of : given.parameters) {
     std::size_t total = 0;
@@ -180,7 +180,8 @@ TEST(ShardPlan, OfNoParametersHasNoPieces) {
 }
 
 TEST(ShardPlan, RefusesAGroupOfNoRanks) {
-  EXPECT_THAT(error_text([] { plan_shards({}, 0); }), HasSubstr("no ranks"));
+  EXPECT_THAT(error_text([] { plan_shards({}, 0); }),
+              HasSubstr("must be at least 1"));
 }
 
 }  // namespace

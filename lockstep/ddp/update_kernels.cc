@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Made by update_kernels.inc, once for each instruction set.
+// Defined by update_kernels.inc, once for each instruction set.
 UpdateKernels update_kernels_portable();
 #if defined(__x86_64__)
 UpdateKernels update_kernels_avx2();
@@ -71,11 +71,11 @@ DataType state_type(DataType type) {
 
 void apply_update(const Update& update, const UpdatePiece& piece,
                   InstructionSet set) {
-  LOCKSTEP_CHECK(is_floating_point(piece.type), "an update of whole numbers");
+  LOCKSTEP_CHECK(is_floating_point(piece.type), "an update of integers");
   LOCKSTEP_CHECK(update.step >= 1, "steps are counted from 1");
   for (std::size_t i = 0; i < state_count(update.rule); ++i)
     LOCKSTEP_CHECK(piece.state[i] != nullptr || piece.elements == 0,
-                   "the rule keeps state, and there is none");
+                   "the rule needs state");
   const UpdateKernels kernels = kernels_for(set);
   if (const auto* sgd = std::get_if<SgdRule>(&update.rule))
     return kernels.sgd(numbers_of(*sgd, update), piece);
@@ -84,7 +84,7 @@ void apply_update(const Update& update, const UpdatePiece& piece,
 
 double sum_of_squares(const std::byte* elements, std::size_t count,
                       DataType type, InstructionSet set) {
-  LOCKSTEP_CHECK(is_floating_point(type), "a norm of whole numbers");
+  LOCKSTEP_CHECK(is_floating_point(type), "a norm of integers");
   return kernels_for(set).sum_of_squares(elements, count, type);
 }
 

@@ -1,23 +1,21 @@
-// What an optimizer's step does to memory: SGD, Adam and AdamW on raw elements,
-// in one pass.
+// Optimizer updates on raw memory: SGD, Adam and AdamW, in one pass.
 //
-// LibTorch's optimizers are written as tensor operations, each of which reads
-// and writes all of its tensors: SGD with momentum goes over memory three
-// times, Adam about ten. Here an element's gradient, state and value are read
-// once, and state and value written once.
+// LibTorch's optimizers are sequences of tensor operations, each of which reads
+// and writes all of its tensors: SGD with momentum passes over memory three
+// times, Adam about ten times. These kernels read an element's gradient, state
+// and value once, and write state and value once.
 //
-// The same source is compiled for several instruction sets and chosen at run
-// time. All of them give the same bits, wherever a parameter is cut: nothing
-// depends on an element's neighbours. LibTorch fuses multiplications into
-// additions where the CPU can, so that its results differ in the last bits.
+// The same source is compiled for several instruction sets; the best is chosen
+// at run time. All of them give the same bits, wherever a parameter is cut,
+// because an element's result does not depend on its neighbours. LibTorch uses
+// fused multiply-add where the CPU has it, so its results differ in the last
+// bits.
 //
-// float16 and bfloat16 parameters are computed with in float32 and rounded
-// once; their state is float32.
+// Updates of float16 and bfloat16 parameters are computed in float32 and
+// rounded once; their state is float32.
 //
-// Threads: pure functions of the memory that they are given.
-// Source:  the arithmetic, to the order of operations, is that of
-//          torch::optim::SGD, Adam and AdamW (Kingma and Ba, 2015; Loshchilov
-//          and Hutter, 2019).
+// Source:  arithmetic and order of operations are those of torch::optim::SGD,
+//          Adam and AdamW (Kingma and Ba, 2015; Loshchilov and Hutter, 2019).
 #pragma once
 
 #include <cstddef>
@@ -40,7 +38,7 @@ struct SgdRule {
 struct AdamRule {
   enum class Decay {
     kOfGradient,   // Adam: weight_decay x value is added to the gradient
-    kOfParameter,  // AdamW: learning_rate x weight_decay x value is taken off
+    kOfParameter,  // AdamW: learning_rate x weight_decay x value is subtracted
   };
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -52,8 +50,8 @@ struct AdamRule {
 
 using UpdateRule = std::variant<SgdRule, AdamRule>;
 
-// Numbers of state that the rule keeps for each element: 0 or 1 for SGD (the
-// momentum buffer), 2 for Adam (the averages of the gradient and its square).
+// The number of state values per element: 0 or 1 for SGD (the momentum buffer),
+// 2 for Adam (the averages of the gradient and its square).
 std::size_t state_count(const UpdateRule& rule);
 
 // The type of the state of parameters of type `type`.
@@ -61,15 +59,16 @@ DataType state_type(DataType type);
 
 struct Update {
   UpdateRule rule{};
-  // Of this parameter, counted from 1. State is all zeros before the first.
+  // The step number of this parameter, from 1. State is all zeros before the
+  // first step.
   std::int64_t step = 1;
-  // What gradients are multiplied with as they are read: to clip or unscale.
+  // The factor for gradients as they are read: to clip or unscale.
   double gradient_scale = 1;
 };
 
-// Consecutive elements of one parameter. `state` has state_count() addresses of
-// as many elements of state_type(type). No two overlap. Addresses need only the
-// alignment of an element.
+// Consecutive elements of one parameter. `state` has state_count() addresses,
+// each of `elements` elements of state_type(type). The ranges do not overlap.
+// Addresses need only an element's alignment.
 struct UpdatePiece {
   std::byte* parameter = nullptr;
   const std::byte* gradient = nullptr;
@@ -78,12 +77,12 @@ struct UpdatePiece {
   DataType type = DataType::kFloat32;  // of parameter and gradient
 };
 
-// Makes one step on a piece; its type is one of floating point.
+// Makes one step on a piece of a floating-point type.
 void apply_update(const Update& update, const UpdatePiece& piece,
                   InstructionSet set = best_instruction_set());
 
-// The sum of the squares of `count` elements of one of the floating-point
-// types, in float64; the same bits on every CPU.
+// The sum of the squares of `count` elements of a floating-point type, in
+// float64; the same bits on every CPU.
 double sum_of_squares(const std::byte* elements, std::size_t count,
                       DataType type,
                       InstructionSet set = best_instruction_set());

@@ -55,7 +55,7 @@ const std::vector<NamedRule>& rules() {
   return rules;
 }
 
-// The obvious version, in `T`: an element's number and its state.
+// The naive version, in `T`: an element's value and its state.
 template <class T>
 struct Element {
   T value = 0;
@@ -95,7 +95,7 @@ void step(const AdamRule& rule, const Update& update, T gradient,
   at.value = at.value + rate * at.state[0] / denominator;
 }
 
-// Elements of `type` as they lie in memory.
+// Elements of `type` in memory.
 template <class T>
 class Memory {
  public:
@@ -158,10 +158,10 @@ struct Parameter {
   Memory<T> value, gradient, average, square;
 };
 
-constexpr std::size_t kCount = 1237;  // fits no width of vectors
+constexpr std::size_t kCount = 1237;  // not a multiple of any vector width
 
-// Makes steps by the kernels, each on three pieces cut at random, beside the
-// obvious version.
+// Makes steps with the kernels, each on three randomly cut pieces, and with the
+// naive version.
 template <class T>
 void compare(DataType type, const UpdateRule& rule, InstructionSet set,
              std::uint64_t seed) {

@@ -1,5 +1,5 @@
-// What update_kernels.cc works out once for a step, for the kernels that
-// update_kernels.inc makes for each instruction set.
+// Constants that update_kernels.cc computes once per step for the kernels that
+// update_kernels.inc generates for each instruction set.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Closes `end` when `child` has ended, and leaves it to be reaped.
+// Closes `end` when `child` has ended; does not reap the child.
 void close_at_end_of(pid_t child, FileDescriptor end) {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) !=

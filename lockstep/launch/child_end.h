@@ -1,8 +1,8 @@
-// A descriptor that tells the end of a child process: a pidfd or, where the
-// kernel has none (Linux before 5.3) or a container refuses them, a pipe that a
-// thread closes when the child has ended.
+// A descriptor that becomes readable when a child process ends: a pidfd or,
+// where the kernel has no pidfds (Linux before 5.3) or a container refuses
+// them, a pipe that a thread closes when the child has ended.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  SystemError.
 #pragma once
 
@@ -16,10 +16,9 @@ namespace lockstep {
 
 class ChildEnd {
  public:
-  // `child` must not have been waited for.
+  // `child` must not have been reaped.
   explicit ChildEnd(pid_t child);
-  // Waits for the child's end where a thread does. The child stays to be
-  // reaped, if it was not.
+  // Waits for the child's end if a thread watches it. Does not reap the child.
   ~ChildEnd();
   ChildEnd(const ChildEnd&) = delete;
   ChildEnd& operator=(const ChildEnd&) = delete;

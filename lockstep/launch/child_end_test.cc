@@ -36,7 +36,7 @@ void expect_end_to_be_told() {
 TEST(AChildsEnd, IsTold) { expect_end_to_be_told(); }
 
 TEST(AChildsEnd, IsToldWithoutPidfds) {
-  // The filter stays on the thread that asked for it.
+  // The filter stays on the thread that installed it.
   std::thread([] {
     ASSERT_TRUE(refuse_pidfd_open(ENOSYS));
     expect_end_to_be_told();

@@ -21,7 +21,7 @@ int read_number(const std::string& path) {
   return number;
 }
 
-// Orders logical CPUs by the core that they are part of.
+// Orders logical CPUs by their physical core.
 std::tuple<int, int, int> place_of(int cpu) {
   const std::string topology =
       fmt::format("/sys/devices/system/cpu/cpu{}/topology/", cpu);
@@ -38,7 +38,7 @@ std::string control_group() {
   return "/";
 }
 
-// The smallest quota of the group and of all above it.
+// The smallest quota of the group and its ancestors.
 std::optional<double> cpu_quota() {
   std::optional<double> least;
   std::string group = control_group();

@@ -1,6 +1,6 @@
-// Which cores a job may use, and which of them are whose.
+// The cores that a job may use, and the share of each worker.
 //
-// Threads: pure functions, but for those that ask the kernel.
+// Threads: any thread.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,20 @@
 namespace lockstep {
 
 // The cores (as the kernel numbers logical CPUs) that this process may run on;
-// those that share a physical core stand side by side. Empty when the kernel
-// does not say.
+// siblings of a physical core stand side by side. Empty when the kernel does
+// not tell.
 std::vector<int> allowed_cores();
 
 // How many cores' worth of time this process may use: the number of
-// allowed_cores(), or less where a control group's quota says so. At least 1.
+// allowed_cores(), or less under a control group's quota. At least 1.
 int usable_cores();
 
-// A share of `cores` for each of `workers`: neighbours, as even as can be.
-// Nothing where there are fewer cores than workers.
+// Divides `cores` into one share per worker: neighbours, as even as possible.
+// Empty when there are fewer cores than workers.
 std::vector<std::vector<int>> divide_cores(std::span<const int> cores,
                                            int workers);
 
-// What a cpu.max file of control groups (version 2) grants, in cores; nothing
+// The quota of a cpu.max file of control groups (version 2), in cores; nothing
 // when it sets no limit or cannot be read.
 std::optional<double> parse_cpu_quota(std::string_view text);
 

@@ -8,20 +8,19 @@
 namespace lockstep {
 namespace {
 
-// The cause that a signal suggests; "" where it suggests none.
+// The likely cause of a signal; "" if unknown.
 std::string likely_cause(int signal) {
   switch (signal) {
     case SIGKILL:
-      return "somebody killed it, or the kernel did because memory ran out "
-             "(then dmesg says \"Out of memory\")";
+      return "another process killed it, or the kernel did because memory ran "
+             "out (then dmesg says \"Out of memory\")";
     case SIGSEGV:
     case SIGBUS:
     case SIGFPE:
     case SIGILL:
-      return "a bug in the program: it touched what it may not";
+      return "a bug in the program: it accessed invalid memory";
     case SIGABRT:
-      return "the program gave up: an exception that nobody caught, or a check "
-             "that failed";
+      return "the program aborted: an uncaught exception or a failed check";
     default:
       return "";
   }
@@ -41,8 +40,8 @@ std::string last_lines(const WorkerFailure& failure) {
 
 std::string where_output_is(const WorkerFailure& failure) {
   if (!failure.log_path.empty())
-    return fmt::format("all that it wrote is in {}", failure.log_path);
-  return "--log-dir DIR keeps all that each rank writes";
+    return fmt::format("its whole output is in {}", failure.log_path);
+  return "--log-dir DIR keeps each rank's whole output";
 }
 
 std::string next_step(const WorkerFailure& failure) {

@@ -1,6 +1,4 @@
-// What the launcher says about a worker that did not end well.
-//
-// Threads: pure functions.
+// The launcher's report on a failed worker.
 #pragma once
 
 #include <deque>
@@ -18,13 +16,13 @@ struct WorkerFailure {
   double seconds = 0;  // from the job's start
   std::string program;
   std::deque<std::string> last_lines;  // as LineTail keeps them
-  bool lines_in_sight = false;         // the user has just seen them
-  std::string log_path = {};           // its log, if there is one
-  std::string record_folder = {};      // of the ranks' records, if any
+  bool lines_in_sight = false;         // they are still on the user's screen
+  std::string log_path = {};           // its log; empty: no log
+  std::string record_folder = {};      // of the ranks' records; empty: none
 };
 
-// Who, how, when; its last lines; the likely cause and the next step. Several
-// lines, without a newline at the end.
+// The worker, how and when it ended, its last lines, the likely cause and the
+// next step. Several lines, without a final newline.
 std::string describe(const WorkerFailure& failure);
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// 0 when `file` can be executed, else why not as an errno value.
+// 0 when `file` can be executed, otherwise the reason as an errno value.
 int why_not_executable(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return errno;

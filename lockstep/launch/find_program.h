@@ -1,8 +1,8 @@
-// Finds a program as a shell would.
+// Finds a program as a shell does.
 //
-// Threads: pure, but for looking at the disk.
-// Errors:  CannotExecute: ENOENT when there is none, EACCES when what is there
-//          may not be executed.
+// Threads: any thread; reads the disk.
+// Errors:  CannotExecute: ENOENT when no file is found, EACCES when the file is
+//          not executable.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@
 
 namespace lockstep {
 
-// A program that could not be started at all.
+// The program could not be started.
 class CannotExecute : public SystemError {
  public:
-  // `name` as the user wrote it.
+  // `name` as the user typed it.
   CannotExecute(std::string_view name, int error_number);
 
-  // As shells have it: 127 when there is no such program, else 126.
+  // As in a shell: 127 when there is no such program, else 126.
   int exit_code() const;
 };
 
-// The file to execute for `name`: itself when it contains a slash, otherwise
-// the first executable of that name in the folders of `path` (those of PATH).
+// The file to execute for `name`: `name` itself when it contains a slash,
+// otherwise the first executable of that name in the folders of `path` (PATH).
 std::string find_program(std::string_view name, std::string_view path);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ sockaddr_in any_address(std::uint16_t port) {
   return address;
 }
 
-// errno of the attempt to bind, 0 when it worked.
+// errno of the attempt to bind; 0 on success.
 int try_port(std::uint16_t port) {
   const FileDescriptor socket = make_socket();
   const sockaddr_in address = any_address(port);
@@ -59,8 +59,8 @@ struct PortRange {
   int last = 0;
 };
 
-// The larger of the two ranges beside the kernel's own; leaves out the first
-// ports, where well-known services are.
+// The larger of the two ranges outside the kernel's ephemeral range, without
+// the lowest ports, which belong to well-known services.
 PortRange quiet_ports() {
   constexpr int kFirst = 10'000;
   PortRange kernels{32'768, 60'999};
@@ -77,7 +77,8 @@ std::uint16_t find_free_port() {
   constexpr int kTries = 100;
   const PortRange ports = quiet_ports();
   if (ports.first > ports.last) return kernels_choice();
-  // Not seeded by the user: two jobs of one seed must not meet at a port.
+  // Not seeded by the user, because two jobs with one seed must not choose the
+  // same port.
   std::mt19937_64 random(random_value<std::uint64_t>());
   std::uniform_int_distribution<int> choose(ports.first, ports.last);
   for (int i = 0; i < kTries; ++i) {
@@ -92,7 +93,7 @@ void check_port_is_free(std::uint16_t port) {
   if (error == EADDRINUSE)
     throw NetworkError(
         fmt::format("port {} is in use by another program: choose another, or "
-                    "none, and a free one is found",
+                    "leave it out to get a free one",
                     port));
   if (error != 0)
     throw SystemError(fmt::format("port {} cannot be used", port), error);

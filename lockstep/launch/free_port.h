@@ -1,22 +1,21 @@
 // A TCP port for a program to bind later.
 //
-// Threads: any.
-// Errors:  NetworkError when there is none or the one asked for is taken,
-//          SystemError when no socket can be made.
+// Threads: any thread.
+// Errors:  NetworkError when no port is free or the requested one is taken,
+//          SystemError when no socket can be created.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
 
-// A port that nobody has bound, on any address. It is taken from outside the
-// range from which the kernel serves those who do not care, so that it stays
-// free until the program that is told of it asks for it by number. (Held bound
-// it would be safer still, but then programs that do not set SO_REUSEADDR could
-// not have it.)
+// A port that is free on every address. It lies outside the kernel's ephemeral
+// range, so it stays free until the program that receives it binds it. (A bound
+// socket would hold it more safely, but a program that does not set
+// SO_REUSEADDR could then not bind it.)
 std::uint16_t find_free_port();
 
-// Refuses `port` when it is taken.
+// Throws when `port` is taken.
 void check_port_is_free(std::uint16_t port);
 
 }  // namespace lockstep

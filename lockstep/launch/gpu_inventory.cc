@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// As NVML's header has them. Its functions return 0 when all is well.
+// As in NVML's header. Its functions return 0 on success.
 using Device = struct nvmlDevice_st*;
 struct Memory {
   unsigned long long total, free, used;
@@ -23,7 +23,7 @@ struct Utilization {
 };
 struct ProcessInfo {
   unsigned pid;
-  unsigned long long used_bytes;  // all bits set: the driver does not say
+  unsigned long long used_bytes;  // all bits set: not reported
   unsigned gpu_instance, compute_instance;
 };
 constexpr unsigned kCelsiusOfGpu = 0;
@@ -43,7 +43,7 @@ class Nvml {
 
   bool is_there() const { return handle_ != nullptr; }
 
-  // Why it cannot be used; "" when it can.
+  // Why NVML cannot be used; "" when it can.
   std::string start() {
     auto* const begin = find<int()>("nvmlInit_v2");
     if (begin == nullptr) return "the library of the NVIDIA driver is too old";
@@ -54,7 +54,7 @@ class Nvml {
     return text_of ? text_of(result) : fmt::format("NVML's error {}", result);
   }
 
-  // Whether the function of this name is there, and says that all is well.
+  // Whether the function `name` exists and succeeds.
   template <class... Arguments>
   bool ask(const char* name, Arguments... arguments) const {
     auto* const function = find<int(Arguments...)>(name);
@@ -66,7 +66,7 @@ class Nvml {
     if (handle != nullptr) ::dlclose(handle);
   }
 
-  // Null where the library lacks it.
+  // Null when the library lacks it.
   template <class Function>
   Function* find(const char* name) const {
     return reinterpret_cast<Function*>(::dlsym(handle_.get(), name));
@@ -168,9 +168,9 @@ int count_visible(int count, const std::optional<std::string>& visible) {
     const char* const end = entry.data() + entry.size();
     const auto [stop, error] = std::from_chars(entry.data(), end, index);
     const bool is_number = error == std::errc() && stop == end;
-    // Other entries are the identifiers of devices, or of parts of them.
+    // Other entries are identifiers of devices or of device partitions.
     if (entry.empty() || (is_number && (index < 0 || index >= count))) break;
-    // CUDA sees none at all when one is named twice.
+    // CUDA sees no device when one is named twice.
     if (!seen.insert(entry).second) return 0;
   }
   return static_cast<int>(seen.size());

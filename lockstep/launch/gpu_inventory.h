@@ -1,9 +1,9 @@
-// Which GPUs this host has, and what they are doing: by NVML, the library of
-// NVIDIA's driver, which is loaded for the question and needs no CUDA.
+// The GPUs of this host and their load, from NVML, the library of NVIDIA's
+// driver. It is loaded on demand and needs no CUDA.
 //
-// Threads: may be called from any thread.
-// Errors:  none: what cannot be found out is left out, or said in `problem`.
-// Source:  NVML's reference manual; its functions are called by their names.
+// Threads: any thread.
+// Errors:  none; an unavailable value is left out, or `problem` explains it.
+// Source:  NVML's reference manual.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace lockstep {
 struct GpuProcess {
   unsigned pid = 0;  // in the host's own numbering
   std::optional<std::uint64_t>
-      bytes{};  // nothing where the driver does not say
+      bytes{};  // nothing if the driver does not report it
 };
 
 struct GpuState {
@@ -26,15 +26,15 @@ struct GpuState {
   std::string name{};  // "NVIDIA H100 80GB HBM3"
   std::uint64_t total_bytes = 0;
   std::uint64_t used_bytes = 0;
-  std::optional<unsigned> busy_percent{};  // of the last second or so
+  std::optional<unsigned> busy_percent{};  // over about the last second
   std::optional<unsigned> celsius{};
-  std::vector<GpuProcess> processes{};  // that compute
+  std::vector<GpuProcess> processes{};  // compute processes
 };
 
 struct GpuInventory {
   std::string driver{};          // its version; "" without one
-  std::vector<GpuState> gpus{};  // all of the host, whatever a process may use
-  std::string problem{};         // why there are none; "" where all went well
+  std::vector<GpuState> gpus{};  // all of the host, visible or not
+  std::string problem{};         // why the list is empty; "" on success
 };
 
 inline constexpr const char* kNvml = "libnvidia-ml.so.1";
@@ -45,12 +45,12 @@ GpuInventory look_at_gpus(const char* library = kNvml);
 // processes".
 std::string describe(const GpuState& gpu);
 
-// How many of `count` GPUs a process sees whose CUDA_VISIBLE_DEVICES is
-// `visible`; nothing means that it is not set. As CUDA reads it: up to the
-// first entry that names no device.
+// How many of `count` GPUs a process sees when CUDA_VISIBLE_DEVICES is
+// `visible` (nothing: unset). Like CUDA, it stops at the first entry that names
+// no device.
 int count_visible(int count, const std::optional<std::string>& visible);
 
-// How many a process sees whose environment `lookup` reads.
+// How many GPUs a process sees in the environment of `lookup`.
 int visible_gpus(const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

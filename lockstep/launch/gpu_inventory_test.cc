@@ -1,4 +1,4 @@
-// Over a library that is none of a driver's: see testing/fake_nvml_library.cc.
+// Uses a fake driver library: see testing/fake_nvml_library.cc.
 #include "lockstep/launch/gpu_inventory.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST(VisibleGpus, AreCountedAsCudaReadsTheVariable) {
   EXPECT_EQ(count_visible(4, ""), 0);
   EXPECT_EQ(count_visible(4, "0,2"), 2);
   EXPECT_EQ(count_visible(4, "3"), 1);
-  EXPECT_EQ(count_visible(4, "0,7,1"), 1);  // up to the first that is none
+  EXPECT_EQ(count_visible(4, "0,7,1"), 1);  // up to the first invalid entry
   EXPECT_EQ(count_visible(4, "-1"), 0);
   EXPECT_EQ(count_visible(4, "1,1"), 0);
   EXPECT_EQ(count_visible(4, "GPU-8932f937,MIG-1f2e"), 2);

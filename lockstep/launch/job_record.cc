@@ -60,7 +60,7 @@ std::string encode_job_record(const JobRecord& record) {
 JobRecord decode_job_record(std::string_view text) {
   try {
     return from_json(Json::parse(text));
-  } catch (const std::exception& error) {  // what Json throws, and our own
+  } catch (const std::exception& error) {  // from Json, and our own
     throw InvalidArgument(fmt::format("not a job's record: {}", error.what()));
   }
 }

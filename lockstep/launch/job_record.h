@@ -1,9 +1,8 @@
-// What the launcher adds to the records of a job's ranks: how the first worker
-// ended that did not end well. docs/formats/record.md describes the file.
+// The launcher's addition to the records of a job's ranks: how the first failed
+// worker ended. docs/formats/record.md describes the file.
 //
-// Threads: values and pure functions; write_job_record() may be called from any
-//          thread.
-// Errors:  InvalidArgument for text that is no such record, SystemError when it
+// Threads: any thread.
+// Errors:  InvalidArgument for malformed text, SystemError when the record
 //          cannot be written.
 #pragma once
 
@@ -17,7 +16,7 @@ struct JobRecord {
   int workers = 1;
   int rank = 0;        // the worker's
   int signal = 0;      // the signal that ended it, or 0
-  int exit_code = 0;   // what it returned, if no signal did
+  int exit_code = 0;   // its exit code, if no signal ended it
   double seconds = 0;  // from the job's start to its end
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
@@ -28,7 +27,7 @@ inline constexpr std::string_view kJobRecordName = "job.json";
 std::string encode_job_record(const JobRecord& record);
 JobRecord decode_job_record(std::string_view text);
 
-// Writes it into `folder`, which exists.
+// Writes the record into `folder`, which must exist.
 void write_job_record(const std::filesystem::path& folder,
                       const JobRecord& record);
 

@@ -20,8 +20,8 @@
 namespace lockstep {
 namespace {
 
-// Survivors learn of a death within 50 ms, and write in a few more; and this
-// much may pass until the user sees a job end.
+// Survivors detect a death within 50 ms and write their records a few ms later.
+// The end of a job may be delayed by this much.
 constexpr std::chrono::milliseconds kLastRecords{300};
 constexpr std::chrono::seconds kAskedRecords{5};
 
@@ -32,11 +32,12 @@ std::string path_of(const std::vector<std::string>& environment) {
   return "/usr/local/bin:/usr/bin:/bin";
 }
 
-// A share of the cores for each worker; empty where they run anywhere.
+// A share of the cores per worker; empty when workers are not bound.
 std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
   if (binding == CpuBinding::kNone || workers == 1) return {};
   const std::vector<int> cores = allowed_cores();
-  // Under a quota others run on the same cores; where, nobody knows.
+  // Under a quota other processes share the cores, and the launcher cannot know
+  // which.
   if (usable_cores() < static_cast<int>(cores.size())) return {};
   return divide_cores(cores, workers);
 }
@@ -53,7 +54,7 @@ JobResult Launcher::run() {
   try {
     start_workers();
     while (!over()) turn();
-    look_for_failure();  // the last may have ended after the last turn
+    look_for_failure();  // a worker may have ended after the last turn
   } catch (...) {
     signal_everything(SIGKILL);
     workers_.clear();
@@ -145,7 +146,7 @@ void Launcher::take_signal(int signal) {
   if (signal == SIGWINCH) return resize();
   if (signal == SIGTSTP) return suspend();
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
-  // Also of a job that has just ended well: whoever started it may have more.
+  // Also for a job that has just succeeded: its caller may have further jobs.
   if (result_.exit_code == 0) result_.exit_code = 128 + signal;
   if (phase_ != Phase::kRunning) return kill_job();
   screen_.settle();
@@ -163,8 +164,8 @@ void Launcher::resize() {
 
 void Launcher::reap_orphans() { orphans_.living(workers_.pids()); }
 
-// Ctrl-Z stops the workers too, which it does not reach by itself: they have
-// process groups of their own.
+// Ctrl-Z stops the workers too. The terminal does not signal them, because they
+// have their own process groups.
 void Launcher::suspend() {
   if (phase_ != Phase::kRunning) return;
   screen_.settle();
@@ -174,7 +175,7 @@ void Launcher::suspend() {
   workers_.signal_all(SIGCONT);
 }
 
-// Has every rank that goes on write its record, unless that is under way.
+// Makes every running rank write its record, unless that is in progress.
 void Launcher::collect_records(Deadline deadline) {
   if (collector_ || phase_ != Phase::kRunning) return;
   std::vector<int> living;
@@ -185,10 +186,10 @@ void Launcher::collect_records(Deadline deadline) {
                                                    options_.job.token,
                                                    std::move(living), deadline);
   } catch (const std::exception& error) {
-    screen_.print_line(OutputStream::kErr,
-                       fmt::format("lockstep: the ranks' records cannot be "
-                                   "had: {}",
-                                   error.what()));
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: the ranks' records are not available: {}",
+                    error.what()));
   }
 }
 
@@ -200,7 +201,7 @@ void Launcher::records_came() {
   screen_.print_line(
       OutputStream::kErr,
       written.empty()
-          ? "lockstep: no rank listens, so none wrote its record"
+          ? "lockstep: no rank listens, so no rank wrote its record"
           : fmt::format(
                 "lockstep: records of rank{} {}; next: lockstep blame {}",
                 written.size() == 1 ? "" : "s", fmt::join(written, ", "),
@@ -221,7 +222,7 @@ void Launcher::look_for_failure() {
     phase_ = Phase::kCollecting;
     if (!collector_) end_job();
   } else if (workers_.ended() && !over()) {
-    end_job();  // all went well, but something that they started goes on
+    end_job();  // all succeeded, but a process that they started still runs
   }
 }
 
@@ -247,7 +248,7 @@ WorkerFailure Launcher::failure_of(int rank) const {
           .record_folder = {}};
 }
 
-// Beside the records of the ranks, if they left any.
+// Next to the ranks' records, if there are any.
 void Launcher::keep_failure() {
   WorkerFailure& failure = result_.failure.value();
   const std::string& folder = options_.job.dump_directory;
@@ -267,15 +268,15 @@ void Launcher::keep_failure() {
 
 void Launcher::look_for_time() {
   if (phase_ == Phase::kEnding && kill_at_.expired()) kill_job();
-  // What was not to be seen when the rest was killed.
+  // Processes that were not visible when the others were killed.
   if (phase_ == Phase::kKilling) signal_everything(SIGKILL);
 }
 
-// Without a reader the job ends as one program in a pipe would.
+// Without a reader the job ends like a program in a pipe.
 void Launcher::look_for_reader() {
   if (screen_.error() == 0 || phase_ != Phase::kRunning) return;
   result_.exit_code = 128 + SIGPIPE;
-  if (screen_.error() != EPIPE)  // as of `lockstep evaluate | head`
+  if (screen_.error() != EPIPE)  // for example `lockstep evaluate | head`
     screen_.print_line(OutputStream::kErr,
                        fmt::format("lockstep: output cannot be written ({}); "
                                    "ending the workers",
@@ -287,7 +288,7 @@ void Launcher::end_job() {
   phase_ = Phase::kEnding;
   kill_at_ = Deadline(options_.grace);
   signal_everything(SIGTERM);
-  signal_everything(SIGCONT);  // one that is stopped would not see the first
+  signal_everything(SIGCONT);  // a stopped process handles signals only then
 }
 
 void Launcher::kill_job() {
@@ -327,7 +328,7 @@ void Launcher::finish_output() {
   for (;;) {
     screen_.draw();
     if (screen_.drained()) return;
-    // A reader who pauses is waited for, unless the user is tired of it.
+    // Waits for a reader that pauses, until the user sends another signal.
     bool tired = false;
     PollSet set;
     set.watch(signals_.descriptor(), POLLIN, [&] {

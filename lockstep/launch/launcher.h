@@ -1,13 +1,12 @@
-// Starts the workers of a job on this host, watches them, and ends them all
+// Starts the workers of a job on this host, watches them, and ends all of them
 // when one dies or the user asks.
 //
-// Workers' output comes tagged with their rank; rank 0's progress records are
-// drawn. When the job is over nothing is left of it: no worker, and nothing
-// that a worker started. See docs/design/launch.md.
+// The launcher tags workers' output with their rank and draws rank 0's progress
+// records. When the job is over, no worker and no process that a worker started
+// is left. See docs/design/launch.md.
 //
-// Threads: one at a time, the thread that constructed the SignalWatch. Other
-//          threads may exist; no other part of the process may start children
-//          meanwhile.
+// Threads: the thread that constructed the SignalWatch. Other threads may run,
+//          but must not start child processes meanwhile.
 // Errors:  CannotExecute when the program cannot be started, SystemError when
 //          the system refuses processes, pipes or logs, InvalidArgument. A
 //          worker's death is a result, not an error.
@@ -29,34 +28,34 @@
 
 namespace lockstep {
 
-// Whether each worker runs on its own share of the cores. Applies where there
-// is a core for each of several workers and no control group's quota takes part
-// of the cores' time away.
+// Whether each worker runs on its own share of the cores. It applies when
+// several workers have a core each and no control group's quota limits the
+// cores' time.
 enum class CpuBinding { kCores, kNone };
 
-// Whether workers' lines come tagged with their rank. Without tags a worker's
-// bytes pass as they are: for jobs of which only one rank writes.
+// Whether workers' lines are tagged with their rank. Without tags a worker's
+// bytes pass unchanged, for jobs in which only one rank writes.
 enum class OutputTags { kRank, kNone };
 
 struct LaunchOptions {
   // The program, searched for in PATH, and its arguments.
   std::vector<std::string> command;
   JobEnvironment job;
-  // "NAME=value", from which each worker's environment is made.
+  // "NAME=value"; the base of each worker's environment.
   std::vector<std::string> environment = current_environment();
   CpuBinding cpu_binding = CpuBinding::kCores;
-  OutputTags tags = OutputTags::kRank;  // of several workers
-  // Rank N's output is kept in rank-N.log there too; empty: nowhere. Created
-  // when missing.
+  OutputTags tags = OutputTags::kRank;  // for several workers
+  // The folder for rank-N.log, a copy of rank N's output; empty: no logs.
+  // Created when missing.
   std::string log_directory;
-  // What rank 0 reads; lent. Negative: nothing. Other ranks read nothing.
+  // Rank 0's standard input; borrowed. Negative: none. Other ranks have none.
   int standard_input = -1;
-  // How long workers that are asked to end may take until they are killed.
+  // How long workers may take to end after SIGTERM before they are killed.
   std::chrono::milliseconds grace{30'000};
 };
 
 struct JobResult {
-  // 0 when every worker returned 0; as shells have it (ExitStatus::exit_code)
+  // 0 when every worker returned 0; the failed worker's ExitStatus::exit_code
   // when one failed; 128 + the signal that asked the launcher to end.
   int exit_code = 0;
   std::optional<WorkerFailure> failure;
@@ -64,15 +63,15 @@ struct JobResult {
 
 class Launcher {
  public:
-  // `signals` and `screen` must outlive it.
+  // `signals` and `screen` must outlive the launcher.
   Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen);
 
-  // Runs the job to its end. Once.
+  // Runs the job to its end. Call it once.
   JobResult run();
 
  private:
-  // kCollecting: a worker has failed, and the others are given the time to
-  // write down what they know of it.
+  // kCollecting: a worker has failed, and the others have time to write their
+  // records.
   enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
   void start_workers();
@@ -89,7 +88,7 @@ class Launcher {
   void records_came();
   void reap_orphans();
   void look_for_failure();
-  // Remembers those that failed since the last time.
+  // Records the workers that failed since the last call.
   void note_failures();
   WorkerFailure failure_of(int rank) const;
   void keep_failure();
@@ -107,12 +106,12 @@ class Launcher {
   OrphanWatch orphans_;
   WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
-  // There were records before the job, in a folder that the user named.
+  // The user's folder held records before the job.
   bool old_records_ = false;
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
-  // Ranks that failed, and when, until the others were asked to end.
+  // Ranks that failed, with times, before the launcher asked the others to end.
   struct Failed {
     int rank;
     std::chrono::steady_clock::time_point when;

@@ -1,4 +1,4 @@
-// The parts of the launcher that the whole program does not show.
+// The parts of the launcher that tests of the whole program do not cover.
 #include "lockstep/launch/launcher.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ std::optional<std::string> nothing_set(const std::string&) {
   return std::nullopt;
 }
 
-// Runs `script` in `workers` shells, with what they write thrown away.
+// Runs `script` in `workers` shells and discards their output.
 JobResult run_job(int workers, const std::string& script,
                   std::chrono::milliseconds grace) {
   const FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -41,8 +41,8 @@ JobResult run_job(int workers, const std::string& script,
 }
 
 TEST(Launcher, KillsAtOnceWhenAskedASecondTime) {
-  // Rank 0 sends us what a user would: Ctrl-C, and when it is asked to end,
-  // another. Rank 1 does not listen; with such a grace it would stay.
+  // Rank 0 sends the signals of a user: Ctrl-C, and again when it is asked to
+  // end. Rank 1 ignores signals; with this grace it would stay.
   const JobResult result = run_job(
       2,
       "if [ $RANK = 1 ]; then trap '' TERM; while :; do sleep 1000; done; fi; "
@@ -106,8 +106,8 @@ TEST(FailureReport, SaysWhoHowAndWhatNext) {
             "  output:  its last 2 lines\n"
             "    one\n"
             "    two\n"
-            "  likely:  a bug in the program: it touched what it may not\n"
-            "  next:    all that it wrote is in logs/rank-3.log");
+            "  likely:  a bug in the program: it accessed invalid memory\n"
+            "  next:    its whole output is in logs/rank-3.log");
   failure.status = {.code = 2, .signal = 0};
   failure.last_lines.clear();
   EXPECT_THAT(describe(failure), AllOf(HasSubstr("exited with code 2"),
@@ -153,7 +153,7 @@ TEST(OutputQueue, WritesWhatThePipeTakesAndKeepsTheRest) {
 }
 
 TEST(OutputQueue, DropsEverythingOnceTheReaderHasGone) {
-  SignalWatch signals;  // takes the sting out of SIGPIPE
+  SignalWatch signals;  // blocks SIGPIPE
   Pipe pipe = make_pipe();
   OutputQueue queue(pipe.write.get());
   pipe.read.reset();

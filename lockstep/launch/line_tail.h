@@ -1,6 +1,6 @@
-// The last lines that a worker wrote, for the report on its end.
+// The last lines that a worker wrote, for the failure report.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class LineTail {
   static constexpr std::size_t kLines = 20;
   static constexpr std::size_t kLineBytes = 500;
 
-  // Keeps the first kLineBytes of `line`; forgets the oldest line.
+  // Keeps the first kLineBytes of `line`; drops the oldest line.
   void add(std::string_view line) {
     if (lines_.size() == kLines) lines_.pop_front();
     lines_.emplace_back(line.substr(0, kLineBytes));

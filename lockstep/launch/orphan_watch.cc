@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-// The parent of the process `name`, as /proc/PID/stat has it after the
-// program's name, which may itself contain brackets and blanks; -1: it is gone.
+// The parent of the process `name`, from /proc/PID/stat after the program's
+// name, which may contain brackets and blanks; -1 if the process is gone.
 pid_t parent_of(const std::string& name) {
   std::ifstream file("/proc/" + name + "/stat");
   std::string line;
@@ -62,8 +62,8 @@ OrphanWatch::OrphanWatch() : children_before_(children()) {
 OrphanWatch::~OrphanWatch() { ::prctl(PR_SET_CHILD_SUBREAPER, was_subreaper_); }
 
 std::vector<pid_t> OrphanWatch::living(std::span<const pid_t> workers) const {
-  // One that ends while /proc is read may have left a child at a place that was
-  // read before; so look again until none has ended.
+  // A process that ends during the scan of /proc may leave a child at a place
+  // that was already read, so the scan repeats until no process has ended.
   for (;;) {
     std::vector<pid_t> orphans;
     bool one_ended = false;

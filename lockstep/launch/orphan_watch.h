@@ -2,12 +2,12 @@
 //
 // While it lives, this process adopts every descendant whose parent dies
 // (PR_SET_CHILD_SUBREAPER), even one that has left its process group and
-// session; so after the workers are gone, what they started is among our
-// children. Children that were there before it was constructed are let be; any
-// that this process starts meanwhile, other than workers, it must not have.
+// session. So after the workers are gone, the processes that they started are
+// our children. Children from before its construction do not count. Meanwhile
+// this process must start no children except workers.
 //
-// Threads: one at a time.
-// Errors:  none; where /proc is missing, nothing is found.
+// Threads: one thread at a time.
+// Errors:  none; without /proc it finds no process.
 #pragma once
 
 #include <sys/types.h>
@@ -24,8 +24,8 @@ class OrphanWatch {
   OrphanWatch(const OrphanWatch&) = delete;
   OrphanWatch& operator=(const OrphanWatch&) = delete;
 
-  // Lets go of those that have ended and returns those that still run.
-  // `workers` are not counted.
+  // Reaps the orphans that have ended and returns those that still run. Ignores
+  // `workers`.
   std::vector<pid_t> living(std::span<const pid_t> workers) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// A file must keep its one offset, and a socket cannot be opened again.
+// A file must keep its offset, and a socket cannot be reopened.
 bool can_be_opened_anew(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return false;
@@ -36,7 +36,7 @@ OutputQueue::OutputQueue(int descriptor) : target_(descriptor) {
 
 void OutputQueue::add(std::string_view bytes) {
   if (error_ != 0) return;
-  // What has been written goes in one piece, once it is the larger part.
+  // Removes the written bytes at once when they are the larger part.
   if (written_ * 2 >= bytes_.size()) {
     bytes_.erase(0, written_);
     written_ = 0;
@@ -50,8 +50,8 @@ void OutputQueue::flush() {
 }
 
 bool OutputQueue::write_some() {
-  // Where the target could not be opened anew, a write that poll allows and
-  // that is no longer than this does not block a pipe.
+  // When the target could not be reopened, a write after poll() of at most this
+  // size does not block on a pipe.
   constexpr std::size_t kAtOnce = 4096;
   const std::size_t left = bytes_.size() - written_;
   const std::size_t count = own_ ? left : std::min(left, kAtOnce);

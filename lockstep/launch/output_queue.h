@@ -1,12 +1,12 @@
-// Bytes on their way to a terminal, pipe or file that may not take them now.
+// Buffers bytes for a terminal, pipe or file that may not accept them now.
 //
-// Writing never blocks, so that a reader who pauses (`less`, Ctrl-S) keeps a
-// launcher neither from seeing a worker die nor from obeying Ctrl-C. Who fills
-// it asks full() first and stops reading its own sources: memory stays bounded
-// and the pause reaches the workers.
+// Writing never blocks, so while a reader pauses (`less`, Ctrl-S) the launcher
+// still sees a worker die and obeys Ctrl-C. The caller checks full() before it
+// adds bytes and stops reading its sources meanwhile: memory stays bounded and
+// the pause reaches the workers.
 //
-// Threads: one at a time.
-// Errors:  none are thrown; error() says why nothing can be written any more.
+// Threads: one thread at a time.
+// Errors:  none thrown; error() says why writing has stopped for good.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,29 @@ class OutputQueue {
  public:
   static constexpr std::size_t kEnoughBytes = 256 * 1024;
 
-  // `descriptor` is lent and keeps its flags: it may be shared with other
-  // programs.
+  // `descriptor` is borrowed and keeps its flags, because other programs may
+  // share it.
   explicit OutputQueue(int descriptor);
 
   void add(std::string_view bytes);
 
-  // Writes what can be written at once.
+  // Writes as many bytes as the descriptor accepts now.
   void flush();
 
   bool empty() const { return written_ == bytes_.size(); }
   bool full() const { return bytes_.size() - written_ >= kEnoughBytes; }
 
-  // Why writing failed for good, as an errno value (EPIPE: the reader has
-  // gone); everything is dropped from then on. 0 while all is well.
+  // Why writing failed for good, as an errno value (EPIPE: the reader is gone);
+  // the queue then drops all bytes. 0 without an error.
   int error() const { return error_; }
 
-  // To be polled for writing while not empty().
+  // Poll it for writing while not empty().
   int descriptor() const { return target_; }
 
  private:
   bool write_some();
 
-  FileDescriptor own_;  // the same target, opened anew so as not to block
+  FileDescriptor own_;  // the same target, reopened as non-blocking
   int target_;
   std::string bytes_;
   std::size_t written_ = 0;

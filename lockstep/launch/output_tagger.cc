@@ -10,8 +10,8 @@ bool is_utf8_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
 }
 
-// Where to cut at or a little before `place`, so that no UTF-8 character is
-// torn. In text that is no UTF-8, at `place`.
+// The cut at or slightly before `place` that splits no UTF-8 character; `place`
+// itself in text that is not UTF-8.
 std::size_t cut_place(std::string_view text, std::size_t place) {
   constexpr std::size_t kLongestCharacter = 4;
   for (std::size_t back = 0; back < kLongestCharacter; ++back)
@@ -19,8 +19,8 @@ std::size_t cut_place(std::string_view text, std::size_t place) {
   return place;
 }
 
-// Drops what was written over. A carriage return at the end stays: it is not
-// known yet whether a newline or other text follows.
+// Drops overwritten text. A carriage return at the end stays, because a newline
+// or other text may follow.
 void drop_overwritten(std::string& text) {
   const std::size_t last = text.find_last_not_of('\r');
   if (last == std::string::npos) return text.clear();
@@ -40,7 +40,8 @@ void OutputTagger::add(std::string_view bytes) {
     const std::size_t newline = bytes.find('\n');
     take(bytes.substr(0, newline));
     if (newline == std::string_view::npos) return;
-    // The newline of a line that was cut just at its end starts no new one.
+    // The newline after a line that was cut at its end does not start a new
+    // line.
     if (!partial_.empty() || !cut_) emit();
     cut_ = false;
     bytes.remove_prefix(newline + 1);
@@ -49,8 +50,8 @@ void OutputTagger::add(std::string_view bytes) {
 
 void OutputTagger::take(std::string_view part) {
   while (!part.empty()) {
-    // One byte more than a line holds, so that cut() sees whether a character
-    // ends there.
+    // One byte more than a line, so that cut() sees whether a character ends
+    // there.
     const std::size_t room = line_bytes_ + 1 - partial_.size();
     const std::size_t count = std::min(room, part.size());
     partial_ += part.substr(0, count);

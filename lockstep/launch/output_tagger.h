@@ -1,10 +1,10 @@
-// Cuts what a worker writes into lines, and puts its tag before each.
+// Splits a worker's output into lines and puts its tag before each.
 //
-// Memory stays bounded whatever comes: a line that is too long goes on in the
-// next one. Of a line that was written over with carriage returns, as
-// progress bars do, what remains is what a terminal would still show.
+// Memory stays bounded for any input: a line that is too long continues in the
+// next one. Of a line that carriage returns overwrite, as progress bars do, the
+// tagger keeps what a terminal would show.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ class OutputTagger {
   using LineSink = std::function<void(std::string_view line)>;
 
   // `tag` comes before every line: "[rank 1] ". A line's text has at most
-  // `line_bytes`.
+  // `line_bytes` bytes.
   OutputTagger(std::string tag, LineSink sink,
                std::size_t line_bytes = kMaxLineBytes);
 
   // Passes the lines that `bytes` completes to the sink; keeps the rest.
   void add(std::string_view bytes);
 
-  // Passes on a last line that has no newline.
+  // Passes on a last line without a newline.
   void finish();
 
  private:
@@ -41,7 +41,7 @@ class OutputTagger {
   LineSink sink_;
   std::size_t line_bytes_;
   std::string partial_;
-  bool cut_ = false;  // whether partial_ goes on from a line that was cut
+  bool cut_ = false;  // whether partial_ continues a line that was cut
 };
 
 }  // namespace lockstep

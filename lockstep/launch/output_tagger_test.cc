@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A tagger and the lines that came out of it.
+// A tagger and its output lines.
 struct Tagged {
   explicit Tagged(std::string tag = "")
       : tagger(std::move(tag),

@@ -1,6 +1,6 @@
-// One turn of a poll loop: descriptors, and what to do when each is ready.
+// One turn of a poll loop: descriptors, and an action for each.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 // Errors:  SystemError when poll(2) fails.
 #pragma once
 
@@ -15,12 +15,12 @@ namespace lockstep {
 
 class PollSet {
  public:
-  // `action` is called when `descriptor` has one of `events`, is closed by its
-  // other side or fails. A negative descriptor is left out.
+  // wait() calls `action` when `descriptor` has one of `events`, is closed by
+  // its other side or fails. A negative descriptor is ignored.
   void watch(int descriptor, short events, std::function<void()> action);
 
-  // Waits until something is ready or the deadline passes, then calls the
-  // actions of what is, in the order of watch().
+  // Waits until a descriptor is ready or the deadline passes, then calls the
+  // actions of the ready ones, in the order of watch().
   void wait(Deadline deadline);
 
  private:

@@ -1,12 +1,11 @@
-// Draws a training run from its progress records, in between the lines that
+// Draws a training run from its progress records, between the lines that
 // workers print.
 //
-// Where lines can move, the last line is a bar that is erased before anything
-// else is printed and drawn again after it, so that no line is ever torn.
-// Elsewhere a plain line comes every few seconds. What it draws is returned as
-// bytes; the caller writes them.
+// On a terminal the last line is a bar. The display erases it before other
+// output and draws it again afterwards, so no line is torn. Elsewhere it prints
+// a plain line every few seconds. It returns bytes; the caller writes them.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -24,7 +23,8 @@ class ProgressDisplay {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // Least time between two plain lines, and between two drawings of the bar.
+  // The least time between two plain lines, and between two drawings of the
+  // bar.
   static constexpr std::chrono::seconds kPlainInterval{3};
   static constexpr std::chrono::milliseconds kBarInterval{50};
 
@@ -32,21 +32,21 @@ class ProgressDisplay {
 
   void add(const ProgressRecord& record, TimePoint now);
 
-  // Adds output that stays. It should end with a newline: the bar would follow
-  // on its last line.
+  // Adds permanent output. It should end with a newline; otherwise the bar
+  // follows on its last line.
   void print(std::string_view text) { text_ += text; }
 
-  // The terminal has another width now.
+  // Sets the terminal's new width.
   void resize(int columns);
 
-  // The bytes that bring the terminal up to date. Often none.
+  // The bytes that bring the terminal up to date; often empty.
   std::string draw(TimePoint now);
 
-  // When draw() should be called again though nothing new has come: a change of
-  // the bar was held back for being too soon after another.
+  // When to call draw() again without new records, because it delayed a change
+  // of the bar that came too soon after another.
   Deadline due() const;
 
-  // The same as draw(), but leaves no bar; it comes back with the next step.
+  // Like draw(), but removes the bar, which returns with the next step.
   std::string settle();
 
  private:
@@ -59,8 +59,8 @@ class ProgressDisplay {
   std::string take_text();
 
   TerminalStyle style_;
-  std::string text_;                // to be printed above the bar
-  std::optional<StepRecord> step_;  // what the bar shows
+  std::string text_;                // to print above the bar
+  std::optional<StepRecord> step_;  // shown by the bar
   std::string drawn_;               // the bar on the terminal, or ""
   TimePoint drawn_at_;
   std::optional<TimePoint> last_plain_line_;

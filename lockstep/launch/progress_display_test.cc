@@ -48,7 +48,7 @@ TEST(ProgressText, StartSaysWhatRunsWhere) {
       ElementsAre("Lockstep 0.1.0 · 2 ranks on this host · shm · LibTorch "
                   "2.13.0",
                   "Fashion-MNIST 60,000 + 10,000 images · convnet, 421,642 "
-                  "parameters · global batch 128, 64 a rank"));
+                  "parameters · global batch 128, 64 per rank"));
   StartRecord alone = kStart;
   alone.ranks = 1;
   alone.libtorch_version = "";

@@ -51,7 +51,7 @@ std::string rate(double images_per_second) {
   return with_thousands(std::llround(std::clamp(images_per_second, 0., 1e15)));
 }
 
-// The numbers of a step, in the order in which they are worth their place.
+// The numbers of a step, by descending importance.
 std::vector<std::string> step_fields(const StepRecord& record) {
   const std::string steps = std::to_string(record.steps);
   return {fmt::format("{:>{}}/{}", record.step, steps.size(), steps),
@@ -95,7 +95,7 @@ std::string count(std::int64_t number, std::string_view what) {
                      number == 1 ? "" : "s");
 }
 
-// The first one after `label`, the others below it.
+// The first line follows `label`, the others stand below it.
 void add_labelled(std::vector<std::string>& lines, std::string_view label,
                   const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
@@ -117,7 +117,7 @@ std::vector<std::string> start_lines(const StartRecord& record,
   if (!record.libtorch_version.empty())
     first += fmt::format(" {} LibTorch {}", by, record.libtorch_version);
   return {first,
-          fmt::format("{} {} + {} images {} {}, {} {} global batch {}, {} a "
+          fmt::format("{} {} + {} images {} {}, {} {} global batch {}, {} per "
                       "rank",
                       record.dataset, with_thousands(record.train_images),
                       with_thousands(record.test_images), by, record.model,

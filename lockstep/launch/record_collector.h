@@ -1,8 +1,8 @@
-// Asks the ranks of a job for their records, while the launcher's loop goes on.
+// Requests the records of a job's ranks while the launcher's loop continues.
 //
-// Threads: one at a time; it has one of its own.
-// Errors:  SystemError when that cannot be had. What goes wrong later means
-//          only that fewer ranks have written.
+// Threads: one thread at a time. A collector runs its own thread.
+// Errors:  SystemError when the thread cannot be started. A later failure only
+//          means that fewer ranks have written.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@ namespace lockstep {
 
 class RecordCollector {
  public:
-  // Asks those of `ranks` that listen at the store `url`.
+  // Requests the records of those `ranks` that listen at the store `url`.
   RecordCollector(std::string url, std::string token, std::vector<int> ranks,
                   Deadline deadline);
   ~RecordCollector();
   RecordCollector(const RecordCollector&) = delete;
   RecordCollector& operator=(const RecordCollector&) = delete;
 
-  // Readable once all have written, or the deadline has passed.
+  // Readable once all ranks have written or the deadline has passed.
   int descriptor() const { return finished_.descriptor(); }
 
   // The ranks that have written. Waits until finished.
@@ -40,7 +40,7 @@ class RecordCollector {
   std::vector<int> written_;
   Cancellation cancelled_;
   WakeUp finished_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kStem = "lockstep-records-";
 
-// A folder, not a link to one, of this user, untouched for a week.
+// A folder (not a link) of this user that was not modified for a week.
 bool is_forgotten(const fs::path& path) {
   constexpr std::time_t kWeek = 7 * 24 * 3600;
   struct stat status {};
@@ -93,7 +93,7 @@ bool has_records(const fs::path& folder) {
     const std::string name = entry.path().filename();
     return name.starts_with("rank-") && name.ends_with(".json");
   };
-  // Incrementing throws; a folder that goes away meanwhile has none.
+  // operator++ throws; a folder that vanishes meanwhile has no entries.
   for (fs::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error))
     if (is_record(*at)) return true;

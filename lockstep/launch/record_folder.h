@@ -1,9 +1,9 @@
-// The folder in which the ranks of a job leave their records when something
-// goes wrong (docs/formats/record.md): one that was made for the job goes with
-// it, unless there are records in it.
+// The folder to which the ranks of a job write their records after a failure
+// (docs/formats/record.md). A folder that was made for the job is removed with
+// it unless it holds records.
 //
-// Threads: one at a time.
-// Errors:  none: without a folder there are no records.
+// Threads: one thread at a time.
+// Errors:  none; without a folder there are no records.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,14 @@ namespace lockstep {
 
 class RecordFolder {
  public:
-  // One that the user named.
+  // Uses the folder that the user named.
   explicit RecordFolder(std::filesystem::path chosen)
       : path_(std::move(chosen)) {}
 
-  // A fresh one in `parent`, which is made when missing, or in the system's
-  // folder for temporary files where `parent` is empty: what failed jobs of
-  // this user have left there for more than a week is removed then. path() is
-  // empty when it cannot be made.
+  // Creates a folder in `parent`, which is created when missing, or, when
+  // `parent` is empty, in the system's folder for temporary files. In the
+  // latter it also removes the folders of this user's failed jobs that are
+  // older than a week. path() is empty when the folder cannot be created.
   static RecordFolder make_in(std::filesystem::path parent);
 
   ~RecordFolder();
@@ -35,15 +35,15 @@ class RecordFolder {
  private:
   std::filesystem::path path_;
   bool is_ours_ = false;
-  // Locked while the job runs, so that no other launcher takes it for one that
-  // was left.
+  // Locked while the job runs, so that no other launcher removes the folder as
+  // left over.
   FileDescriptor lock_{};
 };
 
-// Removes what the launcher of an earlier job wrote about its end.
+// Removes the job record that an earlier job's launcher wrote.
 void forget_earlier_job(const std::filesystem::path& folder);
 
-// Whether ranks have left records in `folder`.
+// Whether `folder` holds records of ranks.
 bool has_records(const std::filesystem::path& folder);
 
 }  // namespace lockstep

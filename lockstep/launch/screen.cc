@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Whether both lead to one terminal, pipe or file: then they share a queue, so
-// that order is kept and no line ends up inside another.
+// Whether both are one terminal, pipe or file. They then share a queue, which
+// keeps the order and prevents torn lines.
 bool lead_to_the_same(int one, int other) {
   struct stat a {};
   struct stat b {};

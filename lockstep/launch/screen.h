@@ -1,8 +1,8 @@
-// The terminal, or whatever stands in its place, as the launcher owns it:
-// workers' lines, its own, and the progress display, none torn by another.
+// The launcher's output, a terminal or a file: workers' lines, the launcher's
+// lines and the progress display, none torn by another.
 //
-// Threads: one at a time.
-// Errors:  none are thrown; error() says that nobody reads any more.
+// Threads: one thread at a time.
+// Errors:  none thrown; error() says why writing has stopped for good.
 #pragma once
 
 #include <cstdint>
@@ -23,52 +23,52 @@ enum class OutputStream { kOut, kErr };
 
 class Screen {
  public:
-  // Writes to the descriptors `out` and `err`, which are lent. `lookup` tells
-  // what the terminal can do. `listener` is told of every record that is shown,
-  // if there is one.
+  // Writes to the descriptors `out` and `err`, which are borrowed. `lookup`
+  // reads the variables that describe the terminal. `listener`, if given,
+  // receives every record that is shown.
   Screen(int out, int err, const EnvironmentLookup& lookup,
          std::function<void(const ProgressRecord&)> listener = {});
 
-  // A line (without its newline) of a worker or of our own.
+  // Prints a line (without its newline) of a worker or of the launcher.
   void print_line(OutputStream stream, std::string_view line);
 
-  // How many lines have been printed, progress records included.
+  // The number of printed lines, including progress records.
   std::int64_t lines() const { return lines_; }
   // Whether both streams lead to one place.
   bool is_one_place() const { return same_target_; }
 
-  // Bytes as they are, for a worker that has the screen to itself.
+  // Passes bytes unchanged, for a worker that has the screen to itself.
   void print_bytes(OutputStream stream, std::string_view bytes);
 
   void show(const ProgressRecord& record);
 
-  // Takes the bar off; it comes back with the next step.
+  // Removes the bar, which returns with the next step.
   void settle();
 
-  // The size of the terminal that `stream` goes to, if it is one.
+  // The size of the terminal that `stream` writes to; empty if it is not one.
   std::optional<winsize> window(OutputStream stream) const;
 
-  // To be called when the terminal's size has changed.
+  // Call it when the terminal's size has changed.
   void resize();
 
-  // Writes what is due and can be written at once.
+  // Writes the due output that the descriptors accept now.
   void draw();
 
-  // When draw() has something to do though nothing new has come.
+  // When draw() has work without new input.
   Deadline due() const;
 
-  // Has draw()'s writing go on when there is room for it.
+  // Makes draw()'s writing continue when the descriptors have room.
   void watch(PollSet& set);
 
-  // Whether there is so much to write that no more should be added for now.
+  // Whether so much is unwritten that callers should add no more for now.
   bool full() const { return out_.full() || err_.full(); }
-  // Whether all has been written.
+  // Whether all output is written.
   bool drained() const { return out_.empty() && err_.empty(); }
-  // Why nothing can be written any more, as an errno value, or 0.
+  // Why writing has stopped for good, as an errno value, or 0.
   int error() const { return out_.error() != 0 ? out_.error() : err_.error(); }
 
  private:
-  // Where bytes for one stream go, and whether they begin a line there.
+  // The target of one stream's bytes, and whether they begin a line there.
   struct Place {
     OutputQueue* queue;  // null: the display
     bool at_line_start = true;

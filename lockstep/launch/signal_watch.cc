@@ -22,8 +22,7 @@ bool is_ignored(int signal) {
   return action.sa_handler == SIG_IGN;
 }
 
-// What was ignored must not be watched: a signalfd would report it all the
-// same.
+// Ignored signals must not be watched, because a signalfd reports them too.
 sigset_t watched_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -41,7 +40,7 @@ SignalWatch::SignalWatch() {
   descriptor_ =
       FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!descriptor_) throw SystemError("could not make a signalfd", errno);
-  // Where SIGCHLD is ignored, children vanish without a word on how they ended.
+  // When SIGCHLD is ignored, the kernel discards the exit statuses of children.
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &usual, &original_child_action_);
@@ -51,7 +50,7 @@ SignalWatch::SignalWatch() {
 
 SignalWatch::~SignalWatch() {
   take();
-  // A SIGPIPE of ours that is still pending must not strike when it is let in.
+  // A pending SIGPIPE of ours must not be delivered when it is unblocked.
   sigset_t pipe;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);

@@ -1,11 +1,11 @@
-// Turns the signals that concern a launcher into bytes of a descriptor.
+// Delivers a launcher's signals through a descriptor.
 //
-// From construction to destruction the calling thread, and the threads that it
-// starts meanwhile, have them blocked: construct it before any other thread, or
-// that thread takes the signals in its own way. A signal that was ignored
-// before (nohup ignores SIGHUP) stays ignored.
+// From construction to destruction the signals are blocked in the calling
+// thread and in the threads that it starts meanwhile. Construct the watch
+// before any other thread starts; otherwise that thread receives the signals. A
+// signal that was ignored before (nohup ignores SIGHUP) stays ignored.
 //
-// Threads: constructed, used and destroyed by one.
+// Threads: one thread constructs, uses and destroys it.
 // Errors:  SystemError.
 #pragma once
 
@@ -19,19 +19,19 @@ namespace lockstep {
 class SignalWatch {
  public:
   // SIGINT, SIGTERM, SIGHUP, SIGTSTP and SIGUSR1; SIGCHLD and SIGWINCH. SIGPIPE
-  // is blocked as well, so that writing to a closed pipe is an error only.
+  // is blocked too, so writing to a closed pipe only returns an error.
   SignalWatch();
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // Readable when a signal has come.
+  // Readable when a signal has arrived.
   int descriptor() const { return descriptor_.get(); }
 
-  // The signals that have come, each once. Does not wait.
+  // The signals that have arrived, each once. Does not wait.
   std::vector<int> take();
 
-  // What was blocked before: the mask for the processes that are started.
+  // The signal mask from before: the mask for started processes.
   const sigset_t& original_mask() const { return original_mask_; }
 
  private:

@@ -1,7 +1,4 @@
-// What a descriptor can show: whether a line may move, in colour, in which
-// characters, and how wide.
-//
-// Threads: values and pure functions.
+// The abilities of an output: moving lines, colour, UTF-8 and width.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -13,7 +10,7 @@
 namespace lockstep {
 
 struct TerminalStyle {
-  bool moving = false;  // a terminal on which a line can be drawn anew
+  bool moving = false;  // a terminal on which a line can be redrawn
   bool colour = false;
   bool utf8 = false;
   int columns = 80;
@@ -21,15 +18,15 @@ struct TerminalStyle {
   friend bool operator==(const TerminalStyle&, const TerminalStyle&) = default;
 };
 
-// The style of what `descriptor` leads to. Not moving: anything but a terminal,
-// or TERM is "dumb" or unset. No colour: likewise, or NO_COLOR is set and not
-// empty (https://no-color.org). UTF-8: as LC_ALL, LC_CTYPE or LANG says.
+// The style of the output `descriptor`. Lines move on a terminal unless TERM is
+// "dumb" or unset. Colour needs the same, and NO_COLOR unset or empty
+// (https://no-color.org). LC_ALL, LC_CTYPE or LANG decides on UTF-8.
 TerminalStyle terminal_style(int descriptor, const EnvironmentLookup& lookup);
 
-// The size of the terminal that `descriptor` leads to; empty for all else.
+// The size of the terminal `descriptor`; empty for other files.
 std::optional<winsize> terminal_window(int descriptor);
 
-// The terminal's width now; 80 where it has none to tell.
+// The terminal's current width; 80 when it is unknown.
 int terminal_columns(int descriptor);
 
 }  // namespace lockstep

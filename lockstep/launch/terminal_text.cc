@@ -12,9 +12,8 @@ bool is_control(char c) {
   return (byte < 0x20 && c != '\t') || byte == 0x7f;
 }
 
-// The length of the escape sequence at the start of `text` (ECMA-48): of the
-// kind that a "[" opens, up to its final byte; of the kind that a "]" opens, up
-// to its bell; otherwise two characters.
+// The length of the escape sequence at the start of `text` (ECMA-48): after "["
+// up to its final byte, after "]" up to its bell; otherwise two characters.
 std::size_t escape_length(std::string_view text) {
   if (text.size() < 2) return text.size();
   std::size_t end = 2;

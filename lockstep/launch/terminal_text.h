@@ -1,6 +1,4 @@
-// Makes a line of any bytes safe to show beside others on a terminal.
-//
-// Threads: a pure function.
+// Makes a line of arbitrary bytes safe to show on a terminal.
 #pragma once
 
 #include <string>
@@ -8,9 +6,9 @@
 
 namespace lockstep {
 
-// `line` without what would move the cursor or change the terminal's state:
-// control characters become "?", escape sequences go, but for colours, which
-// end with the line. Tabs stay.
+// `line` without bytes that move the cursor or change the terminal's state:
+// control characters become "?", escape sequences are removed, except colours,
+// which end with the line. Tabs stay.
 std::string safe_for_terminal(std::string_view line);
 
 }  // namespace lockstep

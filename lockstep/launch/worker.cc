@@ -24,7 +24,7 @@ std::string tag_of(const WorkerOptions& options) {
   return fmt::format("[rank {}] ", options.rank);
 }
 
-// What a tag leaves of a terminal's width.
+// A terminal's width without the tag.
 std::optional<winsize> beside_tag(std::optional<winsize> window,
                                   const std::string& tag) {
   if (window && window->ws_col > 2 * tag.size())
@@ -40,9 +40,10 @@ void set_variable(std::vector<std::string>& environment,
   environment.push_back(name + "=" + value);
 }
 
-// A worker writes to terminals where we do, so that it buffers no more than a
-// line; but not where a log is kept, which is no place for colours and bars. A
-// pager on a terminal would wait for keys, which no worker gets.
+// A worker writes to pseudo-terminals when the launcher writes to a terminal,
+// so it buffers at most a line. With a log it does not, because a log should
+// hold no colours and bars. A pager on a terminal would wait for keys, which no
+// worker receives.
 WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
                              const std::string& tag,
                              const WorkerOptions& options) {
@@ -65,8 +66,8 @@ FileDescriptor open_log(const std::string& path) {
   return log;
 }
 
-// Passes on what one read brings. False when the pipe has ended (it is closed
-// then) or is empty.
+// Passes on the bytes of one read. Returns false when the pipe has ended (and
+// closes it) or is empty.
 template <class Take>
 bool read_once(FileDescriptor& pipe, Take take) {
   std::array<char, kReadBytes> buffer;
@@ -113,8 +114,7 @@ void Worker::watch_output(PollSet& set) {
 }
 
 void Worker::watch_end(PollSet& set) {
-  // Should this be the moment at which its end is noticed, SIGCHLD is pending
-  // and wakes the loop up.
+  // If the worker ends at this moment, SIGCHLD is pending and wakes the loop.
   if (!process_.exit_status())
     set.watch(process_.end(), POLLIN, [this] { process_.exit_status(); });
 }
@@ -173,7 +173,7 @@ void Worker::keep_log(std::string_view bytes) {
 }
 
 void Worker::drain() {
-  // A descendant that goes on writing must not hold this up.
+  // A descendant that keeps writing must not delay this.
   constexpr int kMostReads = 64;
   for (Channel* channel : {&out_, &err_}) {
     for (int i = 0; i < kMostReads && read_output(*channel); ++i) {

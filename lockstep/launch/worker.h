@@ -1,8 +1,9 @@
-// A worker of a job: its process, and the way of what it writes to the screen,
-// its log, and the lines that a report on its end shows.
+// A worker of a job: its process, and the route of its output to the screen,
+// its log and the last lines of a failure report.
 //
-// Threads: one at a time.
-// Errors:  SystemError when it cannot be started or its log cannot be created.
+// Threads: one thread at a time.
+// Errors:  SystemError when the process cannot be started or its log cannot be
+//          created.
 #pragma once
 
 #include <cstdint>
@@ -27,28 +28,29 @@ struct WorkerOptions {
 
 class Worker {
  public:
-  // Starts it. `screen` must outlive it. Rank 0 gets a progress pipe.
+  // Starts the process. `screen` must outlive the worker. Rank 0 gets a
+  // progress pipe.
   Worker(const WorkerOptions& options, WorkerCommand command, Screen& screen);
 
   int rank() const { return rank_; }
   WorkerProcess& process() { return process_; }
   const WorkerProcess& process() const { return process_; }
   const LineTail& tail() const { return tail_; }
-  // Whether the reader of standard error has its last lines still before them:
-  // they went there, and few others have come after.
+  // Whether the reader of standard error still sees the worker's last lines:
+  // they went there, and few lines followed.
   bool in_sight() const;
 
-  // Tells its terminals the size of the screen's.
+  // Sets its pseudo-terminals to the screen's size.
   void resize();
 
-  // Reads what it writes, as it comes.
+  // Adds the worker's output to `set`; wait() then reads it.
   void watch_output(PollSet& set);
 
-  // Wakes the loop up when it ends.
+  // Adds the worker's end to `set`, to wake the loop.
   void watch_end(PollSet& set);
 
-  // Reads all that is there, and passes on last lines without a newline. What
-  // its own descendants may write later is not waited for.
+  // Reads all available output and passes on last lines without a newline. Does
+  // not wait for later output of the worker's descendants.
   void drain();
 
  private:
@@ -65,15 +67,15 @@ class Worker {
   void keep_log(std::string_view bytes);
 
   int rank_;
-  std::string tag_;  // "[rank 1] "; alone it has none
+  std::string tag_;  // "[rank 1] "; empty for a single worker
   Screen& screen_;
-  // Alone, it has the screen to itself until it asks for a progress display.
+  // A single worker has the screen to itself until it writes progress records.
   bool raw_;
   FileDescriptor log_;
   std::string log_path_;
   LineTail tail_;
-  std::int64_t lines_before_ = 0;   // of the screen, up to its last line
-  bool printed_elsewhere_ = false;  // than to standard error's place
+  std::int64_t lines_before_ = 0;   // screen lines up to its last one
+  bool printed_elsewhere_ = false;  // to another place than standard error
   WorkerProcess process_;
   Channel out_;
   Channel err_;

@@ -10,14 +10,14 @@
 namespace lockstep {
 namespace {
 
-// Set for each job, so never inherited from one around it.
+// Set for each job, so never inherited from an outer job.
 constexpr std::array<std::string_view, 10> kOurs{
     "RANK",           "LOCAL_RANK",          "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
     "GROUP_RANK",     "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
     "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD"};
 
-// torchrun's own: a PyTorch program that saw them would look for torchrun's
-// agent at MASTER_PORT.
+// torchrun's own variables: with them a PyTorch program would look for
+// torchrun's agent at MASTER_PORT.
 constexpr std::string_view kTorchElastic = "TORCHELASTIC_";
 
 std::string_view name_of(std::string_view variable) {
@@ -78,8 +78,7 @@ std::vector<std::string> worker_environment(
   const auto set = [&](std::string_view name, const auto& value) {
     variables.push_back(fmt::format("{}={}", name, value));
   };
-  // Python and C++ keep back what they print into a pipe until 4 or 8 KiB have
-  // come together.
+  // Python and C++ buffer output to a pipe until 4 or 8 KiB have accumulated.
   if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
   if (!has(variables, "LOCKSTEP_LINE_BUFFERED"))
     set("LOCKSTEP_LINE_BUFFERED", 1);

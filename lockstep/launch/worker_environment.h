@@ -1,6 +1,5 @@
-// The environment variables of a worker, as torchrun has them and with our own.
+// The environment variables of a worker: torchrun's and Lockstep's own.
 //
-// Threads: pure functions.
 // Errors:  none thrown.
 #pragma once
 
@@ -12,34 +11,34 @@
 
 namespace lockstep {
 
-// What the workers of a job have in common.
+// The settings that all workers of a job share.
 struct JobEnvironment {
   int workers = 1;
-  // Whether workers learn which rank they are, and where to meet. False for a
-  // program that has ranks of its own: it gets what was inherited, but for the
-  // variables of launchers.
+  // Whether workers receive their rank and the rendezvous address. False for a
+  // program that starts its own ranks: it gets the inherited environment
+  // without launchers' variables.
   bool workers_are_ranks = true;
-  std::string store_url;          // LOCKSTEP_STORE; empty: none is served
+  std::string store_url;          // LOCKSTEP_STORE; empty: no store
   std::string token;              // LOCKSTEP_TOKEN
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
-  // LOCKSTEP_DUMP_DIR; empty: the user's, if there is one.
+  // LOCKSTEP_DUMP_DIR; empty: the user's setting, if any.
   std::string dump_directory = {};
-  // LOCKSTEP_PLUGIN_PATH, where the user has set none; empty: nor is it set.
+  // LOCKSTEP_PLUGIN_PATH, unless the user has set it; empty: not set.
   std::string plugin_folder = {};
-  // Comes first in LD_LIBRARY_PATH; empty: that stays as it is.
+  // Put first in LD_LIBRARY_PATH; empty: no change.
   std::string library_folder = {};
-  // OMP_NUM_THREADS, whatever the user's environment says. Nothing: as torchrun
-  // does, 1 when there are several workers and the user has not set it.
+  // OMP_NUM_THREADS; overrides the user's environment. Nothing: like torchrun,
+  // 1 when there are several workers and the user has not set it.
   std::optional<int> threads;
 };
 
-// "NAME=value" for all that worker `rank` gets: `inherited`, with the variables
-// of launchers, ours and torchrun's, taken out or replaced.
+// The environment of worker `rank` as "NAME=value": `inherited`, with the
+// launcher variables of Lockstep and torchrun removed or replaced.
 std::vector<std::string> worker_environment(
     std::span<const std::string> inherited, const JobEnvironment& job,
     int rank);
 
-// Lets the loader look in `folder` first; "" changes nothing.
+// Makes the loader search `folder` first; "" changes nothing.
 void prepend_library_folder(std::vector<std::string>& variables,
                             const std::string& folder);
 

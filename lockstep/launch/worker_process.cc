@@ -20,37 +20,38 @@
 namespace lockstep {
 namespace {
 
-// Only our end: the worker's is a description of its own and still blocks.
+// Only our end: the worker's end is a separate open file and still blocks.
 void make_nonblocking(const FileDescriptor& descriptor) {
   ::fcntl(descriptor.get(), F_SETFL, O_NONBLOCK);
 }
 
-// All that the child needs between fork and exec, made ready before: it may
-// call only async-signal-safe functions, as other threads of this process may
-// have held any lock at the fork.
+// Everything that the child needs between fork and exec, prepared before the
+// fork. The child may call only async-signal-safe functions, because other
+// threads of this process may have held any lock at the fork.
 struct ChildPlan {
   const char* program;
   char* const* arguments;
   char* const* environment;
-  const cpu_set_t* cores;  // null: anywhere
+  const cpu_set_t* cores;  // null: all
   const sigset_t* signal_mask;
   std::array<int, 3> standard;  // to become 0, 1 and 2
   int progress;                 // stays open; -1: none
-  int failure;                  // takes errno when it all fails
+  int failure;                  // receives errno on failure
   pid_t parent;
 };
 
 bool set_up_child(const ChildPlan& plan) {
   if (::setpgid(0, 0) != 0) return false;
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  // The parent may have died before that took effect.
+  // The parent may have died before prctl() took effect.
   if (::getppid() != plan.parent) ::_exit(1);
   for (int number = 0; number < 3; ++number)
     if (::dup2(plan.standard[static_cast<std::size_t>(number)], number) < 0)
       return false;
   if (plan.progress >= 0 && ::fcntl(plan.progress, F_SETFD, 0) != 0)
     return false;
-  // Cores may have gone since they were counted; running anywhere is no error.
+  // Cores may have gone offline since they were counted; running on other cores
+  // is not an error.
   if (plan.cores != nullptr)
     ::sched_setaffinity(0, sizeof *plan.cores, plan.cores);
   return ::sigprocmask(SIG_SETMASK, plan.signal_mask, nullptr) == 0;
@@ -80,7 +81,8 @@ cpu_set_t cpu_set_of(const std::vector<int>& cores) {
   return set;
 }
 
-// errno from the child, or 0 once it runs its program (which closes the pipe).
+// errno from the child, or 0 once it executes its program (which closes the
+// pipe).
 int read_failure(const FileDescriptor& pipe) {
   int error = 0;
   ssize_t count = 0;
@@ -90,8 +92,8 @@ int read_failure(const FileDescriptor& pipe) {
   return count == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
-// A pseudo-terminal as a pipe: the worker writes to its terminal's end, and
-// bytes come out as they were written. Empty where the system has none left.
+// A pseudo-terminal as a pipe: the worker writes to the terminal end, and bytes
+// arrive unchanged. Empty when the system has no more pseudo-terminals.
 std::optional<Pipe> make_terminal(const winsize& window) {
   FileDescriptor ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   std::array<char, 64> name{};
@@ -182,7 +184,7 @@ std::optional<ExitStatus> WorkerProcess::exit_status() {
                              : ::waitid(P_PID, static_cast<id_t>(pid_), &info,
                                         WEXITED | WNOHANG | WNOWAIT);
   if (result != 0) {
-    // Somebody else reaped it; how it ended is lost.
+    // Another part of the process reaped it; its exit status is lost.
     reaped_ = true;
     status_ = ExitStatus{.code = 1};
   } else if (info.si_pid != 0) {
@@ -194,7 +196,7 @@ std::optional<ExitStatus> WorkerProcess::exit_status() {
 
 void WorkerProcess::resize(const std::optional<winsize>& output,
                            const std::optional<winsize>& error) const noexcept {
-  // Pipes have no size, and refuse.
+  // The call fails for pipes, which have no size.
   if (output) ::ioctl(standard_output.get(), TIOCSWINSZ, &*output);
   if (error) ::ioctl(standard_error.get(), TIOCSWINSZ, &*error);
 }

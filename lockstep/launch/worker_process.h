@@ -1,12 +1,12 @@
-// One worker: a process of ours that can be watched, ended and accounted for.
+// One worker process, which the launcher can watch, signal and reap.
 //
-// It leads a process group of its own, so that what it starts can be ended with
-// it, and the kernel kills it when the process that started it dies. It stays
-// in the process table until reap(), so that its number, and that of its group,
-// cannot come to mean another process.
+// It leads its own process group, so a signal to the group also reaches the
+// processes that it starts. The kernel kills it when the launcher dies. It
+// stays in the process table until reap(), so its pid and its group's id cannot
+// be reused.
 //
-// Threads: one at a time; must be started by a thread that lives as long as the
-//          worker should (the kernel's signal on death is tied to it).
+// Threads: one thread at a time. The starting thread must live as long as the
+//          worker (the kernel's parent-death signal is tied to that thread).
 // Errors:  CannotExecute when the program cannot be executed, SystemError when
 //          the system refuses processes or pipes.
 #pragma once
@@ -26,14 +26,14 @@ namespace lockstep {
 
 // What to start.
 struct WorkerCommand {
-  std::string program;                   // a file, not searched for
-  std::vector<std::string> arguments;    // the program's name comes first
+  std::string program;                   // a path; PATH is not searched
+  std::vector<std::string> arguments;    // starting with the program's name
   std::vector<std::string> environment;  // "NAME=value"
-  std::vector<int> cores{};              // where it may run; none: anywhere
-  int standard_input = -1;               // lent; negative: it reads nothing
-  sigset_t signal_mask{};                // the signals that it has blocked
-  // The windows of the pseudo-terminals that its output and errors go to, as
-  // programs buffer whole blocks of what they write to pipes; none: a pipe.
+  std::vector<int> cores{};              // allowed cores; empty: all
+  int standard_input = -1;               // borrowed; negative: none
+  sigset_t signal_mask{};                // its blocked signals
+  // The window sizes of the pseudo-terminals for its output and errors, because
+  // programs buffer whole blocks on pipes. Nothing: a pipe.
   std::optional<winsize> output_window{};
   std::optional<winsize> error_window{};
 };
@@ -44,7 +44,7 @@ enum class ProgressPipe { kNone, kOpen };
 class WorkerProcess {
  public:
   WorkerProcess(WorkerCommand command, ProgressPipe progress);
-  // Kills and reaps what is left.
+  // Kills and reaps the process if it still exists.
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
@@ -53,27 +53,27 @@ class WorkerProcess {
   // Readable once the process has ended.
   int end() const { return end_->descriptor(); }
 
-  // The ends from which its output is read; they do not block. Close at end of
+  // The non-blocking read ends of its output. The caller closes them at end of
   // file. Without a progress pipe, `progress` is empty.
   FileDescriptor standard_output;
   FileDescriptor standard_error;
   FileDescriptor progress;
 
-  // How it ended; nothing while it runs. Does not wait.
+  // How the process ended; nothing while it runs. Does not wait.
   std::optional<ExitStatus> exit_status();
 
-  // The same, of one that is known to have ended.
+  // How a process ended that is known to have ended.
   const ExitStatus& last_status() const { return status_.value(); }
 
-  // Sets the sizes of its pseudo-terminals, where it has them.
+  // Sets the sizes of its pseudo-terminals, if any.
   void resize(const std::optional<winsize>& output,
               const std::optional<winsize>& error) const noexcept;
 
   // Signals the whole process group, whether or not its leader has ended.
   void signal_group(int signal) const noexcept;
 
-  // Lets go of its entry in the process table. It must have ended. After this
-  // signal_group() does nothing.
+  // Frees its entry in the process table. The process must have ended.
+  // Afterwards signal_group() does nothing.
   void reap() noexcept;
 
  private:

@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Whether the last lines say that another rank was missed: the words of a
-// PeerFailure, which a program prints or C++ does for it.
+// Whether the last lines report a missing peer: the message of a PeerFailure,
+// printed by the program or by the C++ runtime.
 bool missed_a_peer(const Worker& worker) {
   return std::ranges::any_of(
       worker.tail().lines(), [](const std::string& line) {
@@ -17,10 +17,10 @@ bool missed_a_peer(const Worker& worker) {
       });
 }
 
-// The higher, the more likely it ended because of another.
+// The higher, the more likely the worker ended because of another one.
 int innocence_of(const Worker& worker) {
   const int signal = worker.process().last_status().signal;
-  // SIGABRT is how a C++ program ends by an exception.
+  // A C++ program that ends by an exception gets SIGABRT.
   if (signal != 0 && signal != SIGABRT) return 0;
   return missed_a_peer(worker) ? 2 : 1;
 }

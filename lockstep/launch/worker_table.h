@@ -1,7 +1,8 @@
 // The workers of a job, by rank.
 //
-// Threads: one at a time.
-// Errors:  SystemError when one cannot be started; those that were are killed.
+// Threads: one thread at a time.
+// Errors:  SystemError when a worker cannot be started; the started ones are
+//          killed.
 #pragma once
 
 #include <sys/types.h>
@@ -22,25 +23,25 @@ class WorkerTable {
 
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
 
-  // Their process numbers, ended or not.
+  // The workers' pids, also of those that have ended.
   std::vector<pid_t> pids() const;
 
-  // Whether every one has ended.
+  // Whether every worker has ended.
   bool ended() const;
 
-  // Those that did not end well, by rank.
+  // The failed workers, by rank.
   std::vector<int> failed() const;
 
-  // The one to blame of `ranks`, which failed, in the order of their ends: the
-  // first that a signal killed from outside; otherwise the first that ended by
-  // itself; last one whose last lines say that it missed a peer, as survivors
-  // do, whichever way they end. drain() comes first.
+  // The one of `ranks`, failed workers in the order of their ends, that caused
+  // the failure: the first that an external signal killed; otherwise the first
+  // that ended by itself; last a survivor, whose last lines report a missing
+  // peer. Call drain() first.
   Worker& culprit(std::span<const int> ranks) const;
 
-  // Signals the process groups of all, of those too that have ended.
+  // Signals the process groups of all workers, also of those that have ended.
   void signal_all(int signal) const noexcept;
 
-  // Kills and forgets all.
+  // Kills and removes all workers.
   void clear() { workers_.clear(); }
 
  private:

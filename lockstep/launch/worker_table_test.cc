@@ -64,7 +64,7 @@ TEST_F(WorkerTableOfShells, BlamesTheFirstThatEndedAmongEquals) {
   EXPECT_EQ(culprit({2, 1}), 2);
 }
 
-// Issue 21, point 5: survivors that end by an exception.
+// Issue 21, point 5: survivors end by an exception.
 TEST_F(WorkerTableOfShells, BlamesNoRankThatMissedAPeer) {
   start(
       "echo \"terminate called after 'lockstep::PeerFailure'\" >&2; "

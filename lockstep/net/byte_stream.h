@@ -1,9 +1,9 @@
 // Numbers, text and blobs as the bytes of a message or a file: little-endian,
 // no padding, no alignment.
 //
-// Threads: one object, one thread at a time.
-// Errors:  none thrown; a ByteReader remembers that it was asked for more than
-//          there is, so that a parser checks once, at its end.
+// Threads: one thread at a time per object.
+// Errors:  none thrown; a ByteReader remembers that a read went past the end,
+//          so a parser checks overrun() once, at its end.
 #pragma once
 
 #include <concepts>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Appends to `out`, which must outlive it.
+// Appends to `out`, which must outlive the writer.
 class ByteWriter {
  public:
   explicit ByteWriter(std::vector<std::byte>& out) : out_(out) {}
@@ -34,12 +34,12 @@ class ByteWriter {
   std::vector<std::byte>& out_;
 };
 
-// Reads from the front of `data`, which must outlive it and all views it gave.
+// Reads from the front of `data`, which must outlive the reader and its views.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> data) : rest_(data) {}
 
-  // 0 when fewer bytes are left than the number has.
+  // 0 when fewer bytes are left than the number needs.
   template <std::unsigned_integral Number>
   Number number() {
     Number value = 0;
@@ -50,7 +50,7 @@ class ByteReader {
     return value;
   }
 
-  // Empty when fewer are left.
+  // Empty when fewer than `count` bytes are left.
   std::span<const std::byte> bytes(std::size_t count) {
     if (count > rest_.size()) {
       overrun_ = true;
@@ -66,10 +66,10 @@ class ByteReader {
     return {reinterpret_cast<const char*>(data.data()), data.size()};
   }
 
-  // All that is left.
+  // The remaining bytes.
   std::span<const std::byte> rest() { return bytes(rest_.size()); }
 
-  // Whether something was asked for that was not there.
+  // Whether a read went past the end.
   bool overrun() const { return overrun_; }
 
  private:

@@ -1,6 +1,6 @@
 // Owns a file descriptor and closes it.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,7 @@ namespace lockstep {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  // Takes ownership of `number`; negative means none.
+  // Takes ownership of `number`; a negative number means no descriptor.
   explicit FileDescriptor(int number) : number_(number) {}
   ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept
@@ -28,7 +28,7 @@ class FileDescriptor {
   int get() const { return number_; }
   explicit operator bool() const { return number_ >= 0; }
 
-  // Gives the descriptor up without closing it.
+  // Gives up ownership without closing the descriptor.
   int release() { return std::exchange(number_, -1); }
 
   void reset() {

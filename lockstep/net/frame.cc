@@ -27,11 +27,12 @@ std::vector<std::byte> make_frame(std::span<const std::byte> payload) {
 }
 
 void FrameReader::append(std::span<const std::byte> arrived) {
-  // Dropped here and not when handed out, so that views stay valid till now.
+  // Drops bytes here and not in next_frame(), so that views stay valid until
+  // now.
   buffer_.erase(buffer_.begin(),
                 buffer_.begin() + static_cast<std::ptrdiff_t>(taken_));
   taken_ = 0;
-  // One large frame must not hold its memory for the connection's whole life.
+  // One large frame must not keep its memory for the connection's lifetime.
   if (buffer_.empty() && buffer_.capacity() > kKeptBytes)
     buffer_.shrink_to_fit();
   buffer_.insert(buffer_.end(), arrived.begin(), arrived.end());

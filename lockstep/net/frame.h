@@ -1,11 +1,11 @@
-// Messages on a byte stream: each is a frame, its length as four little-endian
-// bytes and then as many bytes of payload.
+// Messages on a byte stream. Each is a frame: its length as four little-endian
+// bytes, then the payload.
 //
-// Pure functions of the bytes: sockets are elsewhere.
+// This code handles bytes only, no sockets.
 //
-// Threads: one object, one thread at a time.
-// Errors:  NetworkError when a frame says that it is longer than the limit. The
-//          stream cannot be used after that.
+// Threads: one thread at a time per object.
+// Errors:  NetworkError when a frame announces more bytes than the limit. The
+//          stream is unusable afterwards.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +26,20 @@ class FrameReader {
   explicit FrameReader(std::size_t max_frame_bytes)
       : max_frame_bytes_(max_frame_bytes) {}
 
-  // The payloads of later frames may be this long.
+  // Sets the limit for the payloads of later frames.
   void set_max_frame_bytes(std::size_t bytes) { max_frame_bytes_ = bytes; }
 
-  // Takes over bytes that have arrived.
+  // Adds bytes that have arrived.
   void append(std::span<const std::byte> arrived);
 
-  // The next frame's payload, or nothing until all of it has arrived. Valid
-  // until the next append().
+  // The next frame's payload, or nothing while it is incomplete. Valid until
+  // the next append().
   std::optional<std::span<const std::byte>> next_frame();
 
-  // The next `count` bytes without any framing, as a preamble has.
+  // The next `count` bytes without framing, for a preamble.
   std::optional<std::span<const std::byte>> next_bytes(std::size_t count);
 
-  // Bytes that have arrived and were not yet handed out.
+  // Bytes that have arrived and were not yet returned.
   std::size_t buffered_bytes() const { return buffer_.size() - taken_; }
 
  private:

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-// What tells a socket from all others, whichever its number.
+// Identifies a socket independently of its descriptor.
 std::optional<ino_t> inode_of(int descriptor) {
   struct stat what {};
   if (::fstat(descriptor, &what) != 0 || !S_ISSOCK(what.st_mode))
@@ -30,8 +30,8 @@ std::optional<ino_t> inode_of(int descriptor) {
   return what.st_ino;
 }
 
-// The same, read from a link of /proc/self/fd, "socket:[INODE]": a thread may
-// close the descriptor meanwhile, and fstat() of it would be a data race.
+// The same, read from a link of /proc/self/fd, "socket:[INODE]". Another thread
+// may close the descriptor meanwhile, and fstat() would be a data race.
 std::optional<ino_t> inode_behind(const std::filesystem::path& link) {
   constexpr std::string_view kStart = "socket:[";
   std::error_code closed;
@@ -61,7 +61,7 @@ class ParentsSockets {
   }
 
  private:
-  // As the kernel writes it.
+  // The kernel's layout.
   struct Entry {
     std::uint64_t inode;
     std::int64_t next;
@@ -98,7 +98,8 @@ class ParentsSockets {
     most_ = std::max<std::size_t>(kFew, 2 * inodes_.size());
   }
 
-  // Only system calls: other threads of the parent may have held any lock.
+  // Only system calls, because other threads of the parent may have held any
+  // lock.
   void be_forked() {
     if (!inodes_.empty()) replace_all();
     mutex_.unlock();

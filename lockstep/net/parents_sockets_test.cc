@@ -52,7 +52,7 @@ TEST(SocketsOfAParent, EndWithItThoughAChildLives) {
   keep_from_children(pair.ours.get());
   FileDescriptor copy(::fcntl(pair.ours.get(), F_DUPFD_CLOEXEC, 0));
   const Child child;
-  // Not by the child's beginning, but when the parent closes it.
+  // The connection ends when the parent closes it, not when the child starts.
   EXPECT_EQ(wait_for(pair.theirs.get(), POLLIN, 0ms), WaitResult::kTimedOut);
   pair.ours.reset();
   copy.reset();

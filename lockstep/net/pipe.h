@@ -1,6 +1,6 @@
-// A pipe between two processes, or two parts of one.
+// A pipe between two processes, or between two parts of one process.
 //
-// Threads: any.
+// Threads: any thread.
 // Errors:  SystemError.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Both ends block, and are closed when the process executes a program.
+// Both ends are blocking and close-on-exec.
 struct Pipe {
   FileDescriptor read;
   FileDescriptor write;

@@ -26,13 +26,13 @@
 namespace lockstep {
 namespace {
 
-// glibc has pidfd_open only since 2.36, and there declares it in a way that
-// C++ cannot link.
+// glibc has pidfd_open only since 2.36, and declares it in a way that C++
+// cannot link.
 FileDescriptor try_to_open(pid_t pid) {
   return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// The pipe that stands for this process where there are no pidfds. Never
+// The pipe that represents this process when pidfds are unavailable. Never
 // destroyed: the write end must stay open until the kernel closes it.
 class LifeLine {
  public:
@@ -49,7 +49,7 @@ class LifeLine {
   }
 
  private:
-  // Aligned as one number is: clang asks libatomic, and a lock, otherwise.
+  // Aligned like one number; otherwise clang uses libatomic, with a lock.
   struct alignas(2 * sizeof(int)) Ends {
     int read = -1;
     int write = -1;
@@ -68,7 +68,7 @@ class LifeLine {
     pipe.write.release();
   }
 
-  // The child is another process, and has a pipe of its own if it needs one.
+  // The child is another process and creates its own pipe if it needs one.
   static void in_child() {
     const Ends parents = of_process().ends_.exchange({});
     if (parents.write < 0) return;
@@ -80,7 +80,7 @@ class LifeLine {
   static_assert(decltype(ends_)::is_always_lock_free, "a child uses it");
 };
 
-// What follows the last `before` in the first line of a file that has it.
+// The text after the last `before` in the first line that contains it.
 std::string text_after(const std::string& path, const std::string& before) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
@@ -90,31 +90,31 @@ std::string text_after(const std::string& path, const std::string& before) {
   return "";
 }
 
-// The number of the process behind a pidfd; not positive once it was reaped,
-// and of one in another pid namespace.
+// The pid behind a pidfd; not positive for a reaped process and for a process
+// in another pid namespace.
 pid_t number_of(const FileDescriptor& process) {
   return std::atoi(
       text_after(fmt::format("/proc/self/fdinfo/{}", process.get()), "Pid:")
           .c_str());
 }
 
-// Whether this user's process it is: the kernel says 0 in the place of what
-// other users may not know.
+// Whether the process belongs to this user: to other users the kernel reports 0
+// instead of the status.
 bool is_ours(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 &&
          (::geteuid() == 0 || status.st_uid == ::geteuid());
 }
 
-// The last field of /proc/PID/stat, which is the status that its parent will be
-// told (proc(5)).
+// The last field of /proc/PID/stat: the status that the parent will receive
+// (proc(5)).
 std::optional<int> status_of_unreaped(const FileDescriptor& process) {
   const pid_t pid = number_of(process);
   if (pid <= 0) return {};
   std::istringstream fields(
       text_after(fmt::format("/proc/{}/stat", pid), ") "));
   std::vector<std::string> all{std::istream_iterator<std::string>(fields), {}};
-  // While the number has not changed, it was that process's.
+  // The pid has not changed, so the field belonged to that process.
   const bool is_told = is_ours(fmt::format("/proc/{}", pid));
   if (all.empty() || all[0] != "Z" || number_of(process) != pid) return {};
   const int status = std::atoi(all.back().c_str());
@@ -122,8 +122,8 @@ std::optional<int> status_of_unreaped(const FileDescriptor& process) {
   return status;
 }
 
-// As <linux/pidfd.h> has it in its first version; headers of this kind are
-// younger than what Lockstep builds with.
+// As in the first version of <linux/pidfd.h>, which is newer than the headers
+// that Lockstep builds with.
 struct PidfdInfo {
   std::uint64_t mask = 0;
   std::uint64_t control_group = 0;
@@ -132,7 +132,7 @@ struct PidfdInfo {
 };
 static_assert(sizeof(PidfdInfo) == 64, "the kernel knows it by its size");
 
-// Of a process that was reaped while a pidfd was open; Linux 6.15 and later.
+// For a process that was reaped while a pidfd was open; Linux 6.15 and later.
 std::optional<int> status_of_reaped(const FileDescriptor& process) {
   constexpr std::uint64_t kExit = 1 << 3;
   PidfdInfo info{.mask = kExit};

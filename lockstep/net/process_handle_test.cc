@@ -33,7 +33,7 @@ pid_t start_idle_child() {
   return pid;
 }
 
-// The same, but ends with `code` when SIGUSR1 comes.
+// The same, but it ends with `code` on SIGUSR1.
 pid_t start_idle_child_that_ends(int code) {
   static int exit_code = 0;
   exit_code = code;
@@ -69,7 +69,7 @@ TEST(ProcessHandle, TellsHowAProcessEnded) {
     wait_for(child.get(), POLLIN, Deadline(30s));
     const auto unreaped = exit_status_of(child);
     ::waitpid(pid, nullptr, 0);
-    // Older kernels forget how a process has ended with the process.
+    // Older kernels lose the exit status with the process.
     if (const auto reaped = exit_status_of(child))
       EXPECT_EQ(describe(*reaped), describe(unreaped.value()));
     return describe(unreaped.value());
@@ -79,8 +79,8 @@ TEST(ProcessHandle, TellsHowAProcessEnded) {
   EXPECT_EQ(end_of(0, SIGKILL), "was killed by signal 9 (SIGKILL)");
 }
 
-// A process without pidfds that passes its handle, forks a child that lives on,
-// and ends by a signal.
+// A process without pidfds that passes its handle, forks a child that keeps
+// running, and ends by a signal.
 [[noreturn]] void pass_handle_and_leave_a_child(UnixConnection& to,
                                                 unsigned error_number) {
   if (!refuse_pidfd_open(error_number)) ::_exit(3);

@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-// Which memfds this process has mapped, by device, inode and offset. What a
-// process has mapped is a property of the process, hence the one global here.
+// The memfds that this process has mapped, by device, inode and offset.
+// Mappings are a property of the process, hence the global.
 struct MappingTable {
   using Key = std::tuple<dev_t, ino_t, std::size_t>;
   std::mutex mutex;
@@ -29,8 +29,8 @@ MappingTable& mapping_table() {
   return table;
 }
 
-// Past the limit on files' sizes the kernel sends SIGXFSZ, which would end the
-// program: so that limit is looked at first.
+// Beyond the limit on file sizes the kernel sends SIGXFSZ, which ends the
+// program, so this function checks the limit first.
 void size_memory(const FileDescriptor& memory, std::size_t bytes) {
   rlimit limit{};
   const bool too_large =
@@ -42,8 +42,8 @@ void size_memory(const FileDescriptor& memory, std::size_t bytes) {
                     too_large ? EFBIG : errno);
 }
 
-// Not executable: with vm.memfd_noexec=2 a kernel gives no other. Before Linux
-// 6.3 a kernel does not know the flag.
+// Not executable: with vm.memfd_noexec=2 the kernel refuses other memfds.
+// Before Linux 6.3 the kernel does not know the flag.
 FileDescriptor create_memfd(const std::string& name) {
   constexpr unsigned kNotExecutable = 8;  // MFD_NOEXEC_SEAL
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -86,8 +86,8 @@ FileDescriptor create_growing_memory(const std::string& name,
   return create_sealed_memory(name, bytes, F_SEAL_SHRINK);
 }
 
-// The seal keeps a process that is late from shrinking what another has grown
-// further: then the kernel refuses, and there is enough.
+// Another process may have grown the memfd further. The seal then makes the
+// kernel refuse to shrink it, and its size suffices.
 void grow_shared_memory(const FileDescriptor& memory, std::size_t bytes) {
   if (holds(memory, bytes)) return;
   try {

@@ -1,11 +1,11 @@
 // Memory that several processes map: sealed, sparse memfds.
 //
-// A memfd costs memory only for the pages that somebody touched. It is sealed
-// against shrinking, so that a peer cannot turn our reads into SIGBUS, and kept
-// out of core dumps, so that writing one does not hide a death for seconds.
+// A memfd uses memory only for touched pages. It is sealed against shrinking,
+// so that a peer cannot turn our reads into SIGBUS. It is excluded from core
+// dumps, because writing a large dump hides a death for seconds.
 //
-// Threads: create and map may be called from any thread.
-// Errors:  SystemError with what the kernel refused.
+// Threads: any thread may create and map.
+// Errors:  SystemError naming the failed call.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,15 @@ namespace lockstep {
 // A new memfd of `bytes` zero bytes. `name` shows up in /proc/PID/maps.
 FileDescriptor create_shared_memory(const std::string& name, std::size_t bytes);
 
-// The same, which grow_shared_memory() may make larger.
+// The same, but grow_shared_memory() may enlarge it.
 FileDescriptor create_growing_memory(const std::string& name,
                                      std::size_t bytes);
 
-// Gives such a memfd at least `bytes` bytes. Several processes may do so at
-// once.
+// Enlarges such a memfd to at least `bytes` bytes. Several processes may call
+// it at once.
 void grow_shared_memory(const FileDescriptor& memory, std::size_t bytes);
 
-// The bytes of a mapped memfd. Unmapped by the destructor.
+// The bytes of a mapped memfd. The destructor unmaps them.
 class SharedMapping {
  public:
   // Use map_shared_memory().
@@ -48,12 +48,12 @@ class SharedMapping {
 
 // Maps all of `descriptor`, a memfd, for reading and writing. A process maps
 // each memfd once: ranks that are threads of one process get the same mapping,
-// which is also what lets the thread sanitizer see their races.
+// which also lets the thread sanitizer see their races.
 std::shared_ptr<SharedMapping> map_shared_memory(
     const FileDescriptor& descriptor);
 
-// The same of `bytes` bytes of it from `offset` on, a multiple of the page's
-// size; always with the same number of bytes at one offset.
+// Maps `bytes` bytes from `offset`, a multiple of the page size. All calls with
+// one offset must pass the same `bytes`.
 std::shared_ptr<SharedMapping> map_shared_memory(
     const FileDescriptor& descriptor, std::size_t offset, std::size_t bytes);
 

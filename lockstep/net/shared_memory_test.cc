@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// The kernel's own way is a signal that ends the program.
+// Without a check the kernel would end the program by a signal.
 TEST(SharedMemory, PastTheLimitOnFilesIsAnError) {
   const FileSizeLimit limit(8192);
   EXPECT_EQ(map_shared_memory(create_shared_memory("small", 8192))->size(),
@@ -29,8 +29,8 @@ TEST(SharedMemory, PastTheLimitOnFilesIsAnError) {
   }
 }
 
-// Issue 19: with vm.memfd_noexec=2 Linux 6.3 to 6.5 refuse memory of which this
-// is not asked.
+// Issue 19: with vm.memfd_noexec=2 Linux 6.3 to 6.5 refuse memory without this
+// flag.
 TEST(SharedMemory, IsNotExecutable) {
   constexpr unsigned kNotExecutable = 8;  // MFD_NOEXEC_SEAL
   const FileDescriptor probe(::memfd_create("probe", kNotExecutable));
@@ -40,8 +40,8 @@ TEST(SharedMemory, IsNotExecutable) {
   EXPECT_EQ(info.st_mode & 0111, 0u);
 }
 
-// Issue 19. The setting belongs to a pid namespace: a child gets one of its
-// own.
+// Issue 19. The setting belongs to a pid namespace: a child gets its own
+// namespace.
 TEST(SharedMemory, IsThereWhereMemoryMustNotBeExecutable) {
   constexpr int kCannotTell = 77;
   const pid_t child = ::fork();
@@ -52,7 +52,7 @@ TEST(SharedMemory, IsThereWhereMemoryMustNotBeExecutable) {
       std::ofstream setting("/proc/sys/vm/memfd_noexec");
       setting << 2 << std::flush;
       if (!setting) ::_exit(kCannotTell);
-      // The setting is in force: the kernel gives none that is executable.
+      // The setting is in force: the kernel refuses executable memory.
       constexpr unsigned kExecutable = 16;  // MFD_EXEC
       if (::memfd_create("executable", kExecutable) >= 0) ::_exit(kCannotTell);
       try {

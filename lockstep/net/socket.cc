@@ -23,11 +23,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A host whose packets vanish (a firewall) must not use up the whole deadline
-// when the name has other addresses.
+// A host whose packets vanish (a firewall) must not use the whole deadline when
+// the name has other addresses.
 constexpr auto kLongestAttempt = 10s;
 
-// A peer whose host vanished without a word is noticed after some 15 s.
+// A peer whose host vanished silently is detected after about 15 s.
 constexpr int kKeepAliveIdleSeconds = 5;
 constexpr int kKeepAliveProbeSeconds = 2;
 constexpr int kKeepAliveProbes = 5;
@@ -45,7 +45,7 @@ FileDescriptor open_socket(int family) {
 }
 
 void set_option(int socket, int level, int name, int value) {
-  // These options are refinements: a kernel that lacks one serves all the same.
+  // These options are optional: the socket also works without them.
   ::setsockopt(socket, level, name, &value, sizeof value);
 }
 
@@ -61,9 +61,9 @@ void tune(int socket) {
 int listen_at_address(FileDescriptor& socket, const SocketAddress& address) {
   socket = open_socket(address.storage.ss_family);
   if (!socket) return errno;
-  // A port whose last connections are still in TIME_WAIT is not in use.
+  // A port whose last connections are in TIME_WAIT is not in use.
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // All addresses of IPv6 include those of IPv4.
+  // The IPv6 wildcard address includes IPv4.
   if (address.storage.ss_family == AF_INET6)
     set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket.get(), address.get(), address.length) != 0) return errno;
@@ -91,16 +91,16 @@ FileDescriptor listen_at_first(const std::vector<SocketAddress>& addresses,
     FileDescriptor socket;
     error_number = listen_at_address(socket, address);
     if (error_number == 0) return socket;
-    // "localhost" may stand for an IPv6 address that this host does not have.
-    // Any other failure is final: on a further address of the name, peers that
-    // try the first would find somebody else.
+    // "localhost" may resolve to an IPv6 address that this host does not have.
+    // Any other failure is final: if this process listened on a later address
+    // of the name, peers that try the first would reach another server.
     if (error_number != EADDRNOTAVAIL && error_number != EAFNOSUPPORT) break;
   }
   fail_to_listen(host, port, error_number);
 }
 
-// Where nobody listens, the kernel may choose the very port that is called as
-// the caller's own and join the socket to itself (simultaneous open).
+// When no socket listens, the kernel may choose the destination port as the
+// source port and connect the socket to itself (simultaneous open).
 int refuse_self(int socket, const SocketAddress& called) {
   return local_address(socket).text() == called.text() ? ECONNREFUSED : 0;
 }
@@ -128,9 +128,8 @@ int connect_to_address(FileDescriptor& socket, const SocketAddress& address,
   return outcome != 0 ? outcome : refuse_self(socket.get(), address);
 }
 
-// One pass over the addresses of a host. Without a socket, `failure` says why;
-// nothing is thrown that another attempt may help, so that retrying needs no
-// handler.
+// One pass over the addresses of a host. Without a socket, `failure` says why.
+// Errors that a retry may fix are not thrown, so retrying needs no handler.
 struct Attempt {
   FileDescriptor socket;
   std::string failure;
@@ -175,7 +174,7 @@ FileDescriptor listen_at(const std::string& host, int port) {
 
 FileDescriptor listen_everywhere(int port) {
   std::vector<SocketAddress> addresses = resolve("::", port);
-  // Where the kernel has no IPv6.
+  // The kernel has no IPv6.
   for (const SocketAddress& address : resolve("0.0.0.0", port))
     addresses.push_back(address);
   return listen_at_first(addresses, "::", port);
@@ -190,7 +189,7 @@ FileDescriptor accept_from(int listener) {
   }
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     throw SystemError("could not accept a connection", errno);
-  // Nobody waits, or whoever did has gone again.
+  // No connection is pending, or the client has closed it.
   return {};
 }
 

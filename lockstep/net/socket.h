@@ -1,10 +1,10 @@
-// TCP sockets: listening, accepting and connecting. All of them are
-// non-blocking and close themselves in a program that this process executes.
+// TCP sockets: listening, accepting and connecting. All sockets are
+// non-blocking and close-on-exec.
 //
 // Threads: every function may be called from any thread.
 // Errors:  NetworkError naming host, port, reason and next step; Timeout and
 //          Cancelled from connect_to; SystemError when the process is out of
-//          file descriptors, which no waiting helps.
+//          file descriptors (retrying does not help).
 #pragma once
 
 #include <chrono>
@@ -18,15 +18,15 @@
 
 namespace lockstep {
 
-// A socket that listens at the address `host` stands for, and no other. Port 0
-// lets the kernel choose (see local_address).
+// A socket that listens only at the address of `host`. Port 0 lets the kernel
+// choose (see local_address).
 FileDescriptor listen_at(const std::string& host, int port);
 
 // A socket that listens at all addresses of this host, IPv6 and IPv4.
 FileDescriptor listen_everywhere(int port);
 
-// The next connection that waits at `listener`; none when none does.
-// SystemError when the process is out of file descriptors or memory.
+// The next pending connection of `listener`; invalid when no connection is
+// pending. SystemError when the process is out of file descriptors or memory.
 FileDescriptor accept_from(int listener);
 
 // Connects to the first address of `host` that answers, trying each once.
@@ -34,23 +34,23 @@ FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);
 
-// The same, again and again until `deadline`: the server may come up later. The
-// log has a warning once that has taken longer than `warn_after`.
+// Like connect_once, but retries until `deadline`, because the server may start
+// later. Logs one warning after `warn_after`.
 FileDescriptor connect_to(
     const std::string& host, int port, Deadline deadline,
     const Cancellation* cancellation = nullptr,
     std::chrono::nanoseconds warn_after = std::chrono::seconds(10));
 
-// What one non-blocking read or write came to.
+// The result of one non-blocking read or write.
 struct Transfer {
   std::size_t bytes = 0;
   bool ended = false;  // the connection is closed or broken
 };
 
-// Reads what has arrived, at most `room`; 0 bytes when nothing has.
+// Reads the bytes that have arrived, at most room.size(); 0 when none have.
 Transfer receive_some(int socket, std::span<std::byte> room);
 
-// Writes what fits the socket's buffer; never raises SIGPIPE.
+// Writes as many bytes as the socket's buffer takes; never raises SIGPIPE.
 Transfer send_some(int socket, std::span<const std::byte> data);
 
 }  // namespace lockstep

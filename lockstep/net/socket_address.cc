@@ -66,7 +66,7 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
     const std::string reason = status == EAI_SYSTEM
                                    ? std::generic_category().message(errno)
                                    : ::gai_strerror(status);
-    // Which may also mean that its files could not be opened.
+    // This may also mean that the resolver's files could not be opened.
     const FileDescriptor probe(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!probe && (errno == EMFILE || errno == ENFILE))
       throw SystemError(
@@ -99,7 +99,7 @@ bool is_loopback_everywhere(const std::string& host) {
 
 bool has_one_of(const std::vector<SocketAddress>& addresses) {
   return std::ranges::any_of(addresses, [](const SocketAddress& address) {
-    // A datagram socket, so that no port in use is in the way.
+    // A datagram socket, so a used port does not matter.
     const FileDescriptor probe(
         ::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     return probe && (::bind(probe.get(), address.get(), address.length) == 0 ||

@@ -1,6 +1,5 @@
-// Where a socket can be reached: an IPv4 or IPv6 address and a port.
+// A socket's IPv4 or IPv6 address and port.
 //
-// Threads: a value.
 // Errors:  NetworkError when a host's name cannot be resolved.
 #pragma once
 
@@ -27,14 +26,14 @@ struct SocketAddress {
   std::string text() const;
 };
 
-// Every address of `host` (a name or a number), best first. Asks the system's
-// resolver, which has no deadline: a name server that does not answer can hold
-// it for some ten seconds.
+// Every address of `host` (a name or a number), best first. The system's
+// resolver takes no deadline: a name server that does not answer can delay it
+// for about ten seconds.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 
-// Whether every host takes `host` for itself: "localhost" or the number of a
-// loopback address. A host's own name may mean loopback there and the host
-// elsewhere.
+// Whether `host` means loopback on every host: "localhost" or a numeric
+// loopback address. A host's own name may resolve to loopback on that host and
+// to a real address elsewhere.
 bool is_loopback_everywhere(const std::string& host);
 
 // Whether this host has one of these addresses.

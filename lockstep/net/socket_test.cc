@@ -30,7 +30,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A port at which nobody listens.
+// A port without a listener.
 int unused_port() { return local_address(listen_at(kHost, 0).get()).port(); }
 
 TEST(SocketAddress, KnowsLoopbackFromTheRest) {
@@ -54,7 +54,7 @@ TEST(SocketAddress, KnowsWhatEveryHostTakesForItself) {
 
 TEST(SocketAddress, KnowsWhatThisHostHas) {
   EXPECT_TRUE(has_one_of(resolve("127.0.0.1", 80)));
-  // TEST-NET-1, RFC 5737: no host's.
+  // TEST-NET-1, RFC 5737: an unused address.
   EXPECT_FALSE(has_one_of(resolve("192.0.2.1", 80)));
 }
 
@@ -77,7 +77,7 @@ TEST(Socket, CarriesBytesBothWays) {
   wait_for(listener.get(), POLLIN, kPatience);
   const FileDescriptor server = accept_from(listener.get());
   ASSERT_TRUE(server);
-  EXPECT_FALSE(accept_from(listener.get())) << "nobody else waits";
+  EXPECT_FALSE(accept_from(listener.get())) << "no other connection is pending";
   std::array<std::byte, 3> room{};
   const std::array<std::byte, 3> sent{std::byte{1}, std::byte{2}, std::byte{3}};
   for (const auto& [from, to] :
@@ -111,7 +111,7 @@ TEST(Socket, SaysThatThePeerIsGone) {
   wait_for(client.get(), POLLIN, kPatience);
   std::array<std::byte, 1> byte{};
   EXPECT_TRUE(receive_some(client.get(), byte).ended);
-  // The first send may still find room; the answer to it is a reset.
+  // The first send may still succeed; the peer answers with a reset.
   send_some(client.get(), byte);
   wait_for(client.get(), POLLHUP, kPatience);
   EXPECT_TRUE(send_some(client.get(), byte).ended);

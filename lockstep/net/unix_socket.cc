@@ -39,8 +39,8 @@ void wait_ready(int descriptor, short events, Deadline deadline,
   }
 }
 
-// The kernel hands over as many descriptors as there is room for in the message
-// and in this process, and says that it dropped some, but not why.
+// The kernel delivers as many descriptors as the message and this process have
+// room for. It tells that it dropped some, but not why.
 void take_descriptors(msghdr& message, std::vector<FileDescriptor>& taken) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
@@ -54,12 +54,13 @@ void take_descriptors(msghdr& message, std::vector<FileDescriptor>& taken) {
   }
   if ((message.msg_flags & MSG_CTRUNC) == 0) return;
   if (taken.size() < UnixConnection::kMaxDescriptors)
-    throw SystemError("could not take what a process of this host passed",
-                      EMFILE);
+    throw SystemError(
+        "could not receive descriptors from a process of this host", EMFILE);
   throw NetworkError("a process of this host passed too many descriptors");
 }
 
-// The kernel does not say when it has room again: tries until `deadline`.
+// The kernel does not tell when it has room again, so this retries until
+// `deadline`.
 class Insistence {
  public:
   explicit Insistence(Deadline deadline) : deadline_(deadline) {}
@@ -82,8 +83,8 @@ class Insistence {
                                  what, std::strerror(error_number)));
 }
 
-// In a user namespace, all users that have no number there look like one, which
-// may have that number as well.
+// In a user namespace, all users without an id there appear as one id, which
+// may also be a real user's.
 bool may_be_several_users(uid_t user) {
   constexpr uid_t kOverflow = 65534;  // Linux's default; 0 and others are safe
   constexpr std::uint64_t kAll = 0xffffffff;
@@ -96,7 +97,7 @@ bool may_be_several_users(uid_t user) {
 
 enum class Look { kMessage, kNothingYet, kEnd };
 
-// Takes the next message, if one is there.
+// Receives the next message, if one has arrived.
 Look look(int socket, UnixConnection::Message& result) {
   result.bytes.resize(UnixConnection::kMaxMessageBytes);
   result.descriptors.clear();
@@ -151,8 +152,8 @@ void UnixConnection::send(std::span<const std::byte> bytes,
       wait_ready(socket_.get(), POLLOUT, deadline, "sending to");
     else if (errno == ETOOMANYREFS)
       insistence.wait(
-          "as many file descriptors as this user may have open are on their "
-          "way between processes");
+          "this user has reached the limit on file descriptors in flight "
+          "between processes");
     else if (errno != EINTR)
       fail("send to", errno);
   }
@@ -165,9 +166,10 @@ UnixConnection::Message UnixConnection::receive(Deadline deadline) {
     wait_ready(socket_.get(), POLLIN, deadline, "waiting for");
     found = look(socket_.get(), message);
   }
-  // The kernel looks for a message first and for the end second: what the peer
-  // sent in between, before it closed, is there at another look. So is all that
-  // it sent, where it left something unread: that the kernel tells first, once.
+  // The kernel checks for a message first and for the end second. A message
+  // that the peer sent in between, before it closed, is found by a second
+  // attempt. The same holds when the peer left data unread: the kernel reports
+  // that first, once.
   for (int again = 0; again < 2 && found == Look::kEnd; ++again)
     found = look(socket_.get(), message);
   if (found != Look::kMessage)
@@ -179,7 +181,8 @@ uid_t UnixConnection::peer_user() const {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    throw SystemError("could not learn whose a process of this host is", errno);
+    throw SystemError("could not get the user of a process of this host",
+                      errno);
   return peer.uid;
 }
 
@@ -191,7 +194,8 @@ bool UnixConnection::is_of_own_user() const {
 UnixListener::UnixListener() : socket_(make_socket()) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // An address of the family alone asks the kernel for a free abstract name.
+  // Binding an address with only the family makes the kernel choose a free
+  // abstract name.
   if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address),
              sizeof address.sun_family) != 0)
     throw SystemError("could not bind a Unix socket", errno);
@@ -229,8 +233,8 @@ UnixConnection connect_unix(const std::string& name, Deadline deadline) {
                    length) != 0) {
     if (errno == EAGAIN)
       insistence.wait(
-          "a process of this host lets too many connections wait to take this "
-          "one");
+          "a process of this host has too many pending connections to take "
+          "this one");
     else if (errno != EINTR)
       throw NetworkError(
           fmt::format("no process of this host listens on the abstract socket "

@@ -1,13 +1,13 @@
 // Abstract Unix sockets, over which processes of one host pass each other file
 // descriptors.
 //
-// The kernel chooses the name, which vanishes with the socket: nothing is left
-// in any folder. Abstract names are per network namespace, so two processes can
-// reach each other exactly when they are on one host in the sense that matters.
+// The kernel chooses the name, which vanishes with the socket: no file is left
+// behind. Abstract names are per network namespace, so two processes reach each
+// other exactly when they share one.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  NetworkError when the peer is unreachable or gone, Timeout when the
-//          deadline passes, SystemError for what the kernel refused.
+//          deadline passes, SystemError when the kernel refuses a call.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// One end of a connection. Messages keep their borders.
+// One end of a connection that preserves message boundaries.
 class UnixConnection {
  public:
   static constexpr std::size_t kMaxMessageBytes = 64 << 10;
@@ -37,19 +37,18 @@ class UnixConnection {
   explicit UnixConnection(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   // Sends `bytes` (not empty) and duplicates of `descriptors` to the peer.
-  // Waits while the user has as many descriptors on their way as it may.
+  // Waits while the user has reached the limit on descriptors in flight.
   void send(std::span<const std::byte> bytes, std::span<const int> descriptors,
             Deadline deadline);
 
-  // The next message; NetworkError once the peer has closed.
+  // Waits for the next message; NetworkError once the peer has closed.
   Message receive(Deadline deadline);
 
-  // The number of the user that the other end's process ran as when it
-  // connected, or began to listen.
+  // The user id of the peer's process when it connected or began to listen.
   uid_t peer_user() const;
 
-  // Whether that is this process's user. Never for a user that has no number in
-  // this process's user namespace.
+  // Whether the peer's user is this process's user. False for a user without an
+  // id in this process's user namespace.
   bool is_of_own_user() const;
 
   int descriptor() const { return socket_.get(); }
@@ -63,13 +62,13 @@ class UnixListener {
   // Listens under a name that the kernel chooses.
   UnixListener();
 
-  // What connect_unix() takes.
+  // The name to pass to connect_unix().
   const std::string& name() const { return name_; }
 
   int descriptor() const { return socket_.get(); }
 
-  // A connection that is waiting already, or none. SystemError when the process
-  // is out of file descriptors or memory.
+  // A pending connection, or an invalid descriptor when none is pending.
+  // SystemError when the process is out of file descriptors or memory.
   FileDescriptor accept();
 
  private:
@@ -77,8 +76,8 @@ class UnixListener {
   std::string name_;
 };
 
-// NetworkError when nobody of this host listens under `name`. Waits while too
-// many others do who have not been accepted.
+// NetworkError when no socket on this host listens under `name`. Waits while
+// the listener's backlog is full.
 UnixConnection connect_unix(const std::string& name, Deadline deadline);
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Long enough to never pass in a test that works.
+// Long enough never to pass in a successful test.
 constexpr auto kPatience = 1min;
 constexpr auto kImpatience = 5ms;
 
@@ -77,9 +77,9 @@ TEST(AUnixConnection, SaysWhenThePeerIsGone) {
   EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
 }
 
-// Where the kernel finds no message, and then an end, although the peer sent
-// and then closed: which it does when both come between its two looks. An empty
-// message looks the same to who receives.
+// The kernel may find no message and then the end, although the peer sent and
+// then closed, when both happen between its two checks. To the receiver an
+// empty message looks the same.
 TEST(AUnixConnection, IsNotOverWhileThereIsAMessage) {
   Pair pair;
   ASSERT_EQ(::send(pair.far.descriptor(), "", 0, MSG_NOSIGNAL), 0);
@@ -126,7 +126,7 @@ TEST(ConnectUnix, SaysWhenNobodyListens) {
   EXPECT_THROW(connect_unix(name, kPatience), NetworkError);
 }
 
-// What a user without privileges meets: says by its exit code what went wrong.
+// The view of a user without privileges; the exit code tells what failed.
 int send_more_descriptors_than_may_be_on_their_way() {
   constexpr rlim_t kLimit = 64;
   constexpr uid_t kNobody = 65534;
@@ -141,7 +141,7 @@ int send_more_descriptors_than_may_be_on_their_way() {
     pair.near.send(kHello, descriptors, deadline);
     ++sent;
   };
-  // The user may have others on their way as well.
+  // The user may have other descriptors in flight too.
   bool refused = false;
   while (!refused && sent < 4 * kLimit)
     refused = times_out([&] { send(kImpatience); });

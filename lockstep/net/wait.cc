@@ -16,7 +16,7 @@ WaitResult wait_for(int descriptor, short events, Deadline deadline,
   while (true) {
     std::array<pollfd, 2> polled{
         {{descriptor, events, 0}, {cancelled, POLLIN, 0}}};
-    // Looked at before the poll: what happens during it still counts.
+    // Checked before poll(), so events during it still count.
     const bool last = deadline.expired();
     const int count =
         ::poll(polled.data(), polled.size(), deadline.poll_milliseconds());

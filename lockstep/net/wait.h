@@ -14,23 +14,23 @@ namespace lockstep {
 
 enum class WaitResult { kReady, kTimedOut, kCancelled };
 
-// Waits until `descriptor` has one of poll(2)'s `events`, or has failed or been
-// hung up: kReady. A negative descriptor is never ready. When several are true
-// at once, ready comes before cancelled, cancelled before timed out; a deadline
-// that has passed already still looks once.
+// Waits until `descriptor` has one of poll(2)'s `events`, has failed or has
+// been hung up: kReady. A negative descriptor is never ready. When several are
+// true at once, ready comes before cancelled, cancelled before timed out. A
+// deadline that has already passed still polls once.
 WaitResult wait_for(int descriptor, short events, Deadline deadline,
                     const Cancellation* cancellation = nullptr);
 
-// Waits between the attempts of something that cannot be waited for: each is
-// twice as long as the one before, up to a limit.
+// Waits between the attempts of an action that poll(2) cannot wait for. Each
+// wait is twice as long as the one before, up to a limit.
 class Backoff {
  public:
   using Duration = std::chrono::milliseconds;
 
   Backoff(Duration first, Duration longest) : next_(first), longest_(longest) {}
 
-  // Waits once; a readable `descriptor` ends the wait early. kReady means try
-  // again.
+  // Waits once; a readable `descriptor` ends the wait early. kReady means
+  // retry.
   WaitResult wait(Deadline deadline, const Cancellation* cancellation = nullptr,
                   int descriptor = -1);
 

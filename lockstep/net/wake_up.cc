@@ -16,13 +16,13 @@ WakeUp::WakeUp() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 
 void WakeUp::signal() noexcept {
   const std::uint64_t one = 1;
-  // Can only fail when the counter is full: then it is readable already.
+  // It fails only when the counter is full, and then it is already readable.
   [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
 }
 
 void WakeUp::reset() noexcept {
   std::uint64_t count = 0;
-  // Can only fail when nothing was signalled.
+  // It fails only when nothing was signalled.
   [[maybe_unused]] const auto taken =
       ::read(event_.get(), &count, sizeof count);
 }

@@ -1,6 +1,6 @@
 // Wakes a thread that waits in poll(2).
 //
-// Threads: signal() from any thread; the rest from the one that waits.
+// Threads: signal() from any thread; the rest from the waiting thread.
 // Errors:  SystemError when the process is out of file descriptors.
 #pragma once
 

@@ -23,11 +23,11 @@ constexpr std::size_t kMaxRecordBytes =
     Store::kMaxValueBytes + Store::kMaxKeyBytes + 16;
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 
-// Bytes of the file that stand for the two locks.
+// The bytes of the file that represent the two locks.
 constexpr off_t kLogLock = 0;
 constexpr off_t kPresenceLock = 1;
 
-// No link is followed, and no wait for the other end of a pipe.
+// open() follows no link and does not wait for the other end of a pipe.
 constexpr int kOpenFlags =
     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
@@ -65,7 +65,7 @@ Bytes make_record(RecordKind kind, std::string_view key,
   return make_frame(record);
 }
 
-// As many bytes as there are from `offset` on, at most `room`.
+// The bytes from `offset` on, at most `room`.
 std::size_t read_at(int file, std::span<std::byte> room, std::uint64_t offset,
                     const std::string& path) {
   while (true) {
@@ -103,14 +103,14 @@ FileLog::FileLog(std::string path)
   check_owner();
 }
 
-// A process that can write there can join the job as any rank.
+// A process that can write to the file can join the job as any rank.
 void FileLog::check_owner() const {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
-    throw SystemError(fmt::format("could not look at {}", path_), errno);
+    throw SystemError(fmt::format("could not examine {}", path_), errno);
   std::string fault;
   if (!S_ISREG(status.st_mode))
-    fault = "is no file";
+    fault = "is not a regular file";
   else if (status.st_uid != ::geteuid())
     fault = fmt::format("belongs to user {}; this process runs as user {}",
                         status.st_uid, ::geteuid());
@@ -118,7 +118,7 @@ void FileLog::check_owner() const {
     fault = fmt::format("may be used by other users (its mode is {:04o})",
                         status.st_mode & kAllModes);
   else if (status.st_nlink > 1)
-    fault = "has another name besides (a hard link)";
+    fault = "has a second name (a hard link)";
   if (fault.empty()) return;
   throw InvalidArgument(
       fmt::format("the store's file {} {}\n"
@@ -142,26 +142,28 @@ std::optional<FileLog::Lock> FileLog::try_lock(Access access) {
 std::uint64_t FileLog::size() const {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
-    throw SystemError(fmt::format("could not look at {}", path_), errno);
+    throw SystemError(fmt::format("could not examine {}", path_), errno);
   if (status.st_nlink == 0)
-    throw NetworkError(fmt::format(
-        "the store's file {} was deleted while it was in use\n"
-        "  next:    start the job again, with nothing that cleans up there",
-        path_));
+    throw NetworkError(
+        fmt::format("the store's file {} was deleted while it was in use\n"
+                    "  next:    start the job again, and keep other programs "
+                    "from deleting the file",
+                    path_));
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 bool FileLog::others_present() const {
   struct flock lock = lock_of(F_WRLCK, kPresenceLock);
   if (::fcntl(file_.get(), F_OFD_GETLK, &lock) != 0)
-    throw SystemError(fmt::format("could not see who uses {}", path_), errno);
+    throw SystemError(fmt::format("could not check the use of {}", path_),
+                      errno);
   return lock.l_type != F_UNLCK;
 }
 
 bool FileLog::join(std::uint64_t job) {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0)
-    throw SystemError(fmt::format("could not look at {}", path_), errno);
+    throw SystemError(fmt::format("could not examine {}", path_), errno);
   if (status.st_nlink == 0) return false;
   if (status.st_size == 0)
     append(make_header(job));
@@ -183,7 +185,7 @@ void FileLog::check_header(std::uint64_t job) const {
   const auto owner = reader.number<std::uint64_t>();
   if (!ours || reader.overrun())
     throw InvalidArgument(
-        fmt::format("{} exists and is no store's file\n"
+        fmt::format("{} exists and is not a store's file\n"
                     "  next:    choose a path where no file exists yet",
                     path_));
   if (version != kVersion)
@@ -198,12 +200,12 @@ void FileLog::check_header(std::uint64_t job) const {
         "  next:    delete it, or choose a path where no file exists yet",
         path_,
         owner != job ? "its job token was another one"
-                     : "nobody has it open any more"));
+                     : "no process has it open"));
 }
 
 void FileLog::leave() {
-  // Not left to the file's closing, which comes after the log's lock is given
-  // up: whoever leaves in between would still see this process here.
+  // Unlocks explicitly, because the file is closed only after the log's lock is
+  // released: a process that leaves in between would still see this process.
   struct flock lock = lock_of(F_UNLCK, kPresenceLock);
   ::fcntl(file_.get(), F_OFD_SETLK, &lock);
   if (others_present()) return;
@@ -268,7 +270,7 @@ bool FileLog::erase(std::string_view key) {
 }
 
 void FileLog::append(std::span<const std::byte> bytes) {
-  // What lies beyond is half a record of a writer that died over it.
+  // The bytes beyond are a partial record of a writer that died.
   if (::ftruncate(file_.get(), static_cast<off_t>(end_)) != 0)
     throw SystemError(fmt::format("could not write {}", path_), errno);
   std::size_t written = 0;
@@ -279,7 +281,7 @@ void FileLog::append(std::span<const std::byte> bytes) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error_number = errno;
-      // Should this fail too, the next writer does it.
+      // If this fails too, the next writer does it.
       [[maybe_unused]] const int truncated =
           ::ftruncate(file_.get(), static_cast<off_t>(end_));
       throw SystemError(

@@ -1,15 +1,15 @@
-// The file of a file:// store: a log of what was set and erased, which every
-// process that opens it replays. docs/formats/store.md has its bytes.
+// The file of a file:// store: a log of sets and erasures, which every process
+// that opens it replays. docs/formats/store.md describes its bytes.
 //
-// Two locks, kept by the kernel on the open file (F_OFD_SETLK: a process's
-// death releases them, on NFS as well): one for reading and writing the log,
-// one held for as long as the store is open, by which a new-comer sees whether
-// anybody is still there.
+// The kernel keeps two locks on the open file (F_OFD_SETLK; a process's death
+// releases them, also on NFS). One guards reading and writing the log. Every
+// process holds the other while it has the store open, so a newcomer sees
+// whether the store is in use.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  SystemError when the file cannot be used; InvalidArgument when it is
-//          no store's, another job's, another user's, or damaged; NetworkError
-//          when it was deleted.
+//          not a store's, belongs to another job or user, or is damaged;
+//          NetworkError when it was deleted.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class FileLog {
  public:
   enum class Access { kRead, kWrite };
 
-  // Holds the file's lock from try_lock() on. Must not outlive the log.
+  // Holds the log's lock from try_lock() on. Must not outlive the log.
   class Lock {
    public:
     explicit Lock(int file) : file_(file) {}
@@ -40,30 +40,31 @@ class FileLog {
     int file_;
   };
 
-  // Opens or creates the file; join() makes it a store. The file must be this
-  // user's alone, and `path` no symbolic link.
+  // Opens or creates the file; join() makes it a store. Only this user may have
+  // access to the file, and `path` must not be a symbolic link.
   explicit FileLog(std::string path);
 
   const std::string& path() const { return path_; }
 
-  // Nothing while another process holds the lock.
+  // Returns nothing while another process holds the lock.
   std::optional<Lock> try_lock(Access access);
 
-  // The rest needs the lock; for writing, unless it says otherwise.
+  // The methods below need the lock, for writing unless noted.
 
-  // Takes part in the job whose number is `job`. False when the file was
-  // deleted since it was opened, as the last of an earlier job does: open anew.
+  // Joins the job with the number `job`. Returns false when the file was
+  // deleted since it was opened, as the last process of an earlier job does;
+  // the caller then opens it again.
   bool join(std::uint64_t job);
 
-  // Deletes the file if no other store has it open.
+  // Deletes the file unless another store has it open.
   void leave();
 
-  // Brings table() up to date. Reading access suffices.
+  // Brings table() up to date. A lock for reading suffices.
   void catch_up();
   const KeyValueTable& table() const { return table_; }
 
   void set(std::string_view key, std::span<const std::byte> value);
-  // Whether `key` existed.
+  // Returns whether `key` existed.
   bool erase(std::string_view key);
 
  private:

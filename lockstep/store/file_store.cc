@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A destructor must end, even if a process is stopped with the lock in hand.
+// A destructor must end, even if a stopped process holds the lock.
 constexpr auto kLongestFarewell = 5s;
 
 // Distinguishes jobs without storing their secret (FNV-1a, 64 bits:
@@ -32,8 +32,8 @@ std::uint64_t job_number(std::string_view token) {
   return hash;
 }
 
-// Notices writes to a file, where the kernel can: those of other hosts, and any
-// when the user's watches are used up, it does not see.
+// Detects writes to a file. The kernel does not see writes of other hosts, and
+// none when the user has used up the watches.
 class FileWatch {
  public:
   explicit FileWatch(const std::string& path)
@@ -43,7 +43,7 @@ class FileWatch {
       events_.reset();
   }
 
-  // Readable once the file was written; negative where that cannot be known.
+  // Readable once the file was written; negative when writes cannot be watched.
   int descriptor() const { return events_.get(); }
 
   void reset() {
@@ -81,13 +81,13 @@ class FileStore final : public Store {
  private:
   using Access = FileLog::Access;
 
-  // The first of some keys that exists.
+  // The first existing key of several.
   struct Found {
     std::size_t index;
     Bytes value;
   };
 
-  // How long, and for what, a call waits.
+  // The limits of a call's wait.
   struct Patience {
     Deadline deadline;
     const Cancellation* cancellation = nullptr;
@@ -102,10 +102,10 @@ class FileStore final : public Store {
   std::optional<Found> look(std::span<const std::string> keys) const;
 
   const std::string url_;
-  // The process that opened it: a fork's copy has nothing to say.
+  // The process that opened it; a forked child's copy does nothing.
 
-  // The file's lock excludes other processes, this one other threads. Neither
-  // is held while waiting.
+  // The file's lock excludes other processes, this mutex other threads. A
+  // waiting call holds neither.
   Mutex mutex_;
   std::optional<FileLog> log_;
   std::optional<std::pair<std::string, Bytes>> will_;
@@ -177,9 +177,9 @@ FileStore::Found FileStore::wait(const StoreCall& call,
   FileWatch watch(log_->path());
   Backoff backoff(10ms, 200ms);
   while (true) {
-    // Once more: the watch does not see what came before it.
+    // Checks again, because the watch does not see earlier writes.
     if (auto found = look_now()) return std::move(*found);
-    // Asked here too: a file that is written without a pause is always ready.
+    // Checked here too, because a file under constant writes is always ready.
     if (patience.cancellation != nullptr && patience.cancellation->cancelled())
       call.check(WaitResult::kCancelled);
     if (patience.deadline.expired()) call.check(WaitResult::kTimedOut);

@@ -1,9 +1,8 @@
-// The store of ranks that share a file system and nothing else: file:///path.
+// The store of ranks that share only a file system: file:///path.
 //
-// Threads: every method may be called from any thread; a call that waits holds
-//          up no other.
-// Errors:  Store's, and those of FileLog. Its last will is executed by the
-//          destructor, and by nobody when the process dies.
+// Threads: any thread may call; a waiting call does not block others.
+// Errors:  those of Store and FileLog. Only the destructor executes the last
+//          will; the will is lost when the process dies.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What file:// alone has: a file that others may have left, damaged or deleted.
+// Specific to file://: a file that others may have left, damaged or deleted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ class FileStore : public testing::Test {
     return open_store(url(), {.token = token});
   }
 
-  // Writes at the end of the file, as a process would that dies in between.
+  // Appends to the file like a process that dies while it writes.
   void append(const std::string& bytes) const {
     std::ofstream file(path(), std::ios::binary | std::ios::app);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -89,7 +89,7 @@ TEST_F(FileStore, DeletesItsFileWhenTheLastOneLeaves) {
   other->set("key", {}, kPatience);
   other.reset();
   EXPECT_FALSE(std::filesystem::exists(path()));
-  // The path can be used again, and remembers nothing.
+  // The path can be reused and holds no old keys.
   EXPECT_FALSE(open()->erase("key", kPatience));
 }
 
@@ -101,7 +101,7 @@ TEST_F(FileStore, DeletesItsFileWhenTwoLeaveAtOnce) {
     const auto lock = log->try_lock(FileLog::Access::kWrite);
     ASSERT_TRUE(lock && log->join(kJob));
   }
-  // Neither has closed the file when the other leaves.
+  // Neither store has closed the file when the other leaves.
   for (FileLog* log : {&one, &other}) {
     const auto lock = log->try_lock(FileLog::Access::kWrite);
     ASSERT_TRUE(lock);
@@ -129,7 +129,7 @@ TEST_F(FileStore, FollowsNoLink) {
 
   append("");
   std::filesystem::create_hard_link(path(), victim);
-  EXPECT_THAT(refusal(), HasSubstr("has another name besides"));
+  EXPECT_THAT(refusal(), HasSubstr("has a second name"));
   EXPECT_EQ(std::filesystem::file_size(victim), 0u);
 }
 
@@ -153,7 +153,7 @@ TEST_F(FileStore, RefusesAnotherUsersFile) {
 
 TEST_F(FileStore, RefusesWhatIsNoFile) {
   ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
-  EXPECT_THAT(refusal(), HasSubstr("is no file"));
+  EXPECT_THAT(refusal(), HasSubstr("is not a regular file"));
 }
 
 TEST_F(FileStore, RefusesAFileThatAKilledJobLeft) {
@@ -178,7 +178,7 @@ TEST_F(FileStore, LeavesAFileAloneThatIsNoStores) {
   const std::string text = "a thesis, of which there is no copy";
   append(text);
   const std::string message = error_text([&] { open(); });
-  EXPECT_THAT(message, HasSubstr("is no store's file"));
+  EXPECT_THAT(message, HasSubstr("is not a store's file"));
   std::ifstream file(path());
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
 }
@@ -192,7 +192,7 @@ TEST_F(FileStore, RefusesAnotherVersionOfItsFormat) {
 TEST_F(FileStore, OverwritesHalfARecordOfAProcessThatDied) {
   const auto store = open();
   store->set("key", to_bytes("value"), kPatience);
-  // Longer than what is written over it.
+  // Longer than the record that overwrites it.
   append(std::string("\xff\0\0\0\x01\x03\0key", 10) + std::string(200, 'v'));
   EXPECT_EQ(to_text(store->get("key", kPatience)), "value");
   const auto other = open();
@@ -216,7 +216,7 @@ TEST_F(FileStore, NoticesThatItsFileWasDeleted) {
   std::filesystem::remove(path());
   waiting.join();
   EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
-  // A store that stands there now is not the old one's to delete.
+  // The old store must not delete a new store at the same path.
   const auto next = open();
   next->set("key", to_bytes("new"), kPatience);
   EXPECT_TRUE(std::filesystem::exists(path()));

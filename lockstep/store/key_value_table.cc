@@ -33,13 +33,13 @@ std::int64_t KeyValueTable::sum(std::string_view key,
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stop != end)
     throw InvalidArgument(
-        fmt::format("add: the value of \"{}\" is \"{}\", which is no number",
+        fmt::format("add: the value of \"{}\" is \"{}\", which is not a number",
                     key, text.substr(0, 40)));
   std::int64_t result = 0;
   if (__builtin_add_overflow(number, amount, &result))
-    throw InvalidArgument(fmt::format(
-        "add: \"{}\" holds {}; adding {} leaves the range of 64 bits", key,
-        number, amount));
+    throw InvalidArgument(
+        fmt::format("add: \"{}\" holds {}; adding {} exceeds 64 bits", key,
+                    number, amount));
   return result;
 }
 

@@ -1,6 +1,6 @@
-// The keys and values of a store, in memory: what every store is in the end.
+// The keys and values of a store, in memory. Every kind of store uses it.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  InvalidArgument from add.
 #pragma once
 
@@ -19,18 +19,18 @@ class KeyValueTable {
  public:
   void set(std::string_view key, std::span<const std::byte> value);
 
-  // Null when `key` does not exist. Valid until the table is changed.
+  // Null when `key` does not exist. Valid until the table changes.
   const Bytes* find(std::string_view key) const;
 
-  // What Store::add would store at `key`; changes nothing. InvalidArgument when
-  // the value is no number or the sum has no place in 64 bits.
+  // The value that Store::add would store at `key`; changes nothing.
+  // InvalidArgument when the value is not a number or the sum exceeds 64 bits.
   std::int64_t sum(std::string_view key, std::int64_t amount) const;
 
-  // Whether `key` holds `expected` (nothing: does not exist).
+  // Whether `key` holds `expected` (nothing: `key` does not exist).
   bool holds(std::string_view key,
              std::optional<std::span<const std::byte>> expected) const;
 
-  // Whether `key` existed.
+  // Returns whether `key` existed.
   bool erase(std::string_view key);
 
  private:

@@ -25,21 +25,22 @@ bool is_about_will(RequestKind kind) {
          kind == RequestKind::kWithdrawLastWill;
 }
 
-// Every call is a client of a StoreService for as long as it lasts. Whoever
-// creates a key delivers the answers to those that wait for it. They wait on an
-// eventfd: a condition variable could not watch a cancellation as well.
+// Every call is a client of a StoreService while it lasts. The call that
+// creates a key delivers the answers to the calls that wait for it. These wait
+// on an eventfd, because a condition variable could not also watch a
+// cancellation.
 class MemoryStore final : public RequestStore {
  public:
   MemoryStore() : RequestStore("memory:") {}
 
  private:
   struct Pending {
-    std::optional<WakeUp> wake_up;  // none: the answer comes at once
+    std::optional<WakeUp> wake_up;  // nothing: answered at once
     std::optional<Answer> answer;
   };
 
-  // A call's time as a client: from its request to its answer, or to the
-  // moment it gives up.
+  // A call's time as a client: from its request until its answer or its
+  // deadline.
   class Visit {
    public:
     Visit(MemoryStore& store, const Request& request, Pending& pending);
@@ -94,7 +95,7 @@ Bytes MemoryStore::carry_out(const StoreCall& call, Request& request,
       result = wait_for(pending.wake_up->descriptor(), POLLIN, deadline,
                         cancellation);
   }
-  // An answer that came between the wait and the end of the visit counts.
+  // An answer that arrives between the wait and the end of the visit counts.
   if (!pending.answer) call.check(result);
   return take_value(std::move(*pending.answer));
 }

@@ -1,8 +1,8 @@
 // The store of ranks that are threads of one process: memory:.
 //
 // Threads: every method may be called from any thread.
-// Errors:  Store's. Its last will is executed by nobody: when the store goes,
-//          so does everyone who could see it.
+// Errors:  those of Store. Its last will is never executed: every possible
+//          reader goes with the store.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // A view of another store: with_prefix() in store.h.
 //
 // Threads: every method may be called from any thread.
-// Errors:  the underlying store's; their messages name the whole key.
+// Errors:  those of the underlying store; their messages name the whole key.
 #pragma once
 
 #include <memory>

@@ -7,14 +7,13 @@
 namespace lockstep {
 namespace {
 
-// Whether `key` exists, without waiting for it: replacing a value by itself
-// tells.
+// Whether `key` exists, without waiting: replacing a value by itself tells.
 bool exists(Store& store, const std::string& key, Deadline deadline) {
   const Bytes value = to_bytes("yes");
   return !store.compare_and_set(key, value, value, deadline).empty();
 }
 
-// What is counted.
+// The keys that hold counters.
 constexpr std::string_view kRequests = "record/requests";
 std::string questions_to(int rank) {
   return fmt::format("record/questions/{}", rank);
@@ -86,7 +85,8 @@ std::vector<int> request_records(Store& store, std::span<const int> ranks,
       store.get(written_key(number, rank), deadline, cancellation);
       written.push_back(rank);
     } catch (const Timeout&) {
-      // The deadline is the same for all; what is there already still counts.
+      // The deadline is the same for all ranks; records that exist already
+      // still count.
     }
   return written;
 }

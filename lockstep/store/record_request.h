@@ -1,10 +1,10 @@
-// How the ranks of a job are asked for their records, and ask each other what
-// they are doing: keys of the job's store, all below "record/".
+// Requests for the ranks' records, and questions of one rank to another about
+// its state. They are keys of the job's store, below "record/".
 //
-// Requests and questions are numbered from 1, so that whoever answers waits for
-// the next one. Each rank says once that it is there.
+// Requests and questions are numbered from 1, so a rank that answers waits for
+// the next number. Each rank announces once that it listens.
 //
-// Threads: pure functions, but for request_records().
+// Threads: any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@
 
 namespace lockstep {
 
-// Set by rank `rank` once it listens.
+// Rank `rank` sets it once it listens.
 std::string listening_key(int rank);
-// Set to make every rank write its record.
+// Setting it makes every rank write its record.
 std::string request_key(std::int64_t number);
-// Set by rank `rank` once it has.
+// Rank `rank` sets it once it has written its record.
 std::string written_key(std::int64_t number, int rank);
-// Set to make rank `rank` say what it is doing, and what it then sets.
+// Setting the first makes rank `rank` report its state in the second.
 std::string question_key(int rank, std::int64_t number);
 std::string answer_key(int rank, std::int64_t number);
 
-// The name of the job that the store serves: what the first of its ranks to ask
-// made of `suggestion`, which no other job should suggest.
+// The name of the job that the store serves: the `suggestion` of the first rank
+// that asked. No other job should suggest the same.
 std::string job_name(Store& store, std::string_view suggestion,
                      Deadline deadline);
 
-// The number of the first request that is still to come.
+// The number of the next request.
 std::int64_t next_request(Store& store, Deadline deadline);
-// The number of the first question to `rank` that it has not answered.
+// The number of the first question that `rank` has not answered.
 std::int64_t next_question(Store& store, int rank, Deadline deadline);
 
 // Numbers a question to `rank`, and sets its key.
@@ -45,8 +45,8 @@ std::int64_t ask(Store& store, int rank, Deadline deadline);
 void answer(Store& store, int rank, std::int64_t number, std::string_view text,
             Deadline deadline);
 
-// Makes every rank write its record and waits for those of `ranks` that listen.
-// Returns the ranks that have written when all have, or the deadline passes.
+// Makes every rank write its record and waits for those of `ranks` that listen,
+// at most until the deadline. Returns the ranks that have written.
 std::vector<int> request_records(Store& store, std::span<const int> ranks,
                                  Deadline deadline,
                                  const Cancellation* cancellation = nullptr);

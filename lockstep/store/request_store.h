@@ -1,7 +1,7 @@
-// A store whose methods become requests: everything but the way they travel.
+// A store whose methods become requests; a subclass transports them.
 //
-// Threads: every method may be called from any thread, if call() may.
-// Errors:  Store's.
+// Threads: any thread, if call() allows that.
+// Errors:  those of Store.
 #pragma once
 
 #include <string>
@@ -37,12 +37,12 @@ class RequestStore : public Store {
 
   const std::string& url() const { return url_; }
 
-  // The value of an answer; InvalidArgument if it is a refusal.
+  // The value of an answer; InvalidArgument for a refusal.
   static Bytes take_value(Answer answer);
 
  private:
-  // Has the request carried out and returns the answer's value. The request's
-  // id is the callee's to choose.
+  // Carries out the request and returns the answer's value. The callee chooses
+  // the request's id.
   virtual Bytes carry_out(const StoreCall& call, Request& request,
                           Deadline deadline,
                           const Cancellation* cancellation) = 0;

@@ -1,9 +1,10 @@
-// One connection of a store's server: bytes in, frames out, and who it is.
+// One connection of a store's server: bytes in, frames out, and the client's
+// state.
 //
-// Never blocks. Memory is bounded: nothing is read while an answer is unsent,
-// so that it holds one frame and one read of what arrives, and one answer.
+// Never blocks. Memory is bounded: the server reads nothing while an answer is
+// unsent, so a connection holds at most one frame, one read and one answer.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  NetworkError for a frame beyond the limit.
 #pragma once
 
@@ -22,22 +23,22 @@ namespace lockstep {
 class ServerConnection {
  public:
   enum class State {
-    kPreamble,   // has said nothing
-    kChallenge,  // speaks our protocol
-    kProof,      // has our proof, and is to prove that it has the token
-    kWelcome,    // may ask
-    kRefused,    // is being told why not: what it says is dropped
-    kEnded,      // closed by the other side, or to be closed by ours
+    kPreamble,   // has sent nothing
+    kChallenge,  // has sent the preamble
+    kProof,      // has our proof, and must prove that it has the token
+    kWelcome,    // may send requests
+    kRefused,    // receives the reason; its input is dropped
+    kEnded,      // the client closed it, or the server must
   };
 
-  // It has until `introduction` to become welcome.
+  // The client has until `introduction` to become welcome.
   ServerConnection(FileDescriptor socket, Deadline introduction);
 
   State state() const { return state_; }
   Deadline introduction() const { return introduction_; }
   int descriptor() const { return socket_.get(); }
 
-  // Sends our answer to `challenge`, and waits for the client's proof then.
+  // Sends our answer to `challenge`; then awaits the client's proof.
   void introduce(std::string_view token, const Challenge& challenge);
   // Whether `proof` shows that the client has `token`.
   bool has_proved(std::string_view token, const Proof& proof) const;
@@ -48,18 +49,18 @@ class ServerConnection {
   // client has hung up: closing it earlier could overtake the message.
   void refuse(std::span<const std::byte> message);
 
-  // Takes the preamble if it has arrived, and waits for the challenge then.
+  // Returns the preamble if it has arrived; then awaits the challenge.
   std::optional<std::span<const std::byte>> next_preamble();
   std::optional<std::span<const std::byte>> next_frame();
 
-  // What to poll(2) for.
+  // The events to poll(2) for.
   short events() const;
 
-  // Reads a bounded amount of what has arrived.
+  // Reads a bounded number of the bytes that have arrived.
   void receive();
-  // Sends `message` when what came before it is sent.
+  // Sends `message` after all earlier bytes.
   void send(std::span<const std::byte> message);
-  // Sends what fits.
+  // Sends as many bytes as fit.
   void flush();
   bool has_unsent() const { return sent_ < outgoing_.size(); }
 

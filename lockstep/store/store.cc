@@ -26,7 +26,7 @@ std::shared_ptr<Store> open_store(const std::string& url,
   }
   if (url.starts_with(kTcpScheme))
     return open_tcp_store(parse_tcp_url(url), options);
-  refuse_url(url, "it starts with none of the known schemes");
+  refuse_url(url, "it starts with an unknown scheme");
 }
 
 std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store,

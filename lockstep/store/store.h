@@ -39,27 +39,27 @@ class Store {
   virtual void set(std::string_view key, std::span<const std::byte> value,
                    Deadline deadline) = 0;
 
-  // The value of `key`, once it exists. `cancellation`, when given, must
-  // outlive the call.
+  // Waits until `key` exists and returns its value. `cancellation`, when given,
+  // must outlive the call.
   virtual Bytes get(std::string_view key, Deadline deadline,
                     const Cancellation* cancellation = nullptr) = 0;
 
   // Waits until at least one of `keys` exists and returns the index of the
-  // first that does. `keys` must not be empty, nor longer together than a
-  // value may be.
+  // first that does. `keys` must not be empty, and together must not exceed the
+  // limit of a value.
   virtual std::size_t wait_any(std::span<const std::string> keys,
                                Deadline deadline,
                                const Cancellation* cancellation = nullptr) = 0;
 
   // Adds `amount` to the number at `key` (0 when absent; stored as decimal
-  // text) and returns the sum, as one step. InvalidArgument when the value
-  // there is no number.
+  // text) and returns the sum, as one step. InvalidArgument when the value is
+  // not a number.
   virtual std::int64_t add(std::string_view key, std::int64_t amount,
                            Deadline deadline) = 0;
 
   // Sets `key` to `desired` if it holds `expected` (nothing: if it does not
-  // exist), as one step. Returns what the key holds afterwards: nothing when
-  // it does not exist.
+  // exist), as one step. Returns the key's value afterwards; nothing when it
+  // does not exist.
   virtual Bytes compare_and_set(
       std::string_view key, std::optional<std::span<const std::byte>> expected,
       std::span<const std::byte> desired, Deadline deadline) = 0;
@@ -67,10 +67,10 @@ class Store {
   // Removes `key`; returns whether it existed.
   virtual bool erase(std::string_view key, Deadline deadline) = 0;
 
-  // Leaves a will: `key` is set to `value` when this client goes without
-  // withdrawing it, as when its process dies or its destructor runs. One will
-  // a client; a new one replaces the old. Where deaths cannot be seen
-  // (file://), it is only executed by the destructor.
+  // Registers a last will: the store sets `key` to `value` when this client
+  // ends without withdrawing it, because its process dies or its destructor
+  // runs. A client has one will; a new one replaces the old. Where the store
+  // cannot see deaths (file://), only the destructor executes it.
   virtual void set_last_will(std::string_view key,
                              std::span<const std::byte> value,
                              Deadline deadline) = 0;
@@ -81,12 +81,13 @@ struct StoreOptions {
   // The job's secret, of at most 256 bytes. A tcp:// server and its clients
   // prove to each other that they have it, and never send it.
   std::string token = {};
-  // tcp://: serve at this address, as well as being a client of it.
+  // tcp://: also serve at this address.
   bool serve = false;
-  // tcp://, with `serve`: listen at this address of the host alone; empty: at
-  // all, whichever the url names.
+  // tcp://, with `serve`: listen only at this address of the host; empty: at
+  // all addresses, whichever the url names.
   std::string bind = {};
-  // tcp://: wait this long for the server to come up. file://: for the file.
+  // How long to wait for the server to start (tcp://) or for the file
+  // (file://).
   Deadline deadline = std::chrono::minutes(5);
 };
 
@@ -105,12 +106,12 @@ struct StoreOptions {
 std::shared_ptr<Store> open_store(const std::string& url,
                                   const StoreOptions& options = {});
 
-// A view of `store` in which every key starts with `prefix`: lets groups share
-// a store. Its last will is the underlying client's.
+// A view of `store` in which every key starts with `prefix`, so groups can
+// share a store. Its last will is the underlying client's.
 std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store,
                                    std::string prefix);
 
-// Text as a store's value, and back.
+// Converts text to a store's value, and back.
 Bytes to_bytes(std::string_view text);
 std::string to_text(std::span<const std::byte> bytes);
 

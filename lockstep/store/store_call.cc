@@ -79,7 +79,7 @@ void StoreCall::check(WaitResult result) const {
   const std::chrono::duration<double> waited = Deadline::Clock::now() - start_;
   throw Timeout(fmt::format(
       "{} timed out after {:.1f} s\n"
-      "  likely:  the rank that sets a key waited for, or the one that serves "
+      "  likely:  the rank that sets an awaited key, or the one that serves "
       "the store, is slow, stopped or dead\n"
       "  next:    read the logs of these ranks",
       text(), waited.count()));

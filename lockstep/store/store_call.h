@@ -1,8 +1,7 @@
-// What a call of a store says of itself: its limits when it starts, its errors
-// when it fails.
+// Describes a call of a store: checks its limits and words its errors.
 //
-// Threads: one object, one thread at a time.
-// Errors:  as each function says.
+// Threads: one thread at a time per object.
+// Errors:  see each function.
 #pragma once
 
 #include <optional>
@@ -16,18 +15,18 @@
 
 namespace lockstep {
 
-// A view of the caller's arguments, which must outlive it. Building one checks
-// the keys against the limits of Store: InvalidArgument.
+// A view of the caller's arguments, which must outlive it. The constructor
+// checks the keys against the limits of Store: InvalidArgument.
 class StoreCall {
  public:
-  // `method` as the user wrote it; `url` names the store in messages.
+  // `method` is the called method's name; `url` names the store in messages.
   StoreCall(const char* method, std::string_view url)
       : method_(method), url_(url) {}
   StoreCall(const char* method, std::string_view key, std::string_view url);
   StoreCall(const char* method, std::span<const std::string> keys,
             std::string_view url);
 
-  // InvalidArgument when `value` is beyond the limit.
+  // InvalidArgument when `value` exceeds the limit.
   void check(std::span<const std::byte> value) const;
 
   // `get("ranks/3") at tcp://node-a:29500`.
@@ -36,7 +35,7 @@ class StoreCall {
   // Throws Timeout or Cancelled naming the call, unless `result` is kReady.
   void check(WaitResult result) const;
 
-  // Throws NetworkError naming the call, `reason` and what to do.
+  // Throws NetworkError naming the call, `reason` and the next step.
   [[noreturn]] void fail_connection(std::string_view reason) const;
 
  private:

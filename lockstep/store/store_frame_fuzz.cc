@@ -1,7 +1,7 @@
-// The libFuzzer target for whatever a store's server or client reads from its
-// socket: no bytes may crash a parser, and what parses must mean the same when
-// it is written again. store_protocol_test.cc runs it too, on a corpus of valid
-// frames.
+// The libFuzzer target for the bytes that a store's server or client reads from
+// its socket. No bytes may crash a parser, and parsed input must keep its
+// meaning when it is encoded again. store_protocol_test.cc runs it too, on a
+// corpus of valid frames.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ void check_equal(const Bytes& written, View read) {
   if (!std::ranges::equal(written, read)) std::abort();
 }
 
-// `parse` throws NetworkError for what is wrong, and nothing else.
+// `parse` throws only NetworkError for invalid bytes.
 void try_parse(auto parse) {
   try {
     parse();
@@ -40,8 +40,8 @@ void parse_frame(View frame) {
   read_preamble(frame);
 }
 
-// Feeds `data` in pieces of `step` bytes; returns how many bytes of whole
-// frames were found.
+// Feeds `data` in pieces of `step` bytes; returns the number of bytes in whole
+// frames.
 std::size_t parse_stream(View data, std::size_t step) {
   FrameReader reader(std::size_t{1} << 12);
   std::size_t found = 0;

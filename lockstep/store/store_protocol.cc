@@ -34,7 +34,7 @@ void write_request(ByteWriter& writer, const Request& request) {
 std::vector<std::string_view> read_keys(ByteReader& reader) {
   std::vector<std::string_view> keys;
   const auto count = reader.number<std::uint32_t>();
-  // Grows as keys are found: the count is a stranger's word.
+  // Grows as keys are parsed, because the count comes from an untrusted peer.
   for (std::uint32_t i = 0; i < count && !reader.overrun(); ++i) {
     keys.push_back(reader.text(reader.number<std::uint16_t>()));
     if (keys.back().size() > Store::kMaxKeyBytes)
@@ -67,7 +67,7 @@ bool has_right_key_count(RequestKind kind, std::size_t count) {
     case RequestKind::kSetLastWill:
       return count == 1;
   }
-  return false;  // no kind that this version knows
+  return false;  // a kind that this version does not know
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ Answer parse_answer(std::span<const std::byte> payload) {
   answer.status = static_cast<AnswerStatus>(reader.number<std::uint8_t>());
   if (reader.overrun() || answer.status > AnswerStatus::kRefused)
     throw NetworkError(
-        fmt::format("{} bytes that are no answer", payload.size()));
+        fmt::format("{} bytes that are not an answer", payload.size()));
   const auto value = reader.rest();
   answer.value.assign(value.begin(), value.end());
   return answer;

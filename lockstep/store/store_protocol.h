@@ -1,9 +1,8 @@
-// What a store's client and server say to each other: docs/formats/store.md.
+// The messages between a store's client and server: docs/formats/store.md.
 //
-// Pure functions between bytes and values; sockets are elsewhere.
+// This code converts between bytes and values; it uses no sockets.
 //
-// Threads: values and pure functions.
-// Errors:  NetworkError saying what is wrong with bytes from outside.
+// Errors:  NetworkError saying what is wrong with received bytes.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +22,23 @@ constexpr std::size_t kPreambleBytes = 8;
 constexpr std::uint8_t kStoreProtocolVersion = 3;
 Bytes store_preamble();
 
-// The version in the other side's preamble, or nothing when it is no preamble
-// of this protocol.
+// The version in the other side's preamble, or nothing when the bytes are not a
+// preamble of this protocol.
 std::optional<std::uint8_t> read_preamble(std::span<const std::byte> bytes);
 
 constexpr std::size_t kMaxTokenBytes = 256;
-// The longest frames there are: of a client that has not yet proved that it has
-// the job's token, and of any other (a compare_and_set of two large values).
+// The longest frames: from a client that has not yet proved that it has the
+// job's token, and from any other client (a compare_and_set of two large
+// values).
 constexpr std::size_t kMaxIntroductionBytes = sizeof(Proof);
 constexpr std::size_t kMaxStoreFrameBytes =
     2 * Store::kMaxValueBytes + Store::kMaxKeyBytes + 64;
 
-// What a client sends before and after the server's introduction.
+// Encodes the client's messages before and after the server's introduction.
 Bytes encode(const Secret& challenge_or_proof);
 Secret parse_secret(std::span<const std::byte> payload);
 
-// What the server answers to a client's challenge.
+// The server's answer to a client's challenge.
 struct Introduction {
   Challenge challenge{};
   Proof proof{};
@@ -58,12 +58,13 @@ enum class RequestKind : std::uint8_t {
   kWithdrawLastWill = 8,
 };
 
-// One call of a store. Views what it was made from.
+// One call of a store. Views the bytes it was made from.
 struct Request {
   RequestKind kind{};
   // Chosen by the client; the answer repeats it.
   std::uint32_t id = 0;
-  // Exactly one but for kWaitAny (at least one) and kWithdrawLastWill (none).
+  // Exactly one, except for kWaitAny (at least one) and kWithdrawLastWill
+  // (none).
   std::vector<std::string_view> keys{};
   std::int64_t amount = 0;
   std::optional<std::span<const std::byte>> expected{};
@@ -75,7 +76,7 @@ Request parse_request(std::span<const std::byte> payload);
 
 enum class AnswerStatus : std::uint8_t {
   kDone = 0,
-  // The call was wrong: the value is the message of an InvalidArgument.
+  // The call was invalid; the value is the message of an InvalidArgument.
   kRefused = 1,
 };
 
@@ -97,7 +98,7 @@ std::int64_t parse_number(std::span<const std::byte> value);
 // The server's verdict on a client's proof.
 struct Verdict {
   bool is_welcome = false;
-  // The server's name, which no other has, or why the client is not welcome.
+  // The server's unique name, or why the server refuses the client.
   std::string text{};
 };
 

@@ -66,7 +66,7 @@ void StoreService::unpark(Client client) {
   if (wait.empty()) return;
   for (const std::string& key : wait.mapped().keys) {
     const auto waiting = waiting_for_.find(key);
-    // Gone already when the client named a key twice.
+    // Already removed if the client named a key twice.
     if (waiting == waiting_for_.end()) continue;
     waiting->second.erase(client);
     if (waiting->second.empty()) waiting_for_.erase(waiting);
@@ -116,7 +116,7 @@ void StoreService::put(std::string_view key, std::span<const std::byte> value,
   for (const Client client : clients) {
     const Wait& wait = waits_.at(client);
     Answer answer{.id = wait.id};
-    // The key is there, so something is found.
+    // The key exists, so the lookup succeeds.
     answer.value = look(wait.kind, wait.keys).value_or(Bytes());
     unpark(client);
     due.push_back({client, std::move(answer)});

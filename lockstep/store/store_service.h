@@ -1,9 +1,9 @@
-// What a store does with the requests of its clients, whichever way they come:
-// answers at once, or later when a key that is waited for comes into being.
+// Carries out the requests of a store's clients, whatever the transport. It
+// answers at once or, for a wait, when an awaited key comes into being.
 //
-// Threads: one object, one thread at a time.
-// Errors:  a wrong call becomes an answer that says so; NetworkError for a
-//          client that breaks the protocol.
+// Threads: one thread at a time per object.
+// Errors:  an invalid call becomes a refusal; NetworkError for a client that
+//          violates the protocol.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace lockstep {
 
 class StoreService {
  public:
-  // Whatever the owner numbers: a connection, or a call.
+  // The owner's number for a connection or a call.
   using Client = std::uint64_t;
 
   struct Reply {
@@ -32,12 +32,12 @@ class StoreService {
   };
 
   // Carries out `request`; returns all answers that are now due, to `client`
-  // and to clients whose wait has ended. A client that waits may ask nothing
-  // else: NetworkError.
+  // and to clients whose wait has ended. A waiting client may send no other
+  // request: NetworkError.
   std::vector<Reply> handle(Client client, const Request& request);
 
-  // Forgets what `client` waits for and executes its last will; returns the
-  // answers that are due.
+  // Drops the wait of `client` and executes its last will; returns the answers
+  // that are due.
   std::vector<Reply> leave(Client client);
 
   bool waits(Client client) const { return waits_.contains(client); }
@@ -51,7 +51,7 @@ class StoreService {
 
   using Replies = std::vector<Reply>;
 
-  // What waits for `keys` gets, if it can have it now.
+  // The answer to a wait for `keys`, if it is due now.
   template <class Keys>
   std::optional<Bytes> look(RequestKind kind, const Keys& keys) const;
   void park(Client client, const Request& request);

@@ -1,5 +1,5 @@
-// What every store promises: the same tests for each of them, bare and through
-// a prefix.
+// The contract of every store: the same tests for each of them, with and
+// without a prefix.
 #include "lockstep/store/store.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::string text_of(Store& store, const std::string& key) {
   return to_text(store.get(key, kPatience));
 }
 
-// Runs `body(store, index)` in as many threads, each with a client of its own.
+// Runs `body(store, index)` in several threads, each with its own client.
 void run_in_threads(auto open, auto body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i)
@@ -51,7 +51,7 @@ class EveryStore
   EveryStore() {
     if (scheme() == "tcp")
       server_ = std::make_unique<TcpStoreServer>("127.0.0.1", 0, "secret");
-    // Stays open: a file:// store lasts as long as somebody has it open.
+    // Stays open, because a file:// store lasts while a process has it open.
     first_ = open_anew();
   }
 
@@ -64,7 +64,7 @@ class EveryStore
     return prefix().empty() ? store : with_prefix(store, prefix());
   }
 
-  // Ends the test's store, its server included.
+  // Ends the test's store, including its server.
   void close() {
     first_.reset();
     server_.reset();
@@ -287,7 +287,7 @@ TEST_P(EveryStore, EndsAWaitThatIsCancelled) {
 }
 
 TEST_P(EveryStore, ExecutesTheLastWillOfAClientThatIsDestroyed) {
-  if (scheme() == "memory") GTEST_SKIP() << "nobody is left to see it";
+  if (scheme() == "memory") GTEST_SKIP() << "no reader is left";
   auto leaving = open();
   leaving->set_last_will("old", to_bytes("old"), kPatience);
   leaving->set_last_will("will", to_bytes("gone"), kPatience);

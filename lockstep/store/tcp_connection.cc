@@ -51,7 +51,7 @@ void TcpConnection::check_preamble(const Wait& wait) {
   const auto version = read_preamble(*preamble);
   if (!version)
     throw NetworkError(fmt::format(
-        "{} failed: whatever answers there is no Lockstep store\n"
+        "{} failed: the server there is not a Lockstep store\n"
         "  next:    check host and port (MASTER_ADDR and MASTER_PORT)",
         wait.call.text()));
   if (*version != kStoreProtocolVersion)
@@ -73,8 +73,8 @@ void TcpConnection::prove_to_server(const std::string& token,
         "{} failed: the server does not have this process's job token{}\n"
         "  likely:  LOCKSTEP_TOKEN is missing or different on one side, or "
         "another job serves its store at this address\n"
-        "  next:    give every rank the same LOCKSTEP_TOKEN, and each job an "
-        "address of its own",
+        "  next:    give every rank the same LOCKSTEP_TOKEN, and each job its "
+        "own address",
         wait.call.text(), token.empty() ? ", which is empty" : ""));
   reader_.set_max_frame_bytes(kMaxStoreFrameBytes);
   append(outgoing_,
@@ -89,7 +89,7 @@ Answer TcpConnection::call(const StoreCall& call, Request& request,
   append(outgoing_, make_frame(encode(request)));
   while (true) {
     Answer answer = parse_answer(next_frame(wait));
-    // Others answer earlier calls, which have given up.
+    // Other answers belong to earlier calls that gave up.
     if (answer.id == request.id) return answer;
   }
 }
@@ -105,7 +105,7 @@ void TcpConnection::exchange(const Wait& wait) {
   const auto unsent = std::span(outgoing_).subspan(sent_);
   if (!unsent.empty()) {
     const Transfer written = send_some(socket_.get(), unsent);
-    // The reason may lie in what the server said before it hung up: read on.
+    // The server's last message may hold the reason, so keep reading.
     sent_ = written.ended ? outgoing_.size() : sent_ + written.bytes;
   }
   if (sent_ == outgoing_.size()) {
@@ -121,8 +121,8 @@ void TcpConnection::exchange(const Wait& wait) {
   if (read.ended && server_.empty())
     throw ConnectionDropped(fmt::format(
         "{} failed: the server closed the connection before it gave a verdict\n"
-        "  likely:  the process that serves the store has ended, or more "
-        "connections than it has room for are open to it\n"
+        "  likely:  the process that serves the store has ended, or it has too "
+        "many open connections\n"
         "  next:    read the log of the rank, or the launcher, that serves it",
         wait.call.text()));
   if (read.ended) wait.call.fail_connection("the server closed the connection");

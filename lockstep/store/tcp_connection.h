@@ -1,8 +1,8 @@
 // One connection to a store's server, as the client sees it.
 //
-// Threads: one object, one thread at a time.
-// Errors:  NetworkError when the server is gone, turns the client away or is no
-//          store; Timeout and Cancelled from what waits.
+// Threads: one thread at a time per object.
+// Errors:  NetworkError when the server is gone, refuses the client or is not a
+//          store; Timeout and Cancelled from calls that wait.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// The server closed the connection before it gave its verdict, as it does to
-// make room for others: another attempt may succeed.
+// The server closed the connection before its verdict, which it does to make
+// room for other clients. Another attempt may succeed.
 class ConnectionDropped : public NetworkError {
  public:
   using NetworkError::NetworkError;
@@ -26,32 +26,32 @@ class ConnectionDropped : public NetworkError {
 
 class TcpConnection {
  public:
-  // Introduces the client on a socket that is connected: the server shows that
-  // it has `token`, then the client does. Waits for the server's verdict.
-  // ConnectionDropped when there is none.
+  // Introduces the client on a connected socket: the server proves that it has
+  // `token`, then the client does. Waits for the server's verdict;
+  // ConnectionDropped when the connection closes first.
   TcpConnection(FileDescriptor socket, const std::string& token,
                 const StoreCall& call, Deadline deadline,
                 const Cancellation* cancellation);
 
-  // Which server answers: its name, which no other has.
+  // The server's unique name.
   const std::string& server() const { return server_; }
 
   // Sends `request` and returns its answer. After a Timeout or a Cancelled the
-  // connection can still be used: the answer, should it come, is dropped. But
-  // a server that was asked to wait goes on waiting, and takes no other request
-  // until then.
+  // connection remains usable: it drops a late answer. But a server that
+  // received a wait keeps waiting, and takes no other request until the wait
+  // ends.
   Answer call(const StoreCall& call, Request& request, Deadline deadline,
               const Cancellation* cancellation);
 
  private:
-  // What a call waits under.
+  // The limits of a call's wait.
   struct Wait {
     const StoreCall& call;
     Deadline deadline;
     const Cancellation* cancellation;
   };
 
-  // Sends what is left to send and waits until more has arrived.
+  // Sends the unsent bytes and waits until more bytes arrive.
   void exchange(const Wait& wait);
   std::span<const std::byte> next_frame(const Wait& wait);
   void check_preamble(const Wait& wait);

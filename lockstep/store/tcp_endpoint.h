@@ -1,7 +1,6 @@
-// Where a tcp:// store's server is reached.
+// The address of a tcp:// store's server.
 //
-// Threads: values and pure functions.
-// Errors:  InvalidArgument for what is no url of a store.
+// Errors:  InvalidArgument for a malformed url.
 #pragma once
 
 #include <string>
@@ -11,7 +10,7 @@ namespace lockstep {
 
 constexpr std::string_view kTcpScheme = "tcp://";
 
-// An IPv6 number stands here without brackets.
+// `host` holds an IPv6 number without brackets.
 struct TcpEndpoint {
   std::string host;
   int port = 0;
@@ -20,7 +19,7 @@ struct TcpEndpoint {
 // Host and port of tcp://host:port.
 TcpEndpoint parse_tcp_url(const std::string& url);
 
-// Throws what open_store() says of a url that names no store.
+// Throws open_store()'s error for a url that names no store.
 [[noreturn]] void refuse_url(const std::string& url, std::string_view reason);
 
 }  // namespace lockstep

@@ -25,21 +25,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Not by the name that the others use, which may lead through another host.
+// Not through the name that other ranks use, which may route through another
+// host.
 TcpEndpoint endpoint_of_own(const std::string& bind,
                             const TcpStoreServer& server) {
   return {bind.empty() ? "127.0.0.1" : bind, server.port()};
 }
 
-// The url may be right where this host does not have the address, behind NAT
-// or a mapped port; but it is the usual mistake as well.
+// The url may be right although this host lacks the address, behind NAT or a
+// mapped port; but a wrong address is a common mistake.
 void warn_of_foreign_address(const TcpEndpoint& endpoint) {
   if (has_one_of(resolve(endpoint.host, endpoint.port))) return;
   log(LogLevel::kWarn,
-      fmt::format("this process serves the store of {}, which is no address of "
-                  "this host: unless it is forwarded here, no other rank will "
-                  "find the store (MASTER_ADDR names the host of rank 0)",
-                  host_and_port(endpoint.host, endpoint.port)));
+      fmt::format(
+          "this process serves the store of {}, which is not an address of "
+          "this host: unless it is forwarded here, no other rank will "
+          "find the store (MASTER_ADDR names the host of rank 0)",
+          host_and_port(endpoint.host, endpoint.port)));
 }
 
 std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
@@ -52,13 +54,13 @@ std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
                                           options.token);
 }
 
-// Every call has a connection of its own while it lasts, from a pool that grows
-// to as many as were ever in use at once. A call that gives up throws its
-// connection away, and with it whatever the server still does for it. The last
-// will alone lives on a connection that stays, for its end is what executes it.
+// Every call has its own connection while it lasts, from a pool that grows to
+// the largest number in use at once. A call that gives up closes its
+// connection, which also ends the server's work for it. Only the last will has
+// a permanent connection, because the connection's end executes it.
 class TcpStore final : public RequestStore {
  public:
-  // `endpoint` is what errors name; a server of its own is reached directly.
+  // Errors name `endpoint`; the store reaches its own server directly.
   TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
            std::unique_ptr<TcpStoreServer> server);
 
@@ -78,11 +80,11 @@ class TcpStore final : public RequestStore {
   Connection take_connection(const StoreCall& call, Deadline deadline,
                              const Cancellation* cancellation);
 
-  // Destroyed last: the connections close before the server, if it is ours.
+  // Destroyed last: the connections close before our own server, if any.
   const std::unique_ptr<TcpStoreServer> server_;
   const TcpEndpoint endpoint_;
   const std::string token_;
-  std::string server_name_;  // set once, before anybody else knows this
+  std::string server_name_;  // set once, before the object is shared
 
   Mutex mutex_;
   std::vector<Connection> idle_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -135,7 +137,8 @@ TcpStore::Connection TcpStore::take_connection(
   return connect(call, deadline, cancellation);
 }
 
-// A server with too many strangers drops some, and this client may be one.
+// A server with too many unauthenticated connections drops some, possibly this
+// one.
 TcpStore::Connection TcpStore::introduce(FileDescriptor socket,
                                          const StoreCall& call,
                                          Deadline deadline,
@@ -168,9 +171,10 @@ TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
                                        const Cancellation* cancellation) {
   auto connection = introduce(connect_now(call, deadline, cancellation), call,
                               deadline, cancellation);
-  // Another server knows nothing of what was stored in this one.
+  // Another server does not have the keys of this one.
   if (connection->server() != server_name_)
-    call.fail_connection("the server has ended, and another taken its place");
+    call.fail_connection(
+        "the server has ended, and another one has taken its place");
   return connection;
 }
 
@@ -182,8 +186,9 @@ Bytes TcpStore::carry_out_on_will(const StoreCall& call, Request& request,
   try {
     return take_value(will_->call(call, request, deadline, nullptr));
   } catch (const NetworkError&) {
-    // Broken, and the will executed. A Timeout leaves the connection alone: to
-    // close it would declare this client dead.
+    // The connection is broken, and the server has executed the will. A Timeout
+    // does not close the connection, because that would declare this client
+    // dead.
     will_.reset();
     throw;
   }
@@ -197,8 +202,8 @@ std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
   if (options.serve) {
     server = serve_at(endpoint, options);
     endpoint.port = server->port();
-    // A server lets connections wait that it has no descriptor for: where it is
-    // our own, there must be one for each end of ours.
+    // A server leaves connections pending when it has no descriptor for them.
+    // With our own server there must be a descriptor for each of our ends.
     const std::array<WakeUp, 2> room;
   }
   return make_shared_in_own_process<TcpStore>(std::move(endpoint), options,

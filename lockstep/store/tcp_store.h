@@ -1,8 +1,7 @@
 // The client of a TcpStoreServer: tcp://host:port.
 //
-// Threads: every method may be called from any thread; a call that waits holds
-//          up no other.
-// Errors:  Store's.
+// Threads: any thread may call; a waiting call does not block others.
+// Errors:  those of Store.
 #pragma once
 
 #include <memory>

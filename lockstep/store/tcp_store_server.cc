@@ -33,21 +33,22 @@ using namespace std::chrono_literals;
 using Client = StoreService::Client;
 using State = ServerConnection::State;
 
-// So many connections are taken in before those that exist are served again.
+// The most connections to accept before existing ones are served again.
 constexpr int kAcceptedAtOnce = 64;
-// How long the server takes in nobody when the process has run out of file
-// descriptors and no stranger's can be had. Those who wait are not turned away.
+// How long the server accepts no connection when the process is out of file
+// descriptors and no unauthenticated connection can be closed. Pending
+// connections are not refused.
 constexpr auto kAcceptPause = 100ms;
 constexpr auto kBetweenWarnings = 10s;
 
-// Strangers that have not sent their challenge, or were refused, and those that
-// the server has answered and whose proof it waits for.
+// The two kinds of unauthenticated connections: those that have not sent their
+// challenge or were refused, and those whose proof the server awaits.
 constexpr std::array kBeforeChallenge{State::kRefused, State::kPreamble,
                                       State::kChallenge};
 constexpr std::array kBeforeProof{State::kProof};
 
-// The process that serves may be a rank, which needs files of its own:
-// strangers have at most a quarter of its descriptors.
+// The serving process may be a rank, which needs descriptors itself, so
+// unauthenticated connections get at most a quarter of its descriptors.
 std::ptrdiff_t most_strangers(const TcpStoreServerLimits& limits) {
   constexpr rlim_t kShare = 4;
   rlimit descriptors{};
@@ -63,8 +64,8 @@ std::thread start_without_signals(auto body) {
 
 }  // namespace
 
-// One thread around one poll(2): whatever a connection does or omits, the loop
-// does a bounded piece of work for it and goes on.
+// One thread around one poll(2): the loop does a bounded amount of work for a
+// connection, whatever its client does, and continues.
 class TcpStoreServer::Loop {
  public:
   Loop(FileDescriptor listener, std::string token,
@@ -99,11 +100,11 @@ class TcpStoreServer::Loop {
 
   FileDescriptor listener_;
   const std::string token_;
-  const std::string name_ = random_hex(12);  // that no other server has
+  const std::string name_ = random_hex(12);  // unique to this server
   const TcpStoreServerLimits limits_;
   WakeUp stop_;
   StoreService service_;
-  // In the order of their arrival.
+  // In order of arrival.
   std::map<Client, ServerConnection> connections_;
   Client last_client_ = 0;
   Deadline accept_again_ = Deadline(0ms);
@@ -121,9 +122,9 @@ void TcpStoreServer::Loop::run() {
     log(LogLevel::kError,
         fmt::format("the store's server has ended: {}", error.what()));
   }
-  // Whether asked to end or not, clients must not wait for it any longer. The
-  // listener goes first: a client that sees its connection end may look for a
-  // new server at the same address, and must not find this one.
+  // In both cases clients must not wait for this server any longer. It closes
+  // the listener first: a client whose connection ends may look for a new
+  // server at the same address and must not find this one.
   listener_.reset();
   connections_.clear();
 }
@@ -170,14 +171,15 @@ void TcpStoreServer::Loop::accept_some() {
                                Deadline(limits_.introduction));
     }
   } catch (const SystemError& error) {
-    // The kernel looks for a descriptor first: perhaps no more are waiting.
+    // The kernel checks for a descriptor first, so perhaps no connection is
+    // pending.
     if (accepted == 0) make_do(error);
   }
   make_room();
 }
 
-// A connection waits for which there is no descriptor. Who has said nothing
-// holds one that a rank may need.
+// A connection is pending and no descriptor is free. A client that has sent
+// nothing holds a descriptor that a rank may need.
 void TcpStoreServer::Loop::make_do(const SystemError& shortage) {
   constexpr std::array kSilent{State::kRefused, State::kPreamble};
   if (!std::exchange(told_of_shortage_, true))
@@ -187,9 +189,10 @@ void TcpStoreServer::Loop::make_do(const SystemError& shortage) {
   if (!end_one(kSilent)) accept_again_ = Deadline(kAcceptPause);
 }
 
-// Each of the two kinds of strangers has half of the room for sure: neither
-// those who only connect nor those who stop half-way push out a rank that is on
-// its way, and of either kind the oldest has had the most time.
+// Each of the two kinds of unauthenticated connections is guaranteed half of
+// the room. So neither clients that only connect nor clients that stop half-way
+// displace a rank that is connecting, and within a kind the oldest has had the
+// most time.
 void TcpStoreServer::Loop::make_room() {
   const std::ptrdiff_t most = most_strangers(limits_);
   while (true) {
@@ -209,8 +212,8 @@ std::ptrdiff_t TcpStoreServer::Loop::count_in(
   });
 }
 
-// The oldest that is in one of `states`, once it was heard out. Whether there
-// was one.
+// Closes the oldest connection in one of `states` after reading its input.
+// Returns whether there was one.
 bool TcpStoreServer::Loop::end_one(std::span<const State> states) {
   for (auto& [client, connection] : connections_) {
     const State state = connection.state();
@@ -276,7 +279,7 @@ void TcpStoreServer::Loop::read_proof_of(ServerConnection& connection) {
   connection.refuse(make_frame(encode(Verdict{false, "wrong job token"})));
 }
 
-// A stranger who tries again and again fills no log.
+// A client that retries repeatedly must not fill the log.
 void TcpStoreServer::Loop::tell_of_wrong_token() {
   ++untold_wrong_tokens_;
   if (!tell_again_.expired()) return;
@@ -311,7 +314,7 @@ void TcpStoreServer::Loop::remove_ended() {
     const Client gone = each->first;
     connections_.erase(each);
     deliver(service_.leave(gone));
-    // Delivering may have found an earlier one broken.
+    // Delivering may have marked an earlier connection as broken.
     each = connections_.begin();
   }
 }
@@ -336,8 +339,8 @@ void TcpStoreServer::serve(FileDescriptor listener, std::string token,
     throw InvalidArgument(
         fmt::format("the job token has {} bytes; it may have at most {}",
                     token.size(), kMaxTokenBytes));
-  // One handed on may block, and the loop must not wait for a client that has
-  // gone again before it was accepted.
+  // An inherited listener may block, and the loop must not wait when a client
+  // has left before accept().
   const int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) < 0)
     throw SystemError("could not use the socket to listen on", errno);

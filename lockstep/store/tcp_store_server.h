@@ -1,12 +1,12 @@
-// The server of a tcp:// store, in a thread of its own.
+// The server of a tcp:// store, in its own thread.
 //
 // It keeps every key in memory and serves until it is destroyed. Its clients
 // then see their connections close. Last wills are executed when a client's
 // connection ends, not when the server does.
 //
-// Threads: construct and destroy it in one thread; the rest from any.
+// Threads: construct and destroy it in one thread; the rest from any thread.
 // Errors:  NetworkError from the constructors: port in use, no such address;
-//          InvalidArgument for a token beyond 256 bytes.
+//          InvalidArgument for a token longer than 256 bytes.
 #pragma once
 
 #include <chrono>
@@ -18,27 +18,28 @@
 
 namespace lockstep {
 
-// What strangers may cost. The defaults suit every job.
+// Limits on unauthenticated connections. The defaults suit every job.
 struct TcpStoreServerLimits {
-  // A connection that has not proved that it has the token by then is closed.
+  // The server closes a connection that has not proved within this time that it
+  // has the token.
   std::chrono::milliseconds introduction = std::chrono::seconds(10);
-  // As many may be about to, or as a quarter of the process's descriptors, if
-  // that is less. A further one takes the place of the oldest that has not sent
-  // its challenge, if those are more than half, else of the oldest that has. A
-  // client that loses its place tries again.
+  // The most unauthenticated connections; a quarter of the process's descriptor
+  // limit, if that is less. A further connection replaces the oldest one that
+  // has not sent its challenge, if those are more than half, else the oldest
+  // one that has. A client that is replaced retries.
   int strangers = 1024;
 };
 
 class TcpStoreServer {
  public:
-  // Serves at the address that `host` stands for; port 0 lets the kernel
-  // choose. Clients must prove that they have `token`; an empty one lets every
-  // process in that has none either, which is logged as a warning.
+  // Serves at the address of `host`; port 0 lets the kernel choose. Clients
+  // must prove that they have `token`. An empty token admits every client with
+  // an empty token, and the server logs a warning.
   TcpStoreServer(const std::string& host, int port, std::string token,
                  const TcpStoreServerLimits& limits = {});
 
-  // Serves on a socket that listens already (see listen_at), which a launcher
-  // may have opened, or inherited, to know the port before anybody serves it.
+  // Serves on a listening socket (see listen_at), which a launcher may have
+  // opened or inherited to know the port before the server starts.
   TcpStoreServer(FileDescriptor listener, std::string token,
                  const TcpStoreServerLimits& limits = {});
 
@@ -48,7 +49,7 @@ class TcpStoreServer {
 
   int port() const { return port_; }
 
-  // What clients pass to open_store().
+  // The url that clients pass to open_store().
   const std::string& url() const { return url_; }
 
  private:

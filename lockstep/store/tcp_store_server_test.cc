@@ -1,5 +1,5 @@
-// What strangers, slow clients and wrong ones may do to the server of a tcp://
-// store: nothing, to the others.
+// Unauthenticated, slow and faulty clients of a tcp:// store's server must not
+// affect other clients.
 #include "lockstep/store/tcp_store_server.h"
 
 #include <gmock/gmock.h>
@@ -35,9 +35,9 @@ using ::testing::HasSubstr;
 
 constexpr auto kPatience = 5min;
 constexpr const char* kHost = "127.0.0.1";
-// What a server says last to a client that is welcome: its verdict.
+// The server's last message to a welcome client: its verdict.
 constexpr std::size_t kGreetingBytes = kFrameHeaderBytes + 1 + 24;
-// What it says before.
+// The server's messages before the verdict.
 constexpr std::size_t kIntroductionBytes =
     kPreambleBytes + kFrameHeaderBytes + sizeof(Introduction);
 
@@ -47,7 +47,7 @@ class TcpServer : public testing::Test {
     return open_store(server_->url(), {.token = token});
   }
 
-  // The server still does its work.
+  // The server still works.
   void expect_service() {
     const auto store = open();
     store->set("service", to_bytes("yes"), kPatience);
@@ -84,7 +84,7 @@ TEST_F(TcpServer, TakesNoProofThatWasMadeForAnotherConnection) {
   RawPeer stranger(port());
   stranger.greet();
   stranger.hear(preamble_and_header.size() + sizeof(Introduction));
-  // Sent back, the server's own proof is no better.
+  // Reflecting the server's own proof must fail too.
   stranger.say(make_frame(encode(server.proof)));
   EXPECT_THAT(stranger.hear_all(), HasSubstr("wrong job token"));
   expect_service();
@@ -138,7 +138,7 @@ TEST_F(TcpServer, WaitsForNobodyWhoIsSlow) {
 }
 
 TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
-  // Together more than the buffers of two sockets hold.
+  // Together they exceed the buffers of two sockets.
   const Bytes large(std::size_t{4} << 20);
   constexpr std::size_t kAnswers = 6;
   open()->set("large", large, kPatience);
@@ -148,7 +148,7 @@ TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
     deaf.say(make_frame(
         encode(Request{.kind = RequestKind::kGet, .keys = {"large"}})));
   expect_service();
-  // Nothing was lost for it either.
+  // It lost no key either.
   const std::size_t all =
       kGreetingBytes +
       kAnswers * make_frame(encode(Answer{.value = large})).size();
@@ -158,7 +158,7 @@ TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
 TEST_F(TcpServer, LetsNewcomersWaitWhileFileDescriptorsAreShort) {
   LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const auto member = open();
-  // One more, for the newcomer's end; none for the server's.
+  // One more for the newcomer's end, but no descriptor for the server's.
   std::optional<ScarceDescriptors> limit(std::in_place, 1);
   RawPeer newcomer(port());
   newcomer.greet();
@@ -247,7 +247,8 @@ TEST_F(TcpServer, LeavesTheProcessMostOfItsDescriptors) {
   EXPECT_EQ(oldest.hear(kGreetingBytes).size(), 0);
 }
 
-// More ranks than there is room for, among strangers that keep coming.
+// More ranks than the server has room for, among unauthenticated clients that
+// keep connecting.
 TEST_F(TcpServer, ServesEveryRankInACrowd) {
   const TcpStoreServer server(kHost, 0, "secret", {.strangers = 4});
   std::atomic<bool> done = false;
@@ -320,7 +321,7 @@ TEST_F(TcpServer, NamesThePortThatIsInUse) {
 }
 
 TEST_F(TcpServer, RefusesAnAddressThatThisHostDoesNotHave) {
-  // TEST-NET-1, RFC 5737: nobody's.
+  // TEST-NET-1, RFC 5737: an unused address.
   EXPECT_THROW(TcpStoreServer("192.0.2.1", 0, ""), NetworkError);
   EXPECT_THROW(TcpStoreServer("no-such-host.invalid", 0, ""), NetworkError);
   EXPECT_THROW(TcpStoreServer(kHost, 0, std::string(257, 't')),

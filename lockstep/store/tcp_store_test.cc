@@ -1,5 +1,5 @@
-// What a tcp:// store sees of its server: late, dead, of another version, or
-// something else altogether.
+// A tcp:// store whose server is late, dead, of another version, or not a
+// store.
 #include "lockstep/store/tcp_store.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,8 @@ using ::testing::HasSubstr;
 constexpr auto kPatience = 5min;
 constexpr const char* kHost = "127.0.0.1";
 
-// Listens at a port of the kernel's choice and answers one client as told.
+// Listens at a port that the kernel chooses and answers one client as the test
+// says.
 class FakeServer {
  public:
   explicit FakeServer(std::string answer)
@@ -84,7 +85,7 @@ TEST_F(TcpStore, SaysThatSomethingElseAnswers) {
   const FakeServer server("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n");
   const std::string message =
       error_text<NetworkError>([&] { open_store(server.url()); });
-  EXPECT_THAT(message, HasSubstr("no Lockstep store"));
+  EXPECT_THAT(message, HasSubstr("not a Lockstep store"));
 }
 
 TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
@@ -106,7 +107,7 @@ TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
 }
 
 TEST_F(TcpStore, TakesNothingLongFromAServerThatHasProvedNothing) {
-  // The header of a frame that would be welcome later: it never comes.
+  // The header of a frame that would be valid later; its body never arrives.
   const FakeServer server(to_text(store_preamble()) +
                           std::string("\0\1\0\0", 4));
   EXPECT_THAT(error_text<NetworkError>(
@@ -182,11 +183,11 @@ TEST_F(TcpStore, ServesAndUsesItselfInOneObject) {
 }
 
 TEST_F(TcpStore, ServesAtAllAddressesWhateverTheUrlNames) {
-  // A port that is free now and as good as any.
+  // A port that is free now.
   const int free = server_->port();
   server_.reset();
   const std::string port = ":" + std::to_string(free);
-  // TEST-NET-1, RFC 5737: no address of this host, as behind NAT.
+  // TEST-NET-1, RFC 5737: not an address of this host, as behind NAT.
   const auto store =
       open_store("tcp://192.0.2.1" + port, {.token = "secret", .serve = true});
   EXPECT_EQ(store->add("count", 1, kPatience), 1);
@@ -216,7 +217,7 @@ TEST_F(TcpStore, WarnsWhenItServesForAnAddressThatIsNotThisHosts) {
   testing::internal::CaptureStderr();
   open_store("tcp://192.0.2.1:0", {.token = "secret", .serve = true});
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("192.0.2.1:0, which is no address of this host"));
+              HasSubstr("192.0.2.1:0, which is not an address of this host"));
   testing::internal::CaptureStderr();
   open_store("tcp://127.0.0.1:0", {.token = "secret", .serve = true});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
@@ -244,7 +245,8 @@ TEST_F(TcpStore, KeepsApartFromAServerThatTookTheDeadOnesPlace) {
   const int same = server_->port();
   server_.reset();
   server_ = std::make_unique<TcpStoreServer>(kHost, same, "secret");
-  // The connections to the dead one fail once each, and new ones are not made.
+  // Each connection to the dead server fails once, and the client opens no new
+  // ones.
   for (int i = 0; i < 3; ++i) {
     EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
     EXPECT_THROW(store->set_last_will("will", {}, kPatience), NetworkError);

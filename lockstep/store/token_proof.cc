@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// No other use of a token may give the same bytes.
+// Separates proofs from every other use of a token.
 constexpr std::string_view kPurpose = "Lockstep store 3";
 
 const unsigned char* data_of(const auto& bytes) {
@@ -17,8 +17,8 @@ const unsigned char* data_of(const auto& bytes) {
 Proof prove(std::string_view token, Prover prover,
             const Challenges& challenges) {
   static_assert(sizeof(Proof) == crypto_auth_hmacsha256_BYTES);
-  // Without sodium_init(), which chooses vector code and seeds random numbers:
-  // this uses neither.
+  // Does not need sodium_init(), which selects vector code and seeds random
+  // numbers; this function uses neither.
   const auto side = static_cast<unsigned char>(prover);
   crypto_auth_hmacsha256_state state;
   crypto_auth_hmacsha256_init(&state, data_of(token), token.size());

@@ -26,7 +26,7 @@ Challenges counted() {
   return challenges;
 }
 
-// What Python's hmac gives for the bytes in docs/formats/store.md.
+// The result of Python's hmac for the bytes in docs/formats/store.md.
 TEST(AProof, IsTheHmacThatTheFormatNames) {
   EXPECT_EQ(hex(prove("secret", Prover::kServer, counted())),
             "d147e8bc619ce6e1eacefee00812764195ad8a8bba61952ac6fda3b7b74001a0");

@@ -19,7 +19,7 @@ int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup) {
                                          .launch = request.launch},
                                         lookup);
   apply(request.options.devices, lookup, launch);
-  // Rank 0 writes them; the hosts of others may not have the folder.
+  // Only rank 0 writes them; other ranks' hosts may not have the folder.
   if (read_rank_environment(lookup).rank.value_or(0) == 0)
     check_file_to_write("--plot", request.options.plot);
   join_ranks_of_launcher(launch, lookup);

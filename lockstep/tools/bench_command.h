@@ -1,8 +1,8 @@
-// `lockstep bench`: launches lockstep-bench once a rank, or becomes it where
-// `lockstep run`, torchrun, mpirun or srun has started the ranks already.
+// `lockstep bench`: launches lockstep-bench once per rank, or becomes it when
+// `lockstep run`, torchrun, mpirun or srun has already started the ranks.
 //
-// Threads: main.
-// Errors:  InvalidArgument when lockstep-bench is not there; as run_job().
+// Threads: the main thread.
+// Errors:  InvalidArgument when lockstep-bench is missing; those of run_job().
 #pragma once
 
 #include <string>
@@ -17,10 +17,11 @@ namespace lockstep {
 struct BenchRequest {
   BenchOptions options;
   LaunchFlags launch;
-  std::vector<std::string> arguments;  // as typed, handed on to each rank
+  std::vector<std::string> arguments;  // as typed, passed to each rank
 };
 
-// Returns the exit code for this process; not at all where it becomes a rank.
+// Returns the exit code for this process. Does not return when the process
+// becomes a rank.
 int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

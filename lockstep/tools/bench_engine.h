@@ -1,11 +1,10 @@
-// What carries out the collectives that a benchmark measures: a group of ours,
-// or a peer.
+// Carries out the collectives that a benchmark measures: one of our process
+// groups, or another library.
 //
-// How often, with what in the buffers and by which clock is not the engine's
-// business: see bench_measure.h.
+// bench_measure.h decides on repetitions, buffer contents and clock.
 //
-// Threads: one at a time.
-// Errors:  whatever the engine throws.
+// Threads: one thread at a time.
+// Errors:  those of the engine.
 #pragma once
 
 #include <array>
@@ -21,7 +20,7 @@
 
 namespace lockstep {
 
-// send_recv: every rank sends to the next and receives from the one before.
+// kSendRecv: every rank sends to the next and receives from the previous one.
 enum class Collective {
   kAllReduce,
   kBroadcast,
@@ -43,26 +42,26 @@ inline constexpr std::array<std::string_view, 10> kCollectiveNames{
 std::string_view name_of(Collective collective);
 std::optional<Collective> find_collective(std::string_view name);
 
-// Whether the collective looks at the reduction.
+// Whether the collective uses the reduction.
 bool reduces(Collective collective);
 
-// Whether one buffer of each rank holds its elements and gets the result.
+// Whether one buffer per rank holds both the elements and the result.
 bool is_in_place(Collective collective);
 
-// How many blocks of equal size rank `rank` of `size` passes in and gets out. A
-// collective in place passes none in. Rank 0 is the root.
+// How many blocks of equal size rank `rank` of `size` passes in and receives.
+// An in-place collective has no input blocks. Rank 0 is the root.
 struct BlockCounts {
   int in = 0;
   int out = 0;
 };
 BlockCounts block_counts(Collective collective, int rank, int size);
 
-// The number of blocks that the bytes of a benchmark's row are divided into: as
-// nccl-tests has it, a row's size is that of the longer buffer.
+// The number of blocks in the bytes of a benchmark's row. As in nccl-tests, a
+// row's size is that of the longer buffer.
 int blocks_of_row(Collective collective, int size);
 
-// One call, on buffers that hold as many blocks as block_counts() says. In
-// place it is `output` that holds the elements.
+// One call, on buffers of block_counts() blocks. For an in-place collective
+// `output` holds the elements.
 struct CollectiveCall {
   Collective collective = Collective::kBarrier;
   std::byte* input = nullptr;
@@ -74,7 +73,7 @@ struct CollectiveCall {
 
 class Engine {
  public:
-  // Whether the engine may place the memory where other ranks reach it.
+  // Whether the engine may allocate memory that other ranks can access.
   enum class Memory { kPlain, kShared };
 
   virtual ~Engine() = default;
@@ -83,8 +82,8 @@ class Engine {
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                               Memory memory) = 0;
 
-  // Lets `fill` write so many bytes of such memory, or `look` read them: where
-  // they lie if the host reaches that, and otherwise in a copy.
+  // Lets `fill` write that many bytes of such memory, or `look` read them:
+  // directly if the host can access the memory, otherwise through a copy.
   using Fill = std::function<void(std::byte*)>;
   using Look = std::function<void(const std::byte*)>;
   virtual void write(std::byte* memory, std::size_t /*bytes*/,
@@ -96,11 +95,11 @@ class Engine {
     look(memory);
   }
 
-  // Returns when this rank's part is done.
+  // Returns when this rank's part is complete.
   virtual void run(const CollectiveCall& call) = 0;
-  // The same as it is timed: once, or several times in a row where one call
-  // takes less than for the host to wait for it. Returns how often; after more
-  // than once, what is reduced in place is no result.
+  // Runs the call for timing: once, or several times in a row when one call is
+  // shorter than the host's wait for it. Returns the number of calls. After
+  // more than one, an in-place reduction leaves no valid result.
   virtual int run_timed(const CollectiveCall& call) {
     run(call);
     return 1;
@@ -110,7 +109,7 @@ class Engine {
   virtual std::vector<double> gather(double value) = 0;
 };
 
-// Memory on a cache line's border that no peer reaches.
+// Private memory, aligned to a cache line.
 std::shared_ptr<std::byte> allocate_plain(std::size_t bytes);
 
 }  // namespace lockstep

@@ -43,8 +43,8 @@ std::shared_ptr<std::byte> GpuEngine::allocate_plain(std::size_t bytes) {
 void GpuEngine::refuse_for_room(std::size_t bytes) const {
   throw SystemError(
       fmt::format("rank {} of {}: GPU {} has no room for a buffer of {} bytes; "
-                  "end --bytes at a smaller size, or see with nvidia-smi who "
-                  "else uses that GPU",
+                  "end --bytes at a smaller size, or check with nvidia-smi "
+                  "which processes use that GPU",
                   rank(), size(), gpu_.index(), bytes),
       ENOMEM);
 }
@@ -72,7 +72,7 @@ void GpuEngine::copy(void* to, const void* from, std::size_t bytes) {
     if (deadline.expired())
       throw Timeout(fmt::format(
           "rank {} of {}: a copy of {} bytes on GPU {} does not end\n  next:   "
-          " look with nvidia-smi whether the device still answers",
+          " check with nvidia-smi whether the device still responds",
           rank(), size(), bytes, gpu_.index()));
     std::this_thread::yield();
   }

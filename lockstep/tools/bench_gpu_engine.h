@@ -1,14 +1,14 @@
-// A process group of ours as what carries out a benchmark's collectives on the
-// memory of GPUs: each rank's own, by NCCL.
+// One of our process groups as a benchmark's engine on GPU memory, with NCCL.
+// Each rank has its own GPU.
 //
-// Calls and copies are ordered in a stream of the engine's. A single call ends
-// when the device has carried it out; calls that are timed are started one
-// behind the other, and the host waits for the last, as nccl-tests do.
+// The engine orders calls and copies in its own stream. run() returns when the
+// device has finished the call; run_timed() starts several calls back to back
+// and waits for the last, as nccl-tests do.
 //
-// Threads: the one that made it, which uses the rank's device from then on.
-// Errors:  as GroupEngine; SystemError (ENOMEM) naming the rank, the device and
-//          the bytes where memory ran out; Timeout where a copy takes longer
-//          than the group's operations may.
+// Threads: the thread that made it, which uses the rank's device from then on.
+// Errors:  those of GroupEngine; SystemError (ENOMEM) naming the rank, the
+//          device and the bytes when the device is out of memory; Timeout when
+//          a copy exceeds the timeout of the group's operations.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,13 @@ namespace lockstep {
 
 class GpuEngine : public GroupEngine {
  public:
-  // How many calls are timed as one.
+  // The number of calls per timed run.
   static constexpr int kCallsInARow = 20;
 
   GpuEngine(std::shared_ptr<ProcessGroup> group, const Gpu& gpu);
 
-  // The device's; what is shared is registered with NCCL. Must end before the
-  // engine does.
+  // Device memory; shared memory is registered with NCCL. Free it before the
+  // engine is destroyed.
   std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                       Memory memory) override;
   void write(std::byte* memory, std::size_t bytes, const Fill& fill) override;
@@ -39,14 +39,14 @@ class GpuEngine : public GroupEngine {
  private:
   std::shared_ptr<std::byte> allocate_plain(std::size_t bytes);
   [[noreturn]] void refuse_for_room(std::size_t bytes) const;
-  // Returns when that is done.
+  // Returns when the copy is complete.
   void copy(void* to, const void* from, std::size_t bytes);
 
   const Gpu gpu_;
   const GpuScope scope_;
   const GpuStream stream_;
   GpuEvent copied_;
-  // On its way to or from the device.
+  // Staging memory for copies to and from the device.
   std::vector<std::byte> staged_;
 };
 

@@ -1,4 +1,4 @@
-// What `lockstep bench` does on GPUs, over a fake of CUDA and NCCL that does
+// `lockstep bench` on GPUs, with a fake of CUDA and NCCL that executes
 // everything late: see comm/testing/fake_gpu.h.
 #include "lockstep/tools/bench_gpu_engine.h"
 
@@ -79,7 +79,7 @@ TEST_F(BenchOnGpus, EveryReductionOnEveryTypeIsVerifiedOrRefused) {
   EXPECT_THAT(fake_.violations(), IsEmpty());
 }
 
-// Does what a group does, but for what a test breaks.
+// Behaves like a group, except for the fault that a test injects.
 class BrokenGpuEngine : public GpuEngine {
  public:
   using GpuEngine::GpuEngine;
@@ -112,7 +112,7 @@ TEST_F(BenchOnGpus, OneWrongElementOnADeviceIsNoticed) {
               HasSubstr("element 700 of the result is 77"));
 }
 
-// Leaves after each call what the first one left.
+// After each call the output holds the first call's result.
 class RepeatingGpuEngine : public BrokenGpuEngine {
  public:
   RepeatingGpuEngine(const Group& group, const Gpu& gpu, std::size_t bytes)
@@ -165,7 +165,7 @@ TEST_F(BenchOnGpus, ATimedCallEndsWhenTheDeviceHasCarriedItOut) {
     const CollectiveCall call{.collective = Collective::kAllReduce,
                               .output = memory.get(),
                               .count = kCount};
-    // A violation, unless the host knows that it is over.
+    // A violation, unless the host knows that the call has ended.
     engine.run(call);
     fake_.host_reads(memory.get(), bytes);
     engine.run_timed(call);

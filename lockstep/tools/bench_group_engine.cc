@@ -63,7 +63,7 @@ GroupEngine::Started GroupEngine::send_and_receive(const Buffer& input,
                                                    const Buffer& output) {
   const int next = (rank() + 1) % size();
   const int before = (rank() + size() - 1) % size();
-  // One by one, without the list of works that a batch makes.
+  // One by one, without a batch's list of works.
   constexpr int kTag = 0;
   Work receive = group_->irecv(output, before, kTag, options_);
   return {group_->isend(input, next, kTag, options_), std::move(receive)};

@@ -1,7 +1,7 @@
-// A process group of ours as what carries out a benchmark's collectives.
+// One of our process groups as a benchmark's engine.
 //
-// Threads: one at a time.
-// Errors:  as ProcessGroup and Work::wait().
+// Threads: one thread at a time.
+// Errors:  those of ProcessGroup and Work::wait().
 #pragma once
 
 #include <memory>
@@ -27,14 +27,14 @@ class GroupEngine : public Engine {
   std::vector<double> gather(double value) override;
 
  protected:
-  // A call under way: most are one operation, send_recv is two.
+  // A call in progress: one operation, or two for send_recv.
   struct Started {
     Work work;
     Work receive{};
   };
   Started start(const CollectiveCall& call);
 
-  // From now on calls are ordered in this stream of the device.
+  // Orders later calls in this stream of the device.
   void order_in(void* stream) { options_.stream = stream; }
   ProcessGroup& group() const { return *group_; }
 

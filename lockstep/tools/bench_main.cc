@@ -1,9 +1,9 @@
 // lockstep-bench: one rank of `lockstep bench`. The launcher starts it with the
 // flags that the user gave to the command; under mpirun or another launcher it
-// takes the place of the command.
+// replaces the command.
 //
-// Exit codes: 0 when all was measured and every result was right, 2 for flags
-// or environment variables that cannot work, 1 for everything else.
+// Exit codes: 0 when everything was measured and every result was right, 2 for
+// invalid flags or environment variables, 1 for all other errors.
 #include <functional>
 #include <new>
 #include <span>

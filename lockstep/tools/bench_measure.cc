@@ -15,7 +15,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr int kMostRounds = 5000;
 
-// What is verified, but not timed.
+// Verified but not timed.
 void run_once(Engine& engine, const Round& round, std::uint64_t number) {
   round.prepare(number);
   engine.barrier();
@@ -24,7 +24,7 @@ void run_once(Engine& engine, const Round& round, std::uint64_t number) {
 }
 
 struct TimedRound {
-  Seconds time{};  // of a call
+  Seconds time{};  // per call
   int calls = 1;
 };
 
@@ -40,8 +40,8 @@ TimedRound run_timed(Engine& engine, const Round& round, std::uint64_t number) {
   return {Seconds(Clock::now() - begin) / calls, calls};
 }
 
-// As many rounds as fit into the time asked for, on every rank as many.
-// `number` is that of the next one.
+// The number of rounds that fit into the requested time; the same on every
+// rank. `number` is that of the next round.
 int choose_rounds(Engine& engine, const Round& round,
                   const RoundOptions& options, std::uint64_t& number) {
   if (options.rounds) return *options.rounds;
@@ -57,7 +57,8 @@ int choose_rounds(Engine& engine, const Round& round,
       std::clamp<double>(fit, options.least_rounds, kMostRounds));
 }
 
-// The smallest of the sorted `times` that a `share` of them do not exceed.
+// The smallest of the sorted `times` that at least a `share` of them do not
+// exceed.
 Seconds percentile(const std::vector<Seconds>& times, double share) {
   const double position = std::ceil(share * static_cast<double>(times.size()));
   return times.at(static_cast<std::size_t>(std::max(position, 1.0)) - 1);
@@ -81,7 +82,7 @@ Timings summarise(Engine& engine, std::vector<Seconds> times) {
           .rounds = static_cast<int>(times.size())};
 }
 
-// The buffers of one rank for a collective, and what belongs into them.
+// One rank's buffers for a collective, and their contents.
 class RankBuffers {
  public:
   RankBuffers(Engine& engine, const CollectiveCase& wanted)

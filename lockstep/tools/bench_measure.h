@@ -1,19 +1,19 @@
-// How a collective is timed and its result verified: the one place that knows,
-// for `lockstep bench` and for the comparisons in benchmarks/.
+// Times collectives and verifies their results, for `lockstep bench` and for
+// the comparisons in benchmarks/.
 //
-// Before each round every rank writes its buffers anew, as a training step
-// does, and a barrier lets all begin together; a round's time is that of each
-// rank from there until its own part is done. The figures are those of each
-// rank over its rounds, averaged over the ranks. Results are verified after the
-// first and the last round, and each round's differ.
+// Before each round every rank rewrites its buffers, as a training step does,
+// and a barrier lets all ranks start together. A rank's time for a round runs
+// from the barrier until its own part is done. The figures are computed per
+// rank over its rounds and averaged over the ranks. The first and the last
+// round's results are verified; every round's values differ.
 //
-// An engine may make several calls in a row in a round, whose time is then
-// divided by their number: on a GPU one call of a few bytes is over before the
-// host knows, and it would be the host that is measured. As what reductions in
-// place leave then is no result, one more round, of one call, is verified.
+// An engine may make several calls in a row in a round; the time is then
+// divided by their number. On a GPU a call of a few bytes ends before the host
+// notices, so a single call would measure the host. In-place reductions then
+// leave no valid result, so one more round of a single call is verified.
 //
-// Threads: one at a time; every rank calls the same.
-// Errors:  InternalError for a wrong result, and what the engine throws.
+// Threads: one thread at a time; every rank makes the same calls.
+// Errors:  InternalError for a wrong result, and those of the engine.
 #pragma once
 
 #include <chrono>
@@ -27,30 +27,31 @@
 namespace lockstep {
 
 struct RoundOptions {
-  // How many rounds; nothing: as many as fit into `budget`.
+  // The number of rounds; nothing: as many as fit into `budget`.
   std::optional<int> rounds{};
   int least_rounds = 10;
   std::chrono::duration<double> budget = std::chrono::milliseconds(200);
 };
 
 struct Timings {
-  // Of all that ranks measured, averaged over the ranks. With fewer than 100
-  // rounds p99 is the worst of them.
+  // Per rank over its rounds, averaged over the ranks. With fewer than 100
+  // rounds p99 is the slowest round.
   std::chrono::duration<double> p50{};
   std::chrono::duration<double> p99{};
   std::chrono::duration<double> mean{};
   int rounds = 0;
-  int calls = 1;  // of a round
-  // With those before and after, which were not timed.
+  int calls = 1;  // per round
+  // Including the untimed rounds before and after.
   int all_rounds = 0;
 };
 
-// What is timed. `prepare` and `verify` get the round's number and are not.
+// One round. Only `run` is timed; `prepare` and `verify` receive the round's
+// number.
 struct Round {
   std::function<void(std::uint64_t)> prepare = [](std::uint64_t) {};
   std::function<void()> run;
   std::function<void(std::uint64_t)> verify = [](std::uint64_t) {};
-  // `run` as it is timed, where that is not once: returns how often it was.
+  // The timed form of `run` when it makes several calls; returns their number.
   std::function<int()> run_timed{};
 };
 
@@ -62,28 +63,28 @@ struct CollectiveCase {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Engine::Memory memory = Engine::Memory::kShared;
-  // Of the longer buffer of a rank; rounded to whole elements and blocks, one
-  // element a block at least.
+  // The size of a rank's longer buffer; rounded to whole elements and blocks,
+  // at least one element per block.
   std::size_t bytes = 0;
 };
 
-// The elements of a block, and the bytes that are measured, where
-// `wanted.bytes` are asked for.
+// The elements per block and the measured bytes for the requested
+// `wanted.bytes`.
 std::size_t elements_of_block(const CollectiveCase& wanted, int size);
 std::size_t rounded_bytes(const CollectiveCase& wanted, int size);
 
-// What the buffers of all of `size` ranks take for it.
+// The bytes of all buffers of all `size` ranks.
 std::size_t bytes_of_all_buffers(const CollectiveCase& wanted, int size);
 
 Timings measure_collective(Engine& engine, const CollectiveCase& wanted,
                            const RoundOptions& options);
 
-// Bytes a second, as nccl-tests define them.
+// Bytes per second, as nccl-tests define them.
 struct Bandwidth {
-  // Bytes of the row over its time: what a caller sees.
+  // The row's bytes over its time: the caller's view.
   double algorithm = 0;
-  // What passes through a rank's link in each direction where every rank has
-  // one and no algorithm could pass less: to be held against the hardware.
+  // The least traffic that any algorithm sends over a rank's link in each
+  // direction, over the row's time. Compare it with the hardware's bandwidth.
   double bus = 0;
 };
 Bandwidth bandwidth(Collective collective, int size, std::size_t bytes,

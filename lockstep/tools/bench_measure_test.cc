@@ -60,7 +60,7 @@ TEST(BenchMeasure, VerifiesEveryReductionOnEveryType) {
   });
 }
 
-// Does what a group does, but for what a test breaks.
+// Behaves like a group, except for the fault that a test injects.
 class BrokenEngine : public GroupEngine {
  public:
   using GroupEngine::GroupEngine;

@@ -21,7 +21,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// The units of sizes, and the power of two that each stands for.
+// The units of sizes, each with its power of two.
 struct Unit {
   std::string_view name;
   int shift;
@@ -34,7 +34,7 @@ constexpr std::array<Unit, 8> kUnits{{{"", 0},
                                       {"MiB", 20},
                                       {"G", 30},
                                       {"GiB", 30}}};
-// Far more than a benchmark can want, and few enough to multiply.
+// Far more than a benchmark needs, and small enough to multiply.
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 constexpr std::array<std::string_view, 2> kMemories{"shared", "plain"};
 
@@ -52,7 +52,7 @@ Names names_of(const Values& values) {
   return names;
 }
 
-// As one_of(), for names that are put together at run time.
+// Like one_of(), for names that are built at run time.
 FlagCheck one_of_these(std::string what, Names known) {
   return [what = std::move(what), known = std::move(known)](
              const std::string& text) { return one_of(what, known)(text); };
@@ -78,14 +78,15 @@ void add_what_flags(CLI::App& command, BenchOptions& options) {
       ->check(one_of_these("backend", known_backends()))
       ->capture_default_str();
   command
-      .add_option("--bytes", options.bytes,
-                  "Of a rank's longer buffer: 4..100M, 1M or 4,1K,25M; K, M "
-                  "and G are powers of 1024")
+      .add_option(
+          "--bytes", options.bytes,
+          "Bytes of a rank's longer buffer: 4..100M, 1M or 4,1K,25M; K, M "
+          "and G are powers of 1024")
       ->capture_default_str()
       ->type_name("SIZES");
   command
       .add_option("--step-factor", options.step_factor,
-                  "From one size of a range to the next")
+                  "Factor from one size of a range to the next")
       ->check(whole_number(2))
       ->capture_default_str();
   command.add_option("--dtype", options.dtype, "The type of the elements")
@@ -102,8 +103,8 @@ void add_how_flags(CLI::App& command, BenchOptions& options) {
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "Processes [the largest power of two up to the number of "
-                  "cores and 8, 2 at least; on GPUs, one for each]; under a "
-                  "launcher, what it started")
+                  "cores and 8, at least 2; on GPUs, one per GPU]; under a "
+                  "launcher, its number")
       ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N");
   command
@@ -114,7 +115,7 @@ void add_how_flags(CLI::App& command, BenchOptions& options) {
       ->check(one_of("memory", kMemories));
   command
       .add_option("--iters", options.iterations,
-                  "Rounds of each size [as many as fit into 0.2 s, 10 to "
+                  "Rounds per size [as many as fit into 0.2 s, 10 to "
                   "5000]")
       ->check(whole_number(1))
       ->type_name("N");
@@ -128,15 +129,15 @@ void add_result_flags(CLI::App& command, BenchOptions& options) {
                   "Draw time against bytes into this SVG file")
       ->type_name("FILE");
   command
-      .add_option("-o,--output", options.output,
-                  "Where the table or the JSON goes; -: to standard output, as "
-                  "without")
+      .add_option(
+          "-o,--output", options.output,
+          "File for the table or the JSON; -: standard output, the default")
       ->type_name("FILE");
 }
 
-// The nearest unit of those that do not mean what was typed.
+// The nearest unit other than the typed one.
 std::string suggest_unit(std::string_view unit) {
-  // Taken as meant: nobody measures in thousands of bytes here.
+  // Likely intentions: units of 1000 bytes are not in use here.
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6>
       kLikely{{{"k", "K"},
                {"KB", "KiB"},
@@ -154,7 +155,7 @@ std::string suggest_unit(std::string_view unit) {
 
 [[noreturn]] void refuse_size(std::string_view text, std::string_view why) {
   throw InvalidArgument(
-      fmt::format("\"{}\" is no number of bytes: {}; write 64, 4K, 25M, 1G "
+      fmt::format("\"{}\" is not a number of bytes: {}; write 64, 4K, 25M, 1G "
                   "(powers of 1024)",
                   text, why));
 }
@@ -189,12 +190,12 @@ void check_device(const BenchOptions& options) {
   if (options.devices.device == "cpu") {
     if (options.backend == "nccl")
       throw InvalidArgument(
-          "--backend nccl has the memory of GPUs only: add --device cuda");
+          "--backend nccl uses GPU memory only: add --device cuda");
     return;
   }
   if (options.backend != "auto" && options.backend != "nccl")
     throw InvalidArgument(
-        fmt::format("--backend {} has the CPU's memory only: leave --backend "
+        fmt::format("--backend {} uses the CPU's memory only: leave --backend "
                     "out with --device {}, which is nccl's",
                     options.backend, options.devices.device));
   if (options.wanted.collective == Collective::kBarrier)
@@ -279,7 +280,8 @@ std::size_t parse_bytes(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error == std::errc::result_out_of_range || number > kMostBytes)
     refuse_size(text, "that is too many");
-  if (error != std::errc()) refuse_size(text, "it begins with no whole number");
+  if (error != std::errc())
+    refuse_size(text, "it does not begin with a whole number");
   const std::string_view name(stop, static_cast<std::size_t>(end - stop));
   const Unit& unit = unit_named(name, text);
   if (number == 0) refuse_size(text, "it must be at least 1");

@@ -1,9 +1,8 @@
 // The flags of `lockstep bench`, parsed twice: by the command, which refuses
 // bad input before it launches anything, and again by each lockstep-bench.
 //
-// Threads: values and pure functions.
-// Errors:  InvalidArgument with one line that names the flag, what was given
-//          and what would do.
+// Errors:  InvalidArgument with one line that names the flag, the given value
+//          and the accepted ones.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +38,7 @@ struct BenchOptions {
   std::string output;  // a file; empty: standard output
   std::optional<int> ranks;
 
-  // What complete_bench_options() makes of it; the sizes ascend.
+  // Set by complete_bench_options(); the sizes ascend.
   CollectiveCase wanted;
   std::vector<std::size_t> sizes;
 };
@@ -48,24 +47,24 @@ struct BenchOptions {
 // parsing.
 void add_bench_options(CLI::App& command, BenchOptions& options);
 
-// Fills in what was left open and refuses what does not fit together. Where
-// GPUs are asked for without a number of ranks it counts them.
+// Fills in defaults and refuses contradictory options. When GPUs are requested
+// without a number of ranks, it counts them.
 void complete_bench_options(BenchOptions& options, const RankPlace& place);
 
-// Both steps for a rank: `arguments` are those after the program's name. Skips
-// the flags that only concern launching.
+// Does both steps for a rank; `arguments` are those after the program's name.
+// Skips the flags that only concern launching.
 BenchOptions parse_bench_options(std::span<const char* const> arguments,
                                  const RankPlace& place);
 
-// The number of bytes that a size such as "64", "4K" or "100MiB" means; units
-// are powers of 1024.
+// Parses a size such as "64", "4K" or "100MiB" into bytes; units are powers of
+// 1024.
 std::size_t parse_bytes(std::string_view text);
 
-// The sizes that "4..100M", "1M" or "4,1K,25M" means: of a range, the first,
-// `factor` times that, and so on, and the last. Ascending, each once.
+// Parses the sizes "4..100M", "1M" or "4,1K,25M". A range gives the first size,
+// each `factor` times the one before, and the last. Ascending, each once.
 std::vector<std::size_t> parse_sizes(std::string_view text, int factor);
 
-// "4 B", "64 KiB", "25 MiB"; bytes where no unit divides it.
+// "4 B", "64 KiB", "25 MiB"; in bytes when no unit divides it.
 std::string describe_bytes(std::size_t bytes);
 
 }  // namespace lockstep

@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-// Values repeat after a prime number of elements, so that no block or chunk of
-// a round size begins with the same ones as its neighbour.
+// Values repeat after a prime number of elements, so no block or chunk of a
+// round size begins with the same values as its neighbour.
 constexpr std::uint64_t kPeriod = 61;
-// Elements that are worked out one by one; more are copies of these.
+// The elements that are computed one by one; further ones are copies.
 constexpr std::size_t kTileElements = 16 * kPeriod;
 
 std::int64_t value_at(const BlockOrigin& origin, std::uint64_t place,
@@ -22,9 +22,9 @@ std::int64_t value_at(const BlockOrigin& origin, std::uint64_t place,
   const auto phase = static_cast<std::uint64_t>(7 * origin.rank) +
                      static_cast<std::uint64_t>(13 * origin.block);
   const std::uint64_t k = (place + phase) % kPeriod;
-  // 1 to 5, in an order of no short period.
+  // 1 to 5, in an order without a short period.
   const auto value = static_cast<std::int64_t>((k * k + k / 3) % 5 + 1);
-  // Few factors other than 1: products of many ranks stay small.
+  // Few factors other than 1, so products over many ranks stay small.
   if (kind.op == ReduceOp::kProduct && kind.type != DataType::kBool)
     return value == 5 ? 2 : 1;
   return value;
@@ -34,7 +34,7 @@ bool is_true(std::int64_t value) { return value > 2; }
 
 std::int64_t combine(std::int64_t a, std::int64_t b, const ElementKind& kind) {
   const bool logical = kind.type == DataType::kBool;
-  // Unsigned: whole numbers wrap as the engines' do.
+  // Unsigned: integers wrap like the engines'.
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   switch (kind.op) {
@@ -62,7 +62,7 @@ void put(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Stores `value` / `divisor`; whole numbers are never divided.
+// Stores `value` / `divisor`; integers are never divided.
 void store(std::byte* to, DataType type, std::int64_t value, double divisor) {
   const double real = static_cast<double>(value) / divisor;
   switch (type) {
@@ -117,8 +117,7 @@ double load(const std::byte* from, DataType type) {
   return 0;
 }
 
-// How far a result may be from the exact one, relative to it: a few roundings
-// of the type.
+// The relative tolerance of a result: a few roundings of the type.
 double tolerance(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -139,8 +138,7 @@ double tolerance(DataType type) {
   return 0;
 }
 
-// The first elements of a block made of `origins`: all of it, or as many as
-// repeat from then on.
+// The first elements of a block made of `origins`: all of them, or one period.
 std::vector<std::byte> make_tile(std::size_t count, const ElementKind& kind,
                                  std::span<const BlockOrigin> origins,
                                  std::uint64_t round) {
@@ -167,7 +165,7 @@ void check_tile(std::span<const std::byte> found,
   for (std::size_t at = 0; at < found.size(); at += width) {
     const double value = load(found.data() + at, type);
     const double exact = load(tile.data() + at, type);
-    // Written so that NaN is wrong; equal infinities are right.
+    // Written so that NaN counts as wrong and equal infinities as right.
     if (value == exact) continue;
     if (std::abs(value - exact) <= tolerance(type) * std::abs(exact)) continue;
     throw InternalError(fmt::format("element {} of the result is {}, not {}",

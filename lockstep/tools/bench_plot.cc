@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kWidth = 760;
 constexpr double kHeight = 480;
-// Where the curves are.
+// The area of the curves.
 constexpr double kLeft = 70;
 constexpr double kRight = kWidth - 20;
 constexpr double kTop = 70;
 constexpr double kBottom = kHeight - 55;
 
-// Told apart by the colour-blind too: Okabe and Ito's palette, without the
-// shades that vanish on white or black.
+// Okabe and Ito's palette for colour-blind readers, without the shades that
+// vanish on white or black.
 constexpr std::array<std::string_view, 6> kColors{
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 
@@ -40,7 +40,7 @@ text { fill: #e6edf3; }
 </style>
 )";
 
-// The powers of ten that an axis lies between.
+// The powers of ten that bound an axis.
 struct Decades {
   int first = 0;
   int last = 1;
@@ -165,7 +165,7 @@ void draw_curve(std::string& svg, const PlotLine& line, std::string_view color,
                  color, path, dots);
 }
 
-// In a row under the title; returns where the next entry begins.
+// Draws an entry in a row under the title; returns the start of the next entry.
 double draw_legend_entry(std::string& svg, double x, std::string_view name,
                          std::string_view color) {
   constexpr double kY = 48;

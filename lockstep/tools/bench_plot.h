@@ -1,10 +1,9 @@
 // A log-log plot as an SVG document, readable on light and dark pages.
 //
-// No library for it: those that draw curves pull in a program or a toolkit, and
-// this is two axes, a grid and a few lines.
+// It uses no library: plotting libraries depend on a program or a toolkit, and
+// this plot is two axes, a grid and a few lines.
 //
-// Threads: a pure function.
-// Errors:  InvalidArgument when there is no point that logarithms reach.
+// Errors:  InvalidArgument when no point is above zero.
 #pragma once
 
 #include <string>
@@ -29,8 +28,8 @@ struct Plot {
   std::vector<PlotLine> lines;
 };
 
-// Axes reach from one power of ten to another and carry a tick at each. Points
-// that are not above zero are left out.
+// Axes run from one power of ten to another, with a tick at each. Points that
+// are not above zero are omitted.
 std::string draw_svg(const Plot& plot);
 
 }  // namespace lockstep

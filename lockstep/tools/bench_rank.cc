@@ -65,7 +65,7 @@ class Printer {
   std::ofstream file_;
 };
 
-// The GPU that buffers are on; nothing: they are the CPU's.
+// The GPU of the buffers; nothing: CPU memory.
 std::optional<Gpu> gpu_of_rank(const BenchOptions& options,
                                const Settings& settings) {
   if (options.devices.device == "cpu") return std::nullopt;
@@ -75,7 +75,8 @@ std::optional<Gpu> gpu_of_rank(const BenchOptions& options,
   return gpu;
 }
 
-// What all ranks take for it. Of buffers on GPUs, a block at a time is copied.
+// The host memory that all ranks need. Buffers on GPUs are copied one block at
+// a time.
 std::size_t host_bytes(const BenchOptions& options,
                        const CollectiveCase& wanted, int ranks) {
   if (options.devices.device == "cpu")
@@ -84,8 +85,8 @@ std::size_t host_bytes(const BenchOptions& options,
          static_cast<std::size_t>(ranks);
 }
 
-// Too little memory would end in the kernel killing whomever it likes. As if
-// all ranks were on this host, but for the share that `hosts` take.
+// Without enough memory the kernel would kill arbitrary processes. Counts all
+// ranks as ranks of this host, divided by `hosts`.
 void check_memory(const BenchOptions& options, int ranks, int hosts) {
   const std::uint64_t available = available_memory();
   if (available == 0) return;
@@ -101,14 +102,14 @@ void check_memory(const BenchOptions& options, int ranks, int hosts) {
       std::ldexp(available, -30)));
 }
 
-// A backend that takes part.
+// A backend to measure.
 struct Contender {
   std::unique_ptr<Engine> engine;
   std::size_t index;  // in the report
 };
 
 // The group of all ranks on backend `name`, or null with the reason in
-// `left_out`: the same on every rank.
+// `left_out`. The outcome is the same on every rank.
 std::shared_ptr<ProcessGroup> try_backend(ProcessGroup& control,
                                           const std::string& name,
                                           std::string& left_out) {
@@ -177,8 +178,8 @@ BenchRow measure(const Contender& contender, const CollectiveCase& wanted,
               bandwidth(wanted.collective, engine.size(), bytes, timings.p50)};
 }
 
-// Size by size, each on all backends in turn: what disturbs the machine
-// disturbs all of them.
+// Measures each size on all backends in turn, so a disturbance of the machine
+// affects all of them.
 void measure_all(const BenchOptions& options, std::vector<Contender> contenders,
                  BenchReport& report, Printer& printer) {
   std::size_t last_bytes = 0;
@@ -196,7 +197,7 @@ void measure_all(const BenchOptions& options, std::vector<Contender> contenders,
         printer.table(table_row(backend.name, row));
         backend.rows.push_back(row);
       } catch (const InvalidArgument& error) {
-        // What a backend does not do, it refuses on every rank.
+        // A backend refuses an unsupported collective on every rank.
         if (options.backend != "all") throw;
         backend.left_out = first_line(error.what());
       }
@@ -228,7 +229,7 @@ void run_bench_rank(const BenchOptions& options, const Settings& settings) {
     if (!options.plot.empty())
       replace_text_file(options.plot, draw_svg(plot_of(report)));
   }
-  // No rank leaves while another may still need it.
+  // No rank may leave while another still needs it.
   control->barrier({.place = "the end of the benchmark"}).wait();
   destroy_process_group();
 }

@@ -1,10 +1,10 @@
 // One rank of `lockstep bench`.
 //
-// Threads: main.
-// Errors:  as init_process_group() and Work::wait(); InvalidArgument, before
-//          the others are joined, where this rank has no GPU and is to have
-//          one; InternalError for a wrong result; SystemError for a file that
-//          cannot be written and a device that has no memory left.
+// Threads: the main thread.
+// Errors:  those of init_process_group() and Work::wait(); InvalidArgument,
+//          before this rank joins the others, when it needs a GPU and has none;
+//          InternalError for a wrong result; SystemError for a file that cannot
+//          be written and a device that is out of memory.
 #pragma once
 
 #include "lockstep/base/settings.h"
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-// Joins the other ranks, measures, and on rank 0 prints what was found. On GPUs
-// a rank has the one of its number on its host. With "all" backends, those that
-// this machine or these ranks cannot have are named with the reason;
-// "reference", which only exists to be compared with, is not among them.
+// Joins the other ranks, measures, and on rank 0 prints the report. On GPUs a
+// rank uses the GPU of its local rank. With "all" backends, the report names
+// the unavailable backends with the reason. "all" excludes "reference", which
+// exists only for comparison.
 void run_bench_rank(const BenchOptions& options, const Settings& settings);
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ std::string_view name_of(Engine::Memory memory) {
   return memory == Engine::Memory::kPlain ? "plain" : "shared";
 }
 
-// "[µs]" pads by bytes; this pads by letters.
+// fmt pads "[µs]" by bytes; this function pads by characters.
 std::string right_aligned(std::string text, std::size_t width) {
   std::size_t letters = 0;
   for (const char byte : text)
@@ -82,7 +82,7 @@ const BenchRow* row_of(const BackendRows& backend, std::size_t bytes) {
   return nullptr;
 }
 
-// Those at `bytes` that none is clearly faster than.
+// The backends at `bytes` for which no other is clearly faster.
 std::vector<std::string> fastest_at(const BenchReport& report,
                                     std::size_t bytes) {
   constexpr double kClearly = 0.95;
@@ -97,7 +97,7 @@ std::vector<std::string> fastest_at(const BenchReport& report,
   return names;
 }
 
-// Those of `some` that are in `others` too, in the order of `some`.
+// The elements of `some` that are also in `others`, in the order of `some`.
 std::vector<std::string> in_both(const std::vector<std::string>& some,
                                  const std::vector<std::string>& others) {
   std::vector<std::string> names;

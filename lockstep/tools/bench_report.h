@@ -1,6 +1,4 @@
-// What `lockstep bench` found, as a table, as JSON and as a plot.
-//
-// Threads: values and pure functions.
+// The results of `lockstep bench` as a table, as JSON and as a plot.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +13,7 @@ namespace lockstep {
 // One size on one backend; its result was verified.
 struct BenchRow {
   std::size_t bytes = 0;
-  std::size_t count = 0;  // elements of a block, as nccl-tests count them
+  std::size_t count = 0;  // elements per block, as in nccl-tests
   Timings timings;
   Bandwidth bandwidth;
 };
@@ -23,7 +21,7 @@ struct BenchRow {
 struct BackendRows {
   std::string name;
   std::vector<BenchRow> rows;
-  // Why it took no part, or no longer; empty: it did.
+  // Why the backend was not, or not fully, measured; empty: it was.
   std::string left_out;
 };
 
@@ -31,31 +29,31 @@ struct BenchReport {
   CollectiveCase what;
   int ranks = 1;
   std::string device = "cpu";  // or cuda
-  std::string libraries{};     // that reach it: "CUDA 13.0, NCCL 2.28.3"
+  std::string libraries{};     // for the device: "CUDA 13.0, NCCL 2.28.3"
   std::vector<BackendRows> backends;
 };
 
-// From which size on these backends are the fastest: several where they take
+// The size from which these backends are the fastest; several when they take
 // the same time.
 struct FastestFrom {
   std::size_t bytes = 0;
   std::vector<std::string> backends;
 };
 
-// By ascending size. A difference of less than a twentieth is noise: such
-// backends are equally fast, and none takes the place of those before it.
+// By ascending size. Backends that differ by less than 5 % are equally fast,
+// and none of them displaces the previous fastest ones.
 std::vector<FastestFrom> fastest_backends(const BenchReport& report);
 
-// The table, piece by piece as it is measured: what it is about and its head, a
-// row, and what follows from all of them.
+// The table's parts in the order of measurement: title and header, a row, and
+// the summary.
 std::string table_head(const BenchReport& report);
 std::string table_row(const std::string& backend, const BenchRow& row);
 std::string table_end(const BenchReport& report);
 
-// One document, whose names are those of the table and their units.
+// One JSON document; its keys are the table's columns with units.
 std::string to_json(const BenchReport& report);
 
-// The p50 of each backend, in microseconds, against bytes.
+// Plots the p50 of each backend, in microseconds, against bytes.
 Plot plot_of(const BenchReport& report);
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
-// `lockstep blame DIR`: who was at fault when a job failed, or why it hangs.
+// `lockstep blame DIR`: names the ranks at fault when a job failed, or the
+// reason why it hangs.
 //
 // The command exits with 0 when it names a fault, kNoFault when the records
-// show none, 2 when the folder cannot be used, and 1 when anything else goes
-// wrong.
+// show no fault, 2 when the folder cannot be used, and 1 on any other error.
 //
-// Threads: main.
-// Errors:  InvalidArgument when the folder holds no record that can be used.
+// Threads: the main thread.
+// Errors:  InvalidArgument when the folder holds no usable record.
 #pragma once
 
 #include <string>
@@ -23,13 +23,13 @@ struct BlameOptions {
 };
 
 struct BlameReport {
-  std::string text;  // what the command prints
+  std::string text;  // the command's output
   Fault fault = Fault::kNone;
 };
 
 BlameReport blame(const BlameOptions& options);
 
-// Its parts.
+// The output's parts.
 std::string to_text(const Verdict& verdict, const Evidence& evidence);
 std::string to_json(const Verdict& verdict, const Evidence& evidence);
 

@@ -12,10 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A rank's record has a few hundred kilobytes.
+// A rank's record takes a few hundred kilobytes.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-// Records that belong together are written within minutes: the first rank that
-// gives up ends the others.
+// The records of one job are written within minutes, because the first rank
+// that gives up ends the others.
 constexpr double kMostSecondsApart = 600;
 
 bool is_rank_file(const std::string& name) {
@@ -38,7 +38,7 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   return files;
 }
 
-// A pipe or device under a record's name would be waited for.
+// Reading a pipe or device under a record's name would block.
 std::string read_file(const fs::path& file) {
   if (!fs::is_regular_file(file)) throw InvalidArgument("not a regular file");
   return read_text_file(file, kMostBytes);
@@ -52,7 +52,7 @@ void add_record(Evidence& evidence, RankRecord record) {
   evidence.records.push_back(std::move(record));
 }
 
-// Why `record` does not belong to what `newest` tells of, or "".
+// Why `record` does not belong to the job of `newest`, or "".
 std::string why_unrelated(const RankRecord& record, const RankRecord& newest) {
   if (!record.job.empty() && !newest.job.empty() && record.job != newest.job)
     return fmt::format("of another job: {}, where the newest record says {}",
@@ -68,8 +68,8 @@ std::string why_unrelated(const RankRecord& record, const RankRecord& newest) {
   return "";
 }
 
-// Records of other jobs, in a folder that was used more than once: the newest
-// record says which job is meant.
+// Removes records of other jobs, in a folder that was used more than once. The
+// newest record selects the job.
 void drop_other_jobs(Evidence& evidence) {
   const auto newest =
       std::ranges::max_element(evidence.records, {}, &RankRecord::written_at);
@@ -84,7 +84,7 @@ void drop_other_jobs(Evidence& evidence) {
   });
 }
 
-// What the launcher of another job left.
+// Removes the job record of another job.
 void drop_other_launcher(Evidence& evidence) {
   if (!evidence.job || evidence.records.empty() ||
       evidence.job->rank < evidence.world_size())
@@ -131,8 +131,8 @@ Evidence read_evidence(const fs::path& folder) {
   std::ranges::sort(evidence.records, {}, &RankRecord::rank);
   if (evidence.records.empty())
     throw InvalidArgument(fmt::format(
-        "the folder {} holds no record of a rank that can be used{}{}",
-        folder.string(), evidence.unusable.empty() ? "" : "\n  unusable: ",
+        "the folder {} holds no usable record of a rank{}{}", folder.string(),
+        evidence.unusable.empty() ? "" : "\n  unusable: ",
         fmt::join(evidence.unusable, "\n  unusable: ")));
   return evidence;
 }

@@ -1,9 +1,9 @@
-// What the ranks of a job, and its launcher, left in a folder when something
-// went wrong. docs/formats/record.md describes the files.
+// The records that a job's ranks and launcher wrote to a folder after a
+// failure. docs/formats/record.md describes the files.
 //
-// Threads: pure, but for reading the disk.
-// Errors:  InvalidArgument when there is no such folder, or no record in it.
-//          A file that cannot be used is left out, with the reason.
+// Threads: any thread; reads the disk.
+// Errors:  InvalidArgument when the folder does not exist or holds no record.
+//          An unusable file is listed with the reason.
 #pragma once
 
 #include <filesystem>
@@ -17,14 +17,14 @@
 namespace lockstep {
 
 struct Evidence {
-  std::vector<RankRecord> records{};  // by rank, at most one of each
+  std::vector<RankRecord> records{};  // by rank, at most one per rank
   std::optional<JobRecord> job{};
   std::vector<std::string> unusable{};  // "rank-3.json: the reason"
 
   int world_size() const;
-  // Null when the rank left none.
+  // Null when the rank wrote no record.
   const RankRecord* find(int rank) const;
-  // The ranks that left none.
+  // The ranks without a record.
   std::vector<int> silent() const;
 };
 

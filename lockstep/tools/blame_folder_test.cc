@@ -99,7 +99,7 @@ TEST_F(BlameFolder, IsReadWithoutRecordsOfAnotherVersionOfTheFormat) {
                         "of the format, this is version 1"));
 }
 
-// A record may be cut anywhere, and any byte of it may be wrong.
+// A record may be truncated anywhere, and any byte may be wrong.
 TEST_F(BlameFolder, IsReadWhateverHappenedToAFile) {
   RankRecord record = rank_record(1);
   wait_in(add(record, 7, 20));

@@ -15,7 +15,7 @@ Fault fault_of(const FailureRecord& failure) {
   return Fault::kOther;
 }
 
-// Follows a PeerFailure to the rank it names, and on from there.
+// Follows a PeerFailure to the rank it names, and continues from there.
 Root trace(const Evidence& evidence, const RankRecord& rank) {
   std::set<int> seen;
   const RankRecord* witness = &rank;
@@ -38,8 +38,8 @@ bool died_by_signal(const Evidence& evidence, int rank) {
          evidence.job->signal != 0;
 }
 
-// What explains the others comes first: a mismatch ends ranks, as does a death;
-// who merely waited is the last to be asked.
+// Causes come first: a mismatch or a death ends ranks; ranks that only waited
+// come last.
 int order(const Evidence& evidence, const Root& root) {
   switch (root.fault) {
     case Fault::kDisagreement:
@@ -93,7 +93,8 @@ std::optional<Root> find_root(const Evidence& evidence) {
   std::vector<Root> roots;
   for (const RankRecord& rank : evidence.records)
     if (first_failure(rank) != nullptr) roots.push_back(trace(evidence, rank));
-  // A worker that ended without a word is a cause that no other need have seen.
+  // A worker that ended without an error is a cause that other ranks need not
+  // have seen.
   const auto& job = evidence.job;
   if (job) {
     const RankRecord* record = evidence.find(job->rank);

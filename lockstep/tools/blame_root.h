@@ -1,9 +1,6 @@
-// The errors that left the waits of a job's ranks, led back to the one that
-// caused the others.
+// Traces the errors of a job's ranks back to the one that caused the others.
 //
 // Pointers lead into the evidence, which must outlive them.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <optional>
@@ -14,12 +11,12 @@
 namespace lockstep {
 
 enum class Fault {
-  kNone,          // no error, and nobody waits
+  kNone,          // no error, and no rank waits
   kDeath,         // a rank's process ended
-  kDisagreement,  // ranks called operations that do not fit together
-  kAbsence,       // ranks did not come to an operation
+  kDisagreement,  // ranks called different operations
+  kAbsence,       // ranks did not join an operation
   kCircle,        // ranks wait for each other, in a circle
-  kStuck,         // all have come to an operation, which does not go on
+  kStuck,         // all ranks joined an operation that makes no progress
   kNetwork,       // a connection or the store was lost
   kOther,         // an error of another kind
 };
@@ -27,19 +24,19 @@ enum class Fault {
 // "death", "disagreement", …
 std::string_view name_of(Fault fault);
 
-// What an error leads back to.
+// The root cause of an error.
 struct Root {
   Fault fault = Fault::kOther;
-  int rank = 0;  // that died, or whose error it is
-  // Who tells, and what; both null when only the launcher does.
+  int rank = 0;  // the rank that died or raised the error
+  // The reporting rank and its error; both null when only the launcher reports.
   const RankRecord* witness = nullptr;
   const FailureRecord* failure = nullptr;
 };
 
-// Null when it has none.
+// Null when it has no error.
 const FailureRecord* first_failure(const RankRecord& rank);
 
-// Nothing when no rank has an error, and no worker ended badly.
+// Nothing when no rank has an error and no worker failed.
 std::optional<Root> find_root(const Evidence& evidence);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A job that really dies, and what blame makes of what its ranks leave.
+// A job whose rank really dies, and blame's verdict on its records.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ TEST_F(BlameOfARun, NamesTheRankThatDisagreed) {
   EXPECT_THAT(verdict.ranks, ElementsAre(1));
 }
 
-// Rank 1 is alive, and never comes.
+// Rank 1 is alive, but never joins.
 TEST_F(BlameOfARun, NamesTheRankThatDidNotCome) {
   RankProcesses processes(3, {LOCKSTEP_COMM_RANKS, "held_before_all_reduce"},
                           environment("LOCKSTEP_TIMEOUT=0.5"));

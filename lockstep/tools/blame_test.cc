@@ -54,7 +54,7 @@ TEST(Blame, NamesARankThatDiedWithoutALauncherToTell) {
             HasSubstr("Rank 0 says: rank 2 is gone: its process ended.")));
 }
 
-// Its survivors were asked for their records before they had noticed.
+// The survivors wrote their records before they detected the death.
 TEST(Blame, NamesARankThatOnlyTheLauncherSawDie) {
   RankRecord survivor = rank_record(1);
   wait_in(add(survivor, 3, 0.02));
@@ -102,9 +102,9 @@ TEST(Blame, SaysWhatARankWithoutARecordMeans) {
   const Verdict verdict = judge_records({gave_up, came, also_came});
   EXPECT_EQ(verdict.fault, Fault::kAbsence);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
-  EXPECT_THAT(verdict.paragraph,
-              HasSubstr("Rank 2 left no record: it was dead, "
-                        "stopped or out of reach."));
+  EXPECT_THAT(
+      verdict.paragraph,
+      HasSubstr("Rank 2 left no record: it was dead, stopped or unreachable."));
 }
 
 TEST(Blame, ShowsWhoCalledWhatWhenRanksDisagree) {
@@ -155,7 +155,7 @@ TEST(Blame, KeepsGroupsApart) {
                        .rank = rank % 2,
                        .size = 2,
                        .members = members});
-    // Number 1 is something else in each of the two.
+    // Operation 1 differs between the two groups.
     if (rank != 3) {
       OperationRecord& operation = add(record, 1, 20, rank < 2 ? 1 : 2);
       operation.group = 1;
@@ -214,7 +214,7 @@ TEST(Blame, NamesTheSenderThatAReceiveWaitsFor) {
                     HasSubstr("had called nothing yet")));
 }
 
-// One was stopped in the middle of it, which nobody can name.
+// A rank was stopped in the middle of the operation; no record can name it.
 TEST(Blame, DoesNotBlameWhoGaveUpOnAnOperationThatAllHadComeTo) {
   std::vector<RankRecord> records;
   for (int rank = 0; rank < 4; ++rank) {

@@ -20,12 +20,12 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// What a rank was last seen doing, as a sentence.
+// A rank's last known activity, as a sentence.
 std::string last_seen(const Evidence& evidence, int r) {
   const RankRecord* rank = evidence.find(r);
   if (rank == nullptr)
     return fmt::format(
-        "Rank {} left no record: it was dead, stopped or out of reach.", r);
+        "Rank {} left no record: it was dead, stopped or unreachable.", r);
   if (rank->operations.empty())
     return fmt::format("Rank {} (on host {}) had called nothing yet.", r,
                        rank->host);
@@ -49,8 +49,8 @@ void put_operation(Verdict& verdict, const Wait& wait) {
   verdict.operation = describe(*wait.operation);
 }
 
-// The operations in which others missed `rank`: those that failed for it, and
-// those that still wait for it.
+// The operations in which others missed `rank`: those that failed because of
+// it, and those that still wait for it.
 std::vector<Wait> find_missed(const Evidence& evidence, int rank) {
   std::vector<Wait> missed;
   for (const RankRecord& record : evidence.records) {
@@ -66,19 +66,19 @@ std::vector<Wait> find_missed(const Evidence& evidence, int rank) {
   return missed;
 }
 
-// How the launcher saw it end.
+// The end of the worker as the launcher saw it.
 void put_end(Verdict& verdict, const JobRecord& job) {
   constexpr int kKill = 9;
   verdict.paragraph += fmt::format(
       " {} {:.1f} s after the job began.",
       describe(ExitStatus{.code = job.exit_code, .signal = job.signal}),
       job.seconds);
-  // As shells report it.
+  // As in a shell.
   const bool killed = job.signal == kKill || job.exit_code == 128 + kKill;
   if (killed)
     verdict.likely =
-        "somebody killed it, or the kernel did because memory ran out (then "
-        "dmesg says \"Out of memory\")";
+        "another process killed it, or the kernel did because memory ran out "
+        "(then dmesg says \"Out of memory\")";
 }
 
 Verdict judge_death(const Evidence& evidence, const Root& root) {
@@ -105,7 +105,7 @@ Verdict judge_death(const Evidence& evidence, const Root& root) {
                                      first_line(root.failure->message));
   if (evidence.find(root.rank) != nullptr)
     verdict.paragraph += " " + last_seen(evidence, root.rank);
-  verdict.next = fmt::format("read what rank {} wrote last", root.rank);
+  verdict.next = fmt::format("read the last output of rank {}", root.rank);
   return verdict;
 }
 
@@ -117,7 +117,8 @@ Verdict judge_disagreement(const Evidence& evidence,
   for (const auto& caller : disagreement.callers)
     calls[describe(*caller.operation)].push_back(caller.rank);
   for (auto& [call, ranks] : calls) verdict.calls.push_back({call, ranks});
-  // The few are more likely wrong than the many; of two alike, nobody is.
+  // The minority is more likely wrong; with two equal groups the verdict blames
+  // neither.
   const auto [fewest, most] = std::ranges::minmax_element(
       verdict.calls, {}, [](const Call& call) { return call.ranks.size(); });
   if (fewest->ranks.size() < most->ranks.size()) verdict.ranks = fewest->ranks;
@@ -135,7 +136,7 @@ Verdict judge_disagreement(const Evidence& evidence,
     verdict.paragraph +=
         fmt::format(" Against the others: {}.", name_ranks(verdict.ranks));
   if (!evidence.silent().empty())
-    verdict.paragraph += fmt::format(" Of {} there is no record.",
+    verdict.paragraph += fmt::format(" There is no record of {}.",
                                      name_ranks(evidence.silent()));
   verdict.likely =
       "the ranks took different branches, or one ran a step more than the "
@@ -146,7 +147,7 @@ Verdict judge_disagreement(const Evidence& evidence,
   return verdict;
 }
 
-// An error that says all there is to say.
+// An error whose own message suffices.
 Verdict judge_error(const Root& root) {
   Verdict verdict{.fault = root.fault, .ranks = {root.rank}};
   const GroupRecord* group = root.witness->find_group(root.failure->group);
@@ -191,16 +192,16 @@ Verdict judge_absence(const Evidence& evidence, const Wait& wait) {
   for (std::size_t i = 0; i < std::min(wait.late.size(), kMostShown); ++i)
     verdict.paragraph += " " + last_seen(evidence, wait.late[i]);
   verdict.likely =
-      "it does work that the others do not, it has fewer batches than they, or "
-      "its process or host has stopped";
+      "it does work that the others do not, it has fewer batches than the "
+      "others, or its process or host has stopped";
   verdict.next = fmt::format(
-      "see where rank {} is; give every rank the same work, or more patience "
-      "with LOCKSTEP_TIMEOUT",
+      "check what rank {} does; give every rank the same work, or raise "
+      "LOCKSTEP_TIMEOUT",
       wait.late.front());
   return verdict;
 }
 
-// The line of a message that says whom its rank missed, or "".
+// The line of a message that names the missing ranks, or "".
 std::string missing_line(const FailureRecord& failure) {
   const std::size_t at = failure.message.find("missing: ");
   return at == std::string::npos ? "" : first_line(failure.message.substr(at));
@@ -248,8 +249,8 @@ const Wait* find_wait_of(const std::vector<Wait>& waits, int rank) {
   return nullptr;
 }
 
-// From a rank that waits to whom it waits for, and on, to one that does not
-// wait or to a rank that was on the way already.
+// Follows the waits from a rank to the rank it waits for, and so on, up to a
+// rank that does not wait or that was already visited.
 Verdict follow(const Evidence& evidence, const std::vector<Wait>& waits,
                const Wait& start) {
   std::vector<Wait> way;
@@ -269,7 +270,7 @@ Verdict follow(const Evidence& evidence, const std::vector<Wait>& waits,
 }
 
 Verdict judge_waits(const Evidence& evidence) {
-  // Records of a job that goes on are written at slightly different moments:
+  // The records of a running job are written at slightly different times, so
   // short waits mean nothing.
   constexpr double kShortSeconds = 1;
   std::vector<Wait> waits = find_waits(evidence);
@@ -277,8 +278,8 @@ Verdict judge_waits(const Evidence& evidence) {
       waits, [](const Wait& wait) { return wait.seconds() < kShortSeconds; });
   if (waits.empty())
     return {.paragraph =
-                "No rank that left a record has an error, or has waited "
-                "for another for as much as a second.",
+                "No rank that left a record has an error or has waited a "
+                "second for another.",
             .next =
                 "ask for the records while the job hangs: send SIGUSR1 to "
                 "`lockstep run`"};

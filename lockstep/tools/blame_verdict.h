@@ -1,12 +1,10 @@
-// Who was at fault, judged from the records of all ranks of a job.
+// Determines the ranks at fault from the records of a job's ranks.
 //
-// Errors lead back to their cause: a rank that gave up because another did
-// names that one, and the end of the chain is a rank that died, ranks that
-// disagree, a rank that did not come or a network that went away. Without an
-// error (the records were asked for) the same is judged from who waits for
-// whom.
-//
-// Threads: pure functions.
+// Errors are traced to their cause: a rank that failed because of another names
+// that rank, and the chain ends at a rank that died, ranks that called
+// different operations, a rank that did not join or a lost network. Without an
+// error (the user requested the records) the verdict follows from the ranks'
+// waits.
 #pragma once
 
 #include <string>
@@ -17,7 +15,7 @@
 
 namespace lockstep {
 
-// Ranks that did the same.
+// Ranks that made the same call.
 struct Call {
   std::string call;
   std::vector<int> ranks;  // of the job
@@ -25,13 +23,13 @@ struct Call {
 
 struct Verdict {
   Fault fault = Fault::kNone;
-  std::vector<int> ranks{};  // at fault; of the job
-  std::string group{};       // empty where it concerns none
-  std::string operation{};   // as describe() has it
-  std::string paragraph{};   // what happened, in sentences
+  std::vector<int> ranks{};  // at fault; ranks of the job
+  std::string group{};       // empty: no group
+  std::string operation{};   // as in describe()
+  std::string paragraph{};   // what happened, in full sentences
   std::string likely{};      // may be empty
   std::string next{};
-  std::vector<Call> calls{};  // of a disagreement: who called what
+  std::vector<Call> calls{};  // of a disagreement: each rank's call
 };
 
 Verdict judge(const Evidence& evidence);

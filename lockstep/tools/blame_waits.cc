@@ -11,14 +11,14 @@ OperationKind kind_of(const OperationRecord& operation) {
   return static_cast<OperationKind>(operation.signature.kind);
 }
 
-// The latest group of that name: a name can be used again once it was left.
+// The latest group of that name; a name can be reused after its group was left.
 const GroupRecord* find_group(const RankRecord& rank, const std::string& name) {
   const auto found = std::ranges::find(rank.groups.rbegin(), rank.groups.rend(),
                                        name, &GroupRecord::name);
   return found == rank.groups.rend() ? nullptr : &*found;
 }
 
-// Whether the rank `r` of the job has started the group's collective.
+// Whether rank `r` of the job has started the group's collective.
 bool has_come(const Evidence& evidence, int r, const std::string& group,
               std::uint64_t sequence) {
   const RankRecord* rank = evidence.find(r);

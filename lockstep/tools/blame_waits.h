@@ -1,9 +1,7 @@
-// Who waits for whom, and who called what, as the records of a job's ranks show
-// it: the facts that a verdict is made from.
+// The waits and calls in the records of a job's ranks, from which a verdict
+// follows.
 //
 // Pointers lead into the evidence, which must outlive them.
-//
-// Threads: pure functions.
 #pragma once
 
 #include <optional>
@@ -14,28 +12,27 @@
 
 namespace lockstep {
 
-// A rank in an operation that does, or did, not go on.
+// A rank in an operation that makes, or made, no progress.
 struct Wait {
   const RankRecord* rank = nullptr;
   const GroupRecord* group = nullptr;
   const OperationRecord* operation = nullptr;
-  std::vector<int> late{};  // the ranks of the job that have not come
+  std::vector<int> late{};  // ranks of the job that have not joined
 
-  // Until it ended, or the record was written.
+  // The time until the wait ended or the record was written.
   double seconds() const;
 };
 
-// The wait of `rank` in its operation `number`; nothing when its record has
-// forgotten that.
+// The wait of `rank` in its operation `number`; nothing when its record no
+// longer holds that operation.
 std::optional<Wait> find_wait(const Evidence& evidence, const RankRecord& rank,
                               std::uint64_t number);
 
-// The waits that go on: every rank's oldest operation that its program waits
-// for.
+// The current waits: every rank's oldest operation that its program waits for.
 std::vector<Wait> find_waits(const Evidence& evidence);
 
-// The first collective of a group that its members called differently: what
-// each of them called in that place.
+// The first collective of a group for which its members made different calls,
+// with each member's call.
 struct Disagreement {
   const GroupRecord* group = nullptr;
   struct Caller {

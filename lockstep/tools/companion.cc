@@ -20,7 +20,7 @@ std::filesystem::path own_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
 }
 
-// As execve() wants them; lent.
+// Pointers for execve(); borrowed.
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (const std::string& word : words)

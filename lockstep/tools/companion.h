@@ -1,7 +1,7 @@
-// The programs beside the command `lockstep` that do what it must not carry
-// itself, because it starts in milliseconds.
+// The companion programs of the command `lockstep`. They load what the command
+// must not load, because it starts in milliseconds.
 //
-// Threads: pure, but for looking at the disk.
+// Threads: any thread; reads the disk.
 // Errors:  InvalidArgument.
 #pragma once
 
@@ -16,18 +16,18 @@ namespace lockstep {
 
 struct Companion {
   const char* name;      // "lockstep-train"
-  const char* variable;  // what may name another program in its place
-  // Why it may be missing and what to do, for the user.
+  const char* variable;  // the environment variable that overrides the path
+  // For the user: why it may be missing, and the next step.
   const char* remedy = "build it (./dev build)";
 };
 
-// What the variable names; else the program of that name beside this process's
-// executable, where it is built, or in ../libexec/lockstep, where it is
-// installed. Nothing when it is in neither.
+// The path in the variable; otherwise the program beside this process's
+// executable (a build) or in ../libexec/lockstep (an installation). Nothing
+// when it is in neither.
 std::optional<std::string> find_companion(const Companion& companion,
                                           const EnvironmentLookup& lookup);
 
-// The same, or InvalidArgument.
+// The same; InvalidArgument when it is missing.
 std::string require_companion(const Companion& companion,
                               const EnvironmentLookup& lookup);
 
@@ -36,10 +36,10 @@ std::string require_companion(const Companion& companion,
 // not set. InvalidArgument when there is no LibTorch in it.
 std::string torch_library_folder(const EnvironmentLookup& lookup);
 
-// Makes this process that program, which is told where our plug-ins and
-// LibTorch are, as a launcher tells its workers. `command` is its path and its
-// arguments, `environment` its variables, each "NAME=value". SystemError when
-// it cannot start.
+// Executes that program in this process, with variables that point to our
+// plug-ins and LibTorch, as a launcher sets them for its workers. `command` is
+// its path and arguments, `environment` its variables as "NAME=value".
+// SystemError when it cannot start.
 [[noreturn]] void become(
     const std::vector<std::string>& command,
     std::vector<std::string> environment = current_environment());

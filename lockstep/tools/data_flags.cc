@@ -33,7 +33,7 @@ CLI::Option* add_model_flag(CLI::App& command, std::string& model,
 CLI::Option* add_data_dir_flag(CLI::App& command, std::string& data_dir) {
   return command
       .add_option("--data-dir", data_dir,
-                  "Where the dataset's files are, if not where Debian's "
+                  "Folder of the dataset's files, if not where Debian's "
                   "package puts them")
       ->type_name("DIR");
 }

@@ -1,7 +1,7 @@
-// The flags of the commands that work on a data set with a model: which ones.
+// The flags that select a command's data set and model.
 //
-// Threads: as CLI::App, one at a time.
-// Errors:  as tools/flags.h.
+// Threads: one thread at a time, like CLI::App.
+// Errors:  those of tools/flags.h.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ class Option;
 
 namespace lockstep {
 
-// Each adds one to `command` and returns it; what it is parsed into must
-// outlive the parsing. `which` follows the known names in the flag's help, to
-// say which one it is where nobody says.
+// Each adds a flag to `command` and returns it; its target must outlive the
+// parsing. `which` follows the known names in the flag's help and states the
+// default.
 CLI::Option* add_dataset_flag(CLI::App& command, std::string& dataset,
                               const std::string& which = "");
 CLI::Option* add_model_flag(CLI::App& command, std::string& model,

@@ -39,8 +39,8 @@ bool is_list(const std::string& gpus) {
 
 [[noreturn]] void refuse_gpus(const std::string& gpus) {
   throw InvalidArgument(
-      fmt::format("--gpus {} is neither a number of GPUs nor a list of some, "
-                  "each once, like 0,2",
+      fmt::format("--gpus {} is neither a number of GPUs nor a list of "
+                  "distinct ones, like 0,2",
                   gpus));
 }
 
@@ -65,7 +65,7 @@ std::vector<int> indices_of(const std::string& gpus) {
   return indices;
 }
 
-// How many `--gpus` names.
+// The number of GPUs that `--gpus` names.
 int count_of(const std::string& gpus) {
   if (is_list(gpus)) return static_cast<int>(indices_of(gpus).size());
   const auto count = number(gpus);
@@ -79,13 +79,13 @@ void add_device_flags(CLI::App& command, DeviceFlags& flags,
                       const std::string& use) {
   command
       .add_option("--device", flags.device,
-                  "What ranks " + use + ": cpu, or cuda, a GPU each")
+                  "What ranks " + use + ": cpu, or cuda, one GPU per rank")
       ->check(one_of("device", kDevices))
       ->capture_default_str();
   command
       .add_option("--gpus", flags.gpus,
-                  "So many GPUs of this host, or those of a list like 0,2: as "
-                  "many ranks, with --device cuda")
+                  "Number of GPUs of this host, or a list of them like 0,2: "
+                  "one rank per GPU, with --device cuda")
       ->type_name("N|LIST");
 }
 
@@ -93,7 +93,7 @@ void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
   command.add_flag("--tf32", flags.tf32,
                    "Let GPUs round factors of float32 products to TF32");
   command.add_flag("--channels-last", flags.channels_last,
-                   "Store images and weights with their channels together");
+                   "Store images and weights in channels-last layout");
 }
 
 void check_compute_flags(const ComputeFlags& flags,
@@ -119,8 +119,8 @@ void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
   const int gpus = place.gpus ? place.gpus() : 0;
   if (gpus == 0)
     throw InvalidArgument(
-        "--device cuda: no GPU can be seen here; `lockstep doctor` says why, "
-        "or say how many ranks there are with --ranks");
+        "--device cuda: no GPU is visible here; `lockstep doctor` says why, or "
+        "give the number of ranks with --ranks");
   ranks = gpus;
 }
 

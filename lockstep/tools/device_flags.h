@@ -1,9 +1,8 @@
 // The flags of `lockstep train`, `evaluate`, `predict` and `bench` about the
 // devices that ranks use.
 //
-// Threads: pure functions.
-// Errors:  InvalidArgument with one line that names the flag, what was given
-//          and what would do.
+// Errors:  InvalidArgument with one line that names the flag, the given value
+//          and the accepted ones.
 #pragma once
 
 #include <optional>
@@ -23,7 +22,7 @@ struct Settings;
 // As typed; complete_device_flags() settles the device.
 struct DeviceFlags {
   std::string device = "cpu";  // or cuda
-  std::string gpus;            // how many, or which; empty: all
+  std::string gpus;            // a number or a list; empty: all
 };
 
 // How a model computes. As typed.
@@ -32,31 +31,31 @@ struct ComputeFlags {
   bool channels_last = false;  // how images and weights are stored
 };
 
-// Adds them, with their help, to `command`. `flags` must outlive its parsing;
-// `use` is what ranks do with a device: "compute on".
+// Adds the flags, with their help, to `command`. `flags` must outlive the
+// parsing; `use` is the verb for a device in the help: "compute on".
 void add_device_flags(CLI::App& command, DeviceFlags& flags,
                       const std::string& use);
 void add_compute_flags(CLI::App& command, ComputeFlags& flags);
 
-// A rank for each GPU where nobody says otherwise. Refuses what does not fit.
-// To be called before ranks are chosen.
+// Sets one rank per GPU by default. Refuses contradictory flags. Call it before
+// the number of ranks is chosen.
 void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
                            const RankPlace& place);
 
-// Refuses what `devices`, which are settled, have not.
+// Refuses what the completed `devices` do not support.
 void check_compute_flags(const ComputeFlags& flags, const DeviceFlags& devices);
 
-// What CUDA_VISIBLE_DEVICES is to be for the job, so that its ranks see the
-// GPUs that were asked for and no others; nothing where it is to stay as it is.
-// A list counts among those that are visible already.
+// The value of CUDA_VISIBLE_DEVICES with which the job's ranks see only the
+// requested GPUs; nothing when it must not change. A list indexes the GPUs that
+// are already visible.
 std::optional<std::string> visible_devices(const DeviceFlags& flags,
                                            const EnvironmentLookup& lookup);
 
-// Sets it for what is launched.
+// Sets that value for the launched workers.
 void apply(const DeviceFlags& flags, const EnvironmentLookup& lookup,
            LaunchOptions& options);
 
-// The index of this rank's GPU, as its host has them.
+// The index of this rank's GPU on its host.
 int gpu_of_rank(const Settings& settings);
 
 // The device of a rank, whose GPU has this index: see train/training_device.h.

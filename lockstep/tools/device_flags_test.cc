@@ -67,7 +67,7 @@ TEST(DeviceFlags, TakeANumberOfGpusOrAList) {
   EXPECT_EQ(some.ranks, 2);
   EXPECT_EQ(some.devices.device, "cuda");
   EXPECT_EQ(device_of_rank(some.devices, 1),
-            "cuda:1");  // of those that are seen
+            "cuda:1");  // of the visible GPUs
 }
 
 TEST(DeviceFlags, ShowTheJobTheGpusOfAListAmongThoseThatAreVisible) {

@@ -1,12 +1,13 @@
-// `lockstep doctor`: what this machine has for training, what is missing, and
+// `lockstep doctor`: what this machine has for training, what it lacks, and
 // what to do about it.
 //
-// The command exits with 0 when ranks can work together on this host, through
-// shared memory; with 1 when not, 2 when the environment cannot be read.
+// The command exits with 0 when ranks can work together on this host through
+// shared memory, with 1 when they cannot, with 2 when the environment is
+// invalid.
 //
-// Threads: main. It starts a few of its own, which have ended when it returns.
-// Errors:  InvalidArgument for environment variables that cannot be read; what
-//          the machine lacks is a finding, not an error.
+// Threads: the main thread. It starts threads and joins them before it returns.
+// Errors:  InvalidArgument for malformed environment variables. A deficiency of
+//          the machine is a finding, not an error.
 #pragma once
 
 #include <string>
@@ -23,7 +24,7 @@ struct DoctorOptions {
 
 enum class Health {
   kGood,
-  kLimited,  // training works, but not all of it, or slower than it could
+  kLimited,  // training works, but some features do not or it is slower
   kBad,      // training on this host does not work
 };
 
@@ -33,18 +34,18 @@ std::string_view name_of(Health health);
 struct Finding {
   std::string topic;  // "shared memory"
   Health health = Health::kGood;
-  std::string text{};  // what there is
-  std::string next{};  // what to do; empty where nothing need be done
+  std::string text{};  // the state
+  std::string next{};  // what to do; empty: nothing
 };
 
 struct DoctorReport {
   std::vector<Finding> findings;
 
-  // Whether nothing is bad.
+  // Whether no finding is bad.
   bool can_train() const;
 };
 
-// Looks at all of it; takes well under a second.
+// Checks everything; takes well under a second.
 DoctorReport examine(const EnvironmentLookup& lookup);
 
 std::string to_text(const DoctorReport& report);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{5};
 
-// What a rank of two gets when both add their number, counting from 1.
+// The sum that a rank of two gets when both add their rank + 1.
 std::vector<float> add_ranks(const std::shared_ptr<Store>& store, int rank) {
   Settings settings;
   settings.rendezvous_timeout = kPatience;
@@ -37,7 +37,7 @@ std::vector<float> add_ranks(const std::shared_ptr<Store>& store, int rank) {
   return numbers;
 }
 
-// The first line of what an error says.
+// The first line of an error's message.
 std::string reason_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -55,7 +55,7 @@ std::string_view use_of(std::string_view plugin) {
   return "between hosts";
 }
 
-// Where there is no GPU, nothing is amiss without what reaches one.
+// Without a GPU, the missing GPU backend is not a deficiency.
 bool has_nvidia_driver() {
   std::error_code ignored;
   return std::filesystem::exists("/proc/driver/nvidia/version", ignored);
@@ -126,8 +126,8 @@ Finding try_heap(const Settings& settings) {
   }
   try {
     Heap::create({.bytes = settings.heap_bytes});
-    finding.text =
-        fmt::format("{:.3g} GiB of address space a rank can be had", gibibytes);
+    finding.text = fmt::format(
+        "{:.3g} GiB of address space per rank are available", gibibytes);
   } catch (const SystemError& error) {
     finding.health = Health::kLimited;
     finding.text = error.what();
@@ -178,7 +178,7 @@ Finding examine_mpi_launchers(const EnvironmentLookup& lookup) {
       const std::string program = find_program(name, path);
       finding.text += (finding.text.empty() ? "" : ", ") + program;
     } catch (const Error&) {
-      continue;  // it is not there
+      continue;  // not present
     }
   if (finding.text.empty()) {
     finding.health = Health::kLimited;

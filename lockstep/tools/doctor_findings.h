@@ -1,7 +1,6 @@
-// What `lockstep doctor` looks at, topic by topic.
+// The checks of `lockstep doctor`, topic by topic.
 //
-// Threads: pure, but for asking the kernel; try_shared_memory() starts two
-//          threads and joins them.
+// Threads: any thread; try_shared_memory() starts two threads and joins them.
 #pragma once
 
 #include <vector>
@@ -12,29 +11,30 @@
 
 namespace lockstep {
 
-// The machine. Limits are split by what they limit: descriptors and threads;
-// memory that is shared or locked.
+// The machine. Limits form two groups: descriptors and threads; shared and
+// locked memory.
 Finding examine_cores();
 Finding examine_memory();
 Finding examine_vector_units();
 Finding examine_limits();
 Finding examine_memory_limits();
 
-// A finding each; none without GPUs, of which the backend nccl's has more.
+// One finding per GPU; empty without GPUs. The finding of the backend nccl has
+// more.
 std::vector<Finding> list_gpus(const GpuInventory& inventory);
 
 // The engines: two ranks, as threads, add numbers through shared memory; the
-// heap is made as large as a rank's; plug-ins are loaded.
+// heap gets a rank's size; plug-ins are loaded.
 Finding try_shared_memory();
 Finding try_heap(const Settings& settings);
 Finding examine_process_handles();
 std::vector<Finding> examine_plugins(const Settings& settings);
 Finding examine_mpi_launchers(const EnvironmentLookup& lookup);
 
-// Where other hosts would reach this one.
+// The address at which other hosts reach this one.
 Finding examine_network(const Settings& settings);
 
-// LibTorch, which only the program that trains has in it.
+// LibTorch, which only lockstep-train loads.
 Finding examine_trainer(const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kGibibyte = 1 << 30;
 
-// The first line of a file of the kernel's, "" when there is none.
+// The first line of a kernel file; "" when it is missing.
 std::string first_line(const char* file) {
   std::ifstream stream(file);
   std::string line;
@@ -59,10 +59,10 @@ rlim_t soft_limit(int resource) {
   return limit.rlim_cur;
 }
 
-// What a program printed, and how it ended.
+// A program's output and exit status.
 struct ProgramEnd {
   std::string output;
-  std::optional<ExitStatus> status;  // nothing: it had not ended in time
+  std::optional<ExitStatus> status;  // nothing: it did not end in time
 };
 
 ProgramEnd run_briefly(WorkerCommand command, Deadline deadline) {
@@ -93,7 +93,7 @@ std::string_view first_line_of(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-// That the program is there says little: it may not find LibTorch.
+// The program's presence does not suffice: it may not find LibTorch.
 Finding try_trainer(const std::string& program,
                     const EnvironmentLookup& lookup) {
   Finding finding{.topic = "LibTorch"};
@@ -146,8 +146,8 @@ Finding examine_trainer(const EnvironmentLookup& lookup) {
   return {.topic = "LibTorch",
           .health = Health::kLimited,
           .text =
-              "no lockstep-train, the program that has it, is here; all "
-              "but `lockstep train` works without",
+              "lockstep-train, which loads it, is not here; only `lockstep "
+              "train` needs it",
           .next = "./dev build finds or installs LibTorch, and builds it"};
 }
 
@@ -210,7 +210,7 @@ Finding examine_memory_limits() {
 }
 
 Finding examine_limits() {
-  // Each rank holds a few descriptors for each other one of its host.
+  // Each rank holds a few descriptors for every other rank of its host.
   constexpr rlim_t kFewDescriptors = 256;
   constexpr rlim_t kFewThreads = 64;
   const rlim_t files = soft_limit(RLIMIT_NOFILE);
@@ -220,7 +220,7 @@ Finding examine_limits() {
       .topic = "limits",
       .text = fmt::format(
           "{} open files, {} threads of this user{}, {} "
-          "mappings a process",
+          "mappings per process",
           limit_text(files), limit_text(threads),
           granted ? fmt::format(" ({} in this control group)", *granted) : "",
           first_line("/proc/sys/vm/max_map_count"))};

@@ -22,7 +22,7 @@ struct Interface {
   std::string address;
 };
 
-// Those that are up, have an IPv4 address and lead beyond this host.
+// The interfaces that are up, have an IPv4 address and are not loopback.
 std::vector<Interface> interfaces() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
@@ -42,7 +42,7 @@ std::vector<Interface> interfaces() {
   return found;
 }
 
-// The interface of the default route, "" when there is none.
+// The interface of the default route; "" without a default route.
 std::string default_interface() {
   std::ifstream table("/proc/net/route");
   std::string line;

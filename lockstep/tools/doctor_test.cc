@@ -53,7 +53,7 @@ TEST(Doctor, SaysWhatToInstallForAPluginThatCannotBeLoaded) {
   settings.plugin_path = folder;
   for (const Finding& plugin : examine_plugins(settings)) {
     if (plugin.topic != "backend mpi" || plugin.health == Health::kGood)
-      continue;  // where it is installed, the next place has it
+      continue;  // an installation has it at the next place
     EXPECT_THAT(plugin.text, HasSubstr("started by mpirun or srun; not here"));
     EXPECT_THAT(plugin.next, HasSubstr("install libopenmpi-dev"));
   }

@@ -24,7 +24,7 @@ int run_evaluation(const EvaluateRequest& request,
   apply(request.options.devices, lookup, launch);
   launch.job.threads = request.options.threads;
   join_ranks_of_launcher(launch, lookup);
-  launch.tags = OutputTags::kNone;  // only rank 0 has something to say
+  launch.tags = OutputTags::kNone;  // only rank 0 prints
   return run_job(std::move(launch), lookup);
 }
 

@@ -1,8 +1,9 @@
 // `lockstep evaluate` and `lockstep predict`: launch lockstep-evaluate, which
-// has LibTorch in it, once a rank.
+// loads LibTorch, once per rank.
 //
-// Threads: main.
-// Errors:  InvalidArgument when lockstep-evaluate is not there; as run_job().
+// Threads: the main thread.
+// Errors:  InvalidArgument when lockstep-evaluate is missing; those of
+//          run_job().
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@ namespace lockstep {
 struct EvaluateRequest {
   EvaluateOptions options;  // complete
   LaunchFlags launch;
-  // As typed from the verb on, handed on to each rank.
+  // As typed from the verb on, passed to each rank.
   std::vector<std::string> arguments;
 };
 

@@ -1,9 +1,9 @@
 // lockstep-evaluate: one rank of `lockstep evaluate` and `lockstep predict`.
 // The launcher starts it with the verb and the flags that the user gave to the
-// command; started alone, it is the one rank of a world of one.
+// command; started alone, it is the only rank of a world of size 1.
 //
-// Exit codes: 0 when all is written, 2 for flags or environment variables that
-// cannot work, 1 for everything else.
+// Exit codes: 0 when everything is written, 2 for invalid flags or environment
+// variables, 1 for all other errors.
 #include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/version.h>
@@ -43,7 +43,7 @@ void print(const std::string& text) {
     throw SystemError("cannot write to standard output", errno);
 }
 
-// To a file, all or nothing, or to standard output.
+// Writes atomically to a file, or to standard output.
 void write(const std::string& text, const std::string& path) {
   if (path == kStandardOutput) return print(text);
   const std::array<std::span<const std::byte>, 1> pieces{
@@ -51,7 +51,7 @@ void write(const std::string& text, const std::string& path) {
   replace_file(path, pieces);
 }
 
-// What a model is asked for, and on what.
+// The model, the data and the device of an evaluation.
 struct Inquiry {
   const EvaluateOptions& flags;
   const SavedModel& saved;
@@ -122,7 +122,7 @@ void predict(const Inquiry& asked) {
   });
 }
 
-// The name of the data set that was asked for, or that the file speaks of.
+// The name of the requested data set, or the one in the model's file.
 std::string dataset_name(const EvaluateOptions& flags,
                          const SavedModel& saved) {
   if (!flags.dataset.empty()) return flags.dataset;
@@ -177,7 +177,7 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
       predict(inquiry);
       break;
   }
-  // No rank leaves while another may still read what it has written.
+  // No rank may leave while another still reads its data.
   group->barrier({.place = "the end"}).wait();
   destroy_process_group();
 }

@@ -31,7 +31,7 @@ void add_rank_flags(CLI::App& command, EvaluateOptions& options) {
       ->type_name("N");
   command
       .add_option("--threads", options.threads,
-                  "Compute threads of a rank; the last bits of results depend "
+                  "Compute threads per rank; the last bits of results depend "
                   "on it [1]")
       ->check(whole_number(1, kMostThreadsOfARank));
 }
@@ -42,7 +42,7 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
       command
           .add_option("--json", options.json,
                       "Write the results there as JSON; -: to standard output, "
-                      "in the place of the table")
+                      "instead of the table")
           ->type_name("FILE");
       return;
     case ModelVerb::kPredict:
@@ -55,7 +55,7 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
                        "Write the probability of every class");
       command
           .add_option("--images", options.images,
-                      "Images without labels, in the place of the data set's: "
+                      "Images without labels, instead of the data set's: "
                       "an IDX file, or a tensor of bytes as safetensors")
           ->type_name("FILE")
           ->excludes("--split")
@@ -65,11 +65,11 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
 }
 
 bool is_same_file(const std::string& one, const std::string& other) {
-  std::error_code unknown;  // one that is not there is another
+  std::error_code unknown;  // a missing file counts as another file
   return fs::equivalent(one, other, unknown);
 }
 
-// What lies on the disk, the command looks at: ranks may be elsewhere.
+// Only the command checks the disk, because ranks may run on other hosts.
 void check_are_there(const EvaluateOptions& options, const RankPlace& place) {
   if (place.world_size) return;
   std::error_code unreadable;
@@ -99,9 +99,9 @@ void check_files(const EvaluateOptions& options, const RankPlace& place) {
   for (const auto& [file, what] :
        {std::pair(options.file, "model"), std::pair(options.images, "images")})
     if (is_same_file(result_path(options), file))
-      throw InvalidArgument(fmt::format(
-          "\"{}\" would take the place of the {}: write to another file",
-          result_path(options), what));
+      throw InvalidArgument(
+          fmt::format("\"{}\" would overwrite the {}: write to another file",
+                      result_path(options), what));
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// The flags of `lockstep evaluate` and `lockstep predict`, parsed twice, as
-// those of `lockstep train` are: by the command, and by each lockstep-evaluate
-// that it launches.
+// The flags of `lockstep evaluate` and `lockstep predict`, parsed twice, like
+// those of `lockstep train`: by the command, and by each lockstep-evaluate that
+// it launches.
 //
-// Threads: values and pure functions, but for looking whether files are there.
-// Errors:  InvalidArgument with one line that names the flag, what was given
-//          and what would do.
+// Threads: any thread; checks whether files exist.
+// Errors:  InvalidArgument with one line that names the flag, the given value
+//          and the accepted ones.
 #pragma once
 
 #include <optional>
@@ -21,17 +21,17 @@ class App;
 
 namespace lockstep {
 
-// What is done with a trained model.
+// The action on a trained model.
 enum class ModelVerb { kEvaluate, kPredict };
 
-// As it is typed: "evaluate", "predict".
+// As typed: "evaluate", "predict".
 std::string_view name_of(ModelVerb verb);
 
 struct EvaluateOptions {
   ModelVerb verb = ModelVerb::kEvaluate;
   std::string file;            // a trained model, or checkpoints of a run
-  std::string model;           // see train/models.h; empty: what the file says
-  std::string dataset;         // empty: what the file says
+  std::string model;           // see train/models.h; empty: the file's
+  std::string dataset;         // empty: the file's
   std::string data_dir;        // empty: the dataset's usual place
   std::string split = "test";  // or train
   std::string json;            // evaluate: where to write JSON; empty: nowhere
@@ -45,7 +45,7 @@ struct EvaluateOptions {
   std::optional<int> threads;  // compute threads of a rank
 };
 
-// Where either says to write: a file, or kStandardOutput.
+// Where either verb writes: a file, or kStandardOutput.
 inline constexpr std::string_view kStandardOutput = "-";
 const std::string& result_path(const EvaluateOptions& options);
 
@@ -53,13 +53,13 @@ const std::string& result_path(const EvaluateOptions& options);
 // outlive its parsing.
 void add_evaluate_options(CLI::App& command, EvaluateOptions& options);
 
-// Fills in what was left open (but for what the file says, and data_dir) and
-// refuses what does not fit together.
+// Fills in defaults, except those that the file gives and data_dir, and refuses
+// contradictory options.
 void complete_evaluate_options(EvaluateOptions& options,
                                const RankPlace& place);
 
-// Both steps for a worker: `arguments` are those after the program's name, of
-// which the first is the verb. Skips the flags that only concern launching.
+// Does both steps for a worker; `arguments` are those after the program's name,
+// starting with the verb. Skips the flags that only concern launching.
 EvaluateOptions parse_evaluate_options(std::span<const char* const> arguments,
                                        const RankPlace& place);
 

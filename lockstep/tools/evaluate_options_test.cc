@@ -21,7 +21,7 @@ class EvaluateOptionsOf : public testing::Test {
  protected:
   EvaluateOptionsOf() { std::ofstream(model_) << "tensors"; }
 
-  // With the model's file in the place of "MODEL".
+  // Replaces "MODEL" by the model's file.
   EvaluateOptions parse(std::vector<const char*> arguments,
                         const RankPlace& place = {.cores = 6}) const {
     for (const char*& argument : arguments)
@@ -88,7 +88,7 @@ TEST_F(EvaluateOptionsOf, PredictMayNameImagesWithoutLabels) {
               HasSubstr("no file \"absent\": --images"));
   EXPECT_THAT(error_of({"predict", "MODEL", "-o", images.c_str(), "--images",
                         images.c_str()}),
-              HasSubstr("take the place of the images"));
+              HasSubstr("overwrite the images"));
   EXPECT_THAT(error_of({"evaluate", "MODEL", "--images", images.c_str()}),
               HasSubstr("unknown flag \"--images\""));
 }
@@ -134,7 +134,7 @@ TEST_F(EvaluateOptionsOf, WhatCannotBeAreRefused) {
       error_of({"evaluate", "absent"}),
       AllOf(HasSubstr("no file \"absent\""), HasSubstr("lockstep train")));
   EXPECT_THAT(error_of({"predict", "MODEL", "-o", "MODEL"}),
-              HasSubstr("take the place of the model"));
+              HasSubstr("overwrite the model"));
   EXPECT_THAT(error_of({"evaluate", "MODEL", "--split=tests"}),
               HasSubstr("did you mean \"test\"?"));
   EXPECT_THAT(error_of({"evaluate", "MODEL", "--dataset=minst"}),

@@ -28,8 +28,8 @@ std::optional<Number> parse_number(const std::string& text) {
   return value;
 }
 
-// CLI11 has no names of two letters after one dash. A program's own arguments
-// stay as they are.
+// CLI11 does not support names of two letters after one dash. A program's own
+// arguments do not change.
 void take_np_for_n(const CLI::App& command, std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with('-') && command.get_prefix_command()) return;
@@ -44,8 +44,8 @@ void take_np_for_n(const CLI::App& command, std::vector<std::string>& words) {
 }  // namespace
 
 FlagCheck whole_number(std::int64_t least) {
-  // 32 bits hold every count that a flag of ours takes, so nothing that passes
-  // is cut when it is stored.
+  // Every count of our flags fits into 32 bits, so an accepted value is stored
+  // without truncation.
   return whole_number(least, std::numeric_limits<std::int32_t>::max());
 }
 
@@ -53,8 +53,8 @@ FlagCheck whole_number(std::int64_t least, std::int64_t most) {
   return [least, most](const std::string& text) -> std::string {
     const auto value = parse_number<std::int64_t>(text);
     if (value && *value >= least && *value <= most) return "";
-    return fmt::format("\"{}\" is no whole number from {} to {}", text, least,
-                       most);
+    return fmt::format("\"{}\" is not a whole number from {} to {}", text,
+                       least, most);
   };
 }
 
@@ -68,7 +68,7 @@ void check_file_to_write(std::string_view flag, const std::string& file) {
     throw InvalidArgument(fmt::format("{} {}: {}", flag, file, why));
   };
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
-    refuse("that is no file; name one");
+    refuse("that is not a file; name one");
   if (!fs::is_directory(folder, error))
     refuse(
         fmt::format("there is no folder {}; make it first", folder.string()));
@@ -81,10 +81,10 @@ FlagCheck number(double least, double below) {
     const auto value = parse_number<double>(text);
     if (value && *value >= least && *value < below) return "";
     if (std::isinf(below))
-      return fmt::format("\"{}\" is no number from {} on", text, least);
+      return fmt::format("\"{}\" is not a number from {} on", text, least);
     return fmt::format(
-        "\"{}\" is no number from {} up to, but not including, {}", text, least,
-        below);
+        "\"{}\" is not a number from {} up to, but not including, {}", text,
+        least, below);
   };
 }
 
@@ -92,7 +92,7 @@ FlagCheck positive_number() {
   return [](const std::string& text) -> std::string {
     const auto value = parse_number<double>(text);
     if (value && *value > 0 && std::isfinite(*value)) return "";
-    return fmt::format("\"{}\" is no number greater than 0", text);
+    return fmt::format("\"{}\" is not a number greater than 0", text);
   };
 }
 
@@ -107,7 +107,8 @@ FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
 void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
   take_np_for_n(command, words);
-  std::reverse(words.begin(), words.end());  // CLI11 takes them last first
+  std::reverse(words.begin(),
+               words.end());  // CLI11 expects them in reverse order
   try {
     command.parse(std::move(words));
   } catch (const CLI::Success&) {

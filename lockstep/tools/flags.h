@@ -1,7 +1,7 @@
-// What our commands' flags have in common: checks whose refusals read well, and
-// parsing that turns every usage error into one line.
+// Shared by our commands' flags: checks with readable messages, and parsing
+// that turns every usage error into one line.
 //
-// Threads: as CLI::App, one at a time.
+// Threads: one thread at a time, like CLI::App.
 // Errors:  InvalidArgument.
 #pragma once
 
@@ -21,17 +21,17 @@ namespace lockstep {
 // A check for CLI::Option::check(): returns what is wrong with the text, or "".
 using FlagCheck = std::function<std::string(const std::string&)>;
 
-// A whole number from `least` to `most`; without `most`, up to what the flag's
-// type holds.
+// A whole number from `least` to `most`; without `most`, up to the limit of the
+// flag's type.
 FlagCheck whole_number(std::int64_t least);
 FlagCheck whole_number(std::int64_t least, std::int64_t most);
 
-// More ranks, or threads of a rank, than this only bring a host down.
+// The limit on ranks, and on threads per rank; more would only overload a host.
 inline constexpr int kMostRanksOfAHost = 1024;
 inline constexpr int kMostThreadsOfARank = 1024;
 
-// What would keep `file` from being replaced, or ""; asked before the work
-// whose result goes there. InvalidArgument's text begins with `flag`.
+// Why `file` cannot be replaced, or "". Call it before the work whose result
+// goes there. InvalidArgument's text begins with `flag`.
 void check_file_to_write(std::string_view flag, const std::string& file);
 
 // A number from `least`; below `below`.
@@ -40,21 +40,21 @@ FlagCheck number(double least, double below);
 // A number greater than zero.
 FlagCheck positive_number();
 
-// One of `known`; `what` says what the flag names ("model").
+// One of `known`; `what` is the kind of name ("model").
 FlagCheck one_of(std::string what, std::span<const std::string_view> known);
 
-// Parses `arguments` (without the program's name) into what was registered with
-// `command`. mpirun's -np is taken for -n. Lets CLI::Success (a call for help)
-// pass through.
+// Parses `arguments` (without the program's name) into the targets registered
+// with `command`. Accepts mpirun's -np for -n. Lets CLI::Success (a request for
+// help) pass through.
 void parse_flags(CLI::App& command, std::span<const char* const> arguments);
 
 // One line for flags and arguments that `command` does not know; suggests the
-// nearest flag. `name` is what the user typed to get to the command.
+// nearest flag. `name` is the command as typed.
 std::string unknown_argument(const CLI::App& command, std::string_view name,
                              std::string_view argument);
 
-// Throws that line for the first argument of which `command`, which has parsed,
-// could make nothing.
+// Throws that line for the first argument that `command`, after parsing, did
+// not recognize.
 void refuse_extras(const CLI::App& command, std::string_view name);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// How much memory this host has, in bytes; 0 where the kernel does not say.
+// The memory of this host, in bytes; 0 when the kernel does not tell.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 std::uint64_t total_memory();
 
-// What programs can still have, by the kernel's own estimate.
+// The kernel's estimate of the memory that programs can still allocate.
 std::uint64_t available_memory();
 
 }  // namespace lockstep

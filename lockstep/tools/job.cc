@@ -17,15 +17,15 @@
 namespace lockstep {
 namespace {
 
-// A terminal is not handed on: a worker stands in the background of it and
-// would be stopped when it reads.
+// A terminal is not passed on: a worker is in its background and would be
+// stopped when it reads.
 int readable_input() {
   const bool open = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
   return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
 }
 
-// Where ranks leave their records: the user's folder, unless that comes from a
-// job around this one, whose ranks have the same names.
+// The folder for the ranks' records: the user's, unless it comes from an outer
+// job, whose ranks have the same names.
 RecordFolder record_folder(const LaunchOptions& options,
                            const EnvironmentLookup& lookup) {
   const auto chosen = lookup("LOCKSTEP_DUMP_DIR");
@@ -61,7 +61,7 @@ void join_ranks_of_launcher(const LaunchOptions& options,
                                : name_of(place.launcher))
                    .c_str(),
                stderr);
-  // So that launchers see their rank itself.
+  // So that launchers see their rank as the process itself.
   become(options.command, options.environment);
 }
 
@@ -76,7 +76,7 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
   const RecordFolder records = record_folder(options, lookup);
   options.job.dump_directory = records.path();
   options.job.plugin_folder = plugin_folder();
-  // The signals first: the server's thread must not get them.
+  // The signals first, because the server's thread must not receive them.
   SignalWatch signals;
   const TcpStoreServer store("127.0.0.1", 0, options.job.token);
   options.job.store_url = store.url();

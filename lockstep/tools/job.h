@@ -1,8 +1,8 @@
-// Runs the job of a command: serves the store that its ranks meet at, launches
-// it, and owns standard output and error until it is over.
+// Runs the job of a command: serves the store for its rendezvous, launches its
+// ranks, and owns standard output and error until it ends.
 //
-// Threads: call it from the main thread, before any other exists.
-// Errors:  as Launcher::run(); NetworkError when no port can be had.
+// Threads: the main thread, before any other thread starts.
+// Errors:  those of Launcher::run(); NetworkError when no port is free.
 #pragma once
 
 #include <unistd.h>
@@ -19,36 +19,37 @@
 
 namespace lockstep {
 
-// What a command with a companion program launches.
+// The job of a command with a companion program.
 struct CompanionJob {
   Companion companion;
-  std::vector<std::string> arguments;  // of each rank
+  std::vector<std::string> arguments;  // for each rank
   int ranks = 1;
   LaunchFlags launch;
 };
 
-// InvalidArgument when the companion is not there.
+// InvalidArgument when the companion is missing.
 LaunchOptions launch_options(const CompanionJob& job,
                              const EnvironmentLookup& lookup);
 
-// Where a launcher started this process as a rank (torchrun, `lockstep run`,
+// When a launcher started this process as a rank (torchrun, `lockstep run`,
 // mpirun, srun, or a user who set RANK and WORLD_SIZE), this process becomes
-// the companion and takes part as that rank; rank 0 says so. Otherwise returns.
+// the companion and takes part as that rank; rank 0 reports it. Otherwise
+// returns.
 void join_ranks_of_launcher(const LaunchOptions& options,
                             const EnvironmentLookup& lookup);
 
-// Where a job is seen.
+// The outputs of a job.
 struct JobView {
-  // Descriptors for what its ranks write, and for its progress; lent.
+  // Descriptors for the ranks' output and for the progress; borrowed.
   int out = STDOUT_FILENO;
   int err = STDERR_FILENO;
-  // Is told of rank 0's progress records too, if there is one.
+  // If set, also receives rank 0's progress records.
   std::function<void(const ProgressRecord&)> on_progress{};
 };
 
-// Fills in the store, the token and, where it is 0, the master port, then runs
-// it. Returns the exit code for this process. What went wrong in the job itself
-// has been printed then.
+// Fills in the store, the token and, when it is 0, the master port, then runs
+// the job. Returns the exit code for this process. It has then printed any
+// failure of the job itself.
 int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
             const JobView& view = {});
 

@@ -1,8 +1,6 @@
-// The flags that all commands share which start ranks: how workers are started,
-// whatever they do.
+// The flags about starting workers, shared by all commands that start ranks.
 //
-// Threads: values and pure functions.
-// Errors:  as tools/flags.h.
+// Errors:  those of tools/flags.h.
 #pragma once
 
 #include <functional>
@@ -24,19 +22,19 @@ struct LaunchFlags {
   double grace = 30;               // seconds between SIGTERM and SIGKILL
 };
 
-// Adds them to `command`; `flags` must outlive its parsing. `more_logs` is what
-// the help says of --log-dir beyond the output of ranks.
+// Adds the flags to `command`; `flags` must outlive the parsing. `more_logs` is
+// the help on --log-dir beyond the ranks' output.
 void add_launch_flags(CLI::App& command, LaunchFlags& flags,
                       std::string_view more_logs = "");
 
-// Parses a worker's flags: those that `add` registers, and the ones above,
-// which it returns; they have had their effect on how it was started. `name` is
-// what the user typed to get here: "lockstep train".
+// Parses a worker's flags: those that `add` registers, and the flags above,
+// which it returns; the launcher has already applied them. `name` is the
+// command as typed: "lockstep train".
 LaunchFlags parse_worker_flags(std::string_view name,
                                std::span<const char* const> arguments,
                                const std::function<void(CLI::App&)>& add);
 
-// Puts them into what is launched.
+// Copies the flags into the launcher's options.
 void apply(const LaunchFlags& flags, LaunchOptions& options);
 
 }  // namespace lockstep

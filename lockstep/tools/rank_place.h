@@ -1,7 +1,5 @@
-// How many ranks a command starts, and compute threads in each, where nobody
-// says.
+// The default number of ranks of a command, and of compute threads per rank.
 //
-// Threads: values and pure functions.
 // Errors:  InvalidArgument with one line.
 #pragma once
 
@@ -12,30 +10,29 @@
 
 namespace lockstep {
 
-// Where a command's options are to be put to work.
+// The environment in which a command's options apply.
 struct RankPlace {
   int cores = 1;  // that this process may use
-  // The number of ranks where it is settled already, as in a worker.
+  // The number of ranks if it is already fixed, as in a worker.
   std::optional<int> world_size = std::nullopt;
-  // Where TF_CONFIG may be; empty: nowhere.
+  // Reads TF_CONFIG; empty: it is not read.
   EnvironmentLookup lookup{};
-  // Counts the GPUs that can be seen there; empty: nobody looks.
+  // Counts the visible GPUs; empty: they are not counted.
   std::function<int()> gpus{};
 };
 
-// The number of ranks: that of the place where it is settled, else `asked`,
-// else `usual`. Refuses an `asked` that is not the place's.
+// The number of ranks: that of `place` if fixed, otherwise `asked`, otherwise
+// `usual`. Refuses an `asked` that contradicts `place`.
 int settle_ranks(std::optional<int> asked, const RankPlace& place, int usual);
 
-// Nobody is given more ranks without asking for them.
+// The default never exceeds this number of ranks.
 inline constexpr int kMostDefaultRanks = 8;
 
-// The number of ranks that train where none is asked for: the largest power of
-// two that is at most `cores` and kMostDefaultRanks.
+// The default number of training ranks: the largest power of two that is at
+// most `cores` and kMostDefaultRanks.
 int default_ranks(int cores);
 
-// The compute threads of a rank where nobody says otherwise: cores to spare are
-// put to use.
+// The default number of compute threads per rank, which also uses spare cores.
 int default_threads(int cores, int ranks);
 
 }  // namespace lockstep

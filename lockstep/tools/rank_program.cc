@@ -22,8 +22,9 @@
 namespace lockstep {
 namespace {
 
-// Whether another rank has said `text` before, as all do of missing data. The
-// ranks of our launcher have its store before they have found each other.
+// Whether another rank has already reported `text`, since all ranks report, for
+// example, missing data. The ranks of our launcher can use its store before the
+// rendezvous.
 bool was_said(const std::string& text, const Settings& settings) {
   constexpr std::chrono::seconds kPatience{1};
   if (!settings.store || settings.world_size.value_or(1) == 1) return false;
@@ -39,15 +40,15 @@ bool was_said(const std::string& text, const Settings& settings) {
   }
 }
 
-// In one piece, since ranks may do it at once. A rank that has nothing new to
-// say leaves the launcher to the one that said it, and waits to be ended. Where
-// that does not come, an earlier program of this job has said it: then it
-// counts for this one too.
+// Prints in one piece, because several ranks may print at once. A rank whose
+// error another rank has reported waits for the launcher to end it. If the
+// launcher does not, an earlier program of this job reported the error, and
+// this rank reports it too.
 int complain(const std::string& who, const std::exception& error, int code,
              const Settings& settings) {
   constexpr std::chrono::seconds kToBeEnded{2};
   std::string text = error.what();
-  // LibTorch's errors go on with the frames of its own functions.
+  // LibTorch's errors continue with its own stack frames.
   text.resize(std::min(text.size(), text.find("\nException raised from ")));
   if (was_said(text, settings)) wait_for(-1, 0, kToBeEnded);
   std::cerr << who + ": " + text + "\n" << std::flush;
@@ -58,8 +59,8 @@ int complain(const std::string& who, const std::exception& error, int code,
 
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments) {
-  // A reader that is gone and a file that grows too large are errors of the
-  // call that meets them, not the end of the process.
+  // A missing reader and a file that grows too large become errors of the
+  // failing call and do not end the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   const std::span all(arguments, static_cast<std::size_t>(count));

@@ -1,11 +1,11 @@
-// The main() of a program that is one rank of a command: lockstep-train and its
-// like. The launcher starts it with the flags that the user gave to the
-// command; started alone, it is the one rank of a world of one.
+// The main() of a program that is one rank of a command, such as
+// lockstep-train. The launcher starts it with the flags that the user gave to
+// the command; started alone, it is the only rank of a world of size 1.
 //
-// Threads: main, before any other exists.
-// Errors:  none thrown: what goes wrong is said on standard error, with the
-//          program's name and, of several, the rank; by one rank where the
-//          launcher is ours and all would say the same.
+// Threads: the main thread, before any other thread starts.
+// Errors:  none thrown. The program reports an error on standard error with its
+//          name and, among several ranks, the rank. Under our launcher only one
+//          rank reports an error that all ranks share.
 #pragma once
 
 #include <functional>
@@ -21,20 +21,20 @@ inline constexpr int kUsageError = 2;
 
 struct RankProgram {
   const char* name = "";  // "lockstep-train"
-  // The library that it computes with, and its version: "LibTorch 2.13.0".
+  // The compute library and its version: "LibTorch 2.13.0".
   const char* library = "";
-  // Makes the program's job from its flags: `arguments` are those after its
+  // Creates the program's job from its flags; `arguments` are those after its
   // name.
   std::function<std::function<void()>(std::span<const char* const> arguments,
                                       const Settings&, const RankPlace&)>
       prepare{};
-  // The exit code where the job itself refuses something.
+  // The exit code when the job itself refuses its input.
   int refused = kFailed;
 };
 
-// Does it with main()'s arguments; of --version alone, prints what program this
-// is. Returns the exit code: 0, kUsageError for
-// flags and environment variables that cannot work, kFailed for all else.
+// Runs the program with main()'s arguments; with only --version, prints the
+// program's version. Returns the exit code: 0, kUsageError for invalid flags
+// and environment variables, kFailed for all other errors.
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments);
 

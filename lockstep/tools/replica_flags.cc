@@ -14,8 +14,8 @@ void add_replica_flags(CLI::App& command, TrainOptions& options) {
                    "Let batch normalization see the samples of all ranks");
   command
       .add_flag("--check-consistency{3}", options.check_consistency,
-                "Show for the first 3 steps, or =N, what is the same on all "
-                "ranks and what not; end the run where it is wrong")
+                "Show for the first 3 steps, or =N, which values agree on all "
+                "ranks; end the run where a difference is wrong")
       ->check(whole_number(1));
   command
       .add_option("--show-values", options.show_values,
@@ -48,11 +48,11 @@ void check_replica_flags(const TrainOptions& options) {
   const bool checks =
       options.check_consistency > 0 || options.fingerprint_every;
   if (checks && options.hook == "post-local-sgd")
-    throw InvalidArgument(fmt::format(
-        "{} is not for --hook post-local-sgd, with which ranks part on "
-        "purpose: leave out one of the two",
-        options.check_consistency > 0 ? "--check-consistency"
-                                      : "--fingerprint-every"));
+    throw InvalidArgument(
+        fmt::format("{} is not for --hook post-local-sgd, with which ranks "
+                    "diverge on purpose: leave out one of the two",
+                    options.check_consistency > 0 ? "--check-consistency"
+                                                  : "--fingerprint-every"));
 }
 
 }  // namespace lockstep

@@ -1,18 +1,18 @@
-// The flags of `lockstep train` about what ranks have in common:
-// synchronized batch normalization, and checks that replicas stay the same.
+// The flags of `lockstep train` about replicas: synchronized batch
+// normalization, and checks that replicas stay identical.
 //
-// Threads: pure functions.
-// Errors:  as train_options.h.
+// Errors:  those of train_options.h.
 #pragma once
 
 #include "lockstep/tools/train_options.h"
 
 namespace lockstep {
 
-// Adds them, with their help, to `command`. `options` must outlive its parsing.
+// Adds the flags, with their help, to `command`. `options` must outlive the
+// parsing.
 void add_replica_flags(CLI::App& command, TrainOptions& options);
 
-// Refuses those that do not fit the others.
+// Refuses flags that contradict others.
 void check_replica_flags(const TrainOptions& options);
 
 }  // namespace lockstep

@@ -49,7 +49,7 @@ TEST(ReplicaFlags, RefuseWhatIsNoNumberOfSteps) {
         << text;
     EXPECT_THAT(error_of({"--fingerprint-every", text}),
                 AllOf(HasSubstr("--fingerprint-every"),
-                      HasSubstr("no whole number from 1")))
+                      HasSubstr("not a whole number from 1")))
         << text;
   }
 }
@@ -67,7 +67,7 @@ TEST(ReplicaFlags, RefuseChecksOfRanksThatPartOnPurpose) {
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
     EXPECT_THAT(error_of({flag, "--hook", "post-local-sgd"}),
                 AllOf(HasSubstr("is not for --hook post-local-sgd"),
-                      HasSubstr("part on purpose")));
+                      HasSubstr("diverge on purpose")));
 }
 
 TEST(ReplicaFlags, RefuseValuesOfNoTable) {

@@ -1,6 +1,4 @@
-// How a command prints what it has found.
-//
-// Threads: a value.
+// The output format of a command's report.
 #pragma once
 
 namespace lockstep {

@@ -1,7 +1,7 @@
-// `lockstep run`: any program, as several ranks on this host.
+// `lockstep run`: starts any program as several ranks on this host.
 //
-// Threads: main.
-// Errors:  InvalidArgument for flags that cannot be; as run_job().
+// Threads: the main thread.
+// Errors:  InvalidArgument for invalid flags; those of run_job().
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace lockstep {
 
 struct RunOptions {
   int workers = 1;
-  std::uint16_t master_port = 0;  // 0: one that is free
+  std::uint16_t master_port = 0;  // 0: a free one
   LaunchFlags launch;
   std::vector<std::string> command;  // the program and its arguments
 };
 
-// The number that --nproc-per-node stands for: a number, "cpu" for `cores`,
-// "gpu" for what count_gpus() says, or "auto": as torchrun has it, the second
-// where there are some, and else the first.
+// The number of ranks for --nproc-per-node: a number, "cpu" for `cores`, "gpu"
+// for count_gpus(), or "auto": as in torchrun, the GPUs if the host has any,
+// otherwise the cores.
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus);
 
-// Refuses every number of hosts but one.
+// Refuses every number of hosts except 1.
 void check_nodes(std::string_view text);
 
 // Returns the exit code for this process.

@@ -31,12 +31,12 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// A job failed, and has said why.
+// A job failed and has reported why.
 struct JobFailed {
   int exit_code;
 };
 
-// A folder that goes with the object, unless it is kept.
+// A folder that the destructor removes unless keep() was called.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -52,7 +52,7 @@ class ScratchFolder {
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
   const fs::path& path() const { return path_; }
-  // Leaves it to the user.
+  // Keeps the folder for the user.
   void keep() { kept_ = true; }
 
  private:
@@ -60,7 +60,7 @@ class ScratchFolder {
   bool kept_ = false;
 };
 
-// How many cores what this process starts keeps busy, from here on.
+// Measures how many cores this process's children keep busy, from now on.
 class BusyCores {
  public:
   double so_far() const {
@@ -83,8 +83,8 @@ class BusyCores {
   const double before_ = seconds_of_children();
 };
 
-// How many of this host's GPUs are busy while a job trains: their driver is
-// asked at most once a second.
+// Measures how many of this host's GPUs are busy while a job trains. It queries
+// the driver at most once per second.
 class BusyGpus {
  public:
   void look() {
@@ -114,7 +114,7 @@ class BusyGpus {
   double mean_ = 0;
 };
 
-// What the epochs after the first, where there are some, came to.
+// The results of the epochs after the first, if any.
 class EpochTimes {
  public:
   void take(const ProgressRecord& record) {
@@ -127,7 +127,7 @@ class EpochTimes {
   }
 
   ScaleRun run(const BusyCores& cores, const BusyGpus& gpus) const {
-    if (count_ == 0) throw Error("the job ended well, but told of no epoch");
+    if (count_ == 0) throw Error("the job succeeded, but reported no epoch");
     return {.images_per_second = speed_,
             .epoch_seconds = seconds_,
             .cores_busy = cores.so_far(),
@@ -140,7 +140,7 @@ class EpochTimes {
   double speed_ = 0;
 };
 
-// As /proc/cpuinfo has it on x86; "" elsewhere.
+// From /proc/cpuinfo on x86; "" elsewhere.
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -150,7 +150,7 @@ std::string processor_name() {
   return "";
 }
 
-// What the job trains; the batch that stays the same.
+// The job's description, with the batch size that stays the same.
 std::string describe(const TrainOptions& job,
                      const std::vector<std::string>& arguments) {
   const bool weak = std::ranges::any_of(arguments, [](const auto& word) {
@@ -158,7 +158,7 @@ std::string describe(const TrainOptions& job,
   });
   return fmt::format(
       "{} on {}, {}", job.model, job.dataset,
-      weak ? fmt::format("batch {} a rank", *job.batch_size)
+      weak ? fmt::format("batch {} per rank", *job.batch_size)
            : fmt::format("global batch {}", *job.global_batch_size));
 }
 
@@ -177,8 +177,8 @@ class Scaling {
     if (jobs_.empty()) std::rethrow_exception(why_not_);
   }
 
-  // All jobs in turn, again and again, so that whatever disturbs the machine
-  // meanwhile disturbs them all.
+  // Runs all jobs in turn, repeatedly, so a disturbance of the machine affects
+  // all of them.
   void run() {
     for (int repeat = 1; repeat <= options().repeats; ++repeat)
       for (std::size_t i = 0; i < jobs_.size(); ++i) {
@@ -188,7 +188,7 @@ class Scaling {
       }
   }
 
-  // What has been run so far; without a series, when nothing has.
+  // The report so far; without a series if no job has run.
   ScaleReport report() const {
     ScaleReport report = report_;
     for (ScaleSeries& series : report.series)
@@ -204,7 +204,7 @@ class Scaling {
   const ScaleOptions& options() const { return request_.options; }
   fs::path model() const { return scratch_.path() / "model.safetensors"; }
 
-  // A layout that the batch cannot be divided over is left out.
+  // Skips a layout over whose ranks the batch cannot be divided.
   void add(const ScaleLayout& layout) {
     try {
       jobs_.push_back(
@@ -227,7 +227,7 @@ class Scaling {
       report_.series[1].rows.push_back({.ranks = layout.ranks, .runs = {}});
   }
 
-  // As run_training() chooses them.
+  // The same choice as in run_training().
   std::optional<int> threads_of(const TrainOptions& job) const {
     if (job.threads || lookup_("OMP_NUM_THREADS")) return job.threads;
     return default_threads(request_.cores,
@@ -265,12 +265,12 @@ class Scaling {
     launch.log_directory = scratch_.path() / "against";
     launch.cpu_binding = CpuBinding::kNone;
     launch.job.workers_are_ranks = false;
-    // Where a torchrun that is not told otherwise looks.
+    // The variable from which torchrun takes its default for --nproc-per-node.
     launch.environment.push_back(fmt::format("PET_NPROC_PER_NODE={}", ranks));
     const BusyCores cores;
     const int code = run_job(launch, lookup_, {.out = STDERR_FILENO});
     if (code != 0) {
-      scratch_.keep();  // its failure report names what is in there
+      scratch_.keep();  // its failure report names files in it
       throw JobFailed{code};
     }
     constexpr std::size_t kMostBytes = std::size_t{1} << 28;
@@ -280,9 +280,9 @@ class Scaling {
         options().against_pattern);
     if (!speed)
       throw Error(fmt::format(
-          "no line that `{}` printed says its images a second\n"
-          "  next:    have it print them, as in \"1234.5 images/s\", or say "
-          "with --against-pattern what its lines look like",
+          "`{}` printed no line with its images per second\n"
+          "  next:    make it print them, as in \"1234.5 images/s\", or "
+          "describe its lines with --against-pattern",
           launch.command.back()));
     return {.images_per_second = *speed, .cores_busy = cores.so_far()};
   }
@@ -290,22 +290,22 @@ class Scaling {
   const ScaleRequest& request_;
   const EnvironmentLookup& lookup_;
   ScratchFolder scratch_;
-  std::vector<TrainRequest> jobs_;  // one for each row
-  std::exception_ptr why_not_;      // there is none for a layout
+  std::vector<TrainRequest> jobs_;  // one per row
+  std::exception_ptr why_not_;      // why a layout has no job
   ScaleReport report_;
 };
 
-// Nothing is run for a report that cannot be written.
+// Runs no job when the report cannot be written.
 void check_report(const fs::path& prefix) {
   const fs::path folder =
       prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
   std::error_code unknown;
   if (!prefix.has_filename() || !fs::is_directory(folder, unknown) ||
       ::access(folder.c_str(), W_OK) != 0)
-    throw InvalidArgument(fmt::format(
-        "--report {} cannot be written: it must be the beginning of file names "
-        "in a folder that is there and may be written to",
-        prefix.string()));
+    throw InvalidArgument(
+        fmt::format("--report {} cannot be written: it must be a prefix of "
+                    "file names in an existing, writable folder",
+                    prefix.string()));
 }
 
 int print(const std::string& text) {

@@ -1,10 +1,9 @@
-// `lockstep scale`: runs one training job on several numbers of ranks, one
-// after the other, and reports how it scales.
+// `lockstep scale`: runs one training job with several world sizes in sequence,
+// and reports how it scales.
 //
-// Threads: main.
-// Errors:  as run_training(), before anything runs where it can be known then;
-//          Error when a command that is put beside it does not say its images a
-//          second.
+// Threads: the main thread.
+// Errors:  those of run_training(), before the first run where possible; Error
+//          when a compared command does not print its images per second.
 #pragma once
 
 #include <string>
@@ -18,12 +17,12 @@ namespace lockstep {
 struct ScaleRequest {
   ScaleOptions options;          // complete
   std::vector<std::string> job;  // flags of `lockstep train`
-  int cores = 1;                 // that the jobs may use
+  int cores = 1;                 // cores that the jobs may use
 };
 
-// Prints the report to standard output; what the jobs show goes to standard
+// Prints the report to standard output; the jobs' output goes to standard
 // error. Returns the exit code for this process: that of the first job that
-// fails, after which no other is run; those before it are reported.
+// fails. No job runs after it; the report covers the jobs before it.
 int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Enough to leave out the first, in which memory is warmed up.
+// Enough to omit the first epoch, which warms up memory.
 constexpr int kEpochs = 2;
 
 std::regex compiled(const std::string& pattern) {
@@ -25,17 +25,17 @@ std::regex compiled(const std::string& pattern) {
     if (regex.mark_count() == 1) return regex;
   } catch (const std::regex_error&) {
     throw InvalidArgument(
-        fmt::format("--against-pattern \"{}\" is no regular expression; the "
+        fmt::format("--against-pattern \"{}\" is not a regular expression; the "
                     "default is {}",
                     pattern, kThroughputPattern));
   }
-  throw InvalidArgument(fmt::format(
-      "--against-pattern \"{}\" must have one group, around the number of "
-      "images a second: (…)",
-      pattern));
+  throw InvalidArgument(
+      fmt::format("--against-pattern \"{}\" must have one group, around the "
+                  "number of images per second: (…)",
+                  pattern));
 }
 
-// Of "1,234.5", but nothing of "812,5": who writes that means 812.5.
+// Matches "1,234.5" but no part of "812,5", which means 812.5.
 std::optional<double> throughput_in(std::string text) {
   static const std::regex plain(R"([0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[^,]*)");
   if (!std::regex_match(text, plain)) return std::nullopt;
@@ -45,8 +45,8 @@ std::optional<double> throughput_in(std::string text) {
   return value;
 }
 
-// What a job for its figures alone has no use for, or what would make it
-// another job the second time.
+// Flags that are useless for a measurement, or that would change a repeated
+// job.
 void refuse_other_purposes(const TrainRequest& request) {
   const TrainOptions& job = request.options;
   const char* flag = job.ranks                         ? "-n"
@@ -90,7 +90,7 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "World sizes [1,2,4,... up to the number of cores and 8]; "
-                  "each rank has the threads that the largest leaves to it")
+                  "each rank has the threads that the largest allows")
       ->delimiter(',')
       ->check(whole_number(1, kMostRanksOfAHost))
       ->type_name("N,N,...");
@@ -98,8 +98,9 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
                    "Divide all cores into ranks and threads in every way, and "
                    "name the fastest for this model");
   command
-      .add_option("--repeats", options.repeats,
-                  "Runs on each, in turn; medians are reported, and the spread")
+      .add_option(
+          "--repeats", options.repeats,
+          "Runs on each, in turn; the report gives medians and the spread")
       ->check(whole_number(1))
       ->capture_default_str();
   command
@@ -110,9 +111,9 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
   command.add_flag("--json", options.json, "Print it as JSON, for programs");
   command
       .add_option("--against", options.against,
-                  "A shell command to put beside it, such as 'torchrun "
+                  "A shell command to compare with, such as 'torchrun "
                   "--nproc-per-node {ranks} train.py'; it must print its "
-                  "images a second")
+                  "images per second")
       ->type_name("COMMAND");
   command
       .add_option("--against-pattern", options.against_pattern,
@@ -124,8 +125,8 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
 void complete_scale_options(ScaleOptions& options, int cores) {
   if (options.layouts && !(options.ranks.empty() && options.against.empty()))
     throw InvalidArgument(
-        "--layouts chooses the numbers of ranks by itself, and puts nothing "
-        "beside them: leave out --ranks and --against");
+        "--layouts chooses the numbers of ranks itself, and compares with "
+        "nothing: leave out --ranks and --against");
   for (int ranks = 1; options.layouts && ranks <= cores; ++ranks)
     if (cores % ranks == 0) options.ranks.push_back(ranks);
   if (options.ranks.empty())
@@ -190,7 +191,7 @@ TrainRequest scaled_job(std::vector<std::string> arguments,
   job.options.output = model;
   arguments.push_back(fmt::format("--ranks={}", layout.ranks));
   arguments.push_back("--output=" + model.string());
-  arguments.push_back("--no-hints");  // the model goes with the run
+  arguments.push_back("--no-hints");  // the model is deleted after the run
   complete_train_options(job.options,
                          {.cores = cores, .lookup = environment_variable});
   job.arguments = std::move(arguments);
@@ -202,11 +203,11 @@ std::optional<double> find_throughput(const std::string& output,
   const std::regex regex = compiled(pattern);
   std::optional<double> found;
   std::string text = output;
-  // Bars of progress are drawn in one line.
+  // Progress bars are drawn in one line.
   std::ranges::replace(text, '\r', '\n');
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    // The library's search goes as deep as a line is long.
+    // The library's search recurses once per character of a line.
     constexpr std::size_t kLongest = 4096;
     if (line.size() > kLongest) continue;
     const std::sregex_iterator none;

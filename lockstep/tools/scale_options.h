@@ -1,9 +1,8 @@
-// The flags of `lockstep scale`: its own, and those of the `lockstep train` job
-// that it runs.
+// The flags of `lockstep scale`: its own, and those of its `lockstep train`
+// job.
 //
-// Threads: values and pure functions.
-// Errors:  InvalidArgument with one line that names the flag, what was given
-//          and what would do.
+// Errors:  InvalidArgument with one line that names the flag, the given value
+//          and the accepted ones.
 #pragma once
 
 #include <filesystem>
@@ -19,19 +18,19 @@ class App;
 namespace lockstep {
 
 struct ScaleOptions {
-  // World sizes; empty: 1, 2, 4, … up to the number of cores and 8.
+  // World sizes; empty: 1, 2, 4, … up to the number of cores, at most 8.
   std::vector<int> ranks{};
-  // Every way to divide the cores into ranks and compute threads of each, in
-  // the place of more and more ranks with the same threads.
+  // Compare every division of the cores into ranks and compute threads, instead
+  // of growing world sizes with the same threads.
   bool layouts = false;
   int repeats = 1;
-  // Where the report goes as PREFIX.json, .md, .svg, .png and .gnuplot; empty:
-  // nowhere.
+  // Write the report to PREFIX.json, .md, .svg, .png and .gnuplot; empty: no
+  // files.
   std::string report{};
-  bool json = false;  // what is printed
-  // A shell command to put beside it; empty: none.
+  bool json = false;  // the printed format
+  // A shell command to compare with; empty: none.
   std::string against{};
-  // What a line looks like in which that command says its images a second.
+  // Matches the line in which that command prints its images per second.
   std::string against_pattern{};
 };
 
@@ -39,42 +38,42 @@ struct ScaleOptions {
 // "97 img/sec", but not "97 img/sec per GPU".
 extern const char* const kThroughputPattern;
 
-// Adds the flags, with their help, to `command`. `options` must outlive its
-// parsing. What it does not know is the job's.
+// Adds the flags, with their help, to `command`. `options` must outlive the
+// parsing. Unknown flags belong to the job.
 void add_scale_options(CLI::App& command, ScaleOptions& options);
 
-// Fills in what was left open, and refuses what does not fit together.
+// Fills in defaults and refuses contradictory options.
 void complete_scale_options(ScaleOptions& options, int cores);
 
-// What one row of the report runs on.
+// The resources of one row of the report.
 struct ScaleLayout {
   int ranks = 1;
-  int threads = 1;  // compute threads of a rank
-  // They are what the row is about, so OMP_NUM_THREADS does not matter.
+  int threads = 1;  // compute threads per rank
+  // The row fixes the threads, so OMP_NUM_THREADS does not matter.
   bool threads_vary = false;
 };
 
-// A row for each number of ranks. With `options.layouts` they share all
-// `cores`; otherwise each has as many threads as the largest number of ranks
-// leaves to one, since rows with other threads could not be compared.
+// One row per world size. With `options.layouts` each row uses all `cores`;
+// otherwise every rank has the number of threads that the largest world size
+// allows, so that rows are comparable.
 std::vector<ScaleLayout> layouts_of(const ScaleOptions& options, int cores);
 
-// The job, given as flags of `lockstep train`, on `layout`, with its model
-// saved to `model`. A batch that the user gave for a rank stays that of a rank;
-// otherwise the global batch is the same on every number of ranks. So do
-// threads that the user chose, by --threads or OMP_NUM_THREADS.
+// The job, as flags of `lockstep train`, with `layout` and its model saved to
+// `model`. A batch size per rank that the user chose stays per rank; otherwise
+// the global batch size is the same for every world size. Threads that the user
+// chose, by --threads or OMP_NUM_THREADS, stay too.
 TrainRequest scaled_job(std::vector<std::string> arguments,
                         const ScaleLayout& layout,
                         const std::filesystem::path& model, int cores);
 
-// The last number that `pattern` captures in a line of `output` (of which a
-// carriage return ends one, too); nothing when there is none. Commas may group
-// its digits by threes. InvalidArgument for a pattern that is no regular
+// The last number that `pattern` captures in a line of `output` (a carriage
+// return also ends a line); nothing without a match. Commas may group its
+// digits by threes. InvalidArgument for a pattern that is not a regular
 // expression with one group.
 std::optional<double> find_throughput(const std::string& output,
                                       const std::string& pattern);
 
-// `command` with each "{ranks}" replaced, but not a shell's "${ranks}".
+// `command` with each "{ranks}" replaced, except a shell's "${ranks}".
 std::string with_ranks(std::string command, int ranks);
 
 }  // namespace lockstep

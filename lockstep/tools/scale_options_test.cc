@@ -62,7 +62,7 @@ TEST(ScaleOptions, RefuseWhatDoesNotFitTogether) {
   EXPECT_THAT(error_text([] {
                 completed({.against = "a {ranks}", .against_pattern = "("});
               }),
-              HasSubstr("is no regular expression"));
+              HasSubstr("is not a regular expression"));
   EXPECT_THAT(error_text([] {
                 completed({.against = "a {ranks}", .against_pattern = "x"});
               }),

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// As gnuplot reads a text that means nothing to it, and is one line.
+// Quotes a text for gnuplot, as one line.
 std::string gnuplot_text(std::string_view text) {
   std::string out = "'";
   for (const char letter : text) {
@@ -30,7 +30,7 @@ std::string gnuplot_text(std::string_view text) {
   return out + "'";
 }
 
-// Told apart by the colour-blind too: Okabe and Ito's palette.
+// Okabe and Ito's palette for colour-blind readers.
 constexpr std::array<std::string_view, 4> kColors{"#0072b2", "#d55e00",
                                                   "#009e73", "#cc79a7"};
 
@@ -49,8 +49,8 @@ std::string data_of(const ScaleReport& report) {
   return text;
 }
 
-// Column 2 is images a second, 3 efficiency in percent; `ideal` what would be
-// best, as a function of x.
+// Column 2 is images per second, column 3 efficiency in percent; `ideal` is the
+// ideal curve as a function of x.
 std::string plot_of(const ScaleReport& report, int column,
                     const std::string& ideal) {
   std::string text = fmt::format(
@@ -68,7 +68,7 @@ std::string plot_of(const ScaleReport& report, int column,
 std::string page_of(const ScaleReport& report) {
   const ScaleSeries& ours = report.series.front();
   const double first = figures_of(ours, ours.rows.front()).images_per_second;
-  // All layouts use all cores, so the first one's speed is to be expected.
+  // All layouts use all cores, so each should be as fast as the first.
   const std::string ideal =
       report.layouts ? fmt::format("{}", first)
                      : fmt::format("{} * x", first / ours.rows.front().ranks);
@@ -87,8 +87,8 @@ std::string require_gnuplot(const EnvironmentLookup& lookup) {
     return find_program("gnuplot", lookup("PATH").value_or(""));
   } catch (const CannotExecute&) {
     throw InvalidArgument(
-        "--report needs gnuplot for its drawings, and there is none: install "
-        "it (apt-get install gnuplot-nox), or print the report with --json");
+        "--report needs gnuplot for its drawings: install it (apt-get install "
+        "gnuplot-nox), or print the report with --json");
   }
 }
 
@@ -131,7 +131,7 @@ void draw(const ScaleReport& report, const std::filesystem::path& prefix,
   if (end.ended_well()) return;
   throw Error(
       fmt::format("{} {}; the tables are written, {}.svg and .png are not\n"
-                  "  next:    read what it said, above",
+                  "  next:    read its messages above",
                   gnuplot, describe(end), prefix.string()));
 }
 

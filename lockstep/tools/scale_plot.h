@@ -1,9 +1,9 @@
-// Draws what `lockstep scale` found, with gnuplot.
+// Plots the results of `lockstep scale` with gnuplot.
 //
-// Threads: main; starts a process.
-// Errors:  InvalidArgument with the next step when there is no gnuplot;
+// Threads: the main thread; starts a process.
+// Errors:  InvalidArgument with the next step when gnuplot is missing;
 //          SystemError when it cannot be started; Error with its exit status
-//          when it fails, after what it said on standard error.
+//          when it fails, after its own messages on standard error.
 #pragma once
 
 #include <filesystem>
@@ -14,15 +14,15 @@
 
 namespace lockstep {
 
-// Where gnuplot is, as PATH in `lookup` says.
+// Finds gnuplot in the PATH of `lookup`.
 std::string require_gnuplot(const EnvironmentLookup& lookup);
 
-// Images a second and efficiency against ranks, beside ideal ones, as
-// PREFIX.svg and PREFIX.png; PREFIX.gnuplot is what they are drawn from.
+// Plots images per second and efficiency against ranks, with the ideal lines,
+// to PREFIX.svg and PREFIX.png. PREFIX.gnuplot is the script.
 void draw(const ScaleReport& report, const std::filesystem::path& prefix,
           const std::string& gnuplot);
 
-// What gnuplot is told for it.
+// The gnuplot script.
 std::string gnuplot_script(const ScaleReport& report,
                            const std::filesystem::path& prefix);
 

@@ -44,7 +44,7 @@ std::string or_dash(const std::optional<Number>& value) {
   return value ? fmt::format("{}", *value) : "-";
 }
 
-const Cells kHead{"ranks",   "threads",    "global batch", "batch a rank",
+const Cells kHead{"ranks",   "threads",    "global batch", "batch per rank",
                   "epoch s", "images/s",   "speed-up",     "efficiency",
                   "spread",  "cores busy", "GPUs busy"};
 
@@ -77,14 +77,14 @@ std::vector<Cells> table_of(const ScaleSeries& series) {
   return table;
 }
 
-// What stands before the first column, between two, and after the last.
+// The text before the first column, between columns, and after the last.
 struct Ruling {
   const char* left = "";
   const char* between = "  ";
   const char* right = "";
 };
 
-// Each column as wide as its widest cell, right-aligned.
+// Right-aligned; each column is as wide as its widest cell.
 std::string aligned(const std::vector<Cells>& table, const Ruling& ruling) {
   std::string text;
   for (const Cells& line : table) {
@@ -102,7 +102,7 @@ std::string aligned(const std::vector<Cells>& table, const Ruling& ruling) {
   return text;
 }
 
-// How ours compares on each number of ranks, one line a job beside it.
+// Compares our series at each world size, one line per compared job.
 std::string comparison_of(const ScaleReport& report) {
   const ScaleSeries& ours = report.series.front();
   std::string text;
@@ -147,7 +147,7 @@ Json json_of(const ScaleSeries& series, const ScaleRow& row) {
   return document;
 }
 
-// As Markdown shows a text that means nothing to it, and is one line.
+// Escapes a text for Markdown, as one line.
 std::string code_span(std::string text) {
   std::ranges::replace_if(
       text,
@@ -172,7 +172,7 @@ int threads_of_all(const ScaleRow& row) {
   return row.ranks * row.threads.value_or(1);
 }
 
-// A row whose runs differ so much says little of the job.
+// A row whose runs differ by more than this says little about the job.
 std::string doubts_about(const ScaleReport& report) {
   constexpr double kWorthless = 0.2;
   std::string text;
@@ -187,7 +187,7 @@ std::string doubts_about(const ScaleReport& report) {
   return text;
 }
 
-// What is not clearly slower than the fastest is as fast.
+// A layout that is not clearly slower than the fastest counts as equally fast.
 std::string fastest_layout_of(const ScaleReport& report) {
   constexpr double kClearly = 0.95;
   if (!report.layouts) return "";

@@ -1,7 +1,5 @@
-// What `lockstep scale` found: how fast one job is on 1, 2, 4, … ranks, as a
-// table, as Markdown and as JSON.
-//
-// Threads: values and pure functions.
+// The results of `lockstep scale`, the speed of one job on 1, 2, 4, … ranks, as
+// a table, as Markdown and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -13,57 +11,57 @@ namespace lockstep {
 
 // One run of the job.
 struct ScaleRun {
-  double images_per_second = 0;           // of all ranks together
-  std::optional<double> epoch_seconds{};  // nothing: the job does not say
-  // Processor time of the job and all that it started, over its time: 2 where
-  // two cores were busy from its start to its end, start-up included.
+  double images_per_second = 0;           // summed over all ranks
+  std::optional<double> epoch_seconds{};  // nothing: not reported
+  // Processor time of the job and its descendants over its wall time: 2 when
+  // two cores were busy from start to end, including start-up.
   double cores_busy = 0;
-  // The same of GPUs, of all of this host, while the job trained: 2 where two
-  // were busy all the time. Nothing: the host has no GPU, or its driver does
-  // not say.
+  // The same for all GPUs of this host while the job trained: 2 when two were
+  // busy all the time. Nothing: the host has no GPU, or its driver does not
+  // report it.
   std::optional<double> gpus_busy{};
 };
 
-// All runs on one number of ranks.
+// All runs with one world size.
 struct ScaleRow {
   int ranks = 1;
-  // Of a job of ours: compute threads of a rank (nothing: LibTorch's choice),
-  // and images in a step of all ranks and of one.
+  // For our own jobs: compute threads per rank (nothing: LibTorch's choice),
+  // and images per step of all ranks and of one rank.
   std::optional<int> threads{};
   std::optional<std::int64_t> global_batch{};
   std::optional<std::int64_t> batch_per_rank{};
   std::vector<ScaleRun> runs;  // never empty
 };
 
-// One job, on ascending numbers of ranks.
+// One job with ascending world sizes.
 struct ScaleSeries {
   std::string name;
   std::vector<ScaleRow> rows;
 };
 
-// A report has a series, with a row; all its functions ask for that.
+// A report has at least one series with at least one row; all functions below
+// require that.
 struct ScaleReport {
-  int cores = 1;          // of this host, that the jobs could use
-  std::string machine{};  // the name of its processor; empty: not known
-  std::string job{};      // model, data and batch
-  // Rows divide the cores in different ways, in the place of using more.
+  int cores = 1;          // cores of this host that the jobs could use
+  std::string machine{};  // the processor's name; empty: unknown
+  std::string job{};      // model, data and batch size
+  // Rows divide the same cores in different ways instead of using more.
   bool layouts = false;
-  // Ours, then those that are put beside it, on the same numbers of ranks.
+  // Our own series, then the compared ones, with the same world sizes.
   std::vector<ScaleSeries> series;
 };
 
-// What follows from a row. Medians over its runs.
+// Figures of a row: medians over its runs.
 struct ScaleFigures {
   double images_per_second = 0;
   std::optional<double> epoch_seconds;
   double cores_busy = 0;
   std::optional<double> gpus_busy;
-  // Images a second over those of the series' first row.
+  // Images per second relative to the series' first row.
   double speed_up = 1;
-  // Speed-up over how many times as many compute threads these are, those of
-  // all ranks together: 1 is ideal.
+  // Speed-up over the growth of the compute threads of all ranks: 1 is ideal.
   double efficiency = 1;
-  // The largest distance of two runs' images a second, over the median.
+  // The largest difference of two runs' images per second, over the median.
   double spread = 0;
 };
 

@@ -62,11 +62,11 @@ TEST(ScaleReport, AlignsItsColumns) {
   EXPECT_EQ(to_text({.cores = 4, .series = {ours()}}),
             "Lockstep, on 4 cores\n"
             "\n"
-            "ranks  threads  global batch  batch a rank  epoch s  images/s  "
+            "ranks  threads  global batch  batch per rank  epoch s  images/s  "
             "speed-up  efficiency  spread  cores busy\n"
-            "    1        1           128           128     6.00     1,000  "
+            "    1        1           128             128     6.00     1,000  "
             "    1.00       100 %    11 %        1.60\n"
-            "    4        1           128            32     2.60     2,400  "
+            "    4        1           128              32     2.60     2,400  "
             "    2.40        60 %     8 %        3.80\n"
             "\n");
 }

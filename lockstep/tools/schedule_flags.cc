@@ -16,7 +16,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
                                                      "step", "cosine"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr int kDefaultStepSize = 30;  // torchvision's, as the next two
+constexpr int kDefaultStepSize =
+    30;  // torchvision's default, like the next two
 constexpr double kDefaultGamma = 0.1;
 constexpr double kDefaultWarmupDecay = 0.01;
 
@@ -28,12 +29,11 @@ void add_warmup_flags(CLI::App& command, TrainOptions& options) {
       ->check(number(0, kNoLimit));
   command
       .add_option("--lr-warmup-decay", options.lr_warmup_decay,
-                  "What the rate is multiplied with at the first step of the "
-                  "warm-up [0.01]")
+                  "Factor on the rate at the first step of the warm-up [0.01]")
       ->check(number(0, 1));
 }
 
-// Flags that another schedule would ignore.
+// Flags that the other schedules ignore.
 void check_own_flags(const TrainOptions& options) {
   const auto require = [&](bool given, const char* flag, const char* schedule) {
     if (given && options.schedule != schedule)
@@ -75,15 +75,15 @@ void add_schedule_flags(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   command
       .add_option("--lr-step-size", options.lr_step_size,
-                  "Of step: epochs after which the rate drops [30]")
+                  "step: epochs after which the rate drops [30]")
       ->check(whole_number(1));
   command
       .add_option("--lr-gamma", options.lr_gamma,
-                  "Of step: what the rate is multiplied with [0.1]")
+                  "step: factor of each drop [0.1]")
       ->check(positive_number());
   command
       .add_option("--lr-min", options.lr_min,
-                  "Of cosine: the rate at the end of the run [0]")
+                  "cosine: the rate at the end of the run [0]")
       ->check(number(0, kNoLimit));
   add_warmup_flags(command, options);
 }
@@ -98,10 +98,10 @@ void complete_schedule_flags(TrainOptions& options) {
                     *options.lr_min, rate));
   if (options.schedule == "step" && !options.lr_step_size &&
       options.epochs - options.lr_warmup_epochs.value_or(0) <= kDefaultStepSize)
-    throw InvalidArgument(fmt::format(
-        "--schedule step drops the rate every {} epochs, which a run of {} "
-        "does not come to: give --lr-step-size",
-        kDefaultStepSize, options.epochs));
+    throw InvalidArgument(
+        fmt::format("--schedule step drops the rate every {} epochs, which a "
+                    "run of {} does not reach: give --lr-step-size",
+                    kDefaultStepSize, options.epochs));
   if (!options.lr_step_size) options.lr_step_size = kDefaultStepSize;
   if (!options.lr_gamma) options.lr_gamma = kDefaultGamma;
   if (!options.lr_min) options.lr_min = 0;

@@ -1,19 +1,19 @@
-// The flags of `lockstep train` about the learning rate over a run: those of
-// torchvision's reference scripts, where they have them.
+// The flags of `lockstep train` about the learning rate schedule, named as in
+// torchvision's reference scripts where those have them.
 //
-// Threads: pure functions.
-// Errors:  as train_options.h.
+// Errors:  those of train_options.h.
 #pragma once
 
 #include "lockstep/tools/train_options.h"
 
 namespace lockstep {
 
-// Adds them, with their help, to `command`. `options` must outlive its parsing.
+// Adds the flags, with their help, to `command`. `options` must outlive the
+// parsing.
 void add_schedule_flags(CLI::App& command, TrainOptions& options);
 
-// Refuses those that do not fit the others, of which --lr must be settled, and
-// fills in what was left open.
+// Fills in defaults and refuses flags that contradict others. --lr must be set
+// before.
 void complete_schedule_flags(TrainOptions& options);
 
 }  // namespace lockstep

@@ -54,7 +54,7 @@ TEST(ScheduleFlags, RefuseWhatAnotherScheduleWouldIgnore) {
 TEST(ScheduleFlags, RefuseWhatNeverHappensInTheRun) {
   EXPECT_EQ(error_of({"--schedule", "step"}),
             "--schedule step drops the rate every 30 epochs, which a run of 5 "
-            "does not come to: give --lr-step-size");
+            "does not reach: give --lr-step-size");
   EXPECT_EQ(error_of({"--schedule", "cosine", "--lr-warmup-epochs", "5"}),
             "--lr-warmup-epochs 5 leaves nothing of the 5 epochs for the "
             "schedule: use less, or more --epochs");
@@ -67,11 +67,11 @@ TEST(ScheduleFlags, RefuseWhatIsNoSensibleNumber) {
        {"--lr-gamma", "--lr-min", "--lr-warmup-epochs", "--lr-warmup-decay"})
     for (const char* text : {"-1", "two", "nan", "inf"})
       EXPECT_THAT(error_of({flag, text}),
-                  AllOf(HasSubstr(flag), HasSubstr("is no number")))
+                  AllOf(HasSubstr(flag), HasSubstr("is not a number")))
           << flag << " " << text;
   EXPECT_THAT(error_of({"--lr-gamma", "0"}), HasSubstr("--lr-gamma"));
   EXPECT_THAT(error_of({"--lr-step-size", "0"}),
-              HasSubstr("no whole number from 1"));
+              HasSubstr("not a whole number from 1"));
 }
 
 }  // namespace

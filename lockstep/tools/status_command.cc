@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kGibibyte = 1 << 30;
 
-// "" for a process that has ended, or that is not to be seen from here.
+// "" for a process that has ended or is not visible to this one.
 std::string program_of(unsigned pid) {
   std::ifstream stream(fmt::format("/proc/{}/comm", pid));
   std::string name;

@@ -1,10 +1,10 @@
-// `lockstep status`: what this host is doing now: how busy its cores are, how
-// much of its memory is used, and each GPU with the processes on it.
+// `lockstep status`: the current load of this host: its cores, its memory, and
+// each GPU with its processes.
 //
-// The command exits with 0, also where there is no GPU.
+// The command exits with 0, also without a GPU.
 //
-// Threads: any.
-// Errors:  none: what cannot be found out is left out, or said as a problem.
+// Threads: any thread.
+// Errors:  none; an unavailable value is left out or reported as a problem.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ struct StatusOptions {
 
 struct HostStatus {
   std::string host{};
-  int cores = 0;    // that this process may use
-  double load = 0;  // threads that ran or wanted to, mean of the last minute
-  std::uint64_t total_bytes = 0;      // memory of the host
-  std::uint64_t available_bytes = 0;  // of it, as the kernel estimates
+  int cores = 0;                  // cores that this process may use
+  double load = 0;                // runnable threads, mean of the last minute
+  std::uint64_t total_bytes = 0;  // memory of the host
+  std::uint64_t available_bytes = 0;  // the kernel's estimate
   GpuInventory gpus{};
-  // The names of the processes on GPUs, where this one may see them.
+  // The names of the processes on GPUs that this process may see.
   std::map<unsigned, std::string> programs{};
 };
 
-// Looks at all of it; takes well under a second.
+// Reads everything; takes well under a second.
 HostStatus look_at_host();
 
 std::string to_text(const HostStatus& status);
-// One object; sizes in bytes, "gpus" a list, with null for what the driver does
-// not say; "problem" is why there are none, or "".
+// One object: sizes in bytes; "gpus", a list with null for values that the
+// driver does not report; "problem", why the list is empty, or "".
 std::string to_json(const HostStatus& status);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
 
-// One GPU that a trainer uses, and one of which the driver says little.
+// One GPU that a trainer uses, and one about which the driver reports little.
 HostStatus busy_host() {
   GpuState busy{
       .index = 0,

@@ -28,7 +28,7 @@ bool is_one_process(const TrainOptions& options) {
                                     options.strategy, why, instead));
 }
 
-// What TF_CONFIG says of the number of workers, where it counts.
+// The number of workers in TF_CONFIG, for a strategy that uses it.
 std::optional<int> workers_of_tf_config(const TrainOptions& options,
                                         const RankPlace& place) {
   if (options.strategy != "multi-worker" || !place.lookup) return std::nullopt;
@@ -56,10 +56,11 @@ void choose_threads_of_one_process(TrainOptions& options,
 
 void add_strategy_flag(CLI::App& command, TrainOptions& options) {
   command
-      .add_option("--strategy", options.strategy,
-                  "Way in: ddp, horovod or multi-worker (ranks are processes), "
-                  "mirrored or central (threads of one process), data-parallel "
-                  "(device slots of one rank)")
+      .add_option(
+          "--strategy", options.strategy,
+          "Frontend: ddp, horovod or multi-worker (ranks are processes), "
+          "mirrored or central (threads of one process), data-parallel "
+          "(device slots of one rank)")
       ->check(one_of("strategy", kStrategies))
       ->capture_default_str();
 }
@@ -79,7 +80,7 @@ void choose_ranks(TrainOptions& options, const RankPlace& place) {
       throw InvalidArgument(
           "--gpus is not for the workers of TF_CONFIG, each of which computes "
           "on the first GPU that it sees: use --device cuda, and "
-          "CUDA_VISIBLE_DEVICES where it is to be another");
+          "CUDA_VISIBLE_DEVICES to choose another");
     options.ranks = workers;
     return;
   }
@@ -102,14 +103,15 @@ void check_strategy_flag(const TrainOptions& options) {
            "whose compressions are fp16 and bf16",
            "use one of them, or --strategy ddp");
   if (options.strategy != "horovod" && options.hook != "none")
-    refuse(options, "--hook", "hooks being DistributedDataParallel's", kUseDdp);
+    refuse(options, "--hook", "because hooks belong to DistributedDataParallel",
+           kUseDdp);
   if (options.strategy != "data-parallel") return;
   const char* flag = options.sync_bn                 ? "--sync-bn"
                      : options.check_consistency > 0 ? "--check-consistency"
                      : options.fingerprint_every     ? "--fingerprint-every"
                                                      : nullptr;
   if (flag != nullptr)
-    refuse(options, flag, "whose device slots are no ranks that could compare",
+    refuse(options, flag, "whose device slots are not ranks",
            "use --strategy mirrored");
 }
 

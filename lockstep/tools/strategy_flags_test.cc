@@ -90,7 +90,7 @@ TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
       3);
   EXPECT_THAT(error_of({"--strategy=multi-worker", "--gpus=1"}, place),
               HasSubstr("CUDA_VISIBLE_DEVICES"));
-  // Others do not ask it.
+  // Other strategies do not read TF_CONFIG.
   EXPECT_EQ(parse({"--strategy=horovod"}, place).ranks, 4);
 }
 
@@ -99,8 +99,9 @@ TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
     return error_of({"--strategy=multi-worker"},
                     {.cores = 4, .lookup = environment(std::move(variables))});
   };
-  EXPECT_THAT(error_with({{"TF_CONFIG", "{cluster"}}),
-              AllOf(HasSubstr("no JSON object"), HasSubstr("next:    set it")));
+  EXPECT_THAT(
+      error_with({{"TF_CONFIG", "{cluster"}}),
+      AllOf(HasSubstr("not a JSON object"), HasSubstr("next:    set it")));
   EXPECT_THAT(
       error_with(
           {{"TF_CONFIG", kThreeWorkers}, {"RANK", "0"}, {"WORLD_SIZE", "3"}}),
@@ -124,7 +125,7 @@ TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
               HasSubstr("DistributedDataParallel's"));
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
     EXPECT_THAT(error_of({"--strategy=data-parallel", flag}),
-                HasSubstr("device slots are no ranks"));
+                HasSubstr("device slots are not ranks"));
   EXPECT_THAT(
       error_of({"--strategy=data-parallel", "--sync-bn", "--model=resnet18"}),
       HasSubstr("use --strategy mirrored"));

@@ -31,7 +31,7 @@ std::vector<std::string> command_of(const TrainRequest& request,
   return command;
 }
 
-// Their names, which a run gives by its steps.
+// The checkpoints' names, which contain the step.
 std::set<std::string> checkpoints_in(const std::string& folder) {
   std::set<std::string> names;
   std::error_code error;
@@ -43,7 +43,7 @@ std::set<std::string> checkpoints_in(const std::string& folder) {
   return names;
 }
 
-// A word as a shell reads it again.
+// Quotes a word for a shell.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -55,7 +55,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// After a run that did not come to its end: how to go on from what it saved.
+// After an incomplete run: prints the command that resumes it.
 void suggest_to_resume(const TrainRequest& request,
                        const std::set<std::string>& before) {
   const auto now = checkpoints_in(request.options.checkpoint_dir);

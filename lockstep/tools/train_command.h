@@ -1,8 +1,9 @@
-// `lockstep train`: launches lockstep-train, which has LibTorch in it, once for
-// each process; where TF_CONFIG says which worker this process is, becomes it.
+// `lockstep train`: launches lockstep-train, which loads LibTorch, once per
+// process. When TF_CONFIG assigns a worker to this process, the process becomes
+// it.
 //
-// Threads: main.
-// Errors:  InvalidArgument when lockstep-train is not there; as run_job().
+// Threads: the main thread.
+// Errors:  InvalidArgument when lockstep-train is missing; those of run_job().
 #pragma once
 
 #include <optional>
@@ -19,21 +20,21 @@ namespace lockstep {
 struct TrainRequest {
   TrainOptions options;  // complete
   LaunchFlags launch;
-  std::vector<std::string> arguments;  // as typed, handed on to each rank
+  std::vector<std::string> arguments;  // as typed, passed to each rank
 };
 
-// Where TF_CONFIG counts and says which worker this process is, becomes that
-// worker: the others are started by others, here or elsewhere. Else returns.
+// When TF_CONFIG applies and names this process's worker, becomes that worker;
+// the user starts the other workers elsewhere. Otherwise returns.
 void become_named_worker(const TrainRequest& request,
                          const EnvironmentLookup& lookup);
 
-// Launches the processes. Returns the exit code for this one.
+// Launches the processes. Returns the exit code for this process.
 int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                  const JobView& view = {});
 
-// The program that trains: what LOCKSTEP_TRAIN_PROGRAM names; else the
-// lockstep-train beside this process's executable, where it is built, or in
-// ../libexec/lockstep, where it is installed. Nothing when it is in neither.
+// The training program: the path in LOCKSTEP_TRAIN_PROGRAM; otherwise the
+// lockstep-train beside this process's executable (a build) or in
+// ../libexec/lockstep (an installation). Nothing when it is in neither.
 std::optional<std::string> find_train_program(const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

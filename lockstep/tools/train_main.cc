@@ -1,9 +1,10 @@
 // lockstep-train: one process of `lockstep train`. The launcher starts it with
-// the flags that the user gave to the command; started alone, it is the one
-// rank of a world of one, or all ranks of a strategy that has them in threads.
+// the flags that the user gave to the command; started alone, it is the only
+// rank of a world of size 1, or all ranks of a strategy that runs them as
+// threads.
 //
-// Exit codes: 0 when the model is trained and saved, 2 for flags or environment
-// variables that cannot work, 1 for everything else.
+// Exit codes: 0 when the model is trained and saved, 2 for invalid flags or
+// environment variables, 1 for all other errors.
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
@@ -79,7 +80,7 @@ TrainerOptions trainer_options(const TrainOptions& flags, int gpu) {
           .log_interval = flags.log_interval};
 }
 
-// What a user may want to type next.
+// Commands that a user may want to run next.
 std::vector<std::string> hints(const TrainOptions& flags) {
   std::vector<std::string> lines;
   if (!flags.hints) return lines;
@@ -125,7 +126,7 @@ void report_end(const TrainOptions& flags, const TrainerOptions& options,
   for (const std::string& note : notes) std::cout << note << std::endl;
 }
 
-// What a launcher that draws nothing shows of a run: plain lines.
+// The progress for launchers that draw nothing: plain lines.
 class PlainProgress {
  public:
   PlainProgress()
@@ -165,7 +166,7 @@ void run(const TrainOptions& flags, const Settings& settings) {
       });
   if (group->rank() == 0)
     report_end(flags, options, result, writer ? &*writer : nullptr);
-  // No rank leaves while another may still read what it has written.
+  // No rank may leave while another still reads its data.
   group->barrier({.place = "the end of training"}).wait();
   destroy_process_group();
 }

@@ -56,8 +56,8 @@ void add_model_flags(CLI::App& command, TrainOptions& options) {
   command
       .add_option("--weights", options.weights,
                   "Begin with the weights of a trained model: ours, or "
-                  "torchvision's as safetensors; the first and last layer "
-                  "begin anew where they do not fit")
+                  "torchvision's as safetensors; a first or last layer whose "
+                  "shape differs begins anew")
       ->type_name("FILE");
 }
 
@@ -68,11 +68,11 @@ void add_step_flags(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   command
       .add_option("--global-batch-size", options.global_batch_size,
-                  "Images in a step, divided over the ranks [128]")
+                  "Images per step, divided over the ranks [128]")
       ->check(whole_number(1));
   command
       .add_option("--batch-size", options.batch_size,
-                  "Images in a step of one rank, as in PyTorch")
+                  "Images per step and rank, as in PyTorch")
       ->check(whole_number(1));
   command.add_option("--seed", options.seed, "The same seed, the same run")
       ->check(whole_number(0))
@@ -99,8 +99,8 @@ void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
 void add_parallel_flags(CLI::App& command, TrainOptions& options) {
   command
       .add_option("--accumulate", options.accumulate,
-                  "Micro-batches that a rank cuts its part of a batch into, "
-                  "where memory is short")
+                  "Micro-batches into which a rank divides its part of a "
+                  "batch, to save memory")
       ->check(whole_number(1))
       ->capture_default_str();
   command
@@ -113,14 +113,15 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
                    "Let a pass leave parameters without a gradient");
   command
       .add_option("--logical-shards", options.logical_shards,
-                  "Shards of every batch, a power of two: 1, 2, 4 ... up to so "
-                  "many ranks then give the same bits")
+                  "Shards of every batch, a power of two: 1, 2, 4 ... up to "
+                  "this many ranks then give the same bits")
       ->check(whole_number(1))
       ->type_name("N");
   command
-      .add_option("--precision", options.precision,
-                  "Of convolutions and matrix products in training: float32, "
-                  "bfloat16 or float16; weights stay float32")
+      .add_option(
+          "--precision", options.precision,
+          "Precision of convolutions and matrix products in training: float32, "
+          "bfloat16 or float16; weights stay float32")
       ->check(one_of("precision", kPrecisions))
       ->capture_default_str();
   add_compute_flags(command, options.compute);
@@ -129,7 +130,7 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
                    "steps, where the host limits");
   command
       .add_option("--hook", options.hook,
-                  "What ranks send in the place of gradients: none (the "
+                  "What ranks send instead of gradients: none (the "
                   "gradients), fp16, bf16, power-sgd (thin matrices) or "
                   "post-local-sgd (models, every 4th step)")
       ->check(one_of("hook", kHooks))
@@ -146,7 +147,7 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
       ->type_name("N");
   command
       .add_option("--threads", options.threads,
-                  "Compute threads of a rank [cores / ranks; 1 with "
+                  "Compute threads per rank [cores / ranks; 1 with "
                   "--logical-shards, since bits depend on it]")
       ->check(whole_number(1, kMostThreadsOfARank));
   command
@@ -156,7 +157,7 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
       ->type_name("FILE");
   command
       .add_option("--evaluate-every", options.evaluate_every,
-                  "Epochs between two passes over the test set")
+                  "Epochs between two evaluations on the test set")
       ->check(whole_number(1))
       ->capture_default_str();
   command
@@ -165,17 +166,17 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
       ->check(whole_number(1))
       ->capture_default_str();
   command.add_flag("!--no-hints", options.hints,
-                   "Name no commands to go on with when the run is over");
+                   "Print no next commands when the run is over");
 }
 
 void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
   command
       .add_option("--checkpoint-dir", options.checkpoint_dir,
-                  "Save all of the run there now and then, to go on from")
+                  "Save the whole run there regularly, to resume it")
       ->type_name("DIR");
   command
       .add_option("--checkpoint-every", options.checkpoint_every,
-                  "Steps between two checkpoints [those of an epoch]")
+                  "Steps between two checkpoints [one epoch]")
       ->check(whole_number(1));
   command
       .add_option("--keep", options.keep,
@@ -183,7 +184,7 @@ void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
       ->check(whole_number(1));
   command
       .add_option("--resume", options.resume,
-                  "Go on from a checkpoint, or the newest in a folder; auto: "
+                  "Resume from a checkpoint, or the newest in a folder; auto: "
                   "from the newest in --checkpoint-dir, if it has one")
       ->type_name("auto|PATH");
 }
@@ -233,7 +234,7 @@ void check_hook(const TrainOptions& options) {
         options.hook, other));
 }
 
-// The command looks at the disk: ranks may be elsewhere.
+// Only the command checks the disk, because ranks may run on other hosts.
 void check_weights(const TrainOptions& options, const RankPlace& place) {
   std::error_code unreadable;
   if (options.weights.empty() || place.world_size ||
@@ -262,14 +263,14 @@ void check_checkpoints(TrainOptions& options) {
   if (!options.keep) options.keep = kDefaultKeep;
 }
 
-// What lockstep/torch/logical_shards.h asks for, in terms of flags.
+// The requirements of lockstep/torch/logical_shards.h in terms of flags.
 void check_shards(TrainOptions& options) {
   if (!options.logical_shards) return;
   const auto shards = static_cast<unsigned>(*options.logical_shards);
   const auto ranks = static_cast<unsigned>(*options.ranks);
   if (!std::has_single_bit(shards))
     throw InvalidArgument(fmt::format(
-        "--logical-shards {} is no power of two: use {} or {}", shards,
+        "--logical-shards {} is not a power of two: use {} or {}", shards,
         std::bit_floor(shards), std::uint64_t{std::bit_floor(shards)} * 2));
   if (!std::has_single_bit(ranks) || ranks > shards)
     throw InvalidArgument(fmt::format(
@@ -289,7 +290,7 @@ void check_shards(TrainOptions& options) {
   if (!options.threads) options.threads = 1;
 }
 
-// What a captured pass has no place for.
+// Options that a captured pass does not support.
 void check_graph(const TrainOptions& options) {
   if (!options.cuda_graph) return;
   if (options.devices.device == "cpu")

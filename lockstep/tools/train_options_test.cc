@@ -137,13 +137,13 @@ TEST(TrainOptions, RefusesWhatIsNoSensibleNumber) {
     for (const char* text : {"0", "-1", "two", "1.5", "", "99999999999"})
       EXPECT_THAT(error_of({flag, text}),
                   AllOf(HasSubstr(flag), HasSubstr(text),
-                        HasSubstr("no whole number from 1")))
+                        HasSubstr("not a whole number from 1")))
           << flag << " " << text;
   for (const char* flag :
        {"--lr", "--momentum", "--weight-decay", "--dropout", "--clip-norm"})
     for (const char* text : {"-1", "two", "nan", "inf", "1e999"})
       EXPECT_THAT(error_of({flag, text}),
-                  AllOf(HasSubstr(flag), HasSubstr("is no number")))
+                  AllOf(HasSubstr(flag), HasSubstr("is not a number")))
           << flag << " " << text;
 }
 
@@ -235,7 +235,7 @@ TEST(TrainOptions, LogicalShardsFixThreadsAndBoundRanks) {
 
 TEST(TrainOptions, RefusesLogicalShardsThatMakeNoTree) {
   EXPECT_EQ(error_of({"--logical-shards", "6", "-n", "1"}),
-            "--logical-shards 6 is no power of two: use 4 or 8");
+            "--logical-shards 6 is not a power of two: use 4 or 8");
   EXPECT_THAT(error_of({"--logical-shards", "4", "-n", "8"}),
               HasSubstr("use -n with a power of two of at most 4"));
   EXPECT_THAT(error_of({"--logical-shards", "4", "-n", "3",

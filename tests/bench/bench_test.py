@@ -90,8 +90,8 @@ class Bench(unittest.TestCase):
 
     def test_refuses_a_picture_that_cannot_be_written_before_it_measures(self):
         for plot, why in (("/nope/x.svg", "there is no folder /nope"),
-                          (str(self.folder), "that is no file"),
-                          ("/dev/stdout", "that is no file")):
+                          (str(self.folder), "that is not a file"),
+                          ("/dev/stdout", "that is not a file")):
             result = subprocess.run(
                 [COMMAND, "bench", "all_reduce", "-n", "2", "--plot", plot],
                 capture_output=True, text=True, check=False)

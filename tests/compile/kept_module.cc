@@ -1,5 +1,5 @@
-// Does not compile, and the compiler says why: a wrapper of a module that the
-// caller keeps, which would be a copy. LOCKSTEP_WRAPPER is one of them.
+// Must not compile, with a reason in the compiler's message: wrapping a module
+// that the caller keeps would copy it. LOCKSTEP_WRAPPER is the wrapper.
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 

@@ -1,6 +1,6 @@
-// What happens to ranks, as processes, that train under DistributedDataParallel
-// when one of them dies, errs or lacks something; and that otherwise every run
-// is the same. Deadlines are long: they only keep a failing test from hanging.
+// Ranks, as processes, that train under DistributedDataParallel while one of
+// them dies, fails or lacks a resource; without a fault every run gives the
+// same bits. Deadlines are long: they only keep a failing test from hanging.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,12 +27,12 @@ constexpr auto kPatience = 2min;
 constexpr int kGotAnError = 10;
 constexpr int kRanks = 3;
 
-// What a rank printed, and how it ended.
+// A rank's output and exit status.
 struct End {
   int code;
   std::string output;
 
-  // The first line that begins with `head`, without that.
+  // The first line that begins with `head`, without `head`.
   std::string line(const std::string& head) const {
     const std::size_t begin = ("\n" + output).find("\n" + head);
     if (begin == std::string::npos) return "nothing of " + head + output;
@@ -54,8 +54,8 @@ std::vector<End> run(const std::string& name, const Variables& variables = {},
   return ends;
 }
 
-// The weights that all ranks ended with, where they must be the same. The net's
-// two large gradients lie where peers reach them on `in_place` of 8.
+// The final weights, which must be the same on all ranks. Peers can access
+// `in_place` of the net's 8 gradients directly.
 std::string weights_of(const std::vector<End>& ends,
                        const std::string& in_place = "2 of 8") {
   std::set<std::string> weights;
@@ -69,7 +69,7 @@ std::string weights_of(const std::vector<End>& ends,
   return *weights.begin();
 }
 
-// Of a run in which nothing happens.
+// The weights of a run without a fault.
 const std::string& usual_weights() {
   static const std::string weights = weights_of(run("train"));
   return weights;
@@ -81,7 +81,7 @@ std::string host_name() {
   return name.data();
 }
 
-// That every rank but the victim was told of the victim's fault.
+// Expects that every rank except the victim got an error about the victim.
 void expect_peer_failures(const std::vector<End>& ends, std::size_t victim) {
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
     if (rank == victim) continue;
@@ -121,7 +121,7 @@ TEST(TrainingInProcesses, SpreadsANanToEveryRankAlike) {
   }
 }
 
-// Everything is staged, or some of it; on all ranks, or one.
+// All or some gradients are staged, on all ranks or on one.
 TEST(AHeapThatIsTooSmall, ChangesNoBit) {
   EXPECT_EQ(weights_of(run("train", {"LOCKSTEP_HEAP_BYTES=0"}), "0 of 8"),
             usual_weights());
@@ -148,14 +148,14 @@ TEST(AHeapThatIsTooSmall, OnOneRankChangesNoBit) {
       EXPECT_EQ(end.line("weights "), usual_weights()) << end.output;
 }
 
-// Where the address space ends before a heap of 16 GiB.
+// The address space is smaller than a heap of 16 GiB.
 TEST(ALimitOnAddressSpace, AtTheStartChangesNoBit) {
   EXPECT_EQ(weights_of(run("limited_at_start", {"LIMIT=as", "MOST=2000000000"}),
                        "0 of 8"),
             usual_weights());
 }
 
-// There is room for this rank's heap, but for nobody else's.
+// There is room for this rank's heap, but not for its peers' heaps.
 TEST(ALimitOnAddressSpace, OfOneRankAtTheStartChangesNoBit) {
   for (const End& end :
        run("limited_at_start", {"LIMIT=as", "MOST=6000000000", "LIMITED=victim",
@@ -193,7 +193,7 @@ TEST(ALimitOnFileSize, BelowWhatAGroupNeedsIsAnErrorThatSaysWhatToDo) {
     }
 }
 
-// What is written when a group fails must not end the rank.
+// Output at a group's failure must not end the rank.
 TEST(ALimitOnFileSize, EndsNoRankThatRecordsAnError) {
   expect_peer_failures(
       run("die_in_backward",
@@ -216,7 +216,7 @@ TEST(ARankThatDiesInBackward, IsNamedByTheOthersWithItsHostAndTheirCall) {
   }
 }
 
-// The others make their heaps private, which takes no address space.
+// The others make their heaps private, which needs no address space.
 TEST(ARankThatDiesInBackward, IsNamedWhereAddressSpaceIsShort) {
   const auto ends = run("die_in_backward", {"LIMIT=as", "MOST=100000000"});
   expect_peer_failures(ends, 1);

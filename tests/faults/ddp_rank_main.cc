@@ -1,16 +1,15 @@
-// One rank that trains a net under DistributedDataParallel, while something
-// happens: `lockstep_ddp_rank CASE`, started once a rank by
-// ddp_process_test.cc, which reads what it prints.
+// One rank that trains a net under DistributedDataParallel while a fault
+// occurs: `lockstep_ddp_rank CASE`. ddp_process_test.cc starts it once per rank
+// and reads its output.
 //
 //   in place N of M   how many gradients lay where peers reach them
 //   weights HASH      of all parameters' bits, when training is over
-//   nan N of M        how many of their elements are no numbers
+//   nan N of M        how many of their elements are NaN
 //   error TYPE RANK   what left the training, with the culprit's rank or -1,
 //   <message>         and what it said
 //   end of error
 //
-// Rank VICTIM (1 unless given) is the one to which it happens. Exits with 10
-// after an error.
+// The fault occurs in rank VICTIM (default 1). Exits with 10 after an error.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -62,8 +61,8 @@ rlim_t address_space() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// On the ranks LIMITED, all of them or the victim: sets what LIMIT names, "as"
-// or "fsize", to MOST bytes; of address space, more than there is already.
+// On the ranks LIMITED (all or the victim): sets the resource limit LIMIT, "as"
+// or "fsize", to MOST bytes; for address space, to MOST bytes more than in use.
 void take_away() {
   if (text_from("LIMITED", "all") != "all" && !is_victim()) return;
   const auto most = static_cast<rlim_t>(std::stoull(text_from("MOST", "0")));
@@ -72,9 +71,9 @@ void take_away() {
   if (name == "fsize") limit(RLIMIT_FSIZE, most);
 }
 
-// Gradients of half a MiB and of one, which are reduced where they are born, of
-// 16 KiB and less, which are not; and a BatchNorm, so that ranks meet before
-// each forward pass.
+// Gradients of 0.5 and 1 MiB, which are reduced in place, and of at most 16
+// KiB, which are not; and a BatchNorm, so that ranks communicate before each
+// forward pass.
 struct Wide : torch::nn::Module {
   Wide() { fill(*this, 0); }
 
@@ -98,8 +97,8 @@ struct Wide : torch::nn::Module {
   torch::nn::BatchNorm1d norm = add("norm", torch::nn::BatchNorm1d(512));
   torch::nn::Linear second = add("second", torch::nn::Linear(512, 512));
   torch::nn::Linear third = add("third", torch::nn::Linear(512, 8));
-  // Called while the gradients of the third layer are on their way already, and
-  // those of the others still to come.
+  // Called while the gradients of the third layer are being reduced and those
+  // of the other layers are still to come.
   std::function<void()> in_backward;
 };
 
@@ -142,15 +141,15 @@ class Training {
   void run(int steps) {
     for (int i = 0; i < steps; ++i) step();
   }
-  // All steps. Before that of the fault things become scarce, and in it the
-  // victim's backward pass calls `fault`.
+  // Runs all steps. Before the step of the fault resources become scarce, and
+  // in it the victim's backward pass calls `fault`.
   void run_with(const std::function<void()>& fault) {
     run(kStepOfFault);
     take_away();
     step(is_victim() ? fault : std::function<void()>());
     run(kSteps - kStepOfFault - 1);
   }
-  // From now on this rank's data hold a NaN.
+  // This rank's data now contain a NaN.
   void poison() { poisoned_ = true; }
 
   void report() const {
@@ -204,20 +203,20 @@ int throw_in_backward() {
   return 0;
 }
 
-// More than the heap has, and than LibTorch's allocator can get.
+// More than the heap and LibTorch's allocator can provide.
 int allocate_too_much_in_backward() {
   Training().run_with([] { torch::empty({std::int64_t{1} << 45}); });
   return 0;
 }
 
-// The victim makes a step more; the others have left by then.
+// The victim makes one more step; the others have left by then.
 int extra_step() {
   Training training;
   training.run(kSteps + (is_victim() ? 1 : 0));
   return 0;
 }
 
-// The victim makes a step more, where the others evaluate together.
+// The victim makes one more step while the others evaluate together.
 int extra_step_before_evaluation() {
   Training training;
   training.run(kSteps + (is_victim() ? 1 : 0));
@@ -235,8 +234,8 @@ int nan_in_a_batch() {
   return 0;
 }
 
-// What a child that was forked in the middle of a pass may do: everything with
-// memory, whose contents are its own from now on.
+// A child that was forked during a pass may use all memory, which is now a
+// private copy.
 [[noreturn]] void compute_as_child(Wide& net) {
   const c10::AutoGradMode no_grad(false);
   bool right = true;
@@ -252,7 +251,7 @@ int nan_in_a_batch() {
   std::exit(right ? 0 : 1);
 }
 
-// The parent goes on at once, and looks for the child when it is done.
+// The parent continues at once and waits for the child at the end.
 int fork_in_backward() {
   Training training;
   pid_t child = -1;
@@ -281,7 +280,7 @@ int limited_in_the_middle() {
   return 0;
 }
 
-// The victim has another heap than the others.
+// The victim's heap has another size than the others'.
 int train_with_unequal_heaps() {
   if (is_victim())
     ::setenv("LOCKSTEP_HEAP_BYTES", text_from("VICTIM_HEAP", "0").c_str(), 1);

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Sums would grow for ever; the greatest stays what it is.
+// Sums would grow without bound; a maximum does not.
 constexpr ReduceOp kReduction = ReduceOp::kMax;
 
 Buffer floats(const std::shared_ptr<float>& memory, std::int64_t count,
@@ -131,7 +131,7 @@ std::vector<Work> start_messages(ProcessGroup& group, const CallMemory& memory,
   return group.batch_isend_irecv(messages);
 }
 
-// What rank `by` brings; never negative, never a pattern that marks memory.
+// The input of rank `by`; never negative, never a pattern that marks memory.
 float KnownCall::brought(int by, std::int64_t i) const {
   return static_cast<float>((i * 7 + by * 131 + std::int64_t{number} * 31) %
                             1009);

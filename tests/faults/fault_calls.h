@@ -1,7 +1,7 @@
-// The collectives that faults are injected into, each as one call on the same
-// memory, and what they must give.
+// The collectives into which faults are injected, each as one call on the same
+// memory, and their expected results.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <array>
@@ -36,10 +36,10 @@ inline constexpr std::array kAllCalls{
     Call::kGather,         Call::kScatter,   Call::kReduceScatter,
     Call::kReduceScatterV, Call::kAllToAll,  Call::kAllToAllV};
 
-// As messages have it: "all_gather_v".
+// As in messages: "all_gather_v".
 std::string_view name_of(Call call);
 
-// Memory that a call reads and one that it writes, `elements` floats each.
+// A call's input and output memory, `elements` floats each.
 struct CallMemory {
   static constexpr std::int64_t kElements = std::int64_t{1} << 18;
 
@@ -48,7 +48,7 @@ struct CallMemory {
   static CallMemory ordinary(std::int64_t elements = kElements);
 
   void fill(float value) const;
-  // How many elements are something else.
+  // The number of elements that differ from `value`.
   std::int64_t differing_from(float value) const;
 
   std::int64_t elements = 0;
@@ -56,8 +56,8 @@ struct CallMemory {
   std::shared_ptr<float> out;
 };
 
-// `per_rank` is how many elements each rank brings or gets; size() times as
-// many must fit the memory.
+// Each rank sends or receives `per_rank` elements; the memory must hold size()
+// times as many.
 Work start_call(ProcessGroup& group, Call call, const CallMemory& memory,
                 std::int64_t per_rank, int root);
 
@@ -65,18 +65,18 @@ Work start_call(ProcessGroup& group, Call call, const CallMemory& memory,
 std::vector<Work> start_messages(ProcessGroup& group, const CallMemory& memory,
                                  std::int64_t elements);
 
-// A call, or messages, as far as it says what the result must be.
+// The facts about a call, or about messages, that determine the result.
 struct KnownCall {
   std::optional<Call> call{};  // nothing: messages
   int rank = 0;
   int ranks = 1;
   int root = 0;
   std::int64_t per_rank = 0;
-  unsigned number = 0;  // calls of different numbers have different elements
+  unsigned number = 0;  // different numbers give different elements
 
-  // Fills what the call reads, before it starts.
+  // Fills the call's input before it starts.
   void fill(const CallMemory& memory) const;
-  // How many elements of this rank's result are wrong, once it is complete.
+  // The number of wrong elements in this rank's complete result.
   std::int64_t count_wrong(const CallMemory& memory) const;
 
  private:

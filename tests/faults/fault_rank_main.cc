@@ -1,5 +1,5 @@
-// One rank that a fault happens to: `lockstep_fault_rank CASE`, started once a
-// rank by lockstep_faults, which reads what it prints.
+// One rank of a job with a fault: `lockstep_fault_rank CASE`. lockstep_faults
+// starts it once per rank and reads its output.
 //
 //   begun                        the group has formed, and work begins
 //   calling N TIME               it makes call N of those that do not fit
@@ -12,7 +12,7 @@
 //   freed N checked M wrong K    the same, at the end of round N
 //   deadline TIME                when the wait that failed had to end
 //   grown N                      MiB more of private memory than before
-//   kept, or touched             nobody wrote to its memory after the error
+//   kept, or touched             whether peers wrote to its memory afterwards
 //   left nothing, or left …      what the destroyed group did not give back
 //
 // Exits with 10 after an error.
@@ -65,7 +65,8 @@ void say_error(const std::string& type, int rank, const std::string& message) {
       "\n" + message + "\nend of error " + number);
 }
 
-// Runs `work` and says what error left it; false when there was none.
+// Runs `work` and prints the error that it throws; returns false without an
+// error.
 template <class Work>
 bool fails(Work work) {
   try {
@@ -85,7 +86,7 @@ bool fails(Work work) {
   return true;
 }
 
-// Memory for as many operations as are in flight at once, half of it shared.
+// Memory for all concurrent operations, half of it shared.
 std::vector<CallMemory> make_memory(
     ProcessGroup& group, std::int64_t elements = CallMemory::kElements) {
   std::vector<CallMemory> memory;
@@ -95,8 +96,8 @@ std::vector<CallMemory> make_memory(
   return memory;
 }
 
-// Starts operations that all ranks choose alike, waits for each when a third
-// one after it has been started, and looks at its result.
+// Starts operations that all ranks choose alike, waits for each after the third
+// later one has started, and checks its result.
 class Program {
  public:
   // All operations alike, or mostly those that write most to peers' memory.
@@ -117,7 +118,7 @@ class Program {
     for (std::size_t slot = 0; slot < kInFlight; ++slot) finish(slot);
   }
 
-  // The line that counts the operations that were complete.
+  // Prints the line that counts the completed operations.
   std::string results() const {
     return "checked " + std::to_string(checked_) + " wrong " +
            std::to_string(wrong_);
@@ -185,7 +186,7 @@ std::string held_since(const OwnResources& earlier) {
   return more.empty() ? "left nothing" : "left" + more;
 }
 
-// Works until something goes wrong.
+// Works until an error occurs.
 int work() {
   const OwnResources earlier = OwnResources::count();
   {
@@ -204,10 +205,10 @@ int work() {
   return kGotAnError;
 }
 
-// The same, and keeps an eye on its memory until the one who injected the fault
-// has let the late rank go on.
+// The same, and watches its memory until the injecting test has resumed the
+// late rank.
 int guard() {
-  constexpr float kPattern = -12345;  // less than anything that is reduced
+  constexpr float kPattern = -12345;  // less than every reduced value
   const auto store = open_store(text_from("LOCKSTEP_STORE", ""),
                                 {.token = text_from("LOCKSTEP_TOKEN", "")});
   const auto group = join();
@@ -229,8 +230,8 @@ int guard() {
   return kGotAnError;
 }
 
-// Works until something goes wrong, changes and frees its memory at once, waits
-// until its peers have done so as well, and begins anew.
+// Works until an error occurs, changes and frees its memory at once, waits
+// until its peers have done the same, and starts again.
 int reuse() {
   constexpr float kPattern = -12345;
   constexpr std::int64_t kElements = std::int64_t{1} << 20;
@@ -257,7 +258,7 @@ int reuse() {
   return kGotAnError;
 }
 
-// Mebibytes of memory that is this process's alone.
+// The private memory of this process, in MiB.
 std::int64_t private_mebibytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -265,7 +266,7 @@ std::int64_t private_mebibytes() {
   return 0;
 }
 
-// Works with a lot of memory in use on rank 0.
+// Works while rank 0 uses a lot of memory.
 int laden() {
   constexpr std::int64_t kElements = std::int64_t{1} << 22;
   const auto bytes = std::stoull(text_from("LADEN_BYTES", "0"));
@@ -291,12 +292,12 @@ int laden() {
   return kGotAnError;
 }
 
-// Makes pairs of calls that do not fit, "2-7 0-3" (numbers in kAllCalls): one
-// rank the second, the others the first. After each the ranks form anew.
+// Makes pairs of mismatched calls, "2-7 0-3" (numbers in kAllCalls): one rank
+// the second, the others the first. After each pair the ranks form a new group.
 int mismatch() {
   std::istringstream pairs(text_from("PAIRS", ""));
   const int odd = std::stoi(text_from("ODD", "0"));
-  { const auto first = join(); }  // what the first group loads stays
+  { const auto first = join(); }  // libraries of the first group stay loaded
   destroy_process_group();
   const OwnResources earlier = OwnResources::count();
   std::size_t first = 0;
@@ -321,7 +322,7 @@ int mismatch() {
   return kGotAnError;
 }
 
-// Works on when the store has died, and notices where it needs the store.
+// Continues after the store's death, and gets an error when it needs the store.
 int without_store() {
   const OwnResources earlier = OwnResources::count();
   {
@@ -347,8 +348,9 @@ int without_store() {
   return kGotAnError;
 }
 
-// Is finding the others again when the store dies. (A rank that has never found
-// it cannot tell a store that died from one that is still to come, and waits.)
+// Is in a second rendezvous when the store dies. (A rank that has never reached
+// the store cannot distinguish a dead store from one that is still to start,
+// and waits.)
 int form() {
   join()->barrier().wait();
   destroy_process_group();
@@ -362,8 +364,8 @@ int form() {
   return kGotAnError;
 }
 
-// Puts the first half of the ranks on one host and the rest on another, as far
-// as the backend "hybrid" is concerned.
+// For the backend "hybrid", puts the first half of the ranks on one host and
+// the rest on another.
 void choose_host() {
   const int rank = std::stoi(text_from("RANK", "0"));
   const int size = std::stoi(text_from("WORLD_SIZE", "1"));

@@ -62,7 +62,7 @@ void FaultRound::expect_clean_end(int rank) {
                      output));
 }
 
-// Of "… checked N wrong M".
+// Parses "… checked N wrong M".
 void FaultRound::read_results(const std::string& line) {
   constexpr std::string_view kHead = "checked ";
   const std::size_t begin = line.find(kHead);

@@ -1,9 +1,10 @@
-// One fault, injected into ranks that are processes: what each of them said,
-// and whether that was right.
+// One fault, injected into ranks that are processes: each rank's output, and
+// whether it was right.
 //
-// Threads: one at a time.
-// Errors:  complaints are collected, never thrown; what RankProcesses throws
-//          when a rank does not say what it must is one of them.
+// Threads: one thread at a time.
+// Errors:  complaints are collected, never thrown. An error that RankProcesses
+//          throws, because a rank does not print an expected line, is a
+//          complaint too.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,7 @@
 
 namespace lockstep {
 
-// What left a wait of a rank.
+// An error that a rank's wait threw.
 struct RankError {
   std::string type;     // "PeerFailure"
   int rank = -1;        // the culprit, or -1
@@ -34,34 +35,34 @@ struct RoundSetting {
 
 class FaultRound {
  public:
-  // Long: it only keeps a hang, the one thing that must not be, from lasting.
+  // Long: it only bounds a hang, which is a failure.
   static constexpr std::chrono::seconds kPatience{60};
 
-  // Starts the ranks in the case `name` of lockstep_fault_rank, which begin.
+  // Starts the ranks with the case `name` of lockstep_fault_rank.
   FaultRound(const RoundSetting& setting, const std::string& name);
 
   RankProcesses& processes() { return *processes_; }
   int ranks() const { return processes_->size(); }
 
-  // Waits until every rank has printed a line that is, or begins with, `text`.
+  // Waits until every rank has printed a line that begins with `text`.
   void all_say(const std::string& text);
   // Waits for the `number`th error of rank `rank`.
   RankError error_of(int rank, int number = 0);
 
   // Adds a complaint unless `right`.
   void expect(bool right, const std::string& complaint);
-  // That rank `rank` ends as one does that got an error and cleaned up, and
-  // that what it got without an error was right.
+  // Expects that rank `rank` exits like a rank that got an error and cleaned
+  // up, and that its results without an error were right.
   void expect_clean_end(int rank);
-  // How long after `moment` the error was seen, for the table.
+  // Records the time from `moment` to the error, for the table.
   void note_time(const RankError& error, std::int64_t moment);
 
-  // Ends the processes and returns the complaints: "" when there is none.
+  // Ends the processes and returns the complaints: "" without complaints.
   std::string finish();
 
   const std::string& complaints() const { return complaints_; }
   const std::vector<double>& milliseconds() const { return milliseconds_; }
-  // The operations whose results the ranks looked at.
+  // The number of operations whose results the ranks checked.
   std::size_t checked() const { return checked_; }
 
  private:
@@ -77,7 +78,7 @@ class FaultRound {
 // The monotonic clock's nanoseconds, as ranks print them.
 std::int64_t monotonic_now();
 
-// The same round of which a step throws is a complaint too.
+// Runs `steps`; an error that a step throws becomes a complaint.
 void attempt(FaultRound& round, const std::function<void()>& steps);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a seed chooses.
+// The choices of a seed.
 struct Choice {
   explicit Choice(const Injection& injection) : random(injection.seed) {
     ranks = 2 + static_cast<int>(random() % 3);
@@ -44,7 +44,7 @@ std::string told(int rank, const RankError& error) {
                      error.rank, error.message);
 }
 
-// Whether the message speaks of `rank` as one that is missing.
+// Whether the message names `rank` as missing.
 bool names_missing(const RankError& error, int rank) {
   return error.message.find(fmt::format("missing: rank {}", rank)) !=
          std::string::npos;
@@ -119,7 +119,7 @@ Outcome inject_stop(const Injection& injection) {
       processes.wait_for_line(rank, "guarding", FaultRound::kPatience);
     }
     processes.send_signal(victim, SIGCONT);
-    // Whatever it still does, it has done when it has its own error.
+    // Its last actions are over once it has its own error.
     processes.wait_for_line(victim, "guarding", FaultRound::kPatience);
     open_store(processes.store_url(), {.token = RankProcesses::kToken})
         ->set("late rank went on", {}, FaultRound::kPatience);
@@ -207,7 +207,7 @@ std::vector<std::pair<std::size_t, std::size_t>> all_pairs() {
   return pairs;
 }
 
-// The time that the rank's line says which begins with `head`.
+// The time in the rank's line that begins with `head`.
 std::int64_t time_in(FaultRound& round, int rank, const std::string& head) {
   const std::string line =
       round.processes().wait_for_line(rank, head, FaultRound::kPatience);
@@ -272,7 +272,7 @@ Outcome inject_mismatch(const Injection& injection,
 
 namespace {
 
-// A rank may be past the store, and wait for one that is not.
+// A rank may have finished with the store and wait for a rank that has not.
 bool comes_of_the_store(const RankError& error,
                         const std::vector<RankError>& all) {
   if (error.type == "NetworkError") return true;

@@ -1,7 +1,7 @@
-// The kinds of faults: each is injected once, at a moment and into a rank that
-// the seed chooses, and every survivor must raise the right error.
+// The kinds of faults. The seed chooses the moment and the rank of each fault,
+// and every survivor must raise the right error.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <string>
@@ -15,44 +15,45 @@ struct Injection {
 };
 
 struct Outcome {
-  std::string complaints{};            // "" when all survived as they must
+  std::string complaints{};            // "" when all ranks behaved as expected
   std::vector<double> milliseconds{};  // until each survivor had its error
-  std::size_t checked = 0;  // operations whose results were looked at
+  std::size_t checked = 0;             // operations whose results were checked
 };
 
-// kill -9. Everybody else gets PeerFailure naming the rank.
+// kill -9. Every other rank gets PeerFailure naming the killed rank.
 Outcome inject_kill(const Injection& injection);
 
-// The same of rank 0, which serves the job's store.
+// The same for rank 0, which serves the job's store.
 Outcome inject_kill_of_store(const Injection& injection);
 
-// SIGSTOP. Everybody else gives up naming the rank, and has its memory to
-// itself when the rank goes on.
+// SIGSTOP. Every other rank gives up naming the stopped rank, and its memory is
+// private when that rank continues.
 Outcome inject_stop(const Injection& injection);
 
 // SIGSTOP at a random moment, `rounds` times in one job: the others time out,
-// change and free their memory, and only then does the rank go on. Whatever
-// ends without an error, on any rank, must have the right elements.
+// change and free their memory, and only then does the rank continue. Every
+// operation that ends without an error, on any rank, must have the right
+// elements.
 Outcome inject_reuse(const Injection& injection, int rounds);
 
-// SIGSTOP of rank 1 while rank 0 has `bytes` bytes of its heap in use. The
-// times are those from the end of rank 0's deadline to its error, and its
-// memory must not grow by more than what the operation had.
+// SIGSTOP of rank 1 while rank 0 uses `bytes` bytes of its heap. The times run
+// from the end of rank 0's deadline to its error, and its memory must not grow
+// by more than the operation's memory.
 Outcome inject_stop_of_laden(const Injection& injection, std::size_t bytes);
 
-// How many pairs of different collectives there are.
+// The number of pairs of different collectives.
 int count_pairs();
 
-// Of each of the pairs, by number, ranks call one and the others the other: all
-// get a Mismatch that names both.
+// For each pair, given by number, some ranks call one collective and the others
+// the other: all get a Mismatch that names both.
 Outcome inject_mismatch(const Injection& injection,
                         const std::vector<int>& pairs, std::size_t& survived);
 
-// The store dies: the group works on, and who needs the store gets a
-// NetworkError, or PeerFailure naming a rank that did.
+// The store dies. The group continues to work, and a rank that needs the store
+// gets a NetworkError, or PeerFailure naming a rank that got one.
 Outcome inject_store_death(const Injection& injection);
 
-// The same while groups form. Nobody waits for it.
+// The same while groups form. No rank waits for the store.
 Outcome inject_store_death_in_forming(const Injection& injection);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Injects faults into ranks, counts those that were survived as they must be,
+// Injects faults into ranks, counts those that the ranks survived as expected,
 // and reports: `./dev test faults`.
 #include <fmt/format.h>
 
@@ -83,7 +83,7 @@ class Campaign {
            inject_store_death_in_forming);
   }
 
-  // The table; whether all were survived.
+  // Prints the table; returns whether the ranks survived all faults.
   bool report() const {
     fmt::print("\n{:<30} {:<8} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "fault",
                "backend", "injected", "survived", "checked", "p50 ms",
@@ -145,7 +145,7 @@ class Campaign {
     add(std::move(row));
   }
 
-  // Whether nobody complains, and nothing is left.
+  // Whether there are no complaints and no leftovers.
   bool settle(Row& row, Outcome& outcome) {
     const std::string left = leftovers_.look();
     if (!left.empty()) outcome.complaints += "left behind: " + left + "\n";

@@ -28,7 +28,7 @@ void write_line(const char* file, const std::string& line) {
   std::ofstream(file) << line << std::flush;
 }
 
-// As root, or else as root of a user namespace.
+// As root, or as root of a user namespace.
 bool unshare_all() {
   constexpr int kSpaces = CLONE_NEWNET | CLONE_NEWNS;
   if (::unshare(kSpaces) == 0) return true;
@@ -60,7 +60,7 @@ std::string names_in(const fs::path& folder) {
   return names;
 }
 
-// Local addresses of sockets that listen, as the kernel writes them.
+// Local addresses of listening sockets, in the kernel's format.
 std::string listening_in(const char* table) {
   constexpr const char* kListening = "0A";
   std::ifstream lines(table);
@@ -90,7 +90,7 @@ std::string noted(const char* what, const std::string& found) {
   return found.empty() ? "" : std::string(what) + found + "; ";
 }
 
-// Of this process, or of one that it has become the parent of.
+// Children of this process, including adopted ones.
 std::string children() {
   std::string found;
   for (pid_t pid = 0; (pid = ::waitpid(-1, nullptr, WNOHANG)) >= 0;) {
@@ -104,7 +104,8 @@ std::string children() {
 
 std::string isolate() {
   if (!unshare_all()) return refusal("no namespaces of our own");
-  // First: whatever else fails, ranks must be able to reach each other.
+  // First, because ranks must be able to reach each other even if the rest
+  // fails.
   if (!raise_loopback()) return refusal("loopback cannot be brought up");
   if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return refusal("mounts cannot be made private");
@@ -115,7 +116,7 @@ std::string isolate() {
 }
 
 Leftovers::Leftovers(Scope scope) : scope_(scope) {
-  // Whom a dead rank leaves becomes our child.
+  // Orphans of a dead rank become our children.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::string name = fs::temp_directory_path() / "lockstep-faults-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr)

@@ -1,6 +1,7 @@
-// What faults leave behind on a machine, or nothing.
+// Checks that faults leave nothing behind on a machine.
 //
-// Threads: one at a time; isolate() while the process has no other thread.
+// Threads: one thread at a time; isolate() while the process has no other
+//          thread.
 #pragma once
 
 #include <filesystem>
@@ -10,25 +11,25 @@
 
 namespace lockstep {
 
-// Gives this process, and those it starts, a network (with nothing but
-// loopback) and a /dev/shm of their own, so that whatever is found in them is
-// theirs. Returns "", or why that cannot be done here.
+// Gives this process and its children their own network (only loopback) and
+// /dev/shm, so everything found in them belongs to these processes. Returns "",
+// or why isolation is impossible here.
 //
-// Hosts that a link can be cut between would be further networks like this one,
-// joined by veth.
+// Further networks like this one, joined by veth, could serve as hosts with a
+// link that a test cuts.
 std::string isolate();
 
-// A folder for temporary files, and an eye on all else.
+// Owns a folder for temporary files and checks for other leftovers.
 class Leftovers {
  public:
-  // `isolated`: ports, names of sockets and /dev/shm are looked at too.
+  // `isolated`: also checks ports, names of sockets and /dev/shm.
   enum class Scope { kOwn, kIsolated };
   explicit Leftovers(Scope scope);
   ~Leftovers();
   Leftovers(const Leftovers&) = delete;
   Leftovers& operator=(const Leftovers&) = delete;
 
-  // What there is of processes, ports, names, mappings and files: "" when
+  // Lists the remaining processes, ports, names, mappings and files: "" when
   // nothing is left.
   std::string look() const;
 

@@ -22,7 +22,7 @@ std::string surplus(std::size_t now, std::size_t earlier, const char* what) {
 }  // namespace
 
 OwnResources OwnResources::count() {
-  // The thread sanitizer starts one of its own with a process's first.
+  // The thread sanitizer starts its own thread with a process's first one.
   [[maybe_unused]] static const bool has_had_one =
       (std::thread([] {}).join(), true);
   OwnResources found{.descriptors = count_descriptors(),

@@ -1,6 +1,6 @@
-// What this process holds that a group may have taken and must give back.
+// The resources of this process that a group may take and must give back.
 //
-// Threads: asks the kernel; meant to be called while no group lives.
+// Threads: any thread, while no group lives.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct OwnResources {
 
   static OwnResources count();
 
-  // "3 descriptors, 1 shared mapping" that are here and were not in `earlier`;
-  // "" when there is nothing.
+  // "3 descriptors, 1 shared mapping": the resources that were not in
+  // `earlier`; "" without any.
   std::string more_than(const OwnResources& earlier) const;
 };
 

@@ -3,10 +3,10 @@
 //
 //   lockstep_ddp_golden DIRECTORY MODEL RANKS WAY…
 //
-// WAY is sgd, under DistributedDataParallel, or another way in, with the same
+// WAY is sgd, under DistributedDataParallel, or another frontend with the same
 // optimizer: horovod, mirrored, central, multi-worker, data-parallel. Or it is
-// zero: AdamW with clipped gradients, which the ranks keep in shards and the
-// one process whole.
+// zero: AdamW with clipped gradients; the ranks shard the optimizer's state,
+// the single process does not.
 //
 // In DIRECTORY lie weights.f32, images.f32 and labels.i64, as ddp_golden.py
 // writes them; the ranks' weights go to WAY.f32 there. Without it, which is -,
@@ -46,7 +46,7 @@ constexpr double kZeroEps = 1e-4;
 constexpr double kMaxNorm = 1;
 
 constexpr double kTolerance = 1e-5;
-constexpr char kNone[] = "-";  // in the place of a directory
+constexpr char kNone[] = "-";  // instead of a directory
 constexpr int kSeed = 1;
 
 struct Job {
@@ -84,7 +84,7 @@ torch::optim::SGD sgd(std::vector<at::Tensor> parameters) {
       torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
 }
 
-// For the ranks of `group`, or for one process that has none.
+// For the ranks of `group`, or for a single process without a group.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     const Job& job, const torch::nn::Module& module, const Group& group) {
   const auto adamw =
@@ -107,7 +107,7 @@ void make_step(const Job& job, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-// The part of step `step`'s batch that is of rank `rank` of so many.
+// The part of step `step`'s batch that belongs to rank `rank` of `ranks`.
 struct Share {
   at::Tensor images, labels;
 };
@@ -140,7 +140,8 @@ at::Tensor weights_of_one_process(const Job& job) {
   return train(job, *model, forward, nullptr);
 }
 
-// The model as all ranks but the first have it: other weights, to be replaced.
+// The model of all ranks except the first: other weights, which rank 0's
+// replace.
 std::shared_ptr<Classifier> model_of_rank(const Job& job, int rank) {
   const auto model = new_model(job.model);
   if (rank == 0) set_flat_parameters(*model, job.weights);
@@ -199,7 +200,7 @@ at::Tensor weights_by_data_parallel(const Job& job,
   return train(job, *model, forward, nullptr);
 }
 
-// What rank 0 of a group of threads returns.
+// The result of rank 0 in a group of threads.
 template <class Train>
 at::Tensor of_first_rank(int ranks, const Train& train_rank) {
   at::Tensor result;
@@ -238,7 +239,7 @@ at::Tensor weights_of_ranks(const Job& job, int ranks) {
   throw std::invalid_argument("there is no way in called " + job.way);
 }
 
-// Whether the ranks arrive where one process does.
+// Whether the ranks' weights match those of one process.
 bool compare(const Job& job, int ranks, const std::string& directory) {
   const at::Tensor one = weights_of_one_process(job);
   const at::Tensor many = weights_of_ranks(job, ranks);

@@ -3,8 +3,8 @@
 //   lockstep_ddp_models_golden RANK RANKS DIRECTORY MODEL.RULE.WAY…
 //
 // ddp_models_golden.py writes words.i64, numbers.f32, labels.i64 and the
-// weights of each model, MODEL.safetensors, to DIRECTORY and says what the jobs
-// are; the last rank's parameters and running statistics, which are rank 0's by
+// weights of each model, MODEL.safetensors, to DIRECTORY and lists the jobs;
+// the last rank's parameters and running statistics, which are rank 0's by
 // then, go to JOB.safetensors. WAY is unsharded, sharded, or one_pass: the
 // sharded optimizer averages gradients.
 #include <torch/torch.h>
@@ -184,7 +184,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
   return std::make_unique<ZeroRedundancyOptimizer>(parameters, adamw, options);
 }
 
-// All of a job's, by step and rank.
+// All data of a job, by step and rank.
 Samples read_samples(const std::string& directory, int ranks) {
   const std::int64_t share = kBatch / ranks;
   return {

@@ -3,8 +3,8 @@
 //   lockstep_ddp_options_golden RANKS DIRECTORY JOB…
 //
 // ddp_options_golden.py writes weights.f32, inputs.f32 and targets.f32 to
-// DIRECTORY and says what the jobs are; rank 0's parameters and running
-// statistics go to JOB.f32.
+// DIRECTORY and lists the jobs; rank 0's parameters and running statistics go
+// to JOB.f32.
 #include <torch/torch.h>
 
 #include <optional>
@@ -125,7 +125,7 @@ std::vector<HierarchicalModelAveragerOptions::Level> levels_of(int ranks) {
   return {{2, ranks}};
 }
 
-// One rank's training by one job.
+// Trains one rank of one job.
 class Training {
  public:
   Training(std::string job, const Data& data,

@@ -2,7 +2,7 @@
 //
 //   PROGRAM RANKS DIRECTORY JOB…
 //
-// Threads: called once, by main().
+// Threads: main() calls it once.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -13,8 +13,7 @@
 
 namespace lockstep {
 
-// Runs each job on so many ranks, with files in the directory. Returns the exit
-// code.
+// Runs each job on RANKS ranks, with files in DIRECTORY. Returns the exit code.
 template <class RunJob>
 int golden_main(int argc, char** argv, const RunJob& run_job) {
   if (argc < 3) {

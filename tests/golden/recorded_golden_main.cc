@@ -1,11 +1,11 @@
-// Trains as Horovod and TensorFlow did when their answers were written down,
-// and compares: record_horovod.py and record_tensorflow.py made the files, of
-// two workers, from the numbers that are in them.
+// Trains like the recorded runs of Horovod and TensorFlow, and compares.
+// record_horovod.py and record_tensorflow.py made the files, with two workers,
+// from the numbers in them.
 //
 //   lockstep_recorded_golden horovod|tensorflow FILE
 //
 // Prints the largest difference of each case. Exit code 1 when one is above
-// 1e-6, and for a case that is not on both sides.
+// 1e-6, and for a case that only one side has.
 #include <torch/nn/functional/linear.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
@@ -53,7 +53,7 @@ Tensors as_tensors(const nlohmann::json& named) {
   return tensors;
 }
 
-// What the frameworks started from, and what they found.
+// The frameworks' inputs and results.
 struct Record {
   explicit Record(const nlohmann::json& file)
       : steps(file.at("steps")),
@@ -98,7 +98,7 @@ torch::optim::SGD sgd(const std::vector<at::Tensor>& parameters,
                       .momentum(record.momentum / factor));
 }
 
-// How a case of Horovod's differs from the plain one.
+// How a Horovod case differs from the plain one.
 struct HorovodCase {
   DistributedOptimizerOptions options{};
   enum class Bias { kOnAllRanks, kOnRank0 } bias = Bias::kOnAllRanks;
@@ -107,8 +107,8 @@ struct HorovodCase {
 
 using HorovodSGD = DistributedOptimizer<torch::optim::SGD>;
 
-// Rank 1 has other weights, another learning rate and another momentum, all of
-// which rank 0's replace.
+// Rank 1 has other weights, another learning rate and another momentum; rank
+// 0's replace all of them.
 class HorovodRun {
  public:
   HorovodRun(const Record& record, const HorovodCase& what, const Group& group)
@@ -199,7 +199,7 @@ void add_collectives(const Record& record, const Group& group, Tensors& found) {
   found["broadcast from 1"] = sent;
 }
 
-// What each worker found.
+// Each worker's results.
 std::vector<Tensors> as_horovod(const Record& record) {
   std::vector<Tensors> found(kWorkers);
   run_ranks("shm", kWorkers, [&](const Group& group) {
@@ -276,7 +276,7 @@ std::vector<Tensors> as_tensorflow(const Record& record) {
   return found;
 }
 
-// Whether all workers have what the framework had.
+// Whether all workers match the framework.
 bool compare(const std::string& name, const at::Tensor& expected,
              const std::vector<Tensors>& found) {
   double most = 0;
@@ -287,7 +287,7 @@ bool compare(const std::string& name, const at::Tensor& expected,
     if (ours->second.sizes() != expected.sizes())
       throw std::runtime_error(name + " has another shape");
     const at::Tensor difference = (ours->second - expected).abs();
-    // A NaN is no small difference.
+    // A NaN counts as a large difference.
     if (!difference.isfinite().all().item<bool>()) return false;
     most = std::max(most, difference.max().item<double>());
   }

@@ -1,5 +1,5 @@
-// Answers sampler_golden.py: reads one question a line, writes one line for it,
-// "COUNT CHECKSUM FIRST…": how many indices, the CRC-32 of them as
+// Answers sampler_golden.py: reads one question per line and writes one line
+// for it, "COUNT CHECKSUM FIRST…": how many indices, the CRC-32 of them as
 // little-endian int64, and the first few.
 //
 //   sampler LENGTH WORLD_SIZE RANK SHUFFLE SEED EPOCH DROP_LAST

@@ -2,9 +2,9 @@
 //
 //   lockstep_scaler_golden RANKS DIRECTORY JOB…
 //
-// scaler_golden.py writes factors.f32 to DIRECTORY and says what the jobs are;
-// scales, growth trackers, whether each step was made, and the weights at the
-// end go to JOB.f32.
+// scaler_golden.py writes factors.f32 to DIRECTORY and lists the jobs; scales,
+// growth trackers, whether each step was made, and the weights at the end go to
+// JOB.f32.
 #include <torch/torch.h>
 
 #include <functional>
@@ -34,7 +34,7 @@ constexpr double kLearningRate = 0.1;
 constexpr double kMomentum = 0.9;
 
 struct Weights : torch::nn::Module {
-  // In float16, as under autocast.
+  // In float16, like under autocast.
   at::Tensor forward(const at::Tensor& factors) {
     return (weights.to(torch::kHalf) * factors.to(torch::kHalf)).sum();
   }
@@ -88,7 +88,7 @@ GradientScalerOptions scaler_options(const std::string& job,
           .growth_interval = 2};
 }
 
-// `factors` by step; one rank's.
+// One rank's `factors`, by step.
 std::vector<float> train(const std::string& job, const at::Tensor& factors,
                          const std::shared_ptr<ProcessGroup>& group) {
   const bool sharded = job.find("sharded") != std::string::npos;

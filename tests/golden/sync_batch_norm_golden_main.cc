@@ -3,8 +3,8 @@
 //   lockstep_sync_batch_norm_golden RANKS DIRECTORY JOB…
 //
 // sync_batch_norm_golden.py writes inputs.f32, targets.f32 and weights.f32 to
-// DIRECTORY and says what the jobs are; weights and running statistics at the
-// end go to JOB.f32.
+// DIRECTORY and lists the jobs; weights and running statistics at the end go to
+// JOB.f32.
 #include <torch/torch.h>
 
 #include <memory>
@@ -73,7 +73,7 @@ at::Tensor train(const std::string& job, const std::string& directory,
     optimizer.zero_grad();
     const at::Tensor error = model(inputs[step].narrow(0, begin, count)) -
                              targets[step].narrow(0, begin, count);
-    // The mean over the whole batch, when ranks' gradients are averaged.
+    // The mean over the whole batch after averaging the ranks' gradients.
     (error.square().sum() *
      (static_cast<double>(ranks) / static_cast<double>(kBatch * kOutputs)))
         .backward();

@@ -1,17 +1,17 @@
-// One rank that trains under DistributedDataParallel, beside PyTorch's of
-// scripts/gpu/compare.py:
+// One rank that trains under DistributedDataParallel, for comparison with
+// PyTorch's in scripts/gpu/compare.py:
 //
 //   lockstep_compare_rank cpu|cuda MODEL float32|bfloat16 STEPS FOLDER
 //
 // FOLDER holds weights.safetensors and data.safetensors: `images`, of batches x
 // ranks x samples x channels x height x width, and their `labels`. A step takes
-// the next batch, beginning anew after the last. Rank 0 leaves
-// gradients_1.safetensors and gradients_3.safetensors there, the averages of
-// those steps, losses.safetensors, its losses in them, and
-// parameters.safetensors, all of the model after the last.
+// the next batch and starts again after the last one. Rank 0 writes there
+// gradients_1.safetensors and gradients_3.safetensors, the averages of those
+// steps, losses.safetensors, its losses, and parameters.safetensors, the
+// model's parameters after the last step.
 //
-// Products of float32 are not rounded to TF32, kernels are deterministic ones,
-// and dropout drops nothing.
+// Float32 products are not rounded to TF32, kernels are deterministic, and
+// dropout drops nothing.
 #include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -53,7 +53,7 @@ struct Data {
   at::Tensor images, labels;
 };
 
-// Ranks that share a GPU have its number modulo those that there are.
+// Ranks that share GPUs use their rank modulo the number of GPUs.
 at::Device device_of(const std::string& kind, int rank) {
   const at::Device first = training_device(kind);
   if (first.is_cpu()) return first;
@@ -81,7 +81,7 @@ std::shared_ptr<Classifier> make_classifier(const Job& job, const Data& data) {
   return model;
 }
 
-// Small where rounding grows fast.
+// Small when rounding errors grow fast.
 double rate_of(const Job& job) {
   return job.model == "resnet18" ? 0.001 : 0.01;
 }

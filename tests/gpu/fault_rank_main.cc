@@ -1,8 +1,8 @@
-// One rank to which something goes wrong, on a GPU or on the CPU:
+// One rank of a job with a fault, on a GPU or on the CPU:
 //
 //   lockstep_fault_on_gpu cpu|cuda hang|death|mismatch|memory|capture
 //
-// scripts/gpu/fault.py starts it once a rank and reads what each prints:
+// scripts/gpu/fault.py starts it once per rank and reads each output:
 //
 //   after N: TYPE MESSAGE   N milliseconds after the fault the rank got this
 //                           error, whose message may have several lines
@@ -12,9 +12,9 @@
 //   skipped: REASON         there is no such fault on this device
 //
 // Rank 1 is the culprit: it calls nothing until its standard input ends, kills
-// itself, calls with another count, or takes the device's memory in a pass. In
-// a capture all ranks read on the host, which is refused; nothing is lost, and
-// they reduce once more.
+// itself, calls with another count, or allocates the device's memory in a pass.
+// In a capture all ranks read a value on the host, which is refused; they lose
+// nothing and reduce once more.
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -46,7 +46,7 @@ constexpr int kCulprit = 1;
 constexpr std::int64_t kElements = 1 << 20;
 constexpr std::int64_t kBlock = 1 << 28;  // a GiB
 
-// What every fault begins with: a group that has reduced before.
+// The start of every fault: a group that has reduced before.
 class Rank {
  public:
   explicit Rank(const std::string& device)
@@ -65,8 +65,8 @@ class Rank {
     return at::ones({elements}, at::TensorOptions().device(device_));
   }
 
-  // The sum of ones must be the number of ranks. On a GPU wait() would return
-  // before it is there, and errors come with the next call.
+  // The sum of ones must be the number of ranks. On a GPU wait() returns before
+  // the result is there, and errors appear in the next call.
   void reduce(std::int64_t elements) const {
     const at::Tensor sum = ones(elements);
     all_reduce(*group_, sum).synchronize();
@@ -78,7 +78,7 @@ class Rank {
   }
 
  private:
-  // Ranks that share a GPU have its number modulo those that there are.
+  // Ranks that share GPUs use their rank modulo the number of GPUs.
   static at::Device device_of(const std::string& kind, int rank) {
     const at::Device first = training_device(kind);
     if (first.is_cpu()) return first;
@@ -91,7 +91,7 @@ class Rank {
   const c10::DeviceGuard guard_;
 };
 
-// The others reach the deadline, after which fault.py ends the input.
+// The others reach the deadline; then fault.py ends the input.
 void hang(const Rank& rank) {
   if (!rank.is_culprit()) return rank.reduce(kElements);
   while (std::cin.get() != EOF) continue;
@@ -106,7 +106,7 @@ void mismatch(const Rank& rank) {
   rank.reduce(rank.is_culprit() ? kElements / 2 : kElements);
 }
 
-// The culprit keeps what it took until all know.
+// The culprit keeps its memory until all ranks have their error.
 void run_out_of_memory(const Rank& rank) {
   std::vector<at::Tensor> taken;
   const auto pass = [&] {
@@ -120,7 +120,7 @@ void run_out_of_memory(const Rank& rank) {
                      pass);
 }
 
-// All ranks capture the same, and all are refused.
+// All ranks capture the same operation, and all are refused.
 void capture(const Rank& rank) {
   const StreamOfItsOwn stream(rank.device());
   bool reads = false;
@@ -142,7 +142,7 @@ void capture(const Rank& rank) {
   }
 }
 
-// What leaves `fault`, as a line begins with it.
+// The error that `fault` throws, as the beginning of a line.
 std::string error_of(const std::function<void()>& fault) {
   try {
     fault();

@@ -1,8 +1,8 @@
-// A rank of link_test.py: all-reduces whose results it checks, one after the
-// other, until all ranks have been told to stop.
+// A rank of link_test.py: runs all-reduces and checks their results until all
+// ranks are told to stop.
 //
-// A line of input on rank 0 ends them. What it prints last says how many of the
-// sums were right.
+// A line of input on rank 0 ends them. Its last line tells how many sums were
+// right.
 #include <unistd.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ bool is_sum(const std::vector<float>& data, std::uint64_t number, int ranks) {
   return true;
 }
 
-// Small ones and large ones, of which some are under way whenever a link goes.
+// Small and large operations, so that some are in progress when a link fails.
 int run(unsigned seed) {
   const auto group = init_process_group();
   std::atomic<bool> told{false};

@@ -1,4 +1,4 @@
-// However a job ends, the launcher says how, and leaves nothing behind.
+// The launcher reports how a job ends and leaves nothing behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,13 +15,13 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-// What a worker does after the part that a test is about: it would go on for
-// long, says so, and takes a child along.
+// The rest of a worker's script: it starts a child, prints a line, and would
+// run for long.
 constexpr const char* kStay = "; sleep 1000 & echo up; wait";
-// The same, deaf to polite requests, as is its child.
+// The same, but the worker and its child ignore SIGTERM.
 constexpr const char* kStayDeaf =
     "; trap '' TERM; sleep 1000 & echo up; while :; do wait; sleep 1000; done";
-// A grandchild outside the worker's process group, session and descent.
+// A grandchild outside the worker's process group, session and process tree.
 constexpr const char* kStray = "; (setsid sleep 1000 &)";
 
 std::string if_rank(int rank, const std::string& script) {
@@ -49,7 +49,7 @@ TEST(Death, BySignalIsReportedAndPassedOn) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("rank 0 of 2 was killed by signal 9 (SIGKILL)"),
                     HasSubstr("[rank 0] oh\n"), Not(HasSubstr("    oh\n")),
-                    HasSubstr("likely:  somebody killed it")));
+                    HasSubstr("likely:  another process killed it")));
 }
 
 TEST(Death, ReportShowsTheLastTwentyLinesWhereOthersHaveComeSince) {
@@ -170,7 +170,7 @@ TEST(Interruption, LetsAWorkerSayItsLastWords) {
 }
 
 TEST(Interruption, IsNotCausedByASignalThatWasIgnoredBefore) {
-  // As nohup does for SIGHUP; the launcher inherits it from the shell.
+  // Like nohup for SIGHUP; the launcher inherits it from the shell.
   const std::string inner = std::string(LOCKSTEP_COMMAND) +
                             " run -n 2 sh -c 'kill -HUP $PPID; echo alive'";
   LaunchedCommand command({"run", "sh", "-c", "trap '' HUP; exec " + inner});

@@ -1,4 +1,4 @@
-// `lockstep doctor` as a program: what it prints, and what its exit code means.
+// `lockstep doctor` as a program: its output and exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -31,7 +31,7 @@ Pipe make_terminal() {
   int slave = -1;
   winsize size{.ws_row = 24, .ws_col = 90, .ws_xpixel = 0, .ws_ypixel = 0};
   termios settings{};
-  ::cfmakeraw(&settings);  // bytes come through as they were written
+  ::cfmakeraw(&settings);  // bytes pass unchanged
   if (::openpty(&master, &slave, nullptr, &settings, &size) != 0)
     throw std::runtime_error("no pseudo terminal to be had");
   ::fcntl(master, F_SETFD, FD_CLOEXEC);
@@ -39,7 +39,7 @@ Pipe make_terminal() {
   return {FileDescriptor(master), FileDescriptor(slave)};
 }
 
-// Appends what is there; closes at the end.
+// Appends the available bytes; closes the descriptor at the end.
 void read_into(FileDescriptor& source, std::string& text) {
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(source.get(), buffer.data(), buffer.size());
@@ -107,7 +107,7 @@ void LaunchedCommand::run_child(
 
 LaunchedCommand::~LaunchedCommand() {
   if (!finished_) {
-    // Asked to end first: killed, it could not clear up what a test left.
+    // Asks it to end first: when killed, it could not clean up after a test.
     hang_up();
     ::kill(pid_, SIGCONT);
     ::kill(pid_, SIGINT);

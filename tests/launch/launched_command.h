@@ -1,9 +1,9 @@
-// The built `lockstep`, started as a user would, with its output in our hands.
+// The built `lockstep`, started as a user starts it; the test reads its output.
 //
-// Every process that it starts inherits one end of a pipe, the lifeline: when
-// that is at its end, nothing of them is left, wherever they have gone.
+// Every process that it starts inherits one end of a pipe. At the pipe's end of
+// file no such process is left, also none that changed its process group.
 //
-// Threads: one at a time.
+// Threads: one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -23,21 +23,21 @@ struct CommandResult {
   std::string err;
 };
 
-// What the command's standard output and error are.
+// The kind of the command's standard output and error.
 enum class Terminal { kNone, kPseudo };
 
 class LaunchedCommand {
  public:
-  // Long enough for a busy machine; nothing is expected to take this long.
+  // Long enough for a busy machine; no test should take this long.
   static Deadline patience();
 
-  // Starts `lockstep` with `arguments`; "NAME=value" in `environment` comes on
-  // top of ours. On a pseudo terminal (90 columns, UTF-8) standard output and
-  // error both end up in `out`.
+  // Starts `lockstep` with `arguments`; "NAME=value" in `environment` extends
+  // the test's environment. On a pseudo terminal (90 columns, UTF-8) standard
+  // output and error both go to `out`.
   explicit LaunchedCommand(const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {},
                            Terminal terminal = Terminal::kNone);
-  // Kills what is left.
+  // Kills the remaining processes.
   ~LaunchedCommand();
   LaunchedCommand(const LaunchedCommand&) = delete;
   LaunchedCommand& operator=(const LaunchedCommand&) = delete;
@@ -45,30 +45,30 @@ class LaunchedCommand {
   pid_t pid() const { return pid_; }
   void signal(int number) const;
 
-  // Reads until `text` has come `times` times on either stream; false when the
-  // output ends before, or patience.
+  // Reads until `text` has appeared `times` times on either stream. Returns
+  // false when the output ends first or patience() passes.
   bool wait_for(const std::string& text, int times = 1);
 
   const std::string& output_so_far() const { return result_.out; }
   const std::string& errors_so_far() const { return result_.err; }
 
-  // Waits for its end and returns all that was written. Once.
+  // Waits for the command's end and returns its output. Call it once.
   CommandResult finish();
 
-  // Waits for it to be stopped, as by SIGSTOP.
+  // Waits until the command is stopped, as by SIGSTOP.
   bool wait_until_stopped() const;
 
-  // Whether something that it started, itself included, still runs.
+  // Whether the command or a process that it started still runs.
   bool something_is_left() const;
-  // Waits until nothing is; false when patience ends before.
+  // Waits until no such process runs. Returns false when patience() passes.
   bool wait_until_nothing_is_left() const;
 
-  // Waits, without reading, until the pipe of its output holds no more.
+  // Waits, without reading, until the pipe of its output is full.
   bool wait_until_output_is_full() const;
-  // Sends SIGINT again and again, as an impatient user would.
+  // Sends SIGINT repeatedly, as an impatient user does.
   bool interrupt_until_nothing_is_left() const;
 
-  // Stops reading for good: closes our ends.
+  // Stops reading for good: closes our ends of the pipes.
   void hang_up();
 
  private:
@@ -83,20 +83,20 @@ class LaunchedCommand {
   CommandResult result_;
 };
 
-// Lets a worker wait for a test: a named pipe that a script reads a line from.
+// A named pipe that makes a worker wait for the test: its script reads a line.
 class Gate {
  public:
   Gate();
 
-  // For a shell: waits until the gate is opened.
+  // A shell command that waits until the gate opens.
   std::string wait() const { return "read line <" + path_ + "; "; }
-  // The file that cannot be read until then.
+  // The file that is not readable until then.
   const std::string& path() const { return path_; }
-  // For a shell: opens it.
+  // A shell command that opens the gate.
   std::string pass() const { return "echo open >" + path_; }
 
   void open() const;
-  // Whether it was opened by a worker; waits for that.
+  // Waits for a worker to open the gate; returns whether it did.
   bool opened() const;
 
  private:
@@ -104,15 +104,15 @@ class Gate {
   std::string path_ = folder_ / "gate";
 };
 
-// Runs it to its end.
+// Runs the command to its end.
 CommandResult run_lockstep(const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});
 
-// Those for `lockstep run -n workers sh -c script`.
-// Those that do not listen are killed after half a second.
+// The arguments for `lockstep run -n workers sh -c script`. Kills workers that
+// ignore SIGTERM after half a second.
 std::vector<std::string> shell_workers(int workers, const std::string& script);
 
-// The lines of `text`, sorted: ranks write in any order.
+// The sorted lines of `text`, because ranks write in any order.
 std::vector<std::string> sorted_lines(const std::string& text);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Output of workers arrives whole, whatever they write and whoever reads.
+// Workers' output arrives whole, for every writer and reader.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST(Output, OfOneEndlessLineIsCutAndComplete) {
 }
 
 TEST(Output, IsAsOrderedAsWrittenWhereBothStreamsAreOne) {
-  // The command's own two streams are one here, as with 2>&1.
+  // The command's two streams are one here, as with 2>&1.
   const std::string inner = std::string(LOCKSTEP_COMMAND) +
                             " run -n 2 sh -c "
                             "'for i in 1 2 3; do echo $i; sleep 0; done' 2>&1";
@@ -74,8 +74,8 @@ TEST(Output, IsAsOrderedAsWrittenWhereBothStreamsAreOne) {
 }
 
 TEST(Output, ThatNobodyReadsDoesNotKeepADeathFromBeingSeen) {
-  // Everything is full of rank 0's lines when rank 1 is let die. Then rank 0 is
-  // asked to end, and tells us past the pipes that are full.
+  // All pipes are full of rank 0's lines when rank 1 dies. Then the launcher
+  // asks rank 0 to end, which rank 0 reports without the full pipes.
   const Gate die;
   const Gate ended;
   LaunchedCommand command(shell_workers(
@@ -129,7 +129,7 @@ TEST(Output, GoesToATerminalWhereTheCommandsDoes) {
         {}, terminal);
     return sorted_lines(command.finish().out);
   };
-  // The tag takes nine of the ninety columns.
+  // The tag takes 9 of the 90 columns.
   EXPECT_THAT(words(Terminal::kPseudo),
               ElementsAre("[rank 0] 24 81", "[rank 1] 24 81"));
   EXPECT_THAT(words(Terminal::kNone),
@@ -201,7 +201,7 @@ TEST(ProgressOnATerminal, IsABarThatTearsNoLineAndGoesAtTheEnd) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("━"));
   EXPECT_THAT(result.out, HasSubstr("\r\033[K"));
-  // What stays on the terminal: nothing but the lines.
+  // The terminal keeps only the lines.
   std::string stays;
   std::size_t bar = 0;
   for (std::size_t place = 0; place < result.out.size(); ++place) {

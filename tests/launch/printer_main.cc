@@ -1,5 +1,5 @@
-// A C++ program as users write them: prints a line, then computes for long,
-// which here is until the file that its argument names can be read.
+// A typical C++ program: prints a line, then computes until the file named by
+// its argument is readable.
 #include <cstdio>
 #include <fstream>
 #include <string>

@@ -1,5 +1,5 @@
-// What the ranks of a job leave when it fails or hangs, and what `lockstep
-// blame` makes of it.
+// The records of a job that fails or hangs, and the verdict of `lockstep
+// blame`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,10 +15,10 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A job whose records go to a folder of the test's.
+// A job whose records go to the test's folder.
 class Records : public testing::Test {
  protected:
-  // Rank 1 of three never comes to the others' all_reduce.
+  // Rank 1 of three never joins the others' all_reduce.
   std::vector<std::string> job() const {
     return {"run", "-n", "3", LOCKSTEP_COMM_RANKS, "held_before_all_reduce"};
   }
@@ -30,9 +30,9 @@ class Records : public testing::Test {
   }
   CommandResult blame() const { return run_lockstep({"blame", folder_}); }
 
-  // Returns when all ranks have written, because they were asked. A rank
-  // listens shortly after its first operation, and one that has written may
-  // have answered too late to be named: so they may be asked again.
+  // Returns when all ranks have written their records on request. A rank
+  // listens shortly after its first operation, and a rank may answer too late
+  // to be named, so the test may ask again.
   void ask_until_all_have_written(LaunchedCommand& command) const {
     const std::string all_wrote =
         "lockstep: records of ranks 0, 1, 2; next: lockstep blame " + folder_;
@@ -68,7 +68,7 @@ TEST_F(Records, TellHowARankDied) {
       environment("VICTIM=1"));
   ASSERT_TRUE(command.wait_for("published", 2));
   ASSERT_TRUE(command.wait_for("holding"));
-  // So that the launcher, too, waits for the records of those who live on.
+  // So that the launcher also waits for the survivors' records.
   ASSERT_NO_FATAL_FAILURE(ask_until_all_have_written(command));
   for (const int rank : {0, 1, 2}) std::filesystem::remove(record_of(rank));
   const std::string& output = command.output_so_far();
@@ -84,7 +84,7 @@ TEST_F(Records, TellHowARankDied) {
                     HasSubstr("memory ran out")));
 }
 
-// In a folder that was used for one that failed.
+// In a folder that a failed job used.
 TEST_F(Records, OfAJobWithoutAFaultShowNone) {
   run_lockstep(job(), environment("LOCKSTEP_TIMEOUT=0.2"));
   for (const int rank : {0, 1, 2}) std::filesystem::remove(record_of(rank));
@@ -92,7 +92,8 @@ TEST_F(Records, OfAJobWithoutAFaultShowNone) {
   ASSERT_TRUE(command.wait_for("published", 2));
   ASSERT_TRUE(command.wait_for("holding"));
   ASSERT_NO_FATAL_FAILURE(ask_until_all_have_written(command));
-  // Before the job ends: one rank may see another go first, which is an error.
+  // Before the job ends, because a rank that sees another leave first gets an
+  // error.
   const CommandResult blamed = blame();
   EXPECT_EQ(blamed.exit_code, 3) << blamed.out;
   EXPECT_THAT(blamed.out, HasSubstr("No rank that left a record has an error"));
@@ -101,7 +102,7 @@ TEST_F(Records, OfAJobWithoutAFaultShowNone) {
 TEST_F(Records, ThatAreNotThereAreAUsageError) {
   const CommandResult none = blame();
   EXPECT_EQ(none.exit_code, 2);
-  EXPECT_THAT(none.err, HasSubstr("holds no record of a rank"));
+  EXPECT_THAT(none.err, HasSubstr("holds no usable record of a rank"));
   const CommandResult result = run_lockstep({"blame", folder_ + "/missing"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("there is no folder"));

@@ -1,4 +1,4 @@
-// What `lockstep run` gives its workers, and what it refuses.
+// The environment that `lockstep run` gives its workers, and its refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -159,7 +159,7 @@ TEST(Run, ListsEveryCollectiveInOrderWhereTheLogIsAtDebug) {
 }
 
 TEST(Run, LetsSurvivorsSayHowARankEnded) {
-  // Deaf, since the launcher may ask them to end before they have said it.
+  // Ignores SIGTERM, because the launcher may send it before they have printed.
   const auto job =
       shell_workers(3, "trap '' TERM; exec " LOCKSTEP_COMM_RANKS " die");
   EXPECT_THAT(run_lockstep(job).out,

@@ -1,5 +1,5 @@
-// A worker that does what a framework does first: meets the others at the
-// launcher's store, and rank 0 binds MASTER_PORT.
+// A worker that starts like a framework: it joins the others at the launcher's
+// store, and rank 0 binds MASTER_PORT.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using lockstep::Settings;
 
-// As a program would that knows nothing of SO_REUSEADDR.
+// Like a program without SO_REUSEADDR.
 bool can_serve_at(int port) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

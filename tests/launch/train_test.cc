@@ -1,5 +1,5 @@
-// What `lockstep train` does before LibTorch comes in: the program that trains
-// is a script here.
+// The part of `lockstep train` without LibTorch; a script replaces the training
+// program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ TEST(Train, SaysHowToGoOnFromTheCheckpointsOfARunThatFailed) {
       ": >\"$folder/checkpoint-000200.safetensors\"; kill -9 $$");
   const std::vector<std::string> arguments{
       "-n", "1", "--resume", "old", "--checkpoint-dir", folder};
-  // What is there from before is none of this run's.
+  // Earlier files do not belong to this run.
   std::ofstream(folder + "/checkpoint-000100.safetensors") << "before";
   EXPECT_THAT(program.run(arguments).err, Not(HasSubstr("to go on")));
   const std::string err = program.run(arguments, {"SAVES=1"}).err;
@@ -69,7 +69,7 @@ TEST(Train, SaysHowToGoOnFromTheCheckpointsOfARunThatFailed) {
       err, HasSubstr("to go on: lockstep train -n 1 --checkpoint-dir "
                      "'" +
                      made.path().string() + "/the run'\\''s' --resume auto\n"));
-  // A shell reads that line as it was meant.
+  // A shell parses that line correctly.
   const std::string words = err.substr(err.find("lockstep train -n"));
   const CommandResult echoed = run_lockstep(
       {"run", "sh", "-c", "printf '%s|' " + words.substr(0, words.find('\n'))});

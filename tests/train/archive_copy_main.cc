@@ -1,5 +1,5 @@
-// Reads a file of tensors in whichever format and writes what it held to
-// another, in the format that its ending names: .safetensors or .pt.
+// Reads a file of tensors in any format and writes the tensors to another file,
+// in the format of its extension: .safetensors or .pt.
 #include <cstdio>
 #include <exception>
 #include <string_view>

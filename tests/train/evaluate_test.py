@@ -306,7 +306,7 @@ class WhatCannotBe(TrainedModel):
     def test_a_model_is_never_overwritten_by_its_results(self):
         self.have_model()
         before = self.model.read_bytes()
-        self.assertIn("would take the place of the model",
+        self.assertIn("would overwrite the model",
                       self.refusal("predict", f"--output={self.model}", code=2))
         self.assertEqual(self.model.read_bytes(), before)
 

@@ -1,10 +1,11 @@
-// What our ResNets start from, compute and learn, for resnet_golden.py.
+// The initial weights, outputs and trained weights of our ResNets, for
+// resnet_golden.py.
 //
 //   lockstep_resnet_golden MODEL SIDE SEED DIRECTORY
 //
-// DIRECTORY holds images.f32 (6 x 3 x SIDE x SIDE) and labels.i64. Written
-// there: initial.safetensors, trained.safetensors after three steps on them,
-// and logits.f32, which the trained model gives in evaluation.
+// DIRECTORY holds images.f32 (6 x 3 x SIDE x SIDE) and labels.i64. The program
+// writes there: initial.safetensors, trained.safetensors after three steps on
+// them, and logits.f32, the trained model's output in evaluation.
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Reads a safetensors file and writes what it held to another, for the test
-// that holds our reader and writer against another implementation.
+// Reads a safetensors file and writes its tensors to another, for the test that
+// compares our reader and writer with another implementation.
 #include <cstdio>
 #include <exception>
 

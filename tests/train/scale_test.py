@@ -82,8 +82,8 @@ class Scale(WithSmallData):
     def test_says_what_a_command_beside_it_must_print(self):
         result = self.scale("-n", "1", "--against", "echo {ranks} done")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("no line that `echo 1 done` printed says its images a "
-                      "second\n  next:    have it print them", result.stderr)
+        self.assertIn("`echo 1 done` printed no line with its images per "
+                      "second\n  next:    make it print them", result.stderr)
 
     def test_runs_nothing_for_a_report_that_cannot_be_written(self):
         result = self.scale(f"--report={self.folder}/none/at-all")

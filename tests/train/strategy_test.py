@@ -127,7 +127,7 @@ class Strategies(WithSmallData):
     def test_a_tf_config_that_cannot_be_is_a_usage_error(self):
         for program in [COMMAND, "train"], [TRAIN]:
             for text, problem in (
-                    ("{", "it is no JSON object"),
+                    ("{", "it is not a JSON object"),
                     ('{"cluster": {"worker": ["a:1"]}}', "which worker")):
                 code, out = self.run_program(
                     *program, "--strategy=multi-worker",

@@ -1,6 +1,6 @@
-// What somebody is told whose call is refused.
+// The message of the error that a call throws.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include <concepts>
@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// The message of the Refusal that `call` throws; another text when it throws
-// something else, or nothing.
+// The message of the Refusal that `call` throws; a different text when it
+// throws another error or none.
 template <class Refusal = InvalidArgument>
 std::string error_text(const std::invocable auto& call) {
   try {

@@ -1,6 +1,6 @@
 // Keeps the files of this process small, as ulimit -f does.
 //
-// Threads: the limit is the process's; one at a time.
+// Threads: one thread at a time; the limit applies to the process.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// As long as it lives no file can grow beyond so many bytes. The kernel's own
-// way of saying so is SIGXFSZ, which ends a program that does not ignore it, as
-// this does not.
+// While it lives no file can grow beyond `bytes`. The kernel then sends
+// SIGXFSZ, which ends a program that does not ignore it; this class does not
+// ignore it.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -27,7 +27,7 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-// As long as it lives that is an error of the call that meets it.
+// While it lives a write beyond the limit fails with an error instead.
 class SigxfszIgnored {
  public:
   SigxfszIgnored() : before_(std::signal(SIGXFSZ, SIG_IGN)) {}

@@ -1,6 +1,7 @@
-// What this process holds of the kernel, for tests that nothing is left behind.
+// Counts this process's descriptors and threads, for tests that check for
+// leaks.
 //
-// Threads: asks the kernel anew at each call; may be called from any thread.
+// Threads: any thread; every call asks the kernel again.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +13,19 @@
 
 namespace lockstep {
 
-// One of them is that which the count itself takes.
+// The count includes the descriptor that the counting itself opens.
 inline std::size_t count_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-// Whether the thread that /proc has as `folder` is on its way out: the kernel
-// wakes who joins a thread before it takes the thread off the list, which on a
-// busy machine can be seen.
+// Whether the thread of `folder` in /proc is exiting. The kernel wakes the
+// joining thread before it removes the joined one from the list; a busy machine
+// shows the gap.
 inline bool is_exiting(const std::filesystem::path& folder) {
   constexpr unsigned kExiting = 4;  // PF_EXITING in the kernel's sched.h
   std::ifstream file(folder / "stat");
-  // The name, which may hold anything, ends with the last bracket.
+  // The name may hold any character; it ends with the last bracket.
   std::string line;
   if (!std::getline(file, line)) return true;
   std::istringstream after_name(line.substr(line.rfind(')') + 1));
@@ -35,7 +36,7 @@ inline bool is_exiting(const std::filesystem::path& folder) {
   return (flags & kExiting) != 0;
 }
 
-// Those that run; a joined one is not among them.
+// Running threads; a joined thread does not count.
 inline std::size_t count_threads() {
   std::size_t count = 0;
   for (const auto& thread :

@@ -1,6 +1,4 @@
-// What the first rank of a training run tells, made by hand.
-//
-// Threads: constants.
+// Hand-made progress records of a training run's rank 0.
 #pragma once
 
 #include "lockstep/base/progress_record.h"

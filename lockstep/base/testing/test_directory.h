@@ -1,6 +1,6 @@
-// A folder that a test owns, with all that is in it.
+// A folder that a test owns, with its contents.
 //
-// Threads: one test each.
+// Threads: one test per object.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class TestDirectory {
     return path_ / name;
   }
 
-  // The names of what lies in it.
+  // The names of its entries.
   std::vector<std::string> entries() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))

@@ -1,7 +1,7 @@
-// What chance is in a test: another in each run, printed, and the same again
-// where LOCKSTEP_TEST_SEED says so.
+// A test's random seed: a new one in each run, printed, or the value of
+// LOCKSTEP_TEST_SEED.
 //
-// Threads: any.
+// Threads: any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// A fresh seed, or the one that LOCKSTEP_TEST_SEED gives; printed in any case.
+// A fresh seed, or the value of LOCKSTEP_TEST_SEED. Prints the seed in both
+// cases.
 inline std::uint64_t test_seed() {
   const char* given = std::getenv("LOCKSTEP_TEST_SEED");
   const std::uint64_t seed = given == nullptr

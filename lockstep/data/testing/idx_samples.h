@@ -1,4 +1,4 @@
-// IDX files for the tests of this layer: as they should be, and compressed.
+// Well-formed IDX files, plain and compressed, for the tests of this layer.
 #pragma once
 
 #include <zlib.h>
@@ -19,8 +19,8 @@ inline void append_number(FileBytes& bytes, std::uint32_t number) {
     bytes.push_back(static_cast<std::uint8_t>(number >> shift));
 }
 
-// An IDX file of unsigned bytes with the given header and elements, which need
-// not fit together.
+// An IDX file of unsigned bytes with the given header and elements, which may
+// contradict each other.
 inline FileBytes idx_file(const std::vector<std::uint32_t>& dimensions,
                           const FileBytes& elements) {
   FileBytes bytes;

@@ -1,5 +1,5 @@
-// A driver's library with two GPUs, the second of which says less, for the
-// tests of gpu_inventory.h. LOCKSTEP_FAKE_NVML=broken: it does not start.
+// A fake NVML library with two GPUs, the second of which reports less, for the
+// tests of gpu_inventory.h. With LOCKSTEP_FAKE_NVML=broken it fails to start.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
-// While it lives, the thread that made it runs as user 65534 of a process that
-// runs as root: to the kernel a thread has a user of its own, which glibc's
-// functions hide. A test begins with LOCKSTEP_NEEDS_ROOT().
+// While it lives, the thread that made it runs as user 65534 in a process of
+// root. The kernel keeps a user id per thread; glibc's functions hide that. A
+// test begins with LOCKSTEP_NEEDS_ROOT().
 //
 // Threads: destroy it in the thread that made it.
 #pragma once

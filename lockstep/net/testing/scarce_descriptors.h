@@ -1,11 +1,10 @@
-// While it lives, the process may have `spare` file descriptors more than it
-// has: what it opens and closes again counts once.
+// While it lives, the process may open `spare` more file descriptors at a time.
 //
-// GCC's check of an object's type opens descriptors of its own, so that a test
-// of what happens without any cannot run under it: such a test begins with
+// GCC's object type check (-fsanitize=vptr) opens descriptors itself, so a test
+// of descriptor exhaustion cannot run under it. Such a test begins with
 // LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS().
 //
-// Threads: one at a time; the limit is the process's.
+// Threads: one thread at a time; the limit applies to the process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +34,7 @@ class ScarceDescriptors {
     for (const auto& entry :
          std::filesystem::directory_iterator("/proc/self/fd"))
       highest = std::max(highest, std::stoi(entry.path().filename().string()));
-    // The limit is one of numbers: none may be free below those in use.
+    // The limit bounds descriptor numbers, so no lower number may be free.
     do {
       fillers_.emplace_back(::dup(STDERR_FILENO));
     } while (fillers_.back().get() < highest);

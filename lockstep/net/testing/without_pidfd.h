@@ -1,8 +1,8 @@
-// Makes the kernel refuse pidfd_open to this thread and all that it starts, as
-// one before Linux 5.3 does (ENOSYS) or a container's filter (EPERM). It cannot
-// be undone.
+// Makes the kernel refuse pidfd_open to this thread and the threads and
+// processes that it starts, as a kernel before Linux 5.3 (ENOSYS) or a
+// container's filter (EPERM) does. It cannot be undone.
 //
-// Threads: any; those that run already are not affected.
+// Threads: any thread; running threads are not affected.
 #pragma once
 
 #include <linux/filter.h>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Whether the kernel took the filter.
+// Returns whether the kernel accepted the filter.
 inline bool refuse_pidfd_open(unsigned error_number) {
   std::array<sock_filter, 4> filter{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

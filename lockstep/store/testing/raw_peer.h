@@ -1,7 +1,7 @@
-// A peer on a socket that says what it likes: either end of a store's
-// connection, well-behaved or not.
+// A peer on a socket that sends arbitrary bytes: either end of a store's
+// connection, correct or not.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  those of socket.h.
 #pragma once
 
@@ -19,15 +19,15 @@ namespace lockstep {
 class RawPeer {
  public:
   explicit RawPeer(FileDescriptor socket);
-  // Connected to whoever listens at `port` of 127.0.0.1.
+  // Connects to `port` of 127.0.0.1.
   explicit RawPeer(int port);
 
-  // Returns when all is sent, or the other side has hung up.
+  // Returns when all bytes are sent or the other side has hung up.
   void say(std::span<const std::byte> bytes);
   void say(std::string_view text) { say(to_bytes(text)); }
 
-  // What a client says first, and what it says to the server's introduction,
-  // which it takes for right.
+  // Sends a client's greeting, and its answer to the server's introduction,
+  // which it does not verify.
   void greet();
   void prove_to_have(std::string_view token);
   void introduce(std::string_view token) {
@@ -35,14 +35,14 @@ class RawPeer {
     prove_to_have(token);
   }
 
-  // What a server says first, and what it says to the client's greeting; the
-  // client's proof is taken for right.
+  // Sends a server's greeting, and its answer to the client's; it does not
+  // verify the client's proof.
   void introduce_as_server(std::string_view token);
 
-  // `count` bytes; fewer only when the other side hangs up.
+  // Reads `count` bytes; fewer only when the other side hangs up.
   Bytes hear(std::size_t count);
 
-  // All that comes before the other side hangs up.
+  // Reads until the other side hangs up.
   std::string hear_all();
 
  private:

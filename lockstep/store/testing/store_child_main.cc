@@ -1,11 +1,12 @@
-// What the store's tests run as a process of its own:
+// A child process of the store's tests:
 //
 //   lockstep_store_child add URL TOKEN KEY COUNT
-//       adds 1 to KEY so many times
+//       adds 1 to KEY, COUNT times
 //   lockstep_store_child leave-will URL TOKEN KEY
 //       leaves a will for KEY, sets KEY/ready and waits to be killed
 //   lockstep_store_child fill URL TOKEN
-//       sets what does not fit under a limit of the file's size, then what does
+//       sets a value that exceeds a limit on the file's size, then one that
+//       fits
 #include <sys/resource.h>
 
 #include <charconv>
@@ -35,7 +36,7 @@ int add(Store& store, const std::string& key, const std::string& count) {
 int leave_will(Store& store, const std::string& key) {
   store.set_last_will(key, to_bytes("dead"), kPatience);
   store.set(key + "/ready", {}, kPatience);
-  store.get("what nobody sets", kPatience);
+  store.get("a key that is never set", kPatience);
   return 1;
 }
 

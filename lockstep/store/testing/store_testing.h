@@ -1,7 +1,6 @@
-// What the store's tests share: a child process, a count of file
-// descriptors.
+// Test fixtures of the store: a child process, a count of descriptors.
 //
-// Threads: one object, one thread at a time.
+// Threads: one thread at a time per object.
 // Errors:  SystemError.
 #pragma once
 
@@ -10,8 +9,7 @@
 
 namespace lockstep {
 
-// A run of lockstep_store_child; killed, if it still runs, when the object
-// goes.
+// A run of lockstep_store_child. The destructor kills it if it still runs.
 class StoreChild {
  public:
   explicit StoreChild(std::vector<std::string> words);
@@ -19,10 +17,10 @@ class StoreChild {
   StoreChild(const StoreChild&) = delete;
   StoreChild& operator=(const StoreChild&) = delete;
 
-  // SIGKILL, and waits for the end.
+  // Sends SIGKILL and waits for the end.
   void kill();
 
-  // Waits for the end; the exit code, or minus the signal's number.
+  // Waits for the end; returns the exit code, or minus the signal's number.
   int wait();
 
  private:

@@ -1,7 +1,7 @@
-// A store that tells a test of each call before it passes it on to another.
+// A store that notifies a test of each call, then forwards it to another store.
 //
-// Threads: as the other store, if `watch` allows that.
-// Errors:  the other store's, and what `watch` throws.
+// Threads: like the other store, if `watch` allows that.
+// Errors:  those of the other store and of `watch`.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace lockstep {
 
 class WatchedStore : public Store {
  public:
-  // Is given the method's name.
+  // Receives the method's name.
   using Watch = std::function<void(std::string_view method)>;
 
   WatchedStore(std::shared_ptr<Store> store, Watch watch)

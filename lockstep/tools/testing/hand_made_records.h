@@ -1,6 +1,4 @@
-// Records as the ranks of a job of four would leave them, made by hand.
-//
-// Threads: pure functions.
+// Hand-made records of a job with four ranks.
 #pragma once
 
 #include <string>
@@ -9,10 +7,10 @@
 
 namespace lockstep {
 
-inline constexpr double kNow = 1'700'000'000;  // when all records are written
+inline constexpr double kNow = 1'700'000'000;  // the time of all records
 
-// A rank of a job of four, in the group "default" (0) and, where it says so,
-// others.
+// A rank of a job with four ranks, in the group "default" (0) and the given
+// further groups.
 inline RankRecord rank_record(int rank) {
   RankRecord record{.rank = rank, .world_size = 4};
   record.host = "node-" + std::to_string(rank / 2);
@@ -26,7 +24,7 @@ inline void add_group(RankRecord& record, const GroupRecord& group) {
   record.groups.push_back(group);
 }
 
-// An all_reduce of `elements`, that started `ago` seconds before the record was
+// An all_reduce of `elements` that started `ago` seconds before the record was
 // written.
 inline OperationRecord& add(RankRecord& record, std::uint64_t sequence,
                             double ago, std::uint64_t elements = 16) {

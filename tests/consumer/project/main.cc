@@ -1,4 +1,4 @@
-// The least that an outside project can do without LibTorch.
+// The smallest outside project without LibTorch.
 #include <lockstep/base/settings.h>
 
 int main() {

@@ -1,5 +1,5 @@
-// plugins FOLDER NAME…: fails unless the plug-ins are found in that folder
-// without being told where.
+// plugins FOLDER NAME…: fails unless the library finds the plug-ins in that
+// folder without a setting.
 #include <lockstep/comm/wire/transport_plugin.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Compiles with what lockstep::store asks for, and meets itself in a store.
+// Compiles with the usage requirements of lockstep::store and uses a store.
 #include <chrono>
 #include <cstdio>
 
