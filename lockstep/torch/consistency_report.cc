@@ -48,7 +48,7 @@ at::Tensor tensor_named(const NamedTensorList& tensors,
       ->second;
 }
 
-// Those that ranks compute from the samples of all.
+// Buffers that ranks compute from all ranks' samples.
 std::unordered_set<const c10::TensorImpl*> synchronized_buffers(
     const torch::nn::Module& module) {
   std::unordered_set<const c10::TensorImpl*> found;
@@ -174,8 +174,7 @@ void ConsistencyReport::step_done() {
   end_step();
 }
 
-// The weights as the first step found them. An optimizer has not changed them
-// yet.
+// Compares the weights before the optimizer's first step.
 void ConsistencyReport::compare_wrapped() {
   if (step_ != 1 || options_.initial_weights == Expected::kEqual) return;
   const NamedTensorList parameters = module_->named_parameters().pairs();
@@ -204,8 +203,8 @@ void ConsistencyReport::compare_weights() {
 }
 
 // Running statistics of a rank's own samples may differ until rank 0's are
-// broadcast before the next pass. What passes write is seen on rank 0, whose
-// buffers no broadcast changes.
+// broadcast before the next pass. Rank 0's buffers show what passes write,
+// since no broadcast changes them.
 void ConsistencyReport::compare_buffers() {
   const NamedTensorList buffers = module_->named_buffers().pairs();
   if (buffers.empty()) return;
@@ -254,7 +253,7 @@ std::string ConsistencyReport::shown_values() {
   std::vector<ValuesRow> table;
   const std::int64_t most = options_.show_elements;
   const auto show = [&](const std::string& what, const at::Tensor& tensor) {
-    // How many there are, then the numbers.
+    // The count, then the numbers.
     const at::Tensor own = at::zeros({most + 1}, at::kDouble);
     if (tensor.defined()) {
       const at::Tensor flat = tensor.detach().flatten();
@@ -302,7 +301,7 @@ void ConsistencyReport::end_step() {
              std::to_string(options_.steps) + "\n";
 }
 
-// Where initial weights differed, and were to be made equal.
+// A note where initial weights differed before wrapping made them equal.
 std::string ConsistencyReport::note_on_wrapping() const {
   if (step_ == 0 || !began_apart_ || !consistent()) return "";
   return "initial weights differed: wrapping the module gave all ranks rank "

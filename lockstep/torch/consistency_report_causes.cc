@@ -1,11 +1,11 @@
-// What ConsistencyReport makes of rows that are wrong.
+// The causes that ConsistencyReport names for wrong rows.
 #include <algorithm>
 
 #include "lockstep/torch/consistency_report.h"
 
 namespace lockstep {
 
-// The row that was added last is the one at fault. Later ones follow from it.
+// The row added last is the first wrong one; later ones are consequences.
 void ConsistencyReport::accuse(const std::string& where,
                                const std::string& likely,
                                const std::string& next) {
@@ -25,7 +25,7 @@ std::vector<int> ConsistencyReport::ranks_that(bool own) {
   return ranks;
 }
 
-// Data, outputs and loss; once a step.
+// Data, outputs and loss; once per step.
 void ConsistencyReport::compare_pass() {
   if (pass_compared_) return;
   pass_compared_ = true;

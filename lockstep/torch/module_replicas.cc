@@ -42,7 +42,7 @@ Module moved(const Module& module, at::Device device) {
   return module;
 }
 
-// Which of the parameters are there for the first time.
+// Marks the first occurrence of each parameter.
 std::vector<bool> firsts_of(const std::vector<at::Tensor>& parameters) {
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<bool> firsts;
@@ -74,7 +74,7 @@ void check_tensors(const char* what, std::size_t replica,
   }
 }
 
-// Throws unless the copy is built as the module is.
+// Throws unless the copy has the module's structure.
 void check_alike(const torch::nn::Module& module, const torch::nn::Module& copy,
                  std::size_t replica) {
   if (typeid(module) != typeid(copy)) refuse(replica, "it is of another class");
@@ -116,11 +116,11 @@ ModuleReplicas::ModuleReplicas(Module module,
     check_alike(*module, *copy, i);
     copies_.emplace_back(std::move(copy));
   }
-  refresh();  // so that what is shared takes no memory
+  refresh();  // so that shared tensors take no memory
 }
 
 void ModuleReplicas::refresh() {
-  // The module may have got other tensors in the place of those it had.
+  // The module's tensors may have been replaced.
   Parts now(original_.module);
   check_that_nothing_came_or_went(now);
   original_ = std::move(now);
@@ -159,8 +159,8 @@ void ModuleReplicas::refresh_parameters(Parts& copy) const {
   }
 }
 
-// Behind autograd's back, which may still need what an earlier pass saw of them
-// to tell that nobody has written there.
+// Copies without autograd's knowledge: a backward pass of an earlier pass may
+// still check that the buffers have not been written to.
 void ModuleReplicas::refresh_buffers(const Parts& copy) const {
   const bool first = &copy == copies_.data();
   for (std::size_t i = 0; i < original_.buffers.size(); ++i) {

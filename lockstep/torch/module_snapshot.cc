@@ -21,8 +21,8 @@ namespace {
       "module()->forward()");
 }
 
-// Module lets its subclasses see the parameters that it has registered itself,
-// undefined ones included; all others get copies.
+// Module gives its subclasses access to the parameters that it has registered,
+// undefined ones included; other code gets copies.
 struct OwnParameters : torch::nn::Module {
   static const auto& of(const torch::nn::Module& module) {
     return module.*(&OwnParameters::parameters_);
@@ -62,7 +62,7 @@ bool ModuleSnapshot::nothing_learns() const {
   });
 }
 
-// What has happened to a parameter that is still there.
+// Describes the change of a parameter that still exists.
 std::string ModuleSnapshot::change_of(const Entry& entry) const {
   const at::Tensor& tensor = entry.tensor;
   if (tensor.sizes() != sizes_of(entry))

@@ -23,8 +23,9 @@ std::optional<std::string> between(const std::string& text,
   return text.substr(begin, end - begin);
 }
 
-// As far as LibTorch tells: "CUDA out of memory. Tried to allocate 2.00 GiB.
-// GPU 0 has a total capacity of 79.10 GiB of which 1.50 GiB is free. …"
+// The amounts, if LibTorch names them: "CUDA out of memory. Tried to allocate
+// 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.50 GiB is free.
+// …"
 std::string amounts(const std::string& said) {
   const auto asked = between(said, "Tried to allocate ", ". ");
   if (!asked) return "";
@@ -58,8 +59,8 @@ void tell_others(ProcessGroup& group, const SystemError& error) noexcept {
 
 }  // namespace
 
-// LibTorch's allocator has a class for it. What CUDA and its libraries allocate
-// by themselves comes with their words only.
+// LibTorch's allocator throws a class of its own. Failures of CUDA and its
+// libraries are recognised by their text.
 bool is_out_of_memory(const c10::Error& error) {
   const std::string_view text = error.msg();
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
@@ -76,7 +77,7 @@ void rethrow_out_of_memory(const MemoryUser& user) {
     tell_others(user.group, ours);
     throw ours;
   } catch (const SystemError& error) {
-    // Of memory that the group itself asked for.
+    // For memory that the group itself allocates.
     if (error.error_number() == ENOMEM) tell_others(user.group, error);
     throw;
   }

@@ -22,8 +22,8 @@ std::vector<NamedParameter> trained_parameters(
   return parameters;
 }
 
-// What cannot be reduced is refused on every rank alike, since all have agreed
-// on names, types and what requires a gradient.
+// Every rank refuses the same irreducible parameters, since all have agreed on
+// names, types and requires_grad.
 std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
                                               ProcessGroup& group) {
   if (module == nullptr)

@@ -15,7 +15,7 @@ namespace {
 
 using Devices = std::vector<at::Device>;
 
-// A LibTorch with CUDA has a guard of devices also where there is no driver.
+// A LibTorch with CUDA has a device guard even without a driver.
 int gpu_count() {
   if (!at::hasCUDA()) return 0;
   return c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();

@@ -34,8 +34,8 @@ void check_against(const ProcessGroup& group, const TfConfig& config) {
       "strategy");
 }
 
-// The losses multiplied with weights. TensorFlow's rule: where their numbers of
-// dimensions differ by one, the last is dropped or added.
+// The losses times the weights, by TensorFlow's rule: where their numbers of
+// dimensions differ by one, the last dimension is dropped or added.
 at::Tensor weighted(const at::Tensor& losses, const at::Tensor& weights) {
   if (!weights.defined()) return losses;
   at::Tensor fitted = weights;
@@ -76,7 +76,7 @@ bool has_axis(std::int64_t dimensions, std::int64_t axis) {
                "dimension on every replica"));
 }
 
-// What replicas compare of values that are to be joined.
+// The properties of values that replicas compare before they join them.
 struct Shape {
   std::int64_t type = 0;
   std::vector<std::int64_t> sizes{};
@@ -86,7 +86,7 @@ Shape shape_of(const at::Tensor& value) {
   return {static_cast<std::int64_t>(value.scalar_type()), value.sizes().vec()};
 }
 
-// Every worker's, in their order.
+// Every worker's shape, in rank order.
 std::vector<Shape> shapes_of_all(ProcessGroup& group, const at::Tensor& value) {
   Shape own = shape_of(value);
   own.sizes.push_back(own.type);
@@ -111,7 +111,7 @@ bool differ_only_at(std::size_t axis, const Shape& one, const Shape& other) {
   return true;
 }
 
-// The sum would take one for several, or change its type, without a word.
+// The sum would silently broadcast a value, or change its type.
 void check_addable(const at::Tensor& first, const at::Tensor& other,
                    std::optional<std::int64_t> axis) {
   const std::int64_t dims = first.dim();
@@ -128,7 +128,7 @@ void check_addable(const at::Tensor& first, const at::Tensor& other,
         "along the axis that is reduced"));
 }
 
-// Throws alike on every rank, since all have these shapes.
+// Every rank throws the same, since all have these shapes.
 void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
   const auto dimensions = std::ssize(shapes[0].sizes);
   const auto place =
@@ -217,7 +217,8 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
   check_reduction(op, values.local());
   const c10::NoGradGuard no_grad;
   const auto& group = contexts_[0].group;
-  // Elements along the axis, and values without one, of which all workers hear.
+  // The number of elements along the axis, and of values without the axis, so
+  // that all workers know.
   std::vector<std::int64_t> counts{0, 0};
   for (std::size_t i = 0; axis && i < values.size(); ++i) {
     const at::Tensor& value = values.local(static_cast<int>(i));

@@ -53,7 +53,7 @@ void SyncBatchNormImpl::reset() {
   hold(tensors);
 }
 
-// Undefined ones too: a clone must have as many.
+// Registers undefined tensors too: a clone must have the same number.
 void SyncBatchNormImpl::hold(const BatchNormTensors& tensors) {
   const auto trained = [](const at::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad();

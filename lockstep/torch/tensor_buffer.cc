@@ -57,7 +57,7 @@ DataType data_type_of(at::ScalarType type) {
       return DataType::kInt64;
     case at::kBool:
       return DataType::kBool;
-    default:  // LibTorch's own enum, which grows
+    default:  // LibTorch's own enum, which may grow
       throw InvalidArgument(c10::str(
           "collectives do not know the tensor type ", type,
           "; they know Float, Double, Half, BFloat16, Char, Byte, Int, Long "

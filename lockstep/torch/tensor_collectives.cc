@@ -52,7 +52,7 @@ std::size_t own_index(const ProcessGroup& group) {
   return static_cast<std::size_t>(group.rank());
 }
 
-// Of lists that go together: outputs[i] with inputs[i].
+// Requires lists of equal length: outputs[i] belongs to inputs[i].
 void check_lengths(const TensorCall& call, at::TensorList outputs,
                    at::TensorList inputs) {
   if (outputs.size() != inputs.size())
@@ -369,7 +369,8 @@ std::vector<c10::IValue> gather_object(ProcessGroup& group,
   try {
     own = pickled(object);
   } catch (...) {
-    error = std::current_exception();  // after the others have got theirs
+    error = std::current_exception();  // thrown after the other ranks have
+                                       // their objects
   }
   const auto all = gather_bytes(group, own, root, options);
   if (error) std::rethrow_exception(error);
@@ -394,7 +395,7 @@ c10::IValue scatter_object_list(ProcessGroup& group,
         pickles.push_back(pickled(object));
     } catch (...) {
       error = std::current_exception();
-      pickles.clear();  // which is an error on the others
+      pickles.clear();  // an error on the other ranks
     }
   try {
     return unpickled(scatter_bytes(group, pickles, root, options));

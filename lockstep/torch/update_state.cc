@@ -200,8 +200,8 @@ std::optional<ParameterPair> sharing_memory(
   std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
     return std::tie(a.begin, a.parameter) < std::tie(b.begin, b.parameter);
   });
-  // Where some overlap, two neighbours do. The least pair, so that all ranks
-  // name the same, whatever their addresses.
+  // If any overlap, two neighbours do. Returns the smallest pair, so that all
+  // ranks name the same one, whatever their addresses.
   std::optional<ParameterPair> least;
   for (std::size_t i = 1; i < extents.size(); ++i) {
     if (extents[i].begin >= extents[i - 1].end) continue;
