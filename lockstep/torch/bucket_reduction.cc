@@ -152,7 +152,7 @@ void BucketReduction::wait_after_failure() noexcept {
   }
 }
 
-// A hook or an average has already divided by the number of ranks.
+// An average divides by the number of ranks, and so does a hook.
 double BucketReduction::left_to_divide_by() const {
   if (divisor_ == group_->size()) return 1;
   return hook_ ? static_cast<double>(divisor_) / group_->size() : divisor_;

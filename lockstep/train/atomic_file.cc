@@ -24,8 +24,7 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// A rename would put a file in the place of /dev/null, or of a pipe that
-// somebody reads.
+// A rename would replace /dev/null, or a pipe that a process reads, by a file.
 void refuse_other_than_files(const fs::path& path) {
   std::error_code error;
   const fs::file_status there = fs::status(path, error);
@@ -38,7 +37,7 @@ void refuse_other_than_files(const fs::path& path) {
                     EEXIST);
 }
 
-// An open file that has a temporary name until keep() gives it its own.
+// An open file with a temporary name until keep() gives it the final one.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& path) : path_(path) {
@@ -74,7 +73,7 @@ class TemporaryFile {
     }
   }
 
-  // Not before the bytes are on the disk: a rename may reach it first.
+  // Renames only after the sync: a rename may reach the disk before the bytes.
   void keep() {
     if (::fsync(file_.get()) != 0)
       fail_to_write(path_, "syncing to the disk failed");
@@ -91,17 +90,17 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-// The folder that `path` is in.
+// Syncs the folder of `path`.
 void sync_folder(const fs::path& path) {
   const FileDescriptor folder(
       ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) fail_to_write(path, "its folder cannot be opened to sync it");
-  // Some file systems cannot sync folders and say EINVAL.
+  // Some file systems cannot sync folders and return EINVAL.
   if (::fsync(folder.get()) != 0 && errno != EINVAL)
     fail_to_write(path, "syncing its folder to the disk failed");
 }
 
-// A file in a folder that is not on the disk is not there either.
+// A file is lost with its folder if the folder is not on the disk.
 void make_folders(const fs::path& folder) {
   if (folder.empty() || fs::is_directory(folder)) return;
   make_folders(folder.parent_path());
@@ -109,7 +108,7 @@ void make_folders(const fs::path& folder) {
   try {
     sync_folder(folder);
   } catch (const SystemError& error) {
-    // Who may write to a folder but not read it cannot sync it.
+    // A process with write but no read permission cannot sync the folder.
     if (error.error_number() != EACCES) throw;
   }
 }

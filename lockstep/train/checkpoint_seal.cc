@@ -21,8 +21,8 @@ class Crc {
     value_ = ::crc32_z(value_, reinterpret_cast<const Bytef*>(bytes.data()),
                        bytes.size());
   }
-  // Its length in 8 bytes first, so that no two texts in a row can pass for two
-  // others.
+  // Adds the length in 8 bytes first, so that two texts in a row cannot hash
+  // like two others.
   void add(std::string_view text) {
     add(static_cast<std::int64_t>(text.size()));
     add(std::as_bytes(std::span(text)));
@@ -46,7 +46,7 @@ std::string checksum_of(const TensorArchive& archive) {
     crc.add(name_of(stored_type_of(tensor.scalar_type())));
     crc.add(tensor.dim());
     for (const std::int64_t extent : tensor.sizes()) crc.add(extent);
-    // As files have them, in the order of their indices.
+    // In the order of their indices, as in files.
     const at::Tensor elements = tensor.contiguous();
     if (elements.numel() > 0)
       crc.add({static_cast<const std::byte*>(elements.const_data_ptr()),
@@ -74,8 +74,8 @@ bool is_later(const std::string& version) {
   return number > kVersion;
 }
 
-// Whether only its version keeps the archive from being one that we sealed: one
-// bit makes 1 a 3, a 5 or a 9.
+// Whether the archive's seal is valid except for the version: one flipped bit
+// turns 1 into 3, 5 or 9.
 bool is_ours_but_for_version(TensorArchive archive) {
   const auto checksum = archive.metadata.find(kChecksumKey);
   if (checksum == archive.metadata.end()) return false;

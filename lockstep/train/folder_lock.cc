@@ -36,7 +36,7 @@ FileDescriptor open_lock(const fs::path& folder) {
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0666));
   if (file) return file;
   const int reason = errno;
-  // That of another user, which can be locked without a right to write to it.
+  // Another user's file can be locked without write permission.
   if (reason == EACCES)
     file = FileDescriptor(::open(path.c_str(), O_RDONLY | kFlags));
   if (!file) fail_to_lock(folder, reason);
@@ -64,7 +64,7 @@ Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
   return Attempt::kLocked;
 }
 
-// Only for the messages of others, so that a full disk does not matter.
+// Only other processes' messages use it, so a full disk does not matter.
 void sign(const FileDescriptor& file) {
   const std::string name =
       "process " + std::to_string(::getpid()) + " on " + own_host_name() + "\n";

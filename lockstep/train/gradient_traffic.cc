@@ -18,8 +18,8 @@ namespace {
 constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
                                                  "power-sgd", "post-local-sgd"};
 
-// Early gradients bear neither compression nor absence: not before the rate has
-// risen to its full height, in the default schedule.
+// Early training tolerates neither compressed nor missing averages: the start
+// is where the default schedule reaches the full rate.
 std::int64_t start_of(std::int64_t steps) {
   return std::max<std::int64_t>(2, steps / 5);
 }

@@ -38,7 +38,7 @@ constexpr std::array<ScalarTypeRow, kSafetensorsTypes> kTypes{
      {at::kByte, "uint8"},
      {at::kBool, "bool"}}};
 
-// Null where files of tensors do not have the type.
+// Null for a type that files cannot hold.
 const ScalarTypeRow* find_row(at::ScalarType type) {
   const auto* const found =
       std::ranges::find(kTypes, type, &ScalarTypeRow::type);

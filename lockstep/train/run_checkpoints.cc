@@ -23,8 +23,8 @@ std::string text_of(double number) {
   return {text.data(), end};
 }
 
-// What decides which sample a position means and what the tensors are. All else
-// may change between two parts of a run.
+// The options that determine which sample a position means and which tensors
+// exist. All others may change between two parts of a run.
 std::map<std::string, std::string> job_of(const TrainerOptions& options,
                                           const TrainingData& data) {
   std::string hidden;
@@ -57,7 +57,7 @@ TrainingState state_of(const RunParts& parts) {
           .scaler = &parts.training_step.scaler(),
           .counters = {{"epoch", &parts.position.epoch},
                        {"step", &parts.position.step}},
-          // Whatever a run draws, it seeds by the step.
+          // A run seeds all its random numbers by the step.
           .generators = {}};
 }
 
@@ -65,8 +65,8 @@ TrainingState state_of(const RunParts& parts) {
   throw InvalidArgument("cannot train: " + problem);
 }
 
-// Whether what is to be gone on from is of the run that `folder` is of: the
-// folder itself, or a file in it, whatever it is called.
+// Whether `resumed` belongs to the run of `folder`: the folder itself, or a
+// file in it, under any path.
 bool is_of(const std::filesystem::path& resumed,
            const std::filesystem::path& folder) {
   std::error_code error;
@@ -111,7 +111,7 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
   if (!options_.checkpoint_dir.empty())
     run_on_rank_zero(*group_, "preparing to save checkpoints", [&] {
       folder_.prepare();
-      // Else the checkpoints of this run would push out those of another.
+      // Otherwise the checkpoints of this run would replace those of another.
       if (options_.resume != kAuto &&
           !is_of(options_.resume, options_.checkpoint_dir))
         refuse_used_folder();
@@ -164,7 +164,7 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   else
     from = folder_.load(options_.resume, state_);
   if (!from) return from;
-  // One replica may have restored what others are about to read.
+  // One replica may have restored memory that others are about to read.
   group_->barrier({.place = "after restoring a checkpoint"}).wait();
   parts_.training_step.set_skipped(numbers_.skipped);
   parts_.traffic.set_passes(numbers_.passes);

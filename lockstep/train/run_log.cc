@@ -27,7 +27,7 @@ std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// A progress record and where in the run it was made.
+// A progress record and its position in the run.
 Json to_json(const ProgressRecord& record, std::int64_t step) {
   Json object = Json::parse(encode_progress(record));
   object["time"] = now();
@@ -73,13 +73,13 @@ void RunLog::make_files(const StartRecord& start) try {
 
 void RunLog::epoch_begins() { since_ = Clock::now(); }
 
-// As progress is reported: counted in the epoch, and at its end.
+// As for progress reports: by the step in the epoch, and at its end.
 bool RunLog::is_due() const {
   const std::int64_t done = step_ % steps_per_epoch_ + 1;
   return done % options_.log_interval == 0 || done == steps_per_epoch_;
 }
 
-// Nothing where there is no recorder, in groups made by hand.
+// Zero without a recorder, as in groups made by hand.
 RunLog::Seconds RunLog::time_waited() const {
   const auto& world = group_->world();
   return world ? Seconds(world->recorder()->time_waited()) : Seconds();
@@ -161,7 +161,7 @@ void RunLog::epoch_done(const EpochRecord& record, const Metrics& test) {
   write(scalars, line_of(object));
 }
 
-// A disk that is full for a while costs the records of that while.
+// A disk that is full for a while loses only the records of that time.
 void RunLog::write(const std::vector<Scalar>& scalars,
                    const std::string& line) try {
   files_->lines.append(line);

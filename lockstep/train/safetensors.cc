@@ -62,7 +62,7 @@ std::string in_quotes(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
 
-// What is being read, for messages.
+// The input, for messages.
 struct Source {
   const std::string& file;
 
@@ -79,8 +79,8 @@ struct Source {
   }
 };
 
-// Refuses what the library would accept in silence: a key that comes twice in
-// one object (the later wins there), and nesting deeper than the format's.
+// Refuses input that the library would silently accept: a repeated key in one
+// object (the later wins there), and nesting deeper than the format's.
 class HeaderGuard {
  public:
   explicit HeaderGuard(const Source& source) : source_(source) {}
@@ -121,7 +121,7 @@ std::uint64_t header_length(std::span<const std::byte> bytes,
 HeaderJson parse_header(std::string_view text, const Source& source) {
   if (text.empty() || text.front() != '{')
     source.refuse("expected a header that begins with '{' at byte 8");
-  // To the parser it would be the end, whatever follows.
+  // The parser would take it for the end and ignore the rest.
   if (text.find('\0') != std::string_view::npos)
     source.refuse("its header is no JSON: there is a zero byte in it");
   HeaderJson header;
@@ -145,7 +145,7 @@ SafetensorsMetadata read_metadata(const HeaderJson& object,
   return metadata;
 }
 
-// An array of non-negative integers, or nothing.
+// An array of non-negative integers, or empty if it is anything else.
 std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
                                                       const char* key) {
   const auto found = object.find(key);
@@ -162,9 +162,8 @@ std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
   return numbers;
 }
 
-// Bytes of a tensor, or nothing when they are too many to count. So they are,
-// with strides as rows have them, also where one extent is 0 and the others are
-// too large.
+// Bytes of a tensor, or empty on overflow. With row-major strides that includes
+// shapes with an extent of 0 whose other extents are too large.
 std::optional<std::size_t> bytes_of(SafetensorsType type,
                                     std::span<const std::int64_t> shape) {
   auto bytes = static_cast<std::int64_t>(size_of(type));
@@ -228,7 +227,7 @@ TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
 }
 
 // Every byte of data belongs to exactly one tensor. `tensors` are in the order
-// in which they lie.
+// of their data.
 void check_cover(const std::vector<TensorBytes>& tensors,
                  std::span<const std::byte> data, const Source& source) {
   const std::byte* expected = data.data();
@@ -274,7 +273,7 @@ std::string header_text(std::span<const TensorBytes> tensors,
         std::string("a tensor's name or the metadata to save is not UTF-8: ") +
         error.what());
   }
-  // Spaces, so that the data begins at a multiple of 8.
+  // Pads with spaces, so that the data begins at a multiple of 8.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }

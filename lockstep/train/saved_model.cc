@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kModelKey = "lockstep.model";
 constexpr const char* kDatasetKey = "lockstep.dataset";
 constexpr const char* kImagesKey = "lockstep.images";
-// A run's checkpoint has them among what must not change: run_checkpoints.cc.
+// A run's checkpoint has them among the job's properties: run_checkpoints.cc.
 constexpr const char* kJobModelKey = "lockstep.job.model";
 constexpr const char* kJobDatasetKey = "lockstep.job.dataset";
 
@@ -38,8 +38,8 @@ fs::path file_at(const fs::path& path) {
                         "model, or the folder given to --checkpoint-dir");
 }
 
-// How many numbers each of the last, fully connected layers gives. All our
-// models end in such, which they call fc, or fc1, fc2, ….
+// The output widths of the last, fully connected layers. All our models end in
+// such layers, named fc, or fc1, fc2, ….
 std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
   std::vector<std::int64_t> widths;
   const auto add = [&](const std::string& name) {
@@ -53,7 +53,7 @@ std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
   return widths;
 }
 
-// The first of many lines, each of which begins with its line break.
+// The first few of `lines`; each begins with a line break.
 std::string first_of(const std::string& lines) {
   constexpr int kShown = 6;
   std::size_t end = 0;
@@ -191,7 +191,7 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
                        .width = dataset.width,
                        .classes = std::ssize(dataset.class_names)};
   if (!widths.empty()) widths.pop_back();
-  options.hidden = widths;  // which only an mlp asks for
+  options.hidden = widths;  // which only an mlp uses
   auto model = make_model(saved.name, options);
   const NamedTensors ours = tensors_of(*model);
   if (const std::string lines = differences(ours, saved.tensors);

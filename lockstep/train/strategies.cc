@@ -88,7 +88,7 @@ void check_reduction(const TrainerOptions& options) {
          ddp);
 }
 
-// Horovod's compressions are those of our hooks that round.
+// Horovod's compressions correspond to our hooks that round.
 Compression compression_of(const TrainerOptions& options) {
   if (options.strategy != "horovod") return Compression::kNone;
   if (options.hook == "fp16") return Compression::kFp16;
@@ -107,7 +107,7 @@ ModelOptions model_options(const TrainerOptions& options,
           .seed = options.seed};
 }
 
-// Every rank's is made alike; the wrapper gives all rank 0's.
+// Every rank makes the same model; the wrapper copies rank 0's weights to all.
 std::shared_ptr<Classifier> new_model(const TrainerOptions& options,
                                       const ImageDataset& dataset) {
   auto model = make_model(options.model, model_options(options, dataset));
@@ -135,14 +135,14 @@ MemoryUser memory_user(const TrainerOptions& options, ProcessGroup& group,
           .next = memory_advice(options, processes)};
 }
 
-// A collective, and so in the replica's own thread.
+// It calls collectives, so it runs in the replica's own thread.
 void train_one(const TrainerOptions& options, TrainedReplica replica,
                const Train& train) {
   if (options.sync_batch_norm &&
       convert_sync_batch_norm(*replica.model, replica.group) == 0)
     throw InvalidArgument("cannot train: the model " + options.model +
                           " has no batch normalization to synchronize");
-  // Whoever waits for this replica in those groups hears of it here alone.
+  // Only this call informs ranks that wait for this replica in those groups.
   const auto abort = [&](const std::string& why) {
     abort_groups_of_batch_norms(
         *replica.model,
@@ -160,7 +160,8 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
   }
 }
 
-// On the CPU to average in the step is one pass over memory, and the fastest.
+// On the CPU averaging within the step is one pass over memory, and the
+// fastest.
 ShardedGradients sharded_gradients(const TrainerOptions& options,
                                    at::Device device) {
   if (options.logical_shards) return ShardedGradients::kAveragedBefore;
@@ -168,7 +169,7 @@ ShardedGradients sharded_gradients(const TrainerOptions& options,
                          : ShardedGradients::kReducedToOwners;
 }
 
-// Whether gradients are reduced in backward(), and not by somebody else later.
+// Whether gradients are reduced in backward(), and not later by the optimizer.
 bool reduces_in_backward(const TrainerOptions& options, at::Device device) {
   if (options.logical_shards || options.strategy == "horovod") return false;
   return !options.sharded || sharded_gradients(options, device) ==
@@ -183,7 +184,7 @@ void train_in_processes(const TrainerOptions& options,
   const at::Device device = training_device(options.device);
   if (options.logical_shards && !device.is_cpu()) use_deterministic_kernels();
   const c10::OptionalDeviceGuard guard(if_gpu(device));
-  std::optional<StreamOfItsOwn> stream;  // what is on another is not captured
+  std::optional<StreamOfItsOwn> stream;  // a capture covers only this stream
   if (options.cuda_graph) stream.emplace(device);
   const auto module = new_model(options, dataset);
   module->to(device);
@@ -213,7 +214,7 @@ void train_in_processes(const TrainerOptions& options,
             train);
   if (!stream) return;
   stream.reset();
-  // The model is the caller's now, who reads it on the stream from before.
+  // The caller owns the model now, and reads it on its own stream.
   keep_for_current_stream(parameters_and_buffers(*module));
 }
 
@@ -253,7 +254,7 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
   const auto module = new_model(options, dataset);
   DataParallel<Classifier> divided(module,
                                    {.devices = devices, .factory = next_slot});
-  Model model(module, {.group = group});  // of one: averages nothing
+  Model model(module, {.group = group});  // a group of one: averages nothing
   train_one(
       options,
       {.group = group,
@@ -317,7 +318,7 @@ void for_each_replica(const TrainerOptions& options,
                       const Train& train) {
   if (options.tf32) allow_tf32();
   const auto devices = training_devices(options.device, options.replicas);
-  // Of models that are made; what trains says more of who it is.
+  // For errors while making models; training reports more details itself.
   tell_out_of_memory(memory_user(options, *processes, devices[0]), [&] {
     train_by_name(options, dataset, processes, devices, train);
   });

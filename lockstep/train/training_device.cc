@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kCuda = "cuda";
 
-// Nothing for what names no CUDA device.
+// Empty for a name that is not a CUDA device.
 std::optional<int> cuda_index(std::string_view name) {
   if (name == kCuda) return 0;
   if (!name.starts_with("cuda:")) return std::nullopt;

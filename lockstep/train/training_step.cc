@@ -49,7 +49,7 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
                           std::to_string(norm) + "; it must be above 0");
 }
 
-// What the host alone does in a pass is not done in replays.
+// Replays do not repeat code that runs only on the host.
 void TrainingStep::check_can_capture() const {
   const auto refuse = [](const std::string& why) {
     throw InvalidArgument("a pass cannot be captured in a CUDA graph: " + why);
@@ -143,7 +143,7 @@ void TrainingStep::update() {
   scaler_.update();
 }
 
-// As the optimizer will see it: scaled gradients stay as they are.
+// The norm as the optimizer will see it: scaled gradients stay unchanged.
 std::optional<double> TrainingStep::measured_norm() {
   if (!std::exchange(measures_norm_, false) || options_.optimizer_averages)
     return std::nullopt;
@@ -162,8 +162,8 @@ PendingMetrics TrainingStep::pass(const BatchTensors& micro_batch,
     report_->outputs(logits);
     report_->loss(loss);
   }
-  // The mean over the batch is the mean of the micro-batches' means, each
-  // weighted with its samples.
+  // The mean over the batch is the mean of the micro-batches' means, weighted
+  // by samples.
   share *= options_.loss_share;
   scaler_.scale(share == 1 ? loss : loss * share).backward();
   return {loss.detach(), logits.detach(), micro_batch.labels};

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Pixels and what they are: count, channels, height, width.
+// Pixels and their shape: count, channels, height, width.
 struct Images {
   std::vector<std::int64_t> shape;
   std::vector<std::uint8_t> pixels;
@@ -35,9 +35,9 @@ std::string in_words(const std::vector<std::int64_t>& shape) {
   return words;
 }
 
-// A safetensors file has its header, an object of JSON, after the eight bytes
-// of its length. In an IDX file this byte is the first of the images' height: a
-// brace there would be more than two thousand million rows.
+// A safetensors file has its header, a JSON object, after eight bytes of
+// length. In an IDX file this byte is the first of the images' height: a brace
+// would mean more than two thousand million rows.
 bool is_safetensors(const std::vector<std::byte>& bytes) {
   constexpr std::size_t kLength = 8;
   return bytes.size() > kLength && bytes[kLength] == std::byte{'{'};
