@@ -199,8 +199,9 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
     if (present != nullptr && present->armed())
       throw InvalidArgument(
           "parameter " + names[i] +
-          " is reduced by another DistributedDataParallel or Reducer already\n"
-          "  next:    wrap a module once, or destroy the other wrapper first");
+          " is reduced by another DistributedDataParallel or Reducer already"
+          "\n  next:    wrap the module only once, or destroy the other "
+          "wrapper first");
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(

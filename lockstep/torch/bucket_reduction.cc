@@ -13,21 +13,19 @@ std::string text_of(const std::exception_ptr& error) {
   } catch (const std::exception& known) {
     return known.what();
   } catch (...) {
-    return "it threw what is no std::exception";
+    return "it threw an exception that is not a std::exception";
   }
 }
 
 }  // namespace
 
 void BucketReduction::set_hook(std::shared_ptr<CommHook> hook) {
-  if (!hook)
-    throw InvalidArgument(
-        "register_comm_hook: there is no hook in the pointer");
+  if (!hook) throw InvalidArgument("register_comm_hook: the hook is null");
   if (hook_)
     throw InvalidArgument(
-        "register_comm_hook: there is a communication hook already"
-        "\n  next:    write one hook that does what both do, or wrap the "
-        "module anew");
+        "register_comm_hook: a communication hook is registered already"
+        "\n  next:    write one hook that does the work of both, or wrap the "
+        "module again");
   hook_ = std::move(hook);
   buckets_.reset();
 }

@@ -71,14 +71,16 @@ void CapturedPass::check_stream_and_gradients(at::TensorList inputs) const {
   const at::Device device = inputs.front().device();
   if (!device.is_cuda() || current_stream_on(device).id() == 0)
     throw InvalidArgument(
-        "a pass is captured on a GPU, on a stream that is not its default one\n"
-        "  next:    hold a StreamOfItsOwn from before the model is wrapped on");
+        "a pass can be captured only on a GPU, on a stream other than the "
+        "default one"
+        "\n  next:    make a StreamOfItsOwn before the model is wrapped, and "
+        "keep it");
   const bool clean = std::ranges::none_of(
       parameters_, [](const at::Tensor& it) { return it.grad().defined(); });
   if (!clean)
     throw InvalidArgument(
-        "a captured pass takes the place of gradients, and cannot add to "
-        "them\n  next:    call zero_grad() before each pass");
+        "a captured pass overwrites gradients, and cannot accumulate them"
+        "\n  next:    call zero_grad() before each pass");
 }
 
 CallOptions CapturedPass::options(std::string_view place) const {

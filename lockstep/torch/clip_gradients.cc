@@ -40,8 +40,7 @@ void check(const at::Tensor& gradient) {
     return;
   throw InvalidArgument(c10::str("cannot take the norm of a gradient of ",
                                  gradient.scalar_type(), " ", gradient.sizes(),
-                                 ": it must be dense and of floating "
-                                 "point"));
+                                 ": expected a dense floating-point tensor"));
 }
 
 double squares_on_cpu(const at::Tensor& gradient) {

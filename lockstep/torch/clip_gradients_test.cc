@@ -121,7 +121,7 @@ TEST(ClipGradNorm, SaysWhatItCannotClip) {
   at::Tensor sparse = parameters[5];
   sparse.mutable_grad() = sparse.grad().to_sparse();
   EXPECT_THAT(message_of([&] { grad_norm(parameters); }),
-              HasSubstr("must be dense"));
+              HasSubstr("expected a dense"));
 }
 
 }  // namespace

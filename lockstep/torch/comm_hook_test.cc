@@ -245,10 +245,10 @@ TEST(CommHook, IsRefusedWhereItCannotWork) {
     const auto refusal = [](auto& of, std::shared_ptr<CommHook> hook) {
       return message_of([&] { of.register_comm_hook(std::move(hook)); });
     };
-    EXPECT_THAT(refusal(model, nullptr), HasSubstr("there is no hook"));
+    EXPECT_THAT(refusal(model, nullptr), HasSubstr("the hook is null"));
     EXPECT_EQ(refusal(model, allreduce_hook()), "no error");
     EXPECT_THAT(refusal(model, allreduce_hook()),
-                HasSubstr("a communication hook already"));
+                HasSubstr("is registered already"));
     DistributedDataParallel other(Net(),
                                   {.group = group, .average_gradients = false});
     EXPECT_THAT(refusal(other, allreduce_hook()),

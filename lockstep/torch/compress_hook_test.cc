@@ -72,9 +72,9 @@ TEST(CompressHook, GivesItsInnerHookSixteenBits) {
 
 TEST(CompressHook, RefusesOtherTypesAndNoInnerHook) {
   EXPECT_THAT(message_of([] { CompressHook hook(at::kFloat); }),
-              HasSubstr("and not to Float"));
+              HasSubstr("got Float"));
   EXPECT_THAT(message_of([] { fp16_compress_wrapper(nullptr); }),
-              HasSubstr("no inner hook"));
+              HasSubstr("inner hook is null"));
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ void take_stock_of_steps(SequentialImpl& sequential, const std::string& prefix,
     if (!layer_of(*step)) continue;
     if (step.use_count() - 1 > kOwnersOfAStep)
       inventory.held_elsewhere.push_back(prefix + name +
-                                         ", which something else holds too");
+                                         ", which another object holds too");
     else
       inventory.steps.push_back({&sequential, name, &place});
   }
@@ -99,10 +99,10 @@ void check(const Inventory& inventory) {
   for (const std::string& name : inventory.held_elsewhere)
     names += "\n  layer:   " + name;
   throw InvalidArgument(
-      "convert_sync_batch_norm: a BatchNorm of LibTorch's can be replaced in a "
-      "Sequential only" +
+      "convert_sync_batch_norm: a BatchNorm of LibTorch's can be replaced "
+      "only in a Sequential" +
       names +
-      "\n  likely:  it is a member, whose holder would go on calling it"
+      "\n  likely:  it is a member, whose holder would keep calling it"
       "\n  next:    declare it as lockstep::BatchNorm, which takes the same "
       "options");
 }

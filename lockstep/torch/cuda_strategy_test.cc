@@ -202,7 +202,7 @@ TEST_F(StrategiesOnCuda, MakeModulesOfAnyFormOnTheGpuOfTheirReplica) {
     EXPECT_THAT(message_of([&] {
                   strategy.create([] { return std::shared_ptr<Net>(); });
                 }),
-                HasSubstr("there is no module"));
+                HasSubstr("holder of the module is empty"));
   });
 }
 

@@ -60,8 +60,8 @@ BatchTensors DeviceBatches::copy_images(Batch batch) {
   if (batch.elements() != elements())
     throw InvalidArgument(
         "cannot copy a batch to " + device_.str() +
-        ": its elements are not those that this device takes\n  next:    give "
-        "the loader .elements = batches.elements()");
+        ": this device expects other elements"
+        "\n  next:    give the loader .elements = batches.elements()");
   if (device_.is_cpu()) {
     const BatchTensors aligned = aligned_tensors(std::move(batch));
     return {aligned.images.contiguous(format_), aligned.labels};

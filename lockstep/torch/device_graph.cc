@@ -123,7 +123,7 @@ std::shared_ptr<DeviceGraph> make_of_libtorch(c10::Device device) {
 #else
 
 std::shared_ptr<DeviceGraph> make_of_libtorch(c10::Device device) {
-  throw InvalidArgument("what is done on " + device.str() +
+  throw InvalidArgument("work on " + device.str() +
                         " cannot be captured: this LibTorch has no CUDA\n"
                         "  next:    build with ./dev build --cuda");
 }
@@ -150,8 +150,8 @@ void rethrow_uncapturable() {
     throw InvalidArgument(
         std::string("the device's work cannot be captured: ") +
         error.what_without_backtrace() +
-        "\n  next:    leave out what waits for the device or copies to the "
-        "host, or do without a graph");
+        "\n  next:    remove code that waits for the device or copies to the "
+        "host, or run without a graph");
   }
 }
 

@@ -186,8 +186,10 @@ GradientScaler::Finding GradientScaler::agree(Finding own) const {
         "the gradient scalers of group \"", group_->name(),
         "\" have different scales (", state_.scale, " on rank ", group_->rank(),
         " of ", group_->size(),
-        ")\n  likely:  state was loaded, or update() called, on some ranks "
-        "only\n  next:    do the same with the scaler on every rank"));
+        ")"
+        "\n  likely:  state was loaded, or update() called, on some ranks "
+        "only"
+        "\n  next:    make the same calls of the scaler on every rank"));
   return static_cast<Finding>(told[0]);
 }
 

@@ -108,9 +108,9 @@ class Normalize : public torch::autograd::Function<Normalize> {
                                 const variable_list& gradients) {
     if (c10::GradMode::is_enabled())
       throw InvalidArgument(
-          "SyncBatchNorm: backward() with create_graph is not possible, since "
-          "what ranks exchange is no part of the graph\n"
-          "  next:    leave create_graph out, or do not synchronize");
+          "SyncBatchNorm: backward() with create_graph is not possible, "
+          "since the exchange between ranks is not part of the graph"
+          "\n  next:    omit create_graph, or do not synchronize");
     const variable_list tensors = context->get_saved_variables();
     const at::ScalarType type = computing_type(tensors[0]);
     const Saved saved{.input = tensors[0].to(type),
@@ -185,9 +185,9 @@ GroupMoments gather_moments(ProcessGroup& group, const at::Tensor& input) {
     throw InvalidArgument(c10::str(
         "SyncBatchNorm: all ", group.size(), " ranks of group \"", group.name(),
         "\" together have ", count,
-        " numbers a feature, of which there is no variance\n"
-        "  likely:  a last batch that is too short\n"
-        "  next:    drop it, or call eval() where nothing is trained"));
+        " numbers per feature, too few for a variance"
+        "\n  likely:  a last batch that is too short"
+        "\n  next:    drop it, or call eval() for passes without training"));
   const at::Tensor shares = counts / count;
   const at::Tensor means = all.narrow(1, 0, features);
   const at::Tensor mean = (shares * means).sum(0);

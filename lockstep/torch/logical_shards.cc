@@ -56,11 +56,11 @@ void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
   if (least_and_most[0] == -least_and_most[1] &&
       least_and_most[2] == ~least_and_most[3])
     return;
-  throw Mismatch(
-      c10::str("the ranks of group \"", group.name(),
-               "\" want different logical shards (", count, " of seed ", seed,
-               " on rank ", group.rank(), " of ", group.size(),
-               ")\n  next:    give the same count and seed on every rank"));
+  throw Mismatch(c10::str(
+      "the ranks of group \"", group.name(),
+      "\" have different options of logical shards (", count, " of seed ", seed,
+      " on rank ", group.rank(), " of ", group.size(),
+      ")\n  next:    give the same count and seed on every rank"));
 }
 
 // Throws for a buffer that can be neither averaged nor compared.
@@ -96,9 +96,8 @@ void check_logical_shards(int count, int ranks) {
     return;
   throw InvalidArgument(c10::str(
       count, " logical shards on ", ranks,
-      " ranks make no balanced tree of which each rank has a branch\n"
-      "  next:    use 1, 2, 4, 8, … ranks and as many shards, or twice, 4 "
-      "times, … as many"));
+      " ranks do not form a balanced tree in which each rank has one branch"
+      "\n  next:    use 1, 2, 4, 8, … ranks, and 1, 2, 4, … shards per rank"));
 }
 
 LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
@@ -107,7 +106,7 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
       group_(options.group ? options.group : default_group()),
       count_(options.count),
       seed_(options.seed) {
-  if (!module_) throw InvalidArgument("LogicalShards: there is no module");
+  if (!module_) throw InvalidArgument("LogicalShards: the module is null");
   check_same_options(*group_, count_, seed_);
   check_logical_shards(count_, group_->size());
   check_same_model(*group_, *module_);

@@ -294,7 +294,7 @@ TEST(LogicalShards, AreRefusedWhereTheyMakeNoTree) {
            {6, 2}, {3, 3}, {6, 3}, {2, 4}, {0, 1}, {-4, 1}})
     EXPECT_THAT(
         error_text([&] { check_logical_shards(sizes.first, sizes.second); }),
-        HasSubstr("make no balanced tree"))
+        HasSubstr("do not form a balanced tree"))
         << sizes.first << " on " << sizes.second;
   for (const int count : {4, 8, 64}) check_logical_shards(count, 4);
 }
@@ -306,13 +306,13 @@ TEST(LogicalShards, AreRefusedOnEveryRankWhenRanksWantOthers) {
     EXPECT_THAT(error_text([&] {
                   LogicalShards(net, {.group = group, .count = 2 + 2 * rank});
                 }),
-                HasSubstr("different logical shards"));
+                HasSubstr("different options of logical shards"));
     const auto seed = static_cast<std::uint64_t>(rank);
     EXPECT_THAT(error_text([&] {
                   LogicalShards(net,
                                 {.group = group, .count = 2, .seed = seed});
                 }),
-                HasSubstr("different logical shards"));
+                HasSubstr("different options of logical shards"));
   });
 }
 

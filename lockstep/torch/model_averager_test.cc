@@ -74,7 +74,7 @@ TEST(HierarchicalModelAverager, RefusesLevelsThatDoNotFit) {
                 {.levels = std::move(levels), .group = group});
           });
         };
-    EXPECT_THAT(refusal({}), HasSubstr("there are no levels"));
+    EXPECT_THAT(refusal({}), HasSubstr("list of levels is empty"));
     EXPECT_THAT(refusal({{1, 2}}), HasSubstr("not of all 4 ranks"));
     EXPECT_THAT(refusal({{1, 3}, {2, 4}}), HasSubstr("groups of 3 do not"));
     EXPECT_THAT(refusal({{2, 2}, {2, 4}}), HasSubstr("comes after"));

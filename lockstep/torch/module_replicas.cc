@@ -22,8 +22,8 @@ Module cloned(const torch::nn::Module& module, at::Device device) try {
 } catch (const c10::Error& error) {
   throw InvalidArgument("DataParallel: " + module.name() +
                         " cannot be cloned: " + error.what_without_backtrace() +
-                        "\n  next:    derive it from torch::nn::Cloneable, or "
-                        "give a factory that makes another one like it");
+                        "\n  next:    derive it from torch::nn::Cloneable, "
+                        "or give a factory that makes another module like it");
 }
 
 Module made(const ModuleReplicas::Factory& make, const Module& module,
@@ -31,8 +31,9 @@ Module made(const ModuleReplicas::Factory& make, const Module& module,
   Module copy = make();
   if (!copy || copy == module)
     throw InvalidArgument(
-        "DataParallel: the factory gave no new module\n"
-        "  next:    let it make one with the same parameters at each call");
+        "DataParallel: the factory did not return a new module"
+        "\n  next:    return a new module with the same parameters from each "
+        "call");
   copy->to(device);
   return copy;
 }
@@ -53,9 +54,9 @@ std::vector<bool> firsts_of(const std::vector<at::Tensor>& parameters) {
 
 [[noreturn]] void refuse(std::size_t replica, const std::string& difference) {
   throw InvalidArgument(c10::str(
-      "DataParallel: replica ", replica, " is another model: ", difference,
-      "\n  next:    let the factory, or clone(), make the module that "
-      "was given"));
+      "DataParallel: replica ", replica, " is a different model: ", difference,
+      "\n  next:    make the factory, or clone(), return a module like the "
+      "original"));
 }
 
 void check_tensors(const char* what, std::size_t replica,
@@ -85,7 +86,7 @@ void check_alike(const torch::nn::Module& module, const torch::nn::Module& copy,
   if (module.modules().size() != copy.modules().size())
     refuse(replica, "it has other submodules");
   if (firsts_of(module.parameters()) != firsts_of(copy.parameters()))
-    refuse(replica, "other parameters are one and the same there");
+    refuse(replica, "it ties other parameters");
 }
 
 void take_shape_of(const at::Tensor& to, const at::Tensor& from) {
@@ -137,9 +138,9 @@ void ModuleReplicas::check_that_nothing_came_or_went(const Parts& now) const {
       now.buffers.size() != original_.buffers.size() ||
       now.submodules.size() != original_.submodules.size())
     throw InvalidArgument(
-        "DataParallel: the module has other parameters, buffers or submodules "
-        "than when it was wrapped\n"
-        "  next:    wrap it anew after changing what it is made of");
+        "DataParallel: the module has other parameters, buffers or "
+        "submodules than when it was wrapped"
+        "\n  next:    wrap it again after such a change");
 }
 
 void ModuleReplicas::refresh_parameters(Parts& copy) const {

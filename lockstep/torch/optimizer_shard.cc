@@ -28,9 +28,9 @@ bool are_the_same(std::span<const OptimizedParameter> some,
 [[noreturn]] void refuse_other_parameters() {
   throw InvalidArgument(
       "the parameters of a sharded optimizer changed after it was made"
-      "\n  next:    add groups by its own add_param_group(); else make a new "
-      "one of all parameters, in groups if they need different options, and "
-      "give it this one's state by load_state_dict()");
+      "\n  next:    add groups with its own add_param_group(); otherwise "
+      "make a new optimizer of all parameters, in groups if they need "
+      "different options, and copy the state with load_state_dict()");
 }
 
 // Appends the parameters of `more` to `plan`.

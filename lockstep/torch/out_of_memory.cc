@@ -47,9 +47,10 @@ std::string text_of(const MemoryUser& user, const std::string& said) {
       user.group.size(), " (group \"", user.group.name(), "\"), on ", device,
       amounts(said),
       "\n  likely:  the batch or the model is too large for this GPU, or "
-      "other processes have taken of its memory\n  next:    ",
+      "other processes use its memory"
+      "\n  next:    ",
       user.next,
-      "; `lockstep status` shows who else is on the GPU\n  said:    ",
+      "; `lockstep status` shows other processes on the GPU\n  said:    ",
       said.substr(0, said.find('\n')));
 }
 

@@ -199,8 +199,9 @@ class Joined : public torch::autograd::Function<Joined> {
     if (at::GradMode::is_enabled())
       throw InvalidArgument(
           "DataParallel: backward(create_graph = true) is not possible: the "
-          "replicas' graphs are no part of it\n"
-          "  next:    compute inner derivatives within the module's forward()");
+          "replicas' graphs are not part of it"
+          "\n  next:    compute inner derivatives within the module's "
+          "forward()");
     const auto capsule = context->saved_data["graphs"].toCapsule();
     auto& graphs = static_cast<Graphs&>(*capsule);
     if (graphs.inputs.empty())
@@ -232,15 +233,15 @@ void check_alike(const std::vector<Tensors>& outputs) {
   for (std::size_t r = 0; r < outputs.size(); ++r) {
     if (outputs[r].empty())
       throw InvalidArgument(
-          "DataParallel: the module's output holds no tensor that could be "
-          "gathered\n"
-          "  next:    return tensors, tuples, vectors or maps of them, or "
+          "DataParallel: the module's output holds no tensor to gather"
+          "\n  next:    return tensors, tuples, vectors or maps of them, or "
           "declare for_each_tensor() for the type: see torch/tensors_in.h");
     if (outputs[r].size() != outputs[0].size())
       throw InvalidArgument(
           c10::str("DataParallel: replica ", r, " returned ", outputs[r].size(),
                    " tensors, replica 0 returned ", outputs[0].size(),
-                   "\n  next:    return as many for every part of a batch"));
+                   "\n  next:    return the same number for every part of a "
+                   "batch"));
   }
 }
 

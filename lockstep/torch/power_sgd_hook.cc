@@ -23,15 +23,15 @@ void check(const PowerSgdOptions& options) {
   if (options.matrix_approximation_rank < 1)
     refuse(c10::str("matrix_approximation_rank is ",
                     options.matrix_approximation_rank,
-                    ", and must be 1 or more"));
+                    "; it must be at least 1"));
   if ((options.use_error_feedback || options.warm_start) &&
       options.start_iteration < 2)
     refuse(c10::str("start_iteration is ", options.start_iteration,
-                    ", and must be 2 or more with error feedback or warm start,"
-                    " since buckets change after the first pass"));
+                    "; it must be at least 2 with error feedback or warm "
+                    "start, since buckets change after the first pass"));
   if (options.start_iteration < 0) refuse("start_iteration is negative");
   if (!(options.min_compression_rate > 0))
-    refuse("min_compression_rate must be more than 0");
+    refuse("min_compression_rate must be above 0");
   if (!(options.orthogonalization_epsilon >= 0))
     refuse("orthogonalization_epsilon is negative");
 }

@@ -244,7 +244,7 @@ TEST(PowerSgdHook, RefusesOptionsThatCannotWork) {
   EXPECT_THAT(refusal({.matrix_approximation_rank = 0}),
               HasSubstr("matrix_approximation_rank is 0"));
   EXPECT_THAT(refusal({.start_iteration = 1}),
-              HasSubstr("start_iteration is 1, and must be 2 or more"));
+              HasSubstr("start_iteration is 1; it must be at least 2"));
   EXPECT_THAT(refusal({.min_compression_rate = -1}),
               HasSubstr("min_compression_rate"));
   EXPECT_THAT(refusal({.orthogonalization_epsilon = -1}),

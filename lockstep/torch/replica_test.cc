@@ -134,7 +134,7 @@ TEST(Replica, RefusesAModelWithMoreParametersThanRankZeros) {
     const std::string message = message_of([&] {
       DistributedDataParallel(torch::nn::Linear(options), {.group = group});
     });
-    EXPECT_THAT(message, HasSubstr("rank 0:  nothing there"));
+    EXPECT_THAT(message, HasSubstr("rank 0:  no such line"));
     EXPECT_THAT(message, HasSubstr("rank 1:  parameter bias Float [3]"));
   });
 }

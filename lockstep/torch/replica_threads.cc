@@ -89,7 +89,7 @@ void run_or_abort(const ReplicaContext& here,
     abort(std::string(" failed: ") + error.what());
     throw;
   } catch (...) {
-    abort(" threw what is no std::exception");
+    abort(" threw an exception that is not a std::exception");
     throw;
   }
 }

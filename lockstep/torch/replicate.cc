@@ -155,9 +155,8 @@ void check_same_model(ProcessGroup& group, const torch::nn::Module& module) {
        .likely =
            "the module is built from options that are not the same on every "
            "rank",
-       .next =
-           "build the same module everywhere; only contents may differ, rank "
-           "0's are taken"});
+       .next = "build the same module everywhere; only values may differ; rank "
+               "0's are used"});
 }
 
 void check_one_device(const torch::nn::Module& module) {
@@ -169,8 +168,8 @@ void check_one_device(const torch::nn::Module& module) {
         "the module's parameters are on two devices: ", first.key(), " is on ",
         first.value().device(), ", ", item.key(), " is on ",
         item.value().device(),
-        "\n  next:    have the whole module on one device before it is "
-        "wrapped: module->to(device)"));
+        "\n  next:    move the whole module to one device before wrapping "
+        "it: module->to(device)"));
   }
 }
 

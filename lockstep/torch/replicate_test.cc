@@ -74,7 +74,7 @@ TEST(AModelOnTwoDevices, IsRefusedNamingAParameterOnEach) {
       EXPECT_THROW(wrap(), InvalidArgument);
       EXPECT_THAT(message_of(wrap),
                   AllOf(HasSubstr("first is on cpu, second is on meta"),
-                        HasSubstr("next:    have the whole module on one")));
+                        HasSubstr("next:    move the whole module to one")));
       EXPECT_NO_THROW(group->barrier().wait());
     });
 }

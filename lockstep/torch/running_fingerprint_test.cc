@@ -221,7 +221,7 @@ TEST(RunningFingerprint, RefusesAPeriodOfNothing) {
                   RunningFingerprint(std::make_shared<Net>(),
                                      {.group = group, .every = 0});
                 }),
-                HasSubstr("the least is 1"));
+                HasSubstr("the minimum is 1"));
   });
 }
 

@@ -47,7 +47,7 @@ std::string first_difference(std::string_view a, std::string_view b) {
     a.remove_prefix(line.size());
     b.remove_prefix(line.size());
   }
-  return "nothing there";
+  return "no such line";
 }
 
 // The ranks whose text differs from rank 0's.

@@ -48,19 +48,19 @@ at::Tensor weighted(const at::Tensor& losses, const at::Tensor& weights) {
     throw InvalidArgument(
         c10::str("compute_average_loss: sample_weight has shape ",
                  weights.sizes(), ", which does not fit losses of shape ",
-                 losses.sizes(), "\n  next:    give one weight a sample"));
+                 losses.sizes(), "\n  next:    give one weight per sample"));
   return losses * fitted.to(losses.options());
 }
 
 void check_reduction(ReduceOp op, const at::Tensor& value) {
   if (op != ReduceOp::kSum && op != ReduceOp::kAverage)
     throw InvalidArgument(
-        "Strategy::reduce: values are added up or averaged, nothing else\n"
-        "  next:    use ReduceOp::kSum or ReduceOp::kAverage");
+        "Strategy::reduce: values can only be summed or averaged"
+        "\n  next:    use ReduceOp::kSum or ReduceOp::kAverage");
   if (op == ReduceOp::kAverage && !value.is_floating_point())
     throw InvalidArgument(
-        "Strategy::reduce: whole numbers have no average of their type\n"
-        "  next:    convert them to a floating-point type first");
+        "Strategy::reduce: integers cannot be averaged in their own type"
+        "\n  next:    convert them to a floating-point type first");
 }
 
 bool has_axis(std::int64_t dimensions, std::int64_t axis) {
@@ -270,18 +270,18 @@ at::Tensor Strategy::compute_average_loss(
     const at::Tensor& losses, const AverageLossOptions& options) const {
   if (losses.dim() == 0)
     throw InvalidArgument(
-        "compute_average_loss: the losses of a batch are one number, which is "
-        "divided already if it is their mean\n"
-        "  next:    give losses, one a sample (at::Reduction::None)");
+        "compute_average_loss: expected one loss per sample, got one number, "
+        "which is divided already if it is the mean"
+        "\n  next:    give one loss per sample (at::Reduction::None)");
   const std::int64_t samples = options.global_batch_size
                                    ? *options.global_batch_size
                                    : losses.size(0) * num_replicas_in_sync();
   if (samples < 1)
     throw InvalidArgument(
         "compute_average_loss: a global batch of " + std::to_string(samples) +
-        " samples has no average\n"
-        "  next:    where a replica may have no sample, give the size of the "
-        "global batch, as DistributedDataset::samples() says it");
+        " samples has no average"
+        "\n  next:    if a replica may have no sample, set "
+        "global_batch_size, for example to DistributedDataset::samples()");
   return weighted(losses, options.sample_weight).sum() / samples;
 }
 

@@ -209,12 +209,12 @@ TEST(Strategy, ReducesWhatReplicasReturn) {
       strategy.reduce(ReduceOp::kAverage, values).eq(2.5).all().item<bool>());
   EXPECT_TRUE(values.local(0).eq(1).all().item<bool>());
   EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kMax, values); }),
-              HasSubstr("added up or averaged"));
+              HasSubstr("summed or averaged"));
   const auto counts = strategy.run(
       [](const ReplicaContext&) { return torch::ones({}, torch::kLong); });
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, counts).item<int>(), 4);
   EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kAverage, counts); }),
-              HasSubstr("whole numbers"));
+              HasSubstr("integers cannot be averaged"));
 }
 
 TEST(Strategy, RefusesToReduceValuesThatDiffer) {
@@ -318,7 +318,7 @@ TEST(Strategy, RefusesALossThatIsAMeanAlready) {
                   strategy.compute_average_loss(torch::ones({}), options);
                 }),
                 AllOf(HasSubstr("divided already"),
-                      HasSubstr("give losses, one a sample")));
+                      HasSubstr("give one loss per sample")));
 }
 
 // The numbers are those of tf.nn.compute_average_loss, by its documentation:
@@ -345,7 +345,7 @@ TEST(Strategy, WeighsSamples) {
   for (const auto& wrong :
        {torch::ones({3}), torch::ones({1}), torch::ones({2, 2})})
     EXPECT_THAT(message_of([&] { average(losses, wrong); }),
-                HasSubstr("give one weight a sample"));
+                HasSubstr("give one weight per sample"));
 }
 
 TEST(Strategy, StartsFromWhatOneProcessWouldStartFrom) {
@@ -373,7 +373,7 @@ TEST(Strategy, RefusesDevicesThatItCannotUse) {
   const auto refusal = [](std::vector<at::Device> devices) {
     return message_of([&] { MirroredStrategy({.devices = devices}); });
   };
-  EXPECT_THAT(refusal({at::kMeta}), HasSubstr("only CPUs and CUDA's GPUs"));
+  EXPECT_THAT(refusal({at::kMeta}), HasSubstr("only CPUs and CUDA GPUs"));
   EXPECT_THAT(refusal({at::kCPU, {at::kCUDA, 0}}),
               AllOf(HasSubstr("cuda:0"), HasSubstr("CPUs alone")));
   EXPECT_THAT(refusal({{at::kCUDA, 100}}),

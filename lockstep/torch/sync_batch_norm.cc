@@ -82,7 +82,7 @@ void SyncBatchNormImpl::check(const at::Tensor& input) const {
       " features got an input of shape ", input.sizes(), " and type ",
       input.scalar_type(),
       "\n  next:    give it floating-point samples x features, with up to "
-      "three dimensions more"));
+      "three more dimensions"));
 }
 
 // As LibTorch's layers do it.

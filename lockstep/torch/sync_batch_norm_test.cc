@@ -309,7 +309,7 @@ TEST(ConvertSyncBatchNorm, RefusesAStepThatIsHeldElsewhere) {
     torch::nn::BatchNorm1d held(3);
     torch::nn::Sequential net(torch::nn::Linear(3, 3), held);
     EXPECT_THAT(message_of([&] { convert_sync_batch_norm(*net, group); }),
-                HasSubstr("1, which something else holds too"));
+                HasSubstr("1, which another object holds too"));
     held = nullptr;
     EXPECT_EQ(convert_sync_batch_norm(*net, group), 1);
   });
@@ -419,7 +419,7 @@ TEST(SyncBatchNorm, RefusesTooFewSamplesOnEveryRank) {
     EXPECT_THAT(message_of([&] {
                   norm(torch::ones({samples, 3}));
                 }),
-                AllOf(HasSubstr("together have 1 numbers a feature"),
+                AllOf(HasSubstr("together have 1 numbers per feature"),
                       HasSubstr("next:")));
     EXPECT_NO_THROW(norm(wave({1, 3}, group->rank())));
   });

@@ -59,9 +59,10 @@ DataType data_type_of(at::ScalarType type) {
       return DataType::kBool;
     default:  // LibTorch's own enum, which may grow
       throw InvalidArgument(c10::str(
-          "collectives do not know the tensor type ", type,
-          "; they know Float, Double, Half, BFloat16, Char, Byte, Int, Long "
-          "and Bool\n  next:    convert the tensor with to()"));
+          "collectives do not support the tensor type ", type,
+          "; they support Float, Double, Half, BFloat16, Char, Byte, Int, "
+          "Long and Bool"
+          "\n  next:    convert the tensor with to()"));
   }
 }
 

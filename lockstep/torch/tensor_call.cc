@@ -185,9 +185,10 @@ TensorCall::TensorCall(const ProcessGroup& group, const char* operation)
     : group_(group), operation_(operation) {
   if (!group.is_member())
     throw InvalidArgument(c10::str(
-        operation, ": this rank is no member of group \"", group.name(),
-        "\"\n  next:    ask is_member() before calling "
-        "into a group made by new_group()"));
+        operation, ": this rank is not a member of group \"", group.name(),
+        "\""
+        "\n  next:    check is_member() before calling into a group made by "
+        "new_group()"));
 }
 
 void TensorCall::refuse(Argument name, const std::string& why,
@@ -318,7 +319,7 @@ void TensorCall::check_like(const at::Tensor& tensor, Argument name,
     refuse(name,
            c10::str("has shape ", tensor.sizes(), ", expected ",
                     expected.sizes(), " as ", text_of(expected_name)),
-           "make both of one shape; view() and reshape() change a shape");
+           "give both the same shape; view() and reshape() change a shape");
 }
 
 void TensorCall::check_one_a_rank(at::TensorList tensors,
@@ -326,7 +327,7 @@ void TensorCall::check_one_a_rank(at::TensorList tensors,
   if (static_cast<int>(tensors.size()) != group_.size())
     refuse({name},
            c10::str("has ", tensors.size(), " tensors, expected ",
-                    group_.size(), ", one a rank"),
+                    group_.size(), ", one per rank"),
            "pass a list of group.size() tensors, in rank order");
 }
 

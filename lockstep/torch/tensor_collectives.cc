@@ -59,7 +59,7 @@ void check_lengths(const TensorCall& call, at::TensorList outputs,
     call.refuse({"outputs"},
                 c10::str("has ", outputs.size(), " tensors, expected ",
                          inputs.size(), ", one for each of inputs"),
-                "pass lists of one length");
+                "pass lists of the same length");
 }
 
 void check_only_at_root(const TensorCall& call, const ProcessGroup& group,
@@ -68,7 +68,7 @@ void check_only_at_root(const TensorCall& call, const ProcessGroup& group,
     call.refuse({name},
                 c10::str("is not empty on rank ", group.rank(),
                          ", which is not the root"),
-                "pass {} on all ranks but the root");
+                "pass {} on all ranks except the root");
 }
 
 // Splits along the first dimension as counts of elements.
@@ -109,12 +109,12 @@ class Rows {
   void check_splits(const std::vector<std::int64_t>& splits) const {
     const auto refuse = [&](const std::string& why) {
       call_.refuse({name_}, why,
-                   "give one number of rows a rank, which add up to the size "
-                   "of the first dimension");
+                   "give one number of rows per rank; they must add up to "
+                   "the size of the first dimension");
     };
     if (static_cast<int>(splits.size()) != group_.size())
       refuse(c10::str("has ", splits.size(), " split sizes, expected ",
-                      group_.size(), ", one a rank"));
+                      group_.size(), ", one per rank"));
     std::int64_t sum = 0;
     for (const std::int64_t rows : splits) {
       if (rows < 0 || rows > tensor_.size(0) - sum)

@@ -351,7 +351,7 @@ TEST(TensorCollectivesRefusals, SayWhatWasExpectedAndWhatCame) {
       HasSubstr("all_gather: outputs[1] has shape [3, 3], expected [2, 3] as "
                 "input (rank 1 of 2, group \"test\")"));
   EXPECT_THAT(refusal([&](auto& group) { all_gather(group, {two}, two); }),
-              HasSubstr("outputs has 1 tensors, expected 2, one a rank"));
+              HasSubstr("outputs has 1 tensors, expected 2, one per rank"));
   EXPECT_THAT(
       refusal([&](auto& group) {
         all_gather(group, {two.to(at::kInt), two.clone()}, two);

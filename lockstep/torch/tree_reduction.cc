@@ -101,7 +101,7 @@ Tensors TreeSum::take() {
     sum = std::move(level);
   }
   sums_.clear();
-  LOCKSTEP_CHECK(sum.has_value(), "there is no sum of nothing");
+  LOCKSTEP_CHECK(sum.has_value(), "take() without a list to sum");
   return *std::move(sum);
 }
 

@@ -80,13 +80,14 @@ void check_same_parameters(ProcessGroup& group, const Groups& groups) {
         group.rank(), " of ", group.size(),
         ")\n  rank 0:  ", first_difference(first, other), "\n  rank ", rank,
         ":  ", first_difference(other, first),
-        "\n  likely:  the model is not the same on every rank, or not the same "
-        "parameters of it are passed"
-        "\n  next:    pass the same parameters in the same order everywhere"));
+        "\n  likely:  the models differ between ranks, or ranks pass "
+        "different parameters"
+        "\n  next:    pass the same parameters in the same order on every "
+        "rank"));
   }
   if (first.empty())
     throw InvalidArgument(
-        "ZeroRedundancyOptimizer: there are no parameters to optimize"
+        "ZeroRedundancyOptimizer: the list of parameters is empty"
         "\n  next:    pass model.parameters()");
   if (shared)
     throw InvalidArgument(
@@ -175,8 +176,8 @@ void ZeroRedundancyOptimizer::add_param_group(
     const torch::optim::OptimizerParamGroup& group) {
   if (gave_hook_)
     throw InvalidArgument(
-        "ZeroRedundancyOptimizer: its gradient_hook() reduces the gradients of "
-        "the parameters that it had; those of a new group would be missing"
+        "ZeroRedundancyOptimizer: its gradient_hook() reduces only the "
+        "gradients of its earlier parameters, not those of a new group"
         "\n  next:    make a new optimizer and a new DistributedDataParallel");
   Optimizer::add_param_group(group);
   try {

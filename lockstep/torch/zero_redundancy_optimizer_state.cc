@@ -81,8 +81,8 @@ void check_same_kind(const Optimizer& ours, const Optimizer& theirs) {
     throw InvalidArgument(
         "cannot load the state of an optimizer of another kind, or of other "
         "groups of parameters"
-        "\n  next:    load what an optimizer with the same options over the "
-        "same groups has saved");
+        "\n  next:    load the state of an optimizer with the same options "
+        "and groups");
 }
 
 }  // namespace
@@ -171,8 +171,9 @@ const Optimizer& ZeroRedundancyOptimizer::state_dict() const {
         "the state of the optimizer is in shards: rank " +
         std::to_string(group_->rank()) + " of " +
         std::to_string(group_->size()) +
-        " has its own only\n  next:    call consolidate_state_dict() on every "
-        "rank after the last step, then save on the rank that it names");
+        " has only its own part"
+        "\n  next:    call consolidate_state_dict() on every rank after the "
+        "last step, then save on the rank that it names");
   return *whole_;
 }
 

@@ -32,8 +32,8 @@ void refuse_other_than_files(const fs::path& path) {
   if (fs::is_directory(there))
     throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
   throw SystemError("cannot write \"" + path.string() +
-                        "\": it is a device, a pipe or a socket, whose place "
-                        "the file would take; name another",
+                        "\": it is a device, a pipe or a socket, which the "
+                        "file would replace; name another file",
                     EEXIST);
 }
 
@@ -50,7 +50,7 @@ class TemporaryFile {
       file_ = FileDescriptor(
           ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
       if (!file_ && errno != EEXIST)
-        fail_to_write(path, "no file can be made in \"" +
+        fail_to_write(path, "no file can be created in \"" +
                                 folder_of(path).string() + "\"");
     }
   }
@@ -67,7 +67,7 @@ class TemporaryFile {
       if (count < 0)
         fail_to_write(path_, "writing stopped after " +
                                  std::to_string(written_) +
-                                 " bytes; what was there before is untouched");
+                                 " bytes; the earlier file is unchanged");
       written_ += static_cast<std::size_t>(count);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
@@ -129,7 +129,7 @@ void prepare_to_replace(const fs::path& path) {
     make_folders(folder);
   } catch (const fs::filesystem_error& error) {
     throw SystemError("cannot write \"" + path.string() + "\": its folder \"" +
-                          folder.string() + "\" cannot be made",
+                          folder.string() + "\" cannot be created",
                       error.code().value());
   }
   const TemporaryFile probe(path);

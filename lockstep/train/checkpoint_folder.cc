@@ -106,8 +106,8 @@ std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files,
     } catch (const NewerCheckpoint&) {
       throw;
     } catch (const InvalidArgument& error) {
-      log(LogLevel::kWarn, std::string("passing over a checkpoint that cannot "
-                                       "be used: ") +
+      log(LogLevel::kWarn, std::string("skipping a checkpoint that cannot be "
+                                       "used: ") +
                                error.what());
       damaged.insert(*path);
       problems += std::string("\n  ") + error.what();
@@ -115,8 +115,8 @@ std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files,
   }
   if (!problems.empty())
     throw InvalidArgument("none of the checkpoints can be used:" + problems +
-                          "\n  next:    delete them to train anew, or name "
-                          "another folder");
+                          "\n  next:    delete them to train from the start, "
+                          "or name another folder");
   return std::nullopt;
 }
 
@@ -184,7 +184,7 @@ CheckpointFolder::CheckpointFolder(fs::path folder,
   if (options_.keep < 1)
     throw InvalidArgument("a folder of checkpoints cannot keep " +
                           std::to_string(options_.keep) +
-                          " of them; the least is 1");
+                          " of them; the minimum is 1");
 }
 
 ProcessGroup& CheckpointFolder::group() {
@@ -210,7 +210,7 @@ fs::path CheckpointFolder::load(const fs::path& path,
     auto newest = load_newest(CheckpointFolder(path), damaged_);
     if (!newest)
       throw InvalidArgument("the folder \"" + path.string() +
-                            "\" holds no checkpoint to go on from");
+                            "\" holds no checkpoint to resume from");
     return newest;
   });
 }
@@ -250,8 +250,9 @@ void CheckpointFolder::check_step(std::int64_t step) const {
       "the folder \"" + folder_.string() + "\" holds \"" +
       later.back().filename().string() + "\", of a later step than " +
       std::to_string(step) +
-      ", which would be taken for the newest\n  next:    save to another "
-      "folder, or move the later checkpoints out of this one");
+      ", which would count as the newest"
+      "\n  next:    save to another folder, or move the later checkpoints "
+      "out of this one");
 }
 
 std::optional<fs::path> CheckpointFolder::newest() const {

@@ -287,7 +287,7 @@ TEST_P(CheckpointFolderOf, RefusesALaterFormatRatherThanTakeAnOlderFile) {
 TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
   write_some(1);
   EXPECT_THAT(resumed(5),
-              AllOf(HasSubstr("is of another model"),
+              AllOf(HasSubstr("belongs to another model"),
                     HasSubstr("\"linear.weight\" is float32 [4, 3] in the "
                               "file, float32 [4, 5] in the model")));
   on_ranks(1, [&](const Group& group) {
@@ -295,7 +295,7 @@ TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
     TrainingState state = loop.state();
     state.job["data"] = "read";
     EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
-                HasSubstr("data was drawn, and is read now"));
+                HasSubstr("data was drawn, but is read now"));
     state = loop.state();
     state.counters["more"] = &loop.step;
     EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
@@ -315,7 +315,7 @@ TEST_P(CheckpointFolderOf, RefusesATrainedModelThatIsNoCheckpoint) {
     Loop loop(group);
     const std::string text =
         error_text<Error>([&] { folder_on(group).load(path, loop.state()); });
-    EXPECT_THAT(text, HasSubstr("is no checkpoint to go on from"));
+    EXPECT_THAT(text, HasSubstr("is not a checkpoint to resume from"));
     EXPECT_THAT(error_text<Error>([&] {
                   folder_on(group).load(directory_ / "absent", loop.state());
                 }),
@@ -357,7 +357,7 @@ TEST_P(CheckpointFolderOf, LoadsAtAnotherNumberOfRanks) {
 
 TEST(CheckpointFolder, NamesItsNeedsWhenItIsMade) {
   EXPECT_THAT(error_text([] { CheckpointFolder("x", {.keep = 0}); }),
-              HasSubstr("the least is 1"));
+              HasSubstr("the minimum is 1"));
 }
 
 TEST(CheckpointFolder, WithoutANameIsTheWorkingDirectory) {
@@ -390,7 +390,7 @@ TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
                                    "checkpoint-000001.safetensors"));
 }
 
-// Else the later one would be taken for the newest, and the run that went back
+// Otherwise the later one would count as the newest, and the run that went back
 // would lose what it saves.
 TEST(CheckpointFolder, RefusesAnEarlierStepThanThatOfAWholeCheckpoint) {
   const TestDirectory directory;

@@ -34,9 +34,9 @@ class Blocks {
         ranks_(group.size()) {
     if (size_ < 1)
       throw InvalidArgument("a model cannot be evaluated in batches of " +
-                            std::to_string(size_) + "; the least is 1");
+                            std::to_string(size_) + "; the minimum is 1");
     if (samples_ < 1)
-      throw InvalidArgument("there are no samples to evaluate a model on");
+      throw InvalidArgument("the data set to evaluate has no samples");
   }
 
   std::int64_t size() const { return size_; }

@@ -117,7 +117,7 @@ std::string to_text(const Evaluation& evaluation,
        << with_commas(std::llround(evaluation.images_per_second()))
        << " images/s\n\n";
   write(text, class_table(matrix, subject.class_names));
-  text << "\nA row is a class, a column what its images were taken for:\n\n";
+  text << "\nA row is a class, a column the class that was predicted:\n\n";
   write(text, confusion_table(matrix, subject.class_names));
   return text.str();
 }

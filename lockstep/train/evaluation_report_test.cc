@@ -50,7 +50,7 @@ TEST(EvaluationReport, IsAnAlignedTableForPeople) {
             "dog               2  100.00 %     0.66 %   1.32 %\n"
             "none at all       0         -          -        -\n"
             "\n"
-            "A row is a class, a column what its images were taken for:\n"
+            "A row is a class, a column the class that was predicted:\n"
             "\n"
             "confusion      cat  dog  none at all\n"
             "cat          1,200  300            0\n"

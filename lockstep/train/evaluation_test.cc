@@ -204,7 +204,7 @@ TEST_F(EvaluationOfAModel, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.classes = 10}),
               AllOf(HasSubstr("gave 103 x 5 numbers for 103 images of 10"),
                     HasSubstr("\n  next:    ")));
-  EXPECT_THAT(refusal({.classes = 5}), HasSubstr("there is no class "));
+  EXPECT_THAT(refusal({.classes = 5}), HasSubstr("no class "));
   EXPECT_THAT(refusal({}), HasSubstr("0 classes"));
   EXPECT_THAT(refusal({.classes = 10, .batch_size = 0}),
               HasSubstr("batches of 0"));
@@ -293,10 +293,10 @@ TEST_F(ModelInAFile, OfAnotherDataSetIsRefused) {
   other.title = "Other";
   other.class_names.pop_back();
   EXPECT_THAT(refusal_of(read(), other),
-              AllOf(HasSubstr("tells 10 classes apart, and Other has 9"),
+              AllOf(HasSubstr("tells 10 classes apart, but Other has 9"),
                     HasSubstr("trained on Stripes: name that with --dataset")));
   EXPECT_THAT(refusal_of(read(), striped_images(1, 1, 32)),
-              AllOf(HasSubstr("is for images of 1 x 28 x 28, and those of "
+              AllOf(HasSubstr("takes images of 1 x 28 x 28, but those of "
                               "Stripes are 1 x 32 x 32"),
                     HasSubstr("--data-dir")));
 }
@@ -347,7 +347,7 @@ TEST_F(ModelInAFile, GivesNoWeightsToAnotherModel) {
   save_checkpoint(file(), *make_model("mlp", {.hidden = {12, 7, 5}}));
   const auto ours = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
   EXPECT_THAT(error_text([&] { take_weights(read(), *ours); }),
-              AllOf(HasSubstr("does not fit the one to be trained:\n"),
+              AllOf(HasSubstr("does not fit the model to train:\n"),
                     HasSubstr("fc2.weight"), HasSubstr("--hidden")));
   const auto as_made = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
   for (const auto& [name, tensor] : tensors_of(*as_made))
@@ -413,12 +413,12 @@ TEST_F(ImagesInAFile, AreIdxOrATensorOfBytes) {
 
 TEST_F(ImagesInAFile, ThatAreNoneAreRefused) {
   write_tensor(SafetensorsType::kF32, {2, 3, 2});
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("of type F32, and not U8"),
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("of type F32, expected U8"),
                                HasSubstr("next:    name an IDX file")));
   write_tensor(SafetensorsType::kU8, {2, 3});
   EXPECT_THAT(refusal(), HasSubstr("has the shape 2 x 3"));
   write_tensor(SafetensorsType::kU8, {2, 3, 4, 4});
-  EXPECT_THAT(refusal(), HasSubstr("3 channels, and those of Fashion-MNIST "
+  EXPECT_THAT(refusal(), HasSubstr("3 channels, but those of Fashion-MNIST "
                                    "have 1"));
   write_tensor(SafetensorsType::kU8, {0, 3, 4});
   EXPECT_THAT(refusal(), HasSubstr("its shape is 0 x 1 x 3 x 4"));

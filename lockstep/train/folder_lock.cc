@@ -26,7 +26,7 @@ fs::path path_in(const fs::path& folder) { return folder / ".lock"; }
 
 [[noreturn]] void fail_to_lock(const fs::path& folder, int reason) {
   throw SystemError(
-      "cannot lock the folder \"" + folder.string() + "\" by a file in it",
+      "cannot lock the folder \"" + folder.string() + "\" with a file in it",
       reason);
 }
 
@@ -55,9 +55,8 @@ Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
     if (errno == EWOULDBLOCK) return Attempt::kInUse;
     if (!means_no_locks(errno)) fail_to_lock(folder, errno);
     log(LogLevel::kWarn,
-        "two runs that write to \"" + folder.string() +
-            "\" at once would not be noticed, since its file system has no "
-            "locks: " +
+        "two concurrent writers to \"" + folder.string() +
+            "\" would not be noticed, since its file system has no locks: " +
             std::generic_category().message(errno));
     return Attempt::kNoLocksHere;
   }
@@ -85,10 +84,10 @@ std::string signature_in(const FileDescriptor& file) {
   throw InvalidArgument(
       "the folder \"" + folder.string() +
       "\" is in use: " + signature_in(file) +
-      " writes to it\n"
-      "  likely:  another run was given the same folder, or the one before "
-      "still ends\n"
-      "  next:    wait for that process, or name another folder");
+      " writes to it"
+      "\n  likely:  another run uses the same folder, or the previous run is "
+      "still ending"
+      "\n  next:    wait for that process, or name another folder");
 }
 
 }  // namespace

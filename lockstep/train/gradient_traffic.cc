@@ -80,7 +80,7 @@ std::optional<std::string> GradientTraffic::summary() const {
   if (report.compressed_passes == 0) return std::nullopt;
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << report.ratio()
-       << " times less than the gradients was sent; "
+       << " times fewer bytes than the gradients were sent; "
        << std::setprecision(report.relative_error < 0.01 ? 3 : 0)
        << 100 * report.relative_error
        << " % of their length was not sent in the last pass measured";

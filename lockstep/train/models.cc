@@ -208,7 +208,7 @@ void validate(std::string_view name, const ModelOptions& options) {
   const double dropout = options.dropout.value_or(0);
   require(dropout >= 0 && dropout < 1,
           "cannot drop a share of " + std::to_string(dropout) +
-              ": dropout goes from 0 up to, not including, 1");
+              ": dropout must be at least 0 and below 1");
   for (const std::int64_t size : options.hidden)
     require(size >= 1,
             "cannot have a hidden layer of " + std::to_string(size) + " units");

@@ -116,8 +116,8 @@ struct FieldWriter {
   throw InvalidArgument(
       "the optimizer's state in the checkpoint does not fit the optimizer: " +
       problem +
-      "\n  next:    make the optimizer with the options and over the "
-      "parameters that it was saved with");
+      "\n  next:    make the optimizer with the options and parameters with "
+      "which it was saved");
 }
 
 // Tensors to fields. `like` is the parameter whose device and layout state
@@ -132,7 +132,7 @@ struct FieldReader {
     const auto found = tensors.find(prefix + name);
     if (found == tensors.end()) refuse_state(prefix + name + " is missing");
     if (found->second.scalar_type() != type || found->second.numel() != count)
-      refuse_state(prefix + name + " is not what it should be");
+      refuse_state(prefix + name + " has an unexpected type or shape");
     return found->second;
   }
 
@@ -270,7 +270,7 @@ class WholeState final : public optim::Optimizer {
   }
 
   at::Tensor step(LossClosure /*closure*/) override {
-    throw InternalError("the state of an optimizer was asked for a step");
+    throw InternalError("step() was called on the state of an optimizer");
   }
 };
 

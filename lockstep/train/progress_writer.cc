@@ -27,7 +27,7 @@ void ProgressWriter::write(const ProgressRecord& record) {
   } catch (const SystemError& error) {
     reader_gone_ = true;
     log(LogLevel::kWarn, std::string(error.what()) +
-                             ": training goes on without reporting progress");
+                             ": training continues without progress reports");
   }
   if (is_step) next_step_ = Deadline(options_.interval);
 }

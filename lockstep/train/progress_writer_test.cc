@@ -81,7 +81,7 @@ TEST(ProgressWriter, GoesOnWhenTheReaderIsGone) {
   writer.write(EpochRecord{});
   writer.write(EndRecord{});
   const std::string warning = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(warning.find("without reporting progress"), std::string::npos);
+  EXPECT_NE(warning.find("without progress reports"), std::string::npos);
   std::signal(SIGPIPE, handler);
 }
 

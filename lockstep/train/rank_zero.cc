@@ -17,8 +17,8 @@ constexpr std::int64_t kFine = -1;
 [[noreturn]] void fail_too(const ProcessGroup& group, std::string_view place,
                            std::size_t rank, const std::string& problem) {
   throw Error(std::string(place) + " failed on rank " + std::to_string(rank) +
-              ", and with it on rank " + std::to_string(group.rank()) + " of " +
-              std::to_string(group.size()) + ":\n" + problem);
+              ", and therefore on rank " + std::to_string(group.rank()) +
+              " of " + std::to_string(group.size()) + ":\n" + problem);
 }
 
 // Throws rank 0's error on the other ranks; a length of kFine means success.

@@ -232,7 +232,7 @@ void validate(std::string_view name, const ModelOptions& options) {
         std::to_string(options.width) + " x " + std::to_string(options.height));
   if (options.dropout.value_or(0) != 0)
     throw InvalidArgument(model + " has no dropout, but " +
-                          std::to_string(*options.dropout) + " was asked for");
+                          std::to_string(*options.dropout) + " was requested");
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ void check_checkpoint_options(const TrainerOptions& options) {
         "the numbers of steps between checkpoints and of checkpoints to keep "
         "must be at least 1");
   if (options.checkpoint_dir.empty() && options.resume == kAuto)
-    refuse_run("there is no folder of checkpoints from which to go on");
+    refuse_run("no folder of checkpoints to resume from is set");
   const bool used = !options.checkpoint_dir.empty() || !options.resume.empty();
   if (used && options.hook == "post-local-sgd")
     refuse_run(
@@ -134,7 +134,8 @@ void RunCheckpoints::refuse_used_folder() const {
   refuse_run("the folder \"" + options_.checkpoint_dir.string() +
              "\" holds checkpoints of a run already, up to \"" +
              files.back().filename().string() +
-             "\"\n  next:    go on with it by --resume auto, or name another "
+             "\""
+             "\n  next:    resume it with --resume auto, or name another "
              "folder");
 }
 
@@ -176,8 +177,8 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   if (position.epoch >= options_.epochs)
     refuse_run("the checkpoint \"" + from->string() + "\" is of epoch " +
                std::to_string(position.epoch + 1) +
-               ", and the run is to end after " +
-               std::to_string(options_.epochs) + ": ask for more epochs");
+               ", but the run ends after " + std::to_string(options_.epochs) +
+               ": ask for more epochs");
   return from;
 }
 

@@ -224,19 +224,19 @@ TEST_F(StopAndResume, RefusesAnotherJobAndSaysWhatDiffers) {
                 o.global_batch = 32;
                 o.seed = 5;
               }),
-              AllOf(HasSubstr("is of another job"),
-                    HasSubstr("global batch size was 16, and is 32 now"),
-                    HasSubstr("seed was 0, and is 5 now")));
+              AllOf(HasSubstr("belongs to another job"),
+                    HasSubstr("global batch size was 16, but is 32 now"),
+                    HasSubstr("seed was 0, but is 5 now")));
   EXPECT_THAT(refusal([](auto& o) { o.hidden = {17}; }),
-              HasSubstr("hidden was 16, and is 17 now"));
+              HasSubstr("hidden was 16, but is 17 now"));
   EXPECT_THAT(refusal([](auto& o) { o.model = "cnn"; }),
-              HasSubstr("model was mlp, and is cnn now"));
+              HasSubstr("model was mlp, but is cnn now"));
   EXPECT_THAT(refusal([](auto& o) { o.optimizer = "adam"; }),
-              HasSubstr("optimizer was sgd, and is adam now"));
+              HasSubstr("optimizer was sgd, but is adam now"));
   quick_.epochs = 3;
   resume_on(2, quick_, folder.path());
   EXPECT_THAT(refusal([](auto& o) { o.epochs = 2; }),
-              HasSubstr("is of epoch 3, and the run is to end after 2"));
+              HasSubstr("is of epoch 3, but the run ends after 2"));
 }
 
 TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {

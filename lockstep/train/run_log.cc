@@ -48,7 +48,7 @@ void RunLog::begin(const StartRecord& start, std::int64_t step,
   if (!on()) return;
   step_ = step;
   steps_per_epoch_ = steps_per_epoch;
-  run_on_rank_zero(*group_, "making the files of the log",
+  run_on_rank_zero(*group_, "creating the files of the log",
                    [&] { make_files(start); });
 }
 
@@ -58,7 +58,7 @@ void RunLog::make_files(const StartRecord& start) try {
   std::filesystem::create_directories(folder, error);
   if (error)
     throw SystemError(
-        "cannot make the folder \"" + folder.string() + "\" for the log",
+        "cannot create the folder \"" + folder.string() + "\" for the log",
         error.value());
   AppendedFile lines(folder / kLinesName, AppendedFile::Existing::kGoOn);
   files_.emplace(Files{EventFile(folder), std::move(lines)});
@@ -67,8 +67,8 @@ void RunLog::make_files(const StartRecord& start) try {
   files_->lines.append(files_->lines.ends_within_line() ? "\n" + line : line);
 } catch (const SystemError& error) {
   throw Error(std::string(error.what()) +
-              "\n  next:    name another folder for the log, or make room in "
-              "this one and let it be written");
+              "\n  next:    name another folder for the log, or free space "
+              "in this one and make it writable");
 }
 
 void RunLog::epoch_begins() { since_ = Clock::now(); }
@@ -170,8 +170,9 @@ void RunLog::write(const std::vector<Scalar>& scalars,
   if (std::exchange(files_->warned, true)) return;
   log(LogLevel::kWarn,
       std::string(error.what()) +
-          ": training goes on, and what can be written later is appended\n"
-          "  next:    make room in \"" +
+          ": training continues, and later records are appended when "
+          "possible"
+          "\n  next:    make room in \"" +
           options_.log_dir.string() + "\"");
 }
 

@@ -68,8 +68,7 @@ struct Source {
 
   [[noreturn]] void refuse(const std::string& problem) const {
     throw InvalidArgument(
-        in_quotes(file) +
-        " is not a safetensors file that can be read: " + problem +
+        in_quotes(file) + " is not a readable safetensors file: " + problem +
         "\n  likely:  it is damaged, was cut short, or is another kind of "
         "file\n  next:    name another file, or write this one again");
   }
@@ -123,23 +122,23 @@ HeaderJson parse_header(std::string_view text, const Source& source) {
     source.refuse("expected a header that begins with '{' at byte 8");
   // The parser would take it for the end and ignore the rest.
   if (text.find('\0') != std::string_view::npos)
-    source.refuse("its header is no JSON: there is a zero byte in it");
+    source.refuse("its header is not JSON: it contains a zero byte");
   HeaderJson header;
   try {
     header = HeaderJson::parse(text, HeaderGuard(source));
   } catch (const HeaderJson::exception& error) {
-    source.refuse(std::string("its header is no JSON: ") + error.what());
+    source.refuse(std::string("its header is not JSON: ") + error.what());
   }
   return header;
 }
 
 SafetensorsMetadata read_metadata(const HeaderJson& object,
                                   const Source& source) {
-  if (!object.is_object()) source.refuse("__metadata__ is no object");
+  if (!object.is_object()) source.refuse("__metadata__ is not an object");
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string())
-      source.refuse("__metadata__ " + in_quotes(key) + " is no text");
+      source.refuse("__metadata__ " + in_quotes(key) + " is not a string");
     metadata[key] = value.get<std::string>();
   }
   return metadata;
@@ -190,17 +189,17 @@ SafetensorsType read_type(const std::string& tensor, const HeaderJson& entry,
   const auto name = found->get<std::string>();
   const auto known = std::ranges::find(kTypes, name, &TypeRow::name);
   if (known == kTypes.end())
-    source.refuse(
-        tensor, "its dtype " + in_quotes(name) + " is none of " + type_names());
+    source.refuse(tensor, "its dtype " + in_quotes(name) + " is not one of " +
+                              type_names());
   return static_cast<SafetensorsType>(known - kTypes.begin());
 }
 
 TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
                         std::span<const std::byte> data, const Source& source) {
-  if (!entry.is_object()) source.refuse(name, "its entry is no object");
+  if (!entry.is_object()) source.refuse(name, "its entry is not an object");
   TensorBytes tensor{name, read_type(name, entry, source), {}, {}};
   const auto shape = read_numbers(entry, "shape");
-  if (!shape) source.refuse(name, "its shape is no list of whole numbers");
+  if (!shape) source.refuse(name, "its shape is not a list of integers");
   tensor.shape = *shape;
   const auto range = read_numbers(entry, "data_offsets");
   if (!range || range->size() != 2 || (*range)[0] > (*range)[1])
@@ -210,7 +209,7 @@ TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
   if (end > data.size())
     source.refuse(name, "its data ends at byte " + std::to_string(end) +
                             ", but only " + std::to_string(data.size()) +
-                            " bytes of data are there");
+                            " bytes of data exist");
   const auto expected = bytes_of(tensor.type, tensor.shape);
   if (expected != end - begin)
     source.refuse(

@@ -88,7 +88,7 @@ bool has_same_shapes(const std::string& layer, const NamedTensors& ours,
 void check_fit(const SavedModel& saved, const ImageDataset& dataset,
                const std::vector<std::int64_t>& widths) {
   const std::string other =
-      dataset.labels.empty() ? "give it images as it was trained on"
+      dataset.labels.empty() ? "give it images like those of its training"
       : saved.dataset.empty() || saved.dataset == dataset.title
           ? "name the data set that it was trained on with --dataset and "
             "--data-dir"
@@ -96,12 +96,12 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
   const auto classes = std::ssize(dataset.class_names);
   if (!widths.empty() && widths.back() != classes)
     refuse(saved,
-           "tells " + std::to_string(widths.back()) + " classes apart, and " +
+           "tells " + std::to_string(widths.back()) + " classes apart, but " +
                dataset.title + " has " + std::to_string(classes),
            other);
   if (!saved.images.empty() && saved.images != in_words(dataset))
     refuse(saved,
-           "is for images of " + saved.images + ", and those of " +
+           "takes images of " + saved.images + ", but those of " +
                dataset.title + " are " + in_words(dataset),
            other);
 }
@@ -126,9 +126,8 @@ std::vector<std::string> take_weights(const SavedModel& saved,
                                 ? differences(tensors_of(model), saved.tensors)
                                 : differences(ours, stored);
   if (!lines.empty())
-    refuse(saved, "does not fit the one to be trained:" + first_of(lines),
-           "name the model that it is with --model, and an mlp's layers with "
-           "--hidden");
+    refuse(saved, "does not fit the model to train:" + first_of(lines),
+           "name its model with --model, and an mlp's layers with --hidden");
   copy_over(ours, stored);
   return kept;
 }
@@ -197,8 +196,8 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
   if (const std::string lines = differences(ours, saved.tensors);
       !lines.empty())
     refuse(saved,
-           "is no " + saved.name + " for images of " + in_words(dataset) + ":" +
-               first_of(lines),
+           "is not a " + saved.name + " for images of " + in_words(dataset) +
+               ":" + first_of(lines),
            "name the model with --model, or the data set that it was trained "
            "on with --dataset");
   copy_over(ours, saved.tensors);

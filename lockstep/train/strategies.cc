@@ -47,43 +47,42 @@ void check_numbers(const TrainerOptions& options, int processes) {
     if (options.replicas < 1)
       refuse(options,
              "cannot have " + std::to_string(options.replicas) + " replicas",
-             "ask for at least 1");
+             "use at least 1");
     if (processes != 1)
       refuse(options,
-             "has all replicas in one process, and this is one of " +
+             "has all replicas in one process, but this is one of " +
                  std::to_string(processes),
-             "start one process and say how many replicas it has, or use "
+             "start one process and set its number of replicas, or use "
              "multi-worker");
   } else if (options.replicas != 1) {
     refuse(options,
            "has one replica in each process, not " +
                std::to_string(options.replicas),
-           "start as many processes, or use mirrored");
+           "start one process per replica, or use mirrored");
   }
 }
 
 void check_device(const TrainerOptions& options) {
   if (options.tf32 && options.device == "cpu")
     throw InvalidArgument(
-        "cannot train: TF32 is what GPUs compute with\n  next:    train on "
-        "cuda, or leave it out");
+        "cannot train: only GPUs support TF32"
+        "\n  next:    train on cuda, or omit it");
 }
 
 void check_reduction(const TrainerOptions& options) {
   if (options.strategy == "ddp") return;
-  const char* ddp = "use ddp, or leave it out";
+  const char* ddp = "use ddp, or omit it";
   if (options.sharded)
     refuse(options,
-           "averages gradients itself, as a sharded optimizer wants to", ddp);
+           "averages gradients itself, but so does a sharded optimizer", ddp);
   if (options.logical_shards)
-    refuse(options, "averages gradients itself, as logical shards want to",
-           ddp);
+    refuse(options, "averages gradients itself, but so do logical shards", ddp);
   if (hook_of_model(options) == "none") return;
   if (options.strategy == "horovod")
-    refuse(options, "cannot compress by " + options.hook,
+    refuse(options, "cannot compress with the hook " + options.hook,
            "use the hook fp16 or bf16, or ddp");
   refuse(options,
-         "would never ask the hook " + options.hook +
+         "would never call the hook " + options.hook +
              ", which is one of DistributedDataParallel's",
          ddp);
 }
@@ -155,7 +154,7 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
     abort(error.what());
     throw;
   } catch (...) {
-    abort("it threw what is no std::exception");
+    abort("it threw an exception that is not a std::exception");
     throw;
   }
 }
@@ -302,9 +301,9 @@ void check_strategy(const TrainerOptions& options, int processes) {
   if (options.strategy == "data-parallel" &&
       (options.sync_batch_norm || options.checks.any()))
     refuse(options,
-           "has slots of one rank, which no collective reaches: there is "
-           "nothing to synchronize and nothing to compare",
-           "use mirrored, or leave it out");
+           "has slots of one rank without collectives: it can neither "
+           "synchronize nor compare them",
+           "use mirrored, or omit it");
 }
 
 std::string_view hook_of_model(const TrainerOptions& options) {

@@ -332,15 +332,15 @@ TEST_F(Strategies, RefuseWhatDoesNotGoWithThemAndSayWhy) {
                 AllOf(HasSubstr("a sharded optimizer"), HasSubstr("use ddp")));
     EXPECT_THAT(with(strategy, [](auto& o) { o.logical_shards = 2; }),
                 HasSubstr("logical shards"));
-    EXPECT_THAT(
-        with(strategy, [](auto& o) { o.hook = "power-sgd"; }),
-        AllOf(HasSubstr(strategy == "horovod" ? "cannot compress by power-sgd"
-                                              : "never ask the hook power-sgd"),
-              HasSubstr("ddp")));
+    EXPECT_THAT(with(strategy, [](auto& o) { o.hook = "power-sgd"; }),
+                AllOf(HasSubstr(strategy == "horovod"
+                                    ? "with the hook power-sgd"
+                                    : "never call the hook power-sgd"),
+                      HasSubstr("ddp")));
     if (strategy == "horovod") continue;
     EXPECT_THAT(
         with(strategy, [](auto& o) { o.hook = "fp16"; }),
-        AllOf(HasSubstr("never ask the hook fp16"), HasSubstr("use ddp")));
+        AllOf(HasSubstr("never call the hook fp16"), HasSubstr("use ddp")));
   }
   EXPECT_THAT(with("data-parallel", [](auto& o) { o.sync_batch_norm = true; }),
               HasSubstr("slots of one rank"));

@@ -107,7 +107,7 @@ bool lies_in_storage(const at::Tensor& tensor) {
 
 at::Tensor dense_rows(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu())
-    throw InvalidArgument("\"" + name + "\" is no dense tensor on the CPU");
+    throw InvalidArgument("\"" + name + "\" is not a dense tensor on the CPU");
   if (!lies_in_storage(tensor))
     throw InvalidArgument("\"" + name + "\" reaches beyond its memory");
   return tensor.contiguous();
@@ -141,7 +141,7 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
     reason.remove_prefix(
         std::min(reason.find_first_not_of('\n'), reason.size()));
     throw InvalidArgument(
-        "\"" + file + "\" is no archive of LibTorch's that can be read: " +
+        "\"" + file + "\" is not a readable LibTorch archive: " +
         std::string(reason.substr(0, reason.find('\n'))) +
         "\n  likely:  it is damaged or was cut short"
         "\n  next:    name another file, or write this one again");
@@ -178,9 +178,9 @@ TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file) {
       file.ends_with(ending_of(CheckpointFormat::kSafetensors)))
     throw InvalidArgument(
         "\"" + file +
-        "\" is no safetensors file, but an archive of "
-        "LibTorch's\n  likely:  it was renamed\n  next:    if you trust who "
-        "wrote it, name it .pt");
+        "\" is not a safetensors file, but a LibTorch archive"
+        "\n  likely:  it was renamed"
+        "\n  next:    if you trust its author, rename it to .pt");
   return is_archive(*bytes) ? parse_as_archive(bytes, file)
                             : parse_as_safetensors(bytes, file);
 }

@@ -150,8 +150,8 @@ class Restoring {
  private:
   [[noreturn]] void refuse(const std::string& problem) const {
     throw InvalidArgument("the checkpoint \"" + file_ + "\" " + problem +
-                          "\n  next:    go on with the job that it was saved "
-                          "by, or train anew into another folder");
+                          "\n  next:    resume the job that saved it, or "
+                          "train from the start into another folder");
   }
 
   std::string text(const std::string& key) const {
@@ -175,8 +175,8 @@ class Restoring {
     const auto [rest, error] =
         std::from_chars(number.data(), end, saved_ranks_);
     if (error != std::errc{} || rest != end || saved_ranks_ < 1)
-      refuse("says that \"" + number +
-             "\" ranks saved it, which is no number of ranks");
+      refuse("claims that \"" + number +
+             "\" ranks saved it, which is not a number of ranks");
   }
 
   void check_job() const {
@@ -186,9 +186,9 @@ class Restoring {
       const std::string there =
           found == checkpoint_.metadata.end() ? "not known" : found->second;
       if (here != there)
-        lines += "\n  " + key + " was " + there + ", and is " + here + " now";
+        lines += "\n  " + key + " was " + there + ", but is " + here + " now";
     }
-    if (!lines.empty()) refuse("is of another job:" + lines);
+    if (!lines.empty()) refuse("belongs to another job:" + lines);
   }
 
   void check_model() {
@@ -196,7 +196,7 @@ class Restoring {
     model_ = part_of(checkpoint_.tensors, kModelPrefix);
     ours_ = tensors_of(*state_.model);
     if (const std::string lines = differences(ours_, model_); !lines.empty())
-      refuse("is of another model:" + lines);
+      refuse("belongs to another model:" + lines);
   }
 
   // The scale comes from the file if both have one: a run may change its
@@ -216,7 +216,7 @@ class Restoring {
     const auto saved = saved_scale();
     if (tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>() !=
         saved.growth_tracker)
-      refuse("has \"" + std::string(kGrowthTracker) + "\" beyond all numbers");
+      refuse("has \"" + std::string(kGrowthTracker) + "\" out of range");
     try {
       GradientScaler(*state_.scaler).load_state_dict(saved);
     } catch (const InvalidArgument& error) {
@@ -240,8 +240,8 @@ class Restoring {
     try {
       generator.clone().set_state(saved);
     } catch (const c10::Error& error) {
-      refuse("has a state of the generator \"" + name +
-             "\" that it cannot take: " + error.what_without_backtrace());
+      refuse("has an invalid state of the generator \"" + name +
+             "\": " + error.what_without_backtrace());
     }
   }
 

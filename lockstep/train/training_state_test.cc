@@ -169,7 +169,8 @@ TEST(Restoring, RefusesWhatGeneratorAndScalerCannotTakeUnchanged) {
   };
   const std::string generator = "rank.0.generator.numbers";
   const at::Tensor state = whole.tensors.at(generator);
-  const auto not_taken = HasSubstr("generator \"numbers\" that it cannot take");
+  const auto not_taken =
+      HasSubstr("invalid state of the generator \"numbers\"");
   EXPECT_THAT(refusal(generator, state.narrow(0, 0, 9)), not_taken);
   EXPECT_THAT(refusal(generator, state.to(at::kFloat)), not_taken);
   EXPECT_THAT(refusal(generator, at::full_like(state, 255)), not_taken);
@@ -194,7 +195,7 @@ TEST(Restoring, RefusesANumberOfRanksThatIsNone) {
        {"0", "-1", "x", "", "1x", " 1", "1.0", "99999999999999999999"}) {
     checkpoint.metadata["lockstep.ranks"] = number;
     EXPECT_THAT(refusal_of(checkpoint),
-                AllOf(HasSubstr("the checkpoint \"the file\" says that \"" +
+                AllOf(HasSubstr("the checkpoint \"the file\" claims that \"" +
                                 std::string(number) + "\" ranks saved it"),
                       HasSubstr("next:")));
   }

@@ -48,11 +48,11 @@ Images images_of_tensor(const std::vector<std::byte>& bytes,
   const SafetensorsView file = parse_safetensors(bytes, path.string());
   if (file.tensors.size() != 1)
     refuse(path, "it holds " + std::to_string(file.tensors.size()) +
-                     " tensors, and not one");
+                     " tensors, expected one");
   const TensorBytes& tensor = file.tensors[0];
   if (tensor.type != SafetensorsType::kU8)
     refuse(path, "its tensor \"" + tensor.name + "\" is of type " +
-                     std::string(name_of(tensor.type)) + ", and not U8");
+                     std::string(name_of(tensor.type)) + ", expected U8");
   Images images{.shape = tensor.shape, .pixels = {}};
   if (images.shape.size() == 3)
     images.shape.insert(images.shape.begin() + 1, 1);
@@ -86,7 +86,7 @@ ImageDataset read_unlabelled_images(const fs::path& path,
     refuse(path, "its shape is " + in_words(images.shape));
   if (images.shape[1] != std::ssize(like.mean))
     refuse(path, "its images have " + std::to_string(images.shape[1]) +
-                     " channels, and those of " + like.title + " have " +
+                     " channels, but those of " + like.title + " have " +
                      std::to_string(like.mean.size()));
   return {.title = path.filename().string(),
           .count = images.shape[0],
