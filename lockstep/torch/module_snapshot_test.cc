@@ -1,4 +1,4 @@
-// Modules that change after they were wrapped.
+// Tests of modules that change after they were wrapped.
 #include "lockstep/torch/module_snapshot.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What forward() says after `change`, on every rank.
+// Checks the message of forward() after `change`, on every rank.
 void expect_refusal(const std::function<void(Net&)>& change,
                     const std::string& text) {
   run_ranks(kBackend, 2, [&](const Group& group) {
@@ -112,7 +112,7 @@ TEST(ModuleSnapshot, ReadsModulesInModulesAsParametersDoes) {
                         "was wrapped: it is new"));
 }
 
-// As programs do that train a generator against it.
+// Programs that train a generator freeze its discriminator like this.
 TEST(ModuleSnapshot, LetsAWholeModuleBeFrozenForAPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto generator = DistributedDataParallel(Net(), {.group = group});

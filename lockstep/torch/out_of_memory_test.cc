@@ -1,4 +1,4 @@
-// Over a fake of CUDA: see torch/testing/fake_cuda.h.
+// These tests use a fake CUDA: see torch/testing/fake_cuda.h.
 #include "lockstep/torch/out_of_memory.h"
 
 #include <gmock/gmock.h>

@@ -25,7 +25,7 @@ TensorArchive sealed() {
   return archive;
 }
 
-// What is said of the archive; the class of the error, where it matters, too.
+// The error for the archive; checks its class too, where it matters.
 template <class Refusal = InvalidArgument>
 std::string refusal_of(const TensorArchive& archive) {
   return error_text<Refusal>([&] { check_seal(archive, "the file"); });

@@ -1,4 +1,4 @@
-// Passes of models over samples, and models that come back from their files.
+// Tests of evaluation, and of models that are rebuilt from their files.
 #include "lockstep/train/evaluation.h"
 
 #include <ATen/ATen.h>
@@ -64,7 +64,7 @@ class EvaluationOfAModel : public ::testing::Test {
     });
     return result;
   }
-  // What is thrown on one rank, with this in the place of a model.
+  // The error on one rank, with `forward` as the model.
   std::string refusal_of(const Forward& forward, const EvaluationOptions& given,
                          const ImageDataset& dataset) const {
     return error_text([&] {
@@ -84,7 +84,7 @@ TEST_F(EvaluationOfAModel, HasTheSameBitsOnAnyNumberOfRanks) {
   const Evaluation one = evaluation_on(1);
   EXPECT_EQ(one.confusion.samples(), kSamples);
   EXPECT_GT(one.loss, 0);
-  for (const int ranks : {2, 3, 13}) {  // 13: two have nothing to do
+  for (const int ranks : {2, 3, 13}) {  // 13: two ranks have no block
     const Evaluation several = evaluation_on(ranks);
     EXPECT_EQ(several.confusion, one.confusion) << ranks;
     EXPECT_EQ(several.loss, one.loss) << ranks;
@@ -166,7 +166,7 @@ TEST_F(EvaluationOfAModel, LetsNoRankWaitForAnotherDuringThePass) {
   });
 }
 
-// With dropout, and statistics of batches.
+// With dropout and batch statistics.
 struct NetWithDropout : torch::nn::Module {
   torch::nn::BatchNorm2d norm{
       register_module("norm", torch::nn::BatchNorm2d(1))};
@@ -181,7 +181,7 @@ struct NetWithDropout : torch::nn::Module {
 
 TEST_F(EvaluationOfAModel, LeavesTheModelAsItWas) {
   run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
-    NetWithDropout net;  // owned by nobody else
+    NetWithDropout net;  // without another owner
     net.train();
     net.norm->eval();  // as frozen statistics are
     const at::Tensor before = net.norm->running_mean.clone();
@@ -212,7 +212,7 @@ TEST_F(EvaluationOfAModel, RefusesWhatCannotBe) {
               HasSubstr("no samples"));
 }
 
-// Rank 1's buffers would make all of its numbers others.
+// Rank 1's own buffers would change all its results.
 TEST_F(EvaluationOfAModel, TakesRankZerosBuffersOfAWrappedOne) {
   struct Scaled : torch::nn::Module {
     explicit Scaled(int rank)
@@ -267,7 +267,7 @@ TEST_F(ModelInAFile, ComesBackWithoutBeingDescribedAgain) {
       const auto model = rebuild_model(found, dataset_);
       const at::NoGradGuard no_grad;
       model->eval();
-      // No two threads in one model.
+      // Two threads must not use one model.
       const auto expected = make_model(name, {.hidden = {12, 7, 5}});
       load_checkpoint(file(), *expected);
       expected->eval();
@@ -317,7 +317,7 @@ TEST_F(ModelInAFile, ThatIsNotTheOneNamedIsRefusedWithTheFirstDifferences) {
               HasSubstr("unknown model \"cmm\": did you mean \"cnn\"?"));
 }
 
-// torchvision's: 1,000 classes of colour images that are larger.
+// Like torchvision's: 1,000 classes of larger colour images.
 TEST_F(ModelInAFile, GivesItsWeightsToAModelOfOtherImagesAndClasses) {
   const auto theirs = make_model(
       "resnet18",

@@ -61,7 +61,7 @@ TEST(ProgressWriter, LeavesOutStepsThatComeTooSoonAndNothingElse) {
 TEST(ProgressWriter, DoesNotWaitForAReaderThatDoesNotRead) {
   const Pipe pipe;
   ProgressWriter writer(pipe.writer.get(), {.interval = 0ms, .patience = 1ms});
-  // More than any pipe of the default size holds.
+  // More than a pipe of the default size holds.
   for (int step = 0; step < 2000; ++step)
     writer.write(StepRecord{.step = step});
   writer.write(EpochRecord{});

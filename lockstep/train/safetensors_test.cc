@@ -157,7 +157,7 @@ TEST(Safetensors, RefusesWhatIsAmbiguousOrWrongAndSaysWhy) {
         << header;
 }
 
-// Whatever the bytes, there is an answer or a refusal.
+// Any bytes give a result or an error.
 TEST(Safetensors, SurvivesRandomDamage) {
   const std::string whole = file_of(
       R"({"__metadata__":{"a":"b"},"w":)" + entry("F32", "[2]", "[0,8]") +

@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What is read of an archive that another program wrote, of one tensor.
+// Reads an archive of one tensor that another program wrote.
 TensorArchive read_back(const at::Tensor& tensor) {
   torch::serialize::OutputArchive output;
   output.write("a", tensor);

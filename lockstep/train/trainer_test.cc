@@ -115,7 +115,7 @@ TEST_F(Trainer, BeginsTheLastLayerAnewForOtherClasses) {
 }
 
 TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
-  // Ten whole batches and half a one, without padding on any number of ranks.
+  // Ten and a half batches, without padding on any number of ranks.
   data_.train = striped_images(336, 1);
   for (const char* model : {"mlp", "cnn", "convnet"}) {
     quick_.model = model;
