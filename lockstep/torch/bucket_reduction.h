@@ -39,7 +39,7 @@ class BucketReduction {
   // set already.
   void set_hook(std::shared_ptr<CommHook> hook);
 
-  // What the next passes reduce; `plan` and `parameters` must stay alive.
+  // Sets what later passes reduce; `plan` and `parameters` must stay alive.
   void follow(const BucketPlan& plan, std::span<const at::Tensor> parameters);
 
   // Begins a pass whose sums are divided by `divisor`.
@@ -88,7 +88,7 @@ class BucketReduction {
   std::vector<std::string> places_;         // by bucket, for messages
   std::optional<GradientBuckets> buckets_;  // from the plan's first pass on
 
-  // Of the present pass.
+  // Of the current pass.
   int divisor_ = 1;
   std::size_t started_ = 0;
   std::vector<InFlight> in_flight_;

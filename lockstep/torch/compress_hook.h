@@ -1,4 +1,4 @@
-// Gradients that travel with half their bits: rounded to 16 bits, averaged, and
+// Sends gradients with half their bits: rounded to 16 bits, averaged, and
 // widened again.
 //
 //     model.register_comm_hook(lockstep::fp16_compress_hook());

@@ -480,7 +480,7 @@ TEST(DataParallel, RefusesWhatCannotWork) {
                                 return std::make_shared<NetWithBatchNorm>();
                               }});
               }),
-              HasSubstr("replica 0 is another model"));
+              HasSubstr("replica 0 is a different model"));
   auto model = DataParallel(ManyOutputs(), {.devices = {at::kCPU, at::kCPU}});
   EXPECT_THAT(message_of([&] {
                 model(std::pair{torch::ones({4, 6}), torch::ones({1, 3})}, 1);

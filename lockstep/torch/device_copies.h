@@ -33,7 +33,7 @@ class CopiesToDevice {
 
  private:
   c10::Device device_;
-  std::optional<c10::Stream> stream_;  // nothing on the CPU
+  std::optional<c10::Stream> stream_;  // empty on the CPU
 };
 
 // A tensor on its way to the host.
@@ -47,7 +47,7 @@ class CopyToHost {
 
  private:
   at::Tensor copy_;
-  std::optional<c10::Event> arrived_;  // nothing on the CPU
+  std::optional<c10::Event> arrived_;  // empty on the CPU
 };
 
 }  // namespace lockstep

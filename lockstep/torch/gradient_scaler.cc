@@ -145,7 +145,8 @@ void GradientScaler::unscale_(Optimizer& optimizer) {
   begin(optimizer, nullptr);
 }
 
-// Findings may differ between ranks, but all ranks must throw alike.
+// Findings may differ between ranks, but either all ranks throw or no rank
+// does.
 void GradientScaler::begin(Optimizer& optimizer, ScalesGradients* dividing) {
   const c10::AutoGradMode no_grad(false);
   const auto gradients = gradients_of(optimizer);

@@ -60,7 +60,8 @@ struct GradientScalerOptions {
 
 class GradientScaler {
  public:
-  // What changes during training. The scale is a float32, as PyTorch's.
+  // The state that changes during training. The scale is a float32, as
+  // PyTorch's.
   struct State {
     double scale = 0;
     int growth_tracker = 0;  // steps made since the scale changed
@@ -95,7 +96,7 @@ class GradientScaler {
   void load_state_dict(const State& state);
 
  private:
-  // What happened for an optimizer since the last update().
+  // An optimizer's calls since the last update().
   struct Progress {
     bool finite = true;
     bool stepped = false;

@@ -88,7 +88,7 @@ class OptimizerShard {
   int rank_;
   ShardPlan plan_;
   std::vector<UpdateState> states_;  // by piece
-  // Of the present step.
+  // Of the current step.
   std::vector<UpdateRule> rules_;  // by group
   double gradient_scale_ = 1;
 };

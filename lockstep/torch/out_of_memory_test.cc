@@ -26,7 +26,7 @@ class OutOfMemoryOnCuda : public CudaRanks {
  protected:
   void SetUp() override {
     CudaRanks::SetUp();
-    if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+    if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   }
 
   // A forward of four samples of eight numbers, and a sum over the ranks.

@@ -55,8 +55,8 @@ struct DistributedDataParallelOptions {
   // arrive in .grad, in a group of one too; when false, the reduction refuses
   // them.
   bool sparse_as_dense = false;
-  // What backward() makes of the ranks' gradients: kAverage, or kSum, for
-  // losses that are divided by the global batch. With a sum the program calls
+  // How backward() combines the ranks' gradients: kAverage, or kSum, for losses
+  // that are divided by the global batch. With a sum the program calls
   // zero_grad() before each reduced pass: earlier contents of .grad would count
   // once per rank. no_sync() works as usual.
   ReduceOp op = ReduceOp::kAverage;

@@ -70,7 +70,7 @@ void RunningFingerprint::throw_difference() const {
       "\n  where:   ", describe(found), "\n  differ:  ",
       found.ranks_are_fewer
           ? names_of(found.ranks) + " from most"
-          : names_of(found.ranks) + " from the others, which are no more",
+          : names_of(found.ranks) + " from the others, without a majority",
       "\n  since:   ",
       last_equal_ ? "after step " + std::to_string(*last_equal_)
                   : std::string("never compared before"),

@@ -3,7 +3,7 @@
 //
 //     struct Net : torch::nn::Module {
 //       …
-//       lockstep::BatchNorm norm{nullptr};  // in the place of BatchNorm2d
+//       lockstep::BatchNorm norm{nullptr};  // instead of BatchNorm2d
 //     };
 //     Net net;
 //     lockstep::convert_sync_batch_norm(net);

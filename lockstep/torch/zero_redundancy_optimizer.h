@@ -5,7 +5,7 @@
 //     lockstep::ZeroRedundancyOptimizer optimizer(
 //         model.parameters(), torch::optim::AdamWOptions(1e-3));
 //     …
-//     loss.backward();     // averages gradients, as ever
+//     loss.backward();     // averages gradients, as usual
 //     optimizer.step();    // each rank updates its share, and all get it
 //
 // Works as torch.distributed.optim.ZeroRedundancyOptimizer (ZeRO, stage 1),

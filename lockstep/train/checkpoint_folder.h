@@ -3,7 +3,7 @@
 //
 //     lockstep::CheckpointFolder folder("runs/1", {.keep = 3});
 //     lockstep::TrainingState state{…};
-//     folder.resume(state);       // goes on from the newest, if there is one
+//     folder.resume(state);       // resumes from the newest, if any
 //     for (; epoch < 10; ++epoch, step = 0)
 //       for (; step < steps; …) {
 //         …

@@ -33,8 +33,8 @@ class ConfusionMatrix {
   std::int64_t labelled(std::int64_t label) const;
   std::int64_t predicted(std::int64_t label) const;
 
-  // Shares, NaN when there are no samples to divide by. Of all samples, the
-  // share predicted right.
+  // The share of all samples that is predicted right. This and the shares below
+  // are NaN without samples to divide by.
   double accuracy() const;
   // Of the samples of the class, the share predicted right: its accuracy.
   double recall(std::int64_t label) const;

@@ -54,7 +54,7 @@ using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
 inline constexpr std::int64_t kEvaluationBatch = 250;
 
-// What to try where a GPU has no room for a pass of evaluate() or predict().
+// Advice where a GPU has no room for a pass of evaluate() or predict().
 inline constexpr std::string_view kEvaluationMemoryAdvice =
     "try a smaller EvaluationOptions::batch_size, a larger GPU, or the CPU "
     "(--device cpu)";

@@ -170,7 +170,7 @@ TEST_F(EvaluationOnCuda, GivesTheDeviceABatchMoreBeforeItReadsAnOutput) {
 }
 
 TEST_F(EvaluationOnCuda, SaysWhatToTryWhereMemoryRunsOut) {
-  if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+  if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   run(1, [&](const Group& group) {
     const Forward forward = [&](const at::Tensor& images) {
       cuda_->set_room(0, 0);

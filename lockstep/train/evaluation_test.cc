@@ -306,7 +306,7 @@ TEST_F(ModelInAFile, ThatIsNotTheOneNamedIsRefusedWithTheFirstDifferences) {
   SavedModel saved = read();
   saved.name = "cnn";
   EXPECT_THAT(refusal_of(saved, dataset_),
-              AllOf(HasSubstr("is no cnn for images of 1 x 28 x 28:\n"),
+              AllOf(HasSubstr("is not a cnn for images of 1 x 28 x 28:\n"),
                     HasSubstr("\"conv1.weight\" is missing from the file"),
                     HasSubstr("\n  next:    ")));
   saved.name = "resnet18";

@@ -109,10 +109,10 @@ struct TrainerOptions {
   std::filesystem::path checkpoint_dir{};
   std::optional<std::int64_t> checkpoint_every{};
   int keep = 3;
-  // "auto" resumes from the newest checkpoint in checkpoint_dir, or starts anew
-  // without one; any other text is a checkpoint or a folder of checkpoints to
-  // resume from. Empty: starts anew, which is refused if checkpoint_dir has
-  // checkpoints.
+  // "auto" resumes from the newest checkpoint in checkpoint_dir, or begins a
+  // new run without one; any other text is a checkpoint or a folder of
+  // checkpoints to resume from. Empty: begins a new run, which is refused if
+  // checkpoint_dir has checkpoints.
   std::string resume{};
   // The folder for TensorBoard curves and JSON lines, see train/run_log.h; no
   // log when empty.

@@ -283,7 +283,7 @@ TEST_F(TrainerOnCuda, SavesNoStepThatNcclHasBrokenOff) {
 }
 
 TEST_F(TrainerOnCuda, SaysWhatToTryWhereMemoryRunsOutInTheMiddle) {
-  if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+  if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   quick_.epochs = 4;
   run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
     TrainerOptions own = quick_;

@@ -34,7 +34,7 @@ struct FakeCudaHooks : at::CUDAHooksInterface {
       c10::DeviceIndex device) const override {
     return FakeCudaState::current().generators(device).usual;
   }
-  // This fake treats all host memory alike.
+  // This fake does not distinguish kinds of host memory.
   c10::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::kCPU);
   }
@@ -81,7 +81,7 @@ void FakeCudaState::empty_cache() {
 
 FakeCudaState& FakeCudaState::current() {
   FakeCudaState* const state = current_state.load();
-  if (state == nullptr) throw Error("there is no FakeCuda any more");
+  if (state == nullptr) throw Error("the FakeCuda is destroyed");
   return *state;
 }
 
