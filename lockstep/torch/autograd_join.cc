@@ -47,7 +47,7 @@ std::unique_ptr<PostAccumulateGradHook>& slot_of(const at::Tensor& tensor) {
   return torch::autograd::impl::post_acc_grad_hooks(tensor);
 }
 
-// Calls `abandon` unless the end was reached.
+// Calls `abandon` unless the pass reached its end.
 class PassEnd {
  public:
   explicit PassEnd(EndOfBackward end) : end_(std::move(end)) {}
@@ -92,8 +92,8 @@ void finish_all(PassEnds ends) {
     if (end->error()) std::rethrow_exception(end->error());
 }
 
-// What is left to do at the end of a pass, for all who have asked. The engine
-// owns it, through a callback, for as long as it works on the pass.
+// The work for the end of a pass, of all callers. The engine owns it, through a
+// callback, while it runs the pass.
 class EndsOfPass {
  public:
   void add(std::unique_ptr<PassEnd> end) {
@@ -110,11 +110,11 @@ class EndsOfPass {
   PassEnds ends_;
 };
 
-// Those of the passes that are under way, by the engine's number for a pass.
-// Backward passes are the process's, hence the one global here.
+// The EndsOfPass of the running passes, by the engine's number for a pass.
+// Backward passes belong to the process, hence the one global here.
 class PassesUnderWay {
  public:
-  // Creates what there is none of yet, and then calls `created` with it.
+  // Creates the entry if it is missing, and then calls `created` with it.
   template <class Created>
   void add(int pass, std::unique_ptr<PassEnd> end, const Created& created) {
     const std::lock_guard lock(mutex_);
@@ -136,14 +136,15 @@ class PassesUnderWay {
 };
 
 PassesUnderWay& passes_under_way() {
-  static PassesUnderWay& passes = *new PassesUnderWay;  // outlives static users
+  static PassesUnderWay& passes =
+      *new PassesUnderWay;  // outlives static objects
   return passes;
 }
 
 void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end);
 
-// Put on the nodes after the one in which a pass ran: the first of them that
-// the outer pass reaches takes what is left to do.
+// Installed on the nodes after the one in which a pass ran: the first of them
+// that the outer pass reaches takes over the inner pass's work.
 class OuterPassHook : public torch::autograd::FunctionPreHook {
  public:
   explicit OuterPassHook(std::shared_ptr<EndsOfPass> ends)
@@ -159,8 +160,8 @@ class OuterPassHook : public torch::autograd::FunctionPreHook {
   std::shared_ptr<EndsOfPass> ends_;
 };
 
-// Hands the end of a pass inside `node` on to the pass around it. False where
-// that pass goes nowhere from `node`.
+// Passes the end of a pass inside `node` on to the pass around it. False if the
+// outer pass has no node after `node`.
 bool hand_outwards(const std::shared_ptr<EndsOfPass>& ends,
                    const torch::autograd::Node& node) {
   bool handed = false;
@@ -175,8 +176,8 @@ bool hand_outwards(const std::shared_ptr<EndsOfPass>& ends,
 void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end) {
   const auto queue = [](const std::shared_ptr<EndsOfPass>& ends) {
     torch::autograd::Engine::get_default_engine().queue_callback([ends] {
-      // The nodes of this pass have all returned: a node that is still being
-      // evaluated is one of a pass around it.
+      // All nodes of this pass have returned: a node that is still being
+      // evaluated belongs to a pass around it.
       const auto node = torch::autograd::get_current_node();
       if (!node || !hand_outwards(ends, *node)) finish_all(ends->take());
     });
@@ -198,8 +199,9 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
     if (present != nullptr && present->armed())
       throw InvalidArgument(
           "parameter " + names[i] +
-          " is reduced by another DistributedDataParallel or Reducer already\n"
-          "  next:    wrap a module once, or destroy the other wrapper first");
+          " is reduced by another DistributedDataParallel or Reducer already"
+          "\n  next:    wrap the module only once, or destroy the other "
+          "wrapper first");
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(

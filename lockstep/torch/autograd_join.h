@@ -1,8 +1,8 @@
-// The only place where Lockstep joins autograd: a call whenever a gradient is
+// The only place where Lockstep hooks into autograd: a call when a gradient is
 // final, and one when the backward pass is over.
 //
 // A tensor has one slot for a hook that runs after its gradient was
-// accumulated. What is in the slot already is kept and called first.
+// accumulated. A hook that is in the slot already is kept and called first.
 //
 // Threads: GradientHooks must not be made or destroyed while a backward pass
 //          runs over its tensors. The calls come from the thread that runs the
@@ -25,15 +25,15 @@ namespace lockstep {
 
 class GradientHooks {
  public:
-  // From now on calls `arrived(i)` whenever the gradient of `parameters[i]` has
-  // been accumulated into its .grad. `names` are the parameters' names, for
+  // Calls `arrived(i)` from now on, whenever the gradient of `parameters[i]`
+  // has been accumulated into its .grad. `names` are the parameters' names, for
   // messages. InvalidArgument when a parameter has such hooks already.
   GradientHooks(std::vector<at::Tensor> parameters,
                 std::span<const std::string> names,
                 std::function<void(std::size_t)> arrived);
 
-  // Takes the hooks out, or disarms those that others have since put theirs
-  // in front of.
+  // Removes the hooks, or disarms those in front of which other code has since
+  // put its own.
   ~GradientHooks();
 
   GradientHooks(const GradientHooks&) = delete;
@@ -41,31 +41,29 @@ class GradientHooks {
 
  private:
   std::vector<at::Tensor> parameters_;
-  // Hooks refer to it weakly: gone, they do nothing.
+  // Hooks hold it weakly: once it is destroyed, they do nothing.
   std::shared_ptr<const std::function<void(std::size_t)>> arrived_;
 };
 
-// What is to be done when a backward pass is over, before backward() returns.
+// Work for the end of a backward pass, before backward() returns.
 //
-// Of all that a pass has to do, every start_rest() is called first, and then
-// every finish(), in the order of their numbers, whichever gradient came first
-// on this rank. So nothing that one waits for depends on what another has still
-// to start. What several throw: backward() throws the first, after all were
-// called.
+// At the end of a pass every start_rest() is called first, and then every
+// finish(), in the order of their numbers, whichever gradient came first on
+// this rank. So no finish() waits for an operation that another has still to
+// start. When several throw, backward() throws the first exception, after all
+// were called.
 struct EndOfBackward {
-  // Before whose finish() this one's comes: ranks that do something together
-  // in finish() have their numbers in the same order.
+  // The position of this finish() among the others: ranks that communicate in
+  // finish() number theirs in the same order.
   std::uint64_t number = 0;
   std::function<void()> start_rest;  // waits for no rank
-  std::function<void()> finish;      // left out where start_rest() has thrown
-  // Called in the place of both when the pass ends in an exception. Must not
-  // throw.
+  std::function<void()> finish;      // skipped if start_rest() threw
+  // Called instead of both when the pass ends in an exception. Must not throw.
   std::function<void()> abandon;
 };
 
-// To be called during a backward pass. A pass that runs inside a node of
-// another, as a checkpoint's does, belongs to the outer one and is over when
-// that is.
+// Call it during a backward pass. A pass that runs inside a node of another, as
+// a checkpoint's does, belongs to the outer pass and ends with it.
 void at_end_of_backward(EndOfBackward end);
 
 }  // namespace lockstep

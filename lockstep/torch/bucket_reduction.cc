@@ -13,27 +13,25 @@ std::string text_of(const std::exception_ptr& error) {
   } catch (const std::exception& known) {
     return known.what();
   } catch (...) {
-    return "it threw what is no std::exception";
+    return "it threw an exception that is not a std::exception";
   }
 }
 
 }  // namespace
 
 void BucketReduction::set_hook(std::shared_ptr<CommHook> hook) {
-  if (!hook)
-    throw InvalidArgument(
-        "register_comm_hook: there is no hook in the pointer");
+  if (!hook) throw InvalidArgument("register_comm_hook: the hook is null");
   if (hook_)
     throw InvalidArgument(
-        "register_comm_hook: there is a communication hook already"
-        "\n  next:    write one hook that does what both do, or wrap the "
-        "module anew");
+        "register_comm_hook: a communication hook is registered already"
+        "\n  next:    write one hook that does the work of both, or wrap the "
+        "module again");
   hook_ = std::move(hook);
   buckets_.reset();
 }
 
-// Memory is taken by the next pass: the old slots live on in the .grad that the
-// optimizer is about to read, and are mostly free by then.
+// The next pass allocates the memory: the old slots are still the .grad that
+// the optimizer is about to read, and most are free by then.
 void BucketReduction::follow(const BucketPlan& plan,
                              std::span<const at::Tensor> parameters) {
   plan_ = &plan;
@@ -107,7 +105,7 @@ void BucketReduction::finish() {
   }
 }
 
-// A step of each bucket.
+// Runs one step of each bucket.
 void BucketReduction::take_turns() {
   for (auto& [progress, done] : in_flight_) {
     progress.work.wait();
@@ -117,9 +115,10 @@ void BucketReduction::take_turns() {
   std::erase_if(in_flight_, [](const InFlight& one) { return one.done; });
 }
 
-// To be called while an exception is handled. Without a hook it came from the
-// group, which all ranks know to have failed; a hook's means nothing to the
-// others, who wait for what this rank does not start.
+// Call it while handling an exception. Without a hook the exception came from
+// the group, whose failure all ranks know. The other ranks do not know of a
+// hook's exception: they would wait for operations that this rank does not
+// start.
 void BucketReduction::fail() {
   const std::exception_ptr error = std::current_exception();
   if (hook_)
@@ -147,11 +146,11 @@ void BucketReduction::wait_after_failure() noexcept {
   try {
     wait_for_all(works);
   } catch (...) {
-    // The error that ended the pass is the one that the caller sees.
+    // The caller sees the error that ended the pass.
   }
 }
 
-// A hook has divided by the number of ranks, and so has an average.
+// An average divides by the number of ranks, and so does a hook.
 double BucketReduction::left_to_divide_by() const {
   if (divisor_ == group_->size()) return 1;
   return hook_ ? static_cast<double>(divisor_) / group_->size() : divisor_;

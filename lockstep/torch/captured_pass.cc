@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Buckets are planned anew after the first pass and made in the second; a third
-// for libraries that choose kernels by trying.
+// The first pass gives a new plan of buckets, the second makes them; a third
+// lets libraries choose kernels by trial.
 constexpr int kPassesBefore = 3;
 
 }  // namespace
@@ -25,7 +25,7 @@ CapturedPass::CapturedPass(std::shared_ptr<ProcessGroup> group,
       parameters_(std::move(parameters)),
       pass_(std::move(pass)) {}
 
-// Of the shapes that are captured, or to be.
+// Whether `inputs` have the shapes that are captured, or will be.
 bool CapturedPass::fits(at::TensorList inputs) const {
   return !inputs_.empty() &&
          std::ranges::equal(inputs, inputs_, [](const auto& a, const auto& b) {
@@ -48,14 +48,14 @@ std::vector<at::Tensor> CapturedPass::run(at::TensorList inputs) {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     parameters_[i].mutable_grad() = gradients_[i];
   group_->replay(graph_, options("a captured pass")).wait();
-  // The graph writes behind autograd's back.
+  // The graph writes without autograd's knowledge.
   for (const at::Tensor& gradient : gradients_)
     if (gradient.defined()) gradient.unsafeGetTensorImpl()->bump_version();
   replayed_ = true;
   return outputs_;
 }
 
-// A run may begin with a short batch, and a whole one comes more often.
+// A run may begin with a short batch, and whole ones are more frequent.
 bool CapturedPass::takes_over(at::TensorList inputs) {
   if (graph_) return false;
   if (!inputs_.empty() && inputs.front().numel() <= inputs_.front().numel())
@@ -71,14 +71,16 @@ void CapturedPass::check_stream_and_gradients(at::TensorList inputs) const {
   const at::Device device = inputs.front().device();
   if (!device.is_cuda() || current_stream_on(device).id() == 0)
     throw InvalidArgument(
-        "a pass is captured on a GPU, on a stream that is not its default one\n"
-        "  next:    hold a StreamOfItsOwn from before the model is wrapped on");
+        "a pass can be captured only on a GPU, on a stream other than the "
+        "default one"
+        "\n  next:    make a StreamOfItsOwn before the model is wrapped, and "
+        "keep it");
   const bool clean = std::ranges::none_of(
       parameters_, [](const at::Tensor& it) { return it.grad().defined(); });
   if (!clean)
     throw InvalidArgument(
-        "a captured pass takes the place of gradients, and cannot add to "
-        "them\n  next:    call zero_grad() before each pass");
+        "a captured pass overwrites gradients, and cannot accumulate them"
+        "\n  next:    call zero_grad() before each pass");
 }
 
 CallOptions CapturedPass::options(std::string_view place) const {
@@ -102,7 +104,7 @@ void CapturedPass::capture(at::Device device) {
   graph_ = graph;
 }
 
-// What the pass throws says more than that no graph has come of it.
+// The pass's own exception says more than a failed capture's.
 void CapturedPass::capture_pass(const std::shared_ptr<DeviceGraph>& graph) {
   graph->begin_capture();
   std::exception_ptr error;

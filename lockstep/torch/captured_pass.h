@@ -1,6 +1,6 @@
-// A forward and backward pass whose work on a GPU is captured once, in a CUDA
-// graph, and then given to it by one call: for models of which the host takes
-// longer to ask for kernels than the device to run them.
+// A forward and backward pass whose GPU work is captured once, in a CUDA graph,
+// and then launched by one call: for models whose kernels take the host longer
+// to launch than the device to run.
 //
 //     CapturedPass pass(group, model.parameters(), [&](at::TensorList inputs) {
 //       const at::Tensor logits = model(inputs[0]);
@@ -14,20 +14,20 @@
 //       optimizer.step();
 //     }
 //
-// The first passes are as without it: libraries choose kernels, and buckets
-// find their order. The next is captured, with its collectives, and from then
-// on inputs are copied to where it read them, and all of it is done again: what
-// the host alone does in a pass is not. So nothing in it may wait for the
-// device, depend on values there, or change from pass to pass on the host.
-// Inputs of other shapes, as an epoch's last batch, take the usual way: what is
-// captured has the largest that came before.
+// The first passes run as usual: libraries choose kernels, and buckets find
+// their order. The next pass is captured, with its collectives. Each later run
+// copies its inputs to where the captured pass read them and replays the graph;
+// code that runs only on the host is not repeated. So the pass must not wait
+// for the device, depend on values there, or change from pass to pass on the
+// host. Inputs of other shapes, such as an epoch's last batch, run as usual:
+// the graph has the largest shapes that came before it.
 //
 // Every rank runs the same passes, whose inputs have the same shapes.
 //
-// Threads: single-threaded. One stream, not the default one, is current in all
-//          of the life of model and passes: see StreamOfItsOwn.
-// Errors:  InvalidArgument for what cannot be captured; there are no gradients
-//          then. What the pass throws.
+// Threads: single-threaded. One stream, not the default one, is current during
+//          the whole life of model and passes: see StreamOfItsOwn.
+// Errors:  InvalidArgument for a pass that cannot be captured; it leaves no
+//          gradients. Exceptions of the pass.
 // Source:  torch.cuda.make_graphed_callables, and PyTorch's notes on capturing
 //          DistributedDataParallel.
 #pragma once
@@ -46,7 +46,7 @@ namespace lockstep {
 
 class CapturedPass {
  public:
-  // Returns what is wanted of a pass, detached from its graph of autograd.
+  // Returns the pass's results, detached from its autograd graph.
   using Pass = std::function<std::vector<at::Tensor>(at::TensorList inputs)>;
 
   // `parameters` get their gradients in `pass`, whose collectives are those of
@@ -55,8 +55,8 @@ class CapturedPass {
                std::vector<at::Tensor> parameters, Pass pass);
 
   // Does the pass on `inputs`, which are on one GPU. The parameters have no
-  // gradients before (zero_grad()), and have them afterwards. What is returned
-  // may be memory that the next run() overwrites.
+  // gradients before (zero_grad()), and have them afterwards. The next run()
+  // may overwrite the returned tensors.
   std::vector<at::Tensor> run(at::TensorList inputs);
 
   // Whether the last run() was a replay.
@@ -64,7 +64,7 @@ class CapturedPass {
 
  private:
   bool fits(at::TensorList inputs) const;
-  // Whether these are to be captured from now on.
+  // Whether passes of these shapes are captured from now on.
   bool takes_over(at::TensorList inputs);
   void check_stream_and_gradients(at::TensorList inputs) const;
   CallOptions options(std::string_view place) const;
@@ -74,9 +74,10 @@ class CapturedPass {
   const std::shared_ptr<ProcessGroup> group_;
   const std::vector<at::Tensor> parameters_;
   const Pass pass_;
-  int passes_ = 0;  // of the shapes that are to be captured
+  int passes_ = 0;  // of the shapes to capture
   bool replayed_ = false;
-  // What the graph reads and writes, which goes before it does.
+  // The tensors below, which the graph reads and writes, are destroyed before
+  // it.
   std::shared_ptr<DeviceGraph> graph_;  // null: nothing is captured yet
   std::vector<at::Tensor> inputs_, gradients_, outputs_;
 };

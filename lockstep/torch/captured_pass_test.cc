@@ -1,4 +1,4 @@
-// Passes that are captured and replayed, over a fake of CUDA: see
+// Tests of captured and replayed passes, on a fake CUDA: see
 // torch/testing/fake_cuda.h.
 #include "lockstep/torch/captured_pass.h"
 
@@ -40,15 +40,15 @@ std::shared_ptr<CapturedNet> make_net(at::Device device) {
   return net;
 }
 
-// Of a rank in a step; the last of all is shorter.
+// A rank's batch in a step; the last one is shorter.
 at::Tensor batch_of(int rank, int step) {
   at::Tensor batch = torch::arange(24, at::kFloat).view({4, 6});
   batch = (batch * (rank + 1) + step).sin();
   return step == kCapturedSteps - 1 ? batch.narrow(0, 0, 3) : batch;
 }
 
-// A rank's training on a GPU, its passes captured or not. One that is alone
-// reduces in captured passes only, which changes no number.
+// A rank's training on a GPU, its passes captured or not. A single rank reduces
+// in captured passes only, which changes no number.
 class Training {
  public:
   Training(const Group& group, bool captured)
@@ -120,7 +120,7 @@ TEST_F(CapturedPassOnCuda, GivesTheBitsOfPassesThatAreNot) {
       const auto found = captured.state();
       for (std::size_t i = 0; i < expected.size(); ++i)
         EXPECT_TRUE(found[i].equal(expected[i])) << i << " of " << ranks;
-      // Three before; a short one at the end.
+      // Three passes run before the capture; the last is short.
       EXPECT_EQ(replays, kCapturedSteps - 4);
       EXPECT_EQ(captured.passes(), 5);
     });
@@ -204,7 +204,7 @@ TEST_F(CapturedPassOnCuda, RefusesAPassInWhichTheHostReads) {
     for (int i = 0; i < 3; ++i) pass.run({input});
     EXPECT_THAT(error_text<InvalidArgument>([&] { pass.run({input}); }),
                 HasSubstr("captured"));
-    // And the stream goes on, and so does what draws numbers.
+    // The stream and the random number generator still work.
     EXPECT_TRUE((input + 1).cpu().equal(torch::full({3}, 2.0F)));
     EXPECT_EQ(at::dropout(input, 0.5, true).sizes(), input.sizes());
   });

@@ -1,7 +1,7 @@
-// The step of variables that one replica of a process updates for all.
+// An optimizer step that one replica of a process makes for all replicas.
 //
 // Threads: every replica calls it in its own thread, like a collective.
-// Errors:  what the step and the group's operations throw.
+// Errors:  those of the step and of the group's operations.
 // Source:  tf.distribute.experimental.CentralStorageStrategy.
 #pragma once
 
@@ -14,9 +14,9 @@
 namespace lockstep {
 
 // Lets the first of `replicas` run `step`, which changes `variables`; when it
-// returns, every replica sees them. On CPUs all replicas' variables are one
-// memory, and nobody reads it meanwhile. On GPUs each has its own, and is given
-// the first one's.
+// returns, every replica sees them. On CPUs all replicas share one memory, and
+// no replica reads it meanwhile. On GPUs each replica has its own variables,
+// and the first one's are copied to them.
 void step_centrally(ProcessGroup& replicas, at::TensorList variables,
                     const std::function<void()>& step);
 

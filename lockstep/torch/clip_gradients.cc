@@ -40,12 +40,11 @@ void check(const at::Tensor& gradient) {
     return;
   throw InvalidArgument(c10::str("cannot take the norm of a gradient of ",
                                  gradient.scalar_type(), " ", gradient.sizes(),
-                                 ": it must be dense and of floating "
-                                 "point"));
+                                 ": expected a dense floating-point tensor"));
 }
 
 double squares_on_cpu(const at::Tensor& gradient) {
-  // Any order of the elements will do.
+  // The order of the elements does not matter.
   const at::Tensor own = resolved(gradient);
   const at::Tensor dense =
       own.is_non_overlapping_and_dense() ? own : own.contiguous();
@@ -54,7 +53,7 @@ double squares_on_cpu(const at::Tensor& gradient) {
                         data_type_of(dense.scalar_type()));
 }
 
-// Of a device and type.
+// Gradients of one device and type.
 at::Tensor squares_on_gpu(const std::vector<at::Tensor>& gradients) {
   const bool is_double = gradients.front().scalar_type() == at::kDouble;
   const auto norms =
@@ -133,7 +132,7 @@ double clip_coefficient(double norm, double max_norm) {
 double clip_grad_norm(at::TensorList parameters, double max_norm,
                       double norm_type) {
   const c10::AutoGradMode no_grad(false);
-  // LibTorch's operations on lists cannot write to others.
+  // LibTorch's operations on lists cannot write to unresolved ones.
   for (const at::Tensor& parameter : parameters) resolve_gradient(parameter);
   const auto gradients = gradients_of(parameters);
   const double norm = checked_norm_of(gradients, norm_type);

@@ -48,7 +48,7 @@ TEST(ClipGradNorm, DoesWhatPyTorchsDoesForAnyNorm) {
       const auto parameters = formula_parameters(type);
       for (const auto& list : {expected, parameters}) {
         set_gradients(list, 3);
-        // LibTorch has no largest element of a tensor without any.
+        // LibTorch cannot take the largest element of an empty tensor.
         at::Tensor empty = list[2];
         empty.mutable_grad() = at::Tensor();
       }
@@ -121,7 +121,7 @@ TEST(ClipGradNorm, SaysWhatItCannotClip) {
   at::Tensor sparse = parameters[5];
   sparse.mutable_grad() = sparse.grad().to_sparse();
   EXPECT_THAT(message_of([&] { grad_norm(parameters); }),
-              HasSubstr("must be dense"));
+              HasSubstr("expected a dense"));
 }
 
 }  // namespace

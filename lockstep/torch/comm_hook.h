@@ -1,32 +1,31 @@
-// What travels in the place of gradients: a user's own way to reduce a bucket.
+// Communication hooks: a user's own way to reduce a bucket of gradients.
 //
 //     class Halved : public lockstep::CommHook {
-//       lockstep::HookProgress start(const lockstep::GradBucket& bucket)
-//       override {
+//       using Bucket = lockstep::GradBucket;
+//       lockstep::HookProgress start(const Bucket& bucket) override {
 //         bucket.buffer.div_(2);
 //         return {lockstep::all_reduce_average(bucket)};
 //       }
 //     };
 //     model.register_comm_hook(std::make_shared<Halved>());
 //
-// A hook is asked for each bucket in each pass that is reduced, and leaves in
-// the bucket's buffer what is to become the gradients, alike on every rank. It
-// starts what it can and returns; when backward ends, what is left of all
-// buckets goes on in turn, so that the operations of one travel while another
-// computes.
+// A reducing pass calls the hook once per bucket. The hook leaves the new
+// gradients in the bucket's buffer, the same on every rank. It starts what it
+// can and returns; when backward ends, the remaining steps of all buckets run
+// in turn, so that one bucket communicates while another computes.
 //
-// Operations must be started in the same order on every rank. They are when
-// each step of a hook starts the same operations everywhere: the order of
-// buckets and of turns is the same on all ranks.
+// Operations must start in the same order on every rank. They do if each step
+// of a hook starts the same operations on all ranks: the order of buckets and
+// of turns is the same everywhere.
 //
 // Memory that an operation works on must live until the operation is done: in
-// the bucket, in what `then` captures, or in the hook itself. A step that
-// starts several operations waits for all but the last, at the latest in
-// `then`; one that may throw does so before it starts one.
+// the bucket, in a capture of `then`, or in the hook itself. A step that starts
+// several operations waits for all except the last, at the latest in `then`; a
+// step that may throw does so before it starts an operation.
 //
 // Threads: called by the thread that runs backward(), with gradients off.
-// Errors:  what a hook or its operations throw, backward() throws; the group is
-//          aborted for that reason, so that no other rank waits for this one.
+// Errors:  backward() throws what a hook or its operations throw; the group is
+//          aborted with that reason, so that no other rank waits for this one.
 // Source:  torch.distributed.GradBucket and its register_comm_hook().
 #pragma once
 
@@ -42,8 +41,8 @@
 
 namespace lockstep {
 
-// A handle: copies refer to the same memory, which must not be kept beyond the
-// pass.
+// A handle: copies refer to the same memory. A hook must not use that memory
+// after the pass.
 struct GradBucket {
   std::size_t index = 0;
   bool is_last = false;  // of this pass
@@ -52,15 +51,15 @@ struct GradBucket {
   // Views of it with the parameters' shapes and strides, and the parameters.
   std::vector<at::Tensor> gradients{};
   std::vector<at::Tensor> parameters{};
-  // The ranks among which the gradients are to be averaged; a duplicate of the
-  // group that the module was wrapped with, so that what a hook starts in it
-  // has an order of its own. On GPUs, and where the backend has no duplicates,
-  // it is that group.
+  // The ranks that average the gradients: a duplicate of the group that the
+  // module was wrapped with, so that a hook's operations have an order of their
+  // own. On GPUs, and where the backend has no duplicates, it is that group
+  // itself.
   std::shared_ptr<ProcessGroup> group{};
 };
 
-// What is on its way, and what is to be done with it: when `work` is complete,
-// `then` goes on. Without `then` the bucket is done.
+// An operation under way and the step that follows it: when `work` is complete,
+// `then` runs. Without `then` the bucket is done.
 struct HookProgress {
   Work work{};
   std::function<HookProgress()> then{};
@@ -70,21 +69,22 @@ class CommHook {
  public:
   virtual ~CommHook() = default;
 
-  // Begins to reduce `bucket`, in which all gradients of this rank are.
+  // Begins to reduce `bucket`, which holds all its gradients of this rank.
   virtual HookProgress start(const GradBucket& bucket) = 0;
 
-  // A pass has ended by an exception, and the bucket's group is aborted for
-  // `reason`: the place to abort groups of the hook's own. Never blocks.
+  // Called when a pass ended in an exception and the bucket's group is aborted
+  // for `reason`: a hook aborts its own groups here. Never blocks.
   virtual void abort(std::string_view /*reason*/) noexcept {}
 };
 
-// Starts what is done without a hook.
+// Starts the operation that runs without a hook.
 Work all_reduce_average(const GradBucket& bucket);
 
-// `bucket` with other memory: `buffer` holds as many elements, of any type.
+// `bucket` with other memory: `buffer` has the same number of elements, of any
+// type.
 GradBucket with_buffer(const GradBucket& bucket, const at::Tensor& buffer);
 
-// `progress`, and `last` when it has come to its end.
+// `progress`, followed by `last` at its end.
 HookProgress followed_by(HookProgress progress, std::function<void()> last);
 
 }  // namespace lockstep

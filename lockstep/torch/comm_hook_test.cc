@@ -1,5 +1,5 @@
-// Communication hooks: what they are given, when they go on, what their end
-// means to the other ranks.
+// Tests of communication hooks: their arguments, the order of their steps, and
+// the effect of their failure on other ranks.
 #include "lockstep/torch/comm_hook.h"
 
 #include <gmock/gmock.h>
@@ -173,7 +173,7 @@ TEST(CommHook, LeavesMissingGradientsToBeReported) {
   });
 }
 
-// Divided by those that have data, where join() says so.
+// Within join() the divisor is the number of ranks that have data.
 TEST(CommHook, AveragesOverTheRanksThatHaveDataWithinJoin) {
   run_ranks(kBackend, 2, [](const Group& group) {
     DistributedDataParallel model(ParameterBag("a"), {.group = group});
@@ -222,8 +222,8 @@ TEST(CommHook, EndsTheOthersWaitWhenItThrowsInALaterStep) {
   });
 }
 
-// Its sub-group is ended by one of its ranks; the others hear of it through the
-// group in which they wait.
+// One rank aborts the sub-group; the others learn of it through the group in
+// which they wait.
 TEST(CommHook, EndsTheOthersWaitWhenAnOperationOfItsOwnGroupFails) {
   run_ranks(kBackend, 4, [](const Group& group) {
     const Group pair = split(*group, {.color = group->rank() / 2});
@@ -245,10 +245,10 @@ TEST(CommHook, IsRefusedWhereItCannotWork) {
     const auto refusal = [](auto& of, std::shared_ptr<CommHook> hook) {
       return message_of([&] { of.register_comm_hook(std::move(hook)); });
     };
-    EXPECT_THAT(refusal(model, nullptr), HasSubstr("there is no hook"));
+    EXPECT_THAT(refusal(model, nullptr), HasSubstr("the hook is null"));
     EXPECT_EQ(refusal(model, allreduce_hook()), "no error");
     EXPECT_THAT(refusal(model, allreduce_hook()),
-                HasSubstr("a communication hook already"));
+                HasSubstr("is registered already"));
     DistributedDataParallel other(Net(),
                                   {.group = group, .average_gradients = false});
     EXPECT_THAT(refusal(other, allreduce_hook()),

@@ -25,14 +25,10 @@ std::shared_ptr<CommHook> allreduce_hook() {
 
 CompressHook::CompressHook(at::ScalarType type, std::shared_ptr<CommHook> inner)
     : type_(type), inner_(std::move(inner)) {
-  if (!inner_)
-    throw InvalidArgument(
-        "CompressHook: there is no inner hook in the pointer");
+  if (!inner_) throw InvalidArgument("CompressHook: the inner hook is null");
   if (type != at::kHalf && type != at::kBFloat16)
-    throw InvalidArgument(
-        c10::str("CompressHook: gradients are compressed to Half or BFloat16, "
-                 "and not to ",
-                 type));
+    throw InvalidArgument(c10::str(
+        "CompressHook: expected the type Half or BFloat16, got ", type));
 }
 
 HookProgress CompressHook::start(const GradBucket& bucket) {

@@ -1,15 +1,15 @@
-// Gradients that travel with half their bits: rounded to 16 bits, averaged, and
+// Sends gradients with half their bits: rounded to 16 bits, averaged, and
 // widened again.
 //
 //     model.register_comm_hook(lockstep::fp16_compress_hook());
 //
-// The average itself is computed in float32 and rounded once. What a rank
-// rounds is lost: float16 keeps 11 bits, bfloat16 8 with float32's range. A
-// gradient beyond 65504 becomes infinite in float16.
+// The average itself is computed in float32 and rounded once. A rank's rounding
+// errors are lost: float16 keeps 11 bits, bfloat16 keeps 8 with float32's
+// range. A gradient beyond 65504 becomes infinite in float16.
 //
-// Threads: as CommHook.
-// Errors:  InvalidArgument for no inner hook, and for a type that is not one of
-//          the two.
+// Threads: like CommHook.
+// Errors:  InvalidArgument for a null inner hook, and for a type that is
+//          neither float16 nor bfloat16.
 // Source:  torch.distributed.algorithms.ddp_comm_hooks.default_hooks.
 #pragma once
 
@@ -22,10 +22,11 @@
 
 namespace lockstep {
 
-// What is done without a hook, as one: for hooks that wrap others.
+// The reduction that runs without a hook, as a hook: for hooks that wrap
+// others.
 std::shared_ptr<CommHook> allreduce_hook();
 
-// Gives `inner` buckets of 16 bits, and widens what it leaves in them.
+// Passes 16-bit buckets to `inner`, and widens its results.
 class CompressHook final : public CompressingHook {
  public:
   explicit CompressHook(at::ScalarType type,

@@ -1,4 +1,4 @@
-// Gradients that travel as 16 bits.
+// Tests of gradients that are sent with 16 bits.
 #include "lockstep/torch/compress_hook.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ void expect_rounded_average(at::ScalarType type) {
     for (int rank = 0; rank < 3; ++rank)
       expected += wave({5, 7}, rank).to(type).to(at::kFloat) / 3;
     const at::Tensor result = weight.reduce(wave({5, 7}, group->rank()));
-    // Rounded once more, to the nearest of the type.
+    // Rounded once more, to the nearest value of the type.
     EXPECT_TRUE(torch::allclose(result, expected,
                                 type == at::kHalf ? 0x1p-11 : 0x1p-8, 1e-6));
     EXPECT_TRUE(result.equal(result.to(type).to(at::kFloat)));
@@ -44,7 +44,7 @@ TEST(CompressHook, KeepsTheRangeOfItsType) {
     HookedWeight brain(group, {2}, bf16_compress_hook());
     const at::Tensor large = torch::tensor({60000.0F, 1e30F});
     const at::Tensor result = half.reduce(large);
-    EXPECT_EQ(result[0].item<float>(), 60000);  // their sum is no float16
+    EXPECT_EQ(result[0].item<float>(), 60000);  // their sum exceeds float16
     EXPECT_TRUE(std::isinf(result[1].item<float>()));
     EXPECT_NEAR(brain.reduce(large)[1].item<float>(), 1e30, 1e28);
   });
@@ -72,9 +72,9 @@ TEST(CompressHook, GivesItsInnerHookSixteenBits) {
 
 TEST(CompressHook, RefusesOtherTypesAndNoInnerHook) {
   EXPECT_THAT(message_of([] { CompressHook hook(at::kFloat); }),
-              HasSubstr("and not to Float"));
+              HasSubstr("got Float"));
   EXPECT_THAT(message_of([] { fp16_compress_wrapper(nullptr); }),
-              HasSubstr("no inner hook"));
+              HasSubstr("inner hook is null"));
 }
 
 }  // namespace

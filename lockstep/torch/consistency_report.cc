@@ -48,7 +48,7 @@ at::Tensor tensor_named(const NamedTensorList& tensors,
       ->second;
 }
 
-// Those that ranks compute from the samples of all.
+// Buffers that ranks compute from all ranks' samples.
 std::unordered_set<const c10::TensorImpl*> synchronized_buffers(
     const torch::nn::Module& module) {
   std::unordered_set<const c10::TensorImpl*> found;
@@ -72,14 +72,14 @@ ConsistencyReport::ConsistencyReport(
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
       options_(options) {
-  if (!module_) throw InvalidArgument("ConsistencyReport: there is no module");
+  if (!module_) throw InvalidArgument("ConsistencyReport: the module is null");
   if (options.steps < 1 || options.show_elements < 1)
     throw InvalidArgument(
         "ConsistencyReport: the numbers of steps and of elements to show must "
         "be at least 1");
   if (options.initial_weights == Expected::kDifferent)
     throw InvalidArgument(
-        "ConsistencyReport: initial weights are to be equal or either");
+        "ConsistencyReport: initial_weights must be kEqual or kEither");
   std::vector<at::Tensor> tensors;
   for (const auto& item : module_->named_parameters()) {
     if (!item.value().requires_grad()) continue;
@@ -109,9 +109,10 @@ void ConsistencyReport::compare_start() {
     accuse(describe(*find_difference(*group_, parameters)),
            "the module was not wrapped yet, or weights were loaded or changed "
            "on some ranks after it was",
-           "wrap it in DistributedDataParallel, which gives all ranks rank "
-           "0's, and load weights before that or on every rank; a report that "
-           "begins before says .initial_weights = Expected::kEither");
+           "wrap it in DistributedDataParallel, which copies rank 0's to all "
+           "ranks, and load weights before that or on every rank; for a "
+           "report that begins before, set .initial_weights = "
+           "Expected::kEither");
   const NamedTensorList buffers = module_->named_buffers().pairs();
   buffers_ = fingerprints_of(buffers);
   if (!buffers.empty() && !add("initial buffers", options_.initial_weights,
@@ -148,7 +149,7 @@ void ConsistencyReport::gradients() {
     accuse(equal_ranks(own) + " have computed the same gradients",
            "the loss does not depend on the data, or the same batch was passed "
            "twice",
-           "look at what the loss is made of");
+           "check what the loss is computed from");
   NamedTensorList reduced;
   for (const auto& [name, tensor] : trained_)
     reduced.emplace_back(name, tensor.grad());
@@ -156,8 +157,8 @@ void ConsistencyReport::gradients() {
   if (!add("gradients, reduced", options_.reduced_gradients, averaged)) {
     if (options_.reduced_gradients == Expected::kDifferent)
       accuse(equal_ranks(averaged) + " have the same gradients",
-             "something averages them, though each rank is to step on its own",
-             "leave that out, or expect equal gradients");
+             "something averages them, but each rank should step on its own",
+             "remove the averaging, or expect equal gradients");
     else if (const auto difference = find_difference(*group_, reduced))
       explain_gradients(*difference);
   }
@@ -174,8 +175,7 @@ void ConsistencyReport::step_done() {
   end_step();
 }
 
-// The weights as the first step found them. An optimizer has not changed them
-// yet.
+// Compares the weights before the optimizer's first step.
 void ConsistencyReport::compare_wrapped() {
   if (step_ != 1 || options_.initial_weights == Expected::kEqual) return;
   const NamedTensorList parameters = module_->named_parameters().pairs();
@@ -186,8 +186,8 @@ void ConsistencyReport::compare_wrapped() {
     accuse(describe(*find_difference(*group_, parameters)),
            "the module was not wrapped before the first step, or weights were "
            "loaded or changed on some ranks after it was",
-           "wrap it in DistributedDataParallel, which gives all ranks rank "
-           "0's, and load weights before that or on every rank");
+           "wrap it in DistributedDataParallel, which copies rank 0's to all "
+           "ranks, and load weights before that or on every rank");
 }
 
 void ConsistencyReport::compare_weights() {
@@ -204,8 +204,8 @@ void ConsistencyReport::compare_weights() {
 }
 
 // Running statistics of a rank's own samples may differ until rank 0's are
-// broadcast before the next pass. What passes write is seen on rank 0, whose
-// buffers no broadcast changes.
+// broadcast before the next pass. Rank 0's buffers show what passes write,
+// since no broadcast changes them.
 void ConsistencyReport::compare_buffers() {
   const NamedTensorList buffers = module_->named_buffers().pairs();
   if (buffers.empty()) return;
@@ -254,7 +254,7 @@ std::string ConsistencyReport::shown_values() {
   std::vector<ValuesRow> table;
   const std::int64_t most = options_.show_elements;
   const auto show = [&](const std::string& what, const at::Tensor& tensor) {
-    // How many there are, then the numbers.
+    // The count, then the numbers.
     const at::Tensor own = at::zeros({most + 1}, at::kDouble);
     if (tensor.defined()) {
       const at::Tensor flat = tensor.detach().flatten();
@@ -302,11 +302,11 @@ void ConsistencyReport::end_step() {
              std::to_string(options_.steps) + "\n";
 }
 
-// Where initial weights differed, and were to be made equal.
+// A note where initial weights differed before wrapping made them equal.
 std::string ConsistencyReport::note_on_wrapping() const {
   if (step_ == 0 || !began_apart_ || !consistent()) return "";
-  return "initial weights differed: wrapping the module gave all ranks rank "
-         "0's\n";
+  return "initial weights differed: wrapping the module copied rank 0's to "
+         "all ranks\n";
 }
 
 std::string ConsistencyReport::take_text() { return std::exchange(text_, ""); }

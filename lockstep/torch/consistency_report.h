@@ -1,8 +1,9 @@
-// Watches the first steps of a training loop, and tells what the ranks have in
-// common and what not: weights, data, outputs, loss, gradients before and after
-// they were reduced, buffers, random numbers. Each must be the same on all
-// ranks, or differ; where it is the other way round, the report names the first
-// parameter, the ranks, the largest difference and the likely cause.
+// Watches the first steps of a training loop and reports what is equal on all
+// ranks and what differs: weights, data, outputs, loss, gradients before and
+// after reduction, buffers, random numbers. Each of them is expected to be
+// equal or to differ; where the ranks do not meet the expectation, the report
+// names the first parameter, the ranks, the largest difference and the likely
+// cause.
 //
 //     lockstep::ConsistencyReport report(model.module(), {.steps = 3});
 //     for (…) {
@@ -14,16 +15,16 @@
 //       if (group->rank() == 0) std::cout << report.take_text();
 //     }
 //
-// What is not told to it has no row. After the steps that it was made for its
-// calls do nothing. It costs a hash of everything a step; only where hashes are
-// wrong do elements travel.
+// A quantity that the program does not pass to it has no row. After `steps`
+// steps its calls do nothing. It hashes everything once per step; ranks
+// exchange elements only where hashes are wrong.
 //
 // Threads: single-threaded. Every rank makes it, before or after the model is
 //          wrapped, and calls gradients() and step_done() at the same points:
-//          these exchange.
-// Errors:  InvalidArgument for options that cannot work. What ProcessGroup's
-//          operations throw. That ranks are not consistent is no error but in
-//          the report.
+//          both communicate.
+// Errors:  InvalidArgument for options that cannot work. Those of
+//          ProcessGroup's operations. Inconsistent ranks are not an error: the
+//          report tells of them.
 // See docs/guides/consistency.md.
 #pragma once
 
@@ -46,17 +47,17 @@ namespace lockstep {
 struct ConsistencyReportOptions {
   // The ranks that train together; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
-  // Steps that are watched.
+  // The number of steps to watch.
   int steps = 3;
   // Of parameters and buffers. A report that is made before the module is
-  // wrapped says kEither: the ranks' may differ then, and step 1 compares what
-  // wrapping made of the weights. Not kDifferent.
+  // wrapped sets kEither: the ranks' weights may differ then, and step 1
+  // compares them after wrapping. kDifferent is invalid.
   Expected initial_weights = Expected::kEqual;
-  // What must be, where a program means something else: ranks that share their
-  // data, or an optimizer that averages gradients itself.
+  // Other expectations, for example of ranks that share their data, or of an
+  // optimizer that averages gradients itself.
   Expected data = Expected::kDifferent;
   Expected reduced_gradients = Expected::kEqual;
-  // Names of parameters whose first values, and whose gradients', are shown.
+  // Names of parameters to show the first values of, and of their gradients.
   std::vector<std::string> show{};
   std::int64_t show_elements = 3;
 };
@@ -67,11 +68,12 @@ class ConsistencyReport {
   explicit ConsistencyReport(std::shared_ptr<const torch::nn::Module> module,
                              const ConsistencyReportOptions& options = {});
 
-  // In the order in which a step has them; where a step has several, as often.
+  // Call these in the order of the step; several times where a step has
+  // several.
   void data(const at::Tensor& input);
   void outputs(const at::Tensor& output);
   void loss(const at::Tensor& loss);
-  // Once all passes of the step are done, before gradients are clipped.
+  // Call it when all passes of the step are done, before clipping gradients.
   void gradients();
   void step_done();
 
@@ -80,9 +82,9 @@ class ConsistencyReport {
   const std::optional<ConsistencyVerdict>& verdict() const { return verdict_; }
   const std::vector<ConsistencyRow>& rows() const { return rows_; }
 
-  // The table of all steps at the end, and of those so far where something is
-  // wrong first, with the verdict; the values to show, after each step. Each
-  // once. The same on every rank.
+  // Returns the table of all steps at the end; at the first wrong row, the
+  // table so far with the verdict; after each step, the values to show. Returns
+  // each text once. The same on every rank.
   std::string take_text();
 
  private:
@@ -90,7 +92,7 @@ class ConsistencyReport {
            const std::vector<Fingerprint>& by_rank);
   void accuse(const std::string& where, const std::string& likely,
               const std::string& next);
-  // A Fingerprint that says yes or no, of every rank.
+  // The ranks on which `own` is true. A collective.
   std::vector<int> ranks_that(bool own);
 
   void compare_start();
@@ -111,11 +113,11 @@ class ConsistencyReport {
   std::shared_ptr<const torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;
   ConsistencyReportOptions options_;
-  std::int64_t step_ = 0;    // that is watched now; 0 before the first
+  std::int64_t step_ = 0;    // the current one; 0 before the first
   NamedTensorList trained_;  // parameters that require a gradient
   std::optional<OwnGradients> own_gradients_;
 
-  // Of this step; nothing where nothing was told.
+  // Of this step; zero where the program passed nothing.
   Fingerprint data_, outputs_, loss_;
   bool pass_compared_ = false;
   std::vector<at::Tensor> reduced_heads_;  // of shown parameters' gradients
@@ -123,7 +125,7 @@ class ConsistencyReport {
   Fingerprint weights_;  // this rank's, before the step
   bool weights_were_equal_ = true;
   bool began_apart_ = false;          // initial weights differed
-  std::vector<Fingerprint> buffers_;  // likewise, one by one
+  std::vector<Fingerprint> buffers_;  // likewise, one per buffer
 
   std::vector<ConsistencyRow> rows_;
   std::optional<ConsistencyVerdict> verdict_;

@@ -1,11 +1,11 @@
-// What ConsistencyReport makes of rows that are wrong.
+// The causes that ConsistencyReport names for wrong rows.
 #include <algorithm>
 
 #include "lockstep/torch/consistency_report.h"
 
 namespace lockstep {
 
-// The row that was added last is the one at fault. Later ones follow from it.
+// The row added last is the first wrong one; later ones are consequences.
 void ConsistencyReport::accuse(const std::string& where,
                                const std::string& likely,
                                const std::string& next) {
@@ -25,7 +25,7 @@ std::vector<int> ConsistencyReport::ranks_that(bool own) {
   return ranks;
 }
 
-// Data, outputs and loss; once a step.
+// Data, outputs and loss; once per step.
 void ConsistencyReport::compare_pass() {
   if (pass_compared_) return;
   pass_compared_ = true;
@@ -37,12 +37,12 @@ void ConsistencyReport::compare_pass() {
   if (told(data) && !add("data", options_.data, data)) {
     if (options_.data == Expected::kDifferent)
       accuse(equal_ranks(data) + " have read the same samples",
-             "there is no DistributedSampler, it was given the same rank on "
-             "these, or they draw samples from the same seed",
+             "no DistributedSampler is used, it got the same rank on these "
+             "ranks, or they draw samples with the same seed",
              "give each rank its own part of the data, by its rank");
     else
       accuse("ranks have read different samples",
-             "ranks that share their data go over them in another order",
+             "ranks that share their data read it in different orders",
              "give them the same seed and the same sampler");
   }
   const Expected expected = options_.data == Expected::kDifferent
@@ -54,9 +54,8 @@ void ConsistencyReport::compare_pass() {
     outputs_differ = add("outputs", expected, outputs);
     if (!outputs_differ)
       accuse(equal_ranks(outputs) + " have computed the same outputs",
-             "the model does not look at its input, or not at what data() was "
-             "told",
-             "look at what forward() is called with");
+             "the model does not use its input, or data() got another tensor",
+             "check the arguments of forward()");
   }
   const auto loss = gather(*group_, loss_);
   if (!told(loss) || add("loss", expected, loss)) return;
@@ -66,7 +65,8 @@ void ConsistencyReport::compare_pass() {
     return;
   }
   accuse(equal_ranks(loss) + " have computed the same loss",
-         "it does not depend on the data", "look at what the loss is made of");
+         "the loss does not depend on the data",
+         "check what the loss is computed from");
 }
 
 void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {
@@ -87,21 +87,21 @@ void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {
     accuse(describe(difference),
            "no gradient was reduced: the module is not wrapped, forward() of "
            "the module was called and not of its wrapper, the last pass ran "
-           "within no_sync(), or an optimizer is to average them",
+           "within no_sync(), or an optimizer averages them later",
            "call the wrapper outside no_sync(); where an optimizer averages "
-           "gradients, say .reduced_gradients = Expected::kEither");
+           "gradients, set .reduced_gradients = Expected::kEither");
   else if (this_nowhere)
     accuse(describe(difference),
            "the gradient of " + difference.tensor +
-               " was not reduced: it is no parameter of the module that was "
-               "wrapped, or was put in its place afterwards",
-           "wrap the whole module, when it is complete");
+               " was not reduced: its parameter is not part of the wrapped "
+               "module, or was replaced afterwards",
+           "wrap the whole module, after it is complete");
   else
     accuse(describe(difference),
            "gradients were changed after backward() on some ranks: scaled, "
            "clipped or zeroed; or ranks ran different numbers of passes; or a "
            "sharded optimizer's gradient_hook() gives each rank its share",
-           "do the same to gradients on every rank; with that hook, say "
+           "do the same to gradients on every rank; with that hook, set "
            ".reduced_gradients = Expected::kEither");
 }
 
@@ -113,15 +113,14 @@ void ConsistencyReport::explain_weights(const ReplicaDifference& difference,
   else if (!unchanged.empty() && std::ssize(unchanged) < group_->size())
     accuse(describe(difference),
            "the optimizer's step was skipped on " + names_of(unchanged) +
-               ", where the weights are what they were",
-           "step on every rank, or on none");
+               ", where the weights did not change",
+           "step on every rank, or on no rank");
   else
     accuse(describe(difference),
            "the optimizers are not the same on every rank: their options, "
            "learning rates or states; or gradients were changed between "
            "backward() and step()",
-           "make them from the same options everywhere, and load states on "
-           "every rank");
+           "use the same options on all ranks, and load states on every rank");
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Loops in which one thing is wrong on purpose, and what the report makes of
+// Training loops with one deliberate error each, and the report's verdict on
 // them.
 #include "lockstep/torch/consistency_report.h"
 
@@ -31,8 +31,8 @@ NetUnderDdp wrapped_net(const Group& group) {
   return NetUnderDdp(std::make_shared<Net>(), small_buckets(group));
 }
 
-// A step as the report's header has it. `model` is a module or a wrapper;
-// `after_backward` and `at_step` are where things go wrong.
+// A step as in the report's header. `model` is a module or a wrapper;
+// `after_backward` and `at_step` are the places for errors.
 struct Places {
   std::function<void()> after_backward = [] {};
   std::function<void(torch::optim::Optimizer&)> at_step =
@@ -69,7 +69,7 @@ void watched_steps(Model& model, Report& report, const Group& group,
     watched_step(model, optimizer, report, own_share(step, group), places);
 }
 
-// The first row that is wrong, and the step that it is of.
+// The first wrong row, and its step.
 std::string first_wrong(const Report& report) {
   for (const ConsistencyRow& row : report.rows())
     if (!row.right)
@@ -77,7 +77,7 @@ std::string first_wrong(const Report& report) {
   return "none";
 }
 
-// Without words where there is none.
+// An empty one if the report has no verdict.
 ConsistencyVerdict verdict_of(const Report& report) {
   return report.verdict().value_or(ConsistencyVerdict());
 }
@@ -167,8 +167,8 @@ TEST(ConsistencyReport, BeginsBeforeTheModuleIsWrapped) {
                         "equal\n"),
               HasSubstr("  gradients of each rank   different             "
                         "different\n"),
-              HasSubstr("initial weights differed: wrapping the module gave "
-                        "all ranks rank 0's\n"),
+              HasSubstr("initial weights differed: wrapping the module "
+                        "copied rank 0's to all ranks\n"),
               HasSubstr("the ranks are consistent, as far as step 1")));
   });
 }
@@ -187,7 +187,7 @@ TEST(ConsistencyReport, FindsThatAModuleWasNotWrappedAfterItBegan) {
     EXPECT_EQ(first_wrong(report), "weights, wrapped in 1: different");
     EXPECT_THAT(verdict_of(report).where, HasSubstr("second.weight[4, 2] is"));
     EXPECT_THAT(verdict_of(report).likely, HasSubstr("was not wrapped"));
-    EXPECT_THAT(report.take_text(), Not(HasSubstr("gave all ranks rank 0's")));
+    EXPECT_THAT(report.take_text(), Not(HasSubstr("copied rank 0's")));
   });
 }
 
@@ -219,7 +219,7 @@ TEST(ConsistencyReport, FindsEqualDataOnTwoRanks) {
     torch::optim::SGD optimizer(model.parameters(), 0.1);
     watched_step(model, optimizer, report, own_share(0, group));
     EXPECT_TRUE(report.consistent());
-    // Rank 2 reads what rank 0 does.
+    // Rank 2 reads the samples of rank 0.
     watched_step(model, optimizer, report,
                  share_of_batch(1, group->rank() % 2, 3, 3));
     EXPECT_EQ(first_wrong(report), "data in 2: equal on ranks 0 and 2");
@@ -231,7 +231,7 @@ TEST(ConsistencyReport, FindsEqualDataOnTwoRanks) {
 }
 
 TEST(ConsistencyReport, FindsAGradientThatIsNotReduced) {
-  // The last layer is outside of what is wrapped.
+  // The last layer is outside the wrapped module.
   struct Whole : torch::nn::Module {
     explicit Whole(const Group& group) {
       head = register_module("head", torch::nn::Linear(3, 3));
@@ -253,11 +253,10 @@ TEST(ConsistencyReport, FindsAGradientThatIsNotReduced) {
     EXPECT_THAT(verdict_of(report).where,
                 AllOf(HasSubstr("head.weight[0, 0] is"),
                       HasSubstr("1 tensor more differs")));
-    EXPECT_THAT(
-        verdict_of(report).likely,
-        AllOf(HasSubstr("the gradient of head.weight was not reduced"),
-              HasSubstr("no parameter of the module that was wrapped")));
-    // The weights follow.
+    EXPECT_THAT(verdict_of(report).likely,
+                AllOf(HasSubstr("the gradient of head.weight was not reduced"),
+                      HasSubstr("not part of the wrapped module")));
+    // The weights differ as a consequence.
     EXPECT_FALSE(report.rows()[7].right);
     EXPECT_EQ(report.rows()[7].what, "updated weights");
   });
@@ -363,8 +362,7 @@ TEST(ConsistencyReport, FindsAModelThatDoesNotLookAtItsData) {
     Report report(model.module(), {.group = group, .steps = 1});
     watched_steps(model, report, group);
     EXPECT_EQ(first_wrong(report), "outputs in 1: equal");
-    EXPECT_THAT(verdict_of(report).likely,
-                HasSubstr("does not look at its input"));
+    EXPECT_THAT(verdict_of(report).likely, HasSubstr("does not use its input"));
   });
 }
 
@@ -392,7 +390,7 @@ TEST(ConsistencyReport, FindsABufferThatDiffers) {
               "tensor differs, by at most 1");
     EXPECT_THAT(verdict_of(report).likely, HasSubstr("broadcast_buffers"));
 
-    // From the start, too; and where buffers are broadcast it is mended.
+    // Also from the start; a broadcast of buffers repairs it.
     Report late(masked, {.group = group, .steps = 1});
     EXPECT_EQ(first_wrong(late),
               "initial buffers in 0: equal on ranks 0 and 2");
@@ -435,7 +433,7 @@ TEST(ConsistencyReport, ShowsValuesOfChosenParameters) {
                                    .show = {"third.bias"},
                                    .show_elements = 2});
     report.take_text();
-    // The gradient of a sum over four samples, of ones on rank 0, twos on 1.
+    // The gradient of a sum over four samples: ones on rank 0, twos on rank 1.
     torch::optim::SGD optimizer(model.parameters(), 0.5);
     const at::Tensor before = model->third->bias.detach().clone();
     report.data(wave({4, 6}, group->rank()));
@@ -527,7 +525,7 @@ TEST(ConsistencyReport, RefusesWhatCannotWork) {
                   Report(net, {.group = group,
                                .initial_weights = Expected::kDifferent});
                 }),
-                HasSubstr("are to be equal or either"));
+                HasSubstr("must be kEqual or kEither"));
   });
 }
 

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostRanks = 8;  // whose values are shown
+constexpr std::size_t kMostRanks = 8;  // with values shown
 
 const char* word_for(Expected expected) {
   switch (expected) {
@@ -25,7 +25,7 @@ const char* word_for(Expected expected) {
   return "";
 }
 
-// The ranks that have the same, in the order of their first.
+// Groups of ranks with equal fingerprints, in the order of their first ranks.
 std::vector<std::vector<int>> classes_of(std::span<const Fingerprint> by_rank) {
   std::map<Fingerprint, std::vector<int>> ranks_with;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
@@ -45,7 +45,7 @@ std::string joined(const std::vector<double>& values) {
   return values.empty() ? "none" : text.str();
 }
 
-// Columns two blanks apart.
+// Columns are two spaces apart.
 std::string aligned(const std::vector<std::vector<std::string>>& lines) {
   std::vector<std::size_t> widths;
   for (const auto& line : lines) {
@@ -86,7 +86,7 @@ std::vector<Column> columns_of(std::span<const ConsistencyRow> rows) {
   return columns;
 }
 
-// Of the rows of one thing: what the one at fault demands, or all of them.
+// The requirement of one quantity's rows: the wrong row's, or that of all.
 const char* requirement_of(const std::vector<ConsistencyRow>& rows) {
   auto row = std::ranges::find(rows, false, &ConsistencyRow::right);
   if (row == rows.end())
@@ -94,8 +94,8 @@ const char* requirement_of(const std::vector<ConsistencyRow>& rows) {
   return word_for(row == rows.end() ? rows.front().must : row->must);
 }
 
-// What `rows`, of one thing, found in the column's steps: the first that is
-// wrong, or all that was found.
+// The findings of `rows`, of one quantity, in the column's steps: the first
+// wrong one, or all.
 std::string cell_of(const Column& column,
                     const std::vector<ConsistencyRow>& rows) {
   std::vector<std::string> found;

@@ -1,6 +1,4 @@
-// What ConsistencyReport has found out, as rows and as the text of a table.
-//
-// Threads: values and pure functions.
+// The findings of ConsistencyReport, as rows and as the text of a table.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +10,7 @@
 
 namespace lockstep {
 
-// What ranks must hold of something: the same, each something else, or
-// whatever it is.
+// How a quantity must compare across ranks: equal, all different, or either.
 enum class Expected { kEqual, kDifferent, kEither };
 
 struct ConsistencyRow {
@@ -25,7 +22,7 @@ struct ConsistencyRow {
   bool right = true;
 };
 
-// Of the first row that is wrong.
+// About the first wrong row.
 struct ConsistencyVerdict {
   std::int64_t step = 0;
   std::string what;
@@ -34,22 +31,21 @@ struct ConsistencyVerdict {
   std::string next;    // what to do
 };
 
-// The row for what ranks have these fingerprints of.
+// The row for a quantity with these fingerprints, one per rank.
 ConsistencyRow compare(std::string what, Expected must,
                        std::span<const Fingerprint> by_rank);
 
-// The ranks that have the same as another, as "ranks 0 and 2".
+// The ranks whose fingerprint another rank shares, as "ranks 0 and 2".
 std::string equal_ranks(std::span<const Fingerprint> by_rank);
 
-// One line for each thing that `rows` tell of, with a column for the start, one
-// for the first step and one for the steps after it, as far as `rows` have
-// them.
+// One line per quantity in `rows`, with a column for the start, one for the
+// first step and one for later steps, as far as `rows` have them.
 std::string table_of(std::span<const ConsistencyRow> rows, int ranks);
 
 // Without a newline at its end.
 std::string text_of(const ConsistencyVerdict& verdict);
 
-// Numbers of a tensor on each rank.
+// Values of a tensor on each rank.
 struct ValuesRow {
   std::string what;
   std::vector<std::vector<double>> by_rank;

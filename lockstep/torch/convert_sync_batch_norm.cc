@@ -1,6 +1,6 @@
-// What can be replaced from outside: a step of a Sequential, which is an
-// AnyModule, and is registered as a child besides. Whoever else holds the layer
-// would go on calling it; that is seen by the count of its owners.
+// Only a step of a Sequential can be replaced from outside: it is an AnyModule,
+// and also registered as a child. Any other holder of the layer would keep
+// calling the old one; the number of owners reveals such a holder.
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -22,7 +22,7 @@ using torch::nn::AnyModule;
 using torch::nn::Module;
 using torch::nn::SequentialImpl;
 
-// A layer of LibTorch's, whichever of the three it is.
+// A batch normalization layer of LibTorch's, of any of the three classes.
 struct Layer {
   torch::nn::BatchNormOptions options;
   BatchNormTensors tensors;
@@ -43,7 +43,7 @@ std::optional<Layer> layer_of(const Module& module) {
   return layer_if<torch::nn::BatchNorm3dImpl>(module);
 }
 
-// Of a step of a Sequential: the step itself, and the child.
+// A step of a Sequential has two owners: the step itself, and the child.
 constexpr long kOwnersOfAStep = 2;
 
 struct Step {
@@ -52,8 +52,8 @@ struct Step {
   AnyModule* place;
 };
 
-// What there is to convert, and what cannot be. A module that is registered in
-// several places counts once.
+// The layers to convert, and those that cannot be converted. A module that is
+// registered in several places counts once.
 struct Inventory {
   std::unordered_set<const Module*> seen;
   std::vector<SyncBatchNormImpl*> ours;
@@ -71,7 +71,7 @@ void take_stock_of_steps(SequentialImpl& sequential, const std::string& prefix,
     if (!layer_of(*step)) continue;
     if (step.use_count() - 1 > kOwnersOfAStep)
       inventory.held_elsewhere.push_back(prefix + name +
-                                         ", which something else holds too");
+                                         ", which another object holds too");
     else
       inventory.steps.push_back({&sequential, name, &place});
   }
@@ -99,10 +99,10 @@ void check(const Inventory& inventory) {
   for (const std::string& name : inventory.held_elsewhere)
     names += "\n  layer:   " + name;
   throw InvalidArgument(
-      "convert_sync_batch_norm: a BatchNorm of LibTorch's can be replaced in a "
-      "Sequential only" +
+      "convert_sync_batch_norm: a BatchNorm of LibTorch's can be replaced "
+      "only in a Sequential" +
       names +
-      "\n  likely:  it is a member, whose holder would go on calling it"
+      "\n  likely:  it is a member, whose holder would keep calling it"
       "\n  next:    declare it as lockstep::BatchNorm, which takes the same "
       "options");
 }

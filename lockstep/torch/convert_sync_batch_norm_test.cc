@@ -1,5 +1,5 @@
-// What convert_sync_batch_norm() finds in modules of any shape; what the layers
-// then compute is in sync_batch_norm_test.cc.
+// Tests which layers convert_sync_batch_norm() finds in modules of any shape;
+// sync_batch_norm_test.cc tests their results.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>

@@ -1,4 +1,4 @@
-// The strategies on GPUs, over a fake of them: see torch/testing/fake_cuda.h.
+// Tests of the strategies on fake GPUs: see torch/testing/fake_cuda.h.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ Share share_of(const ReplicaContext& here, int step) {
   return {share.input.to(here.device), share.target.to(here.device)};
 }
 
-// A pass and a step of each replica; its losses.
+// A pass and a step of each replica; returns the losses.
 template <class Model>
 PerReplica<at::Tensor> train_step(
     Strategy& strategy, const PerReplica<Model>& net,
@@ -79,7 +79,8 @@ PerReplica<StrategyOptimizer> optimizer_of(Strategy& strategy,
   });
 }
 
-// Weights of the first replica after some steps; all must have them.
+// Weights of the first replica after some steps; all replicas must have the
+// same.
 template <class Model>
 Tensors trained(Strategy& strategy, const PerReplica<Model>& net) {
   const auto optimizer = optimizer_of(strategy, net);
@@ -202,7 +203,7 @@ TEST_F(StrategiesOnCuda, MakeModulesOfAnyFormOnTheGpuOfTheirReplica) {
     EXPECT_THAT(message_of([&] {
                   strategy.create([] { return std::shared_ptr<Net>(); });
                 }),
-                HasSubstr("there is no module"));
+                HasSubstr("holder of the module is empty"));
   });
 }
 

@@ -1,5 +1,5 @@
-// Tensors on GPUs, over a fake of CUDA and NCCL that does everything late and
-// knows what was not ordered: see torch/testing/fake_cuda.h.
+// Tests of tensors on GPUs, on a fake of CUDA and NCCL that delays all work and
+// detects missing ordering: see torch/testing/fake_cuda.h.
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -89,7 +89,7 @@ TEST_F(Cuda, KeepsMemoryOfWorksThatNobodyAwaitsUntilTheyAreDone) {
       all_reduce(*group, at::ones({3, 4}, device).t());
     const at::Tensor last = at::ones({2}, device);
     all_reduce(*group, last).synchronize();
-    all_reduce(*group, last).synchronize();  // finds the others done
+    all_reduce(*group, last).synchronize();  // finds the other operations done
   });
 }
 
@@ -119,7 +119,7 @@ TEST_F(Cuda, RefusesTensorsOfOneOperationOnTwoDevices) {
   });
 }
 
-// What a rank has after every collective in turn; sums are exact.
+// A rank's tensors after every collective in turn; sums are exact.
 std::vector<at::Tensor> after_all_collectives(ProcessGroup& group,
                                               at::Device device,
                                               at::ScalarType type) {
@@ -205,8 +205,8 @@ TEST_P(CudaWorld, LearnWhatOneProcessLearnsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(OfRanks, CudaWorld, ::testing::Values(1, 2, 3, 4));
 
-// Its layers' forward passes, and so their backward passes, are on streams of
-// their own.
+// Its layers' forward passes, and so their backward passes, run on separate
+// streams.
 struct NetOnStreams : Net {
   at::Tensor forward(const at::Tensor& input) {
     const at::Device device = input.device();
@@ -216,7 +216,7 @@ struct NetOnStreams : Net {
     return third(torch::tanh(more));
   }
 
-  // After what the current stream has, and before what it gets.
+  // Runs after the current stream's present work, and before its later work.
   template <class Body>
   at::Tensor aside(at::Device device, const Body& body) {
     const c10::impl::VirtualGuardImpl guard(at::kCUDA);
@@ -279,7 +279,7 @@ TEST_F(Cuda, GradientsAreViewsOfTheirBucketsFromPassToPass) {
   });
 }
 
-// Its third layer is not used.
+// The third layer is unused.
 struct NetOfTwo : Net {
   at::Tensor forward(const at::Tensor& input) {
     return torch::tanh(second(torch::tanh(first(input))));

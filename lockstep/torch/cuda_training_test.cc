@@ -1,4 +1,4 @@
-// What trains on the CPU trains alike on GPUs, over a fake of them: see
+// Tests that training on fake GPUs gives the CPU's results: see
 // torch/testing/fake_cuda.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr int kRanks = 2, kSteps = 4;
 
-// Trains on one device and returns what it has learned.
+// Trains on one device and returns the learned tensors.
 using Learn = std::function<Tensors(const Group&, at::Device)>;
 
 class TrainingOnCuda : public CudaRanks {
@@ -144,7 +144,7 @@ TEST_F(TrainingOnCuda, ReducesByHooks) {
       return train_on(device, group, model, optimizer);
     };
   };
-  // The CPU rounds once, NCCL at each rank.
+  // Tolerances: the CPU rounds once, NCCL at each rank.
   constexpr double kOfHalf = 1e-4, kOfBFloat16 = 1e-3;
   expect_as_on_cpu(by(fp16_compress_hook), kOfHalf);
   expect_as_on_cpu(by(bf16_compress_hook), kOfBFloat16);
@@ -242,7 +242,7 @@ TEST_F(TrainingOnCuda, ReportsWhatIsTheSameOnRanks) {
   });
 }
 
-// One process, which has all devices.
+// One process with all devices.
 TEST_F(TrainingOnCuda, DividesABatchOverDevices) {
   if (!is_fake() && gpu_status({}).devices < 2)
     GTEST_SKIP() << "there is one GPU";

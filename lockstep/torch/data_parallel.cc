@@ -17,7 +17,7 @@ const std::shared_ptr<torch::nn::Module>& checked(
     const std::shared_ptr<torch::nn::Module>& module) {
   if (!module)
     throw InvalidArgument(
-        "DataParallel: there is no module in the pointer or holder");
+        "DataParallel: the pointer or holder of the module is empty");
   return module;
 }
 
@@ -45,11 +45,9 @@ std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
     const std::vector<at::Tensor>& inputs) const {
   if (inputs.empty())
     throw InvalidArgument(
-        "DataParallel: there is no tensor among the arguments that could be "
-        "divided over devices\n"
-        "  next:    pass the batch as a tensor, or as a tuple, vector or map "
-        "of "
-        "tensors");
+        "DataParallel: the arguments hold no tensor to divide over devices"
+        "\n  next:    pass the batch as a tensor, or as a tuple, vector or "
+        "map of tensors");
   std::vector<std::vector<at::Tensor>> pieces;
   for (const at::Tensor& input : inputs) {
     const auto own = scatter(input, devices_, dim_);
@@ -59,7 +57,7 @@ std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
           "DataParallel: an argument has " + std::to_string(input.size(dim_)) +
           " samples where the first has " +
           std::to_string(inputs[0].size(dim_)) +
-          "\n  next:    give all tensors one dimension " +
+          "\n  next:    give all tensors the same size in dimension " +
           (dim_ == 0 ? "0, the first" : std::to_string(dim_)) + ", the batch");
     for (std::size_t i = 0; i < own.size(); ++i) pieces[i].push_back(own[i]);
   }

@@ -1,36 +1,36 @@
-// One process, several devices: a module that divides each batch over them.
+// One process, several devices: a module that splits each batch across them.
 //
 //     auto model = lockstep::DataParallel(Net(), {.devices = {at::kCUDA, …}});
 //     torch::optim::SGD optimizer(model.parameters(), 0.01);
 //     loss_of(model(input), target).backward();
 //     optimizer.step();
 //
-// As PyTorch's class of this name: the tensors among the arguments are cut
-// along their first dimension, each device's replica of the module computes on
-// its piece, the outputs are joined on the first device (options name another
-// dimension and another device), and in backward()
-// gradients are added up there. 30 samples on 2 devices are 15 and 15, on 3 are
-// 10, 10 and 10, on 4 are 8, 8, 8 and 6. Every replica computes in a thread of
-// its own, forwards and backwards. Replicas live as long as the wrapper, and
-// are brought up to date at each call, which costs next to nothing where
-// nothing has changed.
+// Works as PyTorch's class of this name: the tensors among the arguments are
+// split along their first dimension, each device's replica of the module
+// computes on its piece, the outputs are joined on the first device (options
+// name another dimension and another device), and backward() adds up the
+// gradients there. 30 samples on 2 devices are 15 and 15, on 3 are 10, 10 and
+// 10, on 4 are 8, 8, 8 and 6. Every replica computes in its own thread, forward
+// and backward. Replicas live as long as the wrapper, and each call updates
+// them, which costs next to nothing where nothing has changed.
 //
-// A device may be there several times: {at::kCPU, at::kCPU} are two slots of
+// A device may be listed several times: {at::kCPU, at::kCPU} are two slots of
 // the CPU, which share the module's parameters and divide the caller's compute
 // threads.
 //
-// Replicas compute, the module itself does not: hooks on its parameters see
-// gradients that are added up, and what forward() leaves in other members of a
-// replica is lost. What replicas do to buffers is forgotten but for the first
-// one's. Dropout draws from one generator of LibTorch's for all, in
-// an order that is not repeated from run to run.
+// Replicas compute, the module itself does not: hooks on its parameters see the
+// summed gradients, and values that forward() stores in other members of a
+// replica are lost. Changes to buffers are lost except the first replica's. All
+// replicas' dropout draws from one generator of LibTorch's, in an order that
+// varies from run to run.
 //
-// Threads: single-threaded: passes are not to overlap. The wrapper may be
-//          moved, but not during a pass, and may be gone before backward().
-// Errors:  InvalidArgument when it is made for no devices or a module that
-//          cannot be copied; from a pass for arguments without tensors or of
-//          different lengths, and for outputs that cannot be joined. What a
-//          replica throws; of several, the first replica's.
+// Threads: single-threaded: passes must not overlap. The wrapper may be moved,
+//          except during a pass, and may be destroyed before backward().
+// Errors:  the constructor: InvalidArgument for a null module and for one that
+//          cannot be copied. A pass: InvalidArgument for arguments without
+//          tensors or of different lengths, and for outputs that cannot be
+//          joined; otherwise what a replica throws; of several, the first
+//          replica's.
 // Source:  torch.nn.DataParallel.
 #pragma once
 
@@ -59,24 +59,24 @@
 namespace lockstep {
 
 struct DataParallelOptions {
-  // The first holds the module; every one has a replica. All CUDA devices when
-  // empty, or where there are none as many slots of the CPU as LibTorch has
-  // compute threads here.
+  // The first holds the module; each has a replica. When empty: all CUDA
+  // devices, or on a machine without them one slot of the CPU per compute
+  // thread of LibTorch.
   std::vector<at::Device> devices{};
-  // The dimension along which inputs are cut and outputs joined: the batch. A
-  // negative one counts from each tensor's last. Outputs without dimensions
-  // become a vector.
+  // The dimension along which inputs are split and outputs joined: the batch. A
+  // negative one counts from each tensor's last dimension. Outputs without
+  // dimensions become a vector.
   std::int64_t dim = 0;
   // Where outputs are joined; the first device when empty.
   std::optional<at::Device> output_device{};
-  // Makes another module like the given one, for a device. Without it, modules
-  // are cloned, which they can be if they derive from torch::nn::Cloneable.
+  // Makes another module like the given one, for a device. Without it the
+  // module is cloned, which requires that it derives from torch::nn::Cloneable.
   ModuleReplicas::Factory factory{};
 };
 
-// Bytes on a device: of its replica, which on the first is the module itself
-// and elsewhere only what is not the module's memory, of gradients, and of what
-// the last pass took in and gave out.
+// Bytes on a device: of its replica (on the first device the module itself,
+// elsewhere only memory that the module does not share), of gradients, and of
+// the last pass's inputs and outputs.
 struct DeviceMemory {
   at::Device device;
   std::size_t replica_bytes = 0;
@@ -85,7 +85,7 @@ struct DeviceMemory {
   std::size_t output_bytes = 0;
 };
 
-// What DataParallel does that does not depend on the module's type.
+// The part of DataParallel that does not depend on the module's type.
 class DataParallelReplicas {
  public:
   DataParallelReplicas(std::shared_ptr<torch::nn::Module> module,
@@ -94,13 +94,13 @@ class DataParallelReplicas {
   const std::vector<at::Device>& devices() const { return devices_; }
   torch::nn::Module& replica(int index) const { return *(*replicas_)[index]; }
 
-  // Cuts `inputs`: by replica. Fewer than there are devices where a batch is
-  // small.
+  // The pieces of `inputs`, by replica. A small batch gives fewer pieces than
+  // devices.
   std::vector<std::vector<at::Tensor>> scatter_all(
       const std::vector<at::Tensor>& inputs) const;
 
-  // Brings replicas up to date and runs the pass, and joins its outputs as the
-  // options say.
+  // Updates the replicas, runs the pass, and joins its outputs as the options
+  // say.
   std::vector<at::Tensor> apply(DevicePass pass);
 
   std::vector<DeviceMemory> memory() const;
@@ -126,7 +126,8 @@ class DataParallel {
                         const DataParallelOptions& options = {})
       : DataParallel(std::make_shared<Module>(std::move(module)), options) {}
 
-  // A module that the caller keeps does not compile, as there.
+  // A module that the caller keeps does not compile, as with
+  // DistributedDataParallel.
   explicit DataParallel(const Module& /*module*/,
                         const DataParallelOptions& /*options*/ = {}) {
     static_assert(sizeof(Module) == 0,
@@ -141,8 +142,8 @@ class DataParallel {
                      options) {}
 
   // module->forward(arguments…). Arguments without tensors are copied for each
-  // replica. The result is of forward()'s type, with joined tensors; what else
-  // it holds is the first replica's.
+  // replica. The result has forward()'s type, with joined tensors; its other
+  // values are the first replica's.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     using All = std::tuple<std::decay_t<Arguments>...>;
@@ -175,7 +176,8 @@ class DataParallel {
   const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
-  // As DistributedDataParallel's: one that has several names is there once.
+  // As DistributedDataParallel's: a parameter with several names is listed
+  // once.
   std::vector<at::Tensor> parameters() const {
     return distinct_parameters(*module_);
   }
@@ -188,7 +190,7 @@ class DataParallel {
 
   const std::vector<at::Device>& devices() const { return replicas_.devices(); }
 
-  // By device, in their order.
+  // One entry per device, in their order.
   std::vector<DeviceMemory> memory() const { return replicas_.memory(); }
 
  private:

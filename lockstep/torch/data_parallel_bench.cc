@@ -1,10 +1,10 @@
-// A step's passes of a module divided over two slots of the CPU, in one
-// process: DataParallel beside what clones the module at each call, as
-// LibTorch's own data_parallel() does, and beside the module alone with as many
+// Measures a step's passes of a module on two slots of the CPU, in one process:
+// DataParallel, a variant that clones the module at each call, as LibTorch's
+// own data_parallel() does, and the module alone with the same number of
 // compute threads.
 //
-// LibTorch's own cannot be measured here: it is CUDA's, down to its header. The
-// stand-in is DataParallel itself, made anew for each call.
+// LibTorch's own cannot be measured here: it needs CUDA, even for its header.
+// The variant is DataParallel itself, constructed for each call.
 #include <benchmark/benchmark.h>
 #include <torch/nn.h>
 #include <torch/utils.h>

@@ -91,7 +91,7 @@ TEST(DataParallel, GivesTheSameBitsInEveryRun) {
   EXPECT_EQ(largest_difference(run(), run()), 0);
 }
 
-// Notes in which threads it runs, forwards and backwards.
+// Records the threads in which it runs, forward and backward.
 struct NotesThreads : torch::nn::Cloneable<NotesThreads> {
   NotesThreads() { reset(); }
   void reset() override {
@@ -140,7 +140,7 @@ TEST(DataParallel, MakesReplicasOnce) {
       std::make_shared<CountsCopies>(),
       {.devices = {at::kCPU, at::kCPU, at::kCPU},
        .factory = [] { return std::make_shared<CountsCopies>(); }});
-  EXPECT_EQ(CountsCopies::made, 4);  // with the module itself
+  EXPECT_EQ(CountsCopies::made, 4);  // including the module itself
   for (int pass = 0; pass < 3; ++pass) model(torch::ones({6, 6}));
   EXPECT_EQ(CountsCopies::made, 4);
 }
@@ -278,7 +278,7 @@ TEST(DataParallel, AllowsSeveralForwardPassesBeforeABackwardPass) {
   EXPECT_TRUE(model->norm->weight.grad().defined());
 }
 
-// Time steps before samples, as recurrent layers want them.
+// Time steps before samples, as recurrent layers take them.
 struct TimeFirst : torch::nn::Cloneable<TimeFirst> {
   TimeFirst() { reset(); }
   void reset() override {
@@ -412,7 +412,7 @@ TEST(DataParallel, KeepsTheTypesOfArgumentsAndOutputs) {
             kTolerance);
   EXPECT_TRUE(named["classes"].equal(expected_named.at("classes")));
   EXPECT_FALSE(named["classes"].requires_grad());
-  EXPECT_THAT(named["loss"].sizes(), ElementsAre(2));  // one a replica
+  EXPECT_THAT(named["loss"].sizes(), ElementsAre(2));  // one per replica
   EXPECT_LE(
       largest_difference({named["loss"].mean()}, {expected_named.at("loss")}),
       kTolerance);
@@ -480,7 +480,7 @@ TEST(DataParallel, RefusesWhatCannotWork) {
                                 return std::make_shared<NetWithBatchNorm>();
                               }});
               }),
-              HasSubstr("replica 0 is another model"));
+              HasSubstr("replica 0 is a different model"));
   auto model = DataParallel(ManyOutputs(), {.devices = {at::kCPU, at::kCPU}});
   EXPECT_THAT(message_of([&] {
                 model(std::pair{torch::ones({4, 6}), torch::ones({1, 3})}, 1);

@@ -1,8 +1,8 @@
-// Two kernels make numbers of pixels: one adds to each the place where its
-// channel's levels begin (and stores them in the memory format), one takes the
-// level of that place. So 13 bytes are read and written a pixel, beside the
-// table, which stays in the cache; computing (x / 255 - mean) / deviation takes
-// three kernels and 21 bytes.
+// Two kernels convert pixels to floats: one adds to each pixel the index at
+// which its channel's levels begin (and stores the sums in the memory format),
+// the other looks up the level at that index. They read and write 13 bytes per
+// pixel, besides the table, which stays in the cache; computing (x / 255 -
+// mean) / deviation takes three kernels and 21 bytes.
 #include "lockstep/torch/device_batches.h"
 
 #include <ATen/ops/add.h>
@@ -23,13 +23,13 @@ namespace {
 
 constexpr auto kLevels = static_cast<std::int64_t>(kPixelValues);
 
-// A tensor of the caller's memory, which is only read.
+// A read-only tensor over the caller's memory.
 at::Tensor view_of(std::span<const float> numbers) {
   return at::from_blob(const_cast<float*>(numbers.data()),
                        {std::ssize(numbers)}, at::kFloat);
 }
 
-// All elements of a tensor without gaps, one after another as they are stored.
+// All elements of a tensor without gaps, in storage order.
 at::Tensor as_stored(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1});
 }
@@ -60,8 +60,8 @@ BatchTensors DeviceBatches::copy_images(Batch batch) {
   if (batch.elements() != elements())
     throw InvalidArgument(
         "cannot copy a batch to " + device_.str() +
-        ": its elements are not those that this device takes\n  next:    give "
-        "the loader .elements = batches.elements()");
+        ": this device expects other elements"
+        "\n  next:    give the loader .elements = batches.elements()");
   if (device_.is_cpu()) {
     const BatchTensors aligned = aligned_tensors(std::move(batch));
     return {aligned.images.contiguous(format_), aligned.labels};
@@ -70,7 +70,7 @@ BatchTensors DeviceBatches::copy_images(Batch batch) {
   return {on_device(copies_.copy(borrowed.images)), borrowed.labels.clone()};
 }
 
-// `images` is as the loader has them, but on the device.
+// `images` has the loader's elements, on the device.
 at::Tensor DeviceBatches::on_device(const at::Tensor& images) {
   if (!levels_.defined()) return images.contiguous(format_);
   const auto options = images.options().memory_format(format_);

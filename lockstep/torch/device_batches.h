@@ -1,16 +1,16 @@
-// The loader's batches on a device, by way of pixels where their source has
-// such: they are a quarter of the bytes, and the device makes numbers of them.
+// Copies the loader's batches to a device. Where the source has pixels, pixels
+// are copied, a quarter of the bytes, and the device converts them to floats.
 //
 //     DeviceBatches batches(samples, device);
 //     Loader loader(samples, order, {.elements = batches.elements()});
 //     while (auto next = loader.next(patience))
 //       step(batches.copy(*std::move(next)));
 //
-// Numbers are taken from the source's table, not computed anew: they have the
-// bits that they have on the CPU, whatever the device makes of a division.
+// The device looks the floats up in the source's table and computes nothing:
+// they have the same bits as on the CPU, however the device rounds a division.
 //
 // Threads: an object belongs to one thread at a time.
-// Errors:  InvalidArgument for batches of other elements; what LibTorch throws
+// Errors:  InvalidArgument for batches of other elements; LibTorch's errors
 //          where memory is short.
 // See docs/design/nccl.md.
 #pragma once
@@ -28,18 +28,19 @@ namespace lockstep {
 
 class DeviceBatches {
  public:
-  // Of samples of `source`; images are stored in `format`.
+  // For samples of `source`; images are stored in `format`.
   DeviceBatches(const SampleSource& source, c10::Device device,
                 at::MemoryFormat format = at::MemoryFormat::Contiguous);
 
   c10::Device device() const { return device_; }
 
-  // What the loader is to hand out.
+  // The elements that the loader must deliver.
   ImageElements elements() const;
 
-  // The batch on the device, with images in float32: there before what the
-  // current stream is given from now on. Returns before it is; its memory goes
-  // back to the loader at once. On the CPU these are aligned_tensors().
+  // The batch on the device, with images in float32. The copy comes before
+  // later work of the current stream; the call returns before it is done. The
+  // batch's memory returns to the loader at once. On the CPU these are
+  // aligned_tensors().
   BatchTensors copy(Batch batch);
 
   // The same for images; labels stay on the host.
@@ -51,8 +52,8 @@ class DeviceBatches {
   c10::Device device_;
   at::MemoryFormat format_;
   CopiesToDevice copies_;
-  // On the device, where it makes numbers of pixels: all channels' levels, and
-  // the places where those of each begin.
+  // On a device that converts pixels: all channels' levels, and the index at
+  // which each channel's levels begin.
   at::Tensor levels_;
   at::Tensor begins_;
 };

@@ -21,10 +21,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kSamples = 10;
-constexpr std::int64_t kBatch = 4;  // the last one is smaller
+constexpr std::int64_t kBatch = 4;  // the last batch is smaller
 
-// Of every value that a pixel may have. Dividing by its deviations and
-// multiplying by their reciprocals gives different bits.
+// Images with every pixel value. Dividing by its deviations and multiplying by
+// their reciprocals gives different bits.
 ImageDataset noise(std::int64_t channels) {
   ImageDataset set{.title = "noise",
                    .count = kSamples,
@@ -49,7 +49,7 @@ ImageSamples augmented(const ImageDataset& set) {
                       {.crop_padding = 2, .horizontal_flip = true, .seed = 3});
 }
 
-// A pass, in the third epoch, over all samples.
+// A loader for one pass, in the third epoch, over all samples.
 Loader loader_of(const SampleSource& source, ImageElements elements) {
   std::vector<std::int64_t> indices(kSamples);
   std::iota(indices.begin(), indices.end(), std::int64_t{0});
@@ -57,7 +57,7 @@ Loader loader_of(const SampleSource& source, ImageElements elements) {
                 {.batch_size = kBatch, .epoch = 3, .elements = elements});
 }
 
-// Hands `check` each batch as `batches` has it, and as the CPU has it.
+// Calls `check` with each batch, as `batches` copies it and as the CPU has it.
 template <class Check>
 void for_each_batch(const SampleSource& source, DeviceBatches& batches,
                     const Check& check) {
@@ -68,7 +68,7 @@ void for_each_batch(const SampleSource& source, DeviceBatches& batches,
           aligned_tensors(*std::move(expected)));
 }
 
-// UnscaledImages that are no pixels.
+// UnscaledImages that are not pixels.
 struct UnscaledImages final : SampleSource {
   std::int64_t size() const override { return kSamples; }
   ImageShape shape() const override { return {2, 3, 4}; }

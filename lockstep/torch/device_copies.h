@@ -1,11 +1,12 @@
-// Copies between the host and a device beside what the device computes: neither
-// keeps the other waiting. On the CPU there is nothing to do.
+// Copies between the host and a device that overlap with the device's
+// computation. On the CPU they do nothing.
 //
-// A GPU copies by itself from and to page-locked memory, which LibTorch keeps
-// for reuse. Where a LibTorch has none, copies are right, but wait.
+// A GPU copies asynchronously from and to page-locked memory, which LibTorch
+// caches for reuse. With a LibTorch that has no such memory, copies are right,
+// but wait.
 //
 // Threads: an object belongs to one thread at a time.
-// Errors:  what LibTorch throws where memory is short.
+// Errors:  LibTorch's errors where memory is short.
 // Source:  torch.utils.data's pin_memory, and the prefetcher of NVIDIA's
 //          examples for ImageNet.
 #pragma once
@@ -19,34 +20,34 @@
 
 namespace lockstep {
 
-// To a device, by a stream of its own: so what it is given next is copied while
-// it still computes with what it was given before.
+// Copies to a device on a stream of its own: the next batch is copied while the
+// device still computes on the one before.
 class CopiesToDevice {
  public:
   explicit CopiesToDevice(c10::Device device);
 
-  // The elements of `tensor`, which is on the host, on the device: there before
-  // what the current stream is given from now on. Returns before they are;
-  // `tensor` may be changed at once. On the CPU it is `tensor`.
+  // A copy of the host's `tensor` on the device. It comes before later work of
+  // the current stream; the call returns before it is done, and the caller may
+  // change `tensor` at once. On the CPU it is `tensor` itself.
   at::Tensor copy(const at::Tensor& tensor);
 
  private:
   c10::Device device_;
-  std::optional<c10::Stream> stream_;  // nothing on the CPU
+  std::optional<c10::Stream> stream_;  // empty on the CPU
 };
 
 // A tensor on its way to the host.
 class CopyToHost {
  public:
-  // Begins when what the current stream has been given by now is done.
+  // The copy begins when the current stream's work so far is done.
   explicit CopyToHost(const at::Tensor& tensor);
 
-  // Waits for it, and for nothing that the device was given later.
+  // Waits for the copy, and not for later work of the device.
   const at::Tensor& wait() const;
 
  private:
   at::Tensor copy_;
-  std::optional<c10::Event> arrived_;  // nothing on the CPU
+  std::optional<c10::Event> arrived_;  // empty on the CPU
 };
 
 }  // namespace lockstep

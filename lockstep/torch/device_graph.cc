@@ -37,7 +37,7 @@ class LibTorchGraph final : public DeviceGraph {
   explicit LibTorchGraph(c10::Device device)
       : DeviceGraph(as_device(device)), device_(device) {}
 
-  // Other threads may go on with what a capture forbids: groups look at events,
+  // Other threads may do what a capture forbids: groups query events,
   // autograd's threads allocate.
   void begin_capture() override {
     const c10::DeviceGuard guard(device_);
@@ -71,9 +71,9 @@ class LibTorchGraph final : public DeviceGraph {
     attempt([&] { graph_.reset(); });
   }
 
-  // LibTorch leaves its allocator and its generator in a capture of which no
-  // graph has come: what other streams have used would never be free again, and
-  // nothing could be drawn any more.
+  // After a capture that made no graph, LibTorch leaves its allocator and its
+  // generator in capture mode: memory that other streams used would never be
+  // free again, and the generator could no longer draw.
   void give_up_capture() noexcept {
     if (!std::exchange(in_capture_, false)) return;
     attempt([&] { release_pool(); });
@@ -85,9 +85,9 @@ class LibTorchGraph final : public DeviceGraph {
     });
   }
 
-  // Where the failure came after LibTorch's capture_end() had ended the
-  // allocation, ending it again throws, and the pool is reset()'s to release:
-  // releasing it twice would spoil the allocator.
+  // If the failure came after LibTorch's capture_end() had ended the
+  // allocation, ending it again throws, and reset() releases the pool:
+  // releasing it twice would corrupt the allocator.
   void release_pool() {
     const c10::DeviceIndex index = device_.index();
     c10::cuda::CUDACachingAllocator::endAllocateToPool(index, pool_);
@@ -113,7 +113,7 @@ class LibTorchGraph final : public DeviceGraph {
   const c10::Device device_;
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph_;
-  bool in_capture_ = false;  // or one has come to its end, as it should
+  bool in_capture_ = false;  // or one that has ended regularly
 };
 
 std::shared_ptr<DeviceGraph> make_of_libtorch(c10::Device device) {
@@ -123,7 +123,7 @@ std::shared_ptr<DeviceGraph> make_of_libtorch(c10::Device device) {
 #else
 
 std::shared_ptr<DeviceGraph> make_of_libtorch(c10::Device device) {
-  throw InvalidArgument("what is done on " + device.str() +
+  throw InvalidArgument("work on " + device.str() +
                         " cannot be captured: this LibTorch has no CUDA\n"
                         "  next:    build with ./dev build --cuda");
 }
@@ -150,8 +150,8 @@ void rethrow_uncapturable() {
     throw InvalidArgument(
         std::string("the device's work cannot be captured: ") +
         error.what_without_backtrace() +
-        "\n  next:    leave out what waits for the device or copies to the "
-        "host, or do without a graph");
+        "\n  next:    remove code that waits for the device or copies to the "
+        "host, or run without a graph");
   }
 }
 

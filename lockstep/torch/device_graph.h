@@ -1,9 +1,8 @@
-// A CUDA graph of what LibTorch gives a GPU, whose memory LibTorch keeps apart
-// for it.
+// A CUDA graph of LibTorch's work on a GPU, with a memory pool of its own.
 //
-// Threads: one at a time; see CapturedGraph.
-// Errors:  InvalidArgument for what cannot be captured, and where LibTorch has
-//          no CUDA.
+// Threads: one thread at a time; see CapturedGraph.
+// Errors:  InvalidArgument for work that cannot be captured, and where LibTorch
+//          has no CUDA.
 // Source:  torch.cuda.CUDAGraph.
 #pragma once
 
@@ -19,23 +18,23 @@ class DeviceGraph : public CapturedGraph {
  public:
   using CapturedGraph::CapturedGraph;
 
-  // From now on what the calling thread's current stream is given is captured,
-  // in whichever thread; not the default stream. The current device is the
-  // graph's. What is allocated meanwhile lives as long as the graph.
+  // Captures all later work of the calling thread's current stream, from any
+  // thread; the stream must not be the default one. The current device must be
+  // the graph's. Memory that is allocated meanwhile lives as long as the graph.
   virtual void begin_capture() = 0;
-  // On the same thread and stream. Also to be called when what was captured has
-  // failed; throws where no graph has come of it.
+  // Call it on the same thread and stream, also when the captured work has
+  // failed; throws if the capture made no graph.
   virtual void end_capture() = 0;
 };
 
-// On `device`, a GPU.
+// A graph on `device`, a GPU.
 std::shared_ptr<DeviceGraph> make_device_graph(c10::Device device);
 
-// Throws the exception that is being handled, which came of what was captured:
-// as InvalidArgument where it is LibTorch's, and not of memory that ran out.
+// Rethrows the exception being handled, which the captured work threw: as
+// InvalidArgument if it is LibTorch's and does not report that memory ran out.
 [[noreturn]] void rethrow_uncapturable();
 
-// From now on that is what `make` makes; null: LibTorch's. For tests.
+// make_device_graph() calls `make` from now on; null: LibTorch's. For tests.
 using MakeDeviceGraph = std::shared_ptr<DeviceGraph> (*)(c10::Device device);
 void make_device_graphs_by(MakeDeviceGraph make);
 

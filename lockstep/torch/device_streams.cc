@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// What `later` is given from now on begins after what `earlier` has been given.
+// Later work of `later` waits for the present work of `earlier`.
 void order(const c10::Stream& earlier, const c10::Stream& later) {
   c10::Event event(earlier.device_type());
   event.record(earlier);

@@ -1,8 +1,8 @@
-// Orders what is given to a device after what several threads or scopes have
-// given it on streams of their own.
+// Orders work on a device after work that several threads or scopes have
+// started on streams of their own.
 //
-// In backward, autograd runs each node on the stream of its forward: gradients
-// of one bucket may come from different ones.
+// In backward, autograd runs each node on the stream of its forward: the
+// gradients of one bucket may come from different streams.
 //
 // Threads: an object belongs to one thread at a time.
 #pragma once
@@ -16,31 +16,31 @@
 
 namespace lockstep {
 
-// The one that the calling thread uses on `device`, which is no CPU.
+// The calling thread's current stream on `device`, which is not a CPU.
 c10::Stream current_stream_on(c10::Device device);
 
 class DeviceStreams {
  public:
-  // The calling thread's current stream has been given something. Nothing on
-  // the CPU, which has none.
+  // Adds the calling thread's current stream, which has new work. Does nothing
+  // on the CPU, which has no streams.
   void add_current(c10::Device device);
 
-  // What the current stream is given from now on begins when what the streams
-  // added have been given by now is done; forgets them. Whether there was
-  // another than the current one.
+  // Later work of the current stream waits for the work that the added streams
+  // have now; forgets them. Returns whether one of them was not the current
+  // stream.
   bool hold_up_current(c10::Device device);
 
-  // The reverse: what the streams added are given from now on, also as new
-  // owners of memory, begins after what the current one has been given by now.
+  // The reverse: later work of the added streams, also as new owners of memory,
+  // waits for the work that the current stream has now.
   void follow_current(c10::Device device);
 
  private:
   std::vector<c10::Stream> streams_;
 };
 
-// Within it the calling thread's current stream on `device` is a new one, not
-// the default one, which comes after what the one before was given, and before
-// what that is given afterwards. Nothing on the CPU.
+// A scope in which the calling thread's current stream on `device` is a new
+// one, not the default one. It runs after the earlier work of the stream before
+// it, and before that stream's later work. Does nothing on the CPU.
 class StreamOfItsOwn {
  public:
   explicit StreamOfItsOwn(c10::Device device);
@@ -53,12 +53,12 @@ class StreamOfItsOwn {
   std::optional<c10::Stream> before_;
 };
 
-// Returns when `device`, which is no CPU, is done with all that it has been
-// given, or has failed.
+// Returns when `device`, which is not a CPU, has finished all its work, or has
+// failed.
 void await_device(c10::Device device) noexcept;
 
-// Memory of `tensors` that is given back from now on is used anew only after
-// what the current stream has been given by then, wherever it was allocated.
+// Memory of `tensors` that is freed from now on is reused only after the work
+// that the current stream has by then, whichever stream allocated it.
 void keep_for_current_stream(at::TensorList tensors);
 
 }  // namespace lockstep

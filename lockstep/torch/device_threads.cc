@@ -14,8 +14,9 @@
 namespace lockstep {
 namespace {
 
-// Where two threads are the first to use MKL's functions of vectors, and at
-// once, one may get results of four digits. So one thread goes first.
+// When two threads make the first calls of MKL's vector functions at the same
+// time, one may get results with only four correct digits. So one thread makes
+// the first call.
 void use_vector_functions_once() {
   [[maybe_unused]] static const bool used = at::sin(at::ones({64})).defined();
 }
@@ -72,7 +73,7 @@ void DeviceThreads::run(int count, const std::function<void(int)>& body) {
   changed_.notify_all();
   while (running_ > 0) changed_.wait(lock);
   round_ = nullptr;
-  // What a thread sets is also what LibTorch gives to threads that are new.
+  // LibTorch gives the number that a thread sets to new threads too.
   if (round.changed_threads) at::set_num_threads(own_threads);
   for (const std::exception_ptr& error : round.errors)
     if (error) std::rethrow_exception(error);

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Of one rule, step, device and type.
+// Tensors of one rule, step, device and type.
 struct Lists {
   std::int64_t step = 0;
   std::vector<at::Tensor> parameters, gradients, first, second;
@@ -67,7 +67,7 @@ void update_on_devices(std::span<const UpdateRule> rules,
       lists.gradients = at::_foreach_mul(lists.gradients, gradient_scale);
     std::visit([&, &of_kind = lists](const auto& rule) { run(rule, of_kind); },
                rules[std::get<0>(key)]);
-    // LibTorch's fused kernels write behind autograd's back.
+    // LibTorch's fused kernels write without autograd's knowledge.
     for (const at::Tensor& parameter : lists.parameters)
       parameter.unsafeGetTensorImpl()->bump_version();
   }

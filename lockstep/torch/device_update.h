@@ -1,7 +1,7 @@
-// The update kernels' work where parameters are on a GPU: by LibTorch's
-// multi-tensor kernels, which take all parameters of one kind at once.
+// Optimizer updates of parameters on a GPU, by LibTorch's multi-tensor kernels,
+// which update all parameters of one kind at once.
 //
-// Threads: a function of its arguments; on each device's current stream.
+// Threads: any; the work goes to each device's current stream.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,16 +15,16 @@
 
 namespace lockstep {
 
-// One step of a parameter.
+// One step of one parameter.
 struct DeviceUpdate {
-  std::size_t rule = 0;  // its number
+  std::size_t rule = 0;  // index into `rules`
   at::Tensor parameter{};
   at::Tensor gradient{};  // of the parameter's type and strides
   UpdateState state{};    // for this step, of the parameter's type and strides
 };
 
-// Makes all of `updates`. What gradients are multiplied with costs a pass over
-// them when it is not 1; they stay as they are.
+// Makes all of `updates`, with gradients times `gradient_scale`. A scale other
+// than 1 costs a pass over the gradients, which stay unchanged.
 void update_on_devices(std::span<const UpdateRule> rules,
                        std::span<const DeviceUpdate> updates,
                        double gradient_scale);

@@ -13,8 +13,8 @@ constexpr const char* kNext =
     "; it counts once"
     "\n  likely:  weights are tied"
     "\n  next:    give optimizers of LibTorch's own the parameters() of the "
-    "wrapper, not the module's: they make a step for each time that a "
-    "parameter is there";
+    "wrapper, not the module's: they make one step for each occurrence of a "
+    "parameter";
 
 void warn_once(const std::string& what) {
   static std::atomic_flag said;

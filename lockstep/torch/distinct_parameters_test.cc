@@ -48,7 +48,7 @@ struct TiedNet : torch::nn::Cloneable<TiedNet> {
 
 AdamWOptions rule() { return AdamWOptions(0.05).weight_decay(0.1); }
 
-// Of one process with the whole batch, each parameter once.
+// The result of one process with the whole batch, each parameter once.
 std::vector<at::Tensor> expected(int shares) {
   TiedNet net;
   torch::optim::AdamW optimizer({net.first->weight, net.first->bias}, rule());
@@ -83,7 +83,7 @@ TEST(TiedWeights, CountOnceUnderTheirFirstName) {
               ElementsAre("tied", "first.bias"));
 }
 
-// In a process that has not said it yet.
+// In a new process, which has not logged the line yet.
 TEST(TiedWeightsDeathTest, AreNamedOnceInTheLog) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto lines = [] {
@@ -138,7 +138,7 @@ TEST(TiedWeights, LearnUnderHorovodsOptimizerOfTheModulesParameters) {
   });
 }
 
-// LibTorch's own loses it at the second place.
+// LibTorch's own optimizer loses it at the second place.
 TEST(TiedWeights, HaveStateThatIsSavedAndLoaded) {
   run_ranks(kBackend, 1, [](const Group& group) {
     for (const bool sharded : {false, true}) {

@@ -101,7 +101,7 @@ std::optional<PerReplica<BatchTensors>> DistributedDataset::next(
     DeviceBatches& batches = batches_[replica];
     auto batch = loaders_[replica]->next(deadline);
     // A replica without a sample of the last global batch takes part too: it
-    // makes the collectives of the step.
+    // calls the collectives of the step.
     fetched_.push_back(std::make_shared<BatchTensors>(
         batch ? batches.copy(*std::move(batch))
               : batch_without_samples(batches.device())));

@@ -1,12 +1,12 @@
 // One pass over a dataset for the replicas of a strategy.
 //
 // Each global batch is divided evenly: every replica gets every n-th sample of
-// the epoch's sequence, which is PyTorch's, so that all replicas together see
-// in each step what one of n times the batch would see.
+// the epoch's sequence, which is PyTorch's. So in each step the n replicas
+// together see the samples that one replica with n times the batch would see.
 //
-// Threads: single-threaded; the batches are the replicas'.
-// Errors:  InvalidArgument when a global batch cannot be divided; what Loader
-//          throws.
+// Threads: single-threaded; each batch belongs to its replica's thread.
+// Errors:  InvalidArgument when a global batch cannot be divided; those of
+//          Loader.
 #pragma once
 
 #include <chrono>
@@ -25,19 +25,19 @@
 namespace lockstep {
 
 struct DistributedDatasetOptions {
-  // Samples in a step of all replicas together.
+  // Samples per step of all replicas together.
   std::int64_t global_batch = 64;
   bool shuffle = true;
   // The same on every worker.
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
-  // Leaves out a last batch that is smaller.
+  // Drops a last batch that is smaller.
   bool drop_remainder = false;
-  // Lets the last batch be as large on all replicas, by samples of the
-  // beginning of the pass, which are seen twice, as PyTorch's sampler does.
+  // Pads the last batch to the same size on all replicas with samples from the
+  // beginning of the pass, which then occur twice, as PyTorch's sampler does.
   // Without it each sample is in the pass once, as in TensorFlow: the parts of
-  // the last batch differ by at most one sample, and a part may have 0. A loss
-  // is then divided by samples().
+  // the last batch differ by at most one sample, and a part may have 0. The
+  // program then divides the loss by samples().
   bool pad = true;
 };
 
@@ -47,19 +47,19 @@ class DistributedDataset {
                      const SampleSource& source,
                      const DistributedDatasetOptions& options);
 
-  // The next global batch, or nothing when the pass is over; as many of them on
-  // every worker. Each replica's part is on its device; a GPU may still be
-  // copying it, before what the current stream is given from now on. Waits for
-  // a batch as long as a collective of the replicas may take. After a Timeout
-  // it goes on where it was.
+  // The next global batch, or nothing when the pass is over; every worker gets
+  // the same number. Each replica's part is on its device; a GPU may still be
+  // copying it, but does so before later work of the current stream. Waits for
+  // a batch at most as long as the timeout of the replicas' collectives. After
+  // a Timeout the next call resumes there.
   std::optional<PerReplica<BatchTensors>> next();
   std::optional<PerReplica<BatchTensors>> next(Deadline deadline);
 
-  // How many global batches the whole pass has.
+  // The number of global batches in the whole pass.
   std::int64_t batch_count() const { return batch_count_; }
 
-  // How many samples all replicas together have in the global batch that next()
-  // returned last, the same number on every worker: the `global_batch_size` of
+  // The number of samples of all replicas together in the global batch that
+  // next() returned last, the same on every worker: the `global_batch_size` of
   // Strategy::compute_average_loss(). 0 before the first.
   std::int64_t samples() const;
 

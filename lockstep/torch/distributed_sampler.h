@@ -1,19 +1,20 @@
 // The samples of this rank: PyTorch's DistributedSampler, index for index.
 //
 //     lockstep::DistributedSampler sampler(train.size());
-//     auto loader = torch::data::make_data_loader(std::move(train), sampler,
-//     64); for (std::size_t epoch = 0; epoch < 5; ++epoch) {
+//     auto loader =
+//         torch::data::make_data_loader(std::move(train), sampler, 64);
+//     for (std::size_t epoch = 0; epoch < 5; ++epoch) {
 //       sampler.set_epoch(epoch);
 //       for (auto& batch : *loader) …
+//     }
 //
-// It is one of LibTorch's samplers. A data loader takes its sampler by value,
-// out of reach; so copies share the epoch, and set_epoch() on the one that was
-// kept is obeyed by the loader's from its next reset() on.
+// It is a LibTorch sampler. A data loader copies its sampler, out of the
+// caller's reach; so copies share the epoch: set_epoch() on the caller's
+// sampler takes effect in the loader's from its next reset() on.
 //
-// Threads: single-threaded, like LibTorch's own; set_epoch() may be called
-// while
-//          another thread uses a copy.
-// Errors:  InvalidArgument when a group is needed and there is none.
+// Threads: single-threaded, like LibTorch's own; the caller may use set_epoch()
+//          while another thread uses a copy.
+// Errors:  InvalidArgument without options.group and without a default group.
 #pragma once
 
 #include <torch/data/samplers/base.h>
@@ -30,7 +31,7 @@
 namespace lockstep {
 
 struct DistributedSamplerOptions {
-  // Whose rank and world size count; default_group() when empty.
+  // Gives rank and world size; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
   // As in data/sampler_sequence.h.
   bool shuffle = true;
@@ -40,21 +41,21 @@ struct DistributedSamplerOptions {
 
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
-  // Samples 0 … `size` - 1 of a dataset, the same on every rank. Stands at the
-  // beginning of epoch 0.
+  // For samples 0 … `size` - 1 of a dataset, the same on every rank. Starts at
+  // the beginning of epoch 0.
   explicit DistributedSampler(std::size_t size,
                               const DistributedSamplerOptions& options = {});
 
-  // From the next reset() on, here and in all copies, shuffles as for `epoch`.
-  // Without it every epoch has the same order.
+  // From the next reset() on, this sampler and all copies shuffle for `epoch`.
+  // Without this call every epoch has the same order.
   void set_epoch(std::size_t epoch) { *epoch_ = epoch; }
   std::size_t epoch() const { return *epoch_; }
 
-  // How many samples this rank gets in an epoch.
+  // The number of samples that this rank gets per epoch.
   std::size_t size() const;
 
-  // This rank's samples in the epoch that set_epoch() names, in order: what
-  // next() deals out, and what a Loader takes.
+  // This rank's samples in the epoch that set_epoch() names, in order: those
+  // that next() returns, and the order that a Loader takes.
   std::vector<std::int64_t> indices() const;
 
   // Goes to the beginning of the epoch; `new_size` replaces the dataset's size.
@@ -75,7 +76,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool drop_last_;
   std::uint64_t seed_;
   std::shared_ptr<std::atomic<std::size_t>> epoch_;
-  std::vector<std::int64_t> indices_;  // of the epoch that is being dealt out
+  std::vector<std::int64_t> indices_;  // of the current epoch
   std::size_t dealt_ = 0;
 };
 

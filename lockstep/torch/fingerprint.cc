@@ -1,6 +1,6 @@
 #include "lockstep/torch/fingerprint.h"
 
-// The hash is compiled here: a program that links this library needs no other.
+// The hash is compiled in: a program that links this library needs no xxHash.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

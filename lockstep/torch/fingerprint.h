@@ -1,11 +1,10 @@
-// Hashes of tensors' bits, by which ranks tell cheaply whether what they hold
-// is the same.
+// Hashes of tensors' bits, with which ranks compare their data cheaply.
 //
-// 128 bits: two that differ have the same fingerprint once in 10^38 times. They
-// depend on the order of what is hashed; on type and shape too, but not on
-// strides. 0.0 and -0.0 differ, and so do two NaNs of other bits.
+// A fingerprint has 128 bits: two tensors that differ have the same one with a
+// probability of 10^-38. It depends on the order of the elements, on type and
+// shape, but not on strides. 0.0 and -0.0 differ, and so do two NaNs with
+// different bits.
 //
-// Threads: functions of their arguments.
 // Errors:  none of their own.
 // Source:  XXH3 of Yann Collet's xxHash.
 #pragma once
@@ -26,11 +25,11 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(std::span<const std::byte> bytes);
 
-// Elements are copied only where they are not contiguous. An undefined tensor
+// Copies the elements only where they are not contiguous. An undefined tensor
 // has a fingerprint too.
 Fingerprint fingerprint_of(const at::Tensor& tensor);
 
-// Of a list.
+// The fingerprint of a list.
 Fingerprint fingerprint_of(std::span<const Fingerprint> parts);
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ namespace {
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
-// Before LibTorch's class refuses the same in its own way.
+// Checks before LibTorch's class refuses the same with its own message.
 template <class Options>
 const Options& checked(const Options& options) {
   update_rule(options);
@@ -26,7 +26,7 @@ const Options& checked(const Options& options) {
 }
 
 void check(const Groups& groups) {
-  has_repeated_parameters(groups);  // a line of the log
+  has_repeated_parameters(groups);  // logs a line
   for (const auto& group : groups) update_rule(group.options());
   for (const auto& parameter : parameters_of(groups))
     size_of_updatable(parameter);
@@ -39,7 +39,7 @@ std::vector<UpdateRule> rules_of(const Groups& groups) {
   return rules;
 }
 
-// The state for one more step: what is there already, or zeros.
+// The state for one more step: the existing one, or zeros.
 UpdateState next_state(const OptimizedParameter& parameter,
                        const UpdateRule& rule,
                        const torch::optim::OptimizerParamState* present) {
@@ -57,8 +57,8 @@ UpdateState next_state(const OptimizedParameter& parameter,
   return state;
 }
 
-// Float32 where the gradient of a 16-bit parameter has that: the kernels
-// compute both in it.
+// In float32 where a 16-bit parameter has a float32 gradient: the kernels
+// compute both in float32.
 at::Tensor updatable_gradient(const OptimizedParameter& parameter) {
   const at::Tensor& gradient = parameter.tensor.grad();
   const bool is_wide = gradient.defined() &&
@@ -82,12 +82,12 @@ void update_whole(const at::Tensor& parameter, const at::Tensor& gradient,
   for (std::size_t i = 0; i < state_count(update.rule); ++i)
     piece.state[i] = bytes_at(state.numbers[i], 0);
   apply_update(update, piece);
-  // The kernels write behind autograd's back.
+  // The kernels write without autograd's knowledge.
   parameter.unsafeGetTensorImpl()->bump_version();
 }
 
-// For as long as it lives, an optimizer's parameters are there once, and other
-// tensors in the further places of those that are there several times.
+// While it lives, an optimizer lists each parameter once; further places of a
+// repeated parameter hold other tensors.
 class FirstPlacesOnly {
  public:
   explicit FirstPlacesOnly(torch::optim::Optimizer& optimizer)

@@ -1,28 +1,29 @@
-// LibTorch's SGD, Adam and AdamW, with a step() that goes over memory once.
+// LibTorch's SGD, Adam and AdamW, with a step() that makes one pass over
+// memory.
 //
-//     lockstep::FusedSGD optimizer(model.parameters(),
-//                                  torch::optim::SGDOptions(0.1).momentum(0.9));
+//     const auto rule = torch::optim::SGDOptions(0.1).momentum(0.9);
+//     lockstep::FusedSGD optimizer(model.parameters(), rule);
 //
-// They are LibTorch's classes but for step(): options, parameter groups,
-// schedulers and files are the same, and a file that one has saved the other
-// loads. Results are equal up to rounding: see ddp/update_kernels.h. amsgrad
-// and sparse gradients are refused. The state of 16-bit parameters is float32.
+// They are LibTorch's classes except for step(): options, parameter groups,
+// schedulers and files are the same, and each loads files that the other saved.
+// Results are equal up to rounding: see ddp/update_kernels.h. They refuse
+// amsgrad and sparse gradients. The state of 16-bit parameters is float32.
 //
-// A step runs on the calling thread, whatever at::set_num_threads() says: in
-// data-parallel training ranks are what runs at once. Parameters on a GPU are
-// updated there, by LibTorch's multi-tensor kernels.
+// A step runs on the calling thread, whatever at::set_num_threads() says:
+// data-parallel training runs the ranks in parallel instead. LibTorch's
+// multi-tensor kernels update parameters on a GPU.
 //
-// Groups of parameters may be added at any time, by add_param_group(). A factor
-// of gradients, from clip_grad_norm() or a GradientScaler, that a step has
-// still to take is then theirs too.
+// A program may add groups of parameters at any time with add_param_group(). A
+// pending factor of gradients, from clip_grad_norm() or a GradientScaler, then
+// applies to them too.
 //
-// A parameter that is given twice, as tied weights are by LibTorch's
-// module.parameters(), is updated once a step, as in Python.
+// A parameter that is given twice, as LibTorch's module.parameters() gives tied
+// weights, is updated once per step, as in Python.
 //
 // Threads: single-threaded.
-// Errors:  InvalidArgument when made, for options and parameters that the
-//          kernels do not know; from step(), for such gradients. No parameter
-//          has changed then.
+// Errors:  InvalidArgument from the constructor, for options and parameters
+//          that the kernels do not support; from step(), for such gradients.
+//          step() then leaves all parameters unchanged.
 #pragma once
 
 #include <torch/optim/adam.h>
@@ -47,29 +48,30 @@ class Fused : public Optimizer, public ScalesGradients {
   explicit Fused(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  const Options& defaults = {});
 
-  // One step on every parameter that has a gradient. Counts as a modification
-  // for autograd, as in Python.
+  // One step on every parameter that has a gradient. Autograd counts it as a
+  // modification, as in Python.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  // As LibTorch's. Forgets what scale_gradients() and clip_grad_norm() have
-  // said of a step that was not made.
+  // As LibTorch's. Forgets factors of scale_gradients() and clip_grad_norm()
+  // that no step has used.
   void zero_grad(bool set_to_none = true);
 
-  // Lets the next step() take every gradient times `factor`; factors of several
-  // calls multiply. This costs nothing, and leaves .grad as it is. To be called
-  // after backward(): a gradient that changes before the step is another one,
-  // and takes the factor with it.
+  // The next step() multiplies every gradient by `factor`; factors of several
+  // calls multiply. This costs nothing, and leaves .grad as it is. Call it
+  // after backward(): a gradient that changes before the step loses the factor.
   void scale_gradients(double factor) override;
 
-  // As LibTorch's, which loses the state of a parameter that is given twice.
+  // As LibTorch's, except that it keeps the state of a parameter that is given
+  // twice.
   void load(torch::serialize::InputArchive& archive) override;
 
   double take_scaling() override;
   void forget_scaling() override { factor_.forget(); }
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
-  // Returns what it was, scale_gradients() included. Of several calls the last
-  // counts; as with scale_gradients(), after backward(). See clip_gradients.h.
+  // Returns the norm before, scale_gradients() included. Of several calls the
+  // last counts. Call it after backward(), like scale_gradients(). See
+  // clip_gradients.h.
   double clip_grad_norm(double max_norm, double norm_type = 2);
 
  private:

@@ -1,5 +1,5 @@
-// A step of FusedSGD, FusedAdam and FusedAdamW beside LibTorch's own, on the
-// 20,037,642 parameters of the mlp of benchmarks/step, on one thread.
+// Measures a step of FusedSGD, FusedAdam and FusedAdamW against LibTorch's, on
+// the 20,037,642 parameters of the mlp of benchmarks/step, on one thread.
 #include <benchmark/benchmark.h>
 #include <torch/types.h>
 #include <torch/utils.h>

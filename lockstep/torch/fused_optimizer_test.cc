@@ -22,7 +22,7 @@ using torch::optim::SGDOptions;
 constexpr int kFusedSteps = 100;
 
 // Bounds on the difference after kFusedSteps steps of weights of about 1:
-// LibTorch rounds products that it adds once less than we do.
+// LibTorch rounds products before an addition once less than Lockstep.
 double tolerance_for(at::ScalarType type) {
   return type == at::kDouble ? 1e-14 : 2e-6;
 }
@@ -162,7 +162,8 @@ TEST(FusedSGD, FollowsALearningRateSchedule) {
   EXPECT_LE(largest_difference(parameters, expected), 1e-5);
 }
 
-// What `second` makes of the state that `first` saved, over the same weights.
+// The result of `second` with the state that `first` saved, over the same
+// weights.
 template <class First, class Second, class Options>
 std::vector<at::Tensor> learn_in_two_parts(const Options& options) {
   auto parameters = formula_parameters();
@@ -268,7 +269,7 @@ TEST(FusedOptimizer, ClipsAsScalingTheGradientsDoes) {
   for (int step = 1; step <= 10; ++step) {
     set_gradients(expected, step);
     set_gradients(parameters, step);
-    const double bound = step % 2 == 0 ? 1.5 : 100;  // half of them clip
+    const double bound = step % 2 == 0 ? 1.5 : 100;  // every second step clips
     const double norm = torch::nn::utils::clip_grad_norm_(expected, bound);
     EXPECT_NEAR(ours.clip_grad_norm(bound), norm, 1e-4 * norm);
     theirs.step();

@@ -1,9 +1,10 @@
-// What an optimizer's next step multiplies gradients with as it reads them.
+// The factor by which an optimizer's next step multiplies gradients as it reads
+// them.
 //
-// A factor is of gradients as they are when it is given: once one is another
-// tensor, or was written to, it is forgotten, as a step's that was left out. A
-// factor that is given while no parameter has a gradient is of those that the
-// next pass brings.
+// A factor applies to the gradients at the time of the call: once one of them
+// is another tensor, or was written to, the factor is forgotten, as that of a
+// skipped step. A factor that is given while no parameter has a gradient
+// applies to those of the next pass.
 //
 // Threads: single-threaded.
 // Errors:  none.
@@ -30,18 +31,18 @@ class GradientFactor {
   void clip(double factor, Tensors parameters);
   void forget();
 
-  // Ranks that have gradients of their own may forget at different moments,
-  // though all call scale() and clip() alike. So they agree on the most of what
-  // first_call() returns, and pass it to forget_before(). Whether there is
-  // something to agree on, is_asked(), is the same on all.
+  // Ranks with local gradients may forget factors at different times, though
+  // all make the same calls of scale() and clip(). So they agree on the maximum
+  // of first_call() over the ranks, and pass it to forget_before(). is_asked()
+  // says whether this is needed; it is the same on all ranks.
   bool is_asked() const { return calls_ != taken_; }
   // The number of the first call that still counts.
   std::uint64_t first_call(Tensors parameters);
   void forget_before(std::uint64_t call);
 
-  // The product of what scale() was given.
+  // The product of the factors given to scale().
   double scaled_by(Tensors parameters);
-  // All of it, and forgets it.
+  // The product of all factors, clipping included; forgets them.
   double take(Tensors parameters);
 
  private:
@@ -54,8 +55,8 @@ class GradientFactor {
   std::vector<Given> scales_;
   std::optional<Given> clip_;
   std::uint64_t calls_ = 0;  // of scale() and clip()
-  std::uint64_t first_ = 0;  // that counts
-  std::uint64_t taken_ = 0;  // calls when take() was called last
+  std::uint64_t first_ = 0;  // the first call that counts
+  std::uint64_t taken_ = 0;  // value of calls_ at the last take()
   SeenGradients seen_;
 };
 

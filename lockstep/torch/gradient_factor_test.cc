@@ -1,4 +1,4 @@
-// Factors and clippings of steps that were not made.
+// Tests of factors and clippings of skipped steps.
 #include "lockstep/torch/gradient_factor.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST(GradientFactor, GivenBeforeThePassIsOfThatPass) {
   EXPECT_EQ(value_of(weight), -0.5);
 }
 
-// A step after fewer passes than it takes reduces gradients as it begins.
+// A step after too few passes reduces gradients at its beginning.
 TEST(GradientFactor, IsOfTheAverageWhereAStepReducesFirst) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const bool scaler : {true, false}) {
@@ -116,7 +116,7 @@ TEST(GradientFactor, IsOfTheAverageWhereAStepReducesFirst) {
   });
 }
 
-// Else each rank would clip by the norm of its own, and replicas would part.
+// Otherwise each rank would clip by its own norm, and replicas would diverge.
 TEST(GradientFactor, ClipsTheAverageWhereAStepWouldReduceFirst) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const Weights net;

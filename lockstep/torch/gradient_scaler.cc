@@ -51,7 +51,7 @@ void check(const GradientScalerOptions& options) {
           "growth_interval must be at least 1 step");
 }
 
-// LibTorch's operations on lists can write to these.
+// Gradients that LibTorch's operations on lists can write to.
 std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> gradients;
   for (const auto& [tensor, group, index] :
@@ -62,7 +62,7 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   return gradients;
 }
 
-// What is stored of a gradient.
+// The stored values of a gradient.
 at::Tensor values_of(const at::Tensor& gradient) {
   return gradient.is_sparse() ? gradient._values() : gradient;
 }
@@ -76,10 +76,11 @@ bool can_be_unscaled(const at::Tensor& gradient) {
          (gradient.is_cpu() || gradient.scalar_type() != at::kBFloat16);
 }
 
-// As PyTorch has it: float64, rounded to float32. Exact for a power of two.
+// As in PyTorch: computed in float64, rounded to float32. Exact for a power of
+// two.
 float inverse_of(double scale) { return static_cast<float>(1 / scale); }
 
-// A GPU is asked once for a type of gradient: the host waits for its answer.
+// One query per gradient type on a GPU: the host waits for the answer.
 bool divide(const std::vector<at::Tensor>& gradients, double scale) {
   std::vector<at::Tensor> values;
   for (const at::Tensor& gradient : gradients)
@@ -97,8 +98,8 @@ bool divide(const std::vector<at::Tensor>& gradients, double scale) {
   });
 }
 
-// Whether the norm, which is computed in float64, is infinite or no number
-// exactly when an element is.
+// Whether the norm, which is computed in float64, is infinite or NaN exactly
+// when an element is.
 bool norm_tells_overflow(const at::Tensor& gradient) {
   return gradient.layout() == at::kStrided && gradient.device().is_cpu() &&
          gradient.scalar_type() != at::kDouble;
@@ -113,7 +114,7 @@ bool are_finite(const Optimizer& optimizer) {
 
 }  // namespace
 
-// What a rank found; the largest of all ranks' decides.
+// A rank's finding; the maximum over the ranks decides.
 enum class GradientScaler::Finding : int { kFinite, kOverflow, kUnusable };
 
 GradientScaler::GradientScaler(const GradientScalerOptions& options)
@@ -129,7 +130,7 @@ double GradientScaler::get_scale() const {
 
 at::Tensor GradientScaler::scale(const at::Tensor& loss) const {
   if (!options_.enabled) return loss;
-  // A tensor, whose type counts, where a number's would not.
+  // A tensor instead of a number, so that its type takes part in promotion.
   return loss * at::full({}, state_.scale, loss.options().dtype(at::kFloat));
 }
 
@@ -144,7 +145,8 @@ void GradientScaler::unscale_(Optimizer& optimizer) {
   begin(optimizer, nullptr);
 }
 
-// What each rank finds may differ; whether it throws may not.
+// Findings may differ between ranks, but either all ranks throw or no rank
+// does.
 void GradientScaler::begin(Optimizer& optimizer, ScalesGradients* dividing) {
   const c10::AutoGradMode no_grad(false);
   const auto gradients = gradients_of(optimizer);
@@ -169,8 +171,8 @@ void GradientScaler::begin(Optimizer& optimizer, ScalesGradients* dividing) {
                            .dividing = dividing};
 }
 
-// 12 bytes, so that a checkpoint that was loaded on one rank only, or an
-// update() that one left out, is an error instead of replicas that part.
+// 12 bytes, so that a checkpoint loaded on one rank only, or a missing update()
+// on one rank, is an error instead of diverging replicas.
 GradientScaler::Finding GradientScaler::agree(Finding own) const {
   if (group_->size() == 1) return own;
   const auto bits =
@@ -185,8 +187,10 @@ GradientScaler::Finding GradientScaler::agree(Finding own) const {
         "the gradient scalers of group \"", group_->name(),
         "\" have different scales (", state_.scale, " on rank ", group_->rank(),
         " of ", group_->size(),
-        ")\n  likely:  state was loaded, or update() called, on some ranks "
-        "only\n  next:    do the same with the scaler on every rank"));
+        ")"
+        "\n  likely:  state was loaded, or update() called, on some ranks "
+        "only"
+        "\n  next:    make the same calls of the scaler on every rank"));
   return static_cast<Finding>(told[0]);
 }
 
@@ -228,7 +232,7 @@ void GradientScaler::update(std::optional<double> new_scale) {
       progress_, [](const auto& item) { return item.second.finite; });
   progress_.clear();
   if (!finite) {
-    // Where the loss itself is not finite it would come to nothing.
+    // If the loss itself is never finite, the scale would reach zero.
     const double less = state_.scale * options_.backoff_factor;
     state_ = {.scale = std::max<double>(rounded(less), Limits::min())};
     return;

@@ -148,7 +148,7 @@ TEST(GradientScaler, NeverFallsToWhereNothingCanBeDividedByIt) {
   });
 }
 
-// The update kernels divide as they read, so the step costs no pass more.
+// The update kernels divide as they read, so the step costs no additional pass.
 TEST(GradientScaler, LeavesDivisionToOptimizersThatScaleGradients) {
   for (const bool sharded : {false, true})
     for (const double bad : {1.0, kInfinity, std::nan("")})
@@ -161,7 +161,7 @@ TEST(GradientScaler, LeavesDivisionToOptimizersThatScaleGradients) {
         if (bad == 1) {
           EXPECT_EQ(parameter.grad().item<double>(), 16);
         }
-        // What was said of a step that was not made is not said of the next.
+        // The finding about a skipped step does not apply to the next.
         scaler.update();
         parameter.mutable_grad() = at::ones({1}) * scaler.get_scale();
         const double before = parameter.item<double>();

@@ -27,7 +27,7 @@ at::ScalarType computing_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// `values`, one a channel, in a shape that goes with `input`.
+// `values`, one per channel, in a shape that broadcasts with `input`.
 at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = values.numel();
@@ -38,15 +38,15 @@ at::Tensor converted(const at::Tensor& tensor, at::ScalarType type) {
   return tensor.defined() ? tensor.to(type) : tensor;
 }
 
-// What the backward pass needs besides tensors.
+// Saved for the backward pass besides tensors.
 struct GroupOfPass : torch::CustomClassHolder {
   explicit GroupOfPass(std::shared_ptr<ProcessGroup> of_pass)
       : group(std::move(of_pass)) {}
   std::shared_ptr<ProcessGroup> group;
 };
 
-// The sums over this rank's samples of the output's gradient, and of that times
-// the normalized input.
+// Sums over this rank's samples: of the output's gradient, and of the gradient
+// times the normalized input.
 struct OwnSums {
   at::Tensor of_gradient, of_product;
 };
@@ -108,9 +108,9 @@ class Normalize : public torch::autograd::Function<Normalize> {
                                 const variable_list& gradients) {
     if (c10::GradMode::is_enabled())
       throw InvalidArgument(
-          "SyncBatchNorm: backward() with create_graph is not possible, since "
-          "what ranks exchange is no part of the graph\n"
-          "  next:    leave create_graph out, or do not synchronize");
+          "SyncBatchNorm: backward() with create_graph is not possible, "
+          "since the exchange between ranks is not part of the graph"
+          "\n  next:    omit create_graph, or do not synchronize");
     const variable_list tensors = context->get_saved_variables();
     const at::ScalarType type = computing_type(tensors[0]);
     const Saved saved{.input = tensors[0].to(type),
@@ -122,7 +122,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     const at::Tensor gradient =
         gradients[0].to(type).contiguous(saved.input.suggest_memory_format());
     const OwnSums own = own_sums(gradient, saved);
-    // Also where this rank's input needs no gradient: another rank's may.
+    // Even if this rank's input needs no gradient: another rank's may.
     const at::Tensor means = means_over_ranks(context, own);
     at::Tensor of_input;
     if (context->needs_input_grad(0))
@@ -133,7 +133,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
   }
 
  private:
-  // Of the gradient, and of the gradient times the normalized input.
+  // Means of the gradient, and of the gradient times the normalized input.
   static at::Tensor means_over_ranks(AutogradContext* context,
                                      const OwnSums& own) {
     const auto group = c10::static_intrusive_pointer_cast<GroupOfPass>(
@@ -185,9 +185,9 @@ GroupMoments gather_moments(ProcessGroup& group, const at::Tensor& input) {
     throw InvalidArgument(c10::str(
         "SyncBatchNorm: all ", group.size(), " ranks of group \"", group.name(),
         "\" together have ", count,
-        " numbers a feature, of which there is no variance\n"
-        "  likely:  a last batch that is too short\n"
-        "  next:    drop it, or call eval() where nothing is trained"));
+        " numbers per feature, too few for a variance"
+        "\n  likely:  a last batch that is too short"
+        "\n  next:    drop it, or call eval() for passes without training"));
   const at::Tensor shares = counts / count;
   const at::Tensor means = all.narrow(1, 0, features);
   const at::Tensor mean = (shares * means).sum(0);
@@ -200,7 +200,7 @@ GroupMoments gather_moments(ProcessGroup& group, const at::Tensor& input) {
 at::Tensor normalize(const at::Tensor& input, const Affine& affine,
                      const GroupMoments& moments,
                      const NormalizeOptions& options) {
-  // Undefined tensors are no variables to autograd.
+  // Autograd does not accept undefined tensors as variables.
   const auto if_defined = [](const at::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };

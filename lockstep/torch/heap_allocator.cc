@@ -31,7 +31,7 @@ class HeapAllocator final : public c10::Allocator {
     c10::SetCPUAllocator(this, std::numeric_limits<std::uint8_t>::max());
   }
 
-  // The block is its own context: raw_deallocate() demands it.
+  // The block is its own context: raw_deallocate() requires it.
   c10::DataPtr allocate(std::size_t bytes) override {
     Heap* const heap = current_.load(std::memory_order_acquire);
     if (bytes >= kLeastHeapTensor && heap->shareable())
@@ -49,7 +49,7 @@ class HeapAllocator final : public c10::Allocator {
  private:
   HeapAllocator() : previous_(c10::GetCPUAllocator()) {}
 
-  // Blocks of heaps, and what was here before there were any.
+  // Frees blocks of heaps, and memory of the previous allocator.
   static void free_anything(void* memory) {
     if (Heap* const heap = instance().heap_of(memory))
       heap->give_back(static_cast<const std::byte*>(memory));
@@ -57,7 +57,8 @@ class HeapAllocator final : public c10::Allocator {
       instance().previous_->raw_deleter()(memory);
   }
 
-  // Null for memory of none. A block's heap is seldom not the current one.
+  // Null for memory outside all heaps. A block's heap is usually the current
+  // one.
   Heap* heap_of(const void* block) {
     Heap* const current = current_.load(std::memory_order_acquire);
     if (current->offset_of(block, 1)) return current;

@@ -1,14 +1,15 @@
-// LibTorch's memory for tensors on the CPU, served from the heap that the other
-// ranks of the host can reach: gradients are born where they are reduced, and
-// what a training step frees the next one gets, without a page fault.
+// Serves LibTorch's CPU tensors from the heap that the other ranks of the host
+// map: gradients are allocated where they are reduced, and a training step
+// reuses the memory that the step before freed, without a page fault.
 //
 // Only large tensors come from the heap; small ones, and all when the heap is
-// full, come from where they came from before. Nothing changes for tensors that
-// exist already. A heap that tensors were born in stays mapped until the
-// process ends, since tensors may; a detached one gets no new tensors.
+// full, come from the previous allocator. Existing tensors do not change. A
+// heap that has served tensors stays mapped until the process ends, since
+// tensors may live that long; a detached heap gets no new tensors.
 //
-// Threads: any. The first call must not race with the making of tensors.
-// Errors:  none; a request that cannot be served goes to LibTorch's allocator.
+// Threads: any. The first call must not race with the allocation of tensors.
+// Errors:  none; a request that the heap cannot serve goes to LibTorch's
+//          allocator.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +19,11 @@
 
 namespace lockstep {
 
-// Tensors of fewer bytes are not born in the heap.
+// Tensors with fewer bytes are not allocated in the heap.
 inline constexpr std::size_t kLeastHeapTensor = 32 << 10;
 
-// From now on, large tensors of this process are born in `heap`. Null, or the
-// heap that is in use already, changes nothing.
+// Large tensors of this process come from `heap` from now on. Null, or the heap
+// that is in use already, changes nothing.
 void allocate_tensors_from(std::shared_ptr<Heap> heap);
 
 }  // namespace lockstep

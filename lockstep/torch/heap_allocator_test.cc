@@ -106,8 +106,8 @@ TEST(HeapAllocator, KeepsWhatATensorHoldsWhenItGrows) {
   EXPECT_EQ(tensor[kLarge - 1].item<std::int64_t>(), kLarge - 1);
 }
 
-// A network whose activations come and go in many sizes; the same steps
-// without the heap would take as much memory at their peak.
+// A network that allocates and frees activations of many sizes; the same steps
+// without the heap would have the same peak memory.
 TEST(HeapAllocator, HoldsAsMuchAfterManyStepsAsAfterOne) {
   const auto heap = heap_in_use();
   torch::nn::Conv2d first(torch::nn::Conv2dOptions(3, 16, 3).padding(1));

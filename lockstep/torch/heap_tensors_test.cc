@@ -1,5 +1,5 @@
-// What LibTorch does with a tensor's memory behind the heap's back: copies that
-// are made when a caller writes, and tensors that outlive main().
+// Tests of LibTorch's use of memory that the heap does not see: copies on
+// write, and tensors that outlive main().
 #include <ATen/ops/_lazy_clone.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kHeapElements = kLeastHeapTensor / sizeof(float);
 
-// A peer writes where the tensor lies, which autograd and LibTorch do not see:
-// the clone must have got memory of its own before the address was told.
+// A peer writes to the tensor's memory, which autograd and LibTorch do not see:
+// the clone must have its own memory before the address is published.
 TEST(LazyClone, IsMadeBeforePeersWriteToTheTensor) {
   run_ranks(kBackend, 2, [](const Group& group) {
     allocate_tensors_from(group->heap());
@@ -34,7 +34,7 @@ TEST(LazyClone, IsMadeBeforePeersWriteToTheTensor) {
   });
 }
 
-// The same where the clone itself is what travels.
+// The same where the clone itself is reduced.
 TEST(LazyClone, IsMadeBeforePeersWriteToIt) {
   run_ranks(kBackend, 2, [](const Group& group) {
     allocate_tensors_from(group->heap());
@@ -63,12 +63,12 @@ TEST(LazyClone, OfAGradientKeepsItsNumbersWhenThatIsReduced) {
   });
 }
 
-// Executed anew, so that static objects of this test program are destroyed as
-// those of any program are.
+// The test executes the program again, so that its static objects are destroyed
+// as in any program.
 TEST(TensorsOfTheHeap, MayBeFreedAtExit) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto keep_one_and_exit = [] {
-    // Made before the heap is: destroyed after all that the heap has made.
+    // Made before the heap, so destroyed after all that the heap has made.
     static at::Tensor kept;
     run_ranks(kBackend, 2, [](const Group& group) {
       allocate_tensors_from(group->heap());

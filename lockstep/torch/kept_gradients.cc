@@ -39,8 +39,8 @@ void KeptGradients::stand_in(std::size_t parameter, const at::Tensor& tensor) {
   loans_.push_back(std::move(loan));
 }
 
-// In the order of their beginnings, one overlaps an earlier one exactly when it
-// overlaps the one that reaches furthest.
+// In the order of their beginnings, a span overlaps an earlier one exactly when
+// it overlaps the one with the furthest end.
 void KeptGradients::find_shared_among_callers() {
   std::vector<std::pair<const std::byte*, Moved*>> callers;
   for (Moved& moved : moved_)
@@ -59,7 +59,7 @@ void KeptGradients::find_shared_among_callers() {
 
 void KeptGradients::give_memory(const Moved& moved) {
   at::Tensor& gradient = moved.tensor.mutable_grad();
-  // What was given back already is in its own memory, or gone.
+  // A gradient that was given back already has its own memory, or is gone.
   if (!gradient.defined() || gradient.is_same(moved.gradient)) return;
   if (moved.memory == Moved::kShared) {
     if (!is_exclusive(gradient)) gradient = gradient.clone();

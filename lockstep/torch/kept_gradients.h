@@ -1,19 +1,20 @@
-// What parameters' .grad was before a pass moved it into buckets, and when they
-// get it back.
+// Keeps each parameter's .grad from before a pass moves it into buckets, and
+// gives it back.
 //
-// A bucket travels whole, so a parameter that a pass did not use takes part
-// with what its .grad holds already, which is the same on all ranks, or with
-// zeros. If other ranks used it, the average is right; if none did, its .grad
-// becomes again what it was.
+// A bucket is reduced whole, so a parameter that a pass did not use contributes
+// its present .grad, which is the same on all ranks, or zeros. If other ranks
+// used it, the average is right; if no rank did, its .grad becomes again what
+// it was.
 //
-// With Memory::kOwn all others get memory of their own too, with the average in
-// it: that which they had, if writing there changes nothing else. Autograd
-// gives several parameters one gradient, or parts of one, which only some
-// ranks' graphs may do; those get new memory. What was .grad before the forward
-// pass, such as a part of one block of all gradients, is the caller's, and
-// stays, unless its span overlaps another's, as that of a column of a block.
+// With Memory::kOwn all other gradients also leave the bucket, with the
+// average: each returns to its former memory, if writing there changes nothing
+// else. Autograd may give several parameters one gradient, or parts of one, and
+// may do so on some ranks only; such gradients get new memory. A .grad from
+// before the forward pass, such as a part of one block of all gradients,
+// belongs to the caller and keeps its memory, unless its span overlaps
+// another's, as a column of a block does.
 //
-// Threads: single-threaded, as the reducer that owns it.
+// Threads: single-threaded, like the reducer that owns it.
 // Errors:  none.
 #pragma once
 
@@ -31,31 +32,32 @@ namespace lockstep {
 class KeptGradients {
  public:
   enum class Memory {
-    kBucket,  // .grad stays where the bucket has it
+    kBucket,  // .grad stays in the bucket
     kOwn,
   };
 
   KeptGradients(std::size_t parameters, Memory memory);
 
-  // To be called before a forward pass, with all parameters.
+  // Call it before a forward pass, with all parameters.
   void forward_begins(std::span<const at::Tensor> parameters);
 
-  // To be called before the .grad of `tensor`, the parameter of this number,
-  // moves; a second time in a pass it does nothing.
+  // Call it before the .grad of `tensor`, the parameter with this index, moves;
+  // a second call in a pass does nothing.
   void keep(std::size_t parameter, const at::Tensor& tensor);
 
-  // Gives `tensor` a .grad that may be reduced in place of the missing one.
+  // Gives `tensor` a .grad to reduce in place of the missing one.
   void stand_in(std::size_t parameter, const at::Tensor& tensor);
 
-  // Gives back what was kept; `unused` names the parameters that no rank used.
+  // Restores the kept gradients; unused(i) says whether no rank used parameter
+  // i.
   void settle(const std::function<bool(std::size_t)>& unused);
 
  private:
   struct Loan {
     std::size_t parameter;
     at::Tensor tensor;
-    at::Tensor gradient;  // .grad as it was, maybe none
-    at::Tensor values;    // a copy of it: it may be reduced in place
+    at::Tensor gradient;  // .grad as it was, may be undefined
+    at::Tensor values;    // a copy: the reduction may overwrite it
   };
 
   // Memory::kOwn only.

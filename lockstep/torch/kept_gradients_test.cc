@@ -1,4 +1,4 @@
-// Gradients that have memory of their own, or are parts of others'.
+// Tests of gradients with memory of their own, or with shared memory.
 #include "lockstep/torch/kept_gradients.h"
 
 #include <gmock/gmock.h>
@@ -20,12 +20,12 @@ struct Twins : torch::nn::Module {
     p = register_parameter("p", torch::zeros({side, side}));
     q = register_parameter("q", torch::zeros({side, side}));
   }
-  // The gradients of both are 1, in one memory.
+  // The gradients of both are 1, in the same memory.
   at::Tensor in_one_memory() {
     const at::Tensor ones = torch::ones({p.numel()});
     return ((p.view({-1}) + q.view({-1})) * ones).sum();
   }
-  // Those of p are 1 and those of q 3, each in its own.
+  // The gradients of p are 1 and those of q 3, each in its own memory.
   at::Tensor apart() {
     const at::Tensor ones = torch::ones({p.numel()});
     return (p.view({-1}) * ones).sum() + (q.view({-1}) * ones * 3).sum();
@@ -34,7 +34,7 @@ struct Twins : torch::nn::Module {
   at::Tensor p, q;
 };
 
-// Small ones lie in a block, large ones where they were born.
+// Small gradients lie in a block, large ones where they were allocated.
 constexpr std::int64_t kSides[] = {8, 256};
 
 TEST(KeptGradients, AreTheAverageWhereOneRankHasThemInOneMemory) {
@@ -57,7 +57,7 @@ TEST(KeptGradients, AreTheAverageWhereOneRankHasThemInOneMemory) {
   });
 }
 
-// As above, and what the local pass has left is in one memory too.
+// As above; the local pass has also left both gradients in one memory.
 TEST(KeptGradients, PartWhereALocalPassLeftThemInOneMemory) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(
@@ -66,7 +66,8 @@ TEST(KeptGradients, PartWhereALocalPassLeftThemInOneMemory) {
       const auto guard = model.no_sync();
       model.forward(0).backward();
     }
-    // Every rank's are the sum in its own memory, whatever that had in it.
+    // On every rank they are the sum in the rank's own memory, whatever it
+    // held.
     model.forward(1).backward();
     EXPECT_NE(model->p.grad().data_ptr(), model->q.grad().data_ptr());
     model.zero_grad();
@@ -98,7 +99,7 @@ TEST(KeptGradients, StayInTheCallersBlock) {
   });
 }
 
-// A loss's own factor may become the gradient.
+// A factor in the loss may itself become the gradient.
 TEST(KeptGradients, LeaveAloneWhatTheGradientWasTakenFrom) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const std::int64_t side : kSides) {
@@ -139,7 +140,7 @@ TEST(ShardedOptimizers, AverageGradientsThatOneRankHasInOneMemory) {
   });
 }
 
-// Where the engine takes no lists, gradients are averaged before the update.
+// If the backend takes no lists, gradients are averaged before the update.
 TEST(ShardedOptimizers, AverageThemOnOtherBackendsToo) {
   run_ranks("reference", 2, [](const Group& group) {
     auto model = DistributedDataParallel(

@@ -34,7 +34,8 @@ void check_same_kind(const Kept& one) {
       c10::str("cannot load a tensor of ", one.tensor.sizes(), " of type ",
                one.tensor.scalar_type(), " into one of ", one.memory.sizes(),
                " of type ", one.memory.scalar_type(),
-               "\n  next:    load what a module of the same layers has saved"));
+               "\n  next:    load a file that a module with the same layers "
+               "has saved"));
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// torch::load() into the memory that a module has. LibTorch's gives parameters
-// and buffers other memory, which replicas that share it, peers that map it and
-// averages that lie in it would not see.
+// torch::load() into a module's present memory. LibTorch's version gives
+// parameters and buffers new memory, but replicas share the old memory, peers
+// map it and averages lie in it.
 //
-// Threads: that of the module's passes, between two of them.
+// Threads: the thread of the module's passes, between two passes.
 // Errors:  InvalidArgument where a tensor of the archive has another shape or
-//          type, and what Module::load() throws; the module is unchanged then.
+//          type, and those of Module::load(); they leave the module unchanged.
 #pragma once
 
 #include <torch/nn/module.h>

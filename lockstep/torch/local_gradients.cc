@@ -21,9 +21,9 @@ namespace {
 constexpr std::int64_t kSomeAreUnusable =
     std::numeric_limits<std::int64_t>::max();
 
-// In memory that may be written to: autograd gives several parameters one
-// gradient, and parts of one. What overlaps would be refused, on the ranks on
-// which it does.
+// A gradient in memory that may be written to: autograd may give several
+// parameters one gradient, or parts of one. The reduction would refuse
+// overlaps, and only on some ranks.
 at::Tensor own_gradient_of(const OptimizedParameter& parameter) {
   const at::Tensor gradient = gradient_of(parameter);
   if (!gradient.defined()) return at::zeros_like(parameter.tensor);
@@ -68,8 +68,8 @@ std::vector<char> LocalGradients::missing_everywhere() const {
   return missing;
 }
 
-// One operation a data type. All lists are made before one is started: what
-// fails until then fails while nobody writes to gradients.
+// One operation per data type. All lists are made before an operation starts: a
+// failure until then comes while no rank writes to gradients.
 void LocalGradients::average(const std::vector<char>& settled) {
   std::vector<std::vector<Buffer>> lists;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -96,8 +96,8 @@ void LocalGradients::average_all() {
   remembers_ = true;
 }
 
-// One rank's may have changed alone: by a pass that brought another no
-// gradient.
+// One rank's gradients may have changed alone: by a pass that brought the other
+// ranks no gradient.
 bool LocalGradients::averaged() {
   if (!remembers_) return false;
   std::array<std::uint8_t, 1> told{

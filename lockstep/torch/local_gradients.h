@@ -1,10 +1,9 @@
-// The gradients of an optimizer that averages them itself: each rank has its
-// own until somebody needs the average.
+// The gradients of an optimizer that averages them itself: each rank keeps its
+// own until the program needs the average.
 //
 // Threads: single-threaded.
-// Errors:  InvalidArgument on every rank alike when some rank has one that
-//          check_gradient() refuses;
-//          what ProcessGroup's operations throw.
+// Errors:  InvalidArgument on every rank when check_gradient() refuses a
+//          gradient on some rank; those of ProcessGroup's operations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,18 +24,18 @@ class LocalGradients {
   LocalGradients(std::shared_ptr<ProcessGroup> group,
                  std::span<const OptimizedParameter> parameters);
 
-  // By parameter, whether no rank has a gradient of it. Every rank calls it.
+  // For each parameter, whether no rank has a gradient of it. A collective.
   std::vector<char> missing_everywhere() const;
 
-  // Makes every .grad the average over the ranks, but for the parameters that
-  // are `settled`, alike on all ranks. One that this rank does not have counts
-  // as zero; one in memory that is not its own becomes a copy. Every rank calls
-  // it.
+  // Makes every .grad the average over the ranks, except for the parameters
+  // that are `settled`, the same on all ranks. A gradient that this rank lacks
+  // counts as zero; one whose memory it shares with another tensor becomes a
+  // copy. A collective.
   void average(const std::vector<char>& settled);
 
-  // The same for all of them, and remembered: from here on averaged() tells
-  // whether every .grad of every rank is what this left, and no backward pass,
-  // nor anybody else, has changed it since. Every rank calls both.
+  // average_all() averages all gradients and remembers them. averaged() then
+  // says whether every .grad on every rank is still the same, unchanged by a
+  // backward pass or other code. Both are collectives.
   void average_all();
   bool averaged();
 
@@ -44,8 +43,8 @@ class LocalGradients {
   std::shared_ptr<ProcessGroup> group_;
   std::span<const OptimizedParameter> parameters_;
   std::vector<at::Tensor> tensors_;  // of parameters_
-  SeenGradients averages_;           // when average_all() ended
-  bool remembers_ = false;           // on every rank alike
+  SeenGradients averages_;           // at the end of average_all()
+  bool remembers_ = false;           // the same on every rank
 };
 
 }  // namespace lockstep

@@ -32,14 +32,14 @@ bool is_power_of_two(int number) {
   return number > 0 && std::has_single_bit(static_cast<unsigned>(number));
 }
 
-// The type in which `type` is summed or compared: one that rounds 16-bit
-// numbers once, at the end, and not after each addition.
+// The type in which `type` is summed or compared: it rounds 16-bit numbers
+// once, at the end, and not after each addition.
 at::ScalarType sum_type(at::ScalarType type) {
   if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
   return type == at::kBool ? at::kByte : type;
 }
 
-// A copy, or a tensor that nobody else has.
+// A copy, or `gradient` itself if it is exclusive.
 at::Tensor own(const at::Tensor& gradient) {
   const at::Tensor sum = gradient.to(sum_type(gradient.scalar_type()));
   return is_exclusive(sum) ? sum : sum.clone();
@@ -56,11 +56,11 @@ void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
   if (least_and_most[0] == -least_and_most[1] &&
       least_and_most[2] == ~least_and_most[3])
     return;
-  throw Mismatch(
-      c10::str("the ranks of group \"", group.name(),
-               "\" want different logical shards (", count, " of seed ", seed,
-               " on rank ", group.rank(), " of ", group.size(),
-               ")\n  next:    give the same count and seed on every rank"));
+  throw Mismatch(c10::str(
+      "the ranks of group \"", group.name(),
+      "\" have different options of logical shards (", count, " of seed ", seed,
+      " on rank ", group.rank(), " of ", group.size(),
+      ")\n  next:    give the same count and seed on every rank"));
 }
 
 // Throws for a buffer that can be neither averaged nor compared.
@@ -81,7 +81,7 @@ void copy_over(const Tensors& to, const Tensors& from) {
 
 }  // namespace
 
-// By parameter, what the passes have brought so far; the largest counts.
+// By parameter, the mark of the passes so far; the largest counts.
 struct LogicalShards::Marks {
   enum Mark : std::int32_t { kMissing, kDense, kSparse };
   std::vector<std::int32_t> of_parameter;
@@ -96,9 +96,8 @@ void check_logical_shards(int count, int ranks) {
     return;
   throw InvalidArgument(c10::str(
       count, " logical shards on ", ranks,
-      " ranks make no balanced tree of which each rank has a branch\n"
-      "  next:    use 1, 2, 4, 8, … ranks and as many shards, or twice, 4 "
-      "times, … as many"));
+      " ranks do not form a balanced tree in which each rank has one branch"
+      "\n  next:    use 1, 2, 4, 8, … ranks, and 1, 2, 4, … shards per rank"));
 }
 
 LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
@@ -107,7 +106,7 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
       group_(options.group ? options.group : default_group()),
       count_(options.count),
       seed_(options.seed) {
-  if (!module_) throw InvalidArgument("LogicalShards: there is no module");
+  if (!module_) throw InvalidArgument("LogicalShards: the module is null");
   check_same_options(*group_, count_, seed_);
   check_logical_shards(count_, group_->size());
   check_same_model(*group_, *module_);
@@ -162,16 +161,17 @@ void LogicalShards::run_pass(
   }
 }
 
-// Averages of buffers are sums of parts, since the sum of whole ones, of
-// numbers near the end of their range, might have no room; of gradients it is
-// the average that might have none at the other end.
+// Buffers are divided before the sum, since a sum of numbers near the end of
+// their range might overflow. Gradients are divided after the sum, since small
+// ones might underflow.
 Tensors LogicalShards::leaves_of_pass(const Tensors& buffers, Marks& marks) {
   Tensors leaves;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& parameter = parameters_[i];
     const bool sparse =
         parameter.grad().defined() && parameter.grad().layout() != at::kStrided;
-    if (sparse) parameter.mutable_grad().reset();  // refused when all know
+    if (sparse)
+      parameter.mutable_grad().reset();  // refused once all ranks know
     const at::ScalarType type = gradient_type(parameter);
     at::Tensor gradient = gradient_of({.tensor = parameter}, type);
     parameter.mutable_grad().reset();

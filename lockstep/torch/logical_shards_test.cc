@@ -30,7 +30,8 @@ using torch::optim::SGDOptions;
 
 constexpr int kShards = 8;
 
-// Batch normalisation, dropout, and a layer whose gradient is born in the heap.
+// Batch normalisation, dropout, and a layer whose gradient is allocated in the
+// heap.
 struct WideNet : torch::nn::Module {
   WideNet() { fill(*this, 0); }
   at::Tensor forward(const at::Tensor& input, std::uint64_t seed) {
@@ -67,7 +68,7 @@ std::unique_ptr<torch::optim::Optimizer> sharded(
       ZeroRedundancyOptimizerOptions{.group = group});
 }
 
-// Every rank's state after some steps, which must be the same.
+// The state after some steps, which must be the same on all ranks.
 std::vector<at::Tensor> train_on(int ranks, const MakeOptimizer& make,
                                  at::ScalarType type = at::kFloat) {
   std::vector<std::vector<at::Tensor>> states(static_cast<std::size_t>(ranks));
@@ -205,8 +206,8 @@ struct TwoTerms : torch::nn::Module {
   at::Tensor table = register_parameter("table", at::ones({2, 3}));
 };
 
-// Autograd gives both terms of a sum the same memory for a gradient, where they
-// are views.
+// Autograd gives both terms of a sum the same gradient memory if they are
+// views.
 TEST(LogicalShards, KeepGradientsApartThatShareMemory) {
   run_ranks(kBackend, 1, [](const Group& group) {
     const auto module = std::make_shared<TwoTerms>();
@@ -267,7 +268,7 @@ TEST(LogicalShards, RefuseASparseGradientOfOneRankOnEveryRank) {
       });
     });
     EXPECT_THAT(text, HasSubstr("the sparse gradient of weight"));
-    group->barrier().wait();  // the group goes on
+    group->barrier().wait();  // the group still works
   });
 }
 
@@ -294,7 +295,7 @@ TEST(LogicalShards, AreRefusedWhereTheyMakeNoTree) {
            {6, 2}, {3, 3}, {6, 3}, {2, 4}, {0, 1}, {-4, 1}})
     EXPECT_THAT(
         error_text([&] { check_logical_shards(sizes.first, sizes.second); }),
-        HasSubstr("make no balanced tree"))
+        HasSubstr("do not form a balanced tree"))
         << sizes.first << " on " << sizes.second;
   for (const int count : {4, 8, 64}) check_logical_shards(count, 4);
 }
@@ -306,13 +307,13 @@ TEST(LogicalShards, AreRefusedOnEveryRankWhenRanksWantOthers) {
     EXPECT_THAT(error_text([&] {
                   LogicalShards(net, {.group = group, .count = 2 + 2 * rank});
                 }),
-                HasSubstr("different logical shards"));
+                HasSubstr("different options of logical shards"));
     const auto seed = static_cast<std::uint64_t>(rank);
     EXPECT_THAT(error_text([&] {
                   LogicalShards(net,
                                 {.group = group, .count = 2, .seed = seed});
                 }),
-                HasSubstr("different logical shards"));
+                HasSubstr("different options of logical shards"));
   });
 }
 

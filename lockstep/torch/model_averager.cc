@@ -17,7 +17,7 @@ using Levels = std::vector<HierarchicalModelAveragerOptions::Level>;
 void check_schedule(std::int64_t period, std::int64_t warmup_steps) {
   if (period < 1)
     throw InvalidArgument("a model averager: the period is " +
-                          std::to_string(period) + ", and must be 1 or more");
+                          std::to_string(period) + "; it must be at least 1");
   if (warmup_steps < 0)
     throw InvalidArgument("a model averager: warmup_steps is negative");
 }
@@ -31,10 +31,10 @@ void check_levels(const Levels& levels, int ranks) {
   const auto refuse = [](const std::string& why) {
     throw InvalidArgument(
         "HierarchicalModelAverager: " + why +
-        "\n  next:    give levels of longer and longer periods and larger and "
-        "larger groups, the last of all ranks");
+        "\n  next:    give levels with increasing periods and group sizes; "
+        "the last level must have all ranks");
   };
-  if (levels.empty()) refuse("there are no levels");
+  if (levels.empty()) refuse("the list of levels is empty");
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const auto& [period, group_size] = levels[i];
     if (group_size < 1 || ranks % group_size != 0)

@@ -1,11 +1,12 @@
-// Averages the parameters of models that train apart for some steps.
+// Averages the parameters of models that the ranks train separately for some
+// steps.
 //
-// To be called by every rank after each step of its optimizer; some of the
-// calls average. See PostLocalSgdHook.
+// Every rank calls it after each step of its optimizer; some of the calls
+// average. See PostLocalSgdHook.
 //
-// Threads: single-threaded, called by every rank of the group alike.
-// Errors:  InvalidArgument for periods and sizes that do not fit; what
-//          ProcessGroup's operations throw.
+// Threads: single-threaded; every rank of the group makes the same calls.
+// Errors:  InvalidArgument for periods and sizes that do not fit; those of
+//          ProcessGroup's operations.
 // Source:  torch.distributed.algorithms.model_averaging.
 #pragma once
 
@@ -21,9 +22,10 @@ namespace lockstep {
 
 struct PeriodicModelAveragerOptions {
   std::int64_t period = 1;
-  // Steps after which no parameters are averaged, since gradients were.
+  // The first steps, after which parameters are not averaged, since gradients
+  // were.
   std::int64_t warmup_steps = 0;
-  // The ranks among which to average; default_group() when empty.
+  // The ranks that average; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
 };
 
@@ -34,7 +36,7 @@ class PeriodicModelAverager {
 
   void average_parameters(at::TensorList parameters);
 
-  // Calls of average_parameters so far: what a run that goes on needs.
+  // Calls of average_parameters so far; a resumed run restores them.
   std::int64_t step() const { return step_; }
   void set_step(std::int64_t step) { step_ = step; }
 
@@ -55,8 +57,8 @@ struct HierarchicalModelAveragerOptions {
   std::shared_ptr<ProcessGroup> group{};
 };
 
-// Averages often within small groups, and seldom within large ones: of the
-// levels whose period a step is a multiple of, the largest.
+// Averages often within small groups, and seldom within large ones: a step
+// averages at the largest level whose period divides its number.
 class HierarchicalModelAverager {
  public:
   // Makes the groups; every rank calls it.

@@ -1,4 +1,4 @@
-// Post-local SGD: its hook, and the averages of models that go with it.
+// Tests of post-local SGD: its hook and its averages of models.
 #include "lockstep/torch/model_averager.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What becomes of a tensor that holds `rank` before each of `steps` calls.
+// The values of a tensor that holds `rank` before each of `steps` calls.
 template <class Averager>
 std::vector<double> averages(Averager& averager, int rank, int steps) {
   std::vector<double> seen;
@@ -74,7 +74,7 @@ TEST(HierarchicalModelAverager, RefusesLevelsThatDoNotFit) {
                 {.levels = std::move(levels), .group = group});
           });
         };
-    EXPECT_THAT(refusal({}), HasSubstr("there are no levels"));
+    EXPECT_THAT(refusal({}), HasSubstr("list of levels is empty"));
     EXPECT_THAT(refusal({{1, 2}}), HasSubstr("not of all 4 ranks"));
     EXPECT_THAT(refusal({{1, 3}, {2, 4}}), HasSubstr("groups of 3 do not"));
     EXPECT_THAT(refusal({{2, 2}, {2, 4}}), HasSubstr("comes after"));

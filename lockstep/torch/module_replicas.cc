@@ -22,8 +22,8 @@ Module cloned(const torch::nn::Module& module, at::Device device) try {
 } catch (const c10::Error& error) {
   throw InvalidArgument("DataParallel: " + module.name() +
                         " cannot be cloned: " + error.what_without_backtrace() +
-                        "\n  next:    derive it from torch::nn::Cloneable, or "
-                        "give a factory that makes another one like it");
+                        "\n  next:    derive it from torch::nn::Cloneable, "
+                        "or give a factory that makes another module like it");
 }
 
 Module made(const ModuleReplicas::Factory& make, const Module& module,
@@ -31,8 +31,9 @@ Module made(const ModuleReplicas::Factory& make, const Module& module,
   Module copy = make();
   if (!copy || copy == module)
     throw InvalidArgument(
-        "DataParallel: the factory gave no new module\n"
-        "  next:    let it make one with the same parameters at each call");
+        "DataParallel: the factory did not return a new module"
+        "\n  next:    return a new module with the same parameters from each "
+        "call");
   copy->to(device);
   return copy;
 }
@@ -42,7 +43,7 @@ Module moved(const Module& module, at::Device device) {
   return module;
 }
 
-// Which of the parameters are there for the first time.
+// Marks the first occurrence of each parameter.
 std::vector<bool> firsts_of(const std::vector<at::Tensor>& parameters) {
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<bool> firsts;
@@ -53,9 +54,9 @@ std::vector<bool> firsts_of(const std::vector<at::Tensor>& parameters) {
 
 [[noreturn]] void refuse(std::size_t replica, const std::string& difference) {
   throw InvalidArgument(c10::str(
-      "DataParallel: replica ", replica, " is another model: ", difference,
-      "\n  next:    let the factory, or clone(), make the module that "
-      "was given"));
+      "DataParallel: replica ", replica, " is a different model: ", difference,
+      "\n  next:    make the factory, or clone(), return a module like the "
+      "original"));
 }
 
 void check_tensors(const char* what, std::size_t replica,
@@ -74,7 +75,7 @@ void check_tensors(const char* what, std::size_t replica,
   }
 }
 
-// Throws unless the copy is built as the module is.
+// Throws unless the copy has the module's structure.
 void check_alike(const torch::nn::Module& module, const torch::nn::Module& copy,
                  std::size_t replica) {
   if (typeid(module) != typeid(copy)) refuse(replica, "it is of another class");
@@ -85,7 +86,7 @@ void check_alike(const torch::nn::Module& module, const torch::nn::Module& copy,
   if (module.modules().size() != copy.modules().size())
     refuse(replica, "it has other submodules");
   if (firsts_of(module.parameters()) != firsts_of(copy.parameters()))
-    refuse(replica, "other parameters are one and the same there");
+    refuse(replica, "it ties other parameters");
 }
 
 void take_shape_of(const at::Tensor& to, const at::Tensor& from) {
@@ -116,11 +117,11 @@ ModuleReplicas::ModuleReplicas(Module module,
     check_alike(*module, *copy, i);
     copies_.emplace_back(std::move(copy));
   }
-  refresh();  // so that what is shared takes no memory
+  refresh();  // so that shared tensors take no memory
 }
 
 void ModuleReplicas::refresh() {
-  // The module may have got other tensors in the place of those it had.
+  // The module's tensors may have been replaced.
   Parts now(original_.module);
   check_that_nothing_came_or_went(now);
   original_ = std::move(now);
@@ -137,9 +138,9 @@ void ModuleReplicas::check_that_nothing_came_or_went(const Parts& now) const {
       now.buffers.size() != original_.buffers.size() ||
       now.submodules.size() != original_.submodules.size())
     throw InvalidArgument(
-        "DataParallel: the module has other parameters, buffers or submodules "
-        "than when it was wrapped\n"
-        "  next:    wrap it anew after changing what it is made of");
+        "DataParallel: the module has other parameters, buffers or "
+        "submodules than when it was wrapped"
+        "\n  next:    wrap it again after such a change");
 }
 
 void ModuleReplicas::refresh_parameters(Parts& copy) const {
@@ -159,8 +160,8 @@ void ModuleReplicas::refresh_parameters(Parts& copy) const {
   }
 }
 
-// Behind autograd's back, which may still need what an earlier pass saw of them
-// to tell that nobody has written there.
+// Copies without autograd's knowledge: a backward pass of an earlier pass may
+// still check that the buffers have not been written to.
 void ModuleReplicas::refresh_buffers(const Parts& copy) const {
   const bool first = &copy == copies_.data();
   for (std::size_t i = 0; i < original_.buffers.size(); ++i) {

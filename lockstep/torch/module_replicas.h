@@ -1,19 +1,19 @@
-// Copies of a module for the devices of one process, kept in step with it.
+// Copies of a module for the devices of one process, kept equal to it.
 //
-// On the device of the module itself a copy's parameters are the module's own
-// memory; elsewhere they are copied when they have changed, which is told by
-// their version and their address: writing to Tensor::data() hides a change of
-// values from a copy on another device. Buffers, such as BatchNorm's running
-// statistics, are the module's own memory in the first copy, and copied each
-// time to the others: a pass of those changes them, which no version tells, and
-// that is forgotten.
+// On the module's own device a copy's parameters share the module's memory;
+// elsewhere they are copied when version or address show a change: a write
+// through Tensor::data() does not reach a copy on another device. Buffers, such
+// as BatchNorm's running statistics, share the module's memory in the first
+// copy. The other copies get them each time, since a pass may change theirs
+// without a new version; those changes are lost.
 //
-// The module itself makes no pass: hooks on its parameters are not the copies'.
+// The module itself runs no pass: the copies do not have the hooks on its
+// parameters.
 //
-// Threads: single-threaded; passes of copies may run side by side between two
+// Threads: single-threaded; passes of copies may run concurrently between two
 //          calls.
 // Errors:  InvalidArgument when a copy has other parameters or buffers than the
-//          module, or the module itself has other ones than it had.
+//          module, or when the module's own have been replaced.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,23 +32,23 @@ class ModuleReplicas {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
 
-  // Moves the module to devices[0]. `make` gives the copies, each new, before
-  // they are moved; without it they are module->clone(), which modules that
-  // derive from torch::nn::Cloneable have.
+  // Moves the module to devices[0]. `make` returns a new copy, which is then
+  // moved; without it copies come from module->clone(), which requires
+  // torch::nn::Cloneable.
   ModuleReplicas(std::shared_ptr<torch::nn::Module> module,
                  std::span<const at::Device> devices, const Factory& make = {});
 
-  // Brings all copies in step with the module: parameters, buffers, what
-  // requires a gradient, and training mode. Costs a look at each parameter and
-  // a copy of each buffer where nothing has changed.
+  // Updates all copies from the module: parameters, buffers, requires_grad and
+  // training mode. Where nothing has changed, it costs a comparison per
+  // parameter and a copy per buffer.
   void refresh();
 
   const std::shared_ptr<torch::nn::Module>& operator[](int replica) const {
     return copies_[static_cast<std::size_t>(replica)].module;
   }
 
-  // The module's, of which one that is registered twice counts once, and the
-  // same ones of a copy, in the same order.
+  // The module's parameters, in which one that is registered twice counts once,
+  // and a copy's, in the same order.
   const std::vector<at::Tensor>& parameters() const {
     return original_.parameters;
   }
@@ -56,12 +56,12 @@ class ModuleReplicas {
     return copies_[static_cast<std::size_t>(replica)].parameters;
   }
 
-  // Bytes of memory that a copy does not share with the module; those of the
-  // module for the first.
+  // Bytes that a copy does not share with the module; for the first copy the
+  // module's bytes.
   std::size_t bytes_on(int replica) const;
 
  private:
-  // What was copied last, and into what.
+  // The source and the target of the last copy.
   struct Seen {
     const void* address = nullptr;
     std::int64_t version = 0;
@@ -86,7 +86,7 @@ class ModuleReplicas {
 };
 
 // Gives `to` the elements of `from`, unless `seen`, a ModuleReplicas::Seen of
-// the two, says that it has them.
+// the two, says that it has them already.
 void copy_if_changed(const at::Tensor& from, const at::Tensor& to, auto& seen) {
   if (from.const_data_ptr() == seen.address &&
       from._version() == seen.version && to._version() == seen.copy_version)

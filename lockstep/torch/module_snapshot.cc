@@ -16,13 +16,12 @@ namespace {
       " has changed since the module was wrapped: " + what +
       "\n  next:    change the module first and wrap it then; after a change "
       "destroy the DistributedDataParallel and make a new one, and a new "
-      "optimizer; to compute with it as it is and train nothing of it, as with "
-      "the discriminator while a generator learns, call "
-      "module()->forward()");
+      "optimizer; to run it without training it, like a discriminator while "
+      "a generator trains, call module()->forward()");
 }
 
-// Module lets its subclasses see the parameters that it has registered itself,
-// undefined ones included; all others get copies.
+// Module gives its subclasses access to the parameters that it has registered,
+// undefined ones included; other code gets copies.
 struct OwnParameters : torch::nn::Module {
   static const auto& of(const torch::nn::Module& module) {
     return module.*(&OwnParameters::parameters_);
@@ -62,7 +61,7 @@ bool ModuleSnapshot::nothing_learns() const {
   });
 }
 
-// What has happened to a parameter that is still there.
+// Describes the change of a parameter that still exists.
 std::string ModuleSnapshot::change_of(const Entry& entry) const {
   const at::Tensor& tensor = entry.tensor;
   if (tensor.sizes() != sizes_of(entry))
@@ -74,8 +73,8 @@ std::string ModuleSnapshot::change_of(const Entry& entry) const {
   if (tensor.device() != entry.device)
     return c10::str("it is on ", tensor.device(), ", and was on ",
                     entry.device);
-  return entry.requires_grad ? "it requires no gradient any more"
-                             : "it requires a gradient now, and did not";
+  return entry.requires_grad ? "it no longer requires a gradient"
+                             : "it requires a gradient now";
 }
 
 // Whether the parameters of `module` and of those in it, in the order of
@@ -108,14 +107,14 @@ void ModuleSnapshot::refuse_other_parameters(
   const auto now = module.named_parameters();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const at::Tensor* tensor = now.find(names_[i]);
-    if (tensor == nullptr) refuse(names_[i], "it is there no more");
+    if (tensor == nullptr) refuse(names_[i], "it no longer exists");
     if (!tensor->is_same(entries_[i].tensor))
-      refuse(names_[i], "another tensor has taken its place");
+      refuse(names_[i], "another tensor has replaced it");
   }
   for (const auto& item : now)
     if (std::ranges::find(names_, item.key()) == names_.end())
-      refuse(item.key(), "it was not there");
-  refuse(now.front().key(), "parameters come in another order");
+      refuse(item.key(), "it is new");
+  refuse(now.front().key(), "the order of parameters changed");
 }
 
 }  // namespace lockstep

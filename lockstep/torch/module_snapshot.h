@@ -1,8 +1,9 @@
-// What a module's parameters were when it was wrapped, to notice that they have
-// changed: their gradients would be reduced no more, silently.
+// Remembers a module's parameters as they were when it was wrapped, to detect
+// changes: the gradients of changed parameters would silently no longer be
+// reduced.
 //
-// check() precedes every forward pass, so it looks at parameters where the
-// module has them, without a list or a name of its own: a few reads each.
+// check() runs before every forward pass, so it reads parameters in the module
+// itself, without building lists or names: a few reads each.
 //
 // Threads: single-threaded.
 // Errors:  see check().
@@ -20,9 +21,9 @@ class ModuleSnapshot {
   explicit ModuleSnapshot(const torch::nn::Module& module);
 
   // InvalidArgument naming the first parameter that was added, removed or
-  // replaced, or whose shape, type, device or requires_grad is another. A
-  // module of which no parameter requires a gradient for now may pass: a
-  // program that trains a generator freezes its discriminator meanwhile.
+  // replaced, or whose shape, type, device or requires_grad changed. A module
+  // in which no parameter requires a gradient now may pass: a program freezes
+  // its discriminator while it trains its generator.
   void check(const torch::nn::Module& module) const;
 
  private:
@@ -31,7 +32,7 @@ class ModuleSnapshot {
     at::Device device;
     at::ScalarType type;
     bool requires_grad;
-    // Where sizes_ has its sizes.
+    // Index of its sizes in sizes_.
     std::size_t sizes_begin;
     std::size_t dimensions;
   };
@@ -45,7 +46,7 @@ class ModuleSnapshot {
 
   // In the order of Module::parameters().
   std::vector<Entry> entries_;
-  std::vector<std::int64_t> sizes_;  // of all, one after the other
+  std::vector<std::int64_t> sizes_;  // of all parameters, concatenated
   std::vector<std::string> names_;
 };
 

@@ -1,4 +1,4 @@
-// Modules that change after they were wrapped.
+// Tests of modules that change after they were wrapped.
 #include "lockstep/torch/module_snapshot.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What forward() says after `change`, on every rank.
+// Checks the message of forward() after `change`, on every rank.
 void expect_refusal(const std::function<void(Net&)>& change,
                     const std::string& text) {
   run_ranks(kBackend, 2, [&](const Group& group) {
@@ -34,7 +34,7 @@ void expect_refusal(const std::function<void(Net&)>& change,
 TEST(ModuleSnapshot, SeesAParameterThatWasAdded) {
   expect_refusal(
       [](Net& net) { net.register_parameter("scale", torch::ones({1})); },
-      "scale has changed since the module was wrapped: it was not there");
+      "scale has changed since the module was wrapped: it is new");
 }
 
 TEST(ModuleSnapshot, SeesAParameterThatWasReplaced) {
@@ -43,19 +43,19 @@ TEST(ModuleSnapshot, SeesAParameterThatWasReplaced) {
         net.second = net.replace_module("second", torch::nn::Linear(8, 5));
       },
       "second.weight has changed since the module was wrapped: another tensor "
-      "has taken its place");
+      "has replaced it");
 }
 
 TEST(ModuleSnapshot, SeesAParameterThatWasRemoved) {
   expect_refusal([](Net& net) { net.unregister_module("third"); },
-                 "third.weight has changed since the module was wrapped: it is "
-                 "there no more");
+                 "third.weight has changed since the module was wrapped: it no "
+                 "longer exists");
 }
 
 TEST(ModuleSnapshot, SeesThatAParameterWasFrozenOrThawed) {
   expect_refusal([](Net& net) { net.third->bias.requires_grad_(false); },
                  "third.bias has changed since the module was wrapped: it "
-                 "requires no gradient any more");
+                 "no longer requires a gradient");
   run_ranks(kBackend, 2, [](const Group& group) {
     Net net;
     net.first->bias.requires_grad_(false);
@@ -109,10 +109,10 @@ TEST(ModuleSnapshot, ReadsModulesInModulesAsParametersDoes) {
   net.inner->push_back(torch::nn::Linear(2, 2));
   EXPECT_THAT(message_of([&] { snapshot.check(net); }),
               HasSubstr("parameter inner.2.weight has changed since the module "
-                        "was wrapped: it was not there"));
+                        "was wrapped: it is new"));
 }
 
-// As programs do that train a generator against it.
+// Programs that train a generator freeze its discriminator like this.
 TEST(ModuleSnapshot, LetsAWholeModuleBeFrozenForAPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto generator = DistributedDataParallel(Net(), {.group = group});

@@ -1,4 +1,4 @@
-// Gradient accumulation: passes that stay local, and the one that reduces their
+// Tests of gradient accumulation: local passes, and the pass that reduces their
 // sum.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -126,7 +126,7 @@ TEST(NoSync, CountsWhatOnlyALocalPassHasUsed) {
   });
 }
 
-// What `weight` says when it is missing in the next reduced pass.
+// The error when `weight` is missing in the next reduced pass.
 std::string refusal_of_a_pass_without(const at::Tensor& used,
                                       const at::Tensor& weight) {
   used.mutable_grad().reset();
@@ -141,7 +141,7 @@ TEST(NoSync, CountsNothingOfALocalPassThatThrew) {
     const Reducer reducer({{"a", a}, {"b", b}}, group);
     {
       const auto guard = reducer.no_sync();
-      // Arrives before the pass throws.
+      // Its gradient arrives before the pass throws.
       const at::Tensor inner = b * 2;
       inner.register_hook([](const at::Tensor&) {
         throw std::runtime_error("a hook of the user's");

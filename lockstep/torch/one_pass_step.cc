@@ -18,11 +18,11 @@
 namespace lockstep {
 namespace {
 
-// An operation on shared memory tells of a thousand buffers: of so many
+// An operation on shared memory takes up to a thousand buffers: this many
 // gradients, their parameters, and two blocks.
 constexpr std::size_t kMostLarge = 500;
 
-// Gives `parameter` memory of the group, with what it holds.
+// Moves `parameter` and its values to memory of the group.
 void move_to(const std::shared_ptr<std::byte>& memory, std::size_t offset,
              const at::Tensor& parameter) {
   const at::Tensor moved = at::from_blob(
@@ -32,7 +32,7 @@ void move_to(const std::shared_ptr<std::byte>& memory, std::size_t offset,
   at::Tensor(parameter).set_data(moved);
 }
 
-// Copies a small gradient to where peers reach it; zeros when there is none.
+// Copies a small gradient to memory that peers map; zeros for a missing one.
 void fill(std::byte* slot, const OptimizedParameter& parameter) {
   const at::Tensor gradient = gradient_of(parameter);
   if (parameter.tensor.nbytes() == 0) return;
@@ -42,7 +42,7 @@ void fill(std::byte* slot, const OptimizedParameter& parameter) {
     std::memset(slot, 0, parameter.tensor.nbytes());
 }
 
-// What the group asks for while it goes over the parameters.
+// The update that the group calls while it traverses the parameters.
 class PieceUpdate final : public ShardUpdate {
  public:
   explicit PieceUpdate(const OptimizerShard& shard) : shard_(shard) {}
@@ -81,11 +81,12 @@ struct OnePassStep::OfType {
   std::shared_ptr<std::byte> parameters, gradients;  // the blocks
 };
 
-// One operation's buffers, and where in them each parameter is that it updates.
+// One operation's buffers, and the position in them of each parameter that it
+// updates.
 struct OnePassStep::Lists {
   std::vector<Buffer> gradients, values;
   std::vector<std::optional<ShardUpdate::Piece>> places;
-  std::vector<at::Tensor> held;  // gradients on their way
+  std::vector<at::Tensor> held;  // gradients in use
 
   void add(const OfType& type, void* gradient, void* value, std::size_t bytes) {
     const auto count = static_cast<std::int64_t>(bytes / size_of(type.type));
@@ -130,7 +131,7 @@ void OnePassStep::lay_out(OfType& type) {
   bring_home(type);
 }
 
-// Whoever loads a module or converts it gives its parameters memory elsewhere.
+// Loading or converting a module gives its parameters other memory.
 void OnePassStep::bring_home(const OfType& type) {
   const auto parameters = shard_.parameters();
   for (const auto& [parameter, offset] : type.small) {
@@ -176,7 +177,8 @@ void OnePassStep::run(const OfType& type, std::vector<char>& settled) {
     if (lists.places[i]) settled[i] = 1;
 }
 
-// The blocks travel whole, also where some of their parameters are settled.
+// The blocks are reduced whole, also where some of their parameters are
+// settled.
 OnePassStep::Lists OnePassStep::list(const OfType& type,
                                      const std::vector<char>& settled) const {
   const auto parameters = shard_.parameters();

@@ -1,10 +1,10 @@
-// A sharded optimizer's step in one pass over memory, on ranks that reach each
-// other's: gradients are averaged, and parameters updated and given to all,
-// range by range, with nothing written in between.
+// A sharded optimizer's step in one pass over memory, for ranks that map each
+// other's memory: each rank averages gradients, updates parameters and writes
+// them to all ranks, range by range, without intermediate writes.
 //
-// Parameters move to memory that all ranks reach when this is made, and keep
+// The constructor moves parameters to memory that all ranks map; they keep
 // their values. Small gradients are copied to such memory for the step; large
-// ones are born there (see heap_allocator.h).
+// ones are allocated there (see heap_allocator.h).
 //
 // Threads: single-threaded.
 // Errors:  what ProcessGroup's operations throw.
@@ -24,15 +24,15 @@ class OnePassStep {
   // `shard` must outlive it.
   OnePassStep(std::shared_ptr<ProcessGroup> group, OptimizerShard& shard);
 
-  // Averages the gradients of all ranks and updates the parameters, but for
-  // those that are `settled` already, alike on all ranks. To be called after
-  // the shard's begin_piece(). Returns which are settled now: all, but for
-  // those whose memory some rank does not reach, which are as they were. A
-  // parameter without a gradient counts as one whose gradient is zero.
+  // Averages the gradients of all ranks and updates the parameters, except
+  // those that are `settled` already, the same on all ranks. Call it after the
+  // shard's begin_piece(). Returns which parameters are settled now: all except
+  // those whose memory some rank cannot map; these are unchanged. A missing
+  // gradient counts as zero.
   std::vector<char> run(std::vector<char> settled);
 
  private:
-  // Parameters of one data type: one operation carries them.
+  // Parameters of one data type, which one operation updates.
   struct OfType;
   struct Lists;
 

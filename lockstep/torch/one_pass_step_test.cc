@@ -1,5 +1,5 @@
-// A sharded optimizer that averages gradients itself, beside one that is given
-// averages.
+// Compares a sharded optimizer that averages gradients itself with one that
+// gets averages.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ namespace {
 using torch::optim::AdamWOptions;
 using torch::optim::SGDOptions;
 
-// Parameters on both sides of what is born in the heap, some of another type,
-// and one that `uses_spare` decides on.
+// Parameters above and below the heap's size limit, some of another type, and
+// one that is used only with `uses_spare`.
 struct Mixed : torch::nn::Module {
   Mixed() {
     large = register_parameter("large", wave({130, 128}, 1) * 0.1);
@@ -137,7 +137,7 @@ TEST_P(OnePassRanks, FollowParametersThatAreGivenOtherMemory) {
           });
 }
 
-// A step whose gradients are of no use is not made, and leaves nothing behind.
+// A step with useless gradients is skipped, and leaves no state behind.
 TEST_P(OnePassRanks, ForgetAStepThatWasNotMade) {
   run_ranks("shm", GetParam(), [](const Group& group) {
     const auto weights_after = [&](bool with_bad_step) {
@@ -205,17 +205,17 @@ TEST(OnePassStep, MovesParametersToTheHeapWithWhatTheyHold) {
   });
 }
 
-// What clipping has left is an average on rank 0 only, whose pass is over.
+// After clipping only rank 0, whose pass is over, still has an average.
 TEST(ZeroRedundancyOptimizer, AveragesAnewWhereOneRanksGradientsHaveChanged) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const bool first : {true, false}) {
-      // A part of it is each rank's to update.
+      // Each rank updates a part of it.
       const at::Tensor weight = torch::zeros({64}).requires_grad_();
       ZeroRedundancyOptimizer optimizer(
           {weight}, SGDOptions(1),
           {.group = group, .averages_gradients = true});
       if (first) weight.sum().backward();
-      // Of gradients that one rank has no longer: on no rank it counts.
+      // A clipping of gradients that one rank no longer has counts on no rank.
       optimizer.clip_grad_norm(0.25);
       if (group->rank() == 1) weight.sum().backward();
       optimizer.step();
@@ -224,7 +224,7 @@ TEST(ZeroRedundancyOptimizer, AveragesAnewWhereOneRanksGradientsHaveChanged) {
   });
 }
 
-// Of a step that was left out, for which one rank had no gradient.
+// The factor of a skipped step, for which one rank had no gradient.
 TEST(ZeroRedundancyOptimizer, ForgetsAFactorOnAllRanksOrNone) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const int with_gradient : {0, 1}) {

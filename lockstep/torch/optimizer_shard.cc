@@ -28,12 +28,12 @@ bool are_the_same(std::span<const OptimizedParameter> some,
 [[noreturn]] void refuse_other_parameters() {
   throw InvalidArgument(
       "the parameters of a sharded optimizer changed after it was made"
-      "\n  next:    add groups by its own add_param_group(); else make a new "
-      "one of all parameters, in groups if they need different options, and "
-      "give it this one's state by load_state_dict()");
+      "\n  next:    add groups with its own add_param_group(); otherwise "
+      "make a new optimizer of all parameters, in groups if they need "
+      "different options, and copy the state with load_state_dict()");
 }
 
-// Lets `plan` be of the parameters of `more` too, which follow its own.
+// Appends the parameters of `more` to `plan`.
 void append(ShardPlan& plan, const ShardPlan& more) {
   const std::size_t known = plan.parameters.size();
   for (const auto& owners : more.parameters) {
@@ -56,7 +56,7 @@ OptimizerShard::OptimizerShard(const Groups& groups, int ranks, int rank)
       plan_(
           plan_shards(sizes_of(parameters_), static_cast<std::size_t>(ranks))),
       states_(pieces().size()) {
-  begin_step(groups, 1);  // refuses what it does not know
+  begin_step(groups, 1);  // refuses unsupported options
 }
 
 void OptimizerShard::add_parameters(const Groups& groups) {
@@ -93,7 +93,7 @@ void OptimizerShard::begin_piece(std::size_t piece) {
         at::zeros({static_cast<std::int64_t>(place.elements)},
                   at::TensorOptions(parameter.tensor.device())
                       .dtype(state_scalar_type(parameter.tensor)));
-    state.step = 1;  // steps without momentum, before there was any, are none
+    state.step = 1;  // earlier steps without momentum do not count
   }
 }
 

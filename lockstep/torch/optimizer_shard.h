@@ -1,22 +1,22 @@
-// One rank's share of an optimizer: the pieces of parameters that it updates,
-// and their state.
+// One rank's share of an optimizer: the pieces of parameters that the rank
+// updates, and their state.
 //
-// Knows nothing of other ranks but their number: who reduces a gradient, and
-// who carries an updated piece to the other ranks, is the caller's business.
-// ZeroRedundancyOptimizer calls it after gradients were averaged everywhere; an
-// operation that reduces and updates in one pass would call update() for each
-// range as soon as it is reduced. A step is
+// It knows only the number of the other ranks: the caller reduces gradients and
+// sends updated pieces to the other ranks. ZeroRedundancyOptimizer calls it
+// after all gradients were averaged; an operation that reduces and updates in
+// one pass would call update() for each range as soon as it is reduced. A step
+// is
 //
 //     shard.begin_step(groups, scale);
 //     for each of its pieces that has a gradient:
 //       shard.begin_piece(piece);
 //       shard.update(piece, 0, gradient);   // once, or a range at a time
 //
-// Threads: single-threaded, but for update() between one begin_step() and the
-//          next: ranges that do not overlap may be updated at once, by any
-//          thread.
+// Threads: single-threaded, except update() between one begin_step() and the
+//          next: any thread may update ranges that do not overlap,
+//          concurrently.
 // Errors:  InvalidArgument for parameters and options that the kernels do not
-//          know, and for others than add_parameters() was told of.
+//          support, and for parameters that add_parameters() did not get.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -38,7 +38,7 @@ class OptimizerShard {
   OptimizerShard(const Groups& groups, int ranks, int rank);
 
   const ShardPlan& plan() const { return plan_; }
-  // What the plan's indices mean.
+  // The parameters by the plan's indices.
   std::span<const OptimizedParameter> parameters() const { return parameters_; }
   std::span<const ShardPlan::Piece> pieces() const {
     return plan_.ranks[static_cast<std::size_t>(rank_)];
@@ -47,34 +47,34 @@ class OptimizerShard {
     return parameters_[pieces()[piece].parameter].tensor;
   }
 
-  // Takes in the parameters of groups that were added at the end of those that
-  // this was made with, of which each rank gets a share; pieces that are there
-  // keep their numbers and their state. InvalidArgument, and nothing has
-  // changed, for what the constructor refuses and where others have changed.
+  // Adds the parameters of groups that were appended to the constructor's; each
+  // rank gets a share of them. Existing pieces keep their numbers and state.
+  // InvalidArgument, without any change, for what the constructor refuses and
+  // where earlier groups have changed.
   void add_parameters(const Groups& groups);
 
-  // Takes learning rates and the like from `groups`, which have the parameters
-  // that this has. Every gradient counts times `gradient_scale`.
+  // Reads learning rates and other options from `groups`, which must have this
+  // shard's parameters. Every gradient is multiplied by `gradient_scale`.
   void begin_step(const Groups& groups, double gradient_scale);
 
-  // Counts the step for a piece, and makes sure that it has state.
+  // Counts the step for a piece, and creates its state if missing.
   void begin_piece(std::size_t piece);
 
-  // Updates the piece's elements from its `offset`-th on: as many as `gradient`
-  // has, which are of the parameter's type. Autograd is not told.
+  // Updates the piece's elements from its `offset`-th on, one per element of
+  // `gradient`, which has the parameter's type. Autograd does not notice it.
   void update(std::size_t piece, std::size_t offset,
               std::span<const std::byte> gradient) const;
 
   // Updates whole pieces of parameters on a GPU, each with its parameter's
-  // gradient, which lies as that does.
+  // gradient, which has the parameter's layout.
   struct PieceGradient {
     std::size_t piece;
     at::Tensor gradient;
   };
   void update_on_devices(std::span<const PieceGradient> gradients) const;
 
-  // A piece's elements of its parameter, or of what lies as that does: flat,
-  // and the same memory.
+  // The piece's elements of its parameter, or of a tensor with the same layout:
+  // a flat view.
   static at::Tensor part_of(const at::Tensor& dense,
                             const ShardPlan::Piece& piece);
 
@@ -88,7 +88,7 @@ class OptimizerShard {
   int rank_;
   ShardPlan plan_;
   std::vector<UpdateState> states_;  // by piece
-  // Of the present step.
+  // Of the current step.
   std::vector<UpdateRule> rules_;  // by group
   double gradient_scale_ = 1;
 };

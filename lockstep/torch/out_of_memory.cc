@@ -23,8 +23,9 @@ std::optional<std::string> between(const std::string& text,
   return text.substr(begin, end - begin);
 }
 
-// As far as LibTorch tells: "CUDA out of memory. Tried to allocate 2.00 GiB.
-// GPU 0 has a total capacity of 79.10 GiB of which 1.50 GiB is free. …"
+// The amounts, if LibTorch names them: "CUDA out of memory. Tried to allocate
+// 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.50 GiB is free.
+// …"
 std::string amounts(const std::string& said) {
   const auto asked = between(said, "Tried to allocate ", ". ");
   if (!asked) return "";
@@ -46,9 +47,10 @@ std::string text_of(const MemoryUser& user, const std::string& said) {
       user.group.size(), " (group \"", user.group.name(), "\"), on ", device,
       amounts(said),
       "\n  likely:  the batch or the model is too large for this GPU, or "
-      "other processes have taken of its memory\n  next:    ",
+      "other processes use its memory"
+      "\n  next:    ",
       user.next,
-      "; `lockstep status` shows who else is on the GPU\n  said:    ",
+      "; `lockstep status` shows other processes on the GPU\n  said:    ",
       said.substr(0, said.find('\n')));
 }
 
@@ -58,8 +60,8 @@ void tell_others(ProcessGroup& group, const SystemError& error) noexcept {
 
 }  // namespace
 
-// LibTorch's allocator has a class for it. What CUDA and its libraries allocate
-// by themselves comes with their words only.
+// LibTorch's allocator throws a class of its own. Failures of CUDA and its
+// libraries are recognised by their text.
 bool is_out_of_memory(const c10::Error& error) {
   const std::string_view text = error.msg();
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
@@ -76,7 +78,7 @@ void rethrow_out_of_memory(const MemoryUser& user) {
     tell_others(user.group, ours);
     throw ours;
   } catch (const SystemError& error) {
-    // Of memory that the group itself asked for.
+    // For memory that the group itself allocates.
     if (error.error_number() == ENOMEM) tell_others(user.group, error);
     throw;
   }

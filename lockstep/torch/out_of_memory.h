@@ -1,19 +1,20 @@
-// Device memory that runs out, anywhere in a pass or a step, as an error of
-// ours that says on which rank, how much was asked for, and what to try.
+// Reports device memory that runs out, anywhere in a pass or a step, as a
+// Lockstep error with the rank, the requested size, and what to try.
 //
 //     lockstep::tell_out_of_memory(
 //         {.group = *group, .device = device, .what = "training",
 //          .next = "use smaller batches"},
 //         [&] { train(model, batches); });
 //
-// The group is aborted with that text, unless it has one rank only: no rank can
-// finish a step that another has left, and who fails first is seen by chance.
-// Where it runs out in backward(), a Reducer aborts first: then the others hear
-// the reducer's text, and this one is read on the rank that failed.
+// The group is aborted with that text, unless it has only one rank: no rank can
+// finish a step that another has left, and which rank fails first is a matter
+// of chance. Where memory runs out in backward(), a Reducer aborts first: then
+// the other ranks get the reducer's text, and only the failed rank gets this
+// one.
 //
-// Threads: as `body`; every rank calls it for itself.
-// Errors:  SystemError (ENOMEM) in the place of c10::OutOfMemoryError and its
-//          kind; what else `body` throws.
+// Threads: as `body`; every rank makes its own call.
+// Errors:  SystemError (ENOMEM) instead of c10::OutOfMemoryError and similar
+//          ones; other exceptions of `body` pass through.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,22 +26,22 @@
 
 namespace lockstep {
 
-// Who uses the memory.
+// The work that uses the memory.
 struct MemoryUser {
   ProcessGroup& group;
-  c10::Device device;     // where LibTorch does not say which
+  c10::Device device;     // used where LibTorch does not name it
   std::string what = {};  // "training"
-  // What makes it need less: "use smaller batches".
+  // How it could need less: "use smaller batches".
   std::string next = {};
 };
 
-// Whether LibTorch means that.
+// Whether `error` reports that memory ran out.
 bool is_out_of_memory(const c10::Error& error);
 
-// Throws the exception that is being handled, as it is to be told.
+// Rethrows the exception being handled, translated as above.
 [[noreturn]] void rethrow_out_of_memory(const MemoryUser& user);
 
-// Calls `body` and returns what it does.
+// Calls `body` and returns its result.
 template <class Body>
 auto tell_out_of_memory(const MemoryUser& user, const Body& body)
     -> decltype(body()) {

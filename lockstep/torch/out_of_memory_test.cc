@@ -1,4 +1,4 @@
-// Over a fake of CUDA: see torch/testing/fake_cuda.h.
+// These tests use a fake CUDA: see torch/testing/fake_cuda.h.
 #include "lockstep/torch/out_of_memory.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class OutOfMemoryOnCuda : public CudaRanks {
  protected:
   void SetUp() override {
     CudaRanks::SetUp();
-    if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+    if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   }
 
   // A forward of four samples of eight numbers, and a sum over the ranks.

@@ -1,8 +1,8 @@
-// What a backward pass brings each parameter on this rank, before anybody
-// averages it: by hooks on the tensors, which autograd calls before it
+// The gradients that backward passes bring on this rank, before they are
+// averaged: taken by hooks on the tensors, which autograd calls before it
 // accumulates a gradient into .grad.
 //
-// Threads: as autograd's hooks; made and destroyed outside backward passes.
+// Threads: like autograd's hooks; made and destroyed outside backward passes.
 // Errors:  none of its own.
 #pragma once
 
@@ -19,33 +19,34 @@ namespace lockstep {
 
 class OwnGradients {
  public:
-  // Keeps the first `kept_elements` elements of each gradient besides.
+  // Also keeps the first `kept_elements` elements of each gradient.
   OwnGradients(const std::vector<at::Tensor>& parameters,
                std::int64_t kept_elements);
   ~OwnGradients();
   OwnGradients(const OwnGradients&) = delete;
   OwnGradients& operator=(const OwnGradients&) = delete;
 
-  // Of each parameter's gradient; that of an undefined tensor where there was
-  // none. Where several passes brought one each, of them in their order.
+  // One per parameter, of its gradient; of an undefined tensor where no
+  // gradient came. Where several passes brought one, it covers them in order.
   const std::vector<Fingerprint>& fingerprints() const;
 
-  // Of what .grad would be after the last pass if nobody averaged what it
-  // brought: the gradient and, where passes before it left one, that besides.
-  // That of an undefined tensor where none brought one, whatever .grad holds.
+  // The fingerprints that .grad would have after the last pass without
+  // averaging: of the pass's gradient plus what earlier passes left in .grad.
+  // Of an undefined tensor where no pass brought a gradient, whatever .grad
+  // holds.
   const std::vector<Fingerprint>& unreduced() const;
 
-  // The sum of what passes brought parameter `i`, of its first elements;
-  // undefined where nothing came.
+  // The first elements of parameter `i`'s gradients, summed over the passes;
+  // undefined where no gradient came.
   at::Tensor head(std::size_t i) const;
 
-  // Forgets what came so far.
+  // Forgets all gradients so far.
   void clear();
 
  private:
   struct State;
   std::shared_ptr<State> state_;
-  std::vector<unsigned> hooks_;  // of each parameter
+  std::vector<unsigned> hooks_;  // one per parameter
 };
 
 }  // namespace lockstep

@@ -18,17 +18,17 @@
 namespace lockstep {
 namespace {
 
-// Whether what uses a copy to `device` comes after it in the order of a stream.
-// The CPU has none: it would read memory that is still to be written.
+// Whether users of a copy to `device` follow it in the order of a stream. The
+// CPU has no streams: it would read memory before the copy writes it.
 bool need_not_wait(at::Device device) { return !device.is_cpu(); }
 
 using Tensors = std::vector<at::Tensor>;
 
-// What the replicas have computed and what they computed it from.
+// The replicas' outputs, and the inputs of their graphs.
 struct Graphs : torch::CustomClassHolder {
   std::shared_ptr<DeviceThreads> threads;
   std::shared_ptr<ModuleReplicas> replicas;
-  std::vector<Tensors> inputs;   // cut off, by replica
+  std::vector<Tensors> inputs;   // detached, by replica
   std::vector<Tensors> outputs;  // by replica
   std::int64_t dim = 0;          // along which outputs are joined
   std::optional<at::Device> output_device{};
@@ -40,12 +40,11 @@ struct Graphs : torch::CustomClassHolder {
   }
 };
 
-// A pass through some replicas' graphs: outputs and their gradients, and whose
-// gradients are wanted: a replica's inputs, then its parameters.
+// A pass through some replicas' graphs: outputs and their gradients, and the
+// tensors that need gradients: a replica's inputs, then its parameters.
 class BackwardPass {
  public:
-  // `pieces`: the gradients of the replica's outputs, none where there are
-  // none.
+  // `pieces`: the gradients of the replica's outputs; undefined where missing.
   void add(const Graphs& graphs, std::size_t replica, const Tensors& pieces) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const at::Tensor& output = graphs.outputs[replica][i];
@@ -82,10 +81,10 @@ class BackwardPass {
   std::vector<std::pair<std::size_t, std::size_t>> places_;  // of sources
 };
 
-// By replica, for each of its sources, given pieces[replica]. On CPUs autograd
-// runs in the thread that asks, so each replica's thread asks for its own.
-// Elsewhere it has a thread for each device, which all work for one who asks;
-// whoever asked from another thread would wait for the one that waits for him.
+// Gradients by replica, for each of its sources, given pieces[replica]. On CPUs
+// autograd runs in the calling thread, so each replica's thread makes its own
+// call. On GPUs autograd has one thread per device, and one call uses them all;
+// a call from another thread would deadlock with it.
 std::vector<Tensors> backward_of(const Graphs& graphs,
                                  const std::vector<Tensors>& pieces,
                                  bool keep_graph) {
@@ -108,7 +107,8 @@ std::vector<Tensors> backward_of(const Graphs& graphs,
   return found;
 }
 
-// gradients[output] of the joined outputs, cut as they were joined: by replica.
+// gradients[output] of the joined outputs, split as they were joined: by
+// replica.
 std::vector<Tensors> cut(const Graphs& graphs, const Tensors& gradients) {
   std::vector<Tensors> pieces(graphs.outputs.size(), Tensors(gradients.size()));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -127,9 +127,9 @@ std::vector<Tensors> cut(const Graphs& graphs, const Tensors& gradients) {
   return pieces;
 }
 
-// In the order of replicas, whichever was ready first. What autograd gave may
-// be memory of several parameters' gradients, so that only the sum is added to
-// in place.
+// Adds in the order of replicas, whichever was ready first. Autograd's results
+// may share memory between several parameters' gradients, so only the sum is
+// changed in place.
 at::Tensor sum_of(const std::vector<Tensors>& parts, std::size_t place,
                   at::Device device) {
   at::Tensor sum;
@@ -149,9 +149,9 @@ at::Tensor sum_of(const std::vector<Tensors>& parts, std::size_t place,
   return sum;
 }
 
-// Sums of parameters' gradients. On CPUs each slot's thread makes a share of
-// them; a GPU's are given to the streams that are current here, where gradients
-// were awaited.
+// Sums of parameters' gradients. On CPUs each slot's thread computes a share of
+// them; on GPUs they run on the streams that are current here, which have
+// waited for the gradients.
 void add_up(const Graphs& graphs, const std::vector<Tensors>& parts,
             Tensors& sums) {
   const std::size_t inputs = graphs.inputs[0].size();
@@ -171,8 +171,8 @@ void add_up(const Graphs& graphs, const std::vector<Tensors>& parts,
 
 class Joined : public torch::autograd::Function<Joined> {
  public:
-  // `connected`: replicas' inputs as the caller has them, one replica after the
-  // other, then the module's parameters.
+  // `connected`: the replicas' inputs in the caller's graph, replica by
+  // replica, then the module's parameters.
   static Tensors forward(torch::autograd::AutogradContext* context,
                          const c10::intrusive_ptr<Graphs>& graphs,
                          at::TensorList /*connected*/) {
@@ -199,8 +199,9 @@ class Joined : public torch::autograd::Function<Joined> {
     if (at::GradMode::is_enabled())
       throw InvalidArgument(
           "DataParallel: backward(create_graph = true) is not possible: the "
-          "replicas' graphs are no part of it\n"
-          "  next:    compute inner derivatives within the module's forward()");
+          "replicas' graphs are not part of it"
+          "\n  next:    compute inner derivatives within the module's "
+          "forward()");
     const auto capsule = context->saved_data["graphs"].toCapsule();
     auto& graphs = static_cast<Graphs&>(*capsule);
     if (graphs.inputs.empty())
@@ -217,7 +218,7 @@ class Joined : public torch::autograd::Function<Joined> {
     const std::vector<Tensors> parts = backward_of(graphs, pieces, keep);
     Tensors sums(graphs.replicas->parameters().size());
     add_up(graphs, parts, sums);
-    Tensors result(1);  // nothing for `graphs`
+    Tensors result(1);  // undefined for `graphs`
     const std::size_t inputs = graphs.inputs[0].size();
     for (const Tensors& part : parts)
       result.insert(result.end(), part.begin(),
@@ -232,15 +233,15 @@ void check_alike(const std::vector<Tensors>& outputs) {
   for (std::size_t r = 0; r < outputs.size(); ++r) {
     if (outputs[r].empty())
       throw InvalidArgument(
-          "DataParallel: the module's output holds no tensor that could be "
-          "gathered\n"
-          "  next:    return tensors, tuples, vectors or maps of them, or "
+          "DataParallel: the module's output holds no tensor to gather"
+          "\n  next:    return tensors, tuples, vectors or maps of them, or "
           "declare for_each_tensor() for the type: see torch/tensors_in.h");
     if (outputs[r].size() != outputs[0].size())
       throw InvalidArgument(
           c10::str("DataParallel: replica ", r, " returned ", outputs[r].size(),
                    " tensors, replica 0 returned ", outputs[0].size(),
-                   "\n  next:    return as many for every part of a batch"));
+                   "\n  next:    return the same number for every part of a "
+                   "batch"));
   }
 }
 
@@ -254,7 +255,7 @@ void check_dimension(const at::Tensor& tensor, std::int64_t dim,
       "another .dim"));
 }
 
-// The caller's streams on the devices of GPUs; none on CPUs.
+// The caller's streams on GPUs; empty for CPUs.
 std::vector<std::optional<c10::Stream>> current_streams(
     const std::vector<Tensors>& inputs) {
   std::vector<std::optional<c10::Stream>> streams;

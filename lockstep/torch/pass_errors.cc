@@ -4,10 +4,10 @@ namespace lockstep {
 namespace {
 
 constexpr char kGraphChanged[] =
-    "\n  likely:  the model's graph is not that of the first pass, on which "
-    "static_graph relies\n"
-    "  next:    leave static_graph off; set find_unused_parameters where "
-    "parameters are unused at times";
+    "\n  likely:  the model's graph differs from that of the first pass, but "
+    "static_graph requires the same one"
+    "\n  next:    leave static_graph off; set find_unused_parameters if some "
+    "passes leave parameters unused";
 
 }  // namespace
 
@@ -22,11 +22,11 @@ std::string missing_gradients_text(const ProcessGroup& group,
                      lines;
   if (rule == PassExpectation::Rule::kAsAtFirst) return text + kGraphChanged;
   return text +
-         "\n  likely:  this step's loss does not depend on them\n"
-         "  next:    set find_unused_parameters if that is meant; else use "
-         "every parameter in forward(), or call requires_grad_(false) on those "
-         "that stay unused before wrapping the module; then zero_grad() and go "
-         "on";
+         "\n  likely:  this step's loss does not depend on them"
+         "\n  next:    set find_unused_parameters if that is meant; else use "
+         "every parameter in forward(), or call requires_grad_(false) on "
+         "those that stay unused before wrapping the module; then call "
+         "zero_grad() and continue";
 }
 
 std::string unexpected_gradient_text(const std::string& name,
@@ -46,9 +46,10 @@ std::string unexpected_gradient_text(const std::string& name,
 
 std::string create_graph_text() {
   return "backward(create_graph = true) cannot be reduced: the average would "
-         "be no part of the graph\n"
-         "  next:    compute inner derivatives with torch::autograd::grad(), "
-         "which is left alone, and call backward() on the loss made of them";
+         "not be part of the graph"
+         "\n  next:    compute inner derivatives with "
+         "torch::autograd::grad(), which is not reduced, and call backward() "
+         "on the resulting loss";
 }
 
 }  // namespace lockstep

@@ -1,6 +1,4 @@
-// What a backward pass that cannot be reduced says.
-//
-// Threads: pure functions.
+// Error texts for backward passes that cannot be reduced.
 #pragma once
 
 #include <string>
@@ -15,7 +13,7 @@ std::string missing_gradients_text(const ProcessGroup& group,
                                    PassExpectation::Rule rule,
                                    const std::string& lines);
 
-// A gradient of the parameter called `name` that should not have come.
+// For an unexpected gradient of the parameter `name`.
 std::string unexpected_gradient_text(const std::string& name,
                                      PassExpectation::Rule rule);
 

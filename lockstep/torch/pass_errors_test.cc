@@ -1,6 +1,6 @@
-// Passes that go wrong on one rank or on all: what each rank is told, and that
-// nobody waits. The groups' timeout is half an hour: these tests ending shows
-// that it is not what ends the waits.
+// Tests of passes that fail on one rank or on all: each rank gets its error,
+// and no rank waits. The groups' timeout is half an hour: since these tests end
+// sooner, it is not the timeout that ends the waits.
 #include "lockstep/torch/pass_errors.h"
 
 #include <gmock/gmock.h>
@@ -105,8 +105,9 @@ TEST(PassErrors, NameTheRankThatLeftBeforeAnothersExtraStep) {
   });
 }
 
-// Where gradients are part of the group's own order. In one of their own both
-// ranks wait, each in another order, until the watchdog and the timeout tell.
+// For gradients in the group's own order. With a separate order both ranks
+// would wait, each in another one, until the watchdog and the timeout report
+// it.
 TEST(PassErrors, NameTheRanksWhoseCallsDoNotFitAnExtraStep) {
   run_ranks("reference", 2, [](const Group& group) {
     auto model = DistributedDataParallel(Net(), small_buckets(group));
@@ -160,7 +161,7 @@ TEST(PassErrors, AreNoneWhenAProgramForksInTheMiddle) {
       if (group->rank() == 1 && !std::exchange(forked, true)) {
         const pid_t child = ::fork();
         if (child == 0) {
-          // What a child does to its gradients is its own affair.
+          // A child's changes to its gradients do not reach the parent.
           for (const at::Tensor& mine : gradients_of(*model))
             if (mine.defined())
               std::fill_n(mine.template data_ptr<float>(), mine.numel(), 1e9F);

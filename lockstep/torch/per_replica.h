@@ -1,5 +1,4 @@
-// What every replica of a strategy has one of: a model, an optimizer, a batch,
-// a loss.
+// One value per replica of a strategy: a model, an optimizer, a batch, a loss.
 //
 // Threads: each replica's value belongs to the replica's thread while run()
 //          runs.
@@ -17,11 +16,11 @@
 
 namespace lockstep {
 
-// Where a step runs.
+// The replica on which a step runs.
 struct ReplicaContext {
   int local_replica = 0;  // among those of this process
   at::Device device = at::kCPU;
-  // Its rank in it is the replica's number among all replicas.
+  // All replicas as ranks: its rank is the replica's number.
   std::shared_ptr<ProcessGroup> group{};
 
   int replica_id_in_sync_group() const { return group->rank(); }
@@ -39,8 +38,8 @@ class PerReplica {
   Value& operator[](const ReplicaContext& here) const {
     return *values_[static_cast<std::size_t>(here.local_replica)];
   }
-  // Outside of run(): the `local_replica`-th of this process, as a rule the
-  // first, which is the one to save and to evaluate.
+  // For use outside of run(): the value of this process's `local_replica`-th
+  // replica, by default the first, which is the one to save and to evaluate.
   Value& local(int local_replica = 0) const {
     return *values_[static_cast<std::size_t>(local_replica)];
   }

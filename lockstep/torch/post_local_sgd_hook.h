@@ -13,13 +13,13 @@
 //     averager.average_parameters(model.parameters());
 //
 // Between two averages the models of ranks that are not in one sub-group
-// differ. Not to be used within join(), which knows nothing of averages of
-// models. Each pass still tells all ranks whether gradients are missing: a
+// differ. Do not use it within join(), which does not support averaged models.
+// In each pass all ranks still exchange whether gradients are missing: one
 // number, for which they wait.
 //
-// Threads: as CommHook.
+// Threads: like CommHook.
 // Errors:  InvalidArgument without a sub-group of which this rank is a member;
-//          what its duplicate() throws.
+//          those of its duplicate().
 // Source:  Lin, Stich, Patel, Jaggi: "Don't Use Large Mini-Batches, Use Local
 //          SGD", ICLR 2020; options as in PyTorch's PostLocalSGDState.
 #pragma once
@@ -32,26 +32,27 @@
 namespace lockstep {
 
 struct PostLocalSgdOptions {
-  // Over which gradients are averaged later: in most cases the ranks of a host.
+  // The ranks that average gradients later: in most cases those of a host.
   std::shared_ptr<ProcessGroup> subgroup{};
-  // Passes that are averaged over all ranks before.
+  // The first passes, which average over all ranks.
   std::int64_t start_iteration = 0;
-  // Without it gradients are not averaged at all later, and `subgroup` is not
-  // used.
+  // When false, later passes do not average gradients at all, and `subgroup` is
+  // not used.
   bool post_local_gradient_allreduce = true;
 };
 
 class PostLocalSgdHook final : public CommHook {
  public:
-  // Every rank of the sub-group makes it at the same point: gradients are
-  // reduced in a duplicate, in an order of their own. Of GPUs', and where the
-  // backend has no duplicates, in the sub-group itself.
+  // Every rank of the sub-group makes it at the same point: it reduces
+  // gradients in a duplicate of the sub-group, in an order of their own. On
+  // GPUs, and where the backend has no duplicates, it uses the sub-group
+  // itself.
   explicit PostLocalSgdHook(PostLocalSgdOptions options);
 
   HookProgress start(const GradBucket& bucket) override;
   void abort(std::string_view reason) noexcept override;
 
-  // Passes so far: what a run that goes on after a stop gives back.
+  // Passes so far; a resumed run restores them.
   std::int64_t iteration() const { return iteration_; }
   void set_iteration(std::int64_t iteration) { iteration_ = iteration; }
 

@@ -23,15 +23,15 @@ void check(const PowerSgdOptions& options) {
   if (options.matrix_approximation_rank < 1)
     refuse(c10::str("matrix_approximation_rank is ",
                     options.matrix_approximation_rank,
-                    ", and must be 1 or more"));
+                    "; it must be at least 1"));
   if ((options.use_error_feedback || options.warm_start) &&
       options.start_iteration < 2)
     refuse(c10::str("start_iteration is ", options.start_iteration,
-                    ", and must be 2 or more with error feedback or warm start,"
-                    " since buckets change after the first pass"));
+                    "; it must be at least 2 with error feedback or warm "
+                    "start, since buckets change after the first pass"));
   if (options.start_iteration < 0) refuse("start_iteration is negative");
   if (!(options.min_compression_rate > 0))
-    refuse("min_compression_rate must be more than 0");
+    refuse("min_compression_rate must be above 0");
   if (!(options.orthogonalization_epsilon >= 0))
     refuse("orthogonalization_epsilon is negative");
 }
@@ -53,8 +53,8 @@ double dot(const double* a, const double* b, std::int64_t rows,
   return sum;
 }
 
-// Makes the columns orthogonal and of length 1, by Gram and Schmidt. In plain
-// loops, since all ranks must find the same bits, whatever their threads.
+// Makes the columns orthonormal by the Gram-Schmidt process. In plain loops,
+// since all ranks must compute the same bits, whatever their number of threads.
 void orthonormalize_on_cpu(const at::Tensor& matrix, double epsilon) {
   const at::Tensor wide = matrix.to(at::kDouble);
   const std::int64_t rows = wide.size(0), columns = wide.size(1);
@@ -75,8 +75,8 @@ void orthonormalize_on_cpu(const at::Tensor& matrix, double epsilon) {
   matrix.copy_(wide);
 }
 
-// The same on a GPU, where the host does not wait for it, and a column of zeros
-// stays one.
+// The same on a GPU, without the host waiting for it; a column of zeros stays
+// zero.
 void orthonormalize_on_gpu(const at::Tensor& matrix, double epsilon) {
   const at::Tensor wide = matrix.to(at::kDouble);
   const std::int64_t columns = wide.size(1);
@@ -134,17 +134,17 @@ class PowerSgdHook::Round {
   const GradBucket& bucket() const { return bucket_; }
 
   void keep_input() { input_ = bucket_.buffer.clone(); }
-  // What of the input was not reduced.
+  // The part of the input that was not reduced.
   at::Tensor error() const { return input_ - bucket_.buffer; }
 
-  // `memory` has q_elements(), of which each matrix gets its part.
+  // `memory` has q_elements() elements; each matrix gets its part.
   void set_q(const at::Tensor& memory);
   void fill_q(const at::Generator& generator);
   bool has_dead_columns() const;
   void orthonormalize_q(double epsilon);
 
   Work average_p_and_the_rest();
-  // Returns how much there is, and how much of it P does not see, in squares.
+  // Returns two sums of squares: of the input, and of its part that P misses.
   std::pair<double, double> compute_q(double epsilon, bool measures);
   Work average_q();
   void decompress();
@@ -165,7 +165,7 @@ class PowerSgdHook::Round {
   struct Range {
     std::int64_t begin, count;
   };
-  std::vector<Range> plain_;  // of the buffer: what is not compressed
+  std::vector<Range> plain_;  // uncompressed ranges of the buffer
 };
 
 PowerSgdHook::Round::Round(const GradBucket& bucket,
@@ -194,7 +194,7 @@ PowerSgdHook::Round::Round(const GradBucket& bucket,
   }
 }
 
-// Until there is memory, factors are only shapes.
+// Until the memory is set, factors are only shapes.
 void PowerSgdHook::Round::add_matrix(const at::Tensor& gradient,
                                      std::int64_t rank) {
   const std::int64_t rows = gradient.size(0);
@@ -233,14 +233,15 @@ void PowerSgdHook::Round::fill_q(const at::Generator& generator) {
     q.copy_(at::randn(q.sizes(), generator, q.options().device(at::kCPU)));
 }
 
-// From a column of zeros no pass would ever find a direction again, and what is
-// not finite stays so. Q is the same on all ranks, and so is what is seen here.
+// From a column of zeros no pass would ever find a direction again, and a value
+// that is not finite stays so. Q is the same on all ranks, so the result is
+// too.
 bool PowerSgdHook::Round::has_dead_columns() const {
   std::vector<at::Tensor> squares;  // of columns
   for (const auto& [matrix, p, q] : factors_)
     squares.push_back(q.to(at::kDouble).square().sum(0));
   if (squares.empty()) return false;
-  const at::Tensor all = at::cat(squares).cpu();  // one look at a GPU
+  const at::Tensor all = at::cat(squares).cpu();  // one wait for a GPU
   return !(all.isfinite() & (all != 0)).all().item<bool>();
 }
 
@@ -301,7 +302,7 @@ HookProgress PowerSgdHook::start(const GradBucket& bucket) {
           [this, round, &memory] { return average_q(round, memory); }};
 }
 
-// What is remembered of other parameters, as of another plan, is forgotten.
+// Discards the state of other parameters, such as those of an earlier plan.
 PowerSgdHook::Memory& PowerSgdHook::memory_of(const GradBucket& bucket) {
   Memory& memory = memories_[bucket.index];
   if (!are_same(memory.parameters, bucket.parameters))
@@ -328,7 +329,7 @@ HookProgress PowerSgdHook::average_q(const std::shared_ptr<Round>& round,
   return {round->average_q(), [this, round, &memory]() -> HookProgress {
             round->decompress();
             if (options_.use_error_feedback) memory.error = round->error();
-            // One overflow must not stay in all gradients to come.
+            // One overflow must not stay in all later gradients.
             if (memory.error.defined() && !is_finite(memory.error))
               memory.error.reset();
             sent(round->bucket(), round->bytes_sent());

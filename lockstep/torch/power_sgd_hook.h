@@ -1,22 +1,22 @@
-// PowerSGD: gradients travel as products of thin matrices.
+// PowerSGD: ranks exchange gradients as products of thin matrices.
 //
 // A gradient M of n rows and m columns is replaced by P Q', with P of n and Q
 // of m rows and r columns: ranks average P = M Q, make its columns orthonormal,
-// and average Q = M' P. (n + m) r numbers travel for n m, in two rounds. Ranks
-// keep what was lost and add it to the next gradient (error feedback), and
-// start from the last Q (warm start), so that repeated passes find the
+// and average Q = M' P. Ranks exchange (n + m) r numbers instead of n m, in two
+// rounds. They keep the error and add it to the next gradient (error feedback),
+// and start from the last Q (warm start), so that repeated passes find the
 // directions in which gradients are large.
 //
-// Compressed are gradients of two dimensions and more whose first dimension is
-// the outermost in memory, where that saves enough; all others are averaged as
-// they are. Costs memory: error feedback keeps a second copy of the gradients,
+// The hook compresses gradients of two or more dimensions whose first dimension
+// is the outermost in memory, where that saves enough; it averages all others
+// as they are. Error feedback keeps a second copy of the gradients in memory,
 // and a third during the pass.
 //
-// A hook remembers, so each model needs one of its own. What it remembers is
-// forgotten where it is of no use: when a bucket has other parameters than
-// before, when a number is not finite, when a direction is all zeros.
+// A hook has state, so each model needs its own hook. The hook discards state
+// that is of no use: when a bucket has other parameters than before, when a
+// number is not finite, when a direction is all zeros.
 //
-// Threads: as CommHook.
+// Threads: like CommHook.
 // Errors:  InvalidArgument for options out of range.
 // Source:  Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient
 //          Compression for Distributed Optimization", NeurIPS 2019; options and
@@ -37,18 +37,18 @@ namespace lockstep {
 struct PowerSgdOptions {
   // r above: 1, 2 and 4 are usual.
   std::int64_t matrix_approximation_rank = 1;
-  // Passes that are reduced without compression before: a tenth of the training
-  // is usual. At least 2 with error feedback or warm start, since buckets
-  // change after the first.
+  // The first passes, which are reduced without compression: a tenth of the
+  // training is usual. At least 2 with error feedback or warm start, since
+  // buckets change after the first pass.
   std::int64_t start_iteration = 1000;
-  // A gradient is compressed where more than this many times less is sent.
+  // A gradient is compressed where its size shrinks by more than this factor.
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;
-  // Added to the length of columns when they are made of length 1. Columns of
+  // Added to the length of columns before they are divided by it. Columns of
   // zeros stay zeros without it, too.
   double orthogonalization_epsilon = 0;
-  // Of the first Q, which is random, and the same on all ranks.
+  // For the first Q, which is random, and the same on all ranks.
   std::uint32_t random_seed = 0;
 };
 
@@ -58,14 +58,14 @@ class PowerSgdHook final : public CompressingHook {
 
   HookProgress start(const GradBucket& bucket) override;
 
-  // Passes so far: what a run that goes on after a stop gives back. What the
-  // hook remembers of gradients is not kept, and found anew.
+  // Passes so far; a resumed run restores them. The hook's state of gradients
+  // is not saved, and builds up again.
   std::int64_t iteration() const { return iteration_; }
   void set_iteration(std::int64_t iteration) { iteration_ = iteration; }
 
  private:
   class Round;
-  // What is remembered of a bucket.
+  // State of a bucket.
   struct Memory {
     std::vector<at::Tensor> parameters;
     at::Tensor error;  // as long as its buffer

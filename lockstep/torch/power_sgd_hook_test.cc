@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kRows = 40, kColumns = 30;
 
-// A matrix of this rank in the sense of algebra.
+// A matrix of this algebraic rank.
 at::Tensor matrix_of_rank(std::int64_t rank, double phase) {
   return torch::mm(wave({kRows, rank}, phase),
                    wave({rank, kColumns}, 50 + phase));
@@ -32,7 +32,7 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).norm().item<double>() / b.norm().item<double>();
 }
 
-// Compresses from the first pass on, and forgets.
+// Compresses from the first pass on, without keeping state.
 constexpr PowerSgdOptions kFromTheStart{
     .start_iteration = 0, .use_error_feedback = false, .warm_start = false};
 
@@ -172,7 +172,7 @@ TEST(PowerSgdHook, RecoversFromAPassOfZerosAndFromOneThatOverflowed) {
   });
 }
 
-// Each has directions of its own, which one memory could not hold for all.
+// Each has its own directions, which shared state could not hold.
 TEST(PowerSgdHook, RemembersEachBucketAndEachMatrixOfOne) {
   for (const std::size_t bucket_bytes : {std::size_t{0}, std::size_t{1} << 20})
     run_ranks(kBackend, 2, [bucket_bytes](const Group& group) {
@@ -209,7 +209,7 @@ TEST(PowerSgdHook, ForgetsWhatItRememberedOfOtherParameters) {
       HookedWeight first(group, {kRows, kColumns}, hook);
       for (int pass = 0; pass < 3; ++pass) first.reduce(matrix_of_rank(4, 0));
     }
-    // The error of the first would make this one's gradient wrong.
+    // The first bucket's error would make this gradient wrong.
     HookedWeight second(group, {kRows, kColumns}, hook);
     const at::Tensor gradient = matrix_of_rank(1, 1);
     EXPECT_LE(relative_difference(second.reduce(gradient), gradient), 1e-4);
@@ -244,7 +244,7 @@ TEST(PowerSgdHook, RefusesOptionsThatCannotWork) {
   EXPECT_THAT(refusal({.matrix_approximation_rank = 0}),
               HasSubstr("matrix_approximation_rank is 0"));
   EXPECT_THAT(refusal({.start_iteration = 1}),
-              HasSubstr("start_iteration is 1, and must be 2 or more"));
+              HasSubstr("start_iteration is 1; it must be at least 2"));
   EXPECT_THAT(refusal({.min_compression_rate = -1}),
               HasSubstr("min_compression_rate"));
   EXPECT_THAT(refusal({.orthogonalization_epsilon = -1}),

@@ -22,13 +22,14 @@ std::vector<NamedParameter> trained_parameters(
   return parameters;
 }
 
-// What cannot be reduced is refused on every rank alike, since all have agreed
-// on names, types and what requires a gradient.
+// Every rank refuses the same irreducible parameters, since all have agreed on
+// names, types and requires_grad.
 std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
                                               ProcessGroup& group) {
   if (module == nullptr)
     throw InvalidArgument(
-        "DistributedDataParallel: there is no module in the pointer or holder");
+        "DistributedDataParallel: the pointer or holder of the module is "
+        "empty");
   check_same_model(group, *module);
   check_one_device(*module);
   check_dense(*module);
@@ -89,18 +90,18 @@ void Replica::exchange_buffers() {
 void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {
   if (!averages_)
     throw InvalidArgument(
-        "register_comm_hook: gradients are averaged by an optimizer, and a "
-        "hook would never be asked\n"
-        "  next:    leave average_gradients at true");
+        "register_comm_hook: an optimizer averages the gradients, so a hook "
+        "would never be called"
+        "\n  next:    leave average_gradients at true");
   reducer_.register_comm_hook(std::move(hook));
 }
 
 void Replica::begin_join(const JoinOptions& options) {
   if (!averages_)
     throw InvalidArgument(
-        "join() cannot stand in for ranks without data where gradients are "
-        "averaged by an optimizer\n"
-        "  next:    leave average_gradients at true for uneven inputs");
+        "join() cannot stand in for ranks without data if an optimizer "
+        "averages the gradients"
+        "\n  next:    leave average_gradients at true for uneven inputs");
   if (roll_call_)
     throw InvalidArgument("join() within join(): one scope is enough");
   roll_call_ = std::make_shared<RollCall>(group_, options);

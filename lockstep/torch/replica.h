@@ -1,5 +1,5 @@
-// What DistributedDataParallel does that does not depend on the module's type:
-// one rank's copy of the model, kept equal to the others'.
+// The part of DistributedDataParallel that does not depend on the module's
+// type: one rank's copy of the model, kept equal to the other ranks' copies.
 //
 // Threads: single-threaded.
 // Errors:  see DistributedDataParallel.
@@ -27,36 +27,38 @@ struct DistributedDataParallelOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // Whether rank 0's buffers, such as BatchNorm's running statistics, are
   // copied to all ranks before each forward pass in training. Passes in
-  // evaluation mode never do that: see broadcast_buffers() of the wrapper.
+  // evaluation mode never copy them: see broadcast_buffers() of the wrapper.
   bool broadcast_buffers = true;
-  // Lets a pass leave parameters unused. One that no rank used keeps the .grad
-  // that it had; one that some used gets the average over all ranks, in which
-  // the others count as zero. Costs an operation a pass in which some are.
+  // Lets a pass leave parameters unused. A parameter that no rank used keeps
+  // its .grad; one that some ranks used gets the average over all ranks, in
+  // which the other ranks count as zero. Costs one operation per pass with
+  // unused parameters.
   bool find_unused_parameters = false;
-  // Promises that all passes have the graph of the first: on each rank the same
-  // parameters are used, as often. Allows parameters that stay unused, and
+  // Promises that all passes have the graph of the first: each rank uses the
+  // same parameters equally often. Allows parameters that stay unused, and
   // parts of the graph that run backward() inside backward() and share
-  // parameters, as checkpoints do. The first pass overlaps with nothing.
+  // parameters, as checkpoints do. The first pass does not overlap
+  // communication.
   bool static_graph = false;
-  // Whether .grad may be memory that the next pass overwrites. Without it .grad
-  // stays where autograd put it, at the price of a copy a pass and of a second
-  // time the memory.
+  // Whether .grad may be memory that the next pass overwrites. When false,
+  // .grad stays where autograd put it, at the price of a copy per pass and
+  // twice the memory.
   bool gradient_as_bucket_view = true;
-  // Whether backward() averages gradients; without it .grad is this rank's own,
-  // for an optimizer that averages them itself.
+  // Whether backward() averages gradients; when false, .grad is this rank's
+  // own, for an optimizer that averages gradients itself.
   bool average_gradients = true;
   // Whether a group of one reduces its gradients and broadcasts its buffers
   // too, as PyTorch's does, though no number changes: for benchmarks and tests
-  // that have one device.
+  // with one device.
   bool reduce_alone = false;
   // Whether sparse gradients, of embeddings for example, are made dense as they
-  // arrive in .grad, in a group of one too; without it they are refused where
-  // they are to be reduced.
+  // arrive in .grad, in a group of one too; when false, the reduction refuses
+  // them.
   bool sparse_as_dense = false;
-  // What backward() makes of the ranks' gradients: kAverage, or kSum, for
-  // losses that are divided by the global batch. A sum wants zero_grad() before
-  // each pass that is reduced: what .grad holds from the one before would count
-  // once a rank. no_sync() is as it is.
+  // How backward() combines the ranks' gradients: kAverage, or kSum, for losses
+  // that are divided by the global batch. With a sum the program calls
+  // zero_grad() before each reduced pass: earlier contents of .grad would count
+  // once per rank. no_sync() works as usual.
   ReduceOp op = ReduceOp::kAverage;
 };
 
@@ -70,15 +72,15 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  // Gives all ranks rank 0's buffers, within join() those of the last rank that
-  // has data. A collective, in which ranks without data take part as in a
-  // forward pass.
+  // Copies rank 0's buffers to all ranks; within join() those of the last rank
+  // that has data. A collective; ranks without data take part as in a forward
+  // pass.
   void broadcast_buffers();
 
-  // To be called before every forward pass. With gradients on it checks that
-  // the module is the one that was wrapped, and in training mode it gives all
-  // ranks rank 0's buffers, unless the pass is to stay local. Otherwise it does
-  // nothing and waits for nobody.
+  // Call it before every forward pass. With gradients on it checks that the
+  // module is the one that was wrapped, and in training mode it copies rank 0's
+  // buffers to all ranks, unless the pass stays local. Otherwise it does
+  // nothing and does not wait for other ranks.
   void before_forward();
 
   NoSync no_sync() const { return reducer_.no_sync(); }
@@ -86,11 +88,12 @@ class Replica {
   // InvalidArgument also where gradients are not averaged in backward().
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
-  // For Join. The first of these begins a scope, the second does this rank's
-  // part until nobody has data, and gives all the model of the last who had.
+  // For Join. begin_join() begins a scope. shadow_the_others() takes part in
+  // collectives until no rank has data, and then copies the model of the last
+  // rank with data to all.
   void begin_join(const JoinOptions& options);
   void shadow_the_others();
-  // Ends the scope; to be called in any case.
+  // Ends the scope; must be called in any case.
   void end_join() noexcept;
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }

@@ -15,7 +15,7 @@ namespace {
 
 using Devices = std::vector<at::Device>;
 
-// A LibTorch with CUDA has a guard of devices also where there is no driver.
+// A LibTorch with CUDA has a device guard even without a driver.
 int gpu_count() {
   if (!at::hasCUDA()) return 0;
   return c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
@@ -48,7 +48,7 @@ void check_gpu(const at::Device& gpu) {
 void check(const Devices& devices) {
   for (auto device = devices.begin(); device != devices.end(); ++device) {
     if (!device->is_cpu() && !device->is_cuda())
-      refuse(*device, "only CPUs and CUDA's GPUs can have some",
+      refuse(*device, "only CPUs and CUDA GPUs can have replicas",
              "name at::kCPU once for each replica, or GPUs");
     if (device->type() != devices.front().type())
       refuse(*device,

@@ -1,6 +1,6 @@
-// Three rounds, of which most calls need the first only: a hash of everything;
-// a hash a tensor; and of the first tensor that differs a hash a block, with
-// the elements of blocks that differ.
+// Three rounds, of which most calls need only the first: one hash of
+// everything; one hash per tensor; and for the first tensor that differs one
+// hash per block, with the elements of blocks that differ.
 #include "lockstep/torch/replica_difference.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kBlockElements = std::int64_t{1} << 16;
 
-// The rank whose thing most have; the lowest where as many have another.
+// A rank with the most common fingerprint; the lowest such rank in a tie.
 int most_common(std::span<const Fingerprint> by_rank) {
   const auto owners = [&](const Fingerprint& one) {
     return std::ranges::count(by_rank, one);
@@ -90,7 +90,7 @@ class Comparison {
         std::span(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()));
   }
 
-  // Of the gathered `all`: rank `rank`'s `element`.
+  // Rank `rank`'s `element` in the gathered `all`.
   static const std::byte* place(const at::Tensor& all, int rank,
                                 std::int64_t element) {
     const auto* begin = static_cast<const std::byte*>(all.const_data_ptr());
@@ -112,7 +112,7 @@ class Comparison {
     difference.first_element = element;
     for (int rank = 0; rank < group_.size(); ++rank)
       difference.values.push_back(all[rank][in_block].item<double>());
-    // The first rank that is not like the reference.
+    // The first rank that differs from the reference.
     for (const int rank : difference.ranks) {
       int bits = 0;
       for (std::size_t i = 0; i < all.itemsize(); ++i)
@@ -140,7 +140,7 @@ std::vector<std::int64_t> index_of(std::int64_t element,
   return index;
 }
 
-// Of what does not depend on elements; all ranks' must be the same.
+// Compares the properties other than elements, which all ranks must share.
 bool have_the_same_form(ProcessGroup& group, const at::Tensor& tensor) {
   Fingerprint form;
   if (tensor.defined()) {
@@ -159,7 +159,7 @@ std::string value(double number) {
   return text.str();
 }
 
-// Which ranks have which value of the first element, most of them last.
+// The ranks with each value of the first element, the most common value last.
 std::string values_by_rank(const ReplicaDifference& difference) {
   // By bits, since NaN is not equal to itself.
   std::map<std::uint64_t, std::vector<int>> ranks_with;

@@ -1,4 +1,4 @@
-// How a wrapper is made, and what becomes of buffers.
+// Tests of a wrapper's construction and of its buffers.
 #include "lockstep/torch/replica.h"
 
 #include <gmock/gmock.h>
@@ -108,7 +108,7 @@ TEST(Replica, WaitsForNobodyInEvaluationOnOneRank) {
       const torch::NoGradGuard no_grad;
       model(wave({4, 6}, 0));
     }
-    group->barrier().wait();  // the ranks are still in step
+    group->barrier().wait();  // the ranks still match
     backward(model, *group);
   });
 }
@@ -134,7 +134,7 @@ TEST(Replica, RefusesAModelWithMoreParametersThanRankZeros) {
     const std::string message = message_of([&] {
       DistributedDataParallel(torch::nn::Linear(options), {.group = group});
     });
-    EXPECT_THAT(message, HasSubstr("rank 0:  nothing there"));
+    EXPECT_THAT(message, HasSubstr("rank 0:  no such line"));
     EXPECT_THAT(message, HasSubstr("rank 1:  parameter bias Float [3]"));
   });
 }
@@ -188,7 +188,7 @@ TEST(Replica, RefusesATypeThatCannotBeAveraged) {
   });
 }
 
-// Types with which collectives cannot compute.
+// Types that collectives cannot reduce.
 TEST(Replica, TakesRankZerosBuffersOfAnyType) {
   struct Rope : torch::nn::Module {
     explicit Rope(int rank) {

@@ -16,14 +16,15 @@
 namespace lockstep {
 namespace {
 
-// What says who this process is among others says nothing of its threads.
+// The settings without this process's rank and size, which do not apply to its
+// threads.
 Settings settings_of_threads() {
   Settings settings = Settings::from_environment();
   static_cast<RankEnvironment&>(settings) = RankEnvironment();
   return settings;
 }
 
-// Nothing on CPUs.
+// Empty on CPUs.
 std::optional<c10::Stream> stream_of_caller(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
   return current_stream_on(device);
@@ -47,7 +48,7 @@ ReplicaThreads::ReplicaThreads(const std::vector<at::Device>& devices,
   });
 }
 
-// A group of GPUs waits for all its ranks where one leaves: see
+// A rank that leaves a group of GPUs waits for all its ranks: see
 // docs/design/nccl.md.
 ReplicaThreads::~ReplicaThreads() {
   threads_.run(static_cast<int>(contexts_.size()), [&](int replica) {
@@ -88,7 +89,7 @@ void run_or_abort(const ReplicaContext& here,
     abort(std::string(" failed: ") + error.what());
     throw;
   } catch (...) {
-    abort(" threw what is no std::exception");
+    abort(" threw an exception that is not a std::exception");
     throw;
   }
 }

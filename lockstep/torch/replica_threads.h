@@ -1,14 +1,13 @@
-// The replicas of one process as ranks of a group: threads that can call
-// collectives with each other. Where devices are GPUs, each thread has its own
-// as the current one, and on it the stream that is current in the caller's:
-// what the caller has given its devices comes before what replicas do, and what
-// it gives them afterwards comes after.
+// The replicas of one process as ranks of a group: threads that call
+// collectives with each other. On GPUs each thread's current device is its own,
+// with the caller's current stream on it: the replicas' work comes after the
+// caller's earlier work and before its later work.
 //
 // Threads: run() is called by one thread at a time, and not from within run().
-// Errors:  what make_group() throws. When the function given to run() throws on
-//          a replica, the group is aborted, so that no other one waits for it;
-//          run() throws what the first such replica threw, not the PeerFailures
-//          that follow on the others.
+// Errors:  those of make_group(). When the function given to run() throws on a
+//          replica, the group is aborted, so that no other replica waits for
+//          it; run() throws what the first such replica threw, not the
+//          PeerFailures that follow on the others.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,11 +24,11 @@ namespace lockstep {
 
 class ReplicaThreads {
  public:
-  // A replica on each of `devices`, at least one, which replica_devices()
-  // takes; `timeout` as in InitOptions.
+  // One replica on each of `devices`, at least one, which must suit
+  // replica_devices(); `timeout` as in InitOptions.
   explicit ReplicaThreads(const std::vector<at::Device>& devices,
                           std::optional<std::chrono::nanoseconds> timeout = {});
-  // All replicas leave the group, side by side.
+  // All replicas leave the group concurrently.
   ~ReplicaThreads();
 
   ReplicaThreads(const ReplicaThreads&) = delete;
@@ -45,7 +44,8 @@ class ReplicaThreads {
   DeviceThreads threads_;
 };
 
-// Calls body(here); when that throws, tells the other replicas.
+// Calls body(here); when it throws, aborts the group and so informs the other
+// replicas.
 void run_or_abort(const ReplicaContext& here,
                   const std::function<void(const ReplicaContext&)>& body);
 

@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-// Strides of dimensions of size 1 mean nothing, and say so to nobody.
+// Strides of dimensions of size 1 mean nothing, so they are left out.
 std::string strides_of(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return " sparse";
   if (tensor.is_contiguous()) return "";
@@ -34,7 +34,7 @@ std::string strides_of(const at::Tensor& tensor) {
 }
 
 std::string other_device(const at::Tensor& tensor) {
-  // Of which each rank may have another.
+  // The device's index may differ between ranks.
   return tensor.is_cpu() ? "" : c10::str(" on ", tensor.device().type());
 }
 
@@ -43,7 +43,8 @@ std::string type_of_gradient(const at::Tensor& parameter) {
   return type == parameter.scalar_type() ? "" : c10::str(" gradients ", type);
 }
 
-// What a broadcast needs to be the same, which copies what is not contiguous.
+// The properties that a broadcast requires to be equal; strides may differ,
+// since it stages tensors that are not contiguous.
 std::string describe(const torch::OrderedDict<std::string, at::Tensor>& named) {
   std::string text;
   for (const auto& item : named)
@@ -54,7 +55,7 @@ std::string describe(const torch::OrderedDict<std::string, at::Tensor>& named) {
   return text;
 }
 
-// One line a tensor.
+// One line per tensor.
 std::string describe(const torch::nn::Module& module) {
   std::string text;
   for (const auto& item : module.named_parameters())
@@ -80,7 +81,7 @@ void check_dense(const char* kind,
       refuse_sparse(std::string(kind) + " " + item.key());
 }
 
-// Without those that are undefined, which hold nothing.
+// Without undefined tensors, which have no elements.
 torch::OrderedDict<std::string, at::Tensor> in_order_of_names(
     const torch::OrderedDict<std::string, at::Tensor>& tensors) {
   std::map<std::string, at::Tensor> sorted;
@@ -91,8 +92,8 @@ torch::OrderedDict<std::string, at::Tensor> in_order_of_names(
   return ordered;
 }
 
-// For an operation that moves elements and does not compute with them: of a
-// type that collectives do not know, as bytes.
+// Buffers for an operation that only moves elements: a type that collectives do
+// not support is passed as bytes.
 std::vector<Buffer> views_to_move(const std::vector<at::Tensor>& contiguous) {
   const at::ScalarType type = contiguous.front().scalar_type();
   const bool is_known = std::ranges::any_of(
@@ -121,14 +122,15 @@ void run_on_list(const std::vector<at::Tensor>& tensors,
   collective(contiguous).wait();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!contiguous[i].is_same(tensors[i])) tensors[i].copy_(contiguous[i]);
-    // Peers write behind autograd's back. It must know of parameters; buffers
-    // are left out, so that two forward passes may precede one backward pass.
+    // Peers write without autograd's knowledge. Autograd must know of changed
+    // parameters, but not of buffers, so that two forward passes may precede
+    // one backward pass.
     if (tensors[i].requires_grad())
       tensors[i].unsafeGetTensorImpl()->bump_version();
   }
 }
 
-// In place, one operation a device and data type.
+// In place, one operation per device and data type.
 void run_on(at::TensorList tensors, const Collective& collective) {
   const c10::AutoGradMode no_grad(false);
   for (const auto& list : by_device_and_type(tensors))
@@ -153,9 +155,8 @@ void check_same_model(ProcessGroup& group, const torch::nn::Module& module) {
        .likely =
            "the module is built from options that are not the same on every "
            "rank",
-       .next =
-           "build the same module everywhere; only contents may differ, rank "
-           "0's are taken"});
+       .next = "build the same module everywhere; only values may differ; rank "
+               "0's are used"});
 }
 
 void check_one_device(const torch::nn::Module& module) {
@@ -167,8 +168,8 @@ void check_one_device(const torch::nn::Module& module) {
         "the module's parameters are on two devices: ", first.key(), " is on ",
         first.value().device(), ", ", item.key(), " is on ",
         item.value().device(),
-        "\n  next:    have the whole module on one device before it is "
-        "wrapped: module->to(device)"));
+        "\n  next:    move the whole module to one device before wrapping "
+        "it: module->to(device)"));
   }
 }
 

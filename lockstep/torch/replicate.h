@@ -2,8 +2,8 @@
 // copies one rank's contents over the others'.
 //
 // Threads: called by every rank of the group, like the collectives inside.
-// Errors:  Mismatch on every rank when models differ; what ProcessGroup's
-//          operations throw.
+// Errors:  Mismatch on every rank when models differ; those of ProcessGroup's
+//          operations.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,8 +22,8 @@ namespace lockstep {
 // read.
 void check_same_model(ProcessGroup& group, const torch::nn::Module& module);
 
-// A line that says of a parameter what must be the same on all ranks for its
-// gradients to be reduced: see check_same_text().
+// One line with the properties of a parameter that must be the same on all
+// ranks for its gradients to be reduced: see check_same_text().
 std::string description_of_parameter(const std::string& name,
                                      const at::Tensor& tensor);
 
@@ -34,29 +34,29 @@ void check_one_device(const torch::nn::Module& module);
 // sparse.
 void check_dense(const torch::nn::Module& module);
 
-// All that makes up a module's contents: what to copy to make two the same.
-// Tied weights are there once.
+// All tensors of a module that must be copied to make two modules equal. Tied
+// weights are listed once.
 std::vector<at::Tensor> parameters_and_buffers(const torch::nn::Module& module);
 
-// The same by names, which say which of the two a tensor is.
+// The same by names, which tell parameters from buffers.
 torch::OrderedDict<std::string, at::Tensor> named_parameters_and_buffers(
     const torch::nn::Module& module);
 
-// Copies rank `root`'s elements over those of the tensors that have the same
-// names on the other ranks, in whatever order. Mismatch on every rank when
-// names, types or shapes differ.
+// Copies rank `root`'s elements over the tensors with the same names on the
+// other ranks, in any order. Mismatch on every rank when names, types or shapes
+// differ.
 void broadcast_by_name(
     ProcessGroup& group,
     const torch::OrderedDict<std::string, at::Tensor>& tensors, int root);
 
-// Copies rank `root`'s elements over every other rank's, one operation a data
-// type, of whatever type. Tensors need not be contiguous; those that are not
-// are staged. The second starts its operations in a group of one too.
+// Copies rank `root`'s elements over every other rank's, with one operation per
+// data type; any type is valid. Tensors that are not contiguous are staged.
+// broadcast_even_alone() starts its operations in a group of one too.
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root);
 void broadcast_even_alone(ProcessGroup& group, at::TensorList tensors,
                           int root);
 
-// The same with the average over the ranks, of floating-point tensors.
+// Replaces floating-point tensors by their averages over the ranks.
 void average_tensors(ProcessGroup& group, at::TensorList tensors);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Models that ranks cannot train together: what each rank is told when it wraps
-// one, and that the group goes on.
+// Tests of models that ranks cannot train together: each rank gets an error
+// when it wraps one, and the group keeps working.
 #include "lockstep/torch/replicate.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Two parameters, of which `name` may be another.
+// Two parameters; `name` may differ between ranks.
 struct TwoParameters : torch::nn::Module {
   TwoParameters(const std::string& name, const at::Tensor& tensor) {
     register_parameter("first", wave({2}, 0));
@@ -24,8 +24,8 @@ struct TwoParameters : torch::nn::Module {
   }
 };
 
-// What all of three ranks are told where rank 2 has something else in the place
-// of a second parameter "second" of 3 numbers.
+// Checks the error on three ranks when rank 2 has another tensor in place of
+// the second parameter, "second" with 3 numbers.
 void expect_mismatch(const std::string& name, const at::Tensor& tensor,
                      const std::string& line) {
   run_ranks(kBackend, 3, [&](const Group& group) {
@@ -74,7 +74,7 @@ TEST(AModelOnTwoDevices, IsRefusedNamingAParameterOnEach) {
       EXPECT_THROW(wrap(), InvalidArgument);
       EXPECT_THAT(message_of(wrap),
                   AllOf(HasSubstr("first is on cpu, second is on meta"),
-                        HasSubstr("next:    have the whole module on one")));
+                        HasSubstr("next:    move the whole module to one")));
       EXPECT_NO_THROW(group->barrier().wait());
     });
 }

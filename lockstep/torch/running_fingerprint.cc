@@ -29,8 +29,8 @@ std::string likely(const ReplicaDifference& difference) {
            ": a fault of that machine's memory, or a stray write";
   if (difference.elements == 1 && difference.more_tensors == 0)
     return "something wrote to this element on one rank";
-  return "an optimizer's step, its state, or gradients that were not the same "
-         "on every rank; or weights that were loaded or changed on some";
+  return "an optimizer's step, its state, or gradients differed between "
+         "ranks; or weights were loaded or changed on some ranks";
 }
 
 }  // namespace
@@ -41,11 +41,11 @@ RunningFingerprint::RunningFingerprint(
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
       options_(options) {
-  if (!module_) throw InvalidArgument("RunningFingerprint: there is no module");
+  if (!module_) throw InvalidArgument("RunningFingerprint: the module is null");
   if (options.every < 1)
     throw InvalidArgument(
         c10::str("RunningFingerprint: replicas cannot be compared every ",
-                 options.every, " steps; the least is 1"));
+                 options.every, " steps; the minimum is 1"));
 }
 
 void RunningFingerprint::step_done() {
@@ -70,13 +70,13 @@ void RunningFingerprint::throw_difference() const {
       "\n  where:   ", describe(found), "\n  differ:  ",
       found.ranks_are_fewer
           ? names_of(found.ranks) + " from most"
-          : names_of(found.ranks) + " from the others, which are no more",
+          : names_of(found.ranks) + " from the others, without a majority",
       "\n  since:   ",
       last_equal_ ? "after step " + std::to_string(*last_equal_)
                   : std::string("never compared before"),
       "\n  likely:  ", likely(found),
-      "\n  next:    go on from a checkpoint that is older; compare each step "
-      "with ConsistencyReport, or lockstep train --check-consistency"));
+      "\n  next:    resume from an older checkpoint; compare each step with "
+      "ConsistencyReport, or lockstep train --check-consistency"));
 }
 
 }  // namespace lockstep

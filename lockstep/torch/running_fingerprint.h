@@ -1,5 +1,5 @@
-// A watch over the replicas of a model while it trains: every so many steps the
-// ranks compare a hash of all their parameters.
+// Watches the replicas of a model during training: every N steps the ranks
+// compare a hash of all their parameters.
 //
 //     lockstep::RunningFingerprint fingerprint(model.module());
 //     for (…) {
@@ -7,17 +7,18 @@
 //       fingerprint.step_done();
 //     }
 //
-// What makes replicas drift apart does so without a word: a bit that flips in
-// memory, code that writes to a parameter on one rank, an optimizer whose state
-// was loaded on some ranks only. An optimizer's state is not hashed: what is
-// wrong in it is in the parameters a step later.
+// Replicas drift apart silently: by a bit that flips in memory, by code that
+// writes to a parameter on one rank, by an optimizer whose state was loaded on
+// some ranks only. The optimizer's state is not hashed: an error in it shows in
+// the parameters a step later.
 //
 // Threads: single-threaded. Every rank makes it and calls it after the same
 //          steps.
 // Errors:  InvalidArgument for a period below 1. From step_done() and check():
 //          Mismatch on every rank when replicas differ, with the parameter, the
-//          element, the ranks and their values; the group goes on, and so may
-//          whoever catches it. What ProcessGroup's operations throw.
+//          element, the ranks and their values; the group keeps working, and a
+//          caller that catches the error may continue. Those of ProcessGroup's
+//          operations.
 // See docs/guides/consistency.md.
 #pragma once
 
@@ -37,8 +38,8 @@ struct RunningFingerprintOptions {
   std::shared_ptr<ProcessGroup> group{};
   // Steps from one comparison to the next.
   std::int64_t every = 100;
-  // Whether buffers are compared too: those that ranks hold alike between
-  // steps, as a SyncBatchNorm's.
+  // Whether buffers are compared too; they must be equal on all ranks between
+  // steps, as a SyncBatchNorm's are.
   bool buffers = false;
 };
 
@@ -47,17 +48,18 @@ class RunningFingerprint {
   explicit RunningFingerprint(std::shared_ptr<const torch::nn::Module> module,
                               const RunningFingerprintOptions& options = {});
 
-  // To be called after each step of the optimizer; compares when it is time.
+  // Call it after each step of the optimizer; every N-th call compares.
   void step_done();
 
   // Compares now.
   void check();
 
-  // How many steps there were; to be set by whoever goes on from a checkpoint.
+  // The number of steps so far; a program that resumes from a checkpoint sets
+  // it.
   std::int64_t step() const { return step_; }
   void set_step(std::int64_t step) { step_ = step; }
 
-  // What the last comparison found, for a program that wants more than the
+  // The result of the last comparison, for a program that needs more than the
   // text.
   const std::optional<ReplicaDifference>& difference() const {
     return difference_;

@@ -1,4 +1,4 @@
-// Replicas that drift apart on purpose, and what is told of them.
+// Tests of replicas that diverge on purpose, and of the report about them.
 #include "lockstep/torch/running_fingerprint.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// Flips bit `bit` of element `element`, behind autograd's back.
+// Flips bit `bit` of element `element`, without autograd's knowledge.
 void flip(const at::Tensor& parameter, std::int64_t element, unsigned bit) {
   auto* place = static_cast<float*>(parameter.data_ptr()) + element;
   std::uint32_t bits = 0;
@@ -32,8 +32,8 @@ void flip(const at::Tensor& parameter, std::int64_t element, unsigned bit) {
   std::memcpy(place, &bits, sizeof bits);
 }
 
-// Trains `steps` steps in which nothing goes wrong but that `fault` is called
-// after step `at` with the model. Returns what step_done() threw, and when.
+// Trains `steps` correct steps, but calls `fault` with the model after step
+// `at`. Returns what step_done() threw, and when.
 struct Outcome {
   std::string message;
   std::int64_t step = 0;
@@ -62,7 +62,7 @@ Outcome train_with(const Group& group, std::int64_t every, std::int64_t at,
 }
 
 TEST(RunningFingerprint, FindsNamesAndLocatesABitFlippedAtStep300) {
-  // Of 3 ranks the odd one is named; of 2, both values are told.
+  // With 3 ranks the message names the odd one; with 2, both values.
   for (const int ranks : {2, 3, 4}) {
     run_ranks(kBackend, ranks, [&](const Group& group) {
       const Outcome outcome = train_with(group, 100, 300, [&](Net& net) {
@@ -114,7 +114,7 @@ TEST(RunningFingerprint, LocatesTheSameElementManyStepsLater) {
 TEST(RunningFingerprint, SaysNothingOfReplicasThatStayTheSame) {
   run_ranks(kBackend, 3, [](const Group& group) {
     EXPECT_EQ(train_with(group, 7, 10, [](Net&) {}).message, "no error");
-    // What is done alike on all ranks is no drift.
+    // The same change on all ranks is not a divergence.
     EXPECT_EQ(
         train_with(group, 7, 10, [](Net& net) { flip(net.first->bias, 0, 3); })
             .message,
@@ -221,7 +221,7 @@ TEST(RunningFingerprint, RefusesAPeriodOfNothing) {
                   RunningFingerprint(std::make_shared<Net>(),
                                      {.group = group, .every = 0});
                 }),
-                HasSubstr("the least is 1"));
+                HasSubstr("the minimum is 1"));
   });
 }
 

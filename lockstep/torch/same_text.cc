@@ -47,10 +47,10 @@ std::string first_difference(std::string_view a, std::string_view b) {
     a.remove_prefix(line.size());
     b.remove_prefix(line.size());
   }
-  return "nothing there";
+  return "no such line";
 }
 
-// The ranks whose text is not rank 0's.
+// The ranks whose text differs from rank 0's.
 std::vector<std::size_t> ranks_unlike_the_first(
     std::span<const std::string> texts) {
   std::vector<std::size_t> ranks;

@@ -1,9 +1,9 @@
-// Whether all ranks are about to do the same: each describes in a text, a line
-// a thing, what it does, and the texts are compared.
+// Checks that all ranks are about to do the same: each describes its part in a
+// text, one item per line, and the ranks compare the texts.
 //
 // Threads: called by every rank of the group, like the collectives inside.
-// Errors:  Mismatch on every rank where texts differ; what ProcessGroup's
-//          operations throw.
+// Errors:  Mismatch on every rank where texts differ; those of ProcessGroup's
+//          operations.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 
 namespace lockstep {
 
-// How the error goes on after "the ranks of group …".
+// The rest of the error text after "the ranks of group …".
 struct TextDifference {
   std::string what;
   std::string likely;
   std::string next;
 };
 
-// Compares hashes, 16 bytes a rank; texts travel only where those differ, to
-// name the first line in which two ranks do. A group of one agrees.
+// Compares hashes, 16 bytes per rank; ranks exchange texts only where hashes
+// differ, to name the first line that differs. A group of one always agrees.
 void check_same_text(ProcessGroup& group, const std::string& text,
                      const TextDifference& difference);
 

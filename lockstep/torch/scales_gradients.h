@@ -1,8 +1,8 @@
-// An optimizer whose step() takes gradients times a factor for nothing, as it
-// reads them anyway. FusedSGD and its kind and ZeroRedundancyOptimizer are
-// such; GradientScaler asks for it.
+// An optimizer whose step() multiplies gradients by a factor at no cost, as it
+// reads them anyway: FusedSGD, FusedAdam, FusedAdamW and
+// ZeroRedundancyOptimizer. GradientScaler uses this interface.
 //
-// Threads: as the optimizer.
+// Threads: like the optimizer.
 #pragma once
 
 namespace lockstep {
@@ -11,16 +11,16 @@ class ScalesGradients {
  public:
   virtual ~ScalesGradients() = default;
 
-  // Lets the next step() take every gradient times `factor`; factors of several
-  // calls multiply. .grad stays as it is. The factor is of the gradients as
-  // they are now: see gradient_factor.h.
+  // The next step() multiplies every gradient by `factor`; factors of several
+  // calls multiply. .grad stays as it is. The factor applies to the present
+  // gradients only: see gradient_factor.h.
   virtual void scale_gradients(double factor) = 0;
 
-  // The product of the factors, clipping included, which are forgotten: for one
-  // who changes the gradients and gives it anew then.
+  // Returns the product of the factors, clipping included, and forgets them:
+  // for a caller that changes the gradients and sets the factor again.
   virtual double take_scaling() = 0;
 
-  // Forgets the factors, and any clipping, of a step that will not be made.
+  // Forgets the factors, clipping included, of a skipped step.
   virtual void forget_scaling() = 0;
 };
 

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Counts what was written to it.
+// Autograd's count of writes to it.
 std::uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0
                                : tensor.unsafeGetTensorImpl()

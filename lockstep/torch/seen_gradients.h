@@ -1,5 +1,5 @@
-// What the .grad of each of some parameters was at one moment: to tell later
-// whether it is another tensor by now, or was written to.
+// Remembers which tensor each parameter's .grad was, to tell later whether it
+// was replaced or written to.
 //
 // Threads: single-threaded.
 // Errors:  none.
@@ -17,19 +17,19 @@ namespace lockstep {
 
 class SeenGradients {
  public:
-  // Keeps no memory of gradients alive.
+  // Does not keep the gradients' memory alive.
   void see(std::span<const at::Tensor> parameters);
   void forget() { seen_.clear(); }
 
   // Whether see() saw no gradient of any parameter, or was not called.
   bool saw_none() const;
 
-  // Of the parameter of this number, whether .grad is the tensor that it was;
-  // false before see().
+  // Whether the .grad of the parameter with this index is the same tensor as at
+  // see(); false before see().
   bool is_same(std::size_t parameter, const at::Tensor& tensor) const;
-  // Whether all are, and no autograd operation has written to one. Parameters
-  // that follow those that see() was given, as an optimizer's later groups do,
-  // do not count. False before see().
+  // Whether all gradients are the same tensors, and no autograd operation has
+  // written to one. Parameters after those given to see(), as in an optimizer's
+  // later groups, do not count. False before see().
   bool are_unchanged(std::span<const at::Tensor> parameters) const;
 
  private:

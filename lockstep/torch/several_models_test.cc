@@ -1,5 +1,5 @@
-// Several models under DistributedDataParallel in one program, in one group or
-// in groups of their own.
+// Tests of several models under DistributedDataParallel in one program, in one
+// group or in separate groups.
 #include <gtest/gtest.h>
 
 #include "lockstep/comm/groups.h"

@@ -1,5 +1,5 @@
-// Several reducers in one backward pass, of which each rank uses what it likes,
-// in an order of its own.
+// Tests of several reducers in one backward pass; each rank uses any of their
+// parameters, in its own order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -47,14 +47,15 @@ struct SumInBackward : torch::autograd::Function<SumInBackward> {
   }
 };
 
-// The gradient of letter `letter` of bag `bag`, or where the program talks.
+// The gradient of letter `letter` of bag `bag`, or a place for a collective of
+// the program.
 struct Turn {
   std::size_t bag = 0;
   char letter = 'a';
   bool talks = false;
 };
 
-// What each rank does in a pass, which all ranks draw alike: at least one
+// The turns of each rank in a pass, which all ranks draw alike: at least one
 // letter of each bag, and two collectives.
 class RandomPass {
  public:
@@ -99,7 +100,7 @@ class RandomPass {
   std::vector<std::vector<Turn>> turns_;
 };
 
-// Two in one group, and one in another.
+// Two reducers in one group, and one in another.
 void run_random_passes(const Group& group, std::uint64_t seed) {
   constexpr int kPasses = 25;
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -152,8 +153,8 @@ void pass_over(std::vector<ParameterBag>& bags, const std::string& missing) {
   loss.backward();
 }
 
-// Whose error is told, and what they can do afterwards, does not depend on
-// which of them misses something where.
+// The reported error, and the state afterwards, do not depend on which reducer
+// misses a gradient on which rank.
 TEST(SeveralReducers, GoOnAfterAMissingGradient) {
   run_ranks(kBackend, 2, [](const Group& group) {
     std::vector<ParameterBag> bags(2);
@@ -204,7 +205,7 @@ TEST(SeveralReducers, MayHaveCommunicationHooks) {
     });
 }
 
-// Of a pass that ends by an exception both groups' other ranks are told.
+// When a pass ends in an exception, the other ranks of both groups learn of it.
 TEST(SeveralReducers, AreAllGivenUpWithTheirPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
     std::vector<ParameterBag> bags(2);
@@ -227,7 +228,7 @@ TEST(SeveralReducers, AreAllGivenUpWithTheirPass) {
 }
 
 // Generator and discriminator: one pass goes through both, and a rank leaves a
-// part of the first out.
+// part of the first unused.
 TEST(SeveralReducers, AreTwoDistributedOptimizers) {
   run_ranks(kBackend, 2, [](const Group& group) {
     std::vector<ParameterBag> bags(2);

@@ -13,7 +13,8 @@ Buffer part_of(const at::Tensor& block, const OwnerRanges::Range& range) {
                            static_cast<std::int64_t>(range.elements)));
 }
 
-// A round: each rank's range, averaged, where it lies in that rank's block.
+// One round: reduces each rank's range to the average, in place in that rank's
+// block.
 Work reduce_to_owners(const GradBucket& bucket,
                       const std::vector<OwnerRanges::Range>& round) {
   std::vector<Buffer> by_rank;
@@ -34,8 +35,8 @@ Work average_whole(const GradBucket& bucket,
                                   {.place = "gradients that no shard has"});
 }
 
-// Whether rank r of one is rank r of the other, for all r: a module's gradients
-// are reduced in a duplicate of its group.
+// Whether rank r of one group is rank r of the other, for all r: a module's
+// gradients are reduced in a duplicate of its group.
 bool has_ranks_of(const ProcessGroup& one, const ProcessGroup& other) {
   if (one.rank() != other.rank() || one.size() != other.size()) return false;
   for (int r = 0; r < one.size(); ++r)
@@ -44,8 +45,8 @@ bool has_ranks_of(const ProcessGroup& one, const ProcessGroup& other) {
   return true;
 }
 
-// All are under way already; the last is waited for first, since to wait in
-// between would hold the device up between two that follow each other anyway.
+// All operations have started; the last is waited for first, since a wait in
+// between would delay the device between two consecutive operations.
 HookProgress progress_of(std::vector<Work> works) {
   if (works.empty()) return {};
   Work last = std::move(works.back());
@@ -85,7 +86,7 @@ HookProgress ShardHook::start(const GradBucket& bucket) {
   return progress_of(std::move(works));
 }
 
-// Anew for each bucket: what is in which one changes with the plan of buckets.
+// Computed per bucket: the contents of buckets change with their plan.
 OwnerRanges ShardHook::ranges_of(const GradBucket& bucket) const {
   std::vector<GradientPlace> places;
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {

@@ -1,30 +1,31 @@
-// Gradients that are averaged where they are used: each rank gets the average
-// of what its shard of a sharded optimizer updates, and of nothing else.
+// Averages gradients only where they are used: each rank gets the averages of
+// the parameters that its shard of a sharded optimizer updates.
 //
 //     lockstep::DistributedDataParallel model(net, {.group = group});
 //     lockstep::ZeroRedundancyOptimizer optimizer(model.parameters(), rule,
 //                                                 {.group = group});
 //     model.register_comm_hook(optimizer.gradient_hook());
 //
-// A bucket is cut into the ranges that ranks own, and each is reduced to its
-// owner while backward goes on: half of the bytes of an all-reduce. The other
-// half is what the optimizer's step sends anyway, updated parameters (ZeRO,
-// stage 2, but that every rank keeps room for all gradients).
+// The hook splits a bucket into the ranges that ranks own, and reduces each to
+// its owner while backward runs: half of the bytes of an all-reduce. The other
+// half is the updated parameters, which the optimizer's step sends anyway
+// (ZeRO, stage 2, except that every rank keeps room for all gradients).
 //
-// After backward() the elements of .grad that this rank does not own are of no
-// use: as a rule they hold what it has computed itself. So
-// - the optimizer's step(), its clip_grad_norm() and GradientScaler are right;
-//   lockstep::clip_grad_norm(), a norm or a histogram of .grad are not;
-// - gradients are to be dropped, by zero_grad(), before the first pass of a
-//   step. Passes within no_sync() add up as ever, and the last one reduces.
+// After backward() the elements of .grad that this rank does not own are
+// meaningless: usually they hold the rank's own gradients. So
+// - the optimizer's step(), its clip_grad_norm() and GradientScaler give right
+//   results; lockstep::clip_grad_norm(), a norm or a histogram of .grad do not;
+// - the program drops gradients, by zero_grad(), before the first pass of a
+//   step. Passes within no_sync() accumulate as usual, and the last one
+//   reduces.
 //
 // Gradients of parameters that the optimizer does not have are averaged whole,
-// as without the hook. In wrappers such as CompressHook, which this can be the
-// inner hook of, what travels is what they make of gradients.
+// as without the hook. As the inner hook of a wrapper such as CompressHook it
+// reduces what the wrapper makes of the gradients.
 //
-// Threads: as CommHook.
-// Errors:  from backward(): InvalidArgument when the module is of another group
-//          than the optimizer. What ProcessGroup's operations throw.
+// Threads: like CommHook.
+// Errors:  from backward(): InvalidArgument when module and optimizer have
+//          different groups. Those of ProcessGroup's operations.
 // Source:  Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 //          Trillion Parameter Models", SC 2020.
 #pragma once
@@ -46,8 +47,8 @@ namespace lockstep {
 
 class ShardHook final : public CommHook {
  public:
-  // `parameters` are what the plan's numbers mean, `group` the ranks whose
-  // shards it has. Copies what it needs: it may outlive the optimizer.
+  // The plan's indices refer to `parameters`, its shards to the ranks of
+  // `group`. The hook copies what it needs: it may outlive the optimizer.
   ShardHook(std::shared_ptr<ProcessGroup> group,
             std::span<const OptimizedParameter> parameters, ShardPlan plan);
 
@@ -58,7 +59,7 @@ class ShardHook final : public CommHook {
 
   std::shared_ptr<ProcessGroup> group_;
   ShardPlan plan_;
-  std::vector<at::Tensor> parameters_;  // keeps what the keys below point to
+  std::vector<at::Tensor> parameters_;  // keeps the keys below valid
   std::unordered_map<const c10::TensorImpl*, std::size_t> numbers_;
 };
 

@@ -1,5 +1,5 @@
-// Gradients that each rank gets its share of alone: the same training, half of
-// the bytes.
+// Tests with gradients of which each rank gets only its share: the same
+// training, half of the bytes.
 #include "lockstep/torch/shard_hook.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +65,7 @@ struct Sharded {
   ZeroRedundancyOptimizer optimizer;
 };
 
-// Two passes a step, of which the second is reduced; clipped.
+// Two passes per step, of which the second is reduced; with clipping.
 Tensors learn(const Group& group, at::Device device, Averages averages) {
   Sharded sharded(group, device, averages);
   for (int step = 0; step < kSteps; ++step) {
@@ -99,7 +99,8 @@ std::uint64_t elements_of(const std::vector<OperationRecord>& operations) {
 
 class ShardHookOnCuda : public CudaRanks {
  protected:
-  // NCCL adds in another order to one rank than to all.
+  // NCCL's order of additions differs between a reduction to one rank and to
+  // all.
   void expect_alike(const Tensors& own, const Tensors& whole) const {
     if (is_fake())
       EXPECT_TRUE(are_equal(on_cpu(own), on_cpu(whole)));
@@ -191,7 +192,7 @@ TEST_F(ShardHookOnCuda, TellsTheNormOfAllGradientsAndClipsByIt) {
   });
 }
 
-// By the owner of an element as by those that do not own it.
+// Whether the owner of an element overflows, or another rank.
 TEST_F(ShardHookOnCuda, LeavesAStepOutOnAllRanksWhenOneOverflows) {
   for (const int bad_rank : {0, 1})
     for (const bool first : {true, false})
@@ -238,8 +239,8 @@ TEST_F(ShardHookOnCuda, IsWhatCompressedGradientsCanBeReducedBy) {
   });
 }
 
-// On the CPU it is for ranks of several hosts; here it shows what does not
-// depend on a device, to the bit.
+// On the CPU the hook is meant for several hosts; here it tests, to the bit,
+// what does not depend on a device.
 struct Setting {
   const char* backend;
   int ranks;
@@ -261,8 +262,8 @@ TEST_P(ShardHookRanks, TrainAsWithWholeAverages) {
   });
 }
 
-// Of shapes that are empty, of one number, channels-last, and larger than all
-// others together.
+// Shapes: empty, one number, channels-last, and larger than all others
+// together.
 TEST_P(ShardHookRanks, CutGradientsOfAnyShapeAsTheOptimizerDoes) {
   struct Formula : torch::nn::Module {
     Formula() {

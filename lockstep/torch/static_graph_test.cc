@@ -1,4 +1,5 @@
-// static_graph, and parts of the graph that run backward() inside backward().
+// Tests of static_graph, and of parts of the graph that run backward() inside
+// backward().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ using testing::IsNan;
 constexpr ReducerOptions kStatic{
     .first_bucket_bytes = 0, .bucket_bytes = 0, .static_graph = true};
 
-// Layers in checkpoints, within each other, and one that is outside.
+// Layers in nested checkpoints, and one outside.
 struct Checkpointed : torch::nn::Module {
   enum class Shape { kEachLayerOnce, kAllInside, kNested, kShared };
 
@@ -177,7 +178,7 @@ TEST(StaticGraph, ThatMissesAGradientIsAnErrorOnEveryRank) {
     };
     const std::string message = message_of(pass);
     EXPECT_THAT(message, HasSubstr("missing: b on rank 1\n"));
-    EXPECT_THAT(message, HasSubstr("graph is not that of the first pass"));
+    EXPECT_THAT(message, HasSubstr("graph differs from that of the first"));
     bag.zero_grad();
     bag.forward("abc", 4).backward();
     EXPECT_THAT(bag.gradients(), ElementsAre(4, 4, 4));

@@ -34,8 +34,8 @@ void check_against(const ProcessGroup& group, const TfConfig& config) {
       "strategy");
 }
 
-// The losses multiplied with weights. TensorFlow's rule: where their numbers of
-// dimensions differ by one, the last is dropped or added.
+// The losses times the weights, by TensorFlow's rule: where their numbers of
+// dimensions differ by one, the last dimension is dropped or added.
 at::Tensor weighted(const at::Tensor& losses, const at::Tensor& weights) {
   if (!weights.defined()) return losses;
   at::Tensor fitted = weights;
@@ -48,19 +48,19 @@ at::Tensor weighted(const at::Tensor& losses, const at::Tensor& weights) {
     throw InvalidArgument(
         c10::str("compute_average_loss: sample_weight has shape ",
                  weights.sizes(), ", which does not fit losses of shape ",
-                 losses.sizes(), "\n  next:    give one weight a sample"));
+                 losses.sizes(), "\n  next:    give one weight per sample"));
   return losses * fitted.to(losses.options());
 }
 
 void check_reduction(ReduceOp op, const at::Tensor& value) {
   if (op != ReduceOp::kSum && op != ReduceOp::kAverage)
     throw InvalidArgument(
-        "Strategy::reduce: values are added up or averaged, nothing else\n"
-        "  next:    use ReduceOp::kSum or ReduceOp::kAverage");
+        "Strategy::reduce: values can only be summed or averaged"
+        "\n  next:    use ReduceOp::kSum or ReduceOp::kAverage");
   if (op == ReduceOp::kAverage && !value.is_floating_point())
     throw InvalidArgument(
-        "Strategy::reduce: whole numbers have no average of their type\n"
-        "  next:    convert them to a floating-point type first");
+        "Strategy::reduce: integers cannot be averaged in their own type"
+        "\n  next:    convert them to a floating-point type first");
 }
 
 bool has_axis(std::int64_t dimensions, std::int64_t axis) {
@@ -76,7 +76,7 @@ bool has_axis(std::int64_t dimensions, std::int64_t axis) {
                "dimension on every replica"));
 }
 
-// What replicas compare of values that are to be joined.
+// The properties of values that replicas compare before they join them.
 struct Shape {
   std::int64_t type = 0;
   std::vector<std::int64_t> sizes{};
@@ -86,7 +86,7 @@ Shape shape_of(const at::Tensor& value) {
   return {static_cast<std::int64_t>(value.scalar_type()), value.sizes().vec()};
 }
 
-// Every worker's, in their order.
+// Every worker's shape, in rank order.
 std::vector<Shape> shapes_of_all(ProcessGroup& group, const at::Tensor& value) {
   Shape own = shape_of(value);
   own.sizes.push_back(own.type);
@@ -111,7 +111,7 @@ bool differ_only_at(std::size_t axis, const Shape& one, const Shape& other) {
   return true;
 }
 
-// The sum would take one for several, or change its type, without a word.
+// The sum would silently broadcast a value, or change its type.
 void check_addable(const at::Tensor& first, const at::Tensor& other,
                    std::optional<std::int64_t> axis) {
   const std::int64_t dims = first.dim();
@@ -128,7 +128,7 @@ void check_addable(const at::Tensor& first, const at::Tensor& other,
         "along the axis that is reduced"));
 }
 
-// Throws alike on every rank, since all have these shapes.
+// Every rank throws the same, since all have these shapes.
 void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
   const auto dimensions = std::ssize(shapes[0].sizes);
   const auto place =
@@ -217,7 +217,8 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
   check_reduction(op, values.local());
   const c10::NoGradGuard no_grad;
   const auto& group = contexts_[0].group;
-  // Elements along the axis, and values without one, of which all workers hear.
+  // The number of elements along the axis, and of values without the axis, so
+  // that all workers know.
   std::vector<std::int64_t> counts{0, 0};
   for (std::size_t i = 0; axis && i < values.size(); ++i) {
     const at::Tensor& value = values.local(static_cast<int>(i));
@@ -269,18 +270,18 @@ at::Tensor Strategy::compute_average_loss(
     const at::Tensor& losses, const AverageLossOptions& options) const {
   if (losses.dim() == 0)
     throw InvalidArgument(
-        "compute_average_loss: the losses of a batch are one number, which is "
-        "divided already if it is their mean\n"
-        "  next:    give losses, one a sample (at::Reduction::None)");
+        "compute_average_loss: expected one loss per sample, got one number, "
+        "which is divided already if it is the mean"
+        "\n  next:    give one loss per sample (at::Reduction::None)");
   const std::int64_t samples = options.global_batch_size
                                    ? *options.global_batch_size
                                    : losses.size(0) * num_replicas_in_sync();
   if (samples < 1)
     throw InvalidArgument(
         "compute_average_loss: a global batch of " + std::to_string(samples) +
-        " samples has no average\n"
-        "  next:    where a replica may have no sample, give the size of the "
-        "global batch, as DistributedDataset::samples() says it");
+        " samples has no average"
+        "\n  next:    if a replica may have no sample, set "
+        "global_batch_size, for example to DistributedDataset::samples()");
   return weighted(losses, options.sample_weight).sum() / samples;
 }
 

@@ -1,6 +1,5 @@
-// TensorFlow's way into data-parallel training: a strategy says how many
-// replicas of a model there are and where; a step is written once, for one of
-// them.
+// The tf.distribute frontend: a strategy determines how many replicas of a
+// model exist and where; the user writes a step once, for one replica.
 //
 //     lockstep::MirroredStrategy strategy({.devices = {at::kCPU, at::kCPU}});
 //     auto net = strategy.create([] { return std::make_shared<Net>(); });
@@ -18,21 +17,21 @@
 //     });
 //     strategy.reduce(ReduceOp::kSum, losses);  // of the global batch
 //
-// Where Python's `scope` watches variables being made, create() calls a factory
-// once for each replica, one after the other, and gives all models the first
-// one's values; a module is moved to its replica's GPU, where it has one, which
-// is the current device within run(). Gradients are added up, not averaged: a
-// loss is divided by the size of the global batch, by compute_average_loss().
-// zero_grad() belongs before each backward(): what .grad holds already would
-// count once a replica.
+// Python's `scope` watches the creation of variables; here create() calls a
+// factory once per replica, one after the other, and copies the first model's
+// values to all. It moves a module to its replica's GPU, if any, which is the
+// current device within run(). Gradients are added up, not averaged:
+// compute_average_loss() divides a loss by the size of the global batch. Call
+// zero_grad() before each backward(): earlier contents of .grad would count
+// once per replica.
 //
-// Threads: a strategy belongs to one thread; replicas have others. It outlives
-//          what it creates. Under MultiWorkerMirroredStrategy every worker
-//          makes the same calls.
-// Errors:  InvalidArgument for options that cannot work. What the function
-//          given to run() throws on a replica, run() throws when all replicas
-//          of this process have ended; the others are told, and the strategy is
-//          of no use after that.
+// Threads: a strategy belongs to one thread; replicas run in others. It must
+//          outlive its creations. Under MultiWorkerMirroredStrategy every
+//          worker makes the same calls.
+// Errors:  InvalidArgument for options that cannot work. When the function
+//          given to run() throws on a replica, the group is aborted, and run()
+//          throws the same exception when all replicas of this process have
+//          ended; the strategy is unusable after that.
 // Source:  tf.distribute.
 #pragma once
 
@@ -60,13 +59,13 @@
 namespace lockstep {
 
 struct AverageLossOptions {
-  // Samples of all replicas together. By default as many on each replica as on
-  // this one: name it where a batch may be divided unevenly, for example
+  // Samples of all replicas together. The default assumes the same number on
+  // each replica: set it where a batch may be divided unevenly, for example to
   // DistributedDataset::samples().
   std::optional<std::int64_t> global_batch_size{};
-  // What each loss is multiplied with before they are added up: of the losses'
-  // shape, of that without its last dimension, or one number. The sum is still
-  // divided by the number of samples, not by the sum of weights.
+  // Factors for the losses before the sum: of the losses' shape, of that
+  // without its last dimension, or one number. The sum is still divided by the
+  // number of samples, not by the sum of weights.
   at::Tensor sample_weight{};
 };
 
@@ -74,33 +73,33 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  // Of all processes together.
+  // The number of replicas in all processes together.
   int num_replicas_in_sync() const { return group_of_first().size(); }
-  // Those of this process; run() hands them out.
+  // The replicas of this process, as run() passes them.
   const std::vector<ReplicaContext>& local_replicas() const {
     return contexts_;
   }
 
-  // What `factory` makes, one for each replica. A module, a pointer to one or a
-  // holder becomes a DistributedDataParallel around it: net[here](input) is a
-  // forward pass of the replica, *net[here] the module. Other values stay what
-  // they are. `factory` takes nothing, or a const ReplicaContext&.
+  // One result of `factory` per replica. A module, a pointer to one or a holder
+  // is wrapped in a DistributedDataParallel: net[here](input) is a forward pass
+  // of the replica, *net[here] the module. Other values stay unchanged.
+  // `factory` takes nothing, or a const ReplicaContext&.
   template <class Factory>
   auto create(const Factory& factory);
 
-  // An optimizer for each replica of `model`: what `factory` makes of a list of
+  // An optimizer for each replica of `model`; `factory` makes it from a list of
   // parameters.
   template <class Model, class Factory>
   PerReplica<StrategyOptimizer> create_optimizer(const PerReplica<Model>& model,
                                                  const Factory& factory);
 
-  // Makes every replica's floating-point buffers, such as the running
-  // statistics of BatchNorm, their mean over all replicas, and others the first
-  // replica's. Each replica gathers its own in training; TensorFlow, where such
-  // variables are SyncOnRead with VariableAggregation.MEAN, reads that mean
-  // where they are read outside of run(), to save them for example. To be
-  // called before that, and before an evaluation. Training goes on as it would
-  // have: the mean of running averages is the running average of means.
+  // Replaces every replica's floating-point buffers, such as the running
+  // statistics of BatchNorm, by their mean over all replicas, and other buffers
+  // by the first replica's. Each replica gathers its own in training. In
+  // TensorFlow such variables are SyncOnRead with VariableAggregation.MEAN, and
+  // a read outside of run() gives that mean. Call it before saving and before
+  // an evaluation. It does not change further training: the mean of running
+  // averages is the running average of means.
   template <class Module>
   void average_buffers(
       const PerReplica<DistributedDataParallel<Module>>& model);
@@ -113,31 +112,32 @@ class Strategy {
     return DistributedDataset(contexts_, source, options);
   }
 
-  // Calls step(here) for each replica of this process, side by side, and
-  // returns what they return, as PerReplica, or nothing.
+  // Calls step(here) for each replica of this process, concurrently, and
+  // returns the results as PerReplica, or nothing.
   template <class Step>
   auto run(const Step& step);
 
-  // The sum (kSum) or mean (kAverage) over all replicas. On every worker. With
-  // an `axis`, that dimension of each value counts too, as a rule the samples
-  // of a batch: replicas may have values of different sizes there, of which
-  // each element weighs the same in the mean, which is no number (NaN) where
-  // no replica has one. A negative axis counts from the last dimension.
+  // The sum (kSum) or mean (kAverage) over all replicas. Every worker gets the
+  // result. With an `axis`, that dimension of each value is reduced too,
+  // usually the samples of a batch: replicas may have different sizes there,
+  // and each element has the same weight in the mean, which is NaN if no
+  // replica has an element. A negative axis counts from the last dimension.
   // InvalidArgument for an axis that a value does not have.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
                     std::optional<std::int64_t> axis = {}) const;
 
   // All replicas' values, joined along `axis` in the order of replicas, on the
-  // first local replica's device. On every worker, to which all must come. Only
-  // there shapes may differ: InvalidArgument on every worker when they differ
-  // elsewhere, when types do, and for an axis that some value does not have.
+  // first local replica's device. A collective of all workers; each gets the
+  // result. Shapes may differ only along `axis`: InvalidArgument on every
+  // worker when other dimensions or types differ, and for an axis that some
+  // value does not have.
   at::Tensor gather(const PerReplica<at::Tensor>& values,
                     std::int64_t axis) const;
 
-  // The sum of a replica's losses, of which the first dimension is the samples,
+  // The sum of a replica's losses, whose first dimension is the samples,
   // divided by the size of the global batch. InvalidArgument for a loss without
-  // dimensions: as a rule it is a mean, which would be divided twice, and for
-  // weights of which the shape does not fit.
+  // dimensions, since it is usually a mean, which would be divided twice, and
+  // for weights whose shape does not fit.
   at::Tensor compute_average_loss(const at::Tensor& losses,
                                   const AverageLossOptions& options = {}) const;
 
@@ -153,22 +153,22 @@ class Strategy {
  private:
   const ProcessGroup& group_of_first() const { return *contexts_[0].group; }
   void run_on_each(const std::function<void(const ReplicaContext&)>& body);
-  // Lets all replicas' parameters be the first one's memory, where variables
-  // are central and on CPUs.
+  // Makes all replicas' parameters share the first one's memory, where
+  // variables are central and on CPUs.
   void centralize(const std::vector<std::vector<at::Tensor>>& parameters) const;
 
   template <class Value>
   using Slots = std::vector<std::shared_ptr<Value>>;
 
   Variables variables_ = Variables::kMirrored;
-  std::unique_ptr<ReplicaThreads> threads_;  // null where there is one replica
+  std::unique_ptr<ReplicaThreads> threads_;  // null with one replica
   std::vector<ReplicaContext> contexts_;
 };
 
 struct StrategyOptions {
-  // A replica on each: GPUs, each once, or CPUs, of which one may be there
-  // several times. When empty all GPUs that LibTorch sees, or where it sees
-  // none as many slots of the CPU as it has compute threads.
+  // One replica on each: GPUs, each once, or the CPU, any number of times. When
+  // empty: all GPUs that LibTorch sees, or without a GPU one slot of the CPU
+  // per compute thread.
   std::vector<at::Device> devices{};
   // As in InitOptions.
   std::optional<std::chrono::nanoseconds> timeout{};
@@ -183,12 +183,12 @@ class MirroredStrategy : public Strategy {
 };
 
 // One process; variables, and the optimizer with its state, are in one place,
-// and all devices compute. With one device it is that device alone.
+// and all devices compute. With one device that device does both.
 //
 // On CPUs all replicas read the same memory. On several GPUs the place is the
 // first one (TensorFlow's is the memory of the host); the others compute with
-// copies, which step() renews. So who changes variables otherwise, say from a
-// checkpoint, changes those of every replica.
+// copies, which step() renews. A program that changes variables in another way,
+// for example from a checkpoint, must change those of every replica.
 class CentralStorageStrategy : public Strategy {
  public:
   explicit CentralStorageStrategy(StrategyOptions options = {})
@@ -199,18 +199,19 @@ class CentralStorageStrategy : public Strategy {
 struct MultiWorkerStrategyOptions {
   // As in InitOptions.
   std::optional<std::chrono::nanoseconds> timeout{};
-  // This worker's; a GPU is no other worker's.
+  // This worker's device; two workers must not share a GPU.
   at::Device device = at::kCPU;
 };
 
-// A replica in each of several processes. Where TF_CONFIG is set it says which:
-// see base/tf_config.h; the first worker's address is where they meet. Else it
-// is default_group(), or what init_process_group() makes of the environment.
+// One replica in each of several processes. If TF_CONFIG is set, it lists them:
+// see base/tf_config.h; they meet at the first worker's address. Otherwise the
+// group is default_group(), or the one that init_process_group() makes from the
+// environment.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(
       const MultiWorkerStrategyOptions& options = {});
-  // Of workers that have a group already.
+  // For workers that have a group already.
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<ProcessGroup> workers,
                                        at::Device device = at::kCPU)
       : Strategy(std::move(workers), device) {}
@@ -218,7 +219,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
 
 // The group of the workers, joined as MultiWorkerMirroredStrategy's constructor
 // joins it: default_group() after that. InvalidArgument for a TF_CONFIG that is
-// wrong, or contradicts the environment or the group that there is.
+// wrong, or contradicts the environment or the existing group.
 std::shared_ptr<ProcessGroup> group_of_workers(
     std::optional<std::chrono::nanoseconds> timeout = {});
 
@@ -241,7 +242,7 @@ struct ModuleIn<Holder> : std::true_type {
   using type = typename Holder::Impl;
 };
 
-// Null for a pointer or holder that is empty.
+// Null for an empty pointer or holder.
 template <class Made>
 torch::nn::Module* module_in(Made& made) {
   if constexpr (std::derived_from<Made, torch::nn::Module>)
@@ -252,7 +253,7 @@ torch::nn::Module* module_in(Made& made) {
     return made.get();
 }
 
-// On a CPU a module stays where its factory has put it.
+// Does nothing where `device` is the CPU.
 void move_to_gpu(torch::nn::Module* module, at::Device device);
 
 void average_buffers(ProcessGroup& group,

@@ -1,7 +1,7 @@
 // One replica's side of an optimizer that a strategy has made.
 //
-// Threads: belongs to its replica's thread while run() runs.
-// Errors:  what the optimizer and the group's operations throw.
+// Threads: it belongs to its replica's thread while run() runs.
+// Errors:  those of the optimizer and of the group's operations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,9 +17,9 @@ namespace lockstep {
 
 class StrategyOptimizer {
  public:
-  // `central` is the group of the replicas whose variables its first one
-  // updates, and `optimizer` null on the others; or null, where each updates
-  // its own.
+  // With central variables, `central` is the group of the replicas, whose first
+  // one updates them, and `optimizer` is null on the others. Otherwise
+  // `central` is null, and each replica updates its own.
   StrategyOptimizer(std::vector<at::Tensor> parameters,
                     std::unique_ptr<torch::optim::Optimizer> optimizer,
                     std::shared_ptr<ProcessGroup> central)
@@ -28,14 +28,14 @@ class StrategyOptimizer {
         central_(std::move(central)) {}
 
   // Every replica calls it. Updates this replica's variables, or the central
-  // ones, which every replica sees when it returns.
+  // ones; every replica sees the result when it returns.
   void step();
 
   // Drops this replica's gradients.
   void zero_grad();
 
-  // What makes the step, for its state and learning rate; null where another
-  // replica has it.
+  // The optimizer that steps, for its state and learning rate; null where
+  // another replica has it.
   torch::optim::Optimizer* optimizer() const { return optimizer_.get(); }
 
  private:

@@ -124,8 +124,8 @@ TEST(MirroredStrategy, GivesEachReplicaItsOwnVariablesOfTheSameValues) {
   EXPECT_EQ(places.size(), 3);
 }
 
-// Statistics of replicas that have each made `steps` passes over their shares,
-// added up and divided.
+// The mean of the statistics of replicas that have each made `steps` passes
+// over their shares.
 std::vector<at::Tensor> mean_statistics(int replicas, int steps) {
   std::vector<at::Tensor> mean{torch::zeros({3}), torch::zeros({3})};
   for (int replica = 0; replica < replicas; ++replica) {
@@ -148,7 +148,7 @@ void expect_mean_statistics(Strategy& strategy) {
                                replicas)
                     .input);
     });
-    if (step == 0) continue;  // what is averaged goes on as if it were not
+    if (step == 0) continue;  // averaging must not change later steps
     strategy.average_buffers(net);
     for (std::size_t i = 0; i < net.size(); ++i) {
       const auto& norm = net.local(static_cast<int>(i))->norm;
@@ -176,7 +176,7 @@ TEST(Strategy, AveragesTheRunningStatisticsOfReplicasWhenAsked) {
 TEST(MirroredStrategy, RunsReplicasSideBySideInThreadsOfTheirOwn) {
   MirroredStrategy strategy(slots(3));
   const auto threads = strategy.run([](const ReplicaContext& here) {
-    here.group->barrier().wait();  // none leaves before all are here
+    here.group->barrier().wait();  // no replica leaves before all are here
     return std::this_thread::get_id();
   });
   EXPECT_EQ(std::set({threads.local(0), threads.local(1), threads.local(2),
@@ -209,12 +209,12 @@ TEST(Strategy, ReducesWhatReplicasReturn) {
       strategy.reduce(ReduceOp::kAverage, values).eq(2.5).all().item<bool>());
   EXPECT_TRUE(values.local(0).eq(1).all().item<bool>());
   EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kMax, values); }),
-              HasSubstr("added up or averaged"));
+              HasSubstr("summed or averaged"));
   const auto counts = strategy.run(
       [](const ReplicaContext&) { return torch::ones({}, torch::kLong); });
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, counts).item<int>(), 4);
   EXPECT_THAT(message_of([&] { strategy.reduce(ReduceOp::kAverage, counts); }),
-              HasSubstr("whole numbers"));
+              HasSubstr("integers cannot be averaged"));
 }
 
 TEST(Strategy, RefusesToReduceValuesThatDiffer) {
@@ -318,10 +318,10 @@ TEST(Strategy, RefusesALossThatIsAMeanAlready) {
                   strategy.compute_average_loss(torch::ones({}), options);
                 }),
                 AllOf(HasSubstr("divided already"),
-                      HasSubstr("give losses, one a sample")));
+                      HasSubstr("give one loss per sample")));
 }
 
-// The numbers are those of tf.nn.compute_average_loss, by its documentation:
+// The expected numbers follow the documentation of tf.nn.compute_average_loss:
 // weights multiply losses, and the sum is divided by the number of samples.
 TEST(Strategy, WeighsSamples) {
   MirroredStrategy strategy(slots(2));
@@ -345,7 +345,7 @@ TEST(Strategy, WeighsSamples) {
   for (const auto& wrong :
        {torch::ones({3}), torch::ones({1}), torch::ones({2, 2})})
     EXPECT_THAT(message_of([&] { average(losses, wrong); }),
-                HasSubstr("give one weight a sample"));
+                HasSubstr("give one weight per sample"));
 }
 
 TEST(Strategy, StartsFromWhatOneProcessWouldStartFrom) {
@@ -373,7 +373,7 @@ TEST(Strategy, RefusesDevicesThatItCannotUse) {
   const auto refusal = [](std::vector<at::Device> devices) {
     return message_of([&] { MirroredStrategy({.devices = devices}); });
   };
-  EXPECT_THAT(refusal({at::kMeta}), HasSubstr("only CPUs and CUDA's GPUs"));
+  EXPECT_THAT(refusal({at::kMeta}), HasSubstr("only CPUs and CUDA GPUs"));
   EXPECT_THAT(refusal({at::kCPU, {at::kCUDA, 0}}),
               AllOf(HasSubstr("cuda:0"), HasSubstr("CPUs alone")));
   EXPECT_THAT(refusal({{at::kCUDA, 100}}),
@@ -385,7 +385,7 @@ TEST(Strategy, HasASlotForEachComputeThreadWhereThereIsNoGpu) {
   EXPECT_EQ(MirroredStrategy().num_replicas_in_sync(), at::get_num_threads());
 }
 
-// What each replica gets in each global batch of a pass.
+// Each replica's samples in each global batch of a pass.
 using Part = std::vector<std::int64_t>;
 
 std::vector<std::vector<Part>> pass_of(Strategy& strategy,

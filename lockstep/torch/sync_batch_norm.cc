@@ -53,7 +53,7 @@ void SyncBatchNormImpl::reset() {
   hold(tensors);
 }
 
-// Undefined ones too: a clone must have as many.
+// Registers undefined tensors too: a clone must have the same number.
 void SyncBatchNormImpl::hold(const BatchNormTensors& tensors) {
   const auto trained = [](const at::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad();
@@ -82,7 +82,7 @@ void SyncBatchNormImpl::check(const at::Tensor& input) const {
       " features got an input of shape ", input.sizes(), " and type ",
       input.scalar_type(),
       "\n  next:    give it floating-point samples x features, with up to "
-      "three dimensions more"));
+      "three more dimensions"));
 }
 
 // As LibTorch's layers do it.

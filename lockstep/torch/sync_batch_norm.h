@@ -1,33 +1,35 @@
-// Batch normalization whose mean and variance are those of all ranks' samples
-// together: a small batch a rank then trains as the whole batch would.
+// Batch normalization with the mean and variance of all ranks' samples
+// together: small batches per rank then train like the whole batch.
 //
 //     struct Net : torch::nn::Module {
 //       …
-//       lockstep::BatchNorm norm{nullptr};  // in the place of BatchNorm2d
+//       lockstep::BatchNorm norm{nullptr};  // instead of BatchNorm2d
 //     };
 //     Net net;
 //     lockstep::convert_sync_batch_norm(net);
 //     auto model = lockstep::DistributedDataParallel(net);
 //
-// LibTorch's BatchNorm1d, 2d and 3d call their forward() directly, so that what
-// holds one goes on calling it whatever else is registered under its name. So
-// there are two ways: declare members as BatchNorm, which is as LibTorch's
-// until it is converted; or have LibTorch's as steps of a Sequential, where
-// they can be replaced.
+// The holders of LibTorch's BatchNorm1d, 2d and 3d call forward() directly, so
+// a holder keeps calling its own layer even when another module is registered
+// under its name. So there are two ways: declare members as BatchNorm, which
+// works like LibTorch's until it is converted; or use LibTorch's layers as
+// steps of a Sequential, where they can be replaced.
 //
 // In training each layer exchanges, in its forward pass, a mean, a variance and
-// a count, and in its backward pass two sums a feature. Ranks may bring batches
-// of different lengths, empty ones too. In evaluation, and in a group of one,
-// it is LibTorch's batch normalization. Names in a state dict are the same.
+// a count, and in its backward pass two sums per feature. Ranks may have
+// batches of different lengths, empty ones too. In evaluation, and in a group
+// of one, it equals LibTorch's batch normalization. Names in a state dict are
+// the same.
 //
-// Gradients of weight and bias are this rank's own, as everywhere, for
-// DistributedDataParallel to average. Every rank must run the same passes, also
+// Gradients of weight and bias are the rank's own; DistributedDataParallel
+// averages them, as all gradients. Every rank must run the same passes, also
 // within no_sync(); join() cannot stand in for a rank that is out of data.
 //
-// Threads: as LibTorch's modules; passes of the ranks of a group run together.
-// Errors:  InvalidArgument for inputs that are no batch, on every rank when all
-//          samples together are fewer than two; from backward() with
-//          create_graph. What ProcessGroup's operations throw.
+// Threads: like LibTorch's modules; the ranks of a group run their passes
+//          together.
+// Errors:  InvalidArgument for inputs that are not a batch, on every rank when
+//          all samples together are fewer than two, and from backward() with
+//          create_graph. Those of ProcessGroup's operations.
 // Source:  torch.nn.SyncBatchNorm.
 #pragma once
 
@@ -45,11 +47,11 @@
 
 namespace lockstep {
 
-// Whose samples mean and variance are taken over in training.
+// Over whose samples mean and variance are taken in training.
 enum class BatchStatistics { kOfRank, kOfGroup };
 
-// What a layer of batch normalization has in a state dict; undefined where its
-// options leave it out.
+// The tensors of a batch normalization layer in a state dict; undefined where
+// its options omit them.
 struct BatchNormTensors {
   at::Tensor weight, bias;
   at::Tensor running_mean, running_var, num_batches_tracked;
@@ -57,26 +59,26 @@ struct BatchNormTensors {
 
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
-  // The layer takes its statistics over `group`, or over default_group() at its
-  // first pass in training. Passes of a rank that start buckets of gradients in
-  // another order than its peers' need a group of their own here; see
-  // convert_sync_batch_norm.
+  // The layer takes its statistics over `group`, or over default_group() as of
+  // its first pass in training. Ranks whose passes start gradient buckets in
+  // different orders need a separate group here; see convert_sync_batch_norm.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& batch_options,
                              std::shared_ptr<ProcessGroup> group = nullptr);
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& batch_options,
                     BatchStatistics statistics);
-  // In the place of a layer with these options and tensors, which it shares.
+  // Replaces a layer with these options and tensors, and shares the tensors.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& batch_options,
                     const BatchNormTensors& tensors,
                     std::shared_ptr<ProcessGroup> group);
 
-  // Of samples x num_features, or that with one, two or three more dimensions.
+  // `input` is samples x num_features, or has one, two or three more
+  // dimensions.
   at::Tensor forward(const at::Tensor& input);
 
-  // From now on statistics are the group's.
+  // Takes statistics over `group` from now on.
   void synchronize(std::shared_ptr<ProcessGroup> group);
   BatchStatistics statistics() const { return statistics_; }
-  // Null for a rank's own statistics, and before a first pass over
+  // Null for a rank's own statistics, and before the first pass over
   // default_group().
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
@@ -102,8 +104,8 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 
 TORCH_MODULE(SyncBatchNorm);
 
-// The same layer, plain until convert_sync_batch_norm() finds it: what to
-// declare in the place of torch::nn::BatchNorm1d, 2d and 3d.
+// The same layer, local until convert_sync_batch_norm() finds it: declare it
+// instead of torch::nn::BatchNorm1d, 2d and 3d.
 class BatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
  public:
   // Implicit as those of LibTorch's holders.
@@ -116,25 +118,23 @@ class BatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
 };
 
 // Makes every batch normalization in `module` take its statistics over the
-// ranks of `group` (default_group() when empty), and returns how many there
-// are. To be called by every rank, before the module is wrapped. Parameters and
-// buffers stay the tensors that they were, so that an optimizer may have them
-// already.
+// ranks of `group` (default_group() when empty), and returns the number of
+// layers. Every rank calls it, before it wraps the module. Parameters and
+// buffers stay the same tensors, so that an optimizer may hold them already.
 //
-// The layers get a group of their own of the same ranks, so that what they
-// exchange during a backward pass and the buckets of gradients need no common
-// order.
+// The layers get a separate group of the same ranks, so that their collectives
+// in a backward pass and the gradient buckets need no common order.
 //
-// InvalidArgument, and nothing is changed, when a BatchNorm of LibTorch's is
-// held by anything but a Sequential.
+// InvalidArgument, without any change, when anything other than a Sequential
+// holds a BatchNorm of LibTorch's.
 int convert_sync_batch_norm(torch::nn::Module& module,
                             std::shared_ptr<ProcessGroup> group = nullptr);
 
 // Aborts the groups over which layers in `module` take their statistics, so
-// that nobody waits in them for a rank that has left its pass. Never blocks.
-// DistributedDataParallel, where it averages gradients, does so when a backward
-// pass throws after a gradient has arrived; what is thrown elsewhere, as in a
-// forward pass, is for the caller to tell.
+// that no rank waits in them for one that has left its pass. Never blocks. A
+// DistributedDataParallel that averages gradients calls it when a backward pass
+// throws after a gradient has arrived; for exceptions elsewhere, as in a
+// forward pass, the caller does.
 void abort_groups_of_batch_norms(const torch::nn::Module& module,
                                  const std::string& reason) noexcept;
 

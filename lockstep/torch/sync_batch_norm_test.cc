@@ -1,5 +1,5 @@
-// Every test but those of refusals compares with LibTorch's batch normalization
-// of all ranks' samples in one process.
+// Every test, except those of refusals, compares with LibTorch's batch
+// normalization of all ranks' samples in one process.
 #include "lockstep/torch/sync_batch_norm.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ using torch::nn::BatchNormOptions;
 
 constexpr double kClose = 1e-5;
 
-// What a pass over a batch, or a rank's part of it, comes to.
+// The results of a pass over a batch, or over a rank's part of it.
 struct PassResult {
   at::Tensor output, input_gradient;
   std::vector<at::Tensor> parameter_gradients, buffers;
@@ -52,7 +52,7 @@ void give_parameters(Norm& norm, at::ScalarType type) {
     parameter.copy_(wave(parameter.sizes(), phase += 1) + 0.7);
 }
 
-// Where a rank's part of `samples` begins, of which ranks have more and more.
+// The begin of a rank's part of `samples`; later ranks have larger parts.
 std::int64_t begin_of(int rank, int ranks, std::int64_t samples) {
   return samples * rank * (rank + 1) / (ranks * (ranks + 1));
 }
@@ -113,7 +113,7 @@ class SyncBatchNormOnRanks
 
 TEST_P(SyncBatchNormOnRanks, IsThatOfTheWholeBatchInAnyShape) {
   const auto [ranks, type] = GetParam();
-  for (const std::int64_t samples : {13, 2})  // of 2, ranks have none
+  for (const std::int64_t samples : {13, 2})  // with 2, some ranks have none
     for (const Case& job : {Case{{}, type}, Case{{5}, type}})
       compare_with_whole_batch<torch::nn::BatchNorm1d>(job, ranks, samples);
   compare_with_whole_batch<torch::nn::BatchNorm2d>({{4, 3}, type}, ranks, 11);
@@ -134,7 +134,7 @@ TEST(SyncBatchNorm, KeepsItsDigitsFarFromZero) {
     SyncBatchNorm norm(3, group);
     const at::Tensor output =
         norm(batch.narrow(0, 8 * group->rank(), 8)).to(at::kDouble);
-    // What float32 leaves of such inputs.
+    // The precision of float32 for such inputs.
     EXPECT_LE(largest_difference({output},
                                  {expected.narrow(0, 8 * group->rank(), 8)}),
               2e-3);
@@ -309,15 +309,15 @@ TEST(ConvertSyncBatchNorm, RefusesAStepThatIsHeldElsewhere) {
     torch::nn::BatchNorm1d held(3);
     torch::nn::Sequential net(torch::nn::Linear(3, 3), held);
     EXPECT_THAT(message_of([&] { convert_sync_batch_norm(*net, group); }),
-                HasSubstr("1, which something else holds too"));
+                HasSubstr("1, which another object holds too"));
     held = nullptr;
     EXPECT_EQ(convert_sync_batch_norm(*net, group), 1);
   });
 }
 
 TEST(ConvertSyncBatchNorm, LeavesGraphsThatDifferAloneByItsOwnGroup) {
-  // Each rank leaves another layer out, so that buckets start at other moments
-  // among what the normalization exchanges.
+  // Each rank skips a different layer, so that buckets start at different
+  // points among the normalization's collectives.
   struct Gated : torch::nn::Module {
     Gated() {
       for (int i = 0; i < 4; ++i) {
@@ -388,7 +388,7 @@ TEST(ConvertSyncBatchNorm, LetsNobodyWaitForARankThatLeftALocalPass) {
     auto model = converted_net(small_buckets(group));
     const auto scope = model.no_sync();
     expect_that_nobody_waits(model, group);
-    EXPECT_NO_THROW(group->barrier().wait());  // no part of a local pass
+    EXPECT_NO_THROW(group->barrier().wait());  // not part of a local pass
   });
 }
 
@@ -419,7 +419,7 @@ TEST(SyncBatchNorm, RefusesTooFewSamplesOnEveryRank) {
     EXPECT_THAT(message_of([&] {
                   norm(torch::ones({samples, 3}));
                 }),
-                AllOf(HasSubstr("together have 1 numbers a feature"),
+                AllOf(HasSubstr("together have 1 numbers per feature"),
                       HasSubstr("next:")));
     EXPECT_NO_THROW(norm(wave({1, 3}, group->rank())));
   });

@@ -57,11 +57,12 @@ DataType data_type_of(at::ScalarType type) {
       return DataType::kInt64;
     case at::kBool:
       return DataType::kBool;
-    default:  // LibTorch's own enum, which grows
+    default:  // LibTorch's own enum, which may grow
       throw InvalidArgument(c10::str(
-          "collectives do not know the tensor type ", type,
-          "; they know Float, Double, Half, BFloat16, Char, Byte, Int, Long "
-          "and Bool\n  next:    convert the tensor with to()"));
+          "collectives do not support the tensor type ", type,
+          "; they support Float, Double, Half, BFloat16, Char, Byte, Int, "
+          "Long and Bool"
+          "\n  next:    convert the tensor with to()"));
   }
 }
 

@@ -5,10 +5,9 @@
 // A Buffer borrows the tensor's memory: the tensor must stay alive, and must
 // not be resized, until the Work of the operation is done.
 //
-// Threads: pure functions.
 // Errors:  InvalidArgument for tensors that collectives cannot work on: sparse,
-//          not contiguous, on a device or of a type that has no Buffer. The
-//          message says how to get one that they can.
+//          not contiguous, on an unsupported device or of an unsupported type.
+//          The message says how to get a suitable tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,19 +22,18 @@ namespace lockstep {
 // does not use, such as complex numbers.
 DataType data_type_of(at::ScalarType type);
 
-// The reverse of it.
+// The reverse.
 at::ScalarType scalar_type_of(DataType type);
 
-// The device of a tensor's memory: the CPU, or a GPU. There operations are
-// ordered in LibTorch's current stream from the first call on.
+// The device of a tensor's memory: the CPU or a GPU. From the first call for a
+// GPU on, operations are ordered in LibTorch's current stream there.
 Device buffer_device(const at::Tensor& tensor);
 
 // The elements of a contiguous tensor. Tensors share their memory freely, so
 // constness does not protect the elements.
 Buffer view(const at::Tensor& tensor);
 
-// A list of tensors as the list of buffers that makes one operation; they must
-// have one type.
+// A list of tensors as the buffers of one operation; they must have one type.
 std::vector<Buffer> views(at::TensorList tensors);
 
 }  // namespace lockstep

@@ -25,14 +25,14 @@ std::string text_of(Argument name) {
   return name.index < 0 ? name.name : c10::str(name.name, "[", name.index, "]");
 }
 
-// Whether the memory can be passed on as it is.
+// Whether the operation can use the memory directly.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && holds_its_elements(tensor);
 }
 
-// Whether two elements may share memory: the dimensions, from the smallest
-// stride on, must each step over all that those before it reach. Says yes to
-// some exotic layouts in which none do.
+// Whether two elements may share memory. Without overlap each dimension, from
+// the smallest stride on, steps over the whole reach of those before it.
+// Returns true for some exotic layouts without overlap.
 bool may_overlap(const at::Tensor& tensor) {
   std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // stride, size
   for (std::int64_t i = 0; i < tensor.dim(); ++i)
@@ -51,21 +51,21 @@ at::Tensor empty_contiguous(const at::Tensor& like) {
   return at::empty_like(like, {}, at::MemoryFormat::Contiguous);
 }
 
-// `to`, filled with the elements of `from` without a trace in autograd's graph.
+// `to`, filled with the elements of `from`; autograd does not record it.
 at::Tensor copy_of(const at::Tensor& from, const at::Tensor& to) {
   const c10::AutoGradMode no_grad(false);
   return to.copy_(from);
 }
 
-// Peers write behind autograd's back: without this, a backward pass that needs
-// the old values would take the new ones for them.
+// Peers write without autograd's knowledge: without this call, a backward pass
+// that needs the old values would use the new ones.
 void tell_autograd(const at::Tensor& written) {
   if (!written.is_inference()) written.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace
 
-// What an operation uses, and its results that are yet to be brought back.
+// The tensors of an operation, and its pending copies of results.
 struct TensorCall::Held {
   std::vector<at::Tensor> used;
   std::vector<WriteBack> write_backs;
@@ -76,9 +76,9 @@ struct TensorCall::Held {
 
 namespace {
 
-// Of operations that nobody has waited for, on a GPU: their memory is kept
-// until they are done, which later calls look for. On the CPU such memory is
-// not freed any more: peers may write to it for as long as they live.
+// Keeps the memory of GPU operations that no thread has waited for until they
+// are done; later calls check that. On the CPU such memory is never freed:
+// peers may write to it as long as they live.
 class Parked {
  public:
   void add(Work work, std::shared_ptr<void> held) {
@@ -107,7 +107,7 @@ class Parked {
 
 }  // namespace
 
-// Keeps the tensors of an operation, and brings its results back once.
+// Keeps the tensors of an operation, and copies its results back once.
 class TensorCall::TensorWork : public PendingWork {
  public:
   TensorWork(Work work, Held held)
@@ -115,8 +115,9 @@ class TensorCall::TensorWork : public PendingWork {
         held_(std::make_unique<Held>(std::move(held))),
         is_on_gpu_(held_->is_on_gpu()) {}
 
-  // Memory that peers may still write to must not be freed; waiting for them
-  // here could wait for a message that this thread is about to send.
+  // Memory that peers may still write to must not be freed. Waiting for them
+  // here could deadlock, if they wait for a message that this thread is about
+  // to send.
   ~TensorWork() override {
     if (held_->is_empty() || work_.done()) return;
     if (is_on_gpu_)
@@ -136,8 +137,8 @@ class TensorCall::TensorWork : public PendingWork {
     bring_back();
     if (brought_back_) brought_back_->synchronize();
   }
-  // A stream of which LibTorch does not know cannot be told to wait for what is
-  // copied by another: then the host does.
+  // A stream that LibTorch does not know cannot wait for another stream's
+  // copies: then the host waits.
   void order_before(std::uint64_t ticket, void* stream) override {
     if (copies())
       synchronize(ticket, std::nullopt);
@@ -155,7 +156,7 @@ class TensorCall::TensorWork : public PendingWork {
     return brought_back_ || !held_->write_backs.empty();
   }
 
-  // On the current stream, or after what did so on another.
+  // Copies on the current stream, or orders it after the stream that did.
   void bring_back() LOCKSTEP_REQUIRES(mutex_) {
     if (brought_back_) {
       brought_back_->block(current_stream_on(brought_back_->device()));
@@ -176,7 +177,7 @@ class TensorCall::TensorWork : public PendingWork {
   Mutex mutex_;
   std::unique_ptr<Held> held_ LOCKSTEP_GUARDED_BY(mutex_);
   const bool is_on_gpu_;
-  // On a GPU, where there was something to copy.
+  // Set on a GPU if there was something to copy.
   std::optional<c10::Event> brought_back_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
@@ -184,9 +185,10 @@ TensorCall::TensorCall(const ProcessGroup& group, const char* operation)
     : group_(group), operation_(operation) {
   if (!group.is_member())
     throw InvalidArgument(c10::str(
-        operation, ": this rank is no member of group \"", group.name(),
-        "\"\n  next:    ask is_member() before calling "
-        "into a group made by new_group()"));
+        operation, ": this rank is not a member of group \"", group.name(),
+        "\""
+        "\n  next:    check is_member() before calling into a group made by "
+        "new_group()"));
 }
 
 void TensorCall::refuse(Argument name, const std::string& why,
@@ -248,7 +250,7 @@ Buffer TensorCall::use(const at::Tensor& contiguous) {
 Buffer TensorCall::read(const at::Tensor& tensor, Argument name) {
   check(tensor, name);
   if (!is_plain(tensor)) return use(copy_of(tensor, empty_contiguous(tensor)));
-  // Not view(): asking for memory to write to would end a lazy clone.
+  // Not view(): a request for writable memory would materialise a lazy clone.
   used_.push_back(tensor);
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.numel(),
           data_type_of(tensor.scalar_type()), buffer_device(tensor)};
@@ -317,7 +319,7 @@ void TensorCall::check_like(const at::Tensor& tensor, Argument name,
     refuse(name,
            c10::str("has shape ", tensor.sizes(), ", expected ",
                     expected.sizes(), " as ", text_of(expected_name)),
-           "make both of one shape; view() and reshape() change a shape");
+           "give both the same shape; view() and reshape() change a shape");
 }
 
 void TensorCall::check_one_a_rank(at::TensorList tensors,
@@ -325,7 +327,7 @@ void TensorCall::check_one_a_rank(at::TensorList tensors,
   if (static_cast<int>(tensors.size()) != group_.size())
     refuse({name},
            c10::str("has ", tensors.size(), " tensors, expected ",
-                    group_.size(), ", one a rank"),
+                    group_.size(), ", one per rank"),
            "pass a list of group.size() tensors, in rank order");
 }
 

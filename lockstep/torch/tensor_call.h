@@ -1,11 +1,12 @@
-// One call of an operation on tensors: checks them, stands in for those whose
-// elements are not contiguous, and brings the results back.
+// One call of an operation on tensors: checks them, stages those whose elements
+// are not contiguous, and copies the results back.
 //
-// The functions of tensor_collectives.h are made of it: they declare each
-// tensor as read, written or updated, start the operation on the Buffers they
-// get in return, and hand its Work to finish().
+// The functions of tensor_collectives.h use it: they declare each tensor as
+// read, written or updated, start the operation on the Buffers they get in
+// return, and pass its Work to finish().
 //
-// Threads: an object belongs to one thread; the Work of finish() to any.
+// Threads: an object belongs to one thread; any thread may use the Work of
+//          finish().
 // Errors:  InvalidArgument naming the operation, the argument, its index, and
 //          what to pass instead.
 #pragma once
@@ -29,7 +30,7 @@ struct Argument {
 
 class TensorCall {
  public:
-  // Throws for a group that this rank is no member of.
+  // Throws for a group of which this rank is not a member.
   TensorCall(const ProcessGroup& group, const char* operation);
 
   // A tensor whose elements the operation reads.
@@ -39,9 +40,9 @@ class TensorCall {
   // A tensor whose elements the operation reads and replaces.
   Buffer update(const at::Tensor& tensor, Argument name);
 
-  // One block of memory for the elements of all of `tensors`, in this order:
-  // what operations take that want one buffer. pack() fills it, unpack() brings
-  // it back to the tensors. They have one shape and type.
+  // One block of memory for the elements of all of `tensors`, in this order,
+  // for operations that need one buffer. pack() fills it, unpack() copies it
+  // back to the tensors. They have one shape and type.
   Buffer pack(at::TensorList tensors, const char* name);
   Buffer unpack(at::TensorList tensors, const char* name);
 
@@ -51,17 +52,17 @@ class TensorCall {
                   const at::Tensor& expected, Argument expected_name) const;
   void check_type(const at::Tensor& tensor, Argument name,
                   const at::Tensor& expected, Argument expected_name) const;
-  // Throws InvalidArgument unless the list has a tensor a rank.
+  // Throws InvalidArgument unless the list has one tensor per rank.
   void check_one_a_rank(at::TensorList tensors, const char* name) const;
-  // Throws InvalidArgument unless `blocks` has, for each rank, as many elements
-  // as `own`, of its type.
+  // Throws InvalidArgument unless `blocks` has size() times as many elements as
+  // `own`, of its type.
   void check_blocks(const at::Tensor& blocks, Argument blocks_name,
                     const at::Tensor& own, Argument own_name) const;
   [[noreturn]] void refuse(Argument name, const std::string& why,
                            const std::string& next) const;
 
-  // The Work of the call: what `started` is, with the tensors kept alive and
-  // the results brought back by wait().
+  // The Work of the call: `started`, with the tensors kept alive; wait() copies
+  // the results back.
   Work finish(Work started);
 
  private:

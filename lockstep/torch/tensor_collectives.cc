@@ -52,14 +52,14 @@ std::size_t own_index(const ProcessGroup& group) {
   return static_cast<std::size_t>(group.rank());
 }
 
-// Of lists that go together: outputs[i] with inputs[i].
+// Requires lists of equal length: outputs[i] belongs to inputs[i].
 void check_lengths(const TensorCall& call, at::TensorList outputs,
                    at::TensorList inputs) {
   if (outputs.size() != inputs.size())
     call.refuse({"outputs"},
                 c10::str("has ", outputs.size(), " tensors, expected ",
                          inputs.size(), ", one for each of inputs"),
-                "pass lists of one length");
+                "pass lists of the same length");
 }
 
 void check_only_at_root(const TensorCall& call, const ProcessGroup& group,
@@ -68,7 +68,7 @@ void check_only_at_root(const TensorCall& call, const ProcessGroup& group,
     call.refuse({name},
                 c10::str("is not empty on rank ", group.rank(),
                          ", which is not the root"),
-                "pass {} on all ranks but the root");
+                "pass {} on all ranks except the root");
 }
 
 // Splits along the first dimension as counts of elements.
@@ -109,12 +109,12 @@ class Rows {
   void check_splits(const std::vector<std::int64_t>& splits) const {
     const auto refuse = [&](const std::string& why) {
       call_.refuse({name_}, why,
-                   "give one number of rows a rank, which add up to the size "
-                   "of the first dimension");
+                   "give one number of rows per rank; they must add up to "
+                   "the size of the first dimension");
     };
     if (static_cast<int>(splits.size()) != group_.size())
       refuse(c10::str("has ", splits.size(), " split sizes, expected ",
-                      group_.size(), ", one a rank"));
+                      group_.size(), ", one per rank"));
     std::int64_t sum = 0;
     for (const std::int64_t rows : splits) {
       if (rows < 0 || rows > tensor_.size(0) - sum)
@@ -369,7 +369,8 @@ std::vector<c10::IValue> gather_object(ProcessGroup& group,
   try {
     own = pickled(object);
   } catch (...) {
-    error = std::current_exception();  // after the others have got theirs
+    error = std::current_exception();  // thrown after the other ranks have
+                                       // their objects
   }
   const auto all = gather_bytes(group, own, root, options);
   if (error) std::rethrow_exception(error);
@@ -394,7 +395,7 @@ c10::IValue scatter_object_list(ProcessGroup& group,
         pickles.push_back(pickled(object));
     } catch (...) {
       error = std::current_exception();
-      pickles.clear();  // which is an error on the others
+      pickles.clear();  // an error on the other ranks
     }
   try {
     return unpickled(scatter_bytes(group, pickles, root, options));

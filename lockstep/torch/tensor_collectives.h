@@ -1,27 +1,26 @@
-// Collectives and messages on tensors: torch.distributed's functions, under
-// its names and with its order of arguments, each on a group.
+// Collectives and messages on tensors: torch.distributed's functions, with its
+// names and order of arguments, each on a group.
 //
 //     lockstep::all_reduce(*group, tensor, ReduceOp::kSum).wait();
 //     Work work = lockstep::isend(*group, tensor, 1);   // async_op=True
 //
-// A tensor may have any strides. One that is not contiguous travels as a copy,
-// and what arrives for it is there when wait() has returned, not before. Every
-// Work is to be waited for; until then it keeps its tensors alive. Shapes must
-// be right before the call: nothing is resized.
+// A tensor may have any strides. One that is not contiguous is staged in a
+// copy, and its result is there only when wait() has returned. The caller waits
+// for every Work; until then it keeps its tensors alive. Shapes must be right
+// before the call: nothing is resized.
 //
-// Autograd: as in torch.distributed the operations are no part of a graph, and
+// Autograd: as in torch.distributed the operations are not part of a graph, and
 // tensors that require a gradient, leaves too, are read and written as under
-// no_grad. What was written counts as modified in place, so that a backward
-// pass that needs the old values says so. The operations of two tensors of a
-// list are one: lists ("coalesced") need one type, not one shape.
+// no_grad. A written tensor counts as modified in place, so that a backward
+// pass that needs the old values throws. A list of tensors ("coalesced") is one
+// operation: it needs one type, not one shape.
 //
 // Threads: as ProcessGroup.
-// Errors:  as ProcessGroup; InvalidArgument at once for a tensor that is
+// Errors:  those of ProcessGroup; InvalidArgument at once for a tensor that is
 //          undefined, sparse, complex or not on the group's device, for shapes
 //          and types that do not fit, and for tensors to write to whose
 //          elements share memory (expand()).
-// Source:  torch.distributed. Other than there, a rank that is no member may
-//          not call.
+// Source:  torch.distributed. Unlike there, only members of the group may call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,11 +55,11 @@ Work reduce_coalesced(ProcessGroup& group, at::TensorList tensors, int root,
                       const CallOptions& options = {});
 
 // outputs[r] becomes rank r's `input`. Ranks may bring different shapes, which
-// all must know: outputs[r] has rank r's.
+// all ranks must know: outputs[r] has rank r's.
 Work all_gather(ProcessGroup& group, at::TensorList outputs,
                 const at::Tensor& input, const CallOptions& options = {});
-// The same into one tensor, of size() times as many elements: the inputs one
-// after the other, be it along the first dimension or along a new one.
+// The same into one tensor with size() times as many elements: the inputs in
+// rank order, along the first dimension or a new one.
 Work all_gather_into_tensor(ProcessGroup& group, const at::Tensor& output,
                             const at::Tensor& input,
                             const CallOptions& options = {});
@@ -94,18 +93,19 @@ Work reduce_scatter_tensor_coalesced(ProcessGroup& group,
                                      ReduceOp op = ReduceOp::kSum,
                                      const CallOptions& options = {});
 
-// outputs[r] becomes rank r's inputs[rank()], of whatever shape both know.
+// outputs[r] becomes rank r's inputs[rank()], of a shape that both ranks know.
 Work all_to_all(ProcessGroup& group, at::TensorList outputs,
                 at::TensorList inputs, const CallOptions& options = {});
 
-// How many rows, along the first dimension, come from and go to each rank; an
-// empty list: equally many.
+// The number of rows, along the first dimension, from and to each rank; an
+// empty list means equal numbers.
 struct SplitSizes {
   std::vector<std::int64_t> output{};
   std::vector<std::int64_t> input{};
 };
 
-// The same between two tensors. Either every rank gives split sizes or none.
+// The same between two tensors. Either every rank gives split sizes or no rank
+// does.
 Work all_to_all_single(ProcessGroup& group, const at::Tensor& output,
                        const at::Tensor& input, const SplitSizes& splits = {},
                        const CallOptions& options = {});
@@ -134,10 +134,10 @@ std::vector<Work> batch_isend_irecv(ProcessGroup& group,
                                     const CallOptions& options = {});
 
 // Objects: numbers, strings, tensors, lists and dictionaries of them. They are
-// pickled, and each call returns when this rank has what it wants. Only ranks
-// that are trusted may take part: what is unpickled here runs no code of its
-// own, but it may be as large as the sender likes. See also broadcast_object()
-// and allgather_object() in torch/horovod.h.
+// pickled, and each call returns when this rank has its result. All ranks must
+// be trusted: unpickling runs no code of the sender's, but the sender decides
+// the size. See also broadcast_object() and allgather_object() in
+// torch/horovod.h.
 
 // Every rank's `object` in the order of ranks, on rank `root`; elsewhere
 // nothing.
@@ -146,7 +146,7 @@ std::vector<c10::IValue> gather_object(ProcessGroup& group,
                                        const CallOptions& options = {});
 
 // Rank `root`'s objects[rank()]; elsewhere `objects` is ignored.
-// InvalidArgument on every rank when they are not as many as ranks.
+// InvalidArgument on every rank unless there is one object per rank.
 c10::IValue scatter_object_list(ProcessGroup& group,
                                 const std::vector<c10::IValue>& objects,
                                 int root = 0, const CallOptions& options = {});

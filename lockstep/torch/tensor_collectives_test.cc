@@ -20,10 +20,10 @@ using testing::HasSubstr;
 
 constexpr int kRanks = 3;
 
-// How a tensor of 4 x 3 lies in memory.
+// The memory layout of a 4 x 3 tensor.
 enum class Layout { kContiguous, kTransposed, kEverySecondColumn, kLarge };
 
-// The elements that rank `rank` brings.
+// The input elements of rank `rank`.
 at::Tensor brought_by(int rank) { return wave({4, 3}, rank); }
 
 at::Tensor laid_out(const at::Tensor& values, Layout layout) {
@@ -56,7 +56,7 @@ struct LayoutCase {
 
 class TensorCollectives : public testing::TestWithParam<LayoutCase> {
  protected:
-  // Runs `body` on every rank: with the group and what this rank brings.
+  // Runs `body` on every rank, with the group and this rank's input.
   void on_ranks(
       const std::function<void(ProcessGroup&, const at::Tensor&)>& body) {
     run_ranks(GetParam().backend, kRanks, [&](const Group& group) {
@@ -69,7 +69,7 @@ class TensorCollectives : public testing::TestWithParam<LayoutCase> {
     return {blank(layout()), blank(layout()), blank(layout())};
   }
 
-  // One tensor a rank: 100 * `rank` + its index.
+  // One tensor per rank: 100 * `rank` + its index.
   std::vector<at::Tensor> blocks_of(int rank) const {
     std::vector<at::Tensor> blocks;
     for (int to = 0; to < kRanks; ++to)
@@ -299,7 +299,7 @@ TEST(TensorCollectivesTypes, AreAllOfTheMission) {
 
 TEST(TensorCollectivesInFlight, KeepTheTensorsThatTheCallerForgot) {
   run_ranks("shm", 2, [](const Group& group) {
-    constexpr std::int64_t kElements = 1 << 20;  // far beyond what is buffered
+    constexpr std::int64_t kElements = 1 << 20;  // far beyond the buffers
     std::vector<Work> works;
     for (int i = 0; group->rank() == 0 && i < 4; ++i)
       works.push_back(isend(*group, torch::full({kElements}, 1.0 * i), 1));
@@ -314,7 +314,7 @@ TEST(TensorCollectivesInFlight, KeepTheTensorsThatTheCallerForgot) {
   });
 }
 
-// What `body` is refused with on rank 1 of 2; the others call nothing.
+// The error of `body` on rank 1 of 2; rank 0 makes no call.
 std::string refusal(const std::function<void(ProcessGroup&)>& body) {
   std::string message;
   run_ranks("shm", 2, [&](const Group& group) {
@@ -351,7 +351,7 @@ TEST(TensorCollectivesRefusals, SayWhatWasExpectedAndWhatCame) {
       HasSubstr("all_gather: outputs[1] has shape [3, 3], expected [2, 3] as "
                 "input (rank 1 of 2, group \"test\")"));
   EXPECT_THAT(refusal([&](auto& group) { all_gather(group, {two}, two); }),
-              HasSubstr("outputs has 1 tensors, expected 2, one a rank"));
+              HasSubstr("outputs has 1 tensors, expected 2, one per rank"));
   EXPECT_THAT(
       refusal([&](auto& group) {
         all_gather(group, {two.to(at::kInt), two.clone()}, two);

@@ -1,6 +1,4 @@
-// Lists of tensors: those that one operation can take, and their size.
-//
-// Threads: functions of their arguments.
+// Sorts tensors into lists that one operation can take, and counts their bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,12 +8,12 @@
 
 namespace lockstep {
 
-// A list for each device and type, in which tensors keep their order. Where
-// tensors are on the CPU and one other device, the lists come in the same order
-// on every rank that has the same tensors, whatever that device's number.
+// One list per device and type, in which tensors keep their order. If tensors
+// are on the CPU and one other device, the lists have the same order on every
+// rank with the same tensors, whatever that device's index is.
 std::vector<std::vector<at::Tensor>> by_device_and_type(at::TensorList tensors);
 
-// The bytes of all elements; an undefined tensor has none.
+// The bytes of all elements; an undefined tensor has 0.
 std::size_t bytes_of(at::TensorList tensors);
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 namespace lockstep {
-// Zeros without memory are what some derivatives are made of.
+// Some derivatives return zeros without memory.
 bool holds_its_elements(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && !tensor.is_neg() &&
          !tensor.is_conj() && !tensor._is_zerotensor();

@@ -1,5 +1,6 @@
-// Tensors whose memory is not what they say: each place that reads or writes
-// memory must give what it gives for a plain tensor of the same elements.
+// Tests of tensors whose memory differs from their elements: code that reads or
+// writes memory must give the same result as for a plain tensor with the same
+// elements.
 #include "lockstep/torch/tensor_memory.h"
 
 #include <ATen/ops/_efficientzerotensor.h>
@@ -86,7 +87,7 @@ at::Tensor much_disguised(const at::Tensor& values, Random& random) {
   return tensor;
 }
 
-// What some derivatives are made of.
+// Some derivatives return such zeros.
 at::Tensor zeros_without_memory(const at::Tensor& values) {
   return at::_efficientzerotensor(values.sizes(), values.options());
 }
@@ -179,8 +180,8 @@ TEST(HardGradients, AreUnscaledAsPlainOnes) {
   });
 }
 
-// What flows to a parameter is replaced by the hard gradient, which autograd
-// then takes over as it is.
+// Replaces the gradient of a parameter by the hard one, which autograd then
+// takes unchanged.
 at::Tensor backward_with(const at::Tensor& parameter,
                          const std::function<at::Tensor()>& gradient) {
   const auto hook = parameter.register_hook(
@@ -202,7 +203,8 @@ TEST(HardGradients, AreReducedAsPlainOnes) {
         const at::Tensor parameter = at::zeros(values.sizes()).requires_grad_();
         const Reducer reducer({{"p", parameter}}, group,
                               {.gradient_as_bucket_view = as_view});
-        // Each rank in its own way; zeros and repeated numbers have others.
+        // Each rank disguises differently; zeros and repeated numbers have ways
+        // of their own.
         Random own(seed + static_cast<std::uint64_t>(1000 * i) +
                    static_cast<std::uint64_t>(group->rank()));
         at::Tensor hard;

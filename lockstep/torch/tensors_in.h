@@ -1,9 +1,9 @@
-// The tensors in a module's arguments and outputs, whatever those are: tensors,
-// tuples, pairs, arrays, vectors, optionals and maps of them, and what else has
-// a for_each_tensor(value, visit) in its namespace. All other values hold none;
-// nor does an undefined tensor, which stays what it is.
+// Finds the tensors in a module's arguments and outputs: in tensors, tuples,
+// pairs, arrays, vectors, optionals and maps of them, and in types with a
+// for_each_tensor(value, visit) in their namespace. It skips all other values,
+// and undefined tensors.
 //
-// Threads: pure functions, but for what `visit` does.
+// Threads: any, as far as `visit` allows.
 // Errors:  what `visit` throws.
 #pragma once
 
@@ -83,7 +83,7 @@ std::vector<at::Tensor> tensors_in(Value& value) {
   return tensors;
 }
 
-// Puts `tensors`, as many as there are, in the places of those in `value`.
+// Replaces the tensors in `value` by `tensors`, of the same number.
 template <class Value>
 void replace_tensors(Value& value, const std::vector<at::Tensor>& tensors) {
   std::size_t next = 0;

@@ -20,7 +20,7 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr char kPlace[] = "sums over logical shards";
 
-// Into `left`.
+// Combines `right` into `left`.
 void combine(const Tensors& left, const Tensors& right) {
   const auto lefts = by_device_and_type(left);
   const auto rights = by_device_and_type(right);
@@ -36,8 +36,8 @@ void combine(const Tensors& left, const Tensors& right) {
   }
 }
 
-// In the order of the group, which on the CPU is the tree, and which does not
-// matter to the largest.
+// Adds in the group's order, which on the CPU is the tree; for a maximum the
+// order does not matter.
 void all_reduce(ProcessGroup& group, const Tensors& list) {
   std::vector<Buffer> buffers;
   for (const at::Tensor& tensor : list)
@@ -46,8 +46,8 @@ void all_reduce(ProcessGroup& group, const Tensors& list) {
   group.all_reduce(buffers, op, {.place = kPlace}).wait();
 }
 
-// One block of all tensors, with as many zeros behind as make equal parts of
-// it, each of which one rank adds up.
+// One block of all tensors, padded with zeros to equal parts; each rank adds up
+// one part.
 void exchange_and_add(ProcessGroup& group, const Tensors& list) {
   const std::int64_t ranks = group.size();
   std::int64_t elements = 0;
@@ -92,7 +92,7 @@ void TreeSum::add(Tensors list) {
   sums_[level] = std::move(list);
 }
 
-// The lowest levels came last.
+// The lowest levels hold the latest lists.
 Tensors TreeSum::take() {
   std::optional<Tensors> sum;
   for (auto& level : sums_) {
@@ -101,7 +101,7 @@ Tensors TreeSum::take() {
     sum = std::move(level);
   }
   sums_.clear();
-  LOCKSTEP_CHECK(sum.has_value(), "there is no sum of nothing");
+  LOCKSTEP_CHECK(sum.has_value(), "take() without a list to sum");
   return *std::move(sum);
 }
 

@@ -21,7 +21,7 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr int kShards = 4;
 
-// The same for any number of ranks, summed by recursion.
+// The expected sum for any number of ranks, by recursion.
 at::Tensor tree_of(const Tensors& leaves, std::size_t begin, std::size_t end) {
   if (end - begin == 1) return leaves[begin];
   const std::size_t middle = begin + (end - begin) / 2;
@@ -47,7 +47,7 @@ TEST(TreeSum, AddsInABalancedTreeWhateverTheOrderOfMagnitudes) {
 
 class TreeReductionOnCuda : public CudaRanks {
  protected:
-  // The kinds of the operations that were made for it.
+  // The kinds of the operations so far.
   static std::vector<OperationKind> kinds(const ProcessGroup& group) {
     std::vector<OperationKind> found;
     for (const auto& one : group.world()->recorder()->snapshot("").operations)
@@ -123,8 +123,8 @@ TEST_F(LogicalShardsOnCuda, GiveTheSameBitsOnAnyNumberOfRanks) {
         EXPECT_TRUE(are_equal(learn(group, gpu_of(*group), type), alone))
             << ranks;
       });
-    // The parameters: of the fake's batch normalization running statistics stay
-    // what they were.
+    // Only parameters: the fake's batch normalization does not update running
+    // statistics.
     const auto parameters = NetWithBatchNorm().parameters().size();
     alone.resize(parameters);
     of_cpu.resize(parameters);

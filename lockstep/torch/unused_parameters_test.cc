@@ -1,4 +1,4 @@
-// find_unused_parameters: passes that leave parameters out.
+// Tests of find_unused_parameters: passes that leave parameters unused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,7 +118,7 @@ TEST(UnusedParameters, CostNothingInAPassThatUsesAll) {
   });
 }
 
-// What the first pass leaves out holds nothing back in later ones.
+// Parameters unused in the first pass do not delay later passes.
 TEST(UnusedParameters, AreReducedLast) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const RecordingGroup recorded(group);
@@ -135,7 +135,7 @@ TEST(UnusedParameters, AreReducedLast) {
   });
 }
 
-// As models with experts do: on each rank another branch.
+// Like models with experts: each rank uses another branch.
 TEST(UnusedParameters, MakeAModelWithBranchesLearnTheSameOnAllRanks) {
   struct Branches : torch::nn::Module {
     Branches() {

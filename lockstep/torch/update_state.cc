@@ -53,7 +53,7 @@ UpdateRule rule_of(const Options& options, AdamRule::Decay decay) {
   require(beta2 >= 0 && beta2 < 1, "second beta", beta2);
   if (options.amsgrad())
     throw InvalidArgument(
-        "amsgrad is not among the rules that fused and sharded optimizers know"
+        "fused and sharded optimizers do not support amsgrad"
         "\n  next:    leave it out, or use LibTorch's own Adam, unsharded");
   return AdamRule{.learning_rate = options.lr(),
                   .beta1 = beta1,
@@ -130,8 +130,9 @@ UpdateRule update_rule(const torch::optim::OptimizerOptions& options) {
           dynamic_cast<const torch::optim::AdamWOptions*>(&options))
     return rule_of(*adamw, Decay::kOfParameter);
   throw InvalidArgument(
-      "fused and sharded optimizers know the options of SGD, Adam and AdamW "
-      "only\n  next:    pass torch::optim::SGDOptions, AdamOptions or "
+      "fused and sharded optimizers support only the options of SGD, Adam "
+      "and AdamW"
+      "\n  next:    pass torch::optim::SGDOptions, AdamOptions or "
       "AdamWOptions");
 }
 
@@ -200,8 +201,8 @@ std::optional<ParameterPair> sharing_memory(
   std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
     return std::tie(a.begin, a.parameter) < std::tie(b.begin, b.parameter);
   });
-  // Where some overlap, two neighbours do. The least pair, so that all ranks
-  // name the same, whatever their addresses.
+  // If any overlap, two neighbours do. Returns the smallest pair, so that all
+  // ranks name the same one, whatever their addresses.
   std::optional<ParameterPair> least;
   for (std::size_t i = 1; i < extents.size(); ++i) {
     if (extents[i].begin >= extents[i - 1].end) continue;
@@ -221,11 +222,12 @@ ParameterSize size_of_updatable(const OptimizedParameter& parameter) {
     refuse(parameter, "it is sparse", "use LibTorch's own optimizer for it");
   if (!at::isFloatingType(tensor.scalar_type()) || tensor.element_size() > 8 ||
       tensor.element_size() < 2)
-    refuse(parameter, "the kernels know Float, Double, Half and BFloat16 only",
+    refuse(parameter,
+           "the kernels support only Float, Double, Half and BFloat16",
            "convert it with to()");
   if (tensor.is_cuda() && tensor.element_size() < 4)
-    refuse(parameter, "the kernels of GPUs know Float and Double only",
-           "keep parameters in float32, and compute in fewer bits by autocast");
+    refuse(parameter, "the kernels for GPUs support only Float and Double",
+           "keep parameters in float32, and compute in 16 bits with autocast");
   if (!tensor.is_non_overlapping_and_dense())
     refuse(parameter, "there are gaps or overlaps in its memory",
            "make it from a tensor of its own: tensor.clone()");
@@ -274,7 +276,7 @@ at::Tensor state_for(const OptimizedParameter& parameter,
                      const at::Tensor& state) {
   if (!state.sizes().equals(parameter.tensor.sizes()))
     refuse(parameter, "its loaded state has another shape",
-           "load what was saved for the same model");
+           "load the state that was saved for the same model");
   return in_order_of(parameter.tensor, state,
                      state_scalar_type(parameter.tensor));
 }

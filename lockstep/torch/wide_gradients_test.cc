@@ -1,5 +1,6 @@
-// Gradients of another type than their parameters, as set_grad_dtype() makes
-// them, and aliases of parameters that autograd must know for what they are.
+// Tests of gradients with another type than their parameters, as
+// set_grad_dtype() gives, and of aliases of parameters that autograd must
+// recognise.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
@@ -39,7 +40,7 @@ struct Wide : torch::nn::Cloneable<Wide> {
   at::Tensor weight;
 };
 
-// Autograd brings each rank a number of bfloat16, of which the average is none.
+// Autograd gives each rank a bfloat16 number; the average is not one.
 at::Tensor factor_of(const Group& group) {
   return torch::full({2}, 1 + group->rank() / 128.0);
 }
@@ -82,7 +83,7 @@ TEST(WideGradients, AreAddedUpByLogicalShardsAndDataParallel) {
   expect_fine(net->weight.grad(), 2 * kFine);
 }
 
-// As a float32 weight that is rounded after each step.
+// Like a float32 weight that is rounded after each step.
 TEST(WideGradients, KeepTheirDigitsInAFusedStep) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     const at::Tensor weight = wave({5, 7}, 0).to(type).t().requires_grad_();
@@ -163,7 +164,7 @@ TEST(DataParallelAliases, NoticeAWeightThatChangesBeforeBackward) {
   model.forward(torch::ones({4, 4})).sum().backward();
 }
 
-// By the gradient of what went into each replica, of which no wrapper knows.
+// Through the gradient of each replica's input, which no wrapper sees.
 TEST(CentralStorageAliases, NoticeAWeightThatChangesBeforeBackward) {
   CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
   auto net = strategy.create([] { return std::make_shared<Two>(); });

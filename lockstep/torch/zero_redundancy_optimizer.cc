@@ -29,7 +29,7 @@ std::string name_of(const OptimizedParameter& parameter) {
   return c10::str("parameter ", parameter.index, " of group ", parameter.group);
 }
 
-// A line a parameter. `shared` are two in the same memory, if there are any.
+// One line per parameter. `shared` are two in the same memory, if any.
 std::string describe(std::span<const OptimizedParameter> parameters,
                      const std::optional<ParameterPair>& shared) {
   std::string text;
@@ -50,7 +50,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The first line of `a` that `b` has not in this place.
+// The first line of `a` that differs from `b`'s line at this position.
 std::string_view first_difference(std::string_view a, std::string_view b) {
   while (!a.empty()) {
     const auto line = a.substr(0, a.find('\n') + 1);
@@ -61,7 +61,7 @@ std::string_view first_difference(std::string_view a, std::string_view b) {
   return "no more parameters";
 }
 
-// Throws on every rank alike unless all brought the same parameters, and some.
+// Throws on every rank unless all have the same parameters, at least one.
 void check_same_parameters(ProcessGroup& group, const Groups& groups) {
   const auto parameters = parameters_of(groups);
   const auto shared = sharing_memory(parameters);
@@ -80,13 +80,14 @@ void check_same_parameters(ProcessGroup& group, const Groups& groups) {
         group.rank(), " of ", group.size(),
         ")\n  rank 0:  ", first_difference(first, other), "\n  rank ", rank,
         ":  ", first_difference(other, first),
-        "\n  likely:  the model is not the same on every rank, or not the same "
-        "parameters of it are passed"
-        "\n  next:    pass the same parameters in the same order everywhere"));
+        "\n  likely:  the models differ between ranks, or ranks pass "
+        "different parameters"
+        "\n  next:    pass the same parameters in the same order on every "
+        "rank"));
   }
   if (first.empty())
     throw InvalidArgument(
-        "ZeroRedundancyOptimizer: there are no parameters to optimize"
+        "ZeroRedundancyOptimizer: the list of parameters is empty"
         "\n  next:    pass model.parameters()");
   if (shared)
     throw InvalidArgument(
@@ -103,7 +104,7 @@ OptimizerShard make_shard(ProcessGroup& group, const Groups& groups) {
   return OptimizerShard(groups, group.size(), group.rank());
 }
 
-// The memory of the pieces that one rank has updated, a list a data type.
+// The memory of the pieces that one rank has updated, one list per data type.
 std::vector<std::vector<Buffer>> buffers_of(const OptimizerShard& shard,
                                             std::size_t rank,
                                             const std::vector<char>& settled) {
@@ -116,14 +117,14 @@ std::vector<std::vector<Buffer>> buffers_of(const OptimizerShard& shard,
   return lists;
 }
 
-// A piece's part of `gradient`, which lies as the parameter does.
+// A piece's part of `gradient`, which has the parameter's layout.
 std::span<const std::byte> bytes_of(const at::Tensor& gradient,
                                     const ShardPlan::Piece& piece) {
   return {bytes_at(gradient, piece.begin),
           piece.elements * static_cast<std::size_t>(gradient.element_size())};
 }
 
-// The norm of what all ranks have together, the same on each.
+// The norm over all ranks' tensors, the same on each rank.
 double norm_over_ranks(ProcessGroup& group, at::TensorList own,
                        double norm_type) {
   const CallOptions options{.place = "norm of the gradients"};
@@ -162,7 +163,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
   if (options.averages_gradients) prepare_averages();
 }
 
-// Of all parameters that the shard has.
+// For all parameters of the shard.
 void ZeroRedundancyOptimizer::prepare_averages() {
   local_gradients_.emplace(group_, shard_.parameters());
   one_pass_ = nullptr;
@@ -175,8 +176,8 @@ void ZeroRedundancyOptimizer::add_param_group(
     const torch::optim::OptimizerParamGroup& group) {
   if (gave_hook_)
     throw InvalidArgument(
-        "ZeroRedundancyOptimizer: its gradient_hook() reduces the gradients of "
-        "the parameters that it had; those of a new group would be missing"
+        "ZeroRedundancyOptimizer: its gradient_hook() reduces only the "
+        "gradients of its earlier parameters, not those of a new group"
         "\n  next:    make a new optimizer and a new DistributedDataParallel");
   Optimizer::add_param_group(group);
   try {
@@ -214,18 +215,19 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   const Settled settled = begin_step();
   update_own_pieces(settled);
   exchange_pieces(settled);
-  // The kernels and the peers write behind autograd's back.
+  // The kernels and the peers write without autograd's knowledge.
   for (const auto& parameter : shard_.parameters())
     parameter.tensor.unsafeGetTensorImpl()->bump_version();
   return loss;
 }
 
-// All of them, so that every rank throws alike and none waits for another.
+// Checks all gradients, so that every rank throws and no rank waits for
+// another.
 void ZeroRedundancyOptimizer::check_gradients() const {
   for (const auto& parameter : shard_.parameters()) check_gradient(parameter);
 }
 
-// One rank's gradients may have changed alone, while they are its own.
+// Local gradients may have changed on one rank only.
 void ZeroRedundancyOptimizer::agree_on_factor() {
   if (!local_gradients_ || group_->size() == 1 || !factor_.is_asked()) return;
   std::array first{static_cast<std::int64_t>(factor_.first_call(tensors_))};
@@ -236,13 +238,14 @@ void ZeroRedundancyOptimizer::agree_on_factor() {
   factor_.forget_before(static_cast<std::uint64_t>(first[0]));
 }
 
-// Returns what is left to be done piece by piece, with averages in .grad.
+// Returns the settled parameters; the others have averages in .grad and are
+// updated piece by piece.
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
   const bool averages = local_gradients_ && !local_gradients_->averaged();
   if (!averages) check_gradients();
   agree_on_factor();
   const double factor =
-      factor_.take(tensors_);  // before averaging changes them
+      factor_.take(tensors_);  // before averaging changes gradients
   Settled settled =
       averages ? local_gradients_->missing_everywhere() : without_gradients();
   shard_.begin_step(param_groups(), factor);
@@ -253,7 +256,7 @@ ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
   return settled;
 }
 
-// Those that keep their value.
+// Parameters without gradients keep their values.
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::without_gradients()
     const {
   Settled settled;
@@ -304,7 +307,8 @@ void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
                                                double norm_type) {
   const c10::AutoGradMode no_grad(false);
-  clip_coefficient(0, max_norm);  // refuses what is no norm, before any waits
+  clip_coefficient(0,
+                   max_norm);  // refuses an invalid norm before any rank waits
   check_norm_type(norm_type);
   agree_on_factor();
   const double scale = factor_.scaled_by(tensors_);

@@ -1,9 +1,10 @@
-// The state of all ranks as that of an optimizer that is not sharded, and back.
+// Converts the state of all ranks to that of an optimizer that is not sharded,
+// and back.
 //
-// The file format, the names of what is kept and the options are LibTorch's:
-// whatever is saved or loaded passes through an optimizer of the same kind that
-// has all of the state. Ranks send theirs one after another, so that the one
-// that gathers needs room for the whole state and a single rank's share more.
+// File format, names and options are LibTorch's: saving and loading go through
+// an optimizer of the same kind that has the whole state. Ranks send their
+// shares one after another, so the gathering rank needs room for the whole
+// state and one more share.
 
 #include <torch/serialize/archive.h>
 
@@ -21,7 +22,7 @@ namespace {
 
 using torch::optim::Optimizer;
 
-// What precedes a piece's numbers: its state is absent when there are none.
+// Precedes a piece's numbers; with `numbers` 0 the piece has no state.
 struct PieceHeader {
   std::int64_t step = 0;
   std::int64_t numbers = 0;  // tensors
@@ -47,7 +48,7 @@ void append(std::vector<std::byte>& to, const void* from, std::size_t count) {
 }
 
 // Moves rank `from`'s `packed` to rank `to`, where it is returned. A collective
-// of all ranks, though it is between two: there is no tag to agree on.
+// of all ranks, though only two exchange data: it needs no tag.
 std::vector<std::byte> move_bytes(ProcessGroup& group,
                                   std::span<const std::byte> packed, int from,
                                   int to) {
@@ -80,8 +81,8 @@ void check_same_kind(const Optimizer& ours, const Optimizer& theirs) {
     throw InvalidArgument(
         "cannot load the state of an optimizer of another kind, or of other "
         "groups of parameters"
-        "\n  next:    load what an optimizer with the same options over the "
-        "same groups has saved");
+        "\n  next:    load the state of an optimizer with the same options "
+        "and groups");
 }
 
 }  // namespace
@@ -98,8 +99,8 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_whole() const {
           dynamic_cast<const torch::optim::AdamWOptions*>(options))
     whole = std::make_unique<FusedAdamW>(param_groups_, *adamw);
   LOCKSTEP_CHECK(whole != nullptr, "a rule that has no optimizer");
-  // LibTorch takes an option that equals its class's default for one that was
-  // not given; here all are.
+  // LibTorch treats an option that equals its class's default as not given;
+  // here all are given.
   for (std::size_t i = 0; i < param_groups_.size(); ++i)
     whole->param_groups()[i].set_options(param_groups_[i].options().clone());
   return whole;
@@ -170,8 +171,9 @@ const Optimizer& ZeroRedundancyOptimizer::state_dict() const {
         "the state of the optimizer is in shards: rank " +
         std::to_string(group_->rank()) + " of " +
         std::to_string(group_->size()) +
-        " has its own only\n  next:    call consolidate_state_dict() on every "
-        "rank after the last step, then save on the rank that it names");
+        " has only its own part"
+        "\n  next:    call consolidate_state_dict() on every rank after the "
+        "last step, then save on the rank that it names");
   return *whole_;
 }
 

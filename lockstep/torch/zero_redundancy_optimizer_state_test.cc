@@ -18,7 +18,7 @@ using torch::optim::SGDOptions;
 
 constexpr int kStateSteps = 20;
 
-// Trains on `before` ranks, saves, loads on `after` ranks and goes on.
+// Trains on `before` ranks, saves, loads on `after` ranks and continues.
 std::vector<at::Tensor> learn_in_two_worlds(const OptimizerOptions& rule,
                                             int before, int after) {
   std::string file;
@@ -121,7 +121,7 @@ TEST(ZeroRedundancyOptimizer, SaysThatStateMustBeGatheredBeforeItIsSaved) {
     EXPECT_THAT(message_of(save), HasSubstr("consolidate_state_dict()"));
     optimizer.consolidate_state_dict();
     EXPECT_EQ(message_of(save) == "no error", group->rank() == 0);
-    train_by_formula(optimizer, 1, 1);  // what was gathered is old now
+    train_by_formula(optimizer, 1, 1);  // the gathered state is outdated now
     EXPECT_THAT(message_of(save), HasSubstr("consolidate_state_dict()"));
     EXPECT_THAT(message_of([&] { optimizer.consolidate_state_dict(2); }),
                 HasSubstr("no rank 2"));

@@ -108,7 +108,7 @@ TEST_P(ShardingRanks, KeepAnEqualShareOfTheStateEach) {
       ZeroRedundancyOptimizer optimizer(parameters, *rule, {.group = group});
       train_by_formula(optimizer, 1, 1);
       const std::size_t own = optimizer.shard().state_bytes();
-      // Up to a cache line for each of two numbers an element.
+      // Up to a cache line for each of two numbers per element.
       EXPECT_LE(own, total / static_cast<std::size_t>(group->size()) + 128);
       EXPECT_TRUE(optimizer.state().empty());
       const std::lock_guard lock(mutex);
@@ -213,7 +213,8 @@ std::vector<at::Tensor> some_of(const std::vector<at::Tensor>& parameters,
   return {parameters.begin() + begin, parameters.begin() + end};
 }
 
-// Trains three of seven parameters, then five, then all, each by its rule.
+// Trains three of seven parameters, then five, then all, each with its own
+// rule.
 template <class Optimizer>
 void train_in_growing_groups(Optimizer& optimizer,
                              const std::vector<at::Tensor>& parameters,
@@ -255,8 +256,7 @@ TEST_P(ShardingRanks, TakeGroupsThatAreAddedLater) {
       ZeroRedundancyOptimizer optimizer(
           some_of(parameters, 0, 3), AdamOptions(0.01),
           {.group = group, .averages_gradients = averages});
-      // State that is saved and loaded in between fits the pieces that are
-      // there.
+      // State that is saved and loaded in between fits the existing pieces.
       train_in_growing_groups(optimizer, parameters, [&](int step) {
         if (step % 3 == 0) reload(optimizer, *group);
       });
@@ -274,16 +274,16 @@ TEST(ZeroRedundancyOptimizer, SaysWhenAGroupCannotBeAdded) {
     const auto other = torch::optim::OptimizerParamGroup(
         some_of(parameters, 3, 4 + group->rank()));
     EXPECT_THROW(optimizer.add_param_group(other), Mismatch);
-    train_by_formula(optimizer, 1, 1);  // as if it had not been tried
+    train_by_formula(optimizer, 1, 1);  // as if without the attempt
 
     const auto hook = optimizer.gradient_hook();
     EXPECT_THAT(message_of([&] { optimizer.add_param_group(rest); }),
-                HasSubstr("those of a new group would be missing"));
+                HasSubstr("not those of a new group"));
     torch::optim::Optimizer& as_libtorch_has_it = optimizer;
     as_libtorch_has_it.add_param_group(rest);
     set_gradients(parameters, 2);
     EXPECT_THAT(message_of([&] { optimizer.step(); }),
-                HasSubstr("add groups by its own add_param_group()"));
+                HasSubstr("add groups with its own add_param_group()"));
   });
 }
 
@@ -380,13 +380,14 @@ TEST(ZeroRedundancyOptimizer, SaysOnEveryRankWhatItCannotUpdate) {
       return message_of(
           [&] { ZeroRedundancyOptimizer(parameters, rule, {.group = group}); });
     };
-    EXPECT_THAT(text({}, SGDOptions(0.1)), HasSubstr("no parameters"));
+    EXPECT_THAT(text({}, SGDOptions(0.1)),
+                HasSubstr("list of parameters is empty"));
     EXPECT_THAT(text({at::ones({2}, at::kLong)}, SGDOptions(0.1)),
-                HasSubstr("Float, Double, Half and BFloat16 only"));
+                HasSubstr("only Float, Double, Half and BFloat16"));
     EXPECT_THAT(text({wave({2}, 0)}, AdamOptions(0.1).amsgrad(true)),
                 HasSubstr("amsgrad"));
     EXPECT_THAT(text({wave({2}, 0)}, torch::optim::RMSpropOptions(0.1)),
-                HasSubstr("SGD, Adam and AdamW only"));
+                HasSubstr("only the options of SGD, Adam and AdamW"));
     auto parameters = formula_parameters();
     ZeroRedundancyOptimizer optimizer(parameters, SGDOptions(0.1),
                                       {.group = group});

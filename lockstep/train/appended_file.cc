@@ -43,7 +43,7 @@ void AppendedFile::append(std::string_view record) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int reason = errno;
-      // Where even this fails, the next record overwrites the part.
+      // If even this fails, the next record overwrites the part.
       if (end != size_ && ::ftruncate(file_.get(), size_) != 0) errno = 0;
       fail_to_append(path_, reason);
     }

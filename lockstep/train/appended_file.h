@@ -1,11 +1,12 @@
-// A file to which whole records are appended: when one cannot be written, the
-// file is as it was before, and the next may be tried.
+// Appends whole records to a file: when a record cannot be written, the file
+// stays as it was, and the caller may try the next.
 //
-// A record is with the kernel when append() returns: other processes see it,
-// and a kill does not lose it. It is not synced to the disk: what a crash of
-// the machine leaves is not promised.
+// When append() returns, the kernel has the record: other processes see it, and
+// it survives a kill. It is not synced to the disk: a crash of the machine may
+// lose it.
 //
-// Threads: belongs to one thread, and the file to one process, at a time.
+// Threads: an object belongs to one thread, and the file to one process, at a
+//          time.
 // Errors:  SystemError naming the file and the reason.
 #pragma once
 
@@ -22,22 +23,22 @@ class AppendedFile {
  public:
   enum class Existing { kRefuse, kGoOn };
 
-  // Makes the file, or opens the one that is there. Its folder must exist.
+  // Creates the file, or opens the existing one. Its folder must exist.
   AppendedFile(std::filesystem::path path, Existing existing);
 
-  // Appends all of it, or nothing.
+  // Appends the whole record, or nothing.
   void append(std::string_view record);
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Whether it ends in the middle of a line, as what a killed writer leaves
-  // may.
+  // Whether the file ends in the middle of a line, as a killed writer may leave
+  // it.
   bool ends_within_line() const;
 
  private:
   std::filesystem::path path_;
   FileDescriptor file_;
-  off_t size_ = 0;  // of the records that are whole
+  off_t size_ = 0;  // of the complete records
 };
 
 }  // namespace lockstep

@@ -24,8 +24,7 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// A rename would put a file in the place of /dev/null, or of a pipe that
-// somebody reads.
+// A rename would replace /dev/null, or a pipe that a process reads, by a file.
 void refuse_other_than_files(const fs::path& path) {
   std::error_code error;
   const fs::file_status there = fs::status(path, error);
@@ -33,12 +32,12 @@ void refuse_other_than_files(const fs::path& path) {
   if (fs::is_directory(there))
     throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
   throw SystemError("cannot write \"" + path.string() +
-                        "\": it is a device, a pipe or a socket, whose place "
-                        "the file would take; name another",
+                        "\": it is a device, a pipe or a socket, which the "
+                        "file would replace; name another file",
                     EEXIST);
 }
 
-// An open file that has a temporary name until keep() gives it its own.
+// An open file with a temporary name until keep() gives it the final one.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& path) : path_(path) {
@@ -51,7 +50,7 @@ class TemporaryFile {
       file_ = FileDescriptor(
           ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
       if (!file_ && errno != EEXIST)
-        fail_to_write(path, "no file can be made in \"" +
+        fail_to_write(path, "no file can be created in \"" +
                                 folder_of(path).string() + "\"");
     }
   }
@@ -68,13 +67,13 @@ class TemporaryFile {
       if (count < 0)
         fail_to_write(path_, "writing stopped after " +
                                  std::to_string(written_) +
-                                 " bytes; what was there before is untouched");
+                                 " bytes; the earlier file is unchanged");
       written_ += static_cast<std::size_t>(count);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
 
-  // Not before the bytes are on the disk: a rename may reach it first.
+  // Renames only after the sync: a rename may reach the disk before the bytes.
   void keep() {
     if (::fsync(file_.get()) != 0)
       fail_to_write(path_, "syncing to the disk failed");
@@ -91,17 +90,17 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-// The folder that `path` is in.
+// Syncs the folder of `path`.
 void sync_folder(const fs::path& path) {
   const FileDescriptor folder(
       ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) fail_to_write(path, "its folder cannot be opened to sync it");
-  // Some file systems cannot sync folders and say EINVAL.
+  // Some file systems cannot sync folders and return EINVAL.
   if (::fsync(folder.get()) != 0 && errno != EINVAL)
     fail_to_write(path, "syncing its folder to the disk failed");
 }
 
-// A file in a folder that is not on the disk is not there either.
+// A file is lost with its folder if the folder is not on the disk.
 void make_folders(const fs::path& folder) {
   if (folder.empty() || fs::is_directory(folder)) return;
   make_folders(folder.parent_path());
@@ -109,7 +108,7 @@ void make_folders(const fs::path& folder) {
   try {
     sync_folder(folder);
   } catch (const SystemError& error) {
-    // Who may write to a folder but not read it cannot sync it.
+    // A process with write but no read permission cannot sync the folder.
     if (error.error_number() != EACCES) throw;
   }
 }
@@ -130,7 +129,7 @@ void prepare_to_replace(const fs::path& path) {
     make_folders(folder);
   } catch (const fs::filesystem_error& error) {
     throw SystemError("cannot write \"" + path.string() + "\": its folder \"" +
-                          folder.string() + "\" cannot be made",
+                          folder.string() + "\" cannot be created",
                       error.code().value());
   }
   const TemporaryFile probe(path);

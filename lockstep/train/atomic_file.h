@@ -1,17 +1,17 @@
-// Replaces a file so that at every moment either the earlier content or the
-// whole new one is under its name: whoever dies, whatever the disk says.
+// Replaces a file so that at every moment its name holds either the earlier
+// content or the whole new one, even if a process dies or the disk fails.
 //
 // The bytes go to a temporary file in the same folder, are synced to the disk
-// and take the name in one rename; then the folder is synced too. A writer that
-// is killed leaves the earlier file as it was and beside it a
-// `.NAME.PID-N.tmp`, which may be deleted.
+// and take the name in one rename; then the folder is synced too. A killed
+// writer leaves the earlier file unchanged and beside it a `.NAME.PID-N.tmp`,
+// which may be deleted.
 //
 // Threads: may be called from any thread; of two writers to one path the later
-//          rename wins, and neither sees a mixture.
+//          rename wins; the contents never mix.
 // Errors:  SystemError naming the file, the step that failed and the reason;
-//          the earlier file is then untouched and the temporary one removed. So
-//          it is where something other than a file has the name: a folder, a
-//          device, a pipe.
+//          the earlier file is then untouched and the temporary one removed.
+//          SystemError also where the name belongs to a folder, a device or a
+//          pipe.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ namespace lockstep {
 void replace_file(const std::filesystem::path& path,
                   std::span<const std::span<const std::byte>> pieces);
 
-// Throws what replace_file would throw if files cannot be made beside `path`:
-// asks before hours of work whose result should go there. Creates the folder
-// where it is missing.
+// Throws what replace_file would throw if files cannot be made beside `path`: a
+// check before hours of work whose result should go there. Creates a missing
+// folder.
 void prepare_to_replace(const std::filesystem::path& path);
 
 }  // namespace lockstep

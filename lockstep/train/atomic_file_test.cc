@@ -93,7 +93,7 @@ TEST(ReplaceFile, KilledInTheMiddleLeavesTheEarlierFile) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Half the file can be written; the next write stops the process.
+    // The limit allows half the file; the next write stops the process.
     const rlimit limit{kLarge / 2, kLarge / 2};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     std::signal(SIGXFSZ, [](int) { ::raise(SIGSTOP); });

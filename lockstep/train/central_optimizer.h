@@ -1,13 +1,13 @@
-// An optimizer of parameters that the replicas of a process have in one place:
-// each replica has one, and the first one's makes the steps.
+// An optimizer of parameters that the replicas of a process share: each replica
+// has one, and the first replica's makes the steps.
 //
 // `Optimizer` is one of fused_optimizer.h's. The others keep no state; their
 // learning rates and clipping may be set like the first one's, and have no
 // effect.
 //
-// Threads: belongs to its replica's thread. Every replica steps at the same
-//          point of the program.
-// Errors:  what the optimizer and the group's operations throw.
+// Threads: an object belongs to its replica's thread. Every replica steps at
+//          the same point of the program.
+// Errors:  those of the optimizer and of the group's operations.
 // See torch/central_step.h.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace lockstep {
 template <class Optimizer>
 class CentralOptimizer final : public Optimizer {
  public:
-  // `replicas`: those that share the parameters.
+  // `replicas` share the parameters.
   CentralOptimizer(Optimizer optimizer, std::shared_ptr<ProcessGroup> replicas)
       : Optimizer(std::move(optimizer)), replicas_(std::move(replicas)) {}
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kWrapperPrefix = "module.";
 
-// Of a module wrapped as PyTorch saves it all names have the prefix, while the
-// module itself has none like that.
+// In PyTorch's file of a wrapped module all names have the prefix, while no
+// name in the module itself has it.
 bool has_prefix(const NamedTensors::value_type& item) {
   return item.first.starts_with(kWrapperPrefix);
 }

@@ -1,5 +1,5 @@
-// What happens to a folder of checkpoints when its writer is killed, the disk
-// is full, the user may not write there, or one rank saves alone.
+// Tests of a folder of checkpoints whose writer is killed, whose disk is full,
+// whose user may not write, or in which one rank saves alone.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fcntl.h>
@@ -44,13 +44,13 @@ using Group = std::shared_ptr<ProcessGroup>;
 
 constexpr int kKeep = 2;
 
-// All of whose elements are `value`.
+// A checkpoint with all elements `value`.
 TensorArchive checkpoint_of(std::int64_t value, std::int64_t elements) {
   return {.tensors = {{"a", at::full({elements}, value, at::kLong)},
                       {"b", at::full({elements / 2}, value, at::kLong)}}};
 }
 
-// What checkpoint_of() was given; -1 for a mixture.
+// The value given to checkpoint_of(); -1 for a mixture.
 std::int64_t value_of(const std::filesystem::path& path) {
   const TensorArchive archive = parse_archive(read_bytes(path), path.string());
   const std::int64_t value = archive.tensors.at("a")[0].item<std::int64_t>();
@@ -62,8 +62,8 @@ std::int64_t value_of(const std::filesystem::path& path) {
 
 bool is_leftover(const std::string& name) { return name.ends_with(".tmp"); }
 
-// Saves value after value, from `first` on, until it is killed; each value that
-// is saved goes to `pipe`.
+// Saves value after value, from `first` on, until it is killed; writes each
+// saved value to `pipe`.
 [[noreturn]] void save_for_ever(CheckpointFolder folder, std::int64_t first,
                                 int pipe) {
   for (std::int64_t value = first;; ++value) {
@@ -72,8 +72,8 @@ bool is_leftover(const std::string& name) { return name.ends_with(".tmp"); }
   }
 }
 
-// Kills such a writer after `delay`, and returns the last value that it had
-// saved for certain; `none` when it had none.
+// Kills such a writer after `delay`, and returns the last value that it
+// certainly saved; `none` if it saved none.
 std::int64_t kill_a_writer(const std::filesystem::path& folder,
                            std::int64_t first, std::chrono::microseconds delay,
                            std::int64_t none) {
@@ -112,7 +112,7 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
   std::mt19937 random(seed);
   const TestDirectory directory;
   CheckpointFolder folder(directory.path(), {.keep = kKeep});
-  std::int64_t last = 0;  // that is certain
+  std::int64_t last = 0;  // certainly saved
   int in_the_middle = 0;
   for (int round = 0; round < kRounds; ++round) {
     const std::chrono::microseconds delay(random() % 30'000);
@@ -125,7 +125,7 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
     const std::int64_t value = value_of(*newest);
     ASSERT_GE(value, last) << "seed " << seed << ", round " << round;
     last = value;
-    // What is not the newest is whole too.
+    // Older checkpoints are complete too.
     for (const auto& path : folder.files())
       ASSERT_GT(value_of(path), 0) << path << ", seed " << seed;
     const auto names = directory.entries();
@@ -136,7 +136,7 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
   EXPECT_GT(in_the_middle, 0) << "seed " << seed;
   EXPECT_GT(last, 0) << "seed " << seed;
   folder.write(checkpoint_of(last + 1, 1), last + 1);
-  // And the file of the lock, which every killed one had.
+  // Plus the lock file, which every killed writer had.
   EXPECT_EQ(directory.entries().size(), std::size_t{kKeep} + 1)
       << "seed " << seed;
 }
@@ -148,7 +148,7 @@ TEST(CheckpointsOnAFullDisk, KeepTheEarlierOnesAndTellEveryRank) {
   std::atomic<int> told = 0;
   run_ranks("shm", 2, [&](const Group& group) {
     CheckpointFolder folder(directory.path(), {.keep = 5, .group = group});
-    const at::Tensor own = at::zeros({1 << 14});  // 64 KB a rank
+    const at::Tensor own = at::zeros({1 << 14});  // 64 KB per rank
     std::int64_t step = 0;
     const TrainingState state{.model = torch::nn::Linear(2, 2).ptr(),
                               .counters = {{"step", &step}},
@@ -163,7 +163,7 @@ TEST(CheckpointsOnAFullDisk, KeepTheEarlierOnesAndTellEveryRank) {
     ++told;
     const std::int64_t failed = step;
     EXPECT_GT(failed, 1);
-    ASSERT_TRUE(folder.resume(state));  // the group works on
+    ASSERT_TRUE(folder.resume(state));  // the group still works
     EXPECT_EQ(step, failed - 1);
   });
   EXPECT_EQ(told, 2);
@@ -196,7 +196,7 @@ TEST(CheckpointsThatAreDamaged, AreDeletedBeforeThoseThatAreWhole) {
     std::ofstream(folder.files()[1]) << 1;
     std::ofstream(directory / "checkpoint-000003.safetensors") << 1;
     EXPECT_EQ(folder.resume(state), folder.files()[0]);
-    folder.save(state, 2);  // in the place of a damaged one
+    folder.save(state, 2);  // replaces a damaged one
     EXPECT_THAT(directory.entries(),
                 UnorderedElementsAre(".lock", "checkpoint-000001.safetensors",
                                      "checkpoint-000002.safetensors"));
@@ -222,7 +222,7 @@ TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
   EXPECT_EQ(folder.newest(), folder.files().back());
 }
 
-// By the run that saves, while another program evaluates the newest.
+// The saving run deletes them while another program evaluates the newest.
 TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
   at::set_num_threads(1);
   const TestDirectory directory;
@@ -240,7 +240,7 @@ TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
                 "no error");
 }
 
-// A rank that is the only one to save must not wait for ever, nor the others.
+// Neither a rank that saves alone nor the other ranks may wait forever.
 TEST(SavingOnOneRankOnly, IsAMismatchWhereTheOthersCallSomethingElse) {
   for (const int saver : {0, 1}) {
     const TestDirectory directory;

@@ -27,10 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStem = "checkpoint-";
 
-// With a run before that was killed, and whose memory is still being freed.
+// The wait for a killed earlier run whose memory is still being freed.
 constexpr std::chrono::seconds kPatience{5};
 
-// The step in a checkpoint's name; nothing for other files.
+// The step in a checkpoint's name; empty for other files.
 std::optional<std::int64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
   std::string_view text = name;
@@ -53,7 +53,7 @@ std::string name_of(std::int64_t step, CheckpointFormat format) {
   return std::string(kStem) + digits + std::string(ending_of(format));
 }
 
-// What a writer that was killed leaves: see train/atomic_file.h.
+// Whether a killed writer left the file: see train/atomic_file.h.
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with("." + std::string(kStem)) && name.ends_with(".tmp");
@@ -73,7 +73,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return paths;
 }
 
-// Not worth an error: what was to be written is written.
+// A failure is not an error: the new checkpoint has been written.
 void remove_or_warn(const fs::path& path) {
   std::error_code error;
   if (fs::remove(path, error) || !error) return;
@@ -81,7 +81,7 @@ void remove_or_warn(const fs::path& path) {
                            "\": " + error.message());
 }
 
-// A whole checkpoint: its bytes, and what is in them.
+// A complete checkpoint: its bytes and their contents.
 struct Loaded {
   fs::path path{};
   SharedBytes bytes{};
@@ -95,8 +95,8 @@ Loaded load_whole(const fs::path& path) {
   return loaded;
 }
 
-// The newest of `files`, oldest first, that is no damaged one; those that are
-// go to `damaged`.
+// The newest of `files`, oldest first, that is not damaged; adds damaged ones
+// to `damaged`.
 std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files,
                                      std::set<fs::path>& damaged) {
   std::string problems;
@@ -106,8 +106,8 @@ std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files,
     } catch (const NewerCheckpoint&) {
       throw;
     } catch (const InvalidArgument& error) {
-      log(LogLevel::kWarn, std::string("passing over a checkpoint that cannot "
-                                       "be used: ") +
+      log(LogLevel::kWarn, std::string("skipping a checkpoint that cannot be "
+                                       "used: ") +
                                error.what());
       damaged.insert(*path);
       problems += std::string("\n  ") + error.what();
@@ -115,14 +115,14 @@ std::optional<Loaded> load_newest_of(const std::vector<fs::path>& files,
   }
   if (!problems.empty())
     throw InvalidArgument("none of the checkpoints can be used:" + problems +
-                          "\n  next:    delete them to train anew, or name "
-                          "another folder");
+                          "\n  next:    delete them to train from the start, "
+                          "or name another folder");
   return std::nullopt;
 }
 
-// What cannot be read now may be whole, so that no older one takes its place.
-// But one may be deleted between the listing and the reading, by a run that
-// saves: then there are others, until that run rests.
+// A file that cannot be read now may be complete, so an older one must not
+// replace it. But a running writer may delete a file between the listing and
+// the reading: then newer files exist, and the search starts again.
 std::optional<Loaded> load_newest(const CheckpointFolder& folder,
                                   std::set<fs::path>& damaged) {
   for (auto files = folder.files();;) {
@@ -136,8 +136,8 @@ std::optional<Loaded> load_newest(const CheckpointFolder& folder,
   }
 }
 
-// Gives all ranks rank 0's bytes, which are not copied there, as
-// broadcast_bytes() would.
+// Sends rank 0's bytes to all ranks without the copy on rank 0 that
+// broadcast_bytes() makes.
 SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
                         std::string_view place) {
   std::vector<std::int64_t> size{own ? static_cast<std::int64_t>(own->size())
@@ -153,8 +153,8 @@ SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
   return bytes;
 }
 
-// Rank 0 finds a checkpoint by `find`, and every rank restores it. Returns
-// where it was.
+// Rank 0 finds a checkpoint with `find`, and every rank restores it. Returns
+// its path.
 std::optional<fs::path> restore_found(
     ProcessGroup& group, const TrainingState& state,
     const std::function<std::optional<Loaded>()>& find) {
@@ -184,7 +184,7 @@ CheckpointFolder::CheckpointFolder(fs::path folder,
   if (options_.keep < 1)
     throw InvalidArgument("a folder of checkpoints cannot keep " +
                           std::to_string(options_.keep) +
-                          " of them; the least is 1");
+                          " of them; the minimum is 1");
 }
 
 ProcessGroup& CheckpointFolder::group() {
@@ -210,14 +210,14 @@ fs::path CheckpointFolder::load(const fs::path& path,
     auto newest = load_newest(CheckpointFolder(path), damaged_);
     if (!newest)
       throw InvalidArgument("the folder \"" + path.string() +
-                            "\" holds no checkpoint to go on from");
+                            "\" holds no checkpoint to resume from");
     return newest;
   });
 }
 
 void CheckpointFolder::prepare() {
   prepare_to_replace(folder_ / name_of(0, options_.format));
-  // A folder that a user deleted may have been made again by another run.
+  // Another run may have created the folder again after a user deleted it.
   if (lock_ && lock_->is_of(folder_)) return;
   lock_.emplace(folder_, Deadline(patience()));
 }
@@ -250,8 +250,9 @@ void CheckpointFolder::check_step(std::int64_t step) const {
       "the folder \"" + folder_.string() + "\" holds \"" +
       later.back().filename().string() + "\", of a later step than " +
       std::to_string(step) +
-      ", which would be taken for the newest\n  next:    save to another "
-      "folder, or move the later checkpoints out of this one");
+      ", which would count as the newest"
+      "\n  next:    save to another folder, or move the later checkpoints "
+      "out of this one");
 }
 
 std::optional<fs::path> CheckpointFolder::newest() const {
@@ -275,8 +276,8 @@ fs::path CheckpointFolder::write(TensorArchive checkpoint, std::int64_t step) {
   return path;
 }
 
-// Deletes what `written` replaces and all but the newest, of which it is one;
-// those that are damaged first.
+// Deletes the files that `written` replaces and all except the newest,
+// including `written`; damaged ones first.
 void CheckpointFolder::delete_old(const fs::path& written) {
   auto old = files();
   std::erase_if(old, [&](const fs::path& path) {

@@ -1,9 +1,9 @@
-// A folder of a run's checkpoints, of which the newest complete one is found
-// again whatever happened: a kill at any moment, a full disk, a damaged file.
+// A folder of a run's checkpoints. It finds the newest complete one after a
+// kill at any moment, a full disk or a damaged file.
 //
 //     lockstep::CheckpointFolder folder("runs/1", {.keep = 3});
 //     lockstep::TrainingState state{…};
-//     folder.resume(state);       // goes on from the newest, if there is one
+//     folder.resume(state);       // resumes from the newest, if any
 //     for (; epoch < 10; ++epoch, step = 0)
 //       for (; step < steps; …) {
 //         …
@@ -11,25 +11,24 @@
 //         if (step % 100 == 0) folder.save(state, epoch * steps + step);
 //       }
 //
-// Checkpoints are named checkpoint-000100.safetensors, …: the number is that of
-// the steps that the run has made, and the highest is the newest. Each is one
-// file that a rename makes visible when it is complete and on the disk; older
-// ones are deleted after that. A folder belongs to one
-// object from the first time that it writes there, or prepares to, until it is
-// destroyed, as far as train/folder_lock.h says. Only rank 0 touches it, so
-// that its file system need not be shared.
+// Checkpoints are named checkpoint-000100.safetensors, …: the number is the
+// run's steps so far, and the highest is the newest. Each is one file that a
+// rename makes visible when it is complete and on the disk; older ones are
+// deleted after that. A folder belongs to one object from the object's first
+// write or prepare() until its destruction, within the limits of
+// train/folder_lock.h. Only rank 0 accesses it, so the ranks need no shared
+// file system.
 //
 // Threads: single-threaded. save(), resume() and load() are collectives: every
 //          rank of the group calls them at the same point of the program, and
-//          waits for rank 0. A rank that calls one alone gets what that gives
-//          with any collective: Mismatch, or Timeout naming the missing.
-// Errors:  on every rank what went wrong on one: SystemError on rank 0, and
-//          Error quoting it on the others, when the folder cannot be read or
-//          written; InvalidArgument for a folder that another run writes to,
-//          for a checkpoint that is damaged, or that a later version wrote, and
-//          where it does not fit a rank's state, which the other ranks get as
-//          Error. Nothing is changed on any rank then, and the group goes on
-//          working.
+//          waits for rank 0. A rank that calls one alone gets Mismatch, or
+//          Timeout naming the missing ranks, as with any collective.
+// Errors:  every rank throws when one fails: SystemError on rank 0, and Error
+//          quoting it on the others, when the folder cannot be read or written;
+//          InvalidArgument for a folder that another run writes to, for a
+//          checkpoint that is damaged or from a later version, and, on the rank
+//          whose state it does not fit, with Error on the others. No rank has
+//          changed then, and the group keeps working.
 // See docs/guides/checkpoints.md and docs/formats/checkpoint.md.
 #pragma once
 
@@ -49,10 +48,10 @@
 namespace lockstep {
 
 struct CheckpointFolderOptions {
-  // So many of the newest are kept, at least 1; before whole ones those go that
-  // resume() or load() found damaged.
+  // The number of newest checkpoints to keep, at least 1; those that resume()
+  // or load() found damaged are deleted before complete ones.
   int keep = 3;
-  // Of new ones. Those that are there may be of either.
+  // The format of new checkpoints. Existing ones may have either.
   CheckpointFormat format = CheckpointFormat::kSafetensors;
   // The ranks that save together; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
@@ -60,60 +59,60 @@ struct CheckpointFolderOptions {
 
 class CheckpointFolder {
  public:
-  // Touches nothing yet. An empty path is the working directory's.
+  // Does not access the folder yet. An empty path is the working directory.
   explicit CheckpointFolder(std::filesystem::path folder,
                             CheckpointFolderOptions options = {});
 
-  // Writes a checkpoint after `step` steps of the run, at least 0, after which
-  // it is the newest; one of the same step is replaced. Every rank's buffers,
-  // such as running statistics, become rank 0's, which are saved.
-  // InvalidArgument where check_step() gives it.
+  // Writes the checkpoint of `step`, at least 0, which becomes the newest;
+  // replaces one of the same step. Rank 0's buffers, such as running
+  // statistics, are saved and copied to every rank. InvalidArgument where
+  // check_step() throws it.
   void save(const TrainingState& state, std::int64_t step);
 
-  // Makes `state` that of the newest complete checkpoint, and returns which one
-  // that was; leaves it alone when the folder has none, or is not there.
+  // Restores `state` from the newest complete checkpoint, and returns its path;
+  // does nothing when the folder has none or does not exist.
   std::optional<std::filesystem::path> resume(const TrainingState& state);
 
   // The same from a file, or from the newest one in another folder, which must
-  // be there. Returns the file.
+  // exist. Returns the file.
   std::filesystem::path load(const std::filesystem::path& path,
                              const TrainingState& state);
 
-  // The rest is one rank's affair.
+  // One rank alone calls the methods below.
 
-  // Makes the folder, and throws where save() would because nothing can be
-  // written there, or another run writes there: asks before hours of work.
+  // Creates the folder, and throws as save() would where the folder cannot be
+  // written or another run writes there: a check before hours of work.
   void prepare();
 
-  // Throws InvalidArgument where the folder holds a checkpoint of a later step,
-  // which would be taken for the newest: a run that went back to an older one
-  // has to say what becomes of those after it. Those that resume() or load()
-  // found damaged do not count.
+  // Throws InvalidArgument if the folder holds a checkpoint of a later step,
+  // which would count as the newest: the user of a run that went back to an
+  // older one must first decide about the later ones. Checkpoints that resume()
+  // or load() found damaged do not count.
   void check_step(std::int64_t step) const;
 
-  // All that are there by name, whole or not, the earliest step first.
+  // All files with a checkpoint's name, complete or not, the earliest step
+  // first.
   std::vector<std::filesystem::path> files() const;
 
-  // The newest complete one. Damaged ones are passed over, with a warning in
-  // the log; where there are only such, and for one that a later version
-  // wrote, InvalidArgument. SystemError for one that cannot be read: it may be
-  // whole.
+  // The newest complete checkpoint. Skips damaged ones, with a warning in the
+  // log. InvalidArgument if all are damaged, and for one from a later version.
+  // SystemError for one that cannot be read: it may be complete.
   std::optional<std::filesystem::path> newest() const;
 
-  // Writes what collect() gives as save() does, and returns its path.
+  // Writes the result of collect() as save() does, and returns the path.
   std::filesystem::path write(TensorArchive checkpoint, std::int64_t step);
 
  private:
   ProcessGroup& group();
   void delete_old(const std::filesystem::path& written);
-  // How long another writer is waited for: the other ranks of a group wait
+  // How long to wait for another writer: the other ranks of a group wait
   // meanwhile, in a collective.
   std::chrono::nanoseconds patience() const;
 
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;
-  std::set<std::filesystem::path> damaged_;  // passed over
-  std::optional<FolderLock> lock_;           // of who writes
+  std::set<std::filesystem::path> damaged_;  // skipped
+  std::optional<FolderLock> lock_;           // for writing
 };
 
 }  // namespace lockstep

@@ -45,8 +45,8 @@ struct NetInFolder : torch::nn::Module {
   torch::nn::BatchNorm1d norm;
 };
 
-// A small run whose model is the same on all ranks, each of which draws numbers
-// from a generator of its own besides.
+// A small run with the same model on all ranks; each rank also draws numbers
+// from its own generator.
 struct Loop {
   explicit Loop(const Group& group, std::int64_t inputs = 3)
       : width(inputs),
@@ -83,7 +83,7 @@ struct Loop {
     }
   }
 
-  // All that there is, as text: equal for equal bits.
+  // The whole state, as text: equal for equal bits.
   std::string bits() {
     std::string text =
         std::to_string(step) + " " + std::to_string(scaler.get_scale());
@@ -108,7 +108,7 @@ struct Loop {
 
 void on_ranks(int ranks, const RankBody& body) {
   run_ranks("shm", ranks, [&](const Group& group) {
-    at::set_num_threads(1);  // which is each thread's own
+    at::set_num_threads(1);  // a setting of each thread
     body(group);
   });
 }
@@ -122,7 +122,7 @@ std::vector<std::string> names_in(const CheckpointFolder& folder) {
 
 class CheckpointFolderOf : public ::testing::TestWithParam<CheckpointFormat> {
  protected:
-  // Damaged files are warned of.
+  // Hides the warnings about damaged files.
   void SetUp() override { set_log_level(LogLevel::kError); }
   void TearDown() override { set_log_level(LogLevel::kWarn); }
 
@@ -131,9 +131,9 @@ class CheckpointFolderOf : public ::testing::TestWithParam<CheckpointFormat> {
         directory_ / "runs/1",
         {.keep = keep, .format = GetParam(), .group = group});
   }
-  // One that saves without others.
+  // A folder of a run with one rank.
   CheckpointFolder folder() const { return folder_on(nullptr); }
-  // Writes `count` checkpoints, one a step, and returns what each was.
+  // Writes `count` checkpoints, one per step, and returns their contents.
   std::vector<std::string> write_some(int count) const {
     std::vector<std::string> bits;
     on_ranks(1, [&](const Group& group) {
@@ -146,7 +146,7 @@ class CheckpointFolderOf : public ::testing::TestWithParam<CheckpointFormat> {
     });
     return bits;
   }
-  // What a run that goes on from the folder has, or why it cannot.
+  // The state of a run that resumes from the folder, or its error.
   std::string resumed(std::int64_t width = 3) const {
     std::string bits;
     on_ranks(1, [&](const Group& group) {
@@ -252,7 +252,7 @@ TEST_P(CheckpointFolderOf, PassesOverOnesInWhichABitFlipped) {
     const std::size_t place = random() % whole.size();
     flipped[place] = static_cast<char>(flipped[place] ^ (1 << random() % 8));
     std::ofstream(newest, std::ios::binary) << flipped;
-    // LibTorch's padding may change: it is never read.
+    // LibTorch's padding may change: no reader uses it.
     const std::string now = resumed();
     EXPECT_TRUE(now == bits[0] || now == bits[1])
         << "seed " << seed << " byte " << place << ": " << now;
@@ -287,7 +287,7 @@ TEST_P(CheckpointFolderOf, RefusesALaterFormatRatherThanTakeAnOlderFile) {
 TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
   write_some(1);
   EXPECT_THAT(resumed(5),
-              AllOf(HasSubstr("is of another model"),
+              AllOf(HasSubstr("belongs to another model"),
                     HasSubstr("\"linear.weight\" is float32 [4, 3] in the "
                               "file, float32 [4, 5] in the model")));
   on_ranks(1, [&](const Group& group) {
@@ -295,7 +295,7 @@ TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
     TrainingState state = loop.state();
     state.job["data"] = "read";
     EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
-                HasSubstr("data was drawn, and is read now"));
+                HasSubstr("data was drawn, but is read now"));
     state = loop.state();
     state.counters["more"] = &loop.step;
     EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
@@ -315,7 +315,7 @@ TEST_P(CheckpointFolderOf, RefusesATrainedModelThatIsNoCheckpoint) {
     Loop loop(group);
     const std::string text =
         error_text<Error>([&] { folder_on(group).load(path, loop.state()); });
-    EXPECT_THAT(text, HasSubstr("is no checkpoint to go on from"));
+    EXPECT_THAT(text, HasSubstr("is not a checkpoint to resume from"));
     EXPECT_THAT(error_text<Error>([&] {
                   folder_on(group).load(directory_ / "absent", loop.state());
                 }),
@@ -324,7 +324,7 @@ TEST_P(CheckpointFolderOf, RefusesATrainedModelThatIsNoCheckpoint) {
                   folder_on(group).load(directory_.path(), loop.state());
                 }),
                 HasSubstr("holds no checkpoint"));
-    group->barrier().wait();  // which works on
+    group->barrier().wait();  // which still works
   });
 }
 
@@ -357,7 +357,7 @@ TEST_P(CheckpointFolderOf, LoadsAtAnotherNumberOfRanks) {
 
 TEST(CheckpointFolder, NamesItsNeedsWhenItIsMade) {
   EXPECT_THAT(error_text([] { CheckpointFolder("x", {.keep = 0}); }),
-              HasSubstr("the least is 1"));
+              HasSubstr("the minimum is 1"));
 }
 
 TEST(CheckpointFolder, WithoutANameIsTheWorkingDirectory) {
@@ -390,7 +390,7 @@ TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
                                    "checkpoint-000001.safetensors"));
 }
 
-// Else the later one would be taken for the newest, and the run that went back
+// Otherwise the later one would count as the newest, and the run that went back
 // would lose what it saves.
 TEST(CheckpointFolder, RefusesAnEarlierStepThanThatOfAWholeCheckpoint) {
   const TestDirectory directory;
@@ -431,7 +431,8 @@ TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
   CheckpointFolder first(directory / "runs/1");
   first.write({}, 1);
   run_ranks("shm", 2, [&](const Group& whole) {
-    // A second, of which it waits half for the other run to end.
+    // The timeout is a second; a folder waits half of it for the other run to
+    // end.
     const Group group =
         split(*whole, {.color = 0}, {.timeout = std::chrono::seconds(1)});
     CheckpointFolder second(directory / "runs/1", {.group = group});

@@ -21,8 +21,8 @@ class Crc {
     value_ = ::crc32_z(value_, reinterpret_cast<const Bytef*>(bytes.data()),
                        bytes.size());
   }
-  // Its length in 8 bytes first, so that no two texts in a row can pass for two
-  // others.
+  // Adds the length in 8 bytes first, so that two texts in a row cannot hash
+  // like two others.
   void add(std::string_view text) {
     add(static_cast<std::int64_t>(text.size()));
     add(std::as_bytes(std::span(text)));
@@ -46,7 +46,7 @@ std::string checksum_of(const TensorArchive& archive) {
     crc.add(name_of(stored_type_of(tensor.scalar_type())));
     crc.add(tensor.dim());
     for (const std::int64_t extent : tensor.sizes()) crc.add(extent);
-    // As files have them, in the order of their indices.
+    // In the order of their indices, as in files.
     const at::Tensor elements = tensor.contiguous();
     if (elements.numel() > 0)
       crc.add({static_cast<const std::byte*>(elements.const_data_ptr()),
@@ -64,8 +64,8 @@ std::string checksum_of(const TensorArchive& archive) {
                                  const std::string& problem) {
   throw InvalidArgument(
       "the checkpoint \"" + file + "\" is damaged: " + problem +
-      "\n  likely:  the disk lost some of it, or somebody changed it\n  "
-      "next:    use an earlier checkpoint");
+      "\n  likely:  the disk lost a part of it, or the file was changed"
+      "\n  next:    use an earlier checkpoint");
 }
 
 bool is_later(const std::string& version) {
@@ -74,8 +74,8 @@ bool is_later(const std::string& version) {
   return number > kVersion;
 }
 
-// Whether only its version keeps the archive from being one that we sealed: one
-// bit makes 1 a 3, a 5 or a 9.
+// Whether the archive's seal is valid except for the version: one flipped bit
+// turns 1 into 3, 5 or 9.
 bool is_ours_but_for_version(TensorArchive archive) {
   const auto checksum = archive.metadata.find(kChecksumKey);
   if (checksum == archive.metadata.end()) return false;
@@ -99,25 +99,27 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
   if (version == archive.metadata.end())
     throw InvalidArgument(
         "\"" + file +
-        "\" is no checkpoint to go on from: it holds tensors, but nothing of a "
-        "run\n  likely:  it is a trained model\n  next:    name a file that a "
-        "run has saved, such as checkpoint-000001.safetensors");
+        "\" is not a checkpoint to resume from: it holds tensors, but no "
+        "state of a run"
+        "\n  likely:  it is a trained model"
+        "\n  next:    name a file that a run has saved, such as "
+        "checkpoint-000001.safetensors");
   const std::string& text = version->second;
   if (is_later(text) && !is_ours_but_for_version(archive))
     throw NewerCheckpoint(
         "\"" + file + "\" is a checkpoint of format " + text +
         ", and this program knows formats up to " + std::to_string(kVersion) +
-        "\n  likely:  a later version of Lockstep wrote it\n  next:    go on "
-        "with that version, or train anew into another folder");
+        "\n  likely:  a later version of Lockstep wrote it"
+        "\n  next:    resume with that version, or train from the start into "
+        "another folder");
   const auto checksum = archive.metadata.find(kChecksumKey);
   if (checksum == archive.metadata.end())
     refuse_damaged(file, "it has no checksum");
   if (text != std::to_string(kVersion))
-    refuse_damaged(file, "it says that it is of format \"" + text +
-                             "\", which there is not");
+    refuse_damaged(file, "it claims the unknown format \"" + text + "\"");
   if (const std::string found = checksum_of(archive); found != checksum->second)
-    refuse_damaged(file, "its checksum is " + found + ", and should be " +
-                             checksum->second);
+    refuse_damaged(
+        file, "its checksum is " + found + ", expected " + checksum->second);
 }
 
 }  // namespace lockstep

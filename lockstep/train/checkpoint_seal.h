@@ -1,13 +1,12 @@
-// What marks a file as the checkpoint of a run, complete and of a format that
-// this program knows: two texts in it, a version and a checksum.
+// Marks a file as the checkpoint of a run, complete and in a known format: by
+// two texts in it, a version and a checksum.
 //
-// The checksum is of the content, so that it can stand in the file and is the
-// same in both formats: CRC-32 (zlib's) over, for each tensor in the order of
-// names, the name, its type as safetensors writes it, the extents and the
-// elements, then, for each text but the checksum itself, key and text. See
-// docs/formats/checkpoint.md for the bytes.
+// The checksum covers the content, not the bytes, so that the file can hold it
+// and it is the same in both formats: CRC-32 (zlib's) over the name, the type
+// as safetensors writes it, the extents and the elements of each tensor in the
+// order of names, then over key and text of each text except the checksum
+// itself. See docs/formats/checkpoint.md for the bytes.
 //
-// Threads: functions of their arguments.
 // Errors:  see check_seal().
 #pragma once
 
@@ -19,11 +18,11 @@
 
 namespace lockstep {
 
-// Under which the model's tensors are in a checkpoint.
+// The prefix of the model's tensors in a checkpoint.
 inline constexpr std::string_view kModelPrefix = "model.";
 
-// A checkpoint was written by a later version of the library: it may be
-// complete, so that an older one must not take its place.
+// A later version of the library wrote the checkpoint: it may be complete, so
+// an older one must not replace it.
 class NewerCheckpoint : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
@@ -35,8 +34,8 @@ void seal(TensorArchive& archive);
 
 bool is_sealed(const SafetensorsMetadata& metadata);
 
-// Throws InvalidArgument naming `file` unless the archive was sealed as it is
-// now; NewerCheckpoint when its format is a later one.
+// Throws InvalidArgument naming `file` unless the seal matches the archive;
+// NewerCheckpoint for a later format.
 void check_seal(const TensorArchive& archive, const std::string& file);
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ TensorArchive sealed() {
   return archive;
 }
 
-// What is said of the archive; the class of the error, where it matters, too.
+// The error for the archive; checks its class too, where it matters.
 template <class Refusal = InvalidArgument>
 std::string refusal_of(const TensorArchive& archive) {
   return error_text<Refusal>([&] { check_seal(archive, "the file"); });
@@ -65,7 +65,7 @@ TEST(CheckpointSeal, TellsALaterVersionFromABitThatFlippedInOurs) {
 TEST(CheckpointSeal, SaysWhatIsWrong) {
   EXPECT_THAT(
       refusal_of({.tensors = sealed().tensors}),
-      AllOf(HasSubstr("holds tensors, but nothing of a run"),
+      AllOf(HasSubstr("holds tensors, but no state of a run"),
             HasSubstr("such as checkpoint-000001"), Not(HasSubstr("--"))));
   TensorArchive changed = sealed();
   changed.metadata.erase(kChecksum);
@@ -73,11 +73,11 @@ TEST(CheckpointSeal, SaysWhatIsWrong) {
   changed = sealed();
   const std::string right = changed.metadata[kChecksum];
   changed.metadata[kChecksum] = "01234567";
-  EXPECT_THAT(refusal_of(changed), HasSubstr("its checksum is " + right +
-                                             ", and should be 01234567"));
+  EXPECT_THAT(refusal_of(changed),
+              HasSubstr("its checksum is " + right + ", expected 01234567"));
   changed.metadata[kVersion] = "0";
   EXPECT_THAT(refusal_of(changed),
-              AllOf(HasSubstr("it says that it is of format \"0\""),
+              AllOf(HasSubstr("it claims the unknown format \"0\""),
                     Not(HasSubstr("checksum is"))));
 }
 

@@ -93,7 +93,7 @@ TEST(Checkpoint, HoldsEveryTypeAndWhatIsNegatedOrConjugatedWhenItIsRead) {
   }
 }
 
-// The parent goes on computing in the memory that they have in common.
+// The parent keeps computing in the shared memory.
 TEST(Checkpoint, IsRefusedInAForkedProcessOfTensorsThatTheParentChanges) {
   const TestDirectory directory;
   const auto heap = Heap::create({.bytes = std::size_t{1} << 24});
@@ -122,7 +122,7 @@ TEST(Checkpoint, IsRefusedInAForkedProcessOfTensorsThatTheParentChanges) {
   save_checkpoint(directory / "m", net);
 }
 
-// A module as PyTorch's wrapper holds it.
+// A module inside a wrapper like PyTorch's.
 struct Wrapper : torch::nn::Module {
   explicit Wrapper(std::shared_ptr<SavedNet> net) {
     register_module("module", std::move(net));

@@ -11,8 +11,8 @@ namespace {
 
 std::int64_t checked(std::int64_t classes) {
   if (classes >= 1) return classes;
-  throw InvalidArgument("there is nothing to tell apart with " +
-                        std::to_string(classes) + " classes; the least is 1");
+  throw InvalidArgument("a confusion matrix cannot have " +
+                        std::to_string(classes) + " classes; the minimum is 1");
 }
 
 double share(std::int64_t part, std::int64_t whole) {
@@ -30,8 +30,9 @@ std::size_t ConfusionMatrix::place(std::int64_t label,
                                    std::int64_t predicted) const {
   for (const std::int64_t number : {label, predicted})
     if (number < 0 || number >= classes_)
-      throw InvalidArgument("there is no class " + std::to_string(number) +
-                            "; they are 0 to " + std::to_string(classes_ - 1));
+      throw InvalidArgument("no class " + std::to_string(number) +
+                            "; classes are 0 to " +
+                            std::to_string(classes_ - 1));
   return static_cast<std::size_t>(label * classes_ + predicted);
 }
 

@@ -1,10 +1,8 @@
-// Which classes a model takes for which: how often a sample of one class was
-// predicted to be of another.
+// Counts how often a sample of one class was predicted to be of another.
 //
-// Counts, so that those of parts can be added, also over ranks.
+// Counts of parts can be added, also over ranks.
 //
-// Threads: a value.
-// Errors:  InvalidArgument for a class that there is not.
+// Errors:  InvalidArgument for a class outside 0 … classes - 1.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +13,7 @@ namespace lockstep {
 
 class ConfusionMatrix {
  public:
-  // Of classes 0 … classes - 1, of which there is at least one.
+  // For classes 0 … classes - 1, at least one.
   explicit ConfusionMatrix(std::int64_t classes);
 
   // Counts one sample.
@@ -25,22 +23,22 @@ class ConfusionMatrix {
   std::int64_t count(std::int64_t label, std::int64_t predicted) const {
     return counts_[place(label, predicted)];
   }
-  // All of them, those of one label after the other.
+  // All counts, label by label.
   std::span<const std::int64_t> counts() const { return counts_; }
   std::vector<std::int64_t>& counts() { return counts_; }
 
   std::int64_t samples() const;
   std::int64_t correct() const;
-  // Samples of the class `label`, and samples predicted to be of it.
+  // Samples of the class, and samples predicted to be of it.
   std::int64_t labelled(std::int64_t label) const;
   std::int64_t predicted(std::int64_t label) const;
 
-  // Shares; NaN where they are of nothing.
-  // Of all samples, those that were recognised.
+  // The share of all samples that is predicted right. This and the shares below
+  // are NaN without samples to divide by.
   double accuracy() const;
-  // Of the samples of the class, those that were recognised: its accuracy.
+  // Of the samples of the class, the share predicted right: its accuracy.
   double recall(std::int64_t label) const;
-  // Of the samples predicted to be of the class, those that are.
+  // Of the samples predicted to be of the class, the share that is.
   double precision(std::int64_t label) const;
   // The harmonic mean of the two.
   double f1(std::int64_t label) const;

@@ -12,8 +12,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// 4 samples of class 0, 3 recognised; 2 of class 1, 1 recognised; none of
-// class 2, which is predicted once.
+// 4 samples of class 0, 3 predicted right; 2 of class 1, 1 predicted right;
+// none of class 2, which is predicted once.
 ConfusionMatrix small_matrix() {
   ConfusionMatrix matrix(3);
   for (int i = 0; i < 3; ++i) matrix.add(0, 0);
@@ -42,8 +42,8 @@ TEST(ConfusionMatrix, GivesSharesPerClassAndOfAll) {
 
 TEST(ConfusionMatrix, GivesNoNumberWhereThereIsNothingToShare) {
   const ConfusionMatrix matrix = small_matrix();
-  EXPECT_TRUE(std::isnan(matrix.recall(2)));  // nothing is of that class
-  EXPECT_DOUBLE_EQ(matrix.precision(2), 0);   // one was taken for it
+  EXPECT_TRUE(std::isnan(matrix.recall(2)));  // no sample has that class
+  EXPECT_DOUBLE_EQ(matrix.precision(2), 0);   // one wrong prediction
   EXPECT_DOUBLE_EQ(matrix.f1(2), 0);
   EXPECT_TRUE(std::isnan(ConfusionMatrix(2).accuracy()));
   EXPECT_TRUE(std::isnan(ConfusionMatrix(2).f1(1)));

@@ -1,4 +1,5 @@
-// A learning rate that falls along a half cosine, for a loop of one's own:
+// A learning rate that falls along a half cosine, for a user's own training
+// loop:
 //
 //     torch::optim::SGD optimizer(model.parameters(), 0.1);
 //     lockstep::CosineAnnealingLR schedule(optimizer, {.t_max = epochs});
@@ -7,14 +8,14 @@
 //       schedule.step();
 //     }
 //
-// LibTorch has StepLR and ReduceLROnPlateau only. It works on any optimizer of
-// LibTorch's and of ours, each group of parameters by its own rate. After the
-// n-th step() a rate is min + (first - min) (1 + cos(π n / t_max)) / 2; beyond
-// t_max it rises again, as there.
+// LibTorch has only StepLR and ReduceLROnPlateau. This class works on any
+// optimizer of LibTorch's and Lockstep's, each group of parameters by its own
+// rate. After the n-th step() a rate is min + (first - min) (1 + cos(π n /
+// t_max)) / 2; beyond t_max it rises again, as in PyTorch.
 //
 // Threads: single-threaded. The optimizer must outlive it.
-// Errors:  InvalidArgument for a t_max below 1, a rate that is no number, and a
-//          negative last_epoch.
+// Errors:  InvalidArgument for a t_max below 1, a rate that is NaN or infinite,
+//          and a negative last_epoch.
 // Source:  torch.optim.lr_scheduler.CosineAnnealingLR; Loshchilov and Hutter,
 //          "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017.
 #pragma once
@@ -28,17 +29,17 @@
 namespace lockstep {
 
 struct CosineAnnealingOptions {
-  // Calls of step() until the rate is the least.
+  // Calls of step() until the rate reaches its minimum.
   std::int64_t t_max = 1;
   double eta_min = 0;
-  // Calls of step() in the run that this one goes on from. The optimizer has
-  // its first rates when the schedule is made; a state is loaded after that.
+  // Calls of step() in the run that this one resumes. The optimizer must have
+  // its first rates when the schedule is made; load its state after that.
   std::int64_t last_epoch = 0;
 };
 
 class CosineAnnealingLR final : public torch::optim::LRScheduler {
  public:
-  // The rates that `optimizer` has now are those that the cosine begins with.
+  // The cosine begins with the present rates of `optimizer`.
   CosineAnnealingLR(torch::optim::Optimizer& optimizer,
                     const CosineAnnealingOptions& options);
 
@@ -46,7 +47,7 @@ class CosineAnnealingLR final : public torch::optim::LRScheduler {
   std::int64_t last_epoch() const { return options_.last_epoch + step_count_; }
 
  private:
-  // LibTorch asks for the next rates, and counts the step then.
+  // LibTorch gets the next rates here, and then counts the step.
   std::vector<double> get_lrs() override;
   std::vector<double> rates_after(std::int64_t steps) const;
 

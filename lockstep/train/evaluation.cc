@@ -19,11 +19,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Batches that a device has been given beyond the one that is read: so it
-// computes while the host looks at what came out.
+// Batches queued on a device beyond the one being read: the device computes
+// while the host reads outputs.
 constexpr std::size_t kUnreadOutputs = 1;
 
-// Which blocks of the samples are this rank's, and where.
+// This rank's blocks of the samples, and their positions.
 class Blocks {
  public:
   Blocks(const SampleSource& samples, const EvaluationOptions& options,
@@ -34,17 +34,17 @@ class Blocks {
         ranks_(group.size()) {
     if (size_ < 1)
       throw InvalidArgument("a model cannot be evaluated in batches of " +
-                            std::to_string(size_) + "; the least is 1");
+                            std::to_string(size_) + "; the minimum is 1");
     if (samples_ < 1)
-      throw InvalidArgument("there are no samples to evaluate a model on");
+      throw InvalidArgument("the data set to evaluate has no samples");
   }
 
   std::int64_t size() const { return size_; }
   std::int64_t samples() const { return samples_; }
   std::int64_t count() const { return (samples_ + size_ - 1) / size_; }
-  // The most that a rank has.
+  // The largest number of blocks of a rank.
   std::int64_t count_of_rank() const { return (count() + ranks_ - 1) / ranks_; }
-  // The number of this rank's i-th.
+  // The number of this rank's i-th block.
   std::int64_t number(std::int64_t i) const { return i * ranks_ + rank_; }
 
   // This rank's samples, block after block.
@@ -91,8 +91,8 @@ void count(ConfusionMatrix& confusion, const at::Tensor& labels,
     confusion.add(label[i], guess[i]);
 }
 
-// Blocks that are others' have a loss of 0 here, so that every rank adds the
-// same numbers in the same order in the end.
+// Other ranks' blocks have a loss of 0 here, so that in the end every rank adds
+// the same numbers in the same order.
 void merge(std::vector<double>& losses, ConfusionMatrix& confusion,
            ProcessGroup& group) {
   constexpr CallOptions kCall{.place = "merging an evaluation"};
@@ -100,8 +100,7 @@ void merge(std::vector<double>& losses, ConfusionMatrix& confusion,
   group.all_reduce(view(confusion.counts()), ReduceOp::kSum, kCall).wait();
 }
 
-// Every rank's rows, blocks after blocks, as rows in the samples' order; on
-// rank 0.
+// On rank 0: every rank's rows, sorted from block order to the samples' order.
 at::Tensor merge(const at::Tensor& own, const Blocks& blocks,
                  ProcessGroup& group) {
   const std::int64_t width = own.size(1);
@@ -143,8 +142,8 @@ void for_each_output(
     std::chrono::nanoseconds patience,
     const std::function<void(const at::Tensor& logits,
                              const at::Tensor& labels)>& take) {
-  // Sets their number in this thread, before the first matrix product: see
-  // train() in train/trainer.cc.
+  // Sets the number of compute threads before this thread's first matrix
+  // product: see train() in train/trainer.cc.
   at::get_num_threads();
   const at::NoGradGuard no_grad;
   struct Output {
@@ -199,7 +198,8 @@ Predictions predict(const Forward& forward, const SampleSource& samples,
   const auto group = group_of(options);
   const Blocks blocks(samples, options, *group);
   const std::int64_t rows = blocks.count_of_rank() * blocks.size();
-  // Labels and predictions; the probabilities of these, then of all classes.
+  // Labels and predictions; the predictions' probabilities, then those of all
+  // classes.
   const at::Tensor classes = at::zeros({rows, 2}, at::kLong);
   const at::Tensor shares = at::zeros(
       {rows, 1 + (options.probabilities ? options.classes : 0)}, at::kFloat);

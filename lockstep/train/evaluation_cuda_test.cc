@@ -1,4 +1,4 @@
-// Models on GPUs, over a fake of them: see torch/testing/fake_cuda.h.
+// Tests of evaluation on fake GPUs: see torch/testing/fake_cuda.h.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ class EvaluationOnCuda : public CudaRanks {
             .probabilities = true,
             .group = group};
   }
-  // What `ask` finds of a model on `device`.
+  // The result of `ask` for a model on `device`.
   template <class Ask>
   static auto found_on(at::Device device, const Group& group, const Ask& ask) {
     const auto net = model();
@@ -52,8 +52,8 @@ class EvaluationOnCuda : public CudaRanks {
     };
     return ask(forward, options(group, device));
   }
-  // Calls `check` on each of `ranks` with what is found on its GPU, and what
-  // one rank finds on the CPU.
+  // Calls `check` on each of `ranks` with the result on its GPU and one rank's
+  // result on the CPU.
   template <class Ask, class Check>
   void compare(int ranks, const Ask& ask, const Check& check) {
     std::optional<decltype(ask(Forward(), EvaluationOptions{}))> expected;
@@ -170,7 +170,7 @@ TEST_F(EvaluationOnCuda, GivesTheDeviceABatchMoreBeforeItReadsAnOutput) {
 }
 
 TEST_F(EvaluationOnCuda, SaysWhatToTryWhereMemoryRunsOut) {
-  if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+  if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   run(1, [&](const Group& group) {
     const Forward forward = [&](const at::Tensor& images) {
       cuda_->set_room(0, 0);

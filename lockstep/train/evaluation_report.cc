@@ -15,8 +15,8 @@ constexpr std::size_t kLineWidth = 80;
 using Line = std::vector<std::string>;
 using Json = nlohmann::ordered_json;
 
-// Columns with two spaces between them, numbers to the right; in the first one
-// are names, to the left.
+// Columns are two spaces apart; numbers are right-aligned, the names in the
+// first column left-aligned.
 std::size_t width_of(const std::vector<Line>& lines, std::size_t column) {
   std::size_t width = 0;
   for (const Line& line : lines) width = std::max(width, line[column].size());
@@ -64,7 +64,7 @@ std::vector<Line> confusion_table(const ConfusionMatrix& matrix,
   return lines;
 }
 
-// With the names of the classes over the columns, or with numbers.
+// With the classes' names as column headers, or with numbers.
 std::vector<Line> confusion_table(const ConfusionMatrix& matrix,
                                   const std::vector<std::string>& names) {
   auto table = confusion_table(matrix, names, names);
@@ -117,7 +117,7 @@ std::string to_text(const Evaluation& evaluation,
        << with_commas(std::llround(evaluation.images_per_second()))
        << " images/s\n\n";
   write(text, class_table(matrix, subject.class_names));
-  text << "\nA row is a class, a column what its images were taken for:\n\n";
+  text << "\nA row is a class, a column the class that was predicted:\n\n";
   write(text, confusion_table(matrix, subject.class_names));
   return text.str();
 }
@@ -153,7 +153,7 @@ std::string to_json(const Evaluation& evaluation,
                  {"images_per_second", number(evaluation.images_per_second())},
                  {"classes", std::move(classes)},
                  {"confusion_matrix", std::move(rows)}};
-  // A path may be of any bytes.
+  // A path may hold any bytes.
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

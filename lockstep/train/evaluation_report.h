@@ -1,7 +1,4 @@
-// What a pass of a model over a data set came to, and how it is told to people
-// and programs.
-//
-// Threads: values and pure functions.
+// The results of an evaluation, as text for people and as JSON for programs.
 #pragma once
 
 #include <chrono>
@@ -16,7 +13,7 @@ namespace lockstep {
 struct Evaluation {
   ConfusionMatrix confusion;
   double loss = 0;  // the sum of the samples' losses
-  // From the pass's begin to the end of the merge, on this rank.
+  // From the beginning of the pass to the end of the merge, on this rank.
   std::chrono::duration<double> duration{};
 
   Metrics metrics() const {
@@ -27,32 +24,32 @@ struct Evaluation {
   }
 };
 
-// What was evaluated on what, for the report.
+// The model and the data of the evaluation, for the report.
 struct EvaluationSubject {
   std::string model;       // "convnet"
-  std::string file;        // where it was read from
-  std::string trained_on;  // the data set's title; empty where nobody knows
+  std::string file;        // the model's file
+  std::string trained_on;  // the data set's title; empty if unknown
   std::string dataset;     // "Fashion-MNIST"
   std::string split;       // "test"
   int ranks = 1;
-  std::vector<std::string> class_names;  // one a class of the evaluation
+  std::vector<std::string> class_names;  // one per class of the evaluation
 };
 
-// A head, a table of the classes and the confusion matrix, in lines of at most
-// 80 columns where there are no more than ten classes. The matrix's columns
-// have the classes' names where these fit, else their numbers.
+// A header, a table of the classes and the confusion matrix, in lines of at
+// most 80 columns for up to ten classes. The matrix's columns have the classes'
+// names where these fit, else their numbers.
 std::string to_text(const Evaluation& evaluation,
                     const EvaluationSubject& subject);
 
-// An object of JSON; docs/guides/evaluate.md lists its members. A share of
-// nothing is null.
+// A JSON object; docs/guides/evaluate.md lists its members. A share that is NaN
+// becomes null.
 std::string to_json(const Evaluation& evaluation,
                     const EvaluationSubject& subject);
 
 // "12,345".
 std::string with_commas(std::int64_t number);
 
-// "91.82 %"; "-" for no number.
+// "91.82 %"; "-" for NaN.
 std::string percent(double share);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How a pass over a data set is told: as text, as JSON and as CSV.
+// Tests of the reports of an evaluation: text, JSON and CSV.
 #include "lockstep/train/evaluation_report.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// 1,500 of class 0, 1,200 recognised; 2 of class 1, both recognised; none of
+// 1,500 of class 0, 1,200 predicted right; 2 of class 1, both right; none of
 // class 2.
 Evaluation small_evaluation() {
   ConfusionMatrix matrix(3);
@@ -50,7 +50,7 @@ TEST(EvaluationReport, IsAnAlignedTableForPeople) {
             "dog               2  100.00 %     0.66 %   1.32 %\n"
             "none at all       0         -          -        -\n"
             "\n"
-            "A row is a class, a column what its images were taken for:\n"
+            "A row is a class, a column the class that was predicted:\n"
             "\n"
             "confusion      cat  dog  none at all\n"
             "cat          1,200  300            0\n"

@@ -1,4 +1,4 @@
-// Passes of models over samples, and models that come back from their files.
+// Tests of evaluation, and of models that are rebuilt from their files.
 #include "lockstep/train/evaluation.h"
 
 #include <ATen/ATen.h>
@@ -64,7 +64,7 @@ class EvaluationOfAModel : public ::testing::Test {
     });
     return result;
   }
-  // What is thrown on one rank, with this in the place of a model.
+  // The error on one rank, with `forward` as the model.
   std::string refusal_of(const Forward& forward, const EvaluationOptions& given,
                          const ImageDataset& dataset) const {
     return error_text([&] {
@@ -84,7 +84,7 @@ TEST_F(EvaluationOfAModel, HasTheSameBitsOnAnyNumberOfRanks) {
   const Evaluation one = evaluation_on(1);
   EXPECT_EQ(one.confusion.samples(), kSamples);
   EXPECT_GT(one.loss, 0);
-  for (const int ranks : {2, 3, 13}) {  // 13: two have nothing to do
+  for (const int ranks : {2, 3, 13}) {  // 13: two ranks have no block
     const Evaluation several = evaluation_on(ranks);
     EXPECT_EQ(several.confusion, one.confusion) << ranks;
     EXPECT_EQ(several.loss, one.loss) << ranks;
@@ -166,7 +166,7 @@ TEST_F(EvaluationOfAModel, LetsNoRankWaitForAnotherDuringThePass) {
   });
 }
 
-// With dropout, and statistics of batches.
+// With dropout and batch statistics.
 struct NetWithDropout : torch::nn::Module {
   torch::nn::BatchNorm2d norm{
       register_module("norm", torch::nn::BatchNorm2d(1))};
@@ -181,7 +181,7 @@ struct NetWithDropout : torch::nn::Module {
 
 TEST_F(EvaluationOfAModel, LeavesTheModelAsItWas) {
   run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
-    NetWithDropout net;  // owned by nobody else
+    NetWithDropout net;  // without another owner
     net.train();
     net.norm->eval();  // as frozen statistics are
     const at::Tensor before = net.norm->running_mean.clone();
@@ -204,7 +204,7 @@ TEST_F(EvaluationOfAModel, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.classes = 10}),
               AllOf(HasSubstr("gave 103 x 5 numbers for 103 images of 10"),
                     HasSubstr("\n  next:    ")));
-  EXPECT_THAT(refusal({.classes = 5}), HasSubstr("there is no class "));
+  EXPECT_THAT(refusal({.classes = 5}), HasSubstr("no class "));
   EXPECT_THAT(refusal({}), HasSubstr("0 classes"));
   EXPECT_THAT(refusal({.classes = 10, .batch_size = 0}),
               HasSubstr("batches of 0"));
@@ -212,7 +212,7 @@ TEST_F(EvaluationOfAModel, RefusesWhatCannotBe) {
               HasSubstr("no samples"));
 }
 
-// Rank 1's buffers would make all of its numbers others.
+// Rank 1's own buffers would change all its results.
 TEST_F(EvaluationOfAModel, TakesRankZerosBuffersOfAWrappedOne) {
   struct Scaled : torch::nn::Module {
     explicit Scaled(int rank)
@@ -267,7 +267,7 @@ TEST_F(ModelInAFile, ComesBackWithoutBeingDescribedAgain) {
       const auto model = rebuild_model(found, dataset_);
       const at::NoGradGuard no_grad;
       model->eval();
-      // No two threads in one model.
+      // Two threads must not use one model.
       const auto expected = make_model(name, {.hidden = {12, 7, 5}});
       load_checkpoint(file(), *expected);
       expected->eval();
@@ -293,10 +293,10 @@ TEST_F(ModelInAFile, OfAnotherDataSetIsRefused) {
   other.title = "Other";
   other.class_names.pop_back();
   EXPECT_THAT(refusal_of(read(), other),
-              AllOf(HasSubstr("tells 10 classes apart, and Other has 9"),
+              AllOf(HasSubstr("tells 10 classes apart, but Other has 9"),
                     HasSubstr("trained on Stripes: name that with --dataset")));
   EXPECT_THAT(refusal_of(read(), striped_images(1, 1, 32)),
-              AllOf(HasSubstr("is for images of 1 x 28 x 28, and those of "
+              AllOf(HasSubstr("takes images of 1 x 28 x 28, but those of "
                               "Stripes are 1 x 32 x 32"),
                     HasSubstr("--data-dir")));
 }
@@ -306,7 +306,7 @@ TEST_F(ModelInAFile, ThatIsNotTheOneNamedIsRefusedWithTheFirstDifferences) {
   SavedModel saved = read();
   saved.name = "cnn";
   EXPECT_THAT(refusal_of(saved, dataset_),
-              AllOf(HasSubstr("is no cnn for images of 1 x 28 x 28:\n"),
+              AllOf(HasSubstr("is not a cnn for images of 1 x 28 x 28:\n"),
                     HasSubstr("\"conv1.weight\" is missing from the file"),
                     HasSubstr("\n  next:    ")));
   saved.name = "resnet18";
@@ -317,7 +317,7 @@ TEST_F(ModelInAFile, ThatIsNotTheOneNamedIsRefusedWithTheFirstDifferences) {
               HasSubstr("unknown model \"cmm\": did you mean \"cnn\"?"));
 }
 
-// torchvision's: 1,000 classes of colour images that are larger.
+// Like torchvision's: 1,000 classes of larger colour images.
 TEST_F(ModelInAFile, GivesItsWeightsToAModelOfOtherImagesAndClasses) {
   const auto theirs = make_model(
       "resnet18",
@@ -347,7 +347,7 @@ TEST_F(ModelInAFile, GivesNoWeightsToAnotherModel) {
   save_checkpoint(file(), *make_model("mlp", {.hidden = {12, 7, 5}}));
   const auto ours = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
   EXPECT_THAT(error_text([&] { take_weights(read(), *ours); }),
-              AllOf(HasSubstr("does not fit the one to be trained:\n"),
+              AllOf(HasSubstr("does not fit the model to train:\n"),
                     HasSubstr("fc2.weight"), HasSubstr("--hidden")));
   const auto as_made = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
   for (const auto& [name, tensor] : tensors_of(*as_made))
@@ -413,12 +413,12 @@ TEST_F(ImagesInAFile, AreIdxOrATensorOfBytes) {
 
 TEST_F(ImagesInAFile, ThatAreNoneAreRefused) {
   write_tensor(SafetensorsType::kF32, {2, 3, 2});
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("of type F32, and not U8"),
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("of type F32, expected U8"),
                                HasSubstr("next:    name an IDX file")));
   write_tensor(SafetensorsType::kU8, {2, 3});
   EXPECT_THAT(refusal(), HasSubstr("has the shape 2 x 3"));
   write_tensor(SafetensorsType::kU8, {2, 3, 4, 4});
-  EXPECT_THAT(refusal(), HasSubstr("3 channels, and those of Fashion-MNIST "
+  EXPECT_THAT(refusal(), HasSubstr("3 channels, but those of Fashion-MNIST "
                                    "have 1"));
   write_tensor(SafetensorsType::kU8, {0, 3, 4});
   EXPECT_THAT(refusal(), HasSubstr("its shape is 0 x 1 x 3 x 4"));

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// The numbers of the fields that are used, of TensorFlow's messages.
+// Field numbers of TensorFlow's messages, as far as used.
 enum class EventField : protozero::pbf_tag_type {
   kWallTime = 1,  // double, seconds since 1970
   kStep = 2,      // int64
@@ -32,10 +32,9 @@ constexpr std::int32_t kSessionStarts = 1;
 
 using EventBuilder = protozero::pbf_builder<EventField>;
 
-// CRC-32C, rotated and moved: the checksum of data that holds checksums is none
-// of its own.
+// CRC-32C, rotated and offset, so that data which holds checksums can have one.
 std::uint32_t masked_checksum(std::string_view data) {
-  std::string bytes(data);  // the library wants them writable
+  std::string bytes(data);  // the library needs them writable
   const std::uint32_t checksum =
       ~crc32_iscsi(reinterpret_cast<unsigned char*>(bytes.data()),
                    static_cast<int>(bytes.size()), ~std::uint32_t{0});
@@ -63,7 +62,8 @@ std::string host_name() {
   return name.data();
 }
 
-// Names that begin with the time are read in their order.
+// TensorBoard reads files in the order of their names, which begin with the
+// time.
 AppendedFile make_file(const std::filesystem::path& folder) {
   std::array<char, 16> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld",

@@ -23,8 +23,8 @@ std::string content_of(const std::filesystem::path& path) {
   return read_text_file(path, 1 << 20);
 }
 
-// The checksum of "123456789" is the one that RFC 3720's polynomial is known
-// by, 0xe3069283, rotated right by 15 bits plus 0xa282ead8.
+// The checksum of "123456789" is the known check value of RFC 3720's
+// polynomial, 0xe3069283, rotated right by 15 bits plus 0xa282ead8.
 TEST(EventFile, FramesRecordsWithMaskedChecksums) {
   using std::string_literals::operator""s;
   const std::string record = framed_record("123456789");

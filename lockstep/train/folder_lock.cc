@@ -26,7 +26,7 @@ fs::path path_in(const fs::path& folder) { return folder / ".lock"; }
 
 [[noreturn]] void fail_to_lock(const fs::path& folder, int reason) {
   throw SystemError(
-      "cannot lock the folder \"" + folder.string() + "\" by a file in it",
+      "cannot lock the folder \"" + folder.string() + "\" with a file in it",
       reason);
 }
 
@@ -36,7 +36,7 @@ FileDescriptor open_lock(const fs::path& folder) {
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0666));
   if (file) return file;
   const int reason = errno;
-  // That of another user, which can be locked without a right to write to it.
+  // Another user's file can be locked without write permission.
   if (reason == EACCES)
     file = FileDescriptor(::open(path.c_str(), O_RDONLY | kFlags));
   if (!file) fail_to_lock(folder, reason);
@@ -55,16 +55,15 @@ Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
     if (errno == EWOULDBLOCK) return Attempt::kInUse;
     if (!means_no_locks(errno)) fail_to_lock(folder, errno);
     log(LogLevel::kWarn,
-        "two runs that write to \"" + folder.string() +
-            "\" at once would not be noticed, since its file system has no "
-            "locks: " +
+        "two concurrent writers to \"" + folder.string() +
+            "\" would not be noticed, since its file system has no locks: " +
             std::generic_category().message(errno));
     return Attempt::kNoLocksHere;
   }
   return Attempt::kLocked;
 }
 
-// Only for the messages of others, so that a full disk does not matter.
+// Only other processes' messages use it, so a full disk does not matter.
 void sign(const FileDescriptor& file) {
   const std::string name =
       "process " + std::to_string(::getpid()) + " on " + own_host_name() + "\n";
@@ -85,10 +84,10 @@ std::string signature_in(const FileDescriptor& file) {
   throw InvalidArgument(
       "the folder \"" + folder.string() +
       "\" is in use: " + signature_in(file) +
-      " writes to it\n"
-      "  likely:  another run was given the same folder, or the one before "
-      "still ends\n"
-      "  next:    wait for that process, or name another folder");
+      " writes to it"
+      "\n  likely:  another run uses the same folder, or the previous run is "
+      "still ending"
+      "\n  next:    wait for that process, or name another folder");
 }
 
 }  // namespace

@@ -1,16 +1,17 @@
-// A folder that only one writer has at a time.
+// Lets only one writer use a folder at a time.
 //
-// The lock is flock(2)'s on the file `.lock` in the folder: the kernel lets go
-// of it when the process ends, however it ends, so that nothing is left to be
-// cleaned up. But a process that was forked from it without exec and outlives
-// it holds the lock on; and a server of files holds that of a host that crashed
-// until it takes the host for gone. The file stays, and names who had the lock
-// last. Where the file system knows no locks there are none, with a warning.
+// The lock is flock(2) on the file `.lock` in the folder: the kernel releases
+// it when the process ends in any way, so nothing needs cleaning up. But a
+// process that was forked from the owner without exec and outlives it keeps
+// holding the lock, and a file server holds the lock of a crashed host until it
+// considers the host dead. The file stays, and names the last owner. Where the
+// file system does not support locks, FolderLock logs a warning and does not
+// lock.
 //
-// Threads: an object belongs to one thread; two of one process exclude each
-//          other too.
-// Errors:  InvalidArgument naming the process that has the folder; SystemError
-//          where the file cannot be made, or cannot be locked.
+// Threads: an object belongs to one thread; two objects of one process exclude
+//          each other too.
+// Errors:  InvalidArgument naming the process that holds the lock; SystemError
+//          where the file cannot be created or locked.
 #pragma once
 
 #include <sys/types.h>
@@ -25,11 +26,11 @@ namespace lockstep {
 
 class FolderLock {
  public:
-  // Of a folder that is there. A process that was killed may take a moment to
-  // be gone: until `deadline` it is waited for.
+  // `folder` must exist. A killed process may need a moment to exit: the
+  // constructor waits for it until `deadline`.
   FolderLock(const std::filesystem::path& folder, Deadline deadline);
 
-  // Ends the lock, also where a fork of this process outlives it; in such a
+  // Releases the lock, also where a fork of this process outlives it; in such a
   // fork it does not.
   ~FolderLock();
   FolderLock(FolderLock&&) noexcept = default;
@@ -39,13 +40,13 @@ class FolderLock {
     return *this;
   }
 
-  // Whether it is the lock of what `folder` is now: not where that was deleted
-  // since, and perhaps made anew.
+  // Whether it locks the present `folder`: false if that was deleted since,
+  // even if it was created again.
   bool is_of(const std::filesystem::path& folder) const;
 
  private:
   FileDescriptor file_;
-  pid_t owner_;  // a fork has another
+  pid_t owner_;  // differs in a fork
 };
 
 }  // namespace lockstep

@@ -61,7 +61,7 @@ TEST(FolderLock, EndsWithItsProcessForWhichOthersWait) {
   ASSERT_EQ(::read(locked.read.get(), &byte, 1), 1);
   EXPECT_THAT(refusal_of(directory),
               HasSubstr("process " + std::to_string(child)));
-  EXPECT_EQ(::kill(child, SIGKILL), 0);  // and is not waited for
+  EXPECT_EQ(::kill(child, SIGKILL), 0);  // without waiting for it
   EXPECT_EQ(error_text([&] { const FolderLock lock(directory.path(), kLong); }),
             "no error");
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);

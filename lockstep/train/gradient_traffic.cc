@@ -18,8 +18,8 @@ namespace {
 constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
                                                  "power-sgd", "post-local-sgd"};
 
-// Early gradients bear neither compression nor absence: not before the rate has
-// risen to its full height, in the default schedule.
+// Early training tolerates neither compressed nor missing averages: the start
+// is where the default schedule reaches the full rate.
 std::int64_t start_of(std::int64_t steps) {
   return std::max<std::int64_t>(2, steps / 5);
 }
@@ -80,7 +80,7 @@ std::optional<std::string> GradientTraffic::summary() const {
   if (report.compressed_passes == 0) return std::nullopt;
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << report.ratio()
-       << " times less than the gradients was sent; "
+       << " times fewer bytes than the gradients were sent; "
        << std::setprecision(report.relative_error < 0.01 ? 3 : 0)
        << 100 * report.relative_error
        << " % of their length was not sent in the last pass measured";

@@ -1,9 +1,9 @@
-// What ranks send each other about gradients in a training run: by a hook's
-// name, that hook with what a run makes of it.
+// The ranks' communication of gradients in a training run: a hook by its name,
+// with the settings of the run.
 //
-// Threads: belongs to one thread at a time; every rank of the model's group
-//          does the same with its own.
-// Errors:  InvalidArgument for an unknown name; what collectives throw.
+// Threads: an object belongs to one thread at a time; every rank of the model's
+//          group makes the same calls.
+// Errors:  InvalidArgument for an unknown name; those of collectives.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// "none"; "fp16" and "bf16", whose gradients travel with 16 bits; "power-sgd",
+// "none"; "fp16" and "bf16", which send gradients with 16 bits; "power-sgd",
 // which sends thin matrices after a fifth of the run; "post-local-sgd", which
 // after a fifth of the run sends no gradients, and averages models every fourth
 // step.
@@ -29,29 +29,29 @@ std::span<const std::string_view> known_hooks();
 
 class GradientTraffic {
  public:
-  // `steps` are those of the whole run. `model` must outlive the object.
+  // `steps` counts the whole run. `model` must outlive the object.
   GradientTraffic(std::string_view hook,
                   DistributedDataParallel<Classifier>& model,
                   std::int64_t steps);
 
-  // After each step of the optimizer.
+  // Call it after each step of the optimizer.
   void step_done();
 
   // Makes the model the same on all ranks, where it is not.
   void settle();
 
-  // Passes that PowerSGD has counted: to be set by whoever goes on from a
-  // checkpoint. What it remembers of gradients is found anew.
+  // Passes that PowerSGD has counted; a run that resumes from a checkpoint sets
+  // them. PowerSGD's state of gradients is not restored.
   std::int64_t passes() const;
   void set_passes(std::int64_t passes);
 
-  // What compression has come to, in words; nothing without it.
+  // The result of compression, as a sentence; empty without compression.
   std::optional<std::string> summary() const;
 
  private:
   DistributedDataParallel<Classifier>& model_;
   std::shared_ptr<CompressingHook> compression_;
-  std::shared_ptr<PowerSgdHook> power_sgd_;  // the same, where it is this one
+  std::shared_ptr<PowerSgdHook> power_sgd_;  // the same, if PowerSGD
   std::optional<PeriodicModelAverager> averager_;
 };
 

@@ -1,7 +1,4 @@
-// What PyTorch's layers draw their first weights from, on a generator of one's
-// own.
-//
-// Threads: functions of their arguments.
+// The random initial weights of PyTorch's layers, from a given generator.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,7 +7,7 @@
 namespace lockstep {
 
 // As reset_parameters() of Linear and of convolutions; `bias` may be undefined.
-// The order and the arithmetic are PyTorch's, hence also the bits.
+// Order and arithmetic are PyTorch's, so the bits are too.
 void reset_parameters(at::Tensor weight, at::Tensor bias,
                       const at::Generator& generator);
 

@@ -15,21 +15,19 @@ constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
 constexpr double kWarmUpShare = 0.2;  // of one cycle
 
 [[noreturn]] void refuse_schedule(const std::string& problem) {
-  throw InvalidArgument("the schedule of the learning rate cannot work: " +
-                        problem);
+  throw InvalidArgument("invalid schedule of the learning rate: " + problem);
 }
 
 void check_warm_up(const ScheduleOptions& options, int epochs) {
   const double length = options.warmup_epochs;
   if (length != 0 && options.name == "one-cycle")
-    refuse_schedule(
-        "one-cycle begins with a warm-up of its own; leave the other out");
+    refuse_schedule("one-cycle has a warm-up of its own; omit the other");
   if (!(length >= 0 && length < epochs))
     refuse_schedule("a warm-up of " + std::to_string(length) +
                     " epochs in a run of " + std::to_string(epochs) +
-                    "; it must leave some for the rest");
+                    "; it must be at least 0 and shorter than the run");
   if (!(options.warmup_decay >= 0 && options.warmup_decay <= 1))
-    refuse_schedule("a warm-up cannot begin with " +
+    refuse_schedule("a warm-up cannot begin at " +
                     std::to_string(options.warmup_decay) +
                     " times the full rate; it must be from 0 to 1 times");
 }
@@ -63,12 +61,11 @@ LearningRate::LearningRate(const ScheduleOptions& options, double full_rate,
     refuse_schedule(
         "the rate drops every " + std::to_string(options.step_size) +
         " epochs, to " + std::to_string(options.gamma) +
-        " times what it was; the first must be at least 1, the second above "
-        "0");
+        " times its value; the first must be at least 1, the second above 0");
   if (schedule_ == Schedule::kCosine &&
       !(options.min_rate >= 0 && options.min_rate <= full_rate))
     refuse_schedule("the lowest rate is " + std::to_string(options.min_rate) +
-                    "; it must be from 0 to the full one, " +
+                    "; it must be from 0 to the full rate, " +
                     std::to_string(full_rate));
 }
 

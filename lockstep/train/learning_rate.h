@@ -1,9 +1,7 @@
 // The learning rate over the steps of a run: a pure function of the step, so
-// that a run which is resumed goes on with the rates that it would have had.
+// that a resumed run continues with the same rates.
 //
-// Threads: values and pure functions.
-// Errors:  InvalidArgument for an unknown name and for numbers that make no
-//          schedule.
+// Errors:  InvalidArgument for an unknown name and for numbers out of range.
 // Source:  the names, and where warm-up ends and the rest begins, are those of
 //          torchvision's reference scripts; the values are those of PyTorch's
 //          LinearLR, StepLR and CosineAnnealingLR when their step() is called
@@ -23,7 +21,7 @@ enum class Schedule {
   // falls along a half cosine to zero: "one cycle" (Smith and Topin, 2018),
   // with the annealing of Loshchilov and Hutter, 2017.
   kOneCycle,
-  // Is multiplied with `gamma` every `step_size` epochs.
+  // Is multiplied by `gamma` every `step_size` epochs.
   kStep,
   // Falls along a half cosine to `min_rate`.
   kCosine,
@@ -34,9 +32,9 @@ struct ScheduleOptions {
   int step_size = 30;              // epochs; of step
   double gamma = 0.1;              // of step
   double min_rate = 0;             // of cosine
-  // Epochs, which need not be whole, over which the rate rises linearly from
-  // `warmup_decay` times the full one before the schedule begins. Not of
-  // one-cycle, which rises by itself.
+  // Epochs, maybe fractional, over which the rate rises linearly from
+  // `warmup_decay` times the full rate before the schedule begins. Not for
+  // one-cycle, which has a warm-up of its own.
   double warmup_epochs = 0;
   double warmup_decay = 0.01;
 };
@@ -52,11 +50,11 @@ double half_cosine(double progress);
 
 class LearningRate {
  public:
-  // Of a run of `epochs` epochs whose full rate is `full_rate`.
+  // For a run of `epochs` epochs with the full rate `full_rate`.
   LearningRate(const ScheduleOptions& options, double full_rate, int epochs);
 
-  // The rate of `step`, which counts the steps of the whole run from 0;
-  // `steps_per_epoch` of them are an epoch.
+  // The rate of `step`, which counts the steps of the whole run from 0; an
+  // epoch has `steps_per_epoch` steps.
   double at(std::int64_t step, std::int64_t steps_per_epoch) const;
 
  private:

@@ -91,9 +91,9 @@ TEST(LearningRate, RefusesNumbersThatMakeNoSchedule) {
   };
   EXPECT_THAT(refusal({.warmup_epochs = 1}), HasSubstr("of its own"));
   EXPECT_THAT(refusal({.name = "constant", .warmup_epochs = 10}),
-              HasSubstr("leave some for the rest"));
+              HasSubstr("at least 0 and shorter than the run"));
   EXPECT_THAT(refusal({.name = "constant", .warmup_epochs = -1}),
-              HasSubstr("leave some for the rest"));
+              HasSubstr("at least 0 and shorter than the run"));
   EXPECT_THAT(refusal({.name = "cosine", .warmup_decay = 1.5}),
               HasSubstr("from 0 to 1 times"));
   EXPECT_THAT(refusal({.name = "cosine", .min_rate = 0.6}),

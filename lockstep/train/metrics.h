@@ -1,8 +1,8 @@
 // Loss and accuracy, summed over samples and then over ranks. A test set is
 // divided over ranks by each_sample_once() (data/sampler_sequence.h), so that
-// nothing is counted twice.
+// no sample is counted twice.
 //
-// Threads: values; reduce() is a collective: every rank of the group calls it.
+// Threads: reduce() is a collective: every rank of the group calls it.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace lockstep {
 
-// What some samples came to. Sums, so that parts can be added.
+// Results of some samples, as sums, so that parts can be added.
 struct Metrics {
   double loss = 0;  // the sum of the samples' losses
   std::int64_t correct = 0;
   std::int64_t samples = 0;
 
-  // Means over the samples; NaN when there are none.
+  // Means over the samples; NaN without samples.
   double mean_loss() const { return loss / static_cast<double>(samples); }
   double accuracy() const {
     return static_cast<double>(correct) / static_cast<double>(samples);

@@ -26,13 +26,13 @@ using torch::nn::Conv2d;
 using torch::nn::Conv2dOptions;
 using torch::nn::Linear;
 
-// Dropout as in LibTorch, but on the CPU drawing from a generator of its own.
+// LibTorch's dropout, except that on the CPU it draws from its own generator.
 class SeededDropout : public torch::nn::Module {
  public:
   SeededDropout(double probability, const at::Generator& generator)
       : probability_(probability), generator_(generator) {}
 
-  // Drops single activations.
+  // Drops individual activations.
   at::Tensor forward(const at::Tensor& input) {
     if (!is_training() || !drops()) return input;
     return input.is_cpu() ? drop(input, input.sizes())
@@ -61,7 +61,7 @@ class SeededDropout : public torch::nn::Module {
   at::Generator generator_;
 };
 
-// What the constructors below need besides sizes.
+// Arguments of the constructors below besides sizes.
 class Parts {
  public:
   Parts(const ModelOptions& options, double usual_dropout)
@@ -106,13 +106,15 @@ class ConvNet : public Classifier {
   std::shared_ptr<SeededDropout> dropout_;
 };
 
-// A side after a 5 x 5 convolution without padding and 2 x 2 pooling, twice.
+// The side of an image after a 5 x 5 convolution without padding and 2 x 2
+// pooling, twice.
 std::int64_t tutorial_side(std::int64_t side) {
   return ((side - 4) / 2 - 4) / 2;
 }
 
-// https://github.com/pytorch/examples of the years in which its MNIST example
-// had these sizes; LibTorch's C++ example has them still.
+// From the years in which the MNIST example of
+// https://github.com/pytorch/examples had these sizes; LibTorch's C++ example
+// still has them.
 class TutorialCnn : public Classifier {
  public:
   explicit TutorialCnn(const ModelOptions& options)
@@ -194,7 +196,7 @@ void validate(std::string_view name, const ModelOptions& options) {
     if (!fits)
       throw InvalidArgument("the model " + std::string(name) + " " + what);
   };
-  // What remains after the two poolings must be at least one pixel.
+  // At least one pixel must remain after the two poolings.
   const std::int64_t least = name == "cnn" ? 16 : name == "convnet" ? 4 : 1;
   require(options.height >= least && options.width >= least,
           "needs images of at least " + std::to_string(least) + " x " +
@@ -206,7 +208,7 @@ void validate(std::string_view name, const ModelOptions& options) {
   const double dropout = options.dropout.value_or(0);
   require(dropout >= 0 && dropout < 1,
           "cannot drop a share of " + std::to_string(dropout) +
-              ": dropout goes from 0 up to, not including, 1");
+              ": dropout must be at least 0 and below 1");
   for (const std::int64_t size : options.hidden)
     require(size >= 1,
             "cannot have a hidden layer of " + std::to_string(size) + " units");

@@ -12,19 +12,19 @@
 //            pixels on their shorter side get a stem for CIFAR: see
 //            train/resnet.h. They have batch normalisation and no dropout.
 //
-// All give logits: the loss (cross entropy) takes their softmax.
+// All return logits: the loss (cross entropy) applies softmax.
 //
-// Initial weights are those that PyTorch gives the same layers after
-// torch.manual_seed(seed). Weights, and on the CPU dropout, come from
-// generators of the model's own, never from LibTorch's global ones, so that a
-// run can be repeated whatever else draws numbers in the process. On a GPU
-// dropout draws there, from LibTorch's generator of that GPU: other numbers
-// than the CPU's, the same after the same seed_dropout() if nothing else draws
+// Initial weights equal those that PyTorch gives the same layers after
+// torch.manual_seed(seed). Weights, and on the CPU dropout, come from the
+// model's own generators, never from LibTorch's global ones, so that a run is
+// repeatable even if other code in the process draws random numbers. On a GPU
+// dropout draws from LibTorch's generator of that GPU: other numbers than the
+// CPU's, the same after the same seed_dropout() if no other code draws
 // meanwhile.
 //
 // Threads: a model belongs to one thread at a time.
 // Errors:  InvalidArgument for an unknown name (with the known ones) and for
-//          options that the model cannot work with.
+//          options that do not suit the model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,13 +53,12 @@ struct ModelOptions {
   std::int64_t classes = 10;
   // mlp only: the sizes of its hidden layers.
   std::vector<std::int64_t> hidden{512, 256};
-  // The share of activations that each dropout layer drops in training, from 0
-  // up to but not including 1; the model's own when empty.
+  // The share of activations that each dropout layer drops in training, at
+  // least 0 and below 1; the model's default when empty.
   std::optional<double> dropout{};
-  // Of the initial weights.
+  // For the initial weights.
   std::uint64_t seed = 0;
-  // Of what dropout drops on the CPU; differs from rank to rank, whose samples
-  // differ.
+  // For dropout on the CPU; differs from rank to rank, as their samples do.
   std::uint64_t dropout_seed = 0;
 };
 
@@ -69,15 +68,15 @@ std::span<const std::string_view> known_models();
 std::shared_ptr<Classifier> make_model(std::string_view name,
                                        const ModelOptions& options = {});
 
-// Begins the random numbers of the model's dropout anew, where it has some: on
-// a GPU all that LibTorch draws there from now on, but for a capture's.
+// Seeds the model's dropout, if any: on a GPU all random numbers that LibTorch
+// draws there from now on, except a capture's.
 void seed_dropout(const torch::nn::Module& model, std::uint64_t seed);
 
-// Has the model's convolutions keep their weights with channels together, as
-// the fastest ones want images too. Values stay the same, tensors too.
+// Stores the weights of the model's convolutions in channels-last order, which
+// the fastest kernels need for images too. Values and tensors stay the same.
 void store_channels_last(const Classifier& model);
 
-// Scalars that are trained.
+// The number of trained scalars.
 std::int64_t parameter_count(const torch::nn::Module& module);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// By the tensor that was copied.
+// Copies by their original tensor.
 using Copies = std::map<const c10::TensorImpl*, at::Tensor>;
 
 at::Tensor copy_of(const std::string& name, const at::Tensor& tensor,

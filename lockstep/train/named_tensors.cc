@@ -38,7 +38,7 @@ constexpr std::array<ScalarTypeRow, kSafetensorsTypes> kTypes{
      {at::kByte, "uint8"},
      {at::kBool, "bool"}}};
 
-// Null where files of tensors do not have the type.
+// Null for a type that files cannot hold.
 const ScalarTypeRow* find_row(at::ScalarType type) {
   const auto* const found =
       std::ranges::find(kTypes, type, &ScalarTypeRow::type);
@@ -68,7 +68,8 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 SafetensorsType stored_type_of(at::ScalarType type) {
   if (const ScalarTypeRow* const row = find_row(type))
     return static_cast<SafetensorsType>(row - kTypes.data());
-  throw InvalidArgument(std::string("files of tensors do not have the type ") +
+  throw InvalidArgument(std::string("files of tensors do not support the "
+                                    "type ") +
                         c10::toString(type));
 }
 
@@ -81,16 +82,16 @@ void check_not_parents(const std::string& name, const at::Tensor& tensor) {
   throw InvalidArgument(
       "tensor \"" + name +
       "\" cannot be saved by a forked process: it lies in memory that ranks "
-      "share, in which the parent goes on computing"
-      "\n  next:    save in the parent; to go on training meanwhile, copy the "
-      "model with module_cpu_copy() and save the copy in a thread");
+      "share, and the parent keeps computing in it"
+      "\n  next:    save in the parent; to continue training meanwhile, copy "
+      "the model with module_cpu_copy() and save the copy in a thread");
 }
 
 at::Tensor storable(const std::string& name, const at::Tensor& tensor) {
   if (find_row(tensor.scalar_type()) == nullptr)
     throw InvalidArgument("tensor \"" + name +
                           "\" cannot be saved: " + tensor.toString() +
-                          " is no type that safetensors files hold");
+                          " is not a type of safetensors files");
   check_not_parents(name, tensor);
   return resolved(tensor.detach().to(at::kCPU)).contiguous();
 }

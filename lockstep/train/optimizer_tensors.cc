@@ -1,5 +1,5 @@
-// One list of fields for each of LibTorch's classes of options and of state,
-// with which one visitor writes them and another reads them.
+// One list of fields per class of options and of state in LibTorch; one visitor
+// writes the fields, another reads them.
 
 #include "lockstep/train/optimizer_tensors.h"
 
@@ -116,11 +116,12 @@ struct FieldWriter {
   throw InvalidArgument(
       "the optimizer's state in the checkpoint does not fit the optimizer: " +
       problem +
-      "\n  next:    make the optimizer with the options and over the "
-      "parameters that it was saved with");
+      "\n  next:    make the optimizer with the options and parameters with "
+      "which it was saved");
 }
 
-// And back. `like` is the parameter whose place in memory state takes.
+// Tensors to fields. `like` is the parameter whose device and layout state
+// takes.
 struct FieldReader {
   const NamedTensors& tensors;
   std::string prefix;
@@ -131,7 +132,7 @@ struct FieldReader {
     const auto found = tensors.find(prefix + name);
     if (found == tensors.end()) refuse_state(prefix + name + " is missing");
     if (found->second.scalar_type() != type || found->second.numel() != count)
-      refuse_state(prefix + name + " is not what it should be");
+      refuse_state(prefix + name + " has an unexpected type or shape");
     return found->second;
   }
 
@@ -168,8 +169,8 @@ struct Kind {
   const char* name;
 };
 
-// Calls `call` with the Kind of which all of the optimizer's options and state
-// are; returns whether there is one.
+// Calls `call` with the Kind of all of the optimizer's options and state;
+// returns whether such a Kind exists.
 bool with_kind(const optim::Optimizer& optimizer, const auto& call) {
   const auto fits = [&]<class Options, class State>(Kind<Options, State> kind) {
     const bool options =
@@ -256,30 +257,31 @@ std::function<void()> prepare_archive(const NamedTensors& tensors,
   return [archive, &optimizer] { optimizer.load(*archive); };
 }
 
-// State and options of a sharded optimizer, of which each rank takes its share.
+// State and options of a sharded optimizer, from which each rank takes its
+// share.
 class WholeState final : public optim::Optimizer {
  public:
   explicit WholeState(const optim::Optimizer& sharded)
       : Optimizer(sharded.param_groups(),
                   sharded.param_groups().at(0).options().clone()) {
-    // The base class takes options that equal a default for not given.
+    // The base class treats options that equal a default as not given.
     for (std::size_t i = 0; i < param_groups_.size(); ++i)
       param_groups_[i].set_options(sharded.param_groups()[i].options().clone());
   }
 
   at::Tensor step(LossClosure /*closure*/) override {
-    throw InternalError("the state of an optimizer was asked for a step");
+    throw InternalError("step() was called on the state of an optimizer");
   }
 };
 
-// Fused and sharded optimizers, whose kernels do not know all of the options
-// that LibTorch's class has.
+// Whether it is a fused or sharded optimizer, whose kernels do not support all
+// options of LibTorch's class.
 bool has_our_kernels(const optim::Optimizer& optimizer) {
   return dynamic_cast<const ScalesGradients*>(&optimizer) != nullptr ||
          dynamic_cast<const WholeState*>(&optimizer) != nullptr;
 }
 
-// What was read for an optimizer of a kind.
+// The state read for an optimizer of one kind.
 template <class Kind>
 struct Read {
   std::vector<std::unique_ptr<optim::OptimizerOptions>> options{};

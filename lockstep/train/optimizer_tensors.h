@@ -1,15 +1,15 @@
 // An optimizer's state and options as named tensors, and back.
 //
 // LibTorch's SGD, Adam, AdamW, Adagrad and RMSprop, and the fused and sharded
-// ones, have a tensor for each thing they keep: `state.fc1.weight.exp_avg`,
-// `group.0.lr` (numbers are scalars, float64 or int64). Of any other optimizer
-// it is LibTorch's archive of it, as bytes, under `archive`.
+// ones, have one tensor per item of state: `state.fc1.weight.exp_avg`,
+// `group.0.lr` (numbers are scalars, float64 or int64). Any other optimizer is
+// stored as LibTorch's archive, as bytes, under `archive`.
 //
-// Threads: as the optimizer. A ZeroRedundancyOptimizer is to be consolidated
-//          first: consolidate_if_sharded() is a collective, the rest is local.
+// Threads: like the optimizer. Consolidate a ZeroRedundancyOptimizer first:
+//          consolidate_if_sharded() is a collective, the rest is local.
 // Errors:  InvalidArgument when stored state does not fit the optimizer, which
-//          is then as it was; what an optimizer of an unknown kind throws, and
-//          leaves.
+//          is then unchanged; those of an optimizer of an unknown kind, in the
+//          state in which it stopped.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -28,24 +28,23 @@ struct OptimizerTensors {
   NamedTensors tensors{};
 };
 
-// Gathers the state on rank 0, where the optimizer is sharded; every rank calls
-// it.
+// Gathers the state of a sharded optimizer on rank 0; every rank calls it.
 void consolidate_if_sharded(torch::optim::Optimizer& optimizer);
 
 // Tensors are shared with the optimizer, not copied. `module` names the
-// parameters; one that it does not have is named by its place.
+// parameters; a parameter that it does not have is named by its position.
 OptimizerTensors tensors_of(const torch::optim::Optimizer& optimizer,
                             const torch::nn::Module& module);
 
-// Checks what is stored against the optimizer, and copies it: each tensor to
-// where its parameter is. The call that is returned, to be made once and while
-// the optimizer lives, puts the copies in the place of the optimizer's state
-// and options; only an optimizer of an unknown kind can refuse them then.
+// Checks the stored state against the optimizer, and copies each tensor to its
+// parameter's device. The returned function replaces the optimizer's state and
+// options by the copies; call it once, while the optimizer lives. Only an
+// optimizer of an unknown kind can refuse them then.
 std::function<void()> prepare_optimizer(const OptimizerTensors& stored,
                                         const torch::nn::Module& module,
                                         torch::optim::Optimizer& optimizer);
 
-// Both: replaces the optimizer's state and options by copies of what is stored.
+// Both steps: replaces the optimizer's state and options by copies of `stored`.
 void load_optimizer(const OptimizerTensors& stored,
                     const torch::nn::Module& module,
                     torch::optim::Optimizer& optimizer);

@@ -32,7 +32,7 @@ using Parameters = std::vector<at::Tensor>;
 using MadeOf = std::function<std::unique_ptr<torch::optim::Optimizer>(
     const std::vector<torch::optim::OptimizerParamGroup>&)>;
 
-// Two layers, of which the second is a group of its own with another rate.
+// Two layers; the second is a separate group with another rate.
 struct Trained {
   explicit Trained(const MadeOf& make)
       : net(torch::nn::Linear(3, 4), torch::nn::Linear(4, 2)) {
@@ -101,7 +101,7 @@ bool same_weights(const Trained& a, const Trained& b) {
   return true;
 }
 
-// Trains on in `resumed` from what `saved` has, and compares.
+// Continues training in `resumed` from the state of `saved`, and compares.
 void expect_same_future(Trained& saved, Trained& resumed, const char* kind) {
   const OptimizerTensors stored = tensors_of(*saved.optimizer, *saved.net);
   EXPECT_EQ(stored.kind, kind);
@@ -126,7 +126,7 @@ TEST(OptimizerTensors, LetEveryKindGoOnBitForBit) {
   }
 }
 
-// Somebody's own, whose steps become shorter.
+// A user's own optimizer, whose steps become shorter.
 class Shortening : public torch::optim::Optimizer {
  public:
   explicit Shortening(std::vector<at::Tensor> parameters)
@@ -232,7 +232,7 @@ TEST(OptimizerTensors, OfOptionsThatOurKernelsLackAreRefusedByThem) {
   const auto expect_refusal = [&](Trained& ours) {
     EXPECT_THAT(
         error_text([&] { load_optimizer(stored, *ours.net, *ours.optimizer); }),
-        HasSubstr("amsgrad is not among the rules"));
+        HasSubstr("do not support amsgrad"));
     EXPECT_EQ(ours.optimizer->param_groups()[0].options().get_lr(), 0.01);
     EXPECT_NO_THROW(ours.train(1));
   };

@@ -40,8 +40,8 @@ ClippingOptimizer clipping(std::unique_ptr<Optimizer> optimizer) {
           [&alias] { alias.zero_grad(); }};
 }
 
-// Each rank takes the norm of all gradients, not of its share of them: a sum
-// over shares would depend on how many there are.
+// Each rank computes the norm of all gradients, not of its share: a sum over
+// shares would depend on their number.
 ClippingOptimizer clipping_alone(
     std::unique_ptr<ZeroRedundancyOptimizer> optimizer,
     const std::vector<at::Tensor>& parameters) {

@@ -1,9 +1,8 @@
-// The optimizers of `lockstep train`, by name: fused ones, as they are or with
-// a part in what the ranks of a group do together.
+// The optimizers of `lockstep train`, by name: fused ones, local or distributed
+// over the ranks of a group.
 //
-// Threads: an optimizer belongs to one thread at a time. Where there is a
-//          group, every rank of it makes it, steps and clips at the same point
-//          of the program.
+// Threads: an optimizer belongs to one thread at a time. With a group, every
+//          rank makes it, steps and clips at the same point of the program.
 // Errors:  InvalidArgument for an unknown name (with the known ones) and for
 //          numbers out of range.
 #pragma once
@@ -25,12 +24,11 @@ namespace lockstep {
 
 // How the gradients of a sharded optimizer become averages.
 enum class ShardedGradients {
-  kAveragedInStep,  // by step(), and nobody else
-  // In backward(), each rank's share alone: by
-  // ClippingOptimizer::gradient_hook.
+  kAveragedInStep,  // only by step()
+  // In backward(), only each rank's share: by ClippingOptimizer::gradient_hook.
   kReducedToOwners,
-  // Whole, by somebody else. Clipping gives the same bits on any number of
-  // ranks.
+  // Whole, before step(), by other code. Clipping gives the same bits on any
+  // number of ranks.
   kAveragedBefore,
 };
 
@@ -38,35 +36,34 @@ struct OptimizerOptions {
   double learning_rate = 0.05;
   double momentum = 0.9;    // sgd only
   double weight_decay = 0;  // L2: weight_decay x weight is added to gradients
-  // The ranks that share state and work. Empty: each rank does all for itself,
-  // on gradients that are averaged already.
+  // The ranks that share state and work. Empty: each rank makes whole steps, on
+  // averaged gradients.
   std::shared_ptr<ProcessGroup> sharded_over{};
   ShardedGradients sharded_gradients = ShardedGradients::kAveragedInStep;
   // The ranks whose gradients a DistributedOptimizer averages in the last of
-  // `passes_per_step` backward passes, if any; `named_parameters` are those of
-  // the model. `compression` says what travels.
+  // `passes_per_step` backward passes, if any; `named_parameters` are the
+  // model's. `compression` is the type in which gradients are sent.
   std::shared_ptr<ProcessGroup> distributed_over{};
   torch::OrderedDict<std::string, at::Tensor> named_parameters{};
   int passes_per_step = 1;
   Compression compression = Compression::kNone;
-  // The replicas of this process that share the parameters, if they do: a
-  // CentralOptimizer's. At most one of the three groups is given.
+  // For a CentralOptimizer: the replicas of this process that share the
+  // parameters. At most one of the three groups is set.
   std::shared_ptr<ProcessGroup> central_in{};
 };
 
 struct ClippingOptimizer {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  // Lets the next step() take gradients whose norm, of all together, is at most
-  // the argument; returns what it was.
+  // Scales the gradients of the next step() to a global norm of at most
+  // `max_norm`; returns the norm before.
   std::function<double(double max_norm)> clip_grad_norm;
-  // Drops gradients, and what the optimizer knows of them. (LibTorch's function
+  // Drops gradients and the optimizer's factors of them. (LibTorch's function
   // of this name is not virtual.)
   std::function<void()> zero_grad;
-  // Makes .grad what step() reads, where passes may have been too few for it;
+  // Completes the reduction of .grad, where there may have been too few passes;
   // may be empty.
   std::function<void()> synchronize{};
-  // What the model's gradients are to be reduced by in backward(); may be
-  // empty.
+  // The hook that reduces the model's gradients in backward(); may be empty.
   std::shared_ptr<CommHook> gradient_hook{};
 };
 

@@ -1,10 +1,10 @@
-// What passes came to, while the device may still compute them.
+// Metrics of passes that the device may still be computing.
 //
-// Reading numbers off a device at once makes the host wait for all that it has
-// been given, and then the device for the host. These are on their way from the
-// pass on, and read when they are wanted.
+// Reading numbers from a device at once makes the host wait for all of the
+// device's work, and then the device for the host. These numbers are copied
+// asynchronously after the pass, and read when needed.
 //
-// Threads: belongs to one thread at a time.
+// Threads: an object belongs to one thread at a time.
 // Errors:  none of its own.
 #pragma once
 
@@ -21,13 +21,13 @@ namespace lockstep {
 class PendingMetrics {
  public:
   PendingMetrics() = default;
-  // Of one pass, from the mean of its losses and its logits.
+  // For one pass, from the mean of its losses and its logits.
   PendingMetrics(const at::Tensor& mean_loss, const at::Tensor& logits,
                  const at::Tensor& labels);
 
   PendingMetrics& operator+=(PendingMetrics other);
 
-  // The sum, once the device is that far.
+  // The sum; waits until the device has computed it.
   Metrics read() const;
 
  private:

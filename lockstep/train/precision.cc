@@ -41,8 +41,8 @@ MixedPrecision::MixedPrecision(Precision precision, c10::DeviceType device)
   at::autocast::increment_nesting();
 }
 
-// Autocast keeps converted weights; the step that follows changes them, so the
-// outermost scope throws them away.
+// Autocast caches converted weights; the next step changes the weights, so the
+// outermost scope clears the cache.
 MixedPrecision::~MixedPrecision() {
   if (!active_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();

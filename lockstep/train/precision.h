@@ -1,8 +1,8 @@
 // The type in which a model computes; weights, gradients and optimizer state
 // stay float32.
 //
-// Threads: functions of their arguments; MixedPrecision belongs to the thread
-//          that made it, and what other threads compute is as ever.
+// Threads: MixedPrecision belongs to the thread that made it, and does not
+//          affect other threads.
 // Errors:  InvalidArgument for an unknown name.
 #pragma once
 
@@ -16,12 +16,12 @@ namespace lockstep {
 
 enum class Precision {
   kFloat32,
-  // Convolutions and matrix products in bfloat16, losses and what else needs
-  // the digits in float32: LibTorch's autocast. bfloat16 has the range of
-  // float32, so that no gradient needs scaling.
+  // Convolutions and matrix products in bfloat16, losses and other operations
+  // that need more digits in float32: LibTorch's autocast. bfloat16 has the
+  // range of float32, so gradients need no scaling.
   kBfloat16,
   // The same in float16: more digits, but nothing above 65,504 and little below
-  // 1e-5, so that losses are to be scaled: see torch/gradient_scaler.h.
+  // 1e-5, so losses must be scaled: see torch/gradient_scaler.h.
   kFloat16,
 };
 
@@ -30,14 +30,14 @@ std::span<const std::string_view> known_precisions();
 
 Precision parse_precision(std::string_view name);
 
-// Lets this process's matrix products and convolutions of float32 on GPUs round
-// their factors to TF32's 10 bits, from now on; LibTorch lets convolutions
-// unless told otherwise.
+// From now on float32 matrix products and convolutions of this process on GPUs
+// may round their factors to TF32's 10 bits; LibTorch's default allows it for
+// convolutions only.
 void allow_tf32();
 
 // A scope in which forward passes and losses on `device` compute in
-// `precision`. backward() belongs outside: it follows the types that it finds.
-// Afterwards autocast is what it was before.
+// `precision`. Call backward() outside: it uses the types of the forward pass.
+// The destructor restores autocast.
 class MixedPrecision {
  public:
   explicit MixedPrecision(Precision precision,

@@ -17,7 +17,7 @@ void append(std::string& text, Number number) {
   text.append(digits.data(), end);
 }
 
-// In quotes where it would otherwise be taken for more than one field.
+// Quoted where it would otherwise parse as more than one field.
 std::string field(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos)
     return std::string(text);

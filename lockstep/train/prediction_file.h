@@ -1,13 +1,12 @@
-// Predictions as CSV (RFC 4180), a sample a line.
+// Predictions as CSV (RFC 4180), one line per sample.
 //
 //     index,label,predicted,probability,T-shirt/top,Trouser,…
 //     0,9,9,0.97136974,1.8160878e-05,…
 //
-// Without labels that column is not there. Numbers of floating point are the
-// shortest that give back the same float32, so equal predictions are equal
+// Without labels the label column is omitted. Floating-point numbers are the
+// shortest that parse to the same float32, so equal predictions give equal
 // bytes.
 //
-// Threads: a pure function.
 // Errors:  InvalidArgument for columns of different lengths.
 #pragma once
 
@@ -18,9 +17,9 @@
 
 namespace lockstep {
 
-// Columns; borrowed. `labels` are nothing where there are none, `probability`
-// is that of the predicted class, `probabilities` those of all classes, those
-// of one sample after the other, or nothing.
+// Columns; borrowed. `labels` may be empty, `probability` is that of the
+// predicted class, `probabilities` is empty or holds those of all classes,
+// sample by sample.
 struct PredictionTable {
   std::span<const std::int64_t> labels;
   std::span<const std::int64_t> predicted;
@@ -29,7 +28,7 @@ struct PredictionTable {
   std::vector<std::string> class_names{};
 };
 
-// All of the file.
+// The whole file.
 std::string to_csv(const PredictionTable& table);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ void ProgressWriter::write(const ProgressRecord& record) {
   } catch (const SystemError& error) {
     reader_gone_ = true;
     log(LogLevel::kWarn, std::string(error.what()) +
-                             ": training goes on without reporting progress");
+                             ": training continues without progress reports");
   }
   if (is_step) next_step_ = Deadline(options_.interval);
 }
@@ -36,7 +36,7 @@ bool ProgressWriter::writable(Deadline deadline) const {
   pollfd request{descriptor_, POLLOUT, 0};
   for (;;) {
     const int ready = ::poll(&request, 1, deadline.poll_milliseconds());
-    if (ready >= 0) return ready > 0;  // an error counts: write() will say it
+    if (ready >= 0) return ready > 0;  // write() will report an error
     if (errno != EINTR) return true;
   }
 }

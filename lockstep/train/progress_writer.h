@@ -1,9 +1,9 @@
-// Writes a training program's progress records without ever making training
-// wait for their reader.
+// Writes a training program's progress records; a slow reader hardly delays
+// training.
 //
 // Threads: single-threaded.
-// Errors:  none. A reader that is gone or does not read costs its records, not
-//          the run; the first time a warning says so.
+// Errors:  none. Records for a reader that is gone or does not read are
+//          dropped; the run continues. The first drop logs a warning.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@
 namespace lockstep {
 
 struct ProgressWriterOptions {
-  // Step records that come sooner than this after the last one are left out.
+  // Step records that come sooner than this after the last one are dropped.
   std::chrono::milliseconds interval{100};
-  // How long one of the other records, which are few, may wait for the reader.
+  // How long each other record may wait for the reader; they are few.
   std::chrono::milliseconds patience{1000};
 };
 

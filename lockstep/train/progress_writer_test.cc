@@ -61,7 +61,7 @@ TEST(ProgressWriter, LeavesOutStepsThatComeTooSoonAndNothingElse) {
 TEST(ProgressWriter, DoesNotWaitForAReaderThatDoesNotRead) {
   const Pipe pipe;
   ProgressWriter writer(pipe.writer.get(), {.interval = 0ms, .patience = 1ms});
-  // More than any pipe of the default size holds.
+  // More than a pipe of the default size holds.
   for (int step = 0; step < 2000; ++step)
     writer.write(StepRecord{.step = step});
   writer.write(EpochRecord{});
@@ -81,7 +81,7 @@ TEST(ProgressWriter, GoesOnWhenTheReaderIsGone) {
   writer.write(EpochRecord{});
   writer.write(EndRecord{});
   const std::string warning = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(warning.find("without reporting progress"), std::string::npos);
+  EXPECT_NE(warning.find("without progress reports"), std::string::npos);
   std::signal(SIGPIPE, handler);
 }
 

@@ -17,11 +17,11 @@ constexpr std::int64_t kFine = -1;
 [[noreturn]] void fail_too(const ProcessGroup& group, std::string_view place,
                            std::size_t rank, const std::string& problem) {
   throw Error(std::string(place) + " failed on rank " + std::to_string(rank) +
-              ", and with it on rank " + std::to_string(group.rank()) + " of " +
-              std::to_string(group.size()) + ":\n" + problem);
+              ", and therefore on rank " + std::to_string(group.rank()) +
+              " of " + std::to_string(group.size()) + ":\n" + problem);
 }
 
-// What went wrong on rank 0, on every rank; nothing is kFine bytes long.
+// Throws rank 0's error on the other ranks; a length of kFine means success.
 void share(ProcessGroup& group, std::string_view place,
            const std::string* problem) {
   std::vector<std::int64_t> length{
@@ -60,7 +60,8 @@ void run_on_all_ranks(ProcessGroup& group, std::string_view place,
     own = std::current_exception();
     problem = error.what();
   }
-  // Of those that are fine there is nothing; a message may be empty too.
+  // Successful ranks send nothing; the prefix marks an empty message as an
+  // error.
   const std::string told = own ? "!" + problem : "";
   const std::vector<Bytes> all =
       all_gather_bytes(group, std::as_bytes(std::span(told)), {.place = place});

@@ -1,6 +1,5 @@
-// Something that one rank does for all, such as writing a file, or that each
-// does and that is of use only when all can: what becomes of it, every rank
-// learns.
+// Runs an action on one rank for all, such as writing a file, or an action on
+// every rank that must succeed on all: every rank learns of a failure.
 //
 // Threads: a collective: every rank of the group calls it.
 #pragma once
@@ -12,16 +11,16 @@
 
 namespace lockstep {
 
-// Runs `action` on rank 0 while the other ranks wait for it, as long as a
-// collective of the group may take. When it throws, so does every rank: rank 0
-// what `action` threw, the others an Error that quotes it. `place` names the
-// action in messages: "saving the model".
+// Runs `action` on rank 0 while the other ranks wait for it, at most the
+// group's timeout. When it throws, every rank throws: rank 0 the same
+// exception, the others an Error that quotes it. `place` names the action in
+// messages: "saving the model".
 void run_on_rank_zero(ProcessGroup& group, std::string_view place,
                       const std::function<void()>& action);
 
 // Runs `action`, in which no rank may wait for another, on every rank. When it
-// throws on some, every rank throws once all have run it: those ranks what
-// their own `action` threw, the others an Error that quotes the first of them.
+// throws on some ranks, every rank throws once all have run it: those ranks
+// their own exception, the others an Error that quotes the first of them.
 void run_on_all_ranks(ProcessGroup& group, std::string_view place,
                       const std::function<void()>& action);
 

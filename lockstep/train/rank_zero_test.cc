@@ -35,7 +35,7 @@ TEST(RunOnRankZero, TellsEveryRankWhatWentWrongThereAndKeepsTheGroup) {
       message = error.what();
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("saving the model failed on rank 0, "
-                                          "and with it on rank " +
+                                          "and therefore on rank " +
                                           std::to_string(group->rank())));
       message = error.what();
     }
@@ -59,8 +59,8 @@ TEST(RunOnAllRanks, IsFineOnAllOrAnErrorOnAllAndKeepsTheGroup) {
     } catch (const Error& error) {
       EXPECT_EQ(group->rank(), 0);
       message = error.what();
-      EXPECT_THAT(message, HasSubstr("looking failed on rank 1, and with it on "
-                                     "rank 0 of 3:\nnot for 1"));
+      EXPECT_THAT(message, HasSubstr("looking failed on rank 1, and therefore "
+                                     "on rank 0 of 3:\nnot for 1"));
     }
     EXPECT_NE(message, "");
     group->barrier().wait();

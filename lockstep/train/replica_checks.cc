@@ -32,7 +32,7 @@ ReplicaChecks::ReplicaChecks(const ReplicaChecksOptions& options,
   }
 }
 
-// A run that is wrong from the start is not worth its hours.
+// Stops a run that is wrong from the start.
 void ReplicaChecks::print_table() {
   const std::string text = report_->take_text();
   if (prints_ && !text.empty()) options_.print(text);

@@ -1,10 +1,10 @@
-// What a training run does to see that its replicas stay the same: a table of
-// the first steps, and a fingerprint now and then.
+// A training run's checks that its replicas stay equal: a table of the first
+// steps, and a fingerprint every N steps.
 //
-// Threads: belongs to one thread at a time; every rank of the model's group
-//          does the same with its own.
-// Errors:  InvalidArgument for numbers and names that cannot work; Mismatch on
-//          every rank when replicas are not the same; what collectives throw.
+// Threads: an object belongs to one thread at a time; every rank of the model's
+//          group makes the same calls.
+// Errors:  InvalidArgument for invalid numbers and names; Mismatch on every
+//          rank when replicas differ; those of collectives.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@
 namespace lockstep {
 
 struct ReplicaChecksOptions {
-  // How many first steps are looked at; none when 0.
+  // The number of first steps to watch; 0 turns the table off.
   int consistency_steps = 0;
   // Parameters whose values the table shows.
   std::vector<std::string> show{};
-  // Steps from one comparison of all weights to the next; none when 0.
+  // Steps from one comparison of all weights to the next; 0 turns it off.
   std::int64_t fingerprint_every = 0;
   // Takes the tables, on rank 0; may be empty.
   std::function<void(const std::string&)> print{};
@@ -35,17 +35,17 @@ struct ReplicaChecksOptions {
 
 class ReplicaChecks {
  public:
-  // Looks at the weights as they are now: after those of a checkpoint are
-  // loaded. `optimizer_averages`: .grad is no average after backward().
-  // `steps_done` of the run were made before.
+  // Reads the present weights, so make it after loading a checkpoint.
+  // `optimizer_averages`: .grad is not averaged after backward(). `steps_done`:
+  // steps that the run has made before.
   ReplicaChecks(const ReplicaChecksOptions& options,
                 const DistributedDataParallel<Classifier>& model,
                 bool optimizer_averages, std::int64_t steps_done = 0);
 
-  // Where there is a table to fill: who is to be told of each step's parts.
+  // The report that takes each step's tensors; null without a table.
   ConsistencyReport* report() { return report_ ? &*report_ : nullptr; }
 
-  // After each step of the optimizer.
+  // Call it after each step of the optimizer.
   void step_done();
 
  private:

@@ -109,7 +109,7 @@ TEST_F(WatchedRun, LooksAtTheWeightsOnlyOnceThoseToGoOnWithAreLoaded) {
   options_.resume = "auto";
   options_.seed = 3;  // another job
   EXPECT_THAT(error_text<Error>([&] { train_on(2); }),
-              HasSubstr("is of another job"));
+              HasSubstr("belongs to another job"));
   EXPECT_THAT(printed_, IsEmpty());
   options_.seed = 0;
   options_.epochs = 2;
@@ -121,7 +121,7 @@ TEST_F(WatchedRun, LooksAtTheWeightsOnlyOnceThoseToGoOnWithAreLoaded) {
 TEST_F(WatchedRun, RefusesWhatDoesNotGoTogether) {
   const auto refusal = [&] { return error_text([&] { train_on(2); }); };
   options_.hook = "post-local-sgd";
-  EXPECT_THAT(refusal(), HasSubstr("part on purpose"));
+  EXPECT_THAT(refusal(), HasSubstr("differ on purpose"));
   options_.hook = "none";
   options_.sync_batch_norm = true;
   EXPECT_THAT(refusal(), HasSubstr("has no batch normalization"));

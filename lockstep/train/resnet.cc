@@ -36,7 +36,7 @@ constexpr std::array<Architecture, 3> kArchitectures{{
 
 constexpr std::int64_t kStemChannels = 64;
 constexpr std::int64_t kLeastSideForLargeStem = 64;
-// Three times halved, rounding up, this leaves 2.
+// Halving it three times, rounding up, leaves 2.
 constexpr std::int64_t kLeastSide = 9;
 
 // The names in a block are numbered from 1, those in a downsample from 0.
@@ -78,7 +78,7 @@ std::vector<Conv2dOptions> convolutions_of(const BlockShape& shape) {
   return {};
 }
 
-// What brings a block's input to the shape of its output.
+// Brings a block's input to the shape of its output.
 class Downsample : public torch::nn::Module {
  public:
   Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
@@ -109,7 +109,7 @@ class Block : public torch::nn::Module {
           std::make_shared<Downsample>(shape.inputs, outputs(), shape.stride));
   }
 
-  // In place where autograd has no need of what is overwritten.
+  // In place where autograd does not need the overwritten values.
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor x = input;
     for (std::size_t i = 0; i + 1 < layers_.size(); ++i)
@@ -120,8 +120,8 @@ class Block : public torch::nn::Module {
 
   std::int64_t outputs() const { return layers_.back().outputs(); }
 
-  // In the order in which torchvision makes them, and in that in which it goes
-  // over them afterwards.
+  // In torchvision's order of creation, and in its order of the later
+  // initialization.
   std::vector<at::Tensor> weights_as_made() const {
     std::vector<at::Tensor> weights;
     if (downsample_) weights.push_back(downsample_->weight());
@@ -144,7 +144,7 @@ class Block : public torch::nn::Module {
 // `layer1` to `layer4`.
 class Stage : public torch::nn::Module {
  public:
-  // `shape` is the first block's.
+  // `shape` is that of the first block.
   Stage(BlockShape shape, int depth) {
     for (int i = 0; i < depth; ++i) {
       blocks_.push_back(
@@ -198,9 +198,9 @@ class ResNet : public Classifier {
     return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
-  // Torchvision's layers draw what layers draw as they are made, and all
-  // convolutions draw again at the end: to have its weights from its seed we do
-  // the same. BatchNorm's are 1 and 0 from the start.
+  // Torchvision's layers draw their default weights when created, and all
+  // convolutions draw again at the end: the same draws give the same weights
+  // from the same seed. BatchNorm's weights are 1 and 0 from the start.
   void initialize(std::uint64_t seed) {
     const at::NoGradGuard no_grad;
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -232,7 +232,7 @@ void validate(std::string_view name, const ModelOptions& options) {
         std::to_string(options.width) + " x " + std::to_string(options.height));
   if (options.dropout.value_or(0) != 0)
     throw InvalidArgument(model + " has no dropout, but " +
-                          std::to_string(*options.dropout) + " was asked for");
+                          std::to_string(*options.dropout) + " was requested");
 }
 
 }  // namespace

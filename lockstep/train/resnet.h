@@ -5,13 +5,13 @@
 //
 // The stem follows from the image size. From 64 pixels on the shorter side it
 // is torchvision's: a 7 x 7 convolution of stride 2 and max-pooling. Smaller
-// images, such as CIFAR's, would be nothing after that: they get a 3 x 3
-// convolution of stride 1 and no pooling, as in the paper's section 4.2. Either
-// way it is `conv1` and `bn1`.
+// images, such as CIFAR's, would vanish in it: they get a 3 x 3 convolution of
+// stride 1 and no pooling, as in the paper's section 4.2. Both stems are named
+// `conv1` and `bn1`.
 //
-// Threads: as Classifier.
-// Errors:  InvalidArgument for a dropout, which these models have not, and for
-//          images of which less than 2 x 2 positions would be left.
+// Threads: like Classifier.
+// Errors:  InvalidArgument for a dropout, which these models lack, and for
+//          images that would shrink below 2 x 2 positions.
 // Source:  He et al., "Deep Residual Learning for Image Recognition", CVPR
 //          2016; with torchvision the stride of resnet50's blocks is in their
 //          3 x 3 convolution.

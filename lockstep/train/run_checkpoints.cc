@@ -23,8 +23,8 @@ std::string text_of(double number) {
   return {text.data(), end};
 }
 
-// What decides which sample a position means and what the tensors are. All else
-// may change between two parts of a run.
+// The options that determine which sample a position means and which tensors
+// exist. All others may change between two parts of a run.
 std::map<std::string, std::string> job_of(const TrainerOptions& options,
                                           const TrainingData& data) {
   std::string hidden;
@@ -57,7 +57,7 @@ TrainingState state_of(const RunParts& parts) {
           .scaler = &parts.training_step.scaler(),
           .counters = {{"epoch", &parts.position.epoch},
                        {"step", &parts.position.step}},
-          // Whatever a run draws, it seeds by the step.
+          // A run seeds all its random numbers by the step.
           .generators = {}};
 }
 
@@ -65,8 +65,8 @@ TrainingState state_of(const RunParts& parts) {
   throw InvalidArgument("cannot train: " + problem);
 }
 
-// Whether what is to be gone on from is of the run that `folder` is of: the
-// folder itself, or a file in it, whatever it is called.
+// Whether `resumed` belongs to the run of `folder`: the folder itself, or a
+// file in it, under any path.
 bool is_of(const std::filesystem::path& resumed,
            const std::filesystem::path& folder) {
   std::error_code error;
@@ -83,7 +83,7 @@ void check_checkpoint_options(const TrainerOptions& options) {
         "the numbers of steps between checkpoints and of checkpoints to keep "
         "must be at least 1");
   if (options.checkpoint_dir.empty() && options.resume == kAuto)
-    refuse_run("there is no folder of checkpoints from which to go on");
+    refuse_run("no folder of checkpoints to resume from is set");
   const bool used = !options.checkpoint_dir.empty() || !options.resume.empty();
   if (used && options.hook == "post-local-sgd")
     refuse_run(
@@ -111,7 +111,7 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
   if (!options_.checkpoint_dir.empty())
     run_on_rank_zero(*group_, "preparing to save checkpoints", [&] {
       folder_.prepare();
-      // Else the checkpoints of this run would push out those of another.
+      // Otherwise the checkpoints of this run would replace those of another.
       if (options_.resume != kAuto &&
           !is_of(options_.resume, options_.checkpoint_dir))
         refuse_used_folder();
@@ -134,7 +134,8 @@ void RunCheckpoints::refuse_used_folder() const {
   refuse_run("the folder \"" + options_.checkpoint_dir.string() +
              "\" holds checkpoints of a run already, up to \"" +
              files.back().filename().string() +
-             "\"\n  next:    go on with it by --resume auto, or name another "
+             "\""
+             "\n  next:    resume it with --resume auto, or name another "
              "folder");
 }
 
@@ -164,7 +165,7 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   else
     from = folder_.load(options_.resume, state_);
   if (!from) return from;
-  // One replica may have restored what others are about to read.
+  // One replica may have restored memory that others are about to read.
   group_->barrier({.place = "after restoring a checkpoint"}).wait();
   parts_.training_step.set_skipped(numbers_.skipped);
   parts_.traffic.set_passes(numbers_.passes);
@@ -176,8 +177,8 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   if (position.epoch >= options_.epochs)
     refuse_run("the checkpoint \"" + from->string() + "\" is of epoch " +
                std::to_string(position.epoch + 1) +
-               ", and the run is to end after " +
-               std::to_string(options_.epochs) + ": ask for more epochs");
+               ", but the run ends after " + std::to_string(options_.epochs) +
+               ": ask for more epochs");
   return from;
 }
 

@@ -1,8 +1,8 @@
-// When a run of `lockstep train` saves, and how it goes on: joins what the
-// trainer is made of to a CheckpointFolder.
+// Saves and resumes a run of `lockstep train`: connects the trainer's parts to
+// a CheckpointFolder.
 //
-// Threads: belongs to one thread; every rank of the group makes it and calls
-//          its methods at the same point of the program.
+// Threads: an object belongs to one thread; every rank of the group makes it
+//          and calls its methods at the same point of the program.
 // Errors:  InvalidArgument for options that do not fit together and for a
 //          checkpoint of another job; see also train/checkpoint_folder.h.
 #pragma once
@@ -25,14 +25,14 @@
 
 namespace lockstep {
 
-// Where a run is.
+// The position of a run.
 struct RunPosition {
   std::int64_t epoch = 0;
   std::int64_t step = 0;  // steps of this epoch that are done
   Metrics so_far{};       // this rank's, of this epoch
 };
 
-// What a run consists of; all of it outlives the RunCheckpoints.
+// The parts of a run; all must outlive the RunCheckpoints.
 struct RunParts {
   RunPosition& position;
   const TrainedReplica& replica;
@@ -42,7 +42,8 @@ struct RunParts {
   LogicalShards* shards = nullptr;
 };
 
-// Refuses, in the trainer's name, options about checkpoints that cannot work.
+// InvalidArgument, in the trainer's name, for checkpoint options that cannot
+// work.
 void check_checkpoint_options(const TrainerOptions& options);
 
 class RunCheckpoints {
@@ -51,11 +52,11 @@ class RunCheckpoints {
   RunCheckpoints(const TrainerOptions& options, const TrainingData& data,
                  const RunParts& parts);
 
-  // Asks whether checkpoints can be written, and goes on from one where the
-  // options say so: returns it.
+  // Checks that checkpoints can be written, and resumes from one if the options
+  // say so; returns its path.
   std::optional<std::filesystem::path> begin();
 
-  // After each step of the optimizer: whether it is time to save().
+  // Call it after each step of the optimizer: whether it is time to save().
   bool are_due() const;
   void save();
 
@@ -68,7 +69,7 @@ class RunCheckpoints {
   std::shared_ptr<ProcessGroup> group_;
   RunParts parts_;
   CheckpointFolder folder_;
-  // What the parts have as numbers of their own kinds, for state_.
+  // The parts' counters, for state_.
   struct Numbers {
     std::int64_t skipped = 0;
     std::int64_t passes = 0;

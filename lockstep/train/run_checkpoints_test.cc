@@ -1,4 +1,4 @@
-// A run that is stopped at any step and resumed, beside one that was not.
+// Compares a run that is stopped at any step and resumed with one that is not.
 #include "lockstep/train/run_checkpoints.h"
 
 #include <ATen/ATen.h>
@@ -47,7 +47,7 @@ class StopAndResume : public ::testing::Test {
   }
 
   // Trains into `folder` until the end of step `stop` of the whole run, before
-  // that is saved.
+  // saving that step.
   void stop_at(int stop, int ranks, TrainerOptions options,
                const std::filesystem::path& folder) const {
     options.checkpoint_dir = folder;
@@ -91,7 +91,7 @@ class StopAndResume : public ::testing::Test {
     EXPECT_EQ(whole.skipped_steps, resumed.skipped_steps);
   }
 
-  // Five steps an epoch, the last of which is short; not divided by 2 either.
+  // Five steps per epoch; the last is short, and its size is odd.
   static constexpr int kSteps = 10;
   TrainingData data_{striped_images(75, 1), striped_images(21, 2)};
   TrainerOptions quick_{.model = "mlp",
@@ -104,7 +104,7 @@ class StopAndResume : public ::testing::Test {
                         .augment = true};
 };
 
-// All but the file of the lock.
+// All names except the lock file.
 std::string names_in(const TestDirectory& directory) {
   std::string names;
   for (const std::string& name : directory.entries())
@@ -193,7 +193,7 @@ TEST_F(StopAndResume, SavesAfterEachEpochAndAtTheEndUnlessToldOtherwise) {
   const TrainingResult more = train_on(2, quick_);
   EXPECT_EQ(more.resumed_from, folder.files()[1]);
   EXPECT_EQ(folder.files().size(), 4u);            // after steps 12 and 15
-  EXPECT_EQ(train_on(2, quick_).test, more.test);  // nothing is left to do
+  EXPECT_EQ(train_on(2, quick_).test, more.test);  // no step is left
   EXPECT_EQ(folder.files().size(), 4u);
 }
 
@@ -224,19 +224,19 @@ TEST_F(StopAndResume, RefusesAnotherJobAndSaysWhatDiffers) {
                 o.global_batch = 32;
                 o.seed = 5;
               }),
-              AllOf(HasSubstr("is of another job"),
-                    HasSubstr("global batch size was 16, and is 32 now"),
-                    HasSubstr("seed was 0, and is 5 now")));
+              AllOf(HasSubstr("belongs to another job"),
+                    HasSubstr("global batch size was 16, but is 32 now"),
+                    HasSubstr("seed was 0, but is 5 now")));
   EXPECT_THAT(refusal([](auto& o) { o.hidden = {17}; }),
-              HasSubstr("hidden was 16, and is 17 now"));
+              HasSubstr("hidden was 16, but is 17 now"));
   EXPECT_THAT(refusal([](auto& o) { o.model = "cnn"; }),
-              HasSubstr("model was mlp, and is cnn now"));
+              HasSubstr("model was mlp, but is cnn now"));
   EXPECT_THAT(refusal([](auto& o) { o.optimizer = "adam"; }),
-              HasSubstr("optimizer was sgd, and is adam now"));
+              HasSubstr("optimizer was sgd, but is adam now"));
   quick_.epochs = 3;
   resume_on(2, quick_, folder.path());
   EXPECT_THAT(refusal([](auto& o) { o.epochs = 2; }),
-              HasSubstr("is of epoch 3, and the run is to end after 2"));
+              HasSubstr("is of epoch 3, but the run ends after 2"));
 }
 
 TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {
@@ -267,7 +267,7 @@ TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
                       HasSubstr("--resume auto")));
     EXPECT_EQ(names_in(second), "checkpoint-000005.safetensors");
   }
-  // Its own it may, by whatever name.
+  // It may resume from its own checkpoints, under any path.
   quick_.resume = second / "." / "checkpoint-000005.safetensors";
   train_on(1, quick_);
   EXPECT_EQ(names_in(second), "checkpoint-000015.safetensors");
@@ -277,7 +277,7 @@ TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
   EXPECT_EQ(names_in(second), "checkpoint-000020.safetensors");
 }
 
-// Before it trains, not at the first save.
+// It refuses before training, not at the first save.
 TEST_F(StopAndResume, RefusesToGoBackWhereLaterCheckpointsAre) {
   const TestDirectory folder;
   quick_.checkpoint_dir = folder.path();

@@ -27,7 +27,7 @@ std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// A progress record and where in the run it was made.
+// A progress record and its position in the run.
 Json to_json(const ProgressRecord& record, std::int64_t step) {
   Json object = Json::parse(encode_progress(record));
   object["time"] = now();
@@ -48,7 +48,7 @@ void RunLog::begin(const StartRecord& start, std::int64_t step,
   if (!on()) return;
   step_ = step;
   steps_per_epoch_ = steps_per_epoch;
-  run_on_rank_zero(*group_, "making the files of the log",
+  run_on_rank_zero(*group_, "creating the files of the log",
                    [&] { make_files(start); });
 }
 
@@ -58,7 +58,7 @@ void RunLog::make_files(const StartRecord& start) try {
   std::filesystem::create_directories(folder, error);
   if (error)
     throw SystemError(
-        "cannot make the folder \"" + folder.string() + "\" for the log",
+        "cannot create the folder \"" + folder.string() + "\" for the log",
         error.value());
   AppendedFile lines(folder / kLinesName, AppendedFile::Existing::kGoOn);
   files_.emplace(Files{EventFile(folder), std::move(lines)});
@@ -67,19 +67,19 @@ void RunLog::make_files(const StartRecord& start) try {
   files_->lines.append(files_->lines.ends_within_line() ? "\n" + line : line);
 } catch (const SystemError& error) {
   throw Error(std::string(error.what()) +
-              "\n  next:    name another folder for the log, or make room in "
-              "this one and let it be written");
+              "\n  next:    name another folder for the log, or free space "
+              "in this one and make it writable");
 }
 
 void RunLog::epoch_begins() { since_ = Clock::now(); }
 
-// As progress is reported: counted in the epoch, and at its end.
+// As for progress reports: by the step in the epoch, and at its end.
 bool RunLog::is_due() const {
   const std::int64_t done = step_ % steps_per_epoch_ + 1;
   return done % options_.log_interval == 0 || done == steps_per_epoch_;
 }
 
-// Nothing where there is no recorder, in groups made by hand.
+// Zero without a recorder, as in groups made by hand.
 RunLog::Seconds RunLog::time_waited() const {
   const auto& world = group_->world();
   return world ? Seconds(world->recorder()->time_waited()) : Seconds();
@@ -161,7 +161,7 @@ void RunLog::epoch_done(const EpochRecord& record, const Metrics& test) {
   write(scalars, line_of(object));
 }
 
-// A disk that is full for a while costs the records of that while.
+// A disk that is full for a while loses only the records of that time.
 void RunLog::write(const std::vector<Scalar>& scalars,
                    const std::string& line) try {
   files_->lines.append(line);
@@ -170,8 +170,9 @@ void RunLog::write(const std::vector<Scalar>& scalars,
   if (std::exchange(files_->warned, true)) return;
   log(LogLevel::kWarn,
       std::string(error.what()) +
-          ": training goes on, and what can be written later is appended\n"
-          "  next:    make room in \"" +
+          ": training continues, and later records are appended when "
+          "possible"
+          "\n  next:    make room in \"" +
           options_.log_dir.string() + "\"");
 }
 

@@ -1,25 +1,24 @@
-// What a run of `lockstep train` writes down about itself while it goes on, in
-// a folder: curves for TensorBoard, and the same as JSON lines for everything
-// else.
+// A running `lockstep train` logs its curves to a folder: for TensorBoard, and
+// as JSON lines for other programs.
 //
-// Every so many steps (the trainer's log_interval) ranks gather what they came
-// to since the last time, in one small collective, and rank 0 appends a record
-// to each of the two files. Steps are counted over the whole run; one that is
-// resumed appends to the JSON lines and begins another event file.
+// Every log_interval steps (the trainer's option) the ranks gather their
+// results since the last time, in one small collective, and rank 0 appends a
+// record to each of the two files. Steps count over the whole run; a resumed
+// run appends to the JSON lines and begins another event file.
 //
-// A rank's waiting time is what its ProcessGroups' operations kept it waiting
-// in its training steps: Recorder::time_waited() over forward and backward
-// passes, the optimizer and the averages of models, divided by the steps. It
-// holds, besides waiting for slower ranks, the part of moving and adding up
-// data that nothing else was done beside: all ranks of a balanced job have
-// some, and the one that waits least is the one that the others wait for.
+// A rank's waiting time is the time that it waited for its ProcessGroups'
+// operations in its training steps: Recorder::time_waited() over forward and
+// backward passes, the optimizer and the averages of models, divided by the
+// steps. Besides the wait for slower ranks it includes communication that did
+// not overlap with computation: all ranks of a balanced job have some, and the
+// rank that waits least is the one that the others wait for.
 //
-// Threads: belongs to one thread; every rank of the group makes it and calls
-//          its methods at the same point of the program.
-// Errors:  begin() throws on every rank when the files cannot be made. What
-//          cannot be written later is lost to the log, not to the run: the
-//          first time a warning says so, and the files stay whole. What
-//          collectives throw.
+// Threads: an object belongs to one thread; every rank of the group makes it
+//          and calls its methods at the same point of the program.
+// Errors:  begin() throws on every rank when the files cannot be created. When
+//          a later write fails, the log loses the record, and the run
+//          continues: the first loss logs a warning, and the files stay whole.
+//          Those of collectives.
 // See docs/guides/training_logs.md and docs/formats/metrics.md.
 #pragma once
 
@@ -42,28 +41,28 @@ namespace lockstep {
 
 class RunLog {
  public:
-  // Touches nothing yet, and without a log_dir in the options never does: then
-  // no method costs anything. `options` and `training_step` must outlive the
-  // object.
+  // Does not access the folder yet. Without a log_dir in the options all
+  // methods do nothing, at no cost. `options` and `training_step` must outlive
+  // the object.
   RunLog(const TrainerOptions& options, std::shared_ptr<ProcessGroup> group,
          TrainingStep& training_step);
 
-  // Makes the folder and the files, and writes what the run is. `step` of its
-  // steps have been made before; `steps_per_epoch` make an epoch.
+  // Creates the folder and the files, and writes the description of the run.
+  // The run has made `step` steps before; an epoch has `steps_per_epoch` steps.
   void begin(const StartRecord& start, std::int64_t step,
              std::int64_t steps_per_epoch);
 
-  // Speed is that from here on: evaluation is not counted.
+  // The speed is measured from here on, so evaluation does not count.
   void epoch_begins();
 
-  // Around each step of the optimizer, at the learning rate `rate`.
+  // Call these around each step of the optimizer, at the learning rate `rate`.
   void step_begins(double rate);
   void step_done();
-  // What this rank's steps have come to; before the step_done() whose record
-  // is to count them.
+  // Adds this rank's results; call it before the step_done() whose record
+  // includes them.
   void add(const Metrics& metrics) { recent_.metrics += metrics; }
 
-  // `test` is what the record's test accuracy is of, where it has one.
+  // `test` holds the metrics behind the record's test accuracy, if it has one.
   void epoch_done(const EpochRecord& record, const Metrics& test);
 
  private:
@@ -100,10 +99,10 @@ class RunLog {
   std::shared_ptr<ProcessGroup> group_;
   TrainingStep& training_step_;
   std::optional<Files> files_;
-  std::int64_t step_ = 0;  // those that are done, of the whole run
+  std::int64_t step_ = 0;  // done so far, of the whole run
   std::int64_t steps_per_epoch_ = 1;
 
-  double rate_ = 0;            // of the present step
+  double rate_ = 0;            // of the current step
   Seconds waited_before_{};    // time_waited() when it began
   Clock::time_point since_{};  // the last record
   Recent recent_;

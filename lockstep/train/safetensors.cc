@@ -62,14 +62,13 @@ std::string in_quotes(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
 
-// What is being read, for messages.
+// The input, for messages.
 struct Source {
   const std::string& file;
 
   [[noreturn]] void refuse(const std::string& problem) const {
     throw InvalidArgument(
-        in_quotes(file) +
-        " is not a safetensors file that can be read: " + problem +
+        in_quotes(file) + " is not a readable safetensors file: " + problem +
         "\n  likely:  it is damaged, was cut short, or is another kind of "
         "file\n  next:    name another file, or write this one again");
   }
@@ -79,8 +78,8 @@ struct Source {
   }
 };
 
-// Refuses what the library would accept in silence: a key that comes twice in
-// one object (the later wins there), and nesting deeper than the format's.
+// Refuses input that the library would silently accept: a repeated key in one
+// object (the later wins there), and nesting deeper than the format's.
 class HeaderGuard {
  public:
   explicit HeaderGuard(const Source& source) : source_(source) {}
@@ -121,31 +120,31 @@ std::uint64_t header_length(std::span<const std::byte> bytes,
 HeaderJson parse_header(std::string_view text, const Source& source) {
   if (text.empty() || text.front() != '{')
     source.refuse("expected a header that begins with '{' at byte 8");
-  // To the parser it would be the end, whatever follows.
+  // The parser would take it for the end and ignore the rest.
   if (text.find('\0') != std::string_view::npos)
-    source.refuse("its header is no JSON: there is a zero byte in it");
+    source.refuse("its header is not JSON: it contains a zero byte");
   HeaderJson header;
   try {
     header = HeaderJson::parse(text, HeaderGuard(source));
   } catch (const HeaderJson::exception& error) {
-    source.refuse(std::string("its header is no JSON: ") + error.what());
+    source.refuse(std::string("its header is not JSON: ") + error.what());
   }
   return header;
 }
 
 SafetensorsMetadata read_metadata(const HeaderJson& object,
                                   const Source& source) {
-  if (!object.is_object()) source.refuse("__metadata__ is no object");
+  if (!object.is_object()) source.refuse("__metadata__ is not an object");
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string())
-      source.refuse("__metadata__ " + in_quotes(key) + " is no text");
+      source.refuse("__metadata__ " + in_quotes(key) + " is not a string");
     metadata[key] = value.get<std::string>();
   }
   return metadata;
 }
 
-// An array of non-negative integers, or nothing.
+// An array of non-negative integers, or empty if it is anything else.
 std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
                                                       const char* key) {
   const auto found = object.find(key);
@@ -162,9 +161,8 @@ std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
   return numbers;
 }
 
-// Bytes of a tensor, or nothing when they are too many to count. So they are,
-// with strides as rows have them, also where one extent is 0 and the others are
-// too large.
+// Bytes of a tensor, or empty on overflow. With row-major strides that includes
+// shapes with an extent of 0 whose other extents are too large.
 std::optional<std::size_t> bytes_of(SafetensorsType type,
                                     std::span<const std::int64_t> shape) {
   auto bytes = static_cast<std::int64_t>(size_of(type));
@@ -191,17 +189,17 @@ SafetensorsType read_type(const std::string& tensor, const HeaderJson& entry,
   const auto name = found->get<std::string>();
   const auto known = std::ranges::find(kTypes, name, &TypeRow::name);
   if (known == kTypes.end())
-    source.refuse(
-        tensor, "its dtype " + in_quotes(name) + " is none of " + type_names());
+    source.refuse(tensor, "its dtype " + in_quotes(name) + " is not one of " +
+                              type_names());
   return static_cast<SafetensorsType>(known - kTypes.begin());
 }
 
 TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
                         std::span<const std::byte> data, const Source& source) {
-  if (!entry.is_object()) source.refuse(name, "its entry is no object");
+  if (!entry.is_object()) source.refuse(name, "its entry is not an object");
   TensorBytes tensor{name, read_type(name, entry, source), {}, {}};
   const auto shape = read_numbers(entry, "shape");
-  if (!shape) source.refuse(name, "its shape is no list of whole numbers");
+  if (!shape) source.refuse(name, "its shape is not a list of integers");
   tensor.shape = *shape;
   const auto range = read_numbers(entry, "data_offsets");
   if (!range || range->size() != 2 || (*range)[0] > (*range)[1])
@@ -211,7 +209,7 @@ TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
   if (end > data.size())
     source.refuse(name, "its data ends at byte " + std::to_string(end) +
                             ", but only " + std::to_string(data.size()) +
-                            " bytes of data are there");
+                            " bytes of data exist");
   const auto expected = bytes_of(tensor.type, tensor.shape);
   if (expected != end - begin)
     source.refuse(
@@ -228,7 +226,7 @@ TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
 }
 
 // Every byte of data belongs to exactly one tensor. `tensors` are in the order
-// in which they lie.
+// of their data.
 void check_cover(const std::vector<TensorBytes>& tensors,
                  std::span<const std::byte> data, const Source& source) {
   const std::byte* expected = data.data();
@@ -274,7 +272,7 @@ std::string header_text(std::span<const TensorBytes> tensors,
         std::string("a tensor's name or the metadata to save is not UTF-8: ") +
         error.what());
   }
-  // Spaces, so that the data begins at a multiple of 8.
+  // Pads with spaces, so that the data begins at a multiple of 8.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }

@@ -1,12 +1,12 @@
-// The safetensors file format: named tensors as they lie in memory, behind a
-// JSON header (https://huggingface.co/docs/safetensors). Plain bytes on both
-// sides: train/checkpoint.h joins it to LibTorch's modules. See
+// The safetensors file format: named tensors as raw memory, behind a JSON
+// header (https://huggingface.co/docs/safetensors). It handles plain bytes:
+// train/checkpoint.h connects it to LibTorch's modules. See
 // docs/formats/checkpoint.md.
 //
-// Threads: pure functions on values; writing see train/atomic_file.h.
+// Threads: for writing see train/atomic_file.h.
 // Errors:  InvalidArgument naming the file, what was expected and what was
-//          found for anything that is not a whole, unambiguous file of those
-//          types; SystemError when the file cannot be read or written.
+//          found, unless it is a whole, unambiguous file of those types;
+//          SystemError when the file cannot be read or written.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ enum class SafetensorsType {
 };
 inline constexpr std::size_t kSafetensorsTypes = 17;
 
-// How the format writes the type: "F32"; and the bytes of an element.
+// The format's name of the type, such as "F32", and the bytes per element.
 std::string_view name_of(SafetensorsType type);
 std::size_t size_of(SafetensorsType type);
 
@@ -54,11 +54,10 @@ struct TensorBytes {
   std::span<const std::byte> bytes;
 };
 
-// What a header says besides the tensors: free text by name.
+// The header's free texts, by name.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// The tensors of a file's bytes, which they borrow, in the order in which they
-// lie there.
+// The tensors in a file's bytes, which they borrow, in the file's order.
 struct SafetensorsView {
   SafetensorsMetadata metadata;
   std::vector<TensorBytes> tensors;
@@ -68,7 +67,7 @@ struct SafetensorsView {
 SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
                                   const std::string& file);
 
-// The bytes of a file.
+// Reads a whole file.
 std::vector<std::byte> read_whole_file(const std::filesystem::path& path);
 
 // A file read into memory. Moving it keeps the view valid; copying cannot.
@@ -85,8 +84,8 @@ class SafetensorsFile {
   SafetensorsView view_;
 };
 
-// Replaces the file at `path`, all or nothing. The tensors are laid out largest
-// element type first, then by name, so that each is aligned and the same
+// Replaces the file at `path`, all or nothing. Tensors are sorted by element
+// size, largest first, then by name, so that each is aligned and the same
 // tensors give the same bytes. InvalidArgument for two tensors of one name and
 // for one whose bytes do not fit its shape.
 void write_safetensors(const std::filesystem::path& path,

@@ -118,12 +118,12 @@ TEST(Safetensors, RefusesWhatIsAmbiguousOrWrongAndSaysWhy) {
   const std::string good = entry("U8", "[4]", "[0,4]");
   const std::vector<BadHeader> cases{
       {"[]", "begins with '{'"},
-      {"{", "no JSON"},
+      {"{", "not JSON"},
       {R"({"w":)" + good + "}" + '\0', "a zero byte"},
-      {R"({"w":1})", "its entry is no object"},
+      {R"({"w":1})", "its entry is not an object"},
       {R"({"w":{"shape":[4],"data_offsets":[0,4]}})", "no dtype"},
       {R"({"w":)" + entry("C64", "[4]", "[0,4]") + "}", "shape takes 32 bytes"},
-      {R"({"w":)" + entry("F4", "[8]", "[0,4]") + "}", "\"F4\" is none of"},
+      {R"({"w":)" + entry("F4", "[8]", "[0,4]") + "}", "\"F4\" is not one of"},
       {R"({"w":)" +
            entry("U8", "[4611686018427387904,4611686018427387904,0]", "[0,0]") +
            "}",
@@ -149,7 +149,7 @@ TEST(Safetensors, RefusesWhatIsAmbiguousOrWrongAndSaysWhy) {
       {R"({"w":)" + entry("U8", "[3]", "[0,3]") + "}",
        "1 bytes at its end belong to no tensor"},
       {R"({"w":)" + entry("U8", "[3]", "[1,4]") + "}", "expected at 0"},
-      {R"({"__metadata__":{"a":1},"w":)" + good + "}", "no text"},
+      {R"({"__metadata__":{"a":1},"w":)" + good + "}", "not a string"},
       {R"({"w":)" + std::string(9, '[') + std::string(9, ']') + "}",
        "nested too deeply"}};
   for (const auto& [header, problem] : cases)
@@ -157,7 +157,7 @@ TEST(Safetensors, RefusesWhatIsAmbiguousOrWrongAndSaysWhy) {
         << header;
 }
 
-// Whatever the bytes, there is an answer or a refusal.
+// Any bytes give a result or an error.
 TEST(Safetensors, SurvivesRandomDamage) {
   const std::string whole = file_of(
       R"({"__metadata__":{"a":"b"},"w":)" + entry("F32", "[2]", "[0,8]") +

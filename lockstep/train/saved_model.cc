@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kModelKey = "lockstep.model";
 constexpr const char* kDatasetKey = "lockstep.dataset";
 constexpr const char* kImagesKey = "lockstep.images";
-// A run's checkpoint has them among what must not change: run_checkpoints.cc.
+// A run's checkpoint has them among the job's properties: run_checkpoints.cc.
 constexpr const char* kJobModelKey = "lockstep.job.model";
 constexpr const char* kJobDatasetKey = "lockstep.job.dataset";
 
@@ -38,8 +38,8 @@ fs::path file_at(const fs::path& path) {
                         "model, or the folder given to --checkpoint-dir");
 }
 
-// How many numbers each of the last, fully connected layers gives. All our
-// models end in such, which they call fc, or fc1, fc2, ….
+// The output widths of the last, fully connected layers. All our models end in
+// such layers, named fc, or fc1, fc2, ….
 std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
   std::vector<std::int64_t> widths;
   const auto add = [&](const std::string& name) {
@@ -53,7 +53,7 @@ std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
   return widths;
 }
 
-// The first of many lines, each of which begins with its line break.
+// The first few of `lines`; each begins with a line break.
 std::string first_of(const std::string& lines) {
   constexpr int kShown = 6;
   std::size_t end = 0;
@@ -88,7 +88,7 @@ bool has_same_shapes(const std::string& layer, const NamedTensors& ours,
 void check_fit(const SavedModel& saved, const ImageDataset& dataset,
                const std::vector<std::int64_t>& widths) {
   const std::string other =
-      dataset.labels.empty() ? "give it images as it was trained on"
+      dataset.labels.empty() ? "give it images like those of its training"
       : saved.dataset.empty() || saved.dataset == dataset.title
           ? "name the data set that it was trained on with --dataset and "
             "--data-dir"
@@ -96,12 +96,12 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
   const auto classes = std::ssize(dataset.class_names);
   if (!widths.empty() && widths.back() != classes)
     refuse(saved,
-           "tells " + std::to_string(widths.back()) + " classes apart, and " +
+           "tells " + std::to_string(widths.back()) + " classes apart, but " +
                dataset.title + " has " + std::to_string(classes),
            other);
   if (!saved.images.empty() && saved.images != in_words(dataset))
     refuse(saved,
-           "is for images of " + saved.images + ", and those of " +
+           "takes images of " + saved.images + ", but those of " +
                dataset.title + " are " + in_words(dataset),
            other);
 }
@@ -126,9 +126,8 @@ std::vector<std::string> take_weights(const SavedModel& saved,
                                 ? differences(tensors_of(model), saved.tensors)
                                 : differences(ours, stored);
   if (!lines.empty())
-    refuse(saved, "does not fit the one to be trained:" + first_of(lines),
-           "name the model that it is with --model, and an mlp's layers with "
-           "--hidden");
+    refuse(saved, "does not fit the model to train:" + first_of(lines),
+           "name its model with --model, and an mlp's layers with --hidden");
   copy_over(ours, stored);
   return kept;
 }
@@ -191,14 +190,14 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
                        .width = dataset.width,
                        .classes = std::ssize(dataset.class_names)};
   if (!widths.empty()) widths.pop_back();
-  options.hidden = widths;  // which only an mlp asks for
+  options.hidden = widths;  // which only an mlp uses
   auto model = make_model(saved.name, options);
   const NamedTensors ours = tensors_of(*model);
   if (const std::string lines = differences(ours, saved.tensors);
       !lines.empty())
     refuse(saved,
-           "is no " + saved.name + " for images of " + in_words(dataset) + ":" +
-               first_of(lines),
+           "is not a " + saved.name + " for images of " + in_words(dataset) +
+               ":" + first_of(lines),
            "name the model with --model, or the data set that it was trained "
            "on with --dataset");
   copy_over(ours, saved.tensors);

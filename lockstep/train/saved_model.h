@@ -1,16 +1,16 @@
-// A trained model, rebuilt from its file alone: what `lockstep train` saved, a
+// Rebuilds a trained model from its file alone: a file of `lockstep train`, a
 // checkpoint of a run, or PyTorch's file of one of our models.
 //
 //     const auto saved = lockstep::read_saved_model("m.safetensors", *group);
 //     const auto model = lockstep::rebuild_model(saved, dataset);
 //
-// The file's texts say which model it is and what it was trained on; its
-// tensors say how many classes and which hidden layers it has. Files of other
-// programs have no such texts: the caller sets `name` then.
+// The file's texts name the model and the dataset it was trained on; its
+// tensors determine the number of classes and the hidden layers. Files of other
+// programs have no such texts: the caller then sets `name`.
 //
-// Threads: functions of their arguments; read_saved_model() is a collective.
-// Errors:  InvalidArgument naming the file, what does not fit and what to do;
-//          see also train/tensor_archive.h.
+// Threads: read_saved_model() is a collective.
+// Errors:  InvalidArgument naming the file, the difference and what to do; see
+//          also train/tensor_archive.h.
 #pragma once
 
 #include <filesystem>
@@ -28,10 +28,10 @@ namespace lockstep {
 
 struct SavedModel {
   std::string file;     // for errors
-  std::string name;     // as make_model() takes it; empty: not known
+  std::string name;     // as make_model() takes it; empty if unknown
   std::string dataset;  // the title of the one that it was trained on; empty:
                         // not known
-  std::string images;   // as in_words() has them; empty: not known
+  std::string images;   // as in_words() returns it; empty if unknown
   NamedTensors tensors{};  // parameters and buffers
 };
 
@@ -39,9 +39,9 @@ struct SavedModel {
 // `bytes`.
 SavedModel parse_saved_model(const SharedBytes& bytes, const std::string& file);
 
-// The same from `path` on rank 0, which gives all ranks its bytes: they need no
-// common file system. Of a folder of checkpoints the newest is read. Every rank
-// learns of an error: see train/rank_zero.h.
+// The same from `path` on rank 0, which sends the bytes to all ranks: they need
+// no common file system. From a folder of checkpoints it reads the newest.
+// Every rank learns of an error: see train/rank_zero.h.
 SavedModel read_saved_model(const std::filesystem::path& path,
                             ProcessGroup& group);
 
@@ -49,15 +49,15 @@ SavedModel read_saved_model(const std::filesystem::path& path,
 std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
                                           const ImageDataset& dataset);
 
-// Copies the file's weights, and buffers, over those of `model`, to begin
-// training with. The first and the last layer with parameters keep what they
-// have where the file's are not there or of another shape, because they are for
-// other images or other classes: returns their names. InvalidArgument, and
-// nothing has changed, when anything else differs, and when nothing fits.
+// Copies the file's weights and buffers over those of `model`, as the start of
+// training. The first and the last layer with parameters keep their own where
+// the file's are missing or have another shape, because they are for other
+// images or other classes; returns their names. InvalidArgument, without any
+// change, when any other layer differs, and when no layer fits.
 std::vector<std::string> take_weights(const SavedModel& saved,
                                       const Classifier& model);
 
-// What a file must say besides the tensors, for the functions above.
+// The texts that a file needs for the functions above.
 SafetensorsMetadata model_metadata(std::string_view name,
                                    const ImageDataset& trained_on);
 

@@ -47,48 +47,47 @@ void check_numbers(const TrainerOptions& options, int processes) {
     if (options.replicas < 1)
       refuse(options,
              "cannot have " + std::to_string(options.replicas) + " replicas",
-             "ask for at least 1");
+             "use at least 1");
     if (processes != 1)
       refuse(options,
-             "has all replicas in one process, and this is one of " +
+             "has all replicas in one process, but this is one of " +
                  std::to_string(processes),
-             "start one process and say how many replicas it has, or use "
+             "start one process and set its number of replicas, or use "
              "multi-worker");
   } else if (options.replicas != 1) {
     refuse(options,
            "has one replica in each process, not " +
                std::to_string(options.replicas),
-           "start as many processes, or use mirrored");
+           "start one process per replica, or use mirrored");
   }
 }
 
 void check_device(const TrainerOptions& options) {
   if (options.tf32 && options.device == "cpu")
     throw InvalidArgument(
-        "cannot train: TF32 is what GPUs compute with\n  next:    train on "
-        "cuda, or leave it out");
+        "cannot train: only GPUs support TF32"
+        "\n  next:    train on cuda, or omit it");
 }
 
 void check_reduction(const TrainerOptions& options) {
   if (options.strategy == "ddp") return;
-  const char* ddp = "use ddp, or leave it out";
+  const char* ddp = "use ddp, or omit it";
   if (options.sharded)
     refuse(options,
-           "averages gradients itself, as a sharded optimizer wants to", ddp);
+           "averages gradients itself, but so does a sharded optimizer", ddp);
   if (options.logical_shards)
-    refuse(options, "averages gradients itself, as logical shards want to",
-           ddp);
+    refuse(options, "averages gradients itself, but so do logical shards", ddp);
   if (hook_of_model(options) == "none") return;
   if (options.strategy == "horovod")
-    refuse(options, "cannot compress by " + options.hook,
+    refuse(options, "cannot compress with the hook " + options.hook,
            "use the hook fp16 or bf16, or ddp");
   refuse(options,
-         "would never ask the hook " + options.hook +
+         "would never call the hook " + options.hook +
              ", which is one of DistributedDataParallel's",
          ddp);
 }
 
-// Horovod's compressions are those of our hooks that round.
+// Horovod's compressions correspond to our hooks that round.
 Compression compression_of(const TrainerOptions& options) {
   if (options.strategy != "horovod") return Compression::kNone;
   if (options.hook == "fp16") return Compression::kFp16;
@@ -107,7 +106,7 @@ ModelOptions model_options(const TrainerOptions& options,
           .seed = options.seed};
 }
 
-// Every rank's is made alike; the wrapper gives all rank 0's.
+// Every rank makes the same model; the wrapper copies rank 0's weights to all.
 std::shared_ptr<Classifier> new_model(const TrainerOptions& options,
                                       const ImageDataset& dataset) {
   auto model = make_model(options.model, model_options(options, dataset));
@@ -135,14 +134,14 @@ MemoryUser memory_user(const TrainerOptions& options, ProcessGroup& group,
           .next = memory_advice(options, processes)};
 }
 
-// A collective, and so in the replica's own thread.
+// It calls collectives, so it runs in the replica's own thread.
 void train_one(const TrainerOptions& options, TrainedReplica replica,
                const Train& train) {
   if (options.sync_batch_norm &&
       convert_sync_batch_norm(*replica.model, replica.group) == 0)
     throw InvalidArgument("cannot train: the model " + options.model +
                           " has no batch normalization to synchronize");
-  // Whoever waits for this replica in those groups hears of it here alone.
+  // Only this call informs ranks that wait for this replica in those groups.
   const auto abort = [&](const std::string& why) {
     abort_groups_of_batch_norms(
         *replica.model,
@@ -155,12 +154,13 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
     abort(error.what());
     throw;
   } catch (...) {
-    abort("it threw what is no std::exception");
+    abort("it threw an exception that is not a std::exception");
     throw;
   }
 }
 
-// On the CPU to average in the step is one pass over memory, and the fastest.
+// On the CPU averaging within the step is one pass over memory, and the
+// fastest.
 ShardedGradients sharded_gradients(const TrainerOptions& options,
                                    at::Device device) {
   if (options.logical_shards) return ShardedGradients::kAveragedBefore;
@@ -168,7 +168,7 @@ ShardedGradients sharded_gradients(const TrainerOptions& options,
                          : ShardedGradients::kReducedToOwners;
 }
 
-// Whether gradients are reduced in backward(), and not by somebody else later.
+// Whether gradients are reduced in backward(), and not later by the optimizer.
 bool reduces_in_backward(const TrainerOptions& options, at::Device device) {
   if (options.logical_shards || options.strategy == "horovod") return false;
   return !options.sharded || sharded_gradients(options, device) ==
@@ -183,7 +183,7 @@ void train_in_processes(const TrainerOptions& options,
   const at::Device device = training_device(options.device);
   if (options.logical_shards && !device.is_cpu()) use_deterministic_kernels();
   const c10::OptionalDeviceGuard guard(if_gpu(device));
-  std::optional<StreamOfItsOwn> stream;  // what is on another is not captured
+  std::optional<StreamOfItsOwn> stream;  // a capture covers only this stream
   if (options.cuda_graph) stream.emplace(device);
   const auto module = new_model(options, dataset);
   module->to(device);
@@ -213,7 +213,7 @@ void train_in_processes(const TrainerOptions& options,
             train);
   if (!stream) return;
   stream.reset();
-  // The model is the caller's now, who reads it on the stream from before.
+  // The caller owns the model now, and reads it on its own stream.
   keep_for_current_stream(parameters_and_buffers(*module));
 }
 
@@ -253,7 +253,7 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
   const auto module = new_model(options, dataset);
   DataParallel<Classifier> divided(module,
                                    {.devices = devices, .factory = next_slot});
-  Model model(module, {.group = group});  // of one: averages nothing
+  Model model(module, {.group = group});  // a group of one: averages nothing
   train_one(
       options,
       {.group = group,
@@ -301,9 +301,9 @@ void check_strategy(const TrainerOptions& options, int processes) {
   if (options.strategy == "data-parallel" &&
       (options.sync_batch_norm || options.checks.any()))
     refuse(options,
-           "has slots of one rank, which no collective reaches: there is "
-           "nothing to synchronize and nothing to compare",
-           "use mirrored, or leave it out");
+           "has slots of one rank without collectives: it can neither "
+           "synchronize nor compare them",
+           "use mirrored, or omit it");
 }
 
 std::string_view hook_of_model(const TrainerOptions& options) {
@@ -317,7 +317,7 @@ void for_each_replica(const TrainerOptions& options,
                       const Train& train) {
   if (options.tf32) allow_tf32();
   const auto devices = training_devices(options.device, options.replicas);
-  // Of models that are made; what trains says more of who it is.
+  // For errors while making models; training reports more details itself.
   tell_out_of_memory(memory_user(options, *processes, devices[0]), [&] {
     train_by_name(options, dataset, processes, devices, train);
   });

@@ -1,5 +1,5 @@
-// The ways in by which a run trains, by name: who the replicas of a process
-// are, and what each of them trains with.
+// The strategies of a run, by name: each determines the replicas of a process,
+// and with what each replica trains.
 //
 //   ddp            a replica in each process; DistributedDataParallel averages
 //                  their gradients
@@ -11,11 +11,12 @@
 //   data-parallel  one process whose batches DataParallel divides over device
 //                  slots
 //
-// All get the same samples, and arrive at the same weights but for rounding.
+// All get the same samples, and arrive at the same weights up to rounding.
 //
 // Threads: for_each_replica() is called by every process of the group.
-// Errors:  InvalidArgument for what does not go together, saying why and what
-//          to use instead; what making models, optimizers and groups throws.
+// Errors:  InvalidArgument for options that do not fit together, with the
+//          reason and what to use instead; those of making models, optimizers
+//          and groups.
 // See docs/design/train.md and docs/guides/strategies.md.
 #pragma once
 
@@ -36,28 +37,29 @@
 
 namespace lockstep {
 
-// What a replica of a run trains with.
+// A replica of a run, and what it trains with.
 struct TrainedReplica {
-  // Of all replicas, each of which is a rank; of one for data-parallel.
+  // All replicas, one rank each; for data-parallel a group of one.
   std::shared_ptr<ProcessGroup> group;
   int local_replica = 0;         // among those of this process
   at::Device device = at::kCPU;  // of the model
   // Reduces gradients in backward(), or leaves that to the optimizer.
   DistributedDataParallel<Classifier>& model;
   ClippingOptimizer optimizer;
-  // Whether its parameters, and its optimizer's state, are not another one's.
+  // False where its parameters, or its optimizer's state, belong to another
+  // replica.
   bool owns_parameters = true;
   bool owns_optimizer = true;
-  // A pass that is not model(images), where there is one.
+  // Replaces model(images) as the forward pass, if set.
   std::function<at::Tensor(const at::Tensor&)> forward{};
-  // Of its mean loss, what backward() begins with: 1 where gradients are
-  // averaged, 1/n where those of n replicas add up.
+  // The factor of its mean loss for backward(): 1 where gradients are averaged,
+  // 1/n where those of n replicas add up.
   double loss_share = 1;
   // data-parallel's device slots: the models that compute. A batch is the
-  // shares of so many ranks, one after another.
+  // shares of slots.size() ranks, concatenated.
   std::vector<std::shared_ptr<Classifier>> slots{};
 
-  // Ranks whose share of a batch this one has.
+  // The number of ranks whose shares of a batch this replica has.
   int shares() const {
     return slots.empty() ? 1 : static_cast<int>(slots.size());
   }
@@ -66,16 +68,17 @@ struct TrainedReplica {
 // The names above.
 std::span<const std::string_view> known_strategies();
 
-// Refuses options that do not fit the strategy, or the number of processes.
+// InvalidArgument for options that do not fit the strategy or the number of
+// processes.
 void check_strategy(const TrainerOptions& options, int processes);
 
-// The hook that a replica's model is to have: none where it is the optimizer
-// that compresses. Valid as long as `options`.
+// The name of the hook for a replica's model: "none" where the optimizer
+// compresses. Valid as long as `options`.
 std::string_view hook_of_model(const TrainerOptions& options);
 
 // Calls train(replica) for each replica of this process, in its thread, and
-// returns when all have ended; throws what it threw on one of them.
-// `processes` is the group of all that train.
+// returns when all have ended; rethrows the exception of one of them.
+// `processes` is the group of all training processes.
 void for_each_replica(const TrainerOptions& options,
                       const ImageDataset& dataset,
                       const std::shared_ptr<ProcessGroup>& processes,

@@ -1,5 +1,5 @@
-// The six ways in beside each other: the weights at which they arrive, what
-// goes together with them, and what is refused.
+// Compares the six strategies: their weights, the options that they support,
+// and those that they refuse.
 #include "lockstep/train/strategies.h"
 
 #include <ATen/ATen.h>
@@ -35,7 +35,7 @@ bool is_one_process(const TrainerOptions& options) {
          options.strategy == "data-parallel";
 }
 
-// Processes are threads here.
+// Processes are threads in this test.
 TrainingResult train_in(int processes, const TrainerOptions& options,
                         const TrainingData& data,
                         const ProgressSink& progress = {}) {
@@ -62,7 +62,7 @@ class Strategies : public ::testing::Test {
  protected:
   void SetUp() override { at::set_num_threads(1); }
 
-  // On so many ranks, whatever they are.
+  // On this many ranks: processes, threads or slots.
   TrainingResult train_by(std::string_view strategy, int ranks,
                           TrainerOptions options,
                           const ProgressSink& progress = {}) const {
@@ -72,13 +72,13 @@ class Strategies : public ::testing::Test {
                     progress);
   }
 
-  // How far from DistributedDataParallel's the weights are.
+  // The largest difference of the weights from DistributedDataParallel's.
   double difference(std::string_view strategy, int ranks) const {
     return largest_tensor_difference(*train_by("ddp", ranks, quick_).model,
                                      *train_by(strategy, ranks, quick_).model);
   }
 
-  // Trains into `folder` until step `stop`, saving each before that.
+  // Trains into `folder` until step `stop`, and saves each step before it.
   void stop_at(int stop, std::string_view strategy, TrainerOptions options,
                const std::filesystem::path& folder) const {
     options.checkpoint_dir = folder;
@@ -101,7 +101,7 @@ class Strategies : public ::testing::Test {
     return train_by(strategy, 2, options);
   }
 
-  // Batches of 24, of which an epoch's last is short and padded on 2 ranks.
+  // Batches of 24; an epoch's last one is short, and padded on 2 ranks.
   TrainingData data_{striped_images(75, 1), striped_images(21, 2)};
   TrainerOptions quick_{.model = "mlp",
                         .hidden = {16},
@@ -131,9 +131,9 @@ TEST_F(Strategies, GiveTheWeightsOfDdpOnAnyNumberOfRanks) {
 }
 
 TEST_F(Strategies, GiveTheWeightsOfDdpInMicroBatches) {
-  // Eight, of which a rank's part of the last batch has only two images.
+  // Eight slots; a rank's part of the last batch has only two images.
   data_.train = striped_images(52, 1);
-  quick_.dropout = 0;  // draws in another order on slots
+  quick_.dropout = 0;  // slots draw in another order
   quick_.accumulate = 8;
   EXPECT_EQ(difference("horovod", 2), 0);
   EXPECT_EQ(difference("mirrored", 2), 0);
@@ -289,7 +289,8 @@ TEST_F(Strategies, EndWhereOthersWaitInABatchNormalizationOfAllReplicas) {
                         [](const TrainedReplica& replica) {
                           if (replica.local_replica == 1)
                             throw StoppedTraining();
-                          // Past what the wrapper exchanges before it.
+                          // Calls the module itself, without the wrapper's
+                          // exchange before a pass.
                           replica.model->forward(at::ones({2, 1, 24, 24}));
                         });
                   }),
@@ -332,15 +333,15 @@ TEST_F(Strategies, RefuseWhatDoesNotGoWithThemAndSayWhy) {
                 AllOf(HasSubstr("a sharded optimizer"), HasSubstr("use ddp")));
     EXPECT_THAT(with(strategy, [](auto& o) { o.logical_shards = 2; }),
                 HasSubstr("logical shards"));
-    EXPECT_THAT(
-        with(strategy, [](auto& o) { o.hook = "power-sgd"; }),
-        AllOf(HasSubstr(strategy == "horovod" ? "cannot compress by power-sgd"
-                                              : "never ask the hook power-sgd"),
-              HasSubstr("ddp")));
+    EXPECT_THAT(with(strategy, [](auto& o) { o.hook = "power-sgd"; }),
+                AllOf(HasSubstr(strategy == "horovod"
+                                    ? "with the hook power-sgd"
+                                    : "never call the hook power-sgd"),
+                      HasSubstr("ddp")));
     if (strategy == "horovod") continue;
     EXPECT_THAT(
         with(strategy, [](auto& o) { o.hook = "fp16"; }),
-        AllOf(HasSubstr("never ask the hook fp16"), HasSubstr("use ddp")));
+        AllOf(HasSubstr("never call the hook fp16"), HasSubstr("use ddp")));
   }
   EXPECT_THAT(with("data-parallel", [](auto& o) { o.sync_batch_norm = true; }),
               HasSubstr("slots of one rank"));

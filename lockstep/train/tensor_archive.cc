@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-// Where LibTorch's archive has the texts, as one of JSON.
+// The key in LibTorch's archive of the texts, as one JSON text.
 constexpr const char* kTextsKey = "__metadata__";
 
 std::span<const std::byte> bytes_of(const at::Tensor& dense) {
@@ -29,7 +29,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& dense) {
 }
 
 void write_as_safetensors(const fs::path& path, const TensorArchive& archive) {
-  std::vector<at::Tensor> kept;  // what `stored` borrows
+  std::vector<at::Tensor> kept;  // owns what `stored` borrows
   std::vector<TensorBytes> stored;
   for (const auto& [name, tensor] : archive.tensors) {
     const at::Tensor dense = storable(name, tensor);
@@ -53,8 +53,8 @@ TensorArchive parse_as_safetensors(const SharedBytes& bytes,
   return archive;
 }
 
-// One level of an archive: what comes before the first dot of a name is a
-// tensor, or a level of its own.
+// Writes one level of an archive: a name without a dot is a tensor; otherwise
+// the part before its first dot is a level of its own.
 void write_level(OutputArchive& level, const NamedTensors& tensors) {
   std::map<std::string, NamedTensors> below;
   for (const auto& [name, tensor] : tensors) {
@@ -88,8 +88,8 @@ void write_as_archive(const fs::path& path, const TensorArchive& archive) {
   replace_file(path, pieces);
 }
 
-// Whether each of the tensor's elements is one of its storage's: LibTorch takes
-// extents and strides as a file says them.
+// Whether all elements of the tensor lie in its storage: LibTorch trusts the
+// extents and strides in a file.
 bool lies_in_storage(const at::Tensor& tensor) {
   std::int64_t last = tensor.storage_offset();
   if (last < 0) return false;
@@ -107,7 +107,7 @@ bool lies_in_storage(const at::Tensor& tensor) {
 
 at::Tensor dense_rows(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu())
-    throw InvalidArgument("\"" + name + "\" is no dense tensor on the CPU");
+    throw InvalidArgument("\"" + name + "\" is not a dense tensor on the CPU");
   if (!lies_in_storage(tensor))
     throw InvalidArgument("\"" + name + "\" reaches beyond its memory");
   return tensor.contiguous();
@@ -141,7 +141,7 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
     reason.remove_prefix(
         std::min(reason.find_first_not_of('\n'), reason.size()));
     throw InvalidArgument(
-        "\"" + file + "\" is no archive of LibTorch's that can be read: " +
+        "\"" + file + "\" is not a readable LibTorch archive: " +
         std::string(reason.substr(0, reason.find('\n'))) +
         "\n  likely:  it is damaged or was cut short"
         "\n  next:    name another file, or write this one again");
@@ -149,7 +149,7 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
   return archive;
 }
 
-// A zip file, as which LibTorch's archives begin.
+// Whether it begins like a zip file, as LibTorch's archives do.
 bool is_archive(const std::vector<std::byte>& bytes) {
   constexpr std::array<char, 4> kZip{'P', 'K', 3, 4};
   return bytes.size() >= kZip.size() &&
@@ -173,14 +173,14 @@ SharedBytes read_bytes(const fs::path& path) {
 }
 
 TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file) {
-  // A name says what a file may do: reading LibTorch's runs code of its own.
+  // The name must reveal the risk: reading LibTorch's archive runs its loader.
   if (is_archive(*bytes) &&
       file.ends_with(ending_of(CheckpointFormat::kSafetensors)))
     throw InvalidArgument(
         "\"" + file +
-        "\" is no safetensors file, but an archive of "
-        "LibTorch's\n  likely:  it was renamed\n  next:    if you trust who "
-        "wrote it, name it .pt");
+        "\" is not a safetensors file, but a LibTorch archive"
+        "\n  likely:  it was renamed"
+        "\n  next:    if you trust its author, rename it to .pt");
   return is_archive(*bytes) ? parse_as_archive(bytes, file)
                             : parse_as_safetensors(bytes, file);
 }

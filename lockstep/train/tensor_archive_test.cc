@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What is read of an archive that another program wrote, of one tensor.
+// Reads an archive of one tensor that another program wrote.
 TensorArchive read_back(const at::Tensor& tensor) {
   torch::serialize::OutputArchive output;
   output.write("a", tensor);
@@ -36,10 +36,11 @@ TEST(TensorArchive, NamedSafetensorsIsNeverReadByLibTorch) {
     return parse_archive(read_bytes(path), path.string());
   };
   EXPECT_TRUE(at::equal(read("m.pt").tensors.at("a"), at::ones({2})));
-  EXPECT_THAT(error_text([&] { read("m.safetensors"); }),
-              AllOf(HasSubstr("m.safetensors\" is no safetensors file, but an "
-                              "archive of LibTorch's"),
-                    HasSubstr("name it .pt")));
+  EXPECT_THAT(
+      error_text([&] { read("m.safetensors"); }),
+      AllOf(HasSubstr("m.safetensors\" is not a safetensors file, but a "
+                      "LibTorch archive"),
+            HasSubstr("rename it to .pt")));
 }
 
 TEST(TensorArchive, HasDenseRowsWhateverWasWritten) {
@@ -49,7 +50,7 @@ TEST(TensorArchive, HasDenseRowsWhateverWasWritten) {
   EXPECT_TRUE(at::equal(read, turned));
   EXPECT_EQ(read_back(at::empty({3, 0})).tensors.at("a").numel(), 0);
   EXPECT_THAT(error_text([&] { read_back(at::eye(3).to_sparse()); }),
-              HasSubstr("\"a\" is no dense tensor"));
+              HasSubstr("\"a\" is not a dense tensor"));
 }
 
 TEST(TensorArchive, ThatReachesBeyondItsMemoryIsRefused) {

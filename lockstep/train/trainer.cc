@@ -40,8 +40,8 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 
-// Steps whose metrics are left on the device while the host goes on: so it is
-// at most that many ahead, and their memory is taken at once.
+// Steps whose metrics stay on the device while the host continues: the host is
+// at most this many steps ahead, which bounds their memory.
 constexpr std::size_t kUnreadSteps = 1;
 
 Seconds since(Clock::time_point start) { return Clock::now() - start; }
@@ -56,15 +56,16 @@ at::MemoryFormat memory_format(const TrainerOptions& options) {
                                : at::MemoryFormat::Contiguous;
 }
 
-// Of what is evaluated. On the CPU it is as it comes, whatever is trained with.
+// The memory format for evaluation. On the CPU it is contiguous, whatever
+// training uses.
 at::MemoryFormat evaluated_format(const TrainerOptions& options,
                                   at::Device device) {
   return device.is_cpu() ? at::MemoryFormat::Contiguous
                          : memory_format(options);
 }
 
-// Whether it averages gradients, or has backward() give each rank its share of
-// the averages: in both cases .grad is none.
+// Whether the optimizer averages gradients, or its hook gives each rank only
+// its share of the averages: in both cases .grad is not averaged.
 bool optimizer_averages(const TrainerOptions& options) {
   return options.sharded && !options.logical_shards;
 }
@@ -154,15 +155,15 @@ class Run {
   DeviceBatches test_batches_;
   LearningRate schedule_;
   DistributedDataParallel<Classifier>& model_;
-  std::unique_ptr<LogicalShards> shards_;  // where there are some
+  std::unique_ptr<LogicalShards> shards_;  // if the options ask for them
   ClippingOptimizer& optimizer_;
   GradientTraffic traffic_;
   std::optional<ReplicaChecks> checks_;  // from the first step on
   TrainingStep training_step_;
   RunLog log_;
   RunPosition position_;
-  std::int64_t first_step_ = 0;         // of this epoch that was made here
-  std::deque<PendingMetrics> pending_;  // of the last steps
+  std::int64_t first_step_ = 0;  // this process's first step of this epoch
+  std::deque<PendingMetrics> pending_;  // for the last steps
   Metrics since_report_;                // this rank's, for step records
   bool evaluated_ = false;              // in this epoch
   RunCheckpoints checkpoints_;
@@ -174,7 +175,7 @@ TrainingResult Run::run() {
   TrainingResult result;
   if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
   result.resumed_from = checkpoints_.begin();
-  // Where parameters are shared, one replica alone has loaded buffers.
+  // Where parameters are shared, only one replica has loaded buffers.
   model_.broadcast_buffers();
   const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
   const std::int64_t steps_done = position_.epoch * steps + position_.step;
@@ -207,13 +208,13 @@ std::vector<std::string> Run::take_weights() {
   const SavedModel saved = read_saved_model(options_.weights, group_);
   std::vector<std::string> anew;
   if (replica_.owns_parameters) anew = lockstep::take_weights(saved, *model_);
-  // One replica may have written what others are about to read.
+  // One replica may have written memory that others are about to read.
   group_.barrier({.place = "after reading weights"}).wait();
   return anew;
 }
 
 // Each rank, logical shard or device slot has every n-th sample of the epoch's
-// sequence; in a batch of a rank its shards' samples follow each other.
+// sequence; a rank's batch is its shards' samples, concatenated.
 std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
   const int own = shards_ ? shards_->own_count() : replica_.shares();
   const int parts = group_.size() * own;
@@ -234,7 +235,7 @@ std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
   return order;
 }
 
-// Of all steps that are done but for the last `unread`.
+// Reads the metrics of all finished steps except the last `unread`.
 void Run::read_metrics(std::size_t unread) {
   for (; pending_.size() > unread; pending_.pop_front()) {
     const Metrics metrics = pending_.front().read();
@@ -244,8 +245,8 @@ void Run::read_metrics(std::size_t unread) {
   }
 }
 
-// Streams go on with what an operation that was broken off has left: before
-// anything is made of the weights, this asks the group whether one was.
+// Streams continue with the leftovers of an aborted operation: before weights
+// are used, this collective shows whether one was aborted.
 void Run::settle() {
   if (replica_.device.is_cpu() || group_.size() == 1) return;
   const at::Tensor number = at::zeros({1}, replica_.device);
@@ -253,8 +254,8 @@ void Run::settle() {
       .synchronize();
 }
 
-// By its number from the first on, and by rank, as logical shards are: what
-// dropout drops does not depend on where a run began, or by which strategy.
+// By the step's number in the whole run, and by rank, as for logical shards:
+// dropout does not depend on where a run resumed, or on the strategy.
 void Run::seed_step(std::int64_t step) {
   const auto seed = [&](const Classifier& model, int part) {
     seed_dropout(model,
@@ -267,7 +268,7 @@ void Run::seed_step(std::int64_t step) {
   for (const auto& model : replica_.slots) seed(*model, slot++);
 }
 
-// From the step on that the run is at.
+// Trains from the run's present step on.
 Metrics Run::train_epoch() {
   const auto start = Clock::now();
   log_.epoch_begins();
@@ -307,8 +308,8 @@ Metrics Run::train_epoch() {
   return reduce(position_.so_far, group_);
 }
 
-// The model as it will be saved: rank 0's running statistics, of which each
-// rank has gathered its own since its last pass, and float32, whatever training
+// Evaluates the model as it will be saved: with rank 0's running statistics,
+// since each rank has gathered its own, and in float32, whatever training
 // computes in.
 Metrics Run::evaluate() {
   const at::NoGradGuard no_grad;
@@ -333,8 +334,8 @@ Metrics Run::evaluate() {
   return reduce(total, group_);
 }
 
-// What is not in the tensors themselves but is needed to use them. Nothing that
-// differs between equal runs: equal runs give equal files.
+// Writes the tensors and the texts that are needed to use them, but nothing
+// that differs between equal runs: equal runs give equal files.
 void Run::save(const TrainingResult& result) {
   SafetensorsMetadata metadata{
       {"format", "pt"},
@@ -382,7 +383,7 @@ void Run::report_step(std::int64_t steps, Seconds elapsed) {
 }
 
 void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
-  // Steps that were made before the run was resumed do not count.
+  // Steps from before the run was resumed do not count.
   const double made = static_cast<double>(position_.step - first_step_) /
                       static_cast<double>(position_.step);
   EpochRecord record{
@@ -410,9 +411,9 @@ TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      [&] { prepare_to_replace(options.output); });
   TrainingResult result;
   for_each_replica(options, data.train, group, [&](TrainedReplica& replica) {
-    // LibTorch sets the number of compute threads anew in each thread, before
-    // its first parallel loop, which may come after the first matrix product:
-    // its bits would depend on where a run begins.
+    // LibTorch sets the number of compute threads per thread, before the
+    // thread's first parallel loop, which may come after its first matrix
+    // product: the product's bits would depend on where a run begins.
     at::get_num_threads();
     TrainingResult own = Run(options, data, replica, progress).run();
     if (replica.local_replica == 0) result = std::move(own);

@@ -1,4 +1,4 @@
-// Runs on GPUs, over a fake of them: see torch/testing/fake_cuda.h.
+// Tests of runs on fake GPUs: see torch/testing/fake_cuda.h.
 #include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 class TrainerOnCuda : public CudaRanks {
  protected:
-  // To LibTorch's defaults: they are the whole process's.
+  // Restores LibTorch's defaults, which belong to the whole process.
   void TearDown() override {
     at::globalContext().setFloat32MatmulPrecision("highest");
     at::globalContext().setAllowTF32CuDNN(true);
@@ -36,8 +36,8 @@ class TrainerOnCuda : public CudaRanks {
     CudaRanks::TearDown();
   }
 
-  // By two processes, or two replicas of one; within what rounded factors
-  // leave, where devices round some.
+  // Runs two processes, or two replicas of one; the tolerance allows for
+  // devices that round factors.
   void expect_as_on_cpu(const TrainerOptions& options) {
     const bool rounds = options.tf32 && !is_fake();
     const double tolerance = rounds ? 1e-2 : 1e-4;
@@ -67,7 +67,7 @@ class TrainerOnCuda : public CudaRanks {
       run(2, learn);
   }
 
-  // Only the fake draws what the CPU draws.
+  // Only the fake draws the CPU's random numbers.
   double dropout() const { return is_fake() ? 0.2 : 0; }
 
   TrainingData data_{striped_images(67, 1), striped_images(33, 2)};
@@ -113,7 +113,7 @@ TEST_F(TrainerOnCuda, StoresImagesAndWeightsChannelsLast) {
 }
 
 TEST_F(TrainerOnCuda, ReplaysPassesThatWereCapturedOnce) {
-  quick_.epochs = 4;  // each of two whole batches and a short one
+  quick_.epochs = 4;  // each has two whole batches and a short one
   quick_.cuda_graph = true;
   quick_.clip_norm = 0.5;
   expect_as_on_cpu(quick_);
@@ -125,7 +125,7 @@ TEST_F(TrainerOnCuda, ReplaysPassesThatWereCapturedOnce) {
 }
 
 TEST_F(TrainerOnCuda, ReplaysHooksThatRound) {
-  data_.train = striped_images(192, 1);  // six whole batches an epoch
+  data_.train = striped_images(192, 1);  // six whole batches per epoch
   quick_.hook = "bf16";
   run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
     TrainerOptions own = quick_;
@@ -138,7 +138,7 @@ TEST_F(TrainerOnCuda, ReplaysHooksThatRound) {
     for (std::size_t i = 0; i < learned.size(); ++i)
       EXPECT_TRUE(learned[i].equal(expected[i])) << i;
     EXPECT_THAT(replayed.compression.value_or(""),
-                HasSubstr("gradients was sent"));
+                HasSubstr("gradients were sent"));
   });
 }
 
@@ -174,7 +174,7 @@ TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
   EXPECT_THAT(error(), HasSubstr("float16 scales"));
   quick_.precision = "float32";
   quick_.sharded = true;
-  EXPECT_THAT(error(), HasSubstr("by the strategy ddp alone"));
+  EXPECT_THAT(error(), HasSubstr("needs the strategy ddp"));
   quick_.sharded = false;
   quick_.hook = "power-sgd";
   EXPECT_THAT(error(), HasSubstr("hooks power-sgd"));
@@ -283,7 +283,7 @@ TEST_F(TrainerOnCuda, SavesNoStepThatNcclHasBrokenOff) {
 }
 
 TEST_F(TrainerOnCuda, SaysWhatToTryWhereMemoryRunsOutInTheMiddle) {
-  if (!is_fake()) GTEST_SKIP() << "only the fake has as little as is told";
+  if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   quick_.epochs = 4;
   run(2, [&](const std::shared_ptr<ProcessGroup>& group) {
     TrainerOptions own = quick_;
@@ -307,7 +307,7 @@ TEST_F(TrainerOnCuda, SaysWhatToTryWhereMemoryRunsOutInTheMiddle) {
 TEST_F(TrainerOnCuda, RefusesWhatOneKindOfDeviceHasNot) {
   quick_.tf32 = true;
   EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
-              HasSubstr("TF32 is what GPUs"));
+              HasSubstr("only GPUs support TF32"));
   quick_.tf32 = false;
   quick_.device = "cuda";
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {

@@ -48,29 +48,29 @@ void check_combinations(const TrainerOptions& options) {
   if ((options.sharded || options.logical_shards) && options.hook != "none")
     refuse_options(
         "the hook " + options.hook +
-        " would never be asked: a sharded optimizer and logical shards "
-        "average gradients themselves; leave out one of the two");
+        " would never be called: a sharded optimizer and logical shards "
+        "average gradients themselves; omit one of the two");
   if (options.sync_batch_norm && options.logical_shards)
     refuse_options(
         "synchronized batch normalization would make the bits of logical "
-        "shards depend on the number of ranks; leave out one of the two");
+        "shards depend on the number of ranks; omit one of the two");
   if (!options.cuda_graph) return;
   const bool hook_asks_host =
       options.hook == "power-sgd" || options.hook == "post-local-sgd";
   if (options.strategy != "ddp" || options.sharded || options.find_unused ||
       options.sync_batch_norm || options.checks.any() || hook_asks_host)
     refuse_options(
-        "a CUDA graph has passes by the strategy ddp alone, of which the host "
-        "has nothing to do in between: leave it out with sharded optimizers, "
-        "unused parameters, synchronized batch normalization, checks, and the "
-        "hooks power-sgd and post-local-sgd");
+        "a CUDA graph needs the strategy ddp and passes without host work: "
+        "omit it with sharded optimizers, unused parameters, synchronized "
+        "batch normalization, checks, and the hooks power-sgd and "
+        "post-local-sgd");
 }
 
 void check_hook(const TrainerOptions& options) {
   if (options.checks.any() && options.hook == "post-local-sgd")
     refuse_options(
-        "ranks part on purpose with the hook post-local-sgd: there is nothing "
-        "to check; leave out one of the two");
+        "ranks differ on purpose with the hook post-local-sgd, so checks "
+        "cannot work; omit one of the two");
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
-// Whether a run's options fit each other, the data and the number of processes,
-// and which of them would take less of a GPU's memory.
-//
-// Threads: a pure function.
+// Checks a run's options against each other, the data and the number of
+// processes, and names options that save GPU memory.
 #pragma once
 
 #include <string>
@@ -10,12 +8,12 @@
 
 namespace lockstep {
 
-// InvalidArgument, naming what does not fit and what to do, unless they do.
+// InvalidArgument, with the conflict and what to do, unless the options fit.
 void check_trainer_options(const TrainerOptions& options,
                            const TrainingData& data, int processes);
 
-// What to try where a GPU has no room for a run, by the flags of `lockstep
-// train`: those that would help and are not set already.
+// The flags of `lockstep train` to try where a GPU has no room for a run: those
+// that would help and are not set already.
 std::string memory_advice(const TrainerOptions& options, int processes);
 
 }  // namespace lockstep

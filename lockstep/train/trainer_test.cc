@@ -111,11 +111,11 @@ TEST_F(Trainer, BeginsTheLastLayerAnewForOtherClasses) {
               ElementsAre("fc2"));
   quick_.hidden = {31};
   EXPECT_THAT(refusal_on(2, quick_),
-              HasSubstr("does not fit the one to be trained"));
+              HasSubstr("does not fit the model to train"));
 }
 
 TEST_F(Trainer, GivesOneRanksWeightsOnSeveral) {
-  // Ten whole batches and half a one, without padding on any number of ranks.
+  // Ten and a half batches, without padding on any number of ranks.
   data_.train = striped_images(336, 1);
   for (const char* model : {"mlp", "cnn", "convnet"}) {
     quick_.model = model;
@@ -250,7 +250,7 @@ TEST_F(Trainer, SaysHowMuchLessWasSent) {
   quick_.epochs = 1;
   quick_.hook = "bf16";
   EXPECT_THAT(train_on(2, quick_).compression.value_or(""),
-              HasSubstr("2.0 times less than the gradients was sent"));
+              HasSubstr("2.0 times fewer bytes than the gradients"));
 }
 
 // Whether two models have the same parameters and buffers, to the bit.
@@ -435,7 +435,7 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
   EXPECT_THAT(with([](auto& o) { o.logical_shards = 5; }),
               HasSubstr("divided evenly into 5 logical shards"));
   EXPECT_THAT(with([](auto& o) { o.logical_shards = 1; }),
-              HasSubstr("make no balanced tree"));
+              HasSubstr("do not form a balanced tree"));
   EXPECT_THAT(with([](auto& o) {
                 o.logical_shards = 2;
                 o.accumulate = 2;
@@ -448,7 +448,7 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
                 o.hook = "fp16";
                 o.sharded = true;
               }),
-              HasSubstr("would never be asked"));
+              HasSubstr("would never be called"));
   EXPECT_THAT(with([](auto& o) { o.precision = "half"; }),
               HasSubstr("unknown precision \"half\""));
   EXPECT_THAT(with([](auto& o) { o.learning_rate = -1; }),

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kCuda = "cuda";
 
-// Nothing for what names no CUDA device.
+// Empty for a name that is not a CUDA device.
 std::optional<int> cuda_index(std::string_view name) {
   if (name == kCuda) return 0;
   if (!name.starts_with("cuda:")) return std::nullopt;
@@ -56,11 +56,11 @@ std::int64_t peak_bytes(const c10::Device& device) {
 c10::Device training_device(std::string_view name) {
   if (name == "cpu") return c10::kCPU;
   const auto index = cuda_index(name);
-  if (!index)
-    refuse(name, "there is none of this name", "name cpu, cuda or cuda:N");
+  if (!index) refuse(name, "the name is unknown", "name cpu, cuda or cuda:N");
   if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA))
     refuse(name, "this LibTorch was built without CUDA",
-           "build with one that has it: LOCKSTEP_TORCH=… ./dev build --cuda");
+           "build with a LibTorch that has CUDA: LOCKSTEP_TORCH=… ./dev "
+           "build --cuda");
   const int count = c10::impl::getDeviceGuardImpl(c10::kCUDA)->deviceCount();
   if (count == 0)
     refuse(name, "LibTorch sees no GPU",
@@ -68,7 +68,7 @@ c10::Device training_device(std::string_view name) {
            "CUDA_VISIBLE_DEVICES hides them");
   if (*index >= count)
     refuse(name, "there are " + std::to_string(count) + ", numbered from 0",
-           "have at most as many ranks as there are GPUs on each host");
+           "start at most one rank per GPU on each host");
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(*index)};
 }
 

@@ -34,7 +34,7 @@ std::string rank_prefix(std::int64_t rank) {
   return "rank." + std::to_string(rank) + ".";
 }
 
-// What a rank has of its own, as tensors.
+// A rank's own state, as tensors.
 NamedTensors own_tensors(const TrainingState& state) {
   NamedTensors tensors;
   for (auto [name, generator] : state.generators) {
@@ -46,10 +46,10 @@ NamedTensors own_tensors(const TrainingState& state) {
   return tensors;
 }
 
-// Every rank's `own` on rank 0, named by rank. They travel as bytes, one after
-// the other.
+// Every rank's `own` on rank 0, named by rank. Ranks send them as concatenated
+// bytes.
 NamedTensors gather_own(const NamedTensors& own, ProcessGroup& group) {
-  std::vector<at::Tensor> bytes{at::zeros({1}, at::kByte)};  // never nothing
+  std::vector<at::Tensor> bytes{at::zeros({1}, at::kByte)};  // never empty
   for (const auto& [name, tensor] : own)
     bytes.push_back(tensor.flatten().view(at::kByte));
   const at::Tensor packed = at::cat(bytes);
@@ -74,7 +74,7 @@ NamedTensors gather_own(const NamedTensors& own, ProcessGroup& group) {
   return gathered;
 }
 
-// All of it, but that each rank's `own` is gathered already.
+// The whole state; each rank's `own` is gathered already.
 TensorArchive assemble(const TrainingState& state, NamedTensors own,
                        int ranks) {
   TensorArchive archive{.tensors = std::move(own)};
@@ -101,8 +101,8 @@ TensorArchive assemble(const TrainingState& state, NamedTensors own,
   return archive;
 }
 
-// Looks first whether everything fits, then changes it: between the two, ranks
-// ask each other.
+// First checks whether everything fits, then applies it; in between, the ranks
+// agree.
 class Restoring {
  public:
   Restoring(const TrainingState& state, const TensorArchive& checkpoint,
@@ -113,7 +113,7 @@ class Restoring {
         ranks_(group.size()),
         file_(file) {}
 
-  // Throws where something does not fit, and changes nothing.
+  // Throws if something does not fit; changes nothing.
   void check() {
     read_saved_ranks();
     check_job();
@@ -131,7 +131,8 @@ class Restoring {
           *state_.model, *state_.optimizer);
   }
 
-  // After check(). The optimizer, which alone may refuse yet, is the first.
+  // Call it after check(). It starts with the optimizer, the only part that may
+  // still refuse.
   void apply() const {
     if (put_optimizer_) put_optimizer_();
     copy_over(ours_, model_);
@@ -149,8 +150,8 @@ class Restoring {
  private:
   [[noreturn]] void refuse(const std::string& problem) const {
     throw InvalidArgument("the checkpoint \"" + file_ + "\" " + problem +
-                          "\n  next:    go on with the job that it was saved "
-                          "by, or train anew into another folder");
+                          "\n  next:    resume the job that saved it, or "
+                          "train from the start into another folder");
   }
 
   std::string text(const std::string& key) const {
@@ -174,8 +175,8 @@ class Restoring {
     const auto [rest, error] =
         std::from_chars(number.data(), end, saved_ranks_);
     if (error != std::errc{} || rest != end || saved_ranks_ < 1)
-      refuse("says that \"" + number +
-             "\" ranks saved it, which is no number of ranks");
+      refuse("claims that \"" + number +
+             "\" ranks saved it, which is not a number of ranks");
   }
 
   void check_job() const {
@@ -185,9 +186,9 @@ class Restoring {
       const std::string there =
           found == checkpoint_.metadata.end() ? "not known" : found->second;
       if (here != there)
-        lines += "\n  " + key + " was " + there + ", and is " + here + " now";
+        lines += "\n  " + key + " was " + there + ", but is " + here + " now";
     }
-    if (!lines.empty()) refuse("is of another job:" + lines);
+    if (!lines.empty()) refuse("belongs to another job:" + lines);
   }
 
   void check_model() {
@@ -195,11 +196,11 @@ class Restoring {
     model_ = part_of(checkpoint_.tensors, kModelPrefix);
     ours_ = tensors_of(*state_.model);
     if (const std::string lines = differences(ours_, model_); !lines.empty())
-      refuse("is of another model:" + lines);
+      refuse("belongs to another model:" + lines);
   }
 
-  // The scale is the file's where both have one: a run may change between
-  // types.
+  // The scale comes from the file if both have one: a run may change its
+  // precision.
   bool has_scale() const {
     return state_.scaler != nullptr && state_.scaler->is_enabled() &&
            checkpoint_.tensors.contains(kScale);
@@ -215,7 +216,7 @@ class Restoring {
     const auto saved = saved_scale();
     if (tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>() !=
         saved.growth_tracker)
-      refuse("has \"" + std::string(kGrowthTracker) + "\" beyond all numbers");
+      refuse("has \"" + std::string(kGrowthTracker) + "\" out of range");
     try {
       GradientScaler(*state_.scaler).load_state_dict(saved);
     } catch (const InvalidArgument& error) {
@@ -223,7 +224,7 @@ class Restoring {
     }
   }
 
-  // Of this rank, or of one of those that there were.
+  // The state of this rank, or of an earlier rank.
   at::Tensor generator_state(const std::string& name) const {
     const std::string key =
         rank_prefix(rank_ % saved_ranks_) + "generator." + name;
@@ -232,15 +233,15 @@ class Restoring {
     return found->second.clone();
   }
 
-  // What a state must be, only a generator knows; this one is not drawn from.
+  // Only a generator can check its state; this copy draws nothing.
   void check_generator(const std::string& name, at::Generator generator) const {
     const at::Tensor saved = generator_state(name);
     const std::scoped_lock lock(generator.mutex());
     try {
       generator.clone().set_state(saved);
     } catch (const c10::Error& error) {
-      refuse("has a state of the generator \"" + name +
-             "\" that it cannot take: " + error.what_without_backtrace());
+      refuse("has an invalid state of the generator \"" + name +
+             "\": " + error.what_without_backtrace());
     }
   }
 
@@ -249,13 +250,13 @@ class Restoring {
     const std::scoped_lock lock(generator.mutex());
     generator.set_state(generator_state(name));
     if (rank_ < saved_ranks_) return;
-    // Two ranks that draw the same would be no better than one.
+    // Two ranks must not draw the same numbers.
     const std::uint64_t drawn = generator.current_seed();
     generator.set_current_seed(drawn + static_cast<std::uint64_t>(rank_) *
                                            0x9e3779b97f4a7c15U);
   }
 
-  // What any rank had is looked at on all of them.
+  // Every rank checks all ranks' values.
   at::Tensor own_value(const std::string& name, const at::Tensor& mine) const {
     const auto of_rank = [&](std::int64_t rank) {
       return tensor(rank_prefix(rank) + "own." + name, mine.scalar_type(),
@@ -282,9 +283,8 @@ class Restoring {
   std::function<void()> put_optimizer_;
 };
 
-// Lets all ranks have the buffers that are saved, as after loading them: a run
-// that goes on is one that was resumed. A rank that has no model of its own has
-// none to take them, and then they stay what they are.
+// Copies the saved buffers to all ranks, so that a continued run equals a
+// resumed one. If a rank has no model of its own, buffers stay unchanged.
 void broadcast_buffers(const TrainingState& state, ProcessGroup& group) {
   std::vector<at::Tensor> buffers;
   if (state.model) buffers = state.model->buffers();

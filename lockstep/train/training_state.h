@@ -1,5 +1,5 @@
-// All that a training run consists of, so that it can be written down and gone
-// on with later: what is saved is what the loop itself uses, by reference.
+// The whole state of a training run, to save and resume it: it refers to the
+// variables that the training loop itself uses.
 //
 //     lockstep::TrainingState state{
 //         .model = model.module(),
@@ -8,7 +8,7 @@
 //
 // train/checkpoint_folder.h saves it and loads it back.
 //
-// Threads: as what it refers to.
+// Threads: like the objects that it refers to.
 // Errors:  InvalidArgument when a checkpoint does not fit the state.
 #pragma once
 
@@ -29,42 +29,41 @@
 
 namespace lockstep {
 
-// LibTorch's generator of numbers for the CPU, from which torch::rand() and
-// torch::nn::Dropout draw.
+// LibTorch's random number generator for the CPU, which torch::rand() and
+// torch::nn::Dropout use.
 at::Generator default_cpu_generator();
 
-// What is named here must outlive the state. Parameters, buffers, optimizer,
-// scaler and counters are rank 0's: with data parallelism all ranks have the
-// same. Of generators and `own` each rank keeps its own.
+// The objects named here must outlive the state. Parameters, buffers,
+// optimizer, scaler and counters are saved from rank 0: with data parallelism
+// all ranks have the same. Generators and `own` are saved per rank.
 struct TrainingState {
-  // Without its wrapper; null where rank 0's memory is this rank's too.
+  // Without its wrapper; null where this rank shares rank 0's memory.
   std::shared_ptr<torch::nn::Module> model{};
   torch::optim::Optimizer* optimizer = nullptr;
   GradientScaler* scaler = nullptr;
-  // Where the run is: epoch, step within it, …
+  // The position of the run: epoch, step within it, …
   std::map<std::string, std::int64_t*> counters{};
   std::map<std::string, at::Generator> generators{
       {"cpu", default_cpu_generator()}};
   // Anything else, of the same shapes on every rank; written to in place.
   std::map<std::string, at::Tensor> own{};
-  // What must be the same for a checkpoint to be of any use: data set, batch
-  // size, …
+  // Properties that must match those of a checkpoint: data set, batch size, …
   std::map<std::string, std::string> job{};
 };
 
-// Hands the state as tensors and texts to `keep` on rank 0, while the others
-// wait; when that throws, so do all. Every rank's buffers become rank 0's,
-// which are saved, unless some rank has no model. A collective: every rank
+// Passes the state as tensors and texts to `keep` on rank 0, while the others
+// wait; when `keep` throws, all ranks throw. Rank 0's buffers are saved and
+// copied to every rank, unless some rank has no model. A collective: every rank
 // calls it.
 void collect(const TrainingState& state, ProcessGroup& group,
              const std::function<void(TensorArchive)>& keep);
 
-// Makes the state what it was when `checkpoint` was collected: changes all of
-// it on every rank, or nothing on any. At another number of ranks, generators
-// begin with new seeds on the ranks that were not there, and `own` is the sum
-// over all ranks on rank 0, and zeros elsewhere. `file` names the checkpoint in
-// errors. A collective: every rank calls it with the same checkpoint; where it
-// does not fit the state of some, the others throw an Error that quotes one.
+// Restores the state from `checkpoint`: completely on every rank, or not at
+// all. With another number of ranks, generators get new seeds on the ranks that
+// did not exist then, and `own` becomes the sum over all ranks on rank 0, and
+// zeros elsewhere. `file` names the checkpoint in errors. A collective: every
+// rank calls it with the same checkpoint; where it does not fit the state of
+// some ranks, the others throw an Error that quotes one of them.
 void restore(const TrainingState& state, const TensorArchive& checkpoint,
              ProcessGroup& group, const std::string& file);
 

@@ -1,4 +1,4 @@
-// A state that is restored: all of it on every rank, or nothing on any.
+// Tests of restoring a state: completely on every rank, or not at all.
 #include "lockstep/train/training_state.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Group = std::shared_ptr<ProcessGroup>;
 
-// A run whose numbers are `value`, but that each rank has some of its own.
+// A run whose numbers are `value`; each rank also has some of its own.
 struct Small {
   Small(const Group& group, double value)
       : net(2, 2),
@@ -47,7 +47,7 @@ struct Small {
             .own = {{"own", own}}};
   }
 
-  // All that there is, as text.
+  // The whole state, as text.
   std::string bits() {
     std::string text =
         std::to_string(step) + " " + std::to_string(scaler.get_scale()) + " " +
@@ -67,7 +67,7 @@ struct Small {
   std::int64_t step;
 };
 
-// What so many ranks collect whose numbers are 8.
+// The checkpoint of this many ranks whose numbers are 8.
 TensorArchive saved_by(int ranks) {
   TensorArchive checkpoint;
   run_ranks("shm", ranks, [&](const Group& group) {
@@ -81,7 +81,7 @@ TensorArchive saved_by(int ranks) {
   return checkpoint;
 }
 
-// What one rank is told of which nothing may have been changed.
+// The error on one rank, whose state must be unchanged.
 std::string refusal_of(const TensorArchive& checkpoint) {
   std::string text;
   run_ranks("shm", 1, [&](const Group& group) {
@@ -133,7 +133,7 @@ TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {
       EXPECT_THAT(text, HasSubstr("loading a checkpoint failed on rank 1"));
     }
     EXPECT_EQ(run.bits(), before) << group->rank();
-    restore(run.state(), checkpoint, *group, "the file");  // which works on
+    restore(run.state(), checkpoint, *group, "the file");  // which still works
     EXPECT_EQ(run.bits(), Small(group, 8).bits());
   });
 }
@@ -169,7 +169,8 @@ TEST(Restoring, RefusesWhatGeneratorAndScalerCannotTakeUnchanged) {
   };
   const std::string generator = "rank.0.generator.numbers";
   const at::Tensor state = whole.tensors.at(generator);
-  const auto not_taken = HasSubstr("generator \"numbers\" that it cannot take");
+  const auto not_taken =
+      HasSubstr("invalid state of the generator \"numbers\"");
   EXPECT_THAT(refusal(generator, state.narrow(0, 0, 9)), not_taken);
   EXPECT_THAT(refusal(generator, state.to(at::kFloat)), not_taken);
   EXPECT_THAT(refusal(generator, at::full_like(state, 255)), not_taken);
@@ -194,7 +195,7 @@ TEST(Restoring, RefusesANumberOfRanksThatIsNone) {
        {"0", "-1", "x", "", "1x", " 1", "1.0", "99999999999999999999"}) {
     checkpoint.metadata["lockstep.ranks"] = number;
     EXPECT_THAT(refusal_of(checkpoint),
-                AllOf(HasSubstr("the checkpoint \"the file\" says that \"" +
+                AllOf(HasSubstr("the checkpoint \"the file\" claims that \"" +
                                 std::string(number) + "\" ranks saved it"),
                       HasSubstr("next:")));
   }

@@ -32,7 +32,7 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
   if (options.accumulate < 1)
     throw InvalidArgument("a step cannot have " +
                           std::to_string(options.accumulate) +
-                          " micro-batches; the least is 1");
+                          " micro-batches; the minimum is 1");
   if (options.logical_shards != nullptr && options.accumulate != 1)
     throw InvalidArgument(
         "logical shards are micro-batches already: leave accumulate at 1, and "
@@ -49,26 +49,29 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
                           std::to_string(norm) + "; it must be above 0");
 }
 
-// What the host alone does in a pass is not done in replays.
+// Replays do not repeat code that runs only on the host.
 void TrainingStep::check_can_capture() const {
   const auto refuse = [](const std::string& why) {
     throw InvalidArgument("a pass cannot be captured in a CUDA graph: " + why);
   };
   if (options_.device == at::kCPU)
-    refuse("the CPU has none\n  next:    train on cuda, or do without it");
+    refuse(
+        "the CPU does not support graphs"
+        "\n  next:    train on cuda, or omit the graph");
   if (options_.accumulate != 1 || options_.logical_shards != nullptr)
     refuse(
-        "a step has several, whose gradients add up\n  next:    leave out "
-        "micro-batches and logical shards, or do without a graph");
+        "a step has several passes, whose gradients add up"
+        "\n  next:    omit micro-batches and logical shards, or the graph");
   if (options_.forward || options_.loss_share != 1)
     refuse(
-        "it is the model's own, of a batch's mean loss\n"
-        "  next:    leave forward and loss_share as they are, or do without a "
-        "graph");
+        "a graph needs the model's own forward pass and the batch's mean "
+        "loss"
+        "\n  next:    keep the defaults of forward and loss_share, or omit "
+        "the graph");
   if (options_.precision == Precision::kFloat16)
     refuse(
-        "float16 scales losses by a number that changes\n  next:    use "
-        "bfloat16, or do without a graph");
+        "float16 scales losses by a number that changes"
+        "\n  next:    use bfloat16, or omit the graph");
 }
 
 TrainingStep::Forward TrainingStep::forward(const BatchTensors& batch) {
@@ -143,7 +146,7 @@ void TrainingStep::update() {
   scaler_.update();
 }
 
-// As the optimizer will see it: scaled gradients stay as they are.
+// The norm as the optimizer will see it: scaled gradients stay unchanged.
 std::optional<double> TrainingStep::measured_norm() {
   if (!std::exchange(measures_norm_, false) || options_.optimizer_averages)
     return std::nullopt;
@@ -162,8 +165,8 @@ PendingMetrics TrainingStep::pass(const BatchTensors& micro_batch,
     report_->outputs(logits);
     report_->loss(loss);
   }
-  // The mean over the batch is the mean of the micro-batches' means, each
-  // weighted with its samples.
+  // The mean over the batch is the mean of the micro-batches' means, weighted
+  // by samples.
   share *= options_.loss_share;
   scaler_.scale(share == 1 ? loss : loss * share).backward();
   return {loss.detach(), logits.detach(), micro_batch.labels};

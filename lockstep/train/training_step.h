@@ -1,10 +1,10 @@
-// One step of training: forward and backward passes over a batch, in pieces
-// where memory is short, then the optimizer.
+// One step of training: forward and backward passes over a batch, in
+// micro-batches where memory is short, then the optimizer.
 //
-// Threads: belongs to one thread at a time; every rank of the model's group
-//          steps on batches of the same size.
-// Errors:  InvalidArgument for options that cannot work; what passes and
-//          collectives throw.
+// Threads: an object belongs to one thread at a time; every rank of the model's
+//          group steps on batches of the same size.
+// Errors:  InvalidArgument for options that cannot work; those of passes and
+//          collectives.
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,29 @@
 namespace lockstep {
 
 struct TrainingStepOptions {
-  // Micro-batches, whose gradients add up to the batch's before they are
-  // reduced, once. A batch with fewer samples has a micro-batch a sample.
+  // Micro-batches, whose gradients add up to the batch's before one reduction.
+  // A batch with fewer samples has one micro-batch per sample.
   int accumulate = 1;
-  // The largest norm of the averaged gradients that a step takes; longer ones
-  // are scaled. No limit when empty.
+  // The largest norm of the averaged gradients; larger ones are scaled down. No
+  // limit when empty.
   std::optional<double> clip_norm{};
   // In float16 losses are scaled, and a step whose gradients overflow on some
-  // rank is left out.
+  // rank is skipped.
   Precision precision = Precision::kFloat32;
-  at::DeviceType device = at::kCPU;  // where the model and batches are
-  // Where there are some, a batch is the samples of this rank's shards one
-  // after another, of equal length; they take the place of micro-batches, and
-  // average the gradients. They must outlive the TrainingStep.
+  at::DeviceType device = at::kCPU;  // of the model and the batches
+  // If set, a batch is the samples of this rank's shards, concatenated, of
+  // equal length; the shards replace micro-batches, and average the gradients.
+  // They must outlive the TrainingStep.
   LogicalShards* logical_shards = nullptr;
-  // A pass that is not model(images), where there is one.
+  // Replaces model(images) as the forward pass, if set.
   std::function<at::Tensor(const at::Tensor&)> forward{};
-  // The share of its losses that a rank passes on: 1/n where the gradients of n
-  // ranks add up, instead of being averaged.
+  // The factor of a rank's losses: 1/n where the gradients of n ranks are added
+  // up instead of averaged.
   double loss_share = 1;
-  // Whether passes on a GPU are captured in a CUDA graph: see CapturedPass. For
-  // whole batches, whose losses are not scaled.
+  // Whether passes on a GPU are captured in a CUDA graph: see CapturedPass.
+  // Only for whole batches and losses that are not scaled.
   bool cuda_graph = false;
-  // Whether the averages are the optimizer's affair, and .grad is none after
+  // Whether the optimizer averages, so that .grad is not averaged after
   // backward().
   bool optimizer_averages = false;
 };
@@ -62,26 +62,26 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  // Returns loss and accuracy of this rank's batch before the step. Does not
-  // wait for the device but for a norm and for losses that are scaled.
+  // Returns loss and accuracy of this rank's batch before the step. Waits for
+  // the device only for a norm and for scaled losses.
   PendingMetrics run(const BatchTensors& batch);
 
-  // Tells `report`, unless it is null, from the next run() on what there is to
-  // compare; not of captured passes. It must outlive the TrainingStep; its
-  // step_done() is the caller's.
+  // From the next run() on, passes the tensors to compare to `report`, unless
+  // it is null; except those of captured passes. It must outlive the
+  // TrainingStep; the caller calls its step_done().
   void report_to(ConsistencyReport* report) { report_ = report; }
 
-  // Lets the next run() take the norm of the gradients though they are not
-  // clipped, which costs reading them once more. Not of a sharded optimizer's
-  // gradients: their norm costs an operation of its own.
+  // The next run() computes the norm of the gradients even without clipping,
+  // which costs one more read. Not for a sharded optimizer: its norm needs a
+  // collective.
   void measure_grad_norm() { measures_norm_ = true; }
 
   // The norm of the last step's averaged gradients before they were clipped;
-  // nothing where it was not taken. With post-local SGD, of this rank's own.
+  // empty where it was not computed. With post-local SGD, of this rank's own
+  // gradients.
   std::optional<double> grad_norm() const { return grad_norm_; }
 
-  // How many steps were left out; to be set by whoever goes on from a
-  // checkpoint.
+  // The number of skipped steps; a run that resumes from a checkpoint sets it.
   std::int64_t skipped() const { return skipped_; }
   void set_skipped(std::int64_t skipped) { skipped_ = skipped; }
 
@@ -92,7 +92,7 @@ class TrainingStep {
     at::Tensor logits, loss;
   };
   Forward forward(const BatchTensors& batch);
-  // `share`: of the batch's samples, how many are in this micro-batch.
+  // `share`: the fraction of the batch's samples in this micro-batch.
   PendingMetrics pass(const BatchTensors& micro_batch, double share);
   void check_can_capture() const;
   std::vector<at::Tensor> captured_pass(at::TensorList inputs);

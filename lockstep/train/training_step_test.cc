@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kBatch = 24;
 
-// Counts the passes on the way to the model.
+// Counts the passes through the model.
 class CountingModel : public Classifier {
  public:
   explicit CountingModel(std::shared_ptr<Classifier> model)
@@ -51,7 +51,7 @@ struct Outcome {
   at::Tensor before, after;  // all weights
   Metrics metrics;           // of the last step, over all ranks
   std::optional<double> grad_norm;
-  std::vector<std::int64_t> passes;  // images in each of rank 0's
+  std::vector<std::int64_t> passes;  // images in each pass of rank 0
   std::int64_t skipped = 0;
 };
 
@@ -163,7 +163,7 @@ TEST_F(Step, MovesWeightsByNoMoreThanTheRateTimesTheClippedNorm) {
 }
 
 TEST_F(Step, InBfloat16KeepsFloat32WeightsThatEndNearby) {
-  // At a rate at which training does not magnify differences.
+  // The rate is low enough that training does not magnify differences.
   Job job{.ranks = 2, .steps = 20, .learning_rate = 0.002};
   const Outcome full = run(job);
   job.options.precision = Precision::kBfloat16;

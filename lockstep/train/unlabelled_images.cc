@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Pixels and what they are: count, channels, height, width.
+// Pixels and their shape: count, channels, height, width.
 struct Images {
   std::vector<std::int64_t> shape;
   std::vector<std::uint8_t> pixels;
@@ -35,9 +35,9 @@ std::string in_words(const std::vector<std::int64_t>& shape) {
   return words;
 }
 
-// A safetensors file has its header, an object of JSON, after the eight bytes
-// of its length. In an IDX file this byte is the first of the images' height: a
-// brace there would be more than two thousand million rows.
+// A safetensors file has its header, a JSON object, after eight bytes of
+// length. In an IDX file this byte is the first of the images' height: a brace
+// would mean more than two thousand million rows.
 bool is_safetensors(const std::vector<std::byte>& bytes) {
   constexpr std::size_t kLength = 8;
   return bytes.size() > kLength && bytes[kLength] == std::byte{'{'};
@@ -48,11 +48,11 @@ Images images_of_tensor(const std::vector<std::byte>& bytes,
   const SafetensorsView file = parse_safetensors(bytes, path.string());
   if (file.tensors.size() != 1)
     refuse(path, "it holds " + std::to_string(file.tensors.size()) +
-                     " tensors, and not one");
+                     " tensors, expected one");
   const TensorBytes& tensor = file.tensors[0];
   if (tensor.type != SafetensorsType::kU8)
     refuse(path, "its tensor \"" + tensor.name + "\" is of type " +
-                     std::string(name_of(tensor.type)) + ", and not U8");
+                     std::string(name_of(tensor.type)) + ", expected U8");
   Images images{.shape = tensor.shape, .pixels = {}};
   if (images.shape.size() == 3)
     images.shape.insert(images.shape.begin() + 1, 1);
@@ -86,7 +86,7 @@ ImageDataset read_unlabelled_images(const fs::path& path,
     refuse(path, "its shape is " + in_words(images.shape));
   if (images.shape[1] != std::ssize(like.mean))
     refuse(path, "its images have " + std::to_string(images.shape[1]) +
-                     " channels, and those of " + like.title + " have " +
+                     " channels, but those of " + like.title + " have " +
                      std::to_string(like.mean.size()));
   return {.title = path.filename().string(),
           .count = images.shape[0],

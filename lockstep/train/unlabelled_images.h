@@ -1,14 +1,14 @@
-// Images without labels, for a trained model to say what they are.
+// Reads images without labels, for a trained model to classify.
 //
-// A file is IDX, plain or gzip, as MNIST's are: count x height x width pixels
-// of a byte. Or it is safetensors with one tensor of type U8: count x channels
-// x height x width, or without the channels where there is one. Which it is,
-// its first bytes say.
+// A file is IDX, plain or gzip, like MNIST's: count x height x width pixels of
+// one byte. Or it is safetensors with one tensor of type U8: count x channels x
+// height x width, or without the channels dimension for one channel. Its first
+// bytes tell which.
 //
-// Threads: pure functions; the file is read and not kept.
-// Errors:  InvalidArgument naming the file for other contents, for no images
-//          and for other channels than `like` has; SystemError when the file
-//          cannot be read.
+// Threads: any; the file is closed before the call returns.
+// Errors:  InvalidArgument naming the file for other contents, for an empty
+//          file and for other channels than `like` has; SystemError when the
+//          file cannot be read.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@
 namespace lockstep {
 
 // The images at `path`, with the classes and the mean and deviation of `like`,
-// which is what the model was trained on. Their title is the file's name.
+// the model's training dataset. Their title is the file's name.
 ImageDataset read_unlabelled_images(const std::filesystem::path& path,
                                     const ImageDataset& like);
 

@@ -249,7 +249,7 @@ class WhatCannotBe(TrainedModel):
         path.write_bytes(b"".join(number.to_bytes(4, "big") for number in head)
                          + bytes(self.TEST_IMAGES * 14 * 14))
         errors = self.refusal("evaluate")
-        self.assertIn("is for images of 1 x 28 x 28, and those of "
+        self.assertIn("takes images of 1 x 28 x 28, but those of "
                       "Fashion-MNIST are 1 x 14 x 14", errors)
         self.assertIn("  next:    ", errors)
 

@@ -221,7 +221,7 @@ class TrainingLog(WithSmallData):
                               TRAIN, epochs=1)
         warnings = result.stderr.split("lockstep warning: ")
         warning, = (text for text in warnings if "metrics.jsonl" in text)
-        self.assertRegex(warning, r"File too large: training goes on.*\n"
+        self.assertRegex(warning, r"File too large: training continues.*\n"
                                   r"  next:    make room in")
         self.assertTrue(lines.read_bytes().endswith(b"}\n"))
         self.assertTrue((self.folder / "model").exists())

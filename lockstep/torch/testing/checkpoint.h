@@ -1,7 +1,7 @@
-// A part of the graph that keeps nothing from its forward pass, and runs it
-// again in a backward pass of its own inside the backward pass.
+// A part of the graph that keeps no activations of its forward pass, and runs
+// it again in a backward pass of its own inside the backward pass.
 //
-// Threads: as autograd functions.
+// Threads: like autograd functions.
 #pragma once
 
 #include <torch/csrc/autograd/autograd.h>

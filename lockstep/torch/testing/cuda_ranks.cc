@@ -21,12 +21,12 @@ int real_devices() {
   return count;
 }
 
-// How long ranks wait for each other after a test.
+// The time that ranks wait for each other after a test.
 constexpr std::chrono::seconds kEndOfTest{15};
 
-// What `body` throws fails the test on this rank, and reaches no other test:
-// the ranks meet after it in every case. A rank that has given the test up ends
-// its group, in which the others would wait for it.
+// An exception of `body` fails the test on this rank only and affects no other
+// test: the ranks always meet after it. A rank that has given up aborts its
+// group, in which the others would wait for it.
 void run_member(ProcessGroup& world, int ranks, const RankBody& body) {
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
@@ -66,7 +66,7 @@ std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors) {
 }
 
 void CudaRanks::SetUp() {
-  // What GPUs round to TF32 is further from the CPU's numbers than tests allow.
+  // GPUs' TF32 results differ from the CPU's by more than tests allow.
   at::globalContext().setFloat32MatmulPrecision("highest");
   at::globalContext().setAllowTF32CuDNN(false);
   if (FakeCuda::possible())

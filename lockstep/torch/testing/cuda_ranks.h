@@ -1,18 +1,18 @@
-// Tests on devices "cuda", one a rank: a FakeCuda's, or real ones where
+// Tests on devices "cuda", one per rank: a FakeCuda's, or real ones where
 // LibTorch has CUDA.
 //
-// Over the fake ranks are threads, and a test fails, whatever else it says,
-// when something on the devices went well only by chance: see
-// comm/testing/fake_gpu.h. On real devices they are the processes of
+// With the fake, ranks are threads, and a test also fails when something on the
+// devices went well only by chance: see comm/testing/fake_gpu.h. On real
+// devices ranks are the processes of
 //
 //     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
 //
-// all of which run the same tests. Those for more ranks than there are, those
-// of one process for more GPUs than there are, and what asks the fake itself,
-// are skipped. With more ranks than GPUs some share
-// one, which NCCL refuses on one host: so each says that it is a host.
+// all of which run the same tests. Tests that need more ranks or more GPUs than
+// exist, and tests of the fake itself, are skipped. With more ranks than GPUs
+// some ranks share a GPU, which NCCL refuses within one host: so each rank
+// claims a host of its own.
 //
-// Threads: as run_ranks().
+// Threads: like run_ranks().
 #pragma once
 
 #include <c10/core/Device.h>
@@ -39,7 +39,7 @@ class CudaRanks : public ::testing::Test {
 
   // Each rank's device is current.
   void run(int ranks, const RankBody& body);
-  // One rank, of a process that has `gpus` devices, from number 0 on, or more.
+  // One rank, of a process with at least `gpus` devices, from index 0 on.
   void run_process(int gpus, const RankBody& body);
 
   bool is_fake() const { return cuda_.has_value(); }

@@ -20,7 +20,7 @@ constexpr std::chrono::minutes kLong{1};
 
 std::atomic<FakeCudaState*> current_state{nullptr};
 
-// To at::manual_seed() and the like there are no devices. Without a FakeCuda
+// at::manual_seed() and similar functions see no devices. Without a FakeCuda
 // there is no CUDA.
 struct FakeCudaHooks : at::CUDAHooksInterface {
   bool hasCUDA() const override { return current_state.load() != nullptr; }
@@ -34,7 +34,7 @@ struct FakeCudaHooks : at::CUDAHooksInterface {
       c10::DeviceIndex device) const override {
     return FakeCudaState::current().generators(device).usual;
   }
-  // To this fake all memory of the host is alike.
+  // This fake does not distinguish kinds of host memory.
   c10::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::kCPU);
   }
@@ -44,9 +44,8 @@ std::unique_ptr<at::CUDAHooksInterface> make_hooks(at::CUDAHooksArgs) {
   return std::make_unique<FakeCudaHooks>();
 }
 
-// Before any test: LibTorch asks for its hooks once, and starts autograd's
-// threads, one for each device that its guard tells of, at the first backward
-// pass.
+// Runs before any test: LibTorch gets its hooks once, and starts autograd's
+// threads, one per device of its guard, at the first backward pass.
 bool register_device() {
   constexpr char kName[] = "CUDAHooks";
   if (at::CUDAHooksRegistry()->Has(kName)) return false;
@@ -61,7 +60,7 @@ const bool is_registered = register_device();
 
 FakeCudaState::~FakeCudaState() { empty_cache(); }
 
-// As LibTorch, it waits for the streams first.
+// Like LibTorch, it waits for the streams first.
 void FakeCudaState::empty_cache() {
   gpu_.carry_out_all();
   const MutexLock lock(mutex_);
@@ -82,7 +81,7 @@ void FakeCudaState::empty_cache() {
 
 FakeCudaState& FakeCudaState::current() {
   FakeCudaState* const state = current_state.load();
-  if (state == nullptr) throw Error("there is no FakeCuda any more");
+  if (state == nullptr) throw Error("the FakeCuda is destroyed");
   return *state;
 }
 
@@ -161,7 +160,7 @@ c10::DataPtr FakeCudaState::allocate(std::size_t bytes) {
   return {memory, block.release(), &delete_block, device};
 }
 
-// In LibTorch's words.
+// With LibTorch's message.
 void FakeCudaState::check_room(c10::DeviceIndex device,
                                std::size_t bytes) const {
   const MutexLock lock(mutex_);
@@ -183,7 +182,7 @@ void FakeCudaState::delete_block(void* block) {
   if (state != nullptr) state->give_back(*static_cast<Block*>(block));
 }
 
-// The memory itself stays until the end: its streams may be late.
+// The memory itself stays until the end: streams may still use it.
 void FakeCudaState::give_back(Block& block) {
   poison(block);
   const MutexLock lock(mutex_);
@@ -192,9 +191,9 @@ void FakeCudaState::give_back(Block& block) {
   given_back_.emplace_back(&block);
 }
 
-// In a capture by its graph, each time. Where some of its streams are in one,
-// and others are not, LibTorch waits until that has ended: then it keeps its
-// bytes.
+// Within a capture the graph poisons the block, at each launch. If only some of
+// its streams are in a capture, LibTorch waits for its end: then the block
+// keeps its bytes.
 void FakeCudaState::poison(Block& block) {
   const Gpu gpu = device(block.device);
   const GpuScope scope(gpu);

@@ -5,19 +5,18 @@
 //     FakeCuda cuda(gpu);
 //     at::Tensor x = at::ones({3}, at::Device(at::kCUDA, 1));
 //
-// Kernels are the CPU's, over copies that go through the current stream: so a
-// tensor's memory is read and written by that stream, as on a GPU, and what
-// orders it too little after other streams is a violation of the FakeGpu's.
-// Unlike on a GPU the host waits for each kernel, but that orders nothing: only
-// streams and events do, and synchronize().
+// Kernels are the CPU's, over copies that go through the current stream: so
+// that stream reads and writes a tensor's memory, as on a GPU, and the FakeGpu
+// reports a violation where it is not ordered after other streams. Unlike on a
+// GPU the host waits for each kernel, but that orders nothing: only streams,
+// events and synchronize() do.
 //
-// Memory that is given back is filled with NaN by the stream that it was
-// allocated on, as the one that may use it next, once the streams named by
-// record_stream() are done with it. What others still do with it is a violation
-// as well.
+// The stream that allocated a block fills it with NaN when it is freed, since
+// that stream may use it next, once the streams named by record_stream() are
+// done with it. Later use by other streams is a violation as well.
 //
 // Threads: one object at a time; its tensors, streams and events from any
-//          thread. They end before it does, and it before the FakeGpu.
+//          thread. They are destroyed before it, and it before the FakeGpu.
 // Errors:  Error where LibTorch has a CUDA of its own: see possible().
 #pragma once
 
@@ -39,17 +38,17 @@ class FakeCuda {
   FakeCuda(const FakeCuda&) = delete;
   FakeCuda& operator=(const FakeCuda&) = delete;
 
-  // Blocks of memory that tensors have.
+  // Blocks of memory that tensors hold.
   std::size_t blocks() const;
-  // Whether none has, or soon none: autograd's threads drop what a pass has
-  // used a moment after backward() has returned.
+  // Whether all blocks are freed, now or soon: autograd's threads free a pass's
+  // memory a moment after backward() has returned.
   bool all_given_back() const;
-  // Those that `device` has given out since the beginning.
+  // Blocks that `device` has allocated since the beginning.
   std::size_t allocated_on(int device) const;
 
-  // Lets tensors of `device` have at most so many bytes together from now on.
-  // What does not fit is refused as by LibTorch: c10::OutOfMemoryError, with
-  // how much there was.
+  // Limits the tensors of `device` to `bytes` in total from now on. An
+  // allocation that does not fit throws as LibTorch's do:
+  // c10::OutOfMemoryError, with the free size.
   void set_room(int device, std::size_t bytes);
 };
 

@@ -24,8 +24,8 @@ namespace {
 
 using Stack = torch::jit::Stack;
 
-// A tensor's bytes on the device, and how they lie; it keeps no memory alive,
-// as a graph keeps none.
+// A tensor's bytes on the device, and their layout; like a graph, it keeps no
+// memory alive.
 struct Place : Extent {
   explicit Place(const at::Tensor& tensor)
       : Extent(tensor),
@@ -33,7 +33,7 @@ struct Place : Extent {
         strides(tensor.strides().vec()),
         options(tensor.options().device(at::kCPU).requires_grad(false)) {}
 
-  // On the host, of its shape and strides; `block` has the bytes.
+  // A host tensor with its shape and strides; `block` holds the bytes.
   at::Tensor twin(at::Tensor* block) const {
     *block = at::zeros({elements}, options);
     return block->as_strided(sizes, strides, 0);
@@ -44,7 +44,7 @@ struct Place : Extent {
   at::TensorOptions options;
 };
 
-// What the CPU's kernels are called with: nothing of autograd's or autocast's.
+// A scope for calls of the CPU's kernels, without autograd and autocast.
 struct BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard autograd{
       c10::autograd_dispatch_keyset_with_ADInplaceOrView};
@@ -53,7 +53,7 @@ struct BelowAutograd {
 
 using Change = std::function<at::Tensor(const at::Tensor&)>;
 
-// `value` with each of its tensors changed.
+// `value` with `change` applied to each of its tensors.
 c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
   if (value.isTensor())
     return value.toTensor().defined() ? c10::IValue(change(value.toTensor()))
@@ -122,7 +122,7 @@ void give(at::Device device, FakeKernel kernel) {
   state.fake().compute(std::move(kernel), current_fake_stream(device));
 }
 
-// A call of an operation: with twins of what it was given, again and again.
+// A call of an operation, repeatable, with host twins of its arguments.
 class CapturedCall {
  public:
   CapturedCall(const c10::OperatorHandle& operation, const Stack& arguments)
@@ -133,7 +133,7 @@ class CapturedCall {
       const bool written = alias != nullptr && alias->isWrite();
       arguments_.push_back(
           with_tensors(arguments[i], [&](const at::Tensor& tensor) {
-            // The host's go along by value.
+            // The host's tensors are captured by value.
             if (!tensor.is_cuda()) return tensor.clone();
             places_.emplace_back(tensor);
             written_.push_back(written);
@@ -143,7 +143,7 @@ class CapturedCall {
     }
   }
 
-  // What it returns on the device: of what it was given, or new.
+  // Its results on the device: arguments, or new tensors.
   Stack results(at::Device device) {
     std::vector<at::Tensor> blocks, twins;
     const Stack of_host = call(Elements::kZeros, &blocks, &twins);
@@ -181,7 +181,7 @@ class CapturedCall {
     return uses;
   }
 
-  // On the device's memory as it is.
+  // Runs on the present contents of the device's memory.
   void carry_out() const {
     std::vector<at::Tensor> blocks, twins;
     const Stack of_host = call(Elements::kOfDevice, &blocks, &twins);
@@ -199,8 +199,8 @@ class CapturedCall {
   }
 
  private:
-  // What twins have. With zeros a call only shows what it returns, and draws
-  // nothing.
+  // The contents of twins. A call with zeros only determines the results, and
+  // draws no random numbers.
   enum class Elements { kZeros, kOfDevice };
 
   static void write(const Place& place, const at::Tensor& tensor) {
@@ -242,7 +242,7 @@ class CapturedCall {
   std::vector<Place> places_;  // of arguments on the device, in their order
   std::vector<bool> written_;
   std::vector<at::Tensor> given_;
-  std::vector<Place> outputs_;  // of what is new
+  std::vector<Place> outputs_;  // new tensors
 };
 
 class FakeCudaGraph final : public DeviceGraph {
@@ -272,8 +272,8 @@ class FakeCudaGraph final : public DeviceGraph {
 
  private:
   void free() noexcept override { graph_->end(); }
-  // As LibTorch, a graph goes on from what the host has by now; unlike it, the
-  // host's generator does not skip what the graph draws.
+  // As in LibTorch, a graph continues from the host generator's present state;
+  // unlike LibTorch, the host's generator does not skip the graph's draws.
   void continue_random_numbers(LockstepGpuStream* stream) const {
     FakeCudaState& state = FakeCudaState::current();
     auto [usual, of_graphs] = state.generators(device_.index());

@@ -1,9 +1,9 @@
-// Kernels of FakeCuda that are captured instead of carried out: the CPU's
-// again, over what the device's memory holds when the graph is launched.
+// FakeCuda's kernels while they are captured instead of run: again the CPU's,
+// over the contents of the device's memory when the graph is launched.
 //
 // Threads: any.
-// Errors:  InvalidArgument, and the capture is spoilt, for what makes the host
-//          wait for the device.
+// Errors:  InvalidArgument, which also invalidates the capture, for calls that
+//          make the host wait for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ struct Extent {
 
 // Whether the current stream of its device, a GPU, is captured.
 bool is_captured(const at::Tensor& tensor);
-// The same of the first tensor on a GPU that `operation` is given.
+// The same for the first GPU tensor among the operation's arguments.
 bool is_captured(const c10::OperatorHandle& operation,
                  const torch::jit::Stack& stack);
 

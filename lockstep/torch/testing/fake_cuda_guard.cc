@@ -1,4 +1,4 @@
-// The devices, streams and events of FakeCuda, as LibTorch asks for them.
+// The devices, streams and events of FakeCuda, for LibTorch.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <chrono>
@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-// As many as any test has. Autograd makes a thread for each, once.
+// The largest number that a test uses. Autograd makes one thread per device,
+// once.
 constexpr c10::DeviceIndex kDevices = 4;
 constexpr std::chrono::minutes kLongestWait{2};
 

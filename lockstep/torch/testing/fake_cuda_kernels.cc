@@ -1,5 +1,5 @@
-// The kernels of FakeCuda: memory, views and copies of its own, and the CPU's
-// for all else.
+// The kernels of FakeCuda: its own for memory, views and copies, the CPU's for
+// all others.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUFallback.h>
@@ -90,7 +90,7 @@ const at::Tensor& resized(const at::Tensor& self, at::IntArrayRef size,
   return self;
 }
 
-// Between the host and the device, by the current stream.
+// Copies between the host and the device, on the current stream.
 class Transfer {
  public:
   explicit Transfer(const at::Tensor& on_device)
@@ -101,7 +101,7 @@ class Transfer {
             on_device.options().device(at::kCPU).requires_grad(false))),
         strided_(host_.as_strided(on_device.sizes(), on_device.strides(), 0)) {}
 
-  // Of the tensor's shape and strides.
+  // Has the tensor's shape and strides.
   at::Tensor& host() { return strided_; }
   void to_host() { copy(host_.mutable_data_ptr(), extent_.begin); }
   void to_device() { copy(extent_.begin, host_.const_data_ptr()); }
@@ -159,7 +159,7 @@ void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   at::native::cpu_fallback(operation, stack);
 }
 
-// Draws from the device's generator, unless it was given another.
+// Draws from the device's generator, unless the call has another.
 void drawn_on_cpu(const c10::OperatorHandle& operation,
                   torch::jit::Stack* stack) {
   c10::IValue& generator = stack->back();
@@ -173,7 +173,7 @@ void drawn_on_cpu(const c10::OperatorHandle& operation,
   on_cpu(operation, stack);
 }
 
-// The CPU's would draw from the CPU's generator.
+// The CPU's kernel would draw from the CPU's generator.
 std::tuple<at::Tensor, at::Tensor> dropped(const at::Tensor& input,
                                            double probability,
                                            std::optional<bool>) {

@@ -1,5 +1,5 @@
-// What FakeCuda's parts share: the FakeGpu, and which device and streams a
-// thread of the host uses on it.
+// State that FakeCuda's parts share: the FakeGpu, and the device and streams
+// that each host thread uses on it.
 //
 // Threads: any.
 #pragma once
@@ -27,37 +27,39 @@ class FakeCudaState {
   FakeCudaState(const FakeCudaState&) = delete;
   FakeCudaState& operator=(const FakeCudaState&) = delete;
 
-  // The one that there is; Error when there is none.
+  // The existing object; Error without one.
   static FakeCudaState& current();
   static void set_current(FakeCudaState* state);
 
   FakeGpu& fake() { return gpu_; }
   Gpu device(c10::DeviceIndex index) const { return {gpu_.table(), index}; }
 
-  // Of the calling thread: where it allocates, also from one of these objects
-  // to the next, and the current streams by device, where not the default ones.
+  // Of the calling thread: the device on which it allocates, which outlives an
+  // object of this class, and the current streams by device, where not the
+  // default ones.
   static c10::DeviceIndex& device_in_use();
   using Streams = std::map<c10::DeviceIndex, LockstepGpuStream*>;
   Streams& streams();
 
-  // Lives as long as this object. As LibTorch's, a device's pool has 32, which
-  // it then gives again.
+  // It lives as long as this object. Like LibTorch's, a device's pool has 32
+  // streams, and then reuses them.
   LockstepGpuStream* new_stream(c10::DeviceIndex device);
-  // Those, and the default one.
+  // The streams of the pool, and the default one.
   std::vector<LockstepGpuStream*> streams_of(c10::DeviceIndex device) const;
 
-  // What a device draws from, generators of the CPU's both: LibTorch's default
-  // one, and the one that graphs draw from, which each launch has continue as
-  // the default one was when the host came to it.
+  // A device's random number generators, both of the CPU's type: LibTorch's
+  // default one, and the one for graphs, which each launch starts from the
+  // default one's present state.
   struct Generators {
     at::Generator usual, of_graphs;
   };
   const Generators& generators(c10::DeviceIndex device);
 
   c10::DataPtr allocate(std::size_t bytes);
-  // Also after what `stream` has been given by then.
+  // Reuse of `memory` also waits for the work that `stream` has when it is
+  // freed.
   void keep_for(const c10::DataPtr& memory, LockstepGpuStream* stream);
-  // What was given back goes back to the FakeGpu, which then has enough again.
+  // Returns freed blocks to the FakeGpu.
   void empty_cache();
   std::size_t blocks() const;
   std::size_t allocated_on(int device) const;
@@ -67,7 +69,7 @@ class FakeCudaState {
   static constexpr std::size_t kStreamsOfPool = 32;
   struct Pool {
     std::vector<std::unique_ptr<GpuStream>> streams = {};
-    std::size_t given = 0;  // a second time
+    std::size_t given = 0;  // streams given out again
   };
   struct Block {
     void* memory;
@@ -75,7 +77,7 @@ class FakeCudaState {
     c10::DeviceIndex device;
     LockstepGpuStream* stream;                    // of its allocation
     std::vector<LockstepGpuStream*> others = {};  // by record_stream()
-    // Whether a graph may use it, whoever else has let go of it.
+    // Whether a graph may still use it after all others have freed it.
     bool captured = false;
     std::vector<std::byte> poison = {};
   };
@@ -92,20 +94,21 @@ class FakeCudaState {
   std::vector<std::unique_ptr<Block>> given_back_ LOCKSTEP_GUARDED_BY(mutex_);
   std::size_t blocks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::map<int, std::size_t> allocated_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Bytes that tensors of a device have, and may have: any number where it is
-  // not there.
+  // Bytes that tensors of a device use, and may use: unlimited without an
+  // entry.
   std::map<int, std::size_t> used_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<int, std::size_t> room_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-// Which capture `stream` of `device` is in, be it spoilt; 0: none.
+// The id of the capture that `stream` is in, even an invalid one; 0: no
+// capture.
 std::uint64_t capture_of(const Gpu& device, LockstepGpuStream* stream);
 
 LockstepGpuStream* native(c10::Stream stream);
-// The calling thread's on `device`.
+// The calling thread's current stream on `device`.
 LockstepGpuStream* current_fake_stream(c10::Device device);
-// Returns when all that `stream` was given is done, which the calling thread
-// does not know from that: it orders nothing.
+// Returns when all work of `stream` is done, but without ordering: for the
+// FakeGpu's checks the calling thread does not know it.
 void await_fake_stream(const Gpu& gpu, LockstepGpuStream* stream);
 
 const c10::impl::DeviceGuardImplInterface* fake_cuda_guard();

@@ -28,7 +28,7 @@ class FakeCudaTest : public ::testing::Test {
       EXPECT_TRUE(cuda_->all_given_back());
     }
   }
-  // What went wrong, once tensors are gone and all is done.
+  // The violations, after all tensors are freed and all work is done.
   std::vector<std::string> violations() {
     gpu_.carry_out_all();
     return gpu_.violations();
@@ -97,7 +97,7 @@ TEST_F(FakeCudaTest, IsContentWhereAnEventOrdersIt) {
   made.block(guard().getDefaultStream(kDevice));
   tensor.add_(1);
   used.record(guard().getDefaultStream(kDevice));
-  used.block(other);  // where the memory goes back to
+  used.block(other);  // the stream to which the memory returns
   EXPECT_THAT(violations(), IsEmpty());
 }
 

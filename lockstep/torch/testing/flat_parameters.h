@@ -1,6 +1,4 @@
 // A module's parameters as one row of elements, in the order of their names.
-//
-// Threads: functions of their arguments.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -1,7 +1,5 @@
 // Parameters and gradients from formulas, for the tests of optimizers: the same
 // on every rank, and in every world.
-//
-// Threads: functions of their arguments.
 #pragma once
 
 #include <torch/types.h>
@@ -12,8 +10,8 @@
 
 namespace lockstep {
 
-// Parameters of many shapes: an empty one, a single number, one whose memory is
-// not in the order of its dimensions, and one larger than all others together.
+// Parameters of many shapes: an empty one, a scalar, one whose memory is not in
+// the order of its dimensions, and one larger than all others together.
 inline std::vector<at::Tensor> formula_parameters(
     at::ScalarType type = at::kFloat) {
   const std::vector<std::vector<std::int64_t>> shapes{

@@ -20,7 +20,7 @@ class HookedWeight {
     reducer_.register_comm_hook(std::move(hook));
   }
 
-  // What becomes of `gradient` in a pass.
+  // The result of `gradient` in a pass.
   at::Tensor reduce(const at::Tensor& gradient) {
     tensor_.mutable_grad().reset();
     (tensor_ * gradient).sum().backward();

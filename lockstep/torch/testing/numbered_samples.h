@@ -1,6 +1,6 @@
-// A dataset of which every image says which sample it is.
+// A dataset in which every image holds its sample's number.
 //
-// Threads: as SampleSource.
+// Threads: like SampleSource.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Images of one pixel, whose value, and label, is the sample's number.
+// Images of one pixel; pixel and label are the sample's number.
 struct NumberedSamples : SampleSource {
   explicit NumberedSamples(std::int64_t samples) : count(samples) {}
   std::int64_t size() const override { return count; }

@@ -1,5 +1,5 @@
-// Parameters of which a pass may use any, in any order: the gradient of each is
-// the factor that it was used with.
+// Parameters that a pass may use in any selection and order: the gradient of
+// each is the factor of its use.
 //
 // Threads: single-threaded.
 #pragma once
@@ -30,7 +30,7 @@ struct ParameterBag : torch::nn::Module {
     return chain;
   }
 
-  // Every .grad as one number; NaN where there is none.
+  // Every .grad as one number; NaN for an undefined one.
   std::vector<double> gradients() const {
     std::vector<double> numbers;
     for (const at::Tensor& tensor : parameters()) {

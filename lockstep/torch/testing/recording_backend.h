@@ -1,7 +1,6 @@
-// A backend that passes everything on to another group, and remembers what it
-// was asked for.
+// A backend that forwards everything to another group, and records the calls.
 //
-// Threads: as Backend.
+// Threads: like Backend.
 // Errors:  those of the other group.
 #pragma once
 
@@ -44,7 +43,7 @@ class RecordingBackend : public Backend {
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
   }
-  // What was recorded since the last call.
+  // The events since the last call.
   std::vector<std::string> take_events() {
     const std::lock_guard lock(mutex_);
     return std::exchange(events_, {});

@@ -1,6 +1,6 @@
 // A group whose operations are recorded.
 //
-// Threads: as RecordingBackend.
+// Threads: like RecordingBackend.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class RecordingGroup {
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   void record(const std::string& event) const { backend_->record(event); }
-  // What was recorded since the last call.
+  // The events since the last call.
   std::vector<std::string> take_events() const {
     return backend_->take_events();
   }

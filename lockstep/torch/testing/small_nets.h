@@ -1,8 +1,6 @@
 // Modules and data for the tests of this layer. Weights and data come from
-// formulas: nothing depends on a generator that ranks, being threads, would
+// formulas: nothing depends on a generator, which ranks, as threads, would
 // share.
-//
-// Threads: functions of their arguments.
 #pragma once
 
 #include <torch/nn/functional/activation.h>
@@ -22,14 +20,14 @@
 namespace lockstep {
 
 constexpr char kBackend[] = "shm";
-constexpr double kTolerance = 1e-6;  // of float32 sums in another order
+constexpr double kTolerance = 1e-6;  // for float32 sums in another order
 
 using Group = std::shared_ptr<ProcessGroup>;
 
 // `sizes` filled with numbers between -1 and 1; another `phase`, other numbers.
 inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  // Where two threads are the first to use MKL's functions of vectors, and at
-  // once, one of them may get a sine of four digits.
+  // When two threads make the first calls of MKL's vector functions at the same
+  // time, one of them may get a sine with only four correct digits.
   [[maybe_unused]] static const bool used =
       torch::sin(torch::ones({64})).defined();
   std::int64_t count = 1;
@@ -84,7 +82,7 @@ inline Share share_of_batch(int step, int rank, int ranks, int shares) {
           target.narrow(0, rank * length, length)};
 }
 
-// This rank's equal share of a batch of as many as there are ranks.
+// This rank's equal share of a batch with one share per rank.
 inline Share share_on(at::Device device, const ProcessGroup& group, int step) {
   const Share share =
       share_of_batch(step, group.rank(), group.size(), group.size());
@@ -141,7 +139,7 @@ std::vector<at::Tensor> gradients_of_one_process(int shares, int step = 0) {
   return gradients_of(module);
 }
 
-// Over all elements of two lists of tensors; infinite when they don't fit.
+// Over all elements of two lists of tensors; infinite when their shapes differ.
 inline double largest_difference(const std::vector<at::Tensor>& a,
                                  const std::vector<at::Tensor>& b) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -158,7 +156,7 @@ inline double largest_difference(const std::vector<at::Tensor>& a,
   return largest;
 }
 
-// What `body` throws, in words.
+// The message of the exception that `body` throws.
 template <class Body>
 std::string message_of(const Body& body) {
   try {

@@ -1,8 +1,8 @@
-// Tensors as files of nothing but elements, by which golden tests exchange them
-// with PyTorch: numpy's tofile() and torch.from_file() on the other side.
+// Tensors as files of raw elements, with which golden tests exchange data with
+// PyTorch: numpy's tofile() and torch.from_file() on the other side.
 //
-// Threads: functions of their arguments.
-// Errors:  std::runtime_error for a file that is too short or not written.
+// Errors:  std::runtime_error for a file that is too short or cannot be
+//          written.
 #pragma once
 
 #include <torch/types.h>

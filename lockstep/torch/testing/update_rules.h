@@ -1,7 +1,5 @@
-// The rules that sharded optimizers are tested with, and what one that is not
-// sharded makes of them.
-//
-// Threads: functions of their arguments.
+// Update rules for the tests of sharded optimizers, and the results of
+// optimizers that are not sharded.
 #pragma once
 
 #include <memory>

@@ -1,14 +1,14 @@
-// Lets a test that root runs meet what modes of files forbid.
+// Makes file permissions apply to a test that root runs.
 //
-// Threads: the user is the process's; one at a time.
+// Threads: one object at a time: the user is the process's.
 #pragma once
 
 #include <unistd.h>
 
 namespace lockstep {
 
-// As long as it lives this process is a user who owns nothing, if root may be
-// that here.
+// While it lives, this process runs as a user who owns no files, if it is root
+// and may change its user.
 class OtherUser {
  public:
   OtherUser() : works_(::geteuid() == 0 && ::seteuid(kNobody) == 0) {}

@@ -1,7 +1,5 @@
-// A small dataset that any classifier learns within seconds: a class is a
+// A small dataset that any classifier learns within seconds: each class is a
 // bright stripe at its own height, in noise.
-//
-// Threads: a pure function.
 #pragma once
 
 #include <cstdint>
