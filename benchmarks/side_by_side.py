@@ -197,7 +197,7 @@ def medians(answers):
 class Table:
     """Rows of a benchmark, printed as they come and written as JSON."""
 
-    WIDTHS = (40, 21, 10, 10, 27, 7, 7)
+    WIDTHS = (40, 21, 10, 10, 32, 7, 7)
 
     def __init__(self, name):
         self.name = name

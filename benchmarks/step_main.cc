@@ -1,26 +1,25 @@
 // One rank of a training step: LibTorch alone, under our
 // DistributedDataParallel, or that with a sharded optimizer that averages
-// gradients as it updates:
+// gradients as it updates (step_job.h):
 //
-//   lockstep_step cnn|mlp libtorch|ddp|sharded|threads [deterministic] REQUESTS
-//   lockstep_step cnn|mlp libtorch|ddp|sharded first
+//   lockstep_step MODEL libtorch|ddp|sharded|threads [deterministic] REQUESTS
+//   lockstep_step MODEL libtorch|ddp|sharded first
 //
-// `threads` is LibTorch alone that does the work of two ranks, with two compute
-// threads. Batch 64 a rank, SGD with momentum 0.5 and learning rate 0.01.
-// Answers three questions of the driver (requests.h): "steps N", the median
-// time of so many steps; "fingerprints N", of so many comparisons of all
-// weights; and "state": the last loss, whether all ranks have the same weights,
-// and memory. With `deterministic` there is no dropout, so that losses can be
-// compared with PyTorch's. `first` makes one step, says so and ends.
+// MODEL is cnn, mlp, convnet, resnet18 or transformer. `threads` is LibTorch
+// alone that does the work of two ranks, with two compute threads. Answers
+// three questions of the driver (requests.h): "steps N", the median and the
+// mean time of so many steps; "fingerprints N", of so many comparisons of all
+// weights; and "state": the last loss and, where gradients are clipped, their
+// norm before that, the number of parameters, whether all ranks have the same
+// weights, and memory. With `deterministic` there is no dropout, so that losses
+// can be compared with PyTorch's. `first` makes one step, says so and ends.
 #include <torch/nn/functional/loss.h>
-#include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -28,64 +27,26 @@
 #include <vector>
 
 #include "benchmarks/requests.h"
+#include "benchmarks/step_job.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/running_fingerprint.h"
 #include "lockstep/torch/tensor_buffer.h"
-#include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/models.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kBatch = 64;
-constexpr std::uint64_t kSeed = 1234;
-
-struct Job {
-  std::string model;
-  bool ddp = false;
-  bool sharded = false;  // then ddp, too
-  bool deterministic = false;
-  int threads = 1;  // and so many times a rank's batch
-};
-
-std::shared_ptr<Classifier> make_classifier(const Job& job, int rank) {
-  ModelOptions options;
-  options.hidden = {4096, 4096};
-  options.seed = kSeed;
-  options.dropout_seed = kSeed + static_cast<std::uint64_t>(rank);
-  if (job.deterministic) options.dropout = 0;
-  return make_model(job.model, options);
-}
-
-// A model and what trains it. `forward` hides whether it is wrapped.
+// A model and what trains it.
 class Training {
  public:
-  explicit Training(const Job& job) {
-    if (job.ddp) group_ = init_process_group();
+  explicit Training(const StepJob& job) {
+    if (job.way != StepWay::kLibTorch) group_ = init_process_group();
     rank_ = Settings::from_environment().rank.value_or(0);
-    model_ = make_classifier(job, rank());
-    forward_ = [this](const at::Tensor& x) { return model_->forward(x); };
-    if (job.ddp) {
-      replica_ = std::make_unique<DistributedDataParallel<Classifier>>(
-          model_,
-          DistributedDataParallelOptions{.average_gradients = !job.sharded});
-      forward_ = [this](const at::Tensor& x) { return replica_->forward(x); };
-    }
-    // As PyTorch's loop, but for its wrapper: the same numbers everywhere.
-    torch::manual_seed(kSeed + static_cast<std::uint64_t>(rank()));
-    const std::int64_t batch = kBatch * job.threads;
-    images_ = torch::randn({batch, 1, 28, 28});
-    labels_ = torch::randint(0, 10, {batch}, torch::kLong);
-    const auto rule = torch::optim::SGDOptions(0.01).momentum(0.5);
-    if (job.sharded)
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(
-          model_->parameters(), rule,
-          ZeroRedundancyOptimizerOptions{.averages_gradients = true});
-    else
-      optimizer_ =
-          std::make_unique<torch::optim::SGD>(model_->parameters(), rule);
+    model_ = make_step_model(job, rank_);
+    batch_ = make_step_batch(job, rank_);
+    update_ = make_step_update(job, *model_.module);
   }
 
   // Of the process: those that do not talk are numbered too.
@@ -94,11 +55,12 @@ class Training {
   // Milliseconds.
   double step() {
     const auto begin = std::chrono::steady_clock::now();
-    optimizer_->zero_grad();
-    const at::Tensor loss =
-        torch::nn::functional::cross_entropy(forward_(images_), labels_);
+    update_.optimizer->zero_grad();
+    const at::Tensor loss = torch::nn::functional::cross_entropy(
+        model_.forward(batch_.inputs), batch_.labels);
     loss.backward();
-    optimizer_->step();
+    if (update_.clip) grad_norm_ = update_.clip();
+    update_.optimizer->step();
     loss_ = loss;
     return std::chrono::duration<double, std::milli>(
                std::chrono::steady_clock::now() - begin)
@@ -109,7 +71,7 @@ class Training {
   // training.
   double fingerprint() {
     step();
-    RunningFingerprint replicas(model_, {.group = group_});
+    RunningFingerprint replicas(model_.module, {.group = group_});
     const auto begin = std::chrono::steady_clock::now();
     replicas.check();
     return std::chrono::duration<double, std::milli>(
@@ -118,6 +80,8 @@ class Training {
   }
 
   double loss() const { return loss_.defined() ? loss_.item<double>() : 0; }
+  double grad_norm() const { return grad_norm_; }
+  std::int64_t parameters() const { return parameter_count(*model_.module); }
 
   // Every rank's `value`.
   std::vector<double> gather(double value) {
@@ -131,7 +95,7 @@ class Training {
   // Whether all ranks have the same bits in every parameter.
   bool replicas_are_equal() {
     const at::NoGradGuard no_grad;
-    for (const at::Tensor& parameter : model_->parameters()) {
+    for (const at::Tensor& parameter : model_.module->parameters()) {
       if (!group_) return true;
       const at::Tensor own = parameter.detach().clone();
       const at::Tensor all = own.new_empty({group_->size(), own.numel()});
@@ -145,11 +109,11 @@ class Training {
  private:
   std::shared_ptr<ProcessGroup> group_;
   int rank_ = 0;
-  std::shared_ptr<Classifier> model_;
-  std::unique_ptr<DistributedDataParallel<Classifier>> replica_;
-  std::function<at::Tensor(const at::Tensor&)> forward_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  at::Tensor images_, labels_, loss_;
+  StepModel model_;
+  StepBatch batch_;
+  StepUpdate update_;
+  at::Tensor loss_;
+  double grad_norm_ = 0;
 };
 
 // The number after `name` in a file of /proc, in MiB.
@@ -186,7 +150,8 @@ std::string answer(Training& training, const std::string& request) {
   if (what == "steps") {
     std::vector<double> times(static_cast<std::size_t>(std::max(1, steps)));
     for (double& time : times) time = training.step();
-    answer << R"({"step_ms": )" << median(times);
+    answer << R"({"step_ms": )" << median(times) << R"(, "mean_ms": )"
+           << sum(times) / static_cast<double>(times.size());
   } else if (what == "fingerprints") {
     std::vector<double> times(static_cast<std::size_t>(std::max(1, steps)));
     for (double& time : times) time = training.fingerprint();
@@ -195,6 +160,8 @@ std::string answer(Training& training, const std::string& request) {
     // Before the ranks are compared, which takes memory.
     const double peak = sum(training.gather(peak_mib()));
     answer << R"({"peak_mib": )" << peak << R"(, "loss": )" << training.loss()
+           << R"(, "grad_norm": )" << training.grad_norm()
+           << R"(, "parameters": )" << training.parameters()
            << R"(, "replicas_equal": )"
            << (training.replicas_are_equal() ? "true" : "false");
   }
@@ -202,11 +169,18 @@ std::string answer(Training& training, const std::string& request) {
   return answer.str();
 }
 
+StepWay way_of(const std::string& mode) {
+  if (mode == "ddp") return StepWay::kDdp;
+  if (mode == "sharded") return StepWay::kSharded;
+  if (mode == "libtorch" || mode == "threads") return StepWay::kLibTorch;
+  throw InvalidArgument("expected libtorch, ddp, sharded or threads, not \"" +
+                        mode + "\"");
+}
+
 int run(const std::vector<std::string>& arguments) {
-  const Job job{
+  const StepJob job{
       .model = arguments[0],
-      .ddp = arguments[1] == "ddp" || arguments[1] == "sharded",
-      .sharded = arguments[1] == "sharded",
+      .way = way_of(arguments[1]),
       .deterministic = arguments[2] == "deterministic",
       .threads = arguments[1] == "threads" ? 2 : 1,
   };
@@ -229,7 +203,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() < 3) {
-    std::cerr << "usage: lockstep_step cnn|mlp libtorch|ddp|sharded|threads "
+    std::cerr << "usage: lockstep_step MODEL libtorch|ddp|sharded|threads "
                  "[deterministic] REQUESTS | first\n";
     return 2;
   }

@@ -1,11 +1,12 @@
 """One rank of a training step in PyTorch, under DistributedDataParallel on Gloo
 where there are several.
 
-    ddp_step.py cnn|mlp tutorial|best [deterministic] REQUESTS
-    ddp_step.py cnn|mlp tutorial|best first
+    ddp_step.py MODEL tutorial|best [deterministic] REQUESTS
+    ddp_step.py MODEL tutorial|best first
 
-The same job and questions as ../step_main.cc. "best" turns on what PyTorch has
-for speed: bucket views, a static graph, a fused optimizer.
+MODEL is cnn, mlp, resnet18 or transformer. The same jobs and questions as
+../step_job.h and ../step_main.cc. "best" turns on what PyTorch has for speed:
+bucket views, a static graph, a fused optimizer.
 """
 import json
 import os
@@ -18,9 +19,26 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from models import make_model
+from models import LENGTH, VOCABULARY, make_model
 
-BATCH, SEED = 64, 1234
+SEED, CLASSES, MAX_NORM = 1234, 10, 1.0
+
+
+def make_batch(name):
+    """Inputs and labels of a rank, from the generator as it is."""
+    if name == "transformer":
+        text = torch.randint(0, VOCABULARY, (16, LENGTH + 1))
+        return text[:, :-1].contiguous(), text[:, 1:].flatten()
+    shape = (3, 32, 32) if name == "resnet18" else (1, 28, 28)
+    return torch.randn(64, *shape), torch.randint(0, CLASSES, (64,))
+
+
+def make_optimizer(name, parameters, fused):
+    if name == "transformer":
+        return torch.optim.AdamW(
+            parameters, lr=3e-4, weight_decay=0.1, fused=fused
+        )
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.5, fused=fused)
 
 
 class Training:
@@ -34,19 +52,22 @@ class Training:
                 self.model, gradient_as_bucket_view=best, static_graph=best
             )
         torch.manual_seed(SEED + self.rank)
-        self.images = torch.randn(BATCH, 1, 28, 28)
-        self.labels = torch.randint(0, 10, (BATCH,))
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=0.01, momentum=0.5, fused=best
-        )
+        self.inputs, self.labels = make_batch(name)
+        self.optimizer = make_optimizer(name, self.model.parameters(), best)
+        self.clips = name == "transformer"
+        self.grad_norm = torch.zeros(())
         self.loss = None
 
     def step(self):
         """Milliseconds."""
         begin = time.perf_counter()
         self.optimizer.zero_grad()
-        self.loss = F.cross_entropy(self.model(self.images), self.labels)
+        self.loss = F.cross_entropy(self.model(self.inputs), self.labels)
         self.loss.backward()
+        if self.clips:
+            self.grad_norm = nn.utils.clip_grad_norm_(
+                self.model.parameters(), MAX_NORM
+            )
         self.optimizer.step()
         return (time.perf_counter() - begin) * 1e3
 
@@ -61,7 +82,12 @@ class Training:
         if words[0] == "steps":
             times = [self.step() for _ in range(int(words[1]))]
             return {"step_ms": statistics.median(times)}
-        return {"peak_mib": self.sum(peak_mib()), "loss": self.loss.item()}
+        return {
+            "peak_mib": self.sum(peak_mib()),
+            "loss": self.loss.item(),
+            "grad_norm": self.grad_norm.item(),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }
 
 
 def proc_mib(path, name):
