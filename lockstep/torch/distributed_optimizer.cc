@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/same_text.h"
 #include "lockstep/torch/tensor_buffer.h"
@@ -109,8 +110,11 @@ std::vector<NamedParameter> agreed_parameters(
   }
   for (const NamedParameter& parameter : parameters)
     text += description_of_parameter(parameter.name, parameter.tensor);
+  const auto group = group_of(options);
+  JoinAnnouncements::of(group)->announce(
+      AnnouncedCall::other("making a DistributedOptimizer"));
   check_same_text(
-      *group_of(options), text,
+      *group, text,
       {.what = "make a DistributedOptimizer of different things",
        .likely = "the model, what of it is frozen, or an option is not the "
                  "same on every rank",

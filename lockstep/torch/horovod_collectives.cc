@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/horovod.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/same_text.h"
 #include "lockstep/torch/tensor_collectives.h"
 
@@ -54,12 +55,24 @@ std::shared_ptr<ProcessGroup> given_or_default(
   return group ? std::move(group) : default_group();
 }
 
+// Refuses first what this rank refuses, which the others must not hear of.
+void announce_all_reduce(const std::shared_ptr<ProcessGroup>& group,
+                         const at::Tensor& tensor, ReduceOp op) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided)
+    throw InvalidArgument(
+        "allreduce: the tensor is undefined or sparse\n"
+        "  next:    pass tensor.to_dense(), or its indices and values to "
+        "allgather()");
+  JoinAnnouncements::of(group)->announce(AnnouncedCall::all_reduce(tensor, op));
+}
+
 class AllReduced : public torch::autograd::Function<AllReduced> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group,
                             ReduceOp op) {
     CollectiveOfPass::save(context, collective_of(group, op));
+    announce_all_reduce(group, tensor, op);
     const at::Tensor reduced = tensor.clone(at::MemoryFormat::Contiguous);
     all_reduce(*group, reduced, op).wait();
     return reduced;
@@ -105,6 +118,7 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group) {
+    JoinAnnouncements::of(group)->announce(AnnouncedCall::other("allgather"));
     const auto rows = rows_of_ranks(*group, tensor);
     const auto mine = rows.begin() + group->rank();
     CollectiveOfPass collective = collective_of(group, ReduceOp::kSum);
@@ -172,6 +186,7 @@ at::Tensor adasum(const at::Tensor& tensor,
                   std::shared_ptr<ProcessGroup> group) {
   const c10::NoGradGuard no_grad;
   group = given_or_default(std::move(group));
+  JoinAnnouncements::of(group)->announce(AnnouncedCall::other("adasum"));
   check_adasum(*group, tensor);
   at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
   std::vector<at::Tensor> all;
@@ -191,7 +206,9 @@ at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op,
 
 const at::Tensor& allreduce_(const at::Tensor& tensor, ReduceOp op,
                              std::shared_ptr<ProcessGroup> group) {
-  all_reduce(*given_or_default(std::move(group)), tensor, op).wait();
+  group = given_or_default(std::move(group));
+  announce_all_reduce(group, tensor, op);
+  all_reduce(*group, tensor, op).wait();
   return tensor;
 }
 

@@ -16,6 +16,7 @@
 #include "lockstep/torch/autograd_join.h"
 #include "lockstep/torch/bucket_reduction.h"
 #include "lockstep/torch/heap_allocator.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/kept_gradients.h"
 #include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/pass_errors.h"
@@ -268,6 +269,7 @@ void Reducer::State::begin_pass() {
   Roll roll = full_roll(*group_, Activity::kBackward);
   if (kind == PassKind::kReduced) {
     refuse_create_graph();
+    if (!rule_) refuse_joins(group_, "gradients cannot be reduced");
     if (roll_call_) roll = roll_call_->announce(Activity::kBackward);
   }
   at_end_of_backward(
