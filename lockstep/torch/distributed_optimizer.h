@@ -70,7 +70,8 @@ struct DistributedOptimizerOptions {
   // overflow nor vanish. Above 0; not with kSum.
   double gradient_predivide_factor = 1;
   // Whether sparse gradients are made dense before they are reduced; without it
-  // they are refused: see DistributedDataParallelOptions.
+  // they are reduced as indices and values, which are never compressed, and
+  // stay sparse: see DistributedDataParallelOptions.
   bool sparse_as_dense = false;
 };
 

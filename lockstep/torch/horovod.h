@@ -56,9 +56,9 @@ void allow_join(std::shared_ptr<ProcessGroup> group = {});
 // Errors: InvalidArgument on this rank where the group does not allow it. On
 // every rank, in join() too, and none has joined any longer: InvalidArgument
 // naming the ranks that had where another operation of this header is called or
-// a DistributedOptimizer is made, or sparse gradients are to be reduced;
-// Mismatch where ranks call different operations, or one of the group's own.
-// Timeout where the other ranks call nothing for as long as the group's.
+// a DistributedOptimizer is made; Mismatch where ranks call different
+// operations, or one of the group's own. Timeout where the other ranks call
+// nothing for as long as the group's.
 int join(std::shared_ptr<ProcessGroup> group = {});
 
 // Gives every rank `root`'s values. Tensors are paired by their names, whatever
