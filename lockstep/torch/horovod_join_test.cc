@@ -52,7 +52,7 @@ void expect_as_one_process(const std::vector<int>& steps, int last,
                            double tolerance = kTolerance) {
   const int ranks = static_cast<int>(steps.size());
   const auto expected = weights_of_uneven_ranks(
-      steps, options.op == ReduceOp::kSum ? 1 : 1.0 / ranks);
+      steps, options.op == StepOp(ReduceOp::kSum) ? 1 : 1.0 / ranks);
   run_ranks(kBackend, ranks, [&](const Group& group) {
     auto of_group = options;
     of_group.group = group;
