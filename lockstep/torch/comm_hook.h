@@ -48,7 +48,9 @@ struct GradBucket {
   bool is_last = false;  // of this pass
   // All gradients one after another, without gaps: one dimension, one type.
   at::Tensor buffer{};
-  // Views of it with the parameters' shapes and strides, and the parameters.
+  // Views of it with the parameters' shapes and strides, and the parameters. In
+  // the place of one that is known to have sparse gradients, which travel by
+  // themselves, is a tensor without elements.
   std::vector<at::Tensor> gradients{};
   std::vector<at::Tensor> parameters{};
   // The ranks that average the gradients: a duplicate of the group that the

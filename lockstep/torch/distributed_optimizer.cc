@@ -1,5 +1,6 @@
 #include "lockstep/torch/distributed_optimizer.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -7,12 +8,17 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/torch/adasum.h"
 #include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/replicate.h"
 #include "lockstep/torch/same_text.h"
 #include "lockstep/torch/tensor_buffer.h"
@@ -65,6 +71,11 @@ const char* name_of(Compression compression) {
   return "";
 }
 
+std::string_view name_of(const StepOp& op) {
+  const auto* reduction = std::get_if<ReduceOp>(&op);
+  return reduction ? name_of(*reduction) : "adasum";
+}
+
 std::string describe(const DistributedOptimizerOptions& options) {
   return c10::str("op ", name_of(options.op), "\ncompression ",
                   name_of(options.compression), "\nbackward_passes_per_step ",
@@ -85,7 +96,7 @@ void check_factor(const DistributedOptimizerOptions& options) {
     throw InvalidArgument(
         c10::str("gradient_predivide_factor is ", factor,
                  "; gradients can be divided by finite numbers above 0 only"));
-  if (factor != 1 && options.op != ReduceOp::kAverage)
+  if (factor != 1 && options.op != StepOp(ReduceOp::kAverage))
     throw InvalidArgument(
         "gradient_predivide_factor is part of an average, and op is none\n"
         "  next:    leave it at 1, or set op to ReduceOp::kAverage");
@@ -109,8 +120,11 @@ std::vector<NamedParameter> agreed_parameters(
   }
   for (const NamedParameter& parameter : parameters)
     text += description_of_parameter(parameter.name, parameter.tensor);
+  const auto group = group_of(options);
+  JoinAnnouncements::of(group)->announce(
+      AnnouncedCall::other("making a DistributedOptimizer"));
   check_same_text(
-      *group_of(options), text,
+      *group, text,
       {.what = "make a DistributedOptimizer of different things",
        .likely = "the model, what of it is frozen, or an option is not the "
                  "same on every rank",
@@ -118,6 +132,8 @@ std::vector<NamedParameter> agreed_parameters(
                "with the same options, on every rank"});
   if (refusal) throw *refusal;
   check_factor(options);
+  if (options.op == StepOp(Adasum{}))
+    check_ranks_of_adasum(*group, "DistributedOptimizer with op = Adasum");
   return parameters;
 }
 
@@ -159,26 +175,88 @@ std::shared_ptr<CommHook> hook_for(const DistributedOptimizerOptions& options) {
   return hook;
 }
 
+enum class Steps { kOfReducedGradients, kCombined };
+
+ReducerOptions step_reducer_options(const DistributedOptimizerOptions& options,
+                                    Steps steps) {
+  const auto* op = std::get_if<ReduceOp>(&options.op);
+  return {.find_unused_parameters = true,
+          .average_gradients = steps == Steps::kOfReducedGradients,
+          .sparse_as_dense = options.sparse_as_dense,
+          .op = op ? *op : ReduceOp::kAverage};
+}
+
+// That in which a change of `tensor` travels.
+at::ScalarType compressed_type(const at::Tensor& tensor,
+                               Compression compression) {
+  switch (compression) {
+    case Compression::kNone:
+      return tensor.scalar_type();
+    case Compression::kFp16:
+      return at::kHalf;
+    case Compression::kBf16:
+      return at::kBFloat16;
+  }
+  return tensor.scalar_type();
+}
+
 }  // namespace
 
 StepGradients::StepGradients(
     const torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, at::Tensor>& names,
     const DistributedOptimizerOptions& options)
-    : passes_(agreed_parameters(optimizer, names, options), group_of(options),
-              {.find_unused_parameters = true,
-               .sparse_as_dense = options.sparse_as_dense,
-               .op = options.op},
+    : group_(group_of(options)),
+      combines_steps_(options.op == StepOp(Adasum{}) && group_->size() > 1),
+      compression_(options.compression),
+      passes_(agreed_parameters(optimizer, names, options), group_,
+              step_reducer_options(options, combines_steps_
+                                                ? Steps::kCombined
+                                                : Steps::kOfReducedGradients),
               options.backward_passes_per_step),
       names_(names),
       trained_(trained_by(optimizer)) {
+  if (combines_steps_) {
+    for (NamedParameter& parameter : with_names(trained_, names_))
+      in_order_.push_back(std::move(parameter.tensor));
+    return;
+  }
   if (auto hook = hook_for(options))
     passes_.reducer().register_comm_hook(std::move(hook));
 }
 
 void StepGradients::synchronize(const torch::optim::Optimizer& optimizer) {
   check_trained(optimizer);
-  passes_.synchronize();
+  if (!combines_steps_) passes_.synchronize();
+}
+
+void StepGradients::begin_own_step(const torch::optim::Optimizer& optimizer) {
+  check_trained(optimizer);
+  JoinAnnouncements::of(group_)->announce(
+      AnnouncedCall::other("a step with Adasum"));
+  before_.clear();
+  for (const at::Tensor& tensor : in_order_)
+    before_.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));
+}
+
+void StepGradients::combine_steps() {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> changes;
+  for (std::size_t i = 0; i < in_order_.size(); ++i)
+    changes.push_back((in_order_[i] - before_[i])
+                          .to(compressed_type(in_order_[i], compression_))
+                          .contiguous());
+  combine_by_adasum(*group_, changes);
+  for (std::size_t i = 0; i < in_order_.size(); ++i)
+    in_order_[i].copy_(before_[i] + changes[i].to(before_[i].scalar_type()));
+  before_.clear();
+}
+
+void StepGradients::abandon_step() noexcept {
+  group_->abort("rank " + std::to_string(group_->rank()) +
+                " left its own step, with changes still to be combined by "
+                "Adasum, by an exception; read its log");
+  before_.clear();
 }
 
 // Precedes every step, so it makes no list where nothing has changed.

@@ -23,13 +23,22 @@
 // rank used keeps the .grad that it had, so that the optimizer leaves it out if
 // it is undefined; Horovod gives it zeros.
 //
+// With op = Adasum{} gradients stay a rank's own. step() is then a step of each
+// rank's own optimizer, and what it has changed of each parameter is combined
+// by Adasum, so that all ranks have the same parameters again. Their states
+// differ. synchronize() has nothing to do, passes are not counted, and clipping
+// is of a rank's own gradients. Each rank makes every step: a GradientScaler,
+// which may leave one out on one rank, is not for it. In a group of one it is
+// as kAverage.
+//
 // Threads: single-threaded. It may be moved, but not during a pass.
 // Errors:  when it is made: Mismatch on every rank when parameters or options
 //          differ; InvalidArgument for parameters without a name, a parameter
 //          that cannot be reduced or is reduced already, and options that
 //          cannot work. From backward() and step(): as Reducer;
 //          InvalidArgument for more passes than a step takes, and where other
-//          parameters are to be trained than when it was made.
+//          parameters are to be trained than when it was made. With Adasum, a
+//          rank whose own step throws aborts the group.
 // Source:  horovod.torch.DistributedOptimizer.
 #pragma once
 
@@ -40,6 +49,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -53,12 +63,20 @@ namespace lockstep {
 // compress_hook.h.
 enum class Compression { kNone, kFp16, kBf16 };
 
+// An op of DistributedOptimizer: see adasum.h.
+struct Adasum {
+  bool operator==(const Adasum&) const = default;
+};
+using StepOp = std::variant<ReduceOp, Adasum>;
+
 struct DistributedOptimizerOptions {
   // The ranks that train together; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
   Compression compression = Compression::kNone;
-  // What a step sees of the ranks' gradients: kAverage, or kSum.
-  ReduceOp op = ReduceOp::kAverage;
+  // What a step sees of the ranks' gradients: kAverage, or kSum. Or Adasum{}:
+  // what becomes of the ranks' steps, of 2, 4, 8, … ranks. `compression` is
+  // then of what a step has changed.
+  StepOp op = ReduceOp::kAverage;
   // Backward passes before each step, whose gradients add up and travel once.
   // They are not divided by this number. step() after fewer of them takes what
   // there is. With kAverage they count for each parameter, as in Horovod: after
@@ -67,10 +85,11 @@ struct DistributedOptimizerOptions {
   int backward_passes_per_step = 1;
   // Of an average: gradients are divided by this number before ranks add them,
   // and by size() / this number after it, so that sums of 16 bits neither
-  // overflow nor vanish. Above 0; not with kSum.
+  // overflow nor vanish. Above 0; with kAverage alone.
   double gradient_predivide_factor = 1;
   // Whether sparse gradients are made dense before they are reduced; without it
-  // they are refused: see DistributedDataParallelOptions.
+  // they are reduced as indices and values, which are never compressed, and
+  // stay sparse: see DistributedDataParallelOptions.
   bool sparse_as_dense = false;
 };
 
@@ -84,8 +103,17 @@ class StepGradients {
   // To be called before a step of `optimizer` reads gradients: makes them what
   // it is to read. InvalidArgument where it trains other parameters by now.
   void synchronize(const torch::optim::Optimizer& optimizer);
-  bool are_synchronized() const { return passes_.are_synchronized(); }
+  bool are_synchronized() const {
+    return combines_steps() || passes_.are_synchronized();
+  }
   void begin_anew() { passes_.begin_anew(); }
+
+  // Whether it combines what each rank's own step changes, by Adasum.
+  bool combines_steps() const { return combines_steps_; }
+  // Before and after a step of this rank's own, and where it has thrown.
+  void begin_own_step(const torch::optim::Optimizer& optimizer);
+  void combine_steps();
+  void abandon_step() noexcept;
 
  private:
   void check_trained(const torch::optim::Optimizer& optimizer) const;
@@ -93,9 +121,15 @@ class StepGradients {
       const std::vector<at::Tensor>& trained_now) const;
   std::string name_of(const at::Tensor& parameter) const;
 
+  std::shared_ptr<ProcessGroup> group_;
+  bool combines_steps_;
+  Compression compression_;
   PassesPerStep passes_;
   torch::OrderedDict<std::string, at::Tensor> names_;
   std::vector<at::Tensor> trained_;  // when it was made, as the optimizer's
+  // Where it combines steps: these in the order of names, and their values
+  // before a step.
+  std::vector<at::Tensor> in_order_, before_;
 };
 
 template <typename Optimizer>
@@ -113,6 +147,7 @@ class DistributedOptimizer final : public Optimizer {
 
   at::Tensor step(
       torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    if (gradients_.combines_steps()) return combined_step(std::move(closure));
     if (closure)
       closure = [this, compute = std::move(closure)] {
         at::Tensor loss = compute();
@@ -162,6 +197,19 @@ class DistributedOptimizer final : public Optimizer {
   static Optimizer without_repeated_parameters(Optimizer optimizer) {
     drop_repeated_parameters(optimizer);
     return optimizer;
+  }
+
+  at::Tensor combined_step(torch::optim::Optimizer::LossClosure closure) {
+    gradients_.begin_own_step(*this);
+    at::Tensor loss;
+    try {
+      loss = Optimizer::step(std::move(closure));
+    } catch (...) {
+      gradients_.abandon_step();
+      throw;
+    }
+    gradients_.combine_steps();
+    return loss;
   }
 
   StepGradients gradients_;

@@ -397,16 +397,6 @@ TEST(DistributedOptimizer, TakesSparseGradientsAsDenseOnes) {
   for (const int ranks : {1, 2}) expect_sparse_gradients_as_dense(ranks);
 }
 
-TEST(DistributedOptimizer, NamesTheOptionThatTakesSparseGradients) {
-  run_ranks(kBackend, 2, [](const Group& group) {
-    SparseTable net;
-    DistributedOptimizer optimizer(sgd(net), net.named_parameters(),
-                                   {.group = group});
-    EXPECT_THAT(message_of([&] { net.forward(group, true).backward(); }),
-                HasSubstr("set the option sparse_as_dense"));
-  });
-}
-
 TEST(DistributedOptimizer, RefusesAPassMoreThanAStepTakes) {
   run_ranks(kBackend, 2, [&](const Group& group) {
     Net net;

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/objects.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/replicate.h"
 
 namespace lockstep {
@@ -17,6 +18,14 @@ namespace {
 
 std::shared_ptr<ProcessGroup> or_default(std::shared_ptr<ProcessGroup> group) {
   return group ? std::move(group) : default_group();
+}
+
+// The group, in which all ranks know by now that they do the same.
+std::shared_ptr<ProcessGroup> announced(std::shared_ptr<ProcessGroup> group,
+                                        const char* operation) {
+  group = or_default(std::move(group));
+  JoinAnnouncements::of(group)->announce(AnnouncedCall::other(operation));
+  return group;
 }
 
 int said_by_launcher(std::optional<int> number, int alone) {
@@ -57,21 +66,32 @@ int local_size() {
   return said_by_launcher(Settings::from_environment().local_world_size, 1);
 }
 
+void allow_join(std::shared_ptr<ProcessGroup> group) {
+  group = or_default(std::move(group));
+  JoinAnnouncements::of(group)->allow();
+}
+
+int join(std::shared_ptr<ProcessGroup> group) {
+  group = or_default(std::move(group));
+  return JoinAnnouncements::of(group)->join();
+}
+
 void broadcast_parameters(
     const torch::OrderedDict<std::string, at::Tensor>& parameters, int root,
     std::shared_ptr<ProcessGroup> group) {
-  broadcast_by_name(*or_default(std::move(group)), parameters, root);
+  broadcast_by_name(*announced(std::move(group), "broadcast_parameters"),
+                    parameters, root);
 }
 
 void broadcast_parameters(const torch::nn::Module& module, int root,
                           std::shared_ptr<ProcessGroup> group) {
-  broadcast_by_name(*or_default(std::move(group)),
+  broadcast_by_name(*announced(std::move(group), "broadcast_parameters"),
                     named_parameters_and_buffers(module), root);
 }
 
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,
                                std::shared_ptr<ProcessGroup> group) {
-  group = or_default(std::move(group));
+  group = announced(std::move(group), "broadcast_optimizer_state");
   std::string mine;
   if (group->rank() == root) {
     std::ostringstream stream;
@@ -91,7 +111,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,
 
 c10::IValue broadcast_object(const c10::IValue& object, int root,
                              std::shared_ptr<ProcessGroup> group) {
-  group = or_default(std::move(group));
+  group = announced(std::move(group), "broadcast_object");
   if (group->rank() == root) {
     const std::vector<char> pickle = torch::pickle_save(object);
     broadcast_bytes(*group, bytes_of(pickle), root, {.place = "an object"});
@@ -103,7 +123,7 @@ c10::IValue broadcast_object(const c10::IValue& object, int root,
 
 std::vector<c10::IValue> allgather_object(const c10::IValue& object,
                                           std::shared_ptr<ProcessGroup> group) {
-  group = or_default(std::move(group));
+  group = announced(std::move(group), "allgather_object");
   const std::vector<char> pickle = torch::pickle_save(object);
   std::vector<c10::IValue> objects;
   for (const Bytes& bytes : all_gather_bytes(*group, bytes_of(pickle),

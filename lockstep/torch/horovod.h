@@ -36,6 +36,31 @@ int size();
 int local_rank();
 int local_size();
 
+// From now on ranks of `group` may join(), and every operation of this header
+// and of DistributedOptimizer is announced to the other ranks before it begins,
+// by a small all-gather, one for each reduced pass or call. Every rank calls
+// this at the same point. Within one backward pass the ranks then reduce in one
+// order, and DistributedDataParallel refuses to reduce in this group.
+void allow_join(std::shared_ptr<ProcessGroup> group = {});
+
+// To be called by a rank that has no data left, outside backward passes. Until
+// every rank has called it, this rank takes part with zeros in the others'
+// allreduce() and allreduce_() of sums and averages and in what their
+// DistributedOptimizers reduce. Averages divide by the number of all ranks. Its
+// own .grad is reset, and its parameters stay as they are: broadcast those of
+// the rank that is returned. Optimizers stay alive meanwhile.
+//
+// Returns the last rank that joined; where several did after the same
+// operation, the highest of those. Afterwards ranks may have data again.
+//
+// Errors: InvalidArgument on this rank where the group does not allow it. On
+// every rank, in join() too, and none has joined any longer: InvalidArgument
+// naming the ranks that had where another operation of this header is called or
+// a DistributedOptimizer is made; Mismatch where ranks call different
+// operations, or one of the group's own. Timeout where the other ranks call
+// nothing for as long as the group's.
+int join(std::shared_ptr<ProcessGroup> group = {});
+
 // Gives every rank `root`'s values. Tensors are paired by their names, whatever
 // their order on a rank; Mismatch on every rank where names, types or
 // shapes differ. The group is default_group() when empty, here and below.
@@ -64,9 +89,7 @@ const at::Tensor& allreduce_(const at::Tensor& tensor,
 // tree over the ranks. Two that are orthogonal are added, two that are parallel
 // averaged: a (1 - ab / 2aa) + b (1 - ab / 2bb). Of 1, 2, 4, 8, … ranks; others
 // are an InvalidArgument. Rank 0 computes in float64 and needs memory for all
-// ranks' tensors. It is no part of autograd's graph.
-// Source: Maleki et al., "Scaling Distributed Training with Adaptive
-// Summation", MLSys 2021; Horovod's allreduce(op = Adasum).
+// ranks' tensors. It is no part of autograd's graph. See adasum.h.
 at::Tensor adasum(const at::Tensor& tensor,
                   std::shared_ptr<ProcessGroup> group = {});
 

@@ -2,12 +2,10 @@
 // one's backward pass is a collective of all ranks too.
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <bit>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -15,7 +13,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/torch/adasum.h"
 #include "lockstep/torch/horovod.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/same_text.h"
 #include "lockstep/torch/tensor_collectives.h"
 
@@ -54,12 +54,24 @@ std::shared_ptr<ProcessGroup> given_or_default(
   return group ? std::move(group) : default_group();
 }
 
+// Refuses first what this rank refuses, which the others must not hear of.
+void announce_all_reduce(const std::shared_ptr<ProcessGroup>& group,
+                         const at::Tensor& tensor, ReduceOp op) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided)
+    throw InvalidArgument(
+        "allreduce: the tensor is undefined or sparse\n"
+        "  next:    pass tensor.to_dense(), or its indices and values to "
+        "allgather()");
+  JoinAnnouncements::of(group)->announce(AnnouncedCall::all_reduce(tensor, op));
+}
+
 class AllReduced : public torch::autograd::Function<AllReduced> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group,
                             ReduceOp op) {
     CollectiveOfPass::save(context, collective_of(group, op));
+    announce_all_reduce(group, tensor, op);
     const at::Tensor reduced = tensor.clone(at::MemoryFormat::Contiguous);
     all_reduce(*group, reduced, op).wait();
     return reduced;
@@ -105,6 +117,7 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group) {
+    JoinAnnouncements::of(group)->announce(AnnouncedCall::other("allgather"));
     const auto rows = rows_of_ranks(*group, tensor);
     const auto mine = rows.begin() + group->rank();
     CollectiveOfPass collective = collective_of(group, ReduceOp::kSum);
@@ -128,38 +141,13 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
   }
 };
 
-// How much of a vector of squared length `square` is left, of which another
-// has the product `product` with it: half where both are the same.
-double share_left(double product, double square) {
-  return square > 0 ? 1 - product / (2 * square) : 1;
-}
-
-at::Tensor adaptive_sum(const at::Tensor& a, const at::Tensor& b) {
-  const auto product = (a * b).sum().item<double>();
-  return a * share_left(product, a.square().sum().item<double>()) +
-         b * share_left(product, b.square().sum().item<double>());
-}
-
-// Of as many as a power of two.
-at::Tensor adaptive_sum_of_all(std::vector<at::Tensor> tensors) {
-  for (at::Tensor& tensor : tensors) tensor = tensor.to(at::kDouble);
-  for (; tensors.size() > 1; tensors.resize(tensors.size() / 2))
-    for (std::size_t i = 0; i < tensors.size() / 2; ++i)
-      tensors[i] = adaptive_sum(tensors[2 * i], tensors[2 * i + 1]);
-  return tensors[0];
-}
-
 void check_adasum(ProcessGroup& group, const at::Tensor& tensor) {
   check_same_text(
       group, c10::str(tensor.scalar_type(), " of shape ", tensor.sizes(), "\n"),
       {.what = "combine tensors that do not fit together",
        .likely = "types or shapes are not the same on every rank",
        .next = "pass tensors of one type and shape"});
-  if (!std::has_single_bit(static_cast<unsigned>(group.size())))
-    throw InvalidArgument(
-        c10::str("adasum: ", group.size(),
-                 " ranks are no power of two\n"
-                 "  next:    use 1, 2, 4, 8, … ranks, or allreduce()"));
+  check_ranks_of_adasum(group, "adasum");
   if (!tensor.is_floating_point())
     throw InvalidArgument(c10::str("adasum: ", tensor.scalar_type(),
                                    " is no floating-point type\n"
@@ -172,15 +160,10 @@ at::Tensor adasum(const at::Tensor& tensor,
                   std::shared_ptr<ProcessGroup> group) {
   const c10::NoGradGuard no_grad;
   group = given_or_default(std::move(group));
+  JoinAnnouncements::of(group)->announce(AnnouncedCall::other("adasum"));
   check_adasum(*group, tensor);
-  at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  std::vector<at::Tensor> all;
-  if (group->rank() == 0)
-    for (int rank = 0; rank < group->size(); ++rank)
-      all.push_back(at::empty_like(sum));
-  gather(*group, sum, all, 0).wait();
-  if (group->rank() == 0) sum.copy_(adaptive_sum_of_all(std::move(all)));
-  broadcast(*group, sum, 0).wait();
+  const at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  combine_by_adasum(*group, sum);
   return sum;
 }
 
@@ -191,7 +174,9 @@ at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op,
 
 const at::Tensor& allreduce_(const at::Tensor& tensor, ReduceOp op,
                              std::shared_ptr<ProcessGroup> group) {
-  all_reduce(*given_or_default(std::move(group)), tensor, op).wait();
+  group = given_or_default(std::move(group));
+  announce_all_reduce(group, tensor, op);
+  all_reduce(*group, tensor, op).wait();
   return tensor;
 }
 

@@ -169,55 +169,6 @@ TEST(Allreduce, HasNoGradientOfOtherOperations) {
   });
 }
 
-// The paper's formula on numbers of one process.
-at::Tensor combined(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor product = (a * b).sum();
-  return a * (1 - product / (2 * (a * a).sum())) +
-         b * (1 - product / (2 * (b * b).sum()));
-}
-
-TEST(Adasum, CombinesTensorsTwoByTwoInATree) {
-  run_ranks(kBackend, 4, [](const Group& group) {
-    for (const auto type : {torch::kFloat, torch::kDouble}) {
-      std::vector<at::Tensor> all;
-      for (int rank = 0; rank < 4; ++rank)
-        all.push_back(wave({3, 5}, rank).to(type).t());
-      const at::Tensor& mine = all[static_cast<std::size_t>(group->rank())];
-      EXPECT_LE(largest_difference({adasum(mine, group)},
-                                   {combined(combined(all[0], all[1]),
-                                             combined(all[2], all[3]))}),
-                kTolerance);
-    }
-  });
-}
-
-TEST(Adasum, AddsWhatIsOrthogonalAndAveragesWhatIsParallel) {
-  run_ranks(kBackend, 2, [](const Group& group) {
-    const at::Tensor own_axis = torch::zeros({2});
-    own_axis[group->rank()] = 3;
-    EXPECT_TRUE(adasum(own_axis, group).equal(torch::full({2}, 3.0)));
-    const at::Tensor same = torch::full({2}, 4.0);
-    EXPECT_TRUE(adasum(same, group).equal(same));
-    const at::Tensor zero_on_one = same * group->rank();
-    EXPECT_TRUE(adasum(zero_on_one, group).equal(same));
-  });
-}
-
-TEST(Adasum, RefusesOnEveryRankWhatItCannotCombine) {
-  run_ranks(kBackend, 3, [](const Group& group) {
-    EXPECT_THAT(message_of([&] { adasum(torch::ones({2}), group); }),
-                HasSubstr("3 ranks are no power of two"));
-    EXPECT_THAT(
-        message_of([&] { adasum(torch::ones({1 + group->rank()}), group); }),
-        HasSubstr("rank 1:  Float of shape [2]\n"));
-  });
-  run_ranks(kBackend, 2, [](const Group& group) {
-    EXPECT_THAT(message_of([&] { adasum(torch::arange(2), group); }),
-                HasSubstr("Long is no floating-point type"));
-    EXPECT_NO_THROW(group->barrier().wait());
-  });
-}
-
 TEST(Allgather, PutsRowsOfAnyNumberOneAfterTheOther) {
   run_ranks(kBackend, 3, [](const Group& group) {
     const auto rows_of = [](int rank) {

@@ -1,5 +1,6 @@
 #include "lockstep/torch/missing_gradients.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -9,8 +10,10 @@ namespace {
 constexpr std::size_t kNamesShown = 10;
 constexpr auto kMissing =
     static_cast<std::uint8_t>(MissingGradients::Mark::kMissing);
-constexpr auto kArrived =
-    static_cast<std::uint8_t>(MissingGradients::Mark::kArrived);
+constexpr auto kAbsent =
+    static_cast<std::uint8_t>(MissingGradients::Mark::kAbsent);
+constexpr auto kSparse =
+    static_cast<std::uint8_t>(MissingGradients::Mark::kSparse);
 
 std::string list_names(std::span<const std::string> names,
                        std::span<const std::uint8_t> marks) {
@@ -34,6 +37,11 @@ std::string list_ranks(std::span<const std::size_t> ranks) {
 
 }  // namespace
 
+MissingGradients::Mark MissingGradients::sparse_mark(std::uint8_t dimensions) {
+  return dimensions == 0 ? Mark::kArrived
+                         : static_cast<Mark>(kSparse + dimensions);
+}
+
 MissingGradients::MissingGradients(ProcessGroup& group,
                                    std::span<const Mark> marks)
     : parameters_(marks.size()),
@@ -53,8 +61,21 @@ std::span<const std::uint8_t> MissingGradients::of_rank(
 
 bool MissingGradients::everywhere(std::size_t parameter) const {
   for (std::size_t rank = 0; rank < ranks_; ++rank)
-    if (of_rank(rank)[parameter] == kArrived) return false;
+    if (const auto mark = of_rank(rank)[parameter];
+        mark != kMissing && mark != kAbsent)
+      return false;
   return true;
+}
+
+bool MissingGradients::some_missing() const {
+  return std::ranges::find(marks_, kMissing) != marks_.end();
+}
+
+std::uint8_t MissingGradients::sparse_dimensions(std::size_t parameter) const {
+  std::uint8_t most = kSparse;
+  for (std::size_t rank = 0; rank < ranks_; ++rank)
+    most = std::max(most, of_rank(rank)[parameter]);
+  return static_cast<std::uint8_t>(most - kSparse);
 }
 
 std::string MissingGradients::lines(std::span<const std::string> names) const {

@@ -74,26 +74,6 @@ TEST(PassErrors, SayOfDoubleBackwardWhatWorks) {
   });
 }
 
-TEST(PassErrors, RefuseSparseGradientsSayingWhatToDo) {
-  struct Words : torch::nn::Module {
-    Words() { table = register_parameter("table", wave({10, 4}, 0)); }
-    at::Tensor forward(const at::Tensor& words) {
-      return at::embedding(table, words, -1, false, /*sparse=*/true).sum();
-    }
-    at::Tensor table;
-  };
-  run_ranks(kBackend, 3, [](const Group& group) {
-    auto model = DistributedDataParallel(Words(), {.group = group});
-    const std::string message = message_of(
-        [&] { model(torch::arange(3 * group->rank(), 10)).backward(); });
-    EXPECT_THAT(message,
-                AllOf(HasSubstr("the gradient of parameter table cannot be "
-                                "reduced: it is sparse"),
-                      HasSubstr("set the option sparse_as_dense, or"),
-                      HasSubstr("EmbeddingOptions::sparse(false)")));
-  });
-}
-
 TEST(PassErrors, NameTheRankThatLeftBeforeAnothersExtraStep) {
   run_ranks(kBackend, 3, [](const Group& group) {
     auto model = DistributedDataParallel(Net(), small_buckets(group));

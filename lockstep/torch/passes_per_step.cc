@@ -28,11 +28,31 @@ PassesPerStep::Count::Count(const std::vector<NamedParameter>& parameters,
     names_.push_back(parameter.name);
 }
 
+void PassesPerStep::Count::announce_to(
+    std::shared_ptr<JoinAnnouncements> announcements, std::int64_t number) {
+  announcements_ = std::move(announcements);
+  number_ = number;
+}
+
+void PassesPerStep::Count::announce_gradients() {
+  announcements_->announce_gradients(number_);
+}
+
+void PassesPerStep::Count::announce_question() {
+  announcements_->announce_question(number_);
+}
+
 void PassesPerStep::Count::begin_anew() {
   pass_ = 0;
   std::ranges::fill(passes_, 0);
   std::ranges::fill(last_, 0);
-  reduced_ = more_ = ended_ = refused_one_ = false;
+  reduced_ = more_ = ended_ = refused_one_ = joined_ = false;
+  announcements_->end_gradients();
+}
+
+void PassesPerStep::Count::begin_as_joined() {
+  begin_anew();
+  joined_ = true;
 }
 
 PassKind PassesPerStep::Count::begins() {
@@ -45,6 +65,7 @@ PassKind PassesPerStep::Count::begins() {
         "  next:    call step(), synchronize() or zero_grad() before it, or "
         "raise backward_passes_per_step");
   }
+  if (pass_ + 1 == in_step_) announce_gradients();
   return ++pass_ == in_step_ ? PassKind::kReduced : PassKind::kLocal;
 }
 
@@ -62,19 +83,22 @@ void PassesPerStep::Count::arrived(std::size_t parameter) {
 }
 
 bool PassesPerStep::Count::expects_more() const {
-  return std::ranges::any_of(passes_,
-                             [this](int passes) { return passes < in_step_; });
+  return !joined_ && std::ranges::any_of(passes_, [this](int passes) {
+    return passes < in_step_;
+  });
 }
 
 // What a later pass adds to a sum would be added to it once a rank.
 void PassesPerStep::Count::reduced(bool some_rank_is_incomplete) {
   more_ = !reduced_ && some_rank_is_incomplete && op_ == ReduceOp::kAverage;
   reduced_ = true;
+  announcements_->end_gradients();
 }
 
 // What it has added to an average would make this rank's differ.
 void PassesPerStep::Count::abandoned() noexcept {
   refused_one_ = refused_one_ || reduced_;
+  announcements_->end_gradients();
 }
 
 void PassesPerStep::Count::end() {
@@ -90,13 +114,44 @@ void PassesPerStep::Count::check_none_refused() const {
         "  next:    call zero_grad() and make the passes of this step again");
 }
 
+// What a joined rank does for an optimizer of its own.
+class PassesPerStep::TakesPartAsJoined final : public JoinedGradients {
+ public:
+  TakesPartAsJoined(std::shared_ptr<Count> count,
+                    std::shared_ptr<Reducer> reducer,
+                    std::shared_ptr<ProcessGroup> group)
+      : count_(std::move(count)),
+        reducer_(std::move(reducer)),
+        group_(std::move(group)) {}
+
+  void take_part(AnnouncedCall::Kind kind) override {
+    if (kind == AnnouncedCall::Kind::kMoreGradients) {
+      reducer_->is_true_somewhere(false);
+      return;
+    }
+    count_->begin_as_joined();
+    reducer_->shadow_pass(full_roll(*group_, Activity::kBackward));
+    count_->begin_anew();
+  }
+
+ private:
+  std::shared_ptr<Count> count_;
+  std::shared_ptr<Reducer> reducer_;
+  std::shared_ptr<ProcessGroup> group_;
+};
+
 PassesPerStep::PassesPerStep(std::vector<NamedParameter> parameters,
                              const std::shared_ptr<ProcessGroup>& group,
                              const ReducerOptions& options, int passes)
     : count_(std::make_shared<Count>(parameters, options.op, passes)),
-      reducer_(std::move(parameters), group, options),
-      alone_(group->size() == 1) {
-  reducer_.decide_passes_by(count_);
+      reducer_(
+          std::make_shared<Reducer>(std::move(parameters), group, options)),
+      alone_(group->size() == 1),
+      as_joined_(std::make_shared<TakesPartAsJoined>(count_, reducer_, group)) {
+  auto announcements = JoinAnnouncements::of(group);
+  const std::int64_t number = announcements->enroll(as_joined_);
+  count_->announce_to(std::move(announcements), number);
+  reducer_->decide_passes_by(count_);
 }
 
 bool PassesPerStep::are_synchronized() const {
@@ -108,9 +163,17 @@ bool PassesPerStep::are_synchronized() const {
 void PassesPerStep::synchronize() {
   count_->check_none_refused();
   if (alone_) return;
-  if (!count_->is_reduced()) reducer_.reduce_now();
-  if (count_->may_have_more() && reducer_.is_true_somewhere(count_->has_more()))
-    reducer_.reduce_local_passes();
+  if (!count_->is_reduced()) {
+    count_->announce_gradients();
+    reducer_->reduce_now();
+  }
+  if (count_->may_have_more()) {
+    count_->announce_question();
+    if (reducer_->is_true_somewhere(count_->has_more())) {
+      count_->announce_gradients();
+      reducer_->reduce_local_passes();
+    }
+  }
   count_->end();
 }
 

@@ -3,18 +3,24 @@
 // parameter: where some rank has not used all of them in the passes of a step,
 // further ones may bring the rest, and are reduced by synchronize().
 //
+// Where the group allows joins, each reduction is announced before it begins,
+// so that ranks without data take part in it: see join_announcements.h.
+//
 // Threads: single-threaded, backward passes included. It may be moved between
 //          passes.
-// Errors:  as Reducer; InvalidArgument from the backward pass that is one more
-//          than a step takes, and from what comes after it until begin_anew().
+// Errors:  as Reducer and JoinAnnouncements; InvalidArgument from the backward
+//          pass that is one more than a step takes, and from what comes after
+//          it until begin_anew().
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/reducer.h"
 
 namespace lockstep {
@@ -26,7 +32,7 @@ class PassesPerStep {
                 const std::shared_ptr<ProcessGroup>& group,
                 const ReducerOptions& options, int passes);
 
-  Reducer& reducer() { return reducer_; }
+  Reducer& reducer() { return *reducer_; }
 
   // Makes .grad what the step is to read, if the passes so far have not: where
   // there were fewer than a step takes, or none on this rank, or more that used
@@ -44,6 +50,13 @@ class PassesPerStep {
     Count(const std::vector<NamedParameter>& parameters, ReduceOp op,
           int passes);
 
+    // From now on `announcements` hears of every reduction, as those of the
+    // optimizer of this number.
+    void announce_to(std::shared_ptr<JoinAnnouncements> announcements,
+                     std::int64_t number);
+    void announce_gradients();
+    void announce_question();
+
     PassKind begins() override;
     void arrived(std::size_t parameter) override;
     bool expects_more() const override;
@@ -52,6 +65,8 @@ class PassesPerStep {
 
     void begin_anew();
     void end();
+    // This rank has joined: it takes part in one of the others' reductions.
+    void begin_as_joined();
     void check_none_refused() const;
     bool is_reduced() const { return reduced_; }
     // Whether all ranks are to ask each other for passes after the reduced one.
@@ -69,11 +84,17 @@ class PassesPerStep {
     bool more_ = false;
     bool ended_ = false;
     bool refused_one_ = false;  // or left it halfway: it has added to .grad
+    bool joined_ = false;
+    std::shared_ptr<JoinAnnouncements> announcements_;
+    std::int64_t number_ = 0;
   };
 
+  class TakesPartAsJoined;
+
   std::shared_ptr<Count> count_;
-  Reducer reducer_;
+  std::shared_ptr<Reducer> reducer_;
   bool alone_;
+  std::shared_ptr<JoinedGradients> as_joined_;
 };
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -16,9 +17,11 @@
 #include "lockstep/torch/autograd_join.h"
 #include "lockstep/torch/bucket_reduction.h"
 #include "lockstep/torch/heap_allocator.h"
+#include "lockstep/torch/join_announcements.h"
 #include "lockstep/torch/kept_gradients.h"
 #include "lockstep/torch/missing_gradients.h"
 #include "lockstep/torch/pass_errors.h"
+#include "lockstep/torch/sparse_gradients.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "lockstep/torch/tensor_lists.h"
 #include "lockstep/torch/tensor_memory.h"
@@ -63,8 +66,7 @@ void make_dense(const at::Tensor& parameter) {
     gradient = gradient.to_dense();
 }
 
-void divide_gradients(const std::vector<at::Tensor>& parameters,
-                      double divisor) {
+void divide_gradients(std::span<const at::Tensor> parameters, double divisor) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters)
     gradients.push_back(parameter.grad());
@@ -135,6 +137,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void gradient_arrived(std::size_t parameter);
   void begin_pass();
   void open_pass(const Roll& roll);
+  void prepare(std::size_t parameter);
   void take(std::size_t parameter);
   void stand_in(std::size_t parameter);
   void start_buckets(std::size_t first, std::size_t count);
@@ -144,7 +147,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void close_pass(Part part, const Indices& missing);
   Indices start_incomplete_buckets(Part part);
   void take_partial_gradients();
-  void learn_what_is_unused(Part part, const Indices& missing);
+  void learn_from_all(Part part, const Indices& missing);
+  void reduce_sparse_gradients(Part part);
   void settle_gradients(Part part);
   void plan_in_order_of_arrival();
   void adopt_plan(BucketPlan plan);
@@ -167,6 +171,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   GradientTracker tracker_;
   BucketReduction reduction_;
   bool follows_arrival_ = false;  // whether the plan is in order of arrival
+  std::optional<SparseGradients> sparse_;  // from construction on
 
   // Of the next passes.
   std::shared_ptr<PassIntent> intent_ = std::make_shared<PassIntent>();
@@ -214,6 +219,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
   }
   if (std::ranges::any_of(tensors_, &at::Tensor::is_cpu))
     allocate_tensors_from(group_->heap());
+  sparse_.emplace(tensors_);
   if (reduces_) adopt_plan(plan_buckets(sizes_, plan_options_));
   if (reduces_ || sparse_as_dense_)
     hooks_.emplace(tensors_, names_, [this](std::size_t parameter) {
@@ -224,7 +230,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
 void Reducer::State::adopt_plan(BucketPlan plan) {
   plan_ = std::move(plan);
   tracker_ = GradientTracker(plan_);
-  reduction_.follow(plan_, tensors_);
+  reduction_.follow(plan_, sparse_->in_buckets());
 }
 
 void Reducer::State::set_hook(std::shared_ptr<CommHook> hook) {
@@ -255,7 +261,7 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
 }
 
 PassKind Reducer::State::forward_begins() {
-  if (reduces_) kept_.forward_begins(tensors_);
+  if (reduces_) kept_.forward_begins(sparse_->in_buckets());
   intent_->forward_begins();
   return intent_->here();
 }
@@ -268,6 +274,7 @@ void Reducer::State::begin_pass() {
   Roll roll = full_roll(*group_, Activity::kBackward);
   if (kind == PassKind::kReduced) {
     refuse_create_graph();
+    if (!rule_) refuse_joins(group_, "gradients cannot be reduced");
     if (roll_call_) roll = roll_call_->announce(Activity::kBackward);
   }
   at_end_of_backward(
@@ -283,6 +290,7 @@ void Reducer::State::begin_pass() {
 void Reducer::State::open_pass(const Roll& roll) {
   const c10::AutoGradMode no_grad(false);
   roll_ = roll;
+  sparse_->begin_pass();
   reduction_.begin_pass(op_ == ReduceOp::kSum ? 1 : roll.divisor);
   if (expectation_.rule() == PassExpectation::Rule::kAsAtFirst)
     tracker_.expect(expectation_.counts());
@@ -292,13 +300,23 @@ void Reducer::State::open_pass(const Roll& roll) {
   start_buckets(ready.first_bucket, ready.bucket_count);
 }
 
+void Reducer::State::prepare(std::size_t parameter) {
+  if (sparse_as_dense_)
+    make_dense(tensors_[parameter]);
+  else if (sparse_->prepare(parameter, names_[parameter]))
+    reduction_.buckets().declare_incomplete();  // so that ranks tell of it
+}
+
 void Reducer::State::take(std::size_t parameter) {
-  kept_.keep(parameter, tensors_[parameter]);
-  reduction_.buckets().take(parameter, tensors_[parameter], names_[parameter]);
+  prepare(parameter);
+  const at::Tensor& in_bucket = sparse_->in_buckets()[parameter];
+  kept_.keep(parameter, in_bucket);
+  reduction_.buckets().take(parameter, in_bucket, names_[parameter]);
 }
 
 void Reducer::State::stand_in(std::size_t parameter) {
-  kept_.stand_in(parameter, tensors_[parameter]);
+  prepare(parameter);
+  kept_.stand_in(parameter, sparse_->in_buckets()[parameter]);
   take(parameter);
 }
 
@@ -378,11 +396,12 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   reduction_.finish();
   reduction_.buckets().let_go();
   const bool incomplete = reduction_.buckets().some_rank_is_incomplete();
-  if (incomplete) learn_what_is_unused(part, missing);
+  if (incomplete) learn_from_all(part, missing);
+  reduce_sparse_gradients(part);
   if (rule_) rule_->reduced(incomplete);
   settle_gradients(part);
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
-  if (!follows_arrival_) plan_in_order_of_arrival();
+  if (!follows_arrival_ || sparse_->has_learnt()) plan_in_order_of_arrival();
 }
 
 // Those of which nobody knows yet how often they arrive.
@@ -409,30 +428,44 @@ Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
   return missing;
 }
 
-void Reducer::State::learn_what_is_unused(Part part, const Indices& missing) {
+// What no rank has used, and what is sparse.
+void Reducer::State::learn_from_all(Part part, const Indices& missing) {
   using Mark = MissingGradients::Mark;
-  std::vector<Mark> marks(
-      tensors_.size(), part == Part::kTrains ? Mark::kArrived : Mark::kAbsent);
+  std::vector<Mark> marks(tensors_.size(), Mark::kAbsent);
+  if (part == Part::kTrains)
+    for (std::size_t i = 0; i < marks.size(); ++i)
+      marks[i] = sparse_->mark_of(i);
   for (const std::size_t parameter : missing) marks[parameter] = Mark::kMissing;
   const MissingGradients all(*order_, marks);
-  if (!expectation_.allows_missing()) {
+  if (all.some_missing() && !expectation_.allows_missing()) {
     kept_.settle([](std::size_t) { return true; });
     expectation_.drop_gradients();
     throw InvalidArgument(missing_gradients_text(*group_, expectation_.rule(),
                                                  all.lines(names_)));
   }
+  sparse_->learn(all);
+  if (!all.some_missing()) return;
   std::vector<char> unused(tensors_.size());
   for (std::size_t i = 0; i < unused.size(); ++i)
     unused[i] = all.everywhere(i) ? 1 : 0;
   expectation_.set_unused(std::move(unused));
 }
 
+void Reducer::State::reduce_sparse_gradients(Part part) {
+  using Result = SparseGradients::Result;
+  sparse_->reduce(
+      *order_, op_ == ReduceOp::kSum ? 1 : roll_.divisor,
+      [this](std::size_t parameter) { return expectation_.unused(parameter); },
+      part == Part::kTrains ? Result::kKept : Result::kDropped);
+}
+
 void Reducer::State::settle_gradients(Part part) {
   if (const double divisor = reduction_.left_to_divide_by(); divisor != 1)
-    divide_gradients(tensors_, divisor);
+    divide_gradients(sparse_->in_buckets(), divisor);
   kept_.settle([&](std::size_t parameter) {
     return part == Part::kShadows || expectation_.unused(parameter);
   });
+  sparse_->end_pass();
 }
 
 void Reducer::State::abandon_pass() noexcept {
@@ -466,10 +499,13 @@ void Reducer::State::plan_in_order_of_arrival() {
   order_->broadcast(view(order), roll_.root, {.place = "order of gradients"})
       .wait();
   follows_arrival_ = true;
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    if (sparse_->is_sparse(i)) sizes_[i].elements = 0;
   BucketPlan plan =
       plan_buckets(sizes_, std::vector<std::size_t>(order.begin(), order.end()),
                    plan_options_);
-  if (!same_slots(plan, plan_)) adopt_plan(std::move(plan));
+  if (sparse_->has_learnt() || !same_slots(plan, plan_))
+    adopt_plan(std::move(plan));
 }
 
 Reducer::Reducer(std::vector<NamedParameter> parameters,

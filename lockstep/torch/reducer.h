@@ -14,6 +14,8 @@
 // options say otherwise: whoever wants to keep a gradient beyond the next
 // backward pass clones it.
 //
+// Sparse gradients stay sparse: see sparse_gradients.h.
+//
 // Which gradients make a pass: by default, every parameter's, once. With
 // find_unused_parameters, those that arrive; with static_graph, those that
 // arrived in the first pass, as often as they did then.

@@ -17,7 +17,7 @@ namespace {
 using Random = std::mt19937_64;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int kSteps = 4;
+constexpr int kStepsOfNet = 4;
 
 std::size_t below(Random& random, std::size_t end) {
   return static_cast<std::size_t>(random() % end);
@@ -171,7 +171,7 @@ Plan random_plan(const Kind& kind, std::uint64_t seed) {
                   .static_graph = below(random, 3) == 0,
                   .gradient_as_bucket_view = below(random, 3) > 0};
   plan.parameters = random_parameters(random, kind.sizes);
-  for (int step = 0; step < kSteps; ++step)
+  for (int step = 0; step < kStepsOfNet; ++step)
     plan.averages.push_back(average_of(plan, step));
   return plan;
 }
@@ -209,7 +209,8 @@ void run_rank(const Plan& plan, const Group& group) {
   }
   const Reducer reducer(named, group, plan.options);
   Tensors expected(parameters.size());
-  for (int step = 0; step < kSteps && !testing::Test::HasFailure(); ++step) {
+  for (int step = 0; step < kStepsOfNet && !testing::Test::HasFailure();
+       ++step) {
     if (step % 2 == 0)  // step 1 and 3 accumulate
       for (std::size_t i = 0; i < parameters.size(); ++i) {
         parameters[i].mutable_grad().reset();

@@ -145,22 +145,6 @@ TEST(Reducer, EndsTheOthersWaitWhenBackwardThrowsOnOneRank) {
   });
 }
 
-TEST(Reducer, RefusesASparseGradient) {
-  run_ranks(kBackend, 2, [](const Group& group) {
-    at::Tensor table = wave({4, 2}, 0).requires_grad_();
-    const Reducer reducer({{"table", table}}, group);
-    const at::Tensor indices = torch::tensor({0, 2});
-    const auto pass = [&] {
-      at::embedding(table, indices, -1, false, /*sparse=*/true)
-          .sum()
-          .backward();
-    };
-    EXPECT_THAT(message_of(pass),
-                HasSubstr("gradient of parameter table cannot be reduced: it "
-                          "is sparse"));
-  });
-}
-
 // Notes the sum of each gradient, after what it was put in front of.
 class NotingHook : public torch::autograd::PostAccumulateGradHook {
  public:

@@ -52,8 +52,9 @@ struct DistributedDataParallelOptions {
   // with one device.
   bool reduce_alone = false;
   // Whether sparse gradients, of embeddings for example, are made dense as they
-  // arrive in .grad, in a group of one too; when false, the reduction refuses
-  // them.
+  // arrive in .grad, in a group of one too; without it they are reduced as
+  // indices and values, stay sparse, and have no part in communication hooks.
+  // The first pass that brings one sends it as a dense one.
   bool sparse_as_dense = false;
   // How backward() combines the ranks' gradients: kAverage, or kSum, for losses
   // that are divided by the global batch. With a sum the program calls

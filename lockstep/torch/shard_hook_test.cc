@@ -37,7 +37,7 @@ using Tensors = std::vector<at::Tensor>;
 
 enum class Averages { kWhole, kOwn };
 
-constexpr int kSteps = 4;
+constexpr int kStepsOfShards = 4;
 constexpr char kToOwners[] = "gradients, to their owners";
 constexpr std::uint64_t kNetElements = 6 * 8 + 8 + 8 * 5 + 5 + 5 * 3 + 3;
 
@@ -68,7 +68,7 @@ struct Sharded {
 // Two passes per step, of which the second is reduced; with clipping.
 Tensors learn(const Group& group, at::Device device, Averages averages) {
   Sharded sharded(group, device, averages);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kStepsOfShards; ++step) {
     sharded.optimizer.zero_grad(/*set_to_none=*/step % 2 == 0);
     {
       const auto local = sharded.model.no_sync();
@@ -119,7 +119,7 @@ TEST(ShardHook, KnowsGroupsThatWereAddedBeforeItWasMade) {
     optimizer.add_param_group(
         torch::optim::OptimizerParamGroup(Tensors(all.begin() + 3, all.end())));
     model.register_comm_hook(optimizer.gradient_hook());
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kStepsOfShards; ++step) {
       whole.optimizer.zero_grad();
       optimizer.zero_grad();
       whole.loss(*group, step).backward();
@@ -287,7 +287,7 @@ TEST_P(ShardHookRanks, CutGradientsOfAnyShapeAsTheOptimizerDoes) {
                                         {.group = group});
       if (averages == Averages::kOwn)
         model.register_comm_hook(optimizer.gradient_hook());
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kStepsOfShards; ++step) {
         optimizer.zero_grad();
         model(10 * step + group->rank()).backward();
         optimizer.step();
