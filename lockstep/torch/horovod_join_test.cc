@@ -49,11 +49,12 @@ std::vector<at::Tensor> weights_of_uneven_ranks(const std::vector<int>& steps,
 // Each rank makes its steps; all have the weights of the last in the end.
 void expect_as_one_process(const std::vector<int>& steps, int last,
                            DistributedOptimizerOptions options,
-                           double tolerance = kTolerance) {
+                           double tolerance = kTolerance,
+                           const std::string& backend = kBackend) {
   const int ranks = static_cast<int>(steps.size());
   const auto expected = weights_of_uneven_ranks(
       steps, options.op == StepOp(ReduceOp::kSum) ? 1 : 1.0 / ranks);
-  run_ranks(kBackend, ranks, [&](const Group& group) {
+  run_ranks(backend, ranks, [&](const Group& group) {
     auto of_group = options;
     of_group.group = group;
     Net net;
@@ -77,6 +78,11 @@ TEST(HorovodJoin, TakesPartInTheOthersStepsWithZeros) {
   expect_as_one_process({5, 0, 3}, 0, {});
   expect_as_one_process({3, 3, 3}, 2, {});
   expect_as_one_process({0, 2}, 1, {});
+}
+
+TEST(HorovodJoin, WorksOnOtherBackends) {
+  for (const char* const backend : {"reference", "hybrid"})
+    expect_as_one_process({4, 0, 2}, 0, {}, kTolerance, backend);
 }
 
 TEST(HorovodJoin, WorksWithTheOptionsOfAnOptimizer) {

@@ -83,11 +83,12 @@ struct Steps {
   int ranks = 3;
   double tolerance = kTolerance;
   std::optional<int> only_rank_with_rare{};  // empty: no rank uses that table
+  const char* backend = kBackend;
 };
 
 // Two nets make the same steps, one with sparse gradients.
 void expect_steps_as_dense(const Steps& steps) {
-  run_ranks(kBackend, steps.ranks, [&](const Group& group) {
+  run_ranks(steps.backend, steps.ranks, [&](const Group& group) {
     auto options = steps.options;
     options.group = group;
     WordNet sparse(TableGradients::kSparse), with_dense(TableGradients::kDense);
@@ -125,6 +126,12 @@ void expect_steps_as_dense(const Steps& steps) {
 TEST(SparseGradients, MakeTheStepsOfDenseOnes) {
   for (const int ranks : {1, 2, 3, 4})
     expect_steps_as_dense({.ranks = ranks, .tolerance = 1e-5});
+}
+
+TEST(SparseGradients, AreReducedOnOtherBackends) {
+  for (const char* const backend : {"reference", "hybrid"})
+    expect_steps_as_dense(
+        {.tolerance = 1e-5, .only_rank_with_rare = 1, .backend = backend});
 }
 
 TEST(SparseGradients, FollowTheOptionsOfAnOptimizer) {
