@@ -50,7 +50,7 @@ int main() {
 
   at::Tensor mean;
   for (std::size_t epoch = 0; epoch < 30; ++epoch) {
-    sampler.set_epoch(epoch);  // (*) of the one that was kept
+    sampler.set_epoch(epoch);  // (*) copies share the epoch
     mean = torch::zeros({});
     for (auto& batch : *loader) {
       optimizer.zero_grad();

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
 
       generator_optimizer.zero_grad();
       freeze(*discriminator);
-      // (*) past the wrapper, which has no gradients to average here
+      // (*) without the wrapper, which has no gradients to average here
       const at::Tensor fooled =
           loss_against(discriminator.module()->forward(images), 1);
       fooled.backward();

@@ -61,7 +61,7 @@ int main() {
   for (int step = 0; step < 200; ++step) {
     shards.run([&](const lockstep::LogicalShard& shard) {  // (*)
       const auto [points, labels] = part_of_batch(step, shard.index);
-      torch::manual_seed(shard.seed);  // (*) of what dropout drops
+      torch::manual_seed(shard.seed);  // (*) for dropout
       const at::Tensor loss =
           torch::cross_entropy_loss(model->forward(points), labels);
       loss.backward();
