@@ -36,7 +36,9 @@ def run(folder, *arguments):
     build.mkdir()
     (build / "benchmarks").symlink_to(PROGRAMS)
     return subprocess.run(
-        [DRIVER, *arguments], env={**os.environ, "LOCKSTEP_BUILD": str(build)},
+        [DRIVER, *arguments],
+        env={**os.environ, "LOCKSTEP_BUILD": str(build),
+             "LOCKSTEP_RESULTS": str(folder / "bench")},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         timeout=280)
 
