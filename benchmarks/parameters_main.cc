@@ -27,8 +27,8 @@
 
 #include "benchmarks/requests.h"
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/comm/group/init.h"
+#include "lockstep/torch/ddp/distributed_data_parallel.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 //
 // The longer list of an operation has a block a rank, in rank order; in the
 // uneven forms (_v) it is a list of buffers, one a rank.
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/group/init.h>
 
 #include <cstdio>
 #include <numeric>

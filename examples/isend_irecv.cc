@@ -2,7 +2,7 @@
 // while the messages travel, as when a large field is cut into strips.
 //
 //     lockstep run -n 4 ./isend_irecv
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/group/init.h>
 
 #include <cstdio>
 #include <vector>

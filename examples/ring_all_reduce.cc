@@ -6,7 +6,7 @@
 // travel to the right, until rank r holds the whole sum of chunk r + 1; in the
 // second the whole sums travel on. Each rank sends 2 (n - 1) / n of the
 // elements, however many ranks there are. (group->all_reduce() is faster.)
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/group/init.h>
 
 #include <cstdio>
 #include <span>

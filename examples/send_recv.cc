@@ -1,7 +1,7 @@
 // Blocking messages: a token goes once round all ranks, and each adds its rank.
 //
 //     lockstep run -n 4 ./send_recv
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/group/init.h>
 
 #include <cstdio>
 #include <vector>

@@ -10,8 +10,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_environment.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/launch/gpu_inventory.h"
-#include "lockstep/tools/flags.h"
+#include "lockstep/launch/worker/gpu_inventory.h"
+#include "lockstep/tools/job/flags.h"
 
 namespace lockstep {
 namespace {

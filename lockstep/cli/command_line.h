@@ -8,14 +8,14 @@
 #include <string>
 #include <variant>
 
-#include "lockstep/tools/bench_command.h"
-#include "lockstep/tools/blame_command.h"
-#include "lockstep/tools/doctor_command.h"
-#include "lockstep/tools/evaluate_command.h"
-#include "lockstep/tools/run_command.h"
-#include "lockstep/tools/scale_command.h"
-#include "lockstep/tools/status_command.h"
-#include "lockstep/tools/train_command.h"
+#include "lockstep/tools/bench/bench_command.h"
+#include "lockstep/tools/blame/blame_command.h"
+#include "lockstep/tools/doctor/doctor_command.h"
+#include "lockstep/tools/evaluate/evaluate_command.h"
+#include "lockstep/tools/run/run_command.h"
+#include "lockstep/tools/scale/scale_command.h"
+#include "lockstep/tools/status/status_command.h"
+#include "lockstep/tools/train/train_command.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/testing/error_text.h"
-#include "lockstep/launch/launcher.h"
+#include "lockstep/launch/launcher/launcher.h"
 
 namespace lockstep {
 namespace {

@@ -10,9 +10,9 @@
 #include "lockstep/base/process_environment.h"
 #include "lockstep/base/version.h"
 #include "lockstep/cli/command_line.h"
-#include "lockstep/launch/cpu_share.h"
-#include "lockstep/launch/find_program.h"
-#include "lockstep/launch/terminal_style.h"
+#include "lockstep/launch/output/terminal_style.h"
+#include "lockstep/launch/worker/cpu_share.h"
+#include "lockstep/launch/worker/find_program.h"
 
 namespace lockstep {
 namespace {

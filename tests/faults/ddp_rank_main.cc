@@ -24,13 +24,13 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/heap.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/memory/heap.h"
+#include "lockstep/torch/ddp/distributed_data_parallel.h"
+#include "lockstep/torch/optim/fused_optimizer.h"
+#include "lockstep/torch/optim/zero_redundancy_optimizer.h"
 #include "lockstep/torch/testing/flat_parameters.h"
 #include "lockstep/torch/testing/small_nets.h"
-#include "lockstep/torch/zero_redundancy_optimizer.h"
 
 namespace lockstep {
 namespace {

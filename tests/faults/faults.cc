@@ -9,7 +9,7 @@
 
 #include "fault_calls.h"
 #include "fault_round.h"
-#include "lockstep/launch/free_port.h"
+#include "lockstep/launch/worker/free_port.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {

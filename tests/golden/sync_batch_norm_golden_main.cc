@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/sync_batch_norm.h"
+#include "lockstep/torch/ddp/distributed_data_parallel.h"
+#include "lockstep/torch/ddp/sync_batch_norm.h"
 #include "lockstep/torch/testing/flat_parameters.h"
 #include "lockstep/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"

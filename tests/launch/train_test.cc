@@ -8,7 +8,7 @@
 
 #include "launched_command.h"
 #include "lockstep/base/testing/test_directory.h"
-#include "lockstep/launch/cpu_share.h"
+#include "lockstep/launch/worker/cpu_share.h"
 
 namespace lockstep {
 namespace {

@@ -47,8 +47,8 @@ class CheckLayers(unittest.TestCase):
                     "base includes lockstep/store/store.h")
 
     def test_finds_an_include_of_a_layer_beside(self):
-        self.plant("ddp/planted.h", '#include "lockstep/comm/work.h"\n')
-        self.expect("ddp includes lockstep/comm/work.h",
+        self.plant("ddp/planted.h", '#include "lockstep/comm/operation/work.h"\n')
+        self.expect("ddp includes lockstep/comm/operation/work.h",
                     "may use only base")
 
     def test_keeps_torch_out_of_the_launcher(self):

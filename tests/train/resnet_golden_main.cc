@@ -13,8 +13,8 @@
 #include <string>
 
 #include "lockstep/torch/testing/tensor_file.h"
-#include "lockstep/train/checkpoint.h"
-#include "lockstep/train/models.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/model/models.h"
 
 namespace lockstep {
 namespace {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/buffer_run.h"
+#include "lockstep/comm/operation/buffer_run.h"
 
 namespace lockstep {
 

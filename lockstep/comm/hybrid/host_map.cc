@@ -6,7 +6,7 @@
 #include <map>
 #include <system_error>
 
-#include "lockstep/comm/card_exchange.h"
+#include "lockstep/comm/rendezvous/card_exchange.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/captured_graph.h"
 #include "lockstep/comm/nccl/nccl_flight.h"
+#include "lockstep/comm/operation/captured_graph.h"
 
 namespace lockstep {
 

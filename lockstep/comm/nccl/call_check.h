@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/backend.h"
-#include "lockstep/comm/work.h"
+#include "lockstep/comm/operation/backend.h"
+#include "lockstep/comm/operation/work.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <string_view>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
 

@@ -25,8 +25,8 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/backend.h"
 #include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // Tests memory that a group's collectives access without copies, on a fake that
-// tracks registrations: see comm/testing/fake_gpu.h.
+// tracks registrations: see comm/testing/fake_gpu/fake_gpu.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
-#include "lockstep/comm/groups.h"
+#include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/reference/reference_backend.h"
-#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/comm/testing/gpu_ranks.h"
 #include "lockstep/store/store.h"
 

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/plugin.h"
+#include "lockstep/comm/rendezvous/plugin.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/own_process.h"
-#include "lockstep/comm/current_stream.h"
+#include "lockstep/comm/diagnosis/recorder.h"
+#include "lockstep/comm/group/registry.h"
 #include "lockstep/comm/nccl/attached_graphs.h"
 #include "lockstep/comm/nccl/control_calls.h"
 #include "lockstep/comm/nccl/gpu_memory.h"
@@ -23,8 +24,7 @@
 #include "lockstep/comm/nccl/nccl_meeting.h"
 #include "lockstep/comm/nccl/pair_lines.h"
 #include "lockstep/comm/nccl/pending_flights.h"
-#include "lockstep/comm/recorder.h"
-#include "lockstep/comm/registry.h"
+#include "lockstep/comm/operation/current_stream.h"
 #include "lockstep/net/wait.h"
 
 namespace lockstep {

@@ -16,7 +16,7 @@
 
 #include <memory>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
 

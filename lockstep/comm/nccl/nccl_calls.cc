@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/routes.h"
+#include "lockstep/comm/operation/routes.h"
 
 namespace lockstep {
 namespace {

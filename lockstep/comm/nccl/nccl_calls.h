@@ -5,7 +5,7 @@
 #pragma once
 
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

@@ -11,10 +11,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
-#include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/group/groups.h"
+#include "lockstep/comm/group/init.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
-#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/operation_text.h"
+#include "lockstep/comm/operation/operation_text.h"
 
 namespace lockstep {
 

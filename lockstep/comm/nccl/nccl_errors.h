@@ -6,8 +6,8 @@
 #include <exception>
 #include <string>
 
-#include "lockstep/comm/backend.h"
 #include "lockstep/comm/nccl/nccl_flight.h"
+#include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 #include "lockstep/comm/nccl/nccl_flight.h"
 
-#include "lockstep/comm/current_stream.h"
+#include "lockstep/comm/operation/current_stream.h"
 
 namespace lockstep {
 namespace {

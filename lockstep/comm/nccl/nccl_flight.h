@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/comm/captured_graph.h"
 #include "lockstep/comm/nccl/call_check.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/operation/captured_graph.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

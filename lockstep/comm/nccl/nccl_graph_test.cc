@@ -12,7 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/testing/fake_gpu_graph.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu_graph.h"
 #include "lockstep/comm/testing/gpu_ranks.h"
 
 namespace lockstep {

@@ -7,9 +7,9 @@
 
 #include <memory>
 
-#include "lockstep/comm/card_exchange.h"
+#include "lockstep/comm/group/registry.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/registry.h"
+#include "lockstep/comm/rendezvous/card_exchange.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // Tests the GPU backend on a fake of CUDA and NCCL that runs every task late
-// and detects unordered accesses: see comm/testing/fake_gpu.h.
+// and detects unordered accesses: see comm/testing/fake_gpu/fake_gpu.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
-#include "lockstep/comm/groups.h"
+#include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/comm/testing/gpu_ranks.h"
 
 namespace lockstep {

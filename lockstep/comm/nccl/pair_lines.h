@@ -15,9 +15,9 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/backend.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/nccl/launch_queue.h"
+#include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
 

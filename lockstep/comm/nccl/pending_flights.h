@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/comm/diagnosis/recorder.h"
 #include "lockstep/comm/nccl/nccl_errors.h"
 #include "lockstep/comm/nccl/nccl_flight.h"
-#include "lockstep/comm/recorder.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "lockstep/base/instruction_set.h"
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

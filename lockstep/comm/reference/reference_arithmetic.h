@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/formation.h"
-#include "lockstep/comm/operation_text.h"
+#include "lockstep/comm/operation/operation_text.h"
+#include "lockstep/comm/operation/routes.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
-#include "lockstep/comm/routes.h"
+#include "lockstep/comm/rendezvous/formation.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <memory>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "lockstep/comm/operation_text.h"
-#include "lockstep/comm/wire/host_address.h"
+#include "lockstep/comm/operation/operation_text.h"
+#include "lockstep/store/host_address.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "lockstep/base/round_up.h"
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

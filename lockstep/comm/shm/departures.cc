@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/process_handle.h"
 #include "lockstep/net/wait.h"
+#include "lockstep/store/host_address.h"
 
 namespace lockstep {
 

@@ -22,8 +22,8 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/backend.h"
-#include "lockstep/comm/heap.h"
+#include "lockstep/comm/memory/heap.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/net/shared_memory.h"
 #include "lockstep/store/store.h"
 

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/comm/heap.h"
+#include "lockstep/comm/memory/heap.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/net/file_descriptor.h"
 

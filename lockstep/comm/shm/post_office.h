@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/posted_message.h"
+#include "lockstep/comm/operation/posted_message.h"
 #include "lockstep/comm/shm/doorbell.h"
 #include "lockstep/comm/shm/shared_operation.h"
 

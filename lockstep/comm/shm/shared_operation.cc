@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/operation_text.h"
+#include "lockstep/comm/operation/operation_text.h"
 
 namespace lockstep {
 namespace {

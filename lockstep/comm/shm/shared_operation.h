@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/backend.h"
-#include "lockstep/comm/routes.h"
+#include "lockstep/comm/operation/backend.h"
+#include "lockstep/comm/operation/routes.h"
 #include "lockstep/comm/shm/peer_heaps.h"
 #include "lockstep/comm/shm/rounds.h"
 

@@ -11,10 +11,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/own_resources.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/group/init.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/comm/wire/host_address.h"
+#include "lockstep/store/host_address.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/group/process_group.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/operation/operation.h"
 #include "lockstep/comm/testing/random_elements.h"
 
 namespace lockstep {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/comm/group/process_group.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/conformance_case.h"
 
 namespace lockstep {

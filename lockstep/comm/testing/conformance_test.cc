@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "lockstep/comm/testing/conformance_rank.h"
-#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/comm/testing/gpu_ranks.h"
 #include "lockstep/comm/testing/run_ranks.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/testing/own_resources.h"
-#include "lockstep/comm/groups.h"
+#include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/group/process_group.h"
 #include "lockstep/comm/testing/mpirun.h"
 #include "lockstep/comm/testing/run_ranks.h"
 

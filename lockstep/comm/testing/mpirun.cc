@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/bootstrap.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/membership.h"
+#include "lockstep/comm/group/bootstrap.h"
+#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/membership.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/group/objects.h"
 #include "lockstep/comm/testing/any_collective.h"
 #include "lockstep/comm/testing/random_elements.h"
 

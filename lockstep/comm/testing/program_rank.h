@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/group/process_group.h"
 #include "lockstep/comm/testing/random_elements.h"
 #include "lockstep/comm/testing/random_program.h"
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/groups.h"
-#include "lockstep/comm/operation.h"
+#include "lockstep/comm/group/groups.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/cause_of.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/diagnosis/cause_of.h"
+#include "lockstep/comm/group/init.h"
 #include "lockstep/comm/testing/mpirun.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
 

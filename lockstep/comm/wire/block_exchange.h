@@ -8,7 +8,7 @@
 // Errors:  those of WireCore's waits.
 #pragma once
 
-#include "lockstep/comm/routes.h"
+#include "lockstep/comm/operation/routes.h"
 #include "lockstep/comm/wire/wire_core.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 // Errors:  Mismatch, the same on every rank; those of WireCore's waits.
 #pragma once
 
-#include "lockstep/comm/routes.h"
+#include "lockstep/comm/operation/routes.h"
 #include "lockstep/comm/wire/collective_way.h"
 #include "lockstep/comm/wire/control_exchange.h"
 #include "lockstep/comm/wire/share_pipeline.h"

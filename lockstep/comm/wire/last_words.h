@@ -17,7 +17,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/mutex.h"
-#include "lockstep/comm/wire/group_fault.h"
+#include "lockstep/comm/rendezvous/group_fault.h"
 #include "lockstep/comm/wire/message_transport.h"
 
 namespace lockstep {

@@ -16,11 +16,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
-#include "lockstep/comm/wire/host_address.h"
 #include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
+#include "lockstep/store/host_address.h"
 
 namespace lockstep {
 namespace {

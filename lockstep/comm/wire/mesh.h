@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/net/file_descriptor.h"
 #include "lockstep/store/store.h"
 

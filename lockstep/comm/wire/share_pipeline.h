@@ -17,7 +17,7 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/comm/buffer_run.h"
+#include "lockstep/comm/operation/buffer_run.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/wire/wire_core.h"
 

@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
-#include "lockstep/comm/plugin.h"
+#include "lockstep/comm/rendezvous/plugin.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_SANITIZED

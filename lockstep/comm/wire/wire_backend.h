@@ -15,7 +15,7 @@
 #include <string>
 
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/comm/wire/collective_way.h"
 #include "lockstep/store/store.h"
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <optional>
 
-#include "lockstep/comm/operation_text.h"
+#include "lockstep/comm/operation/operation_text.h"
 
 namespace lockstep {
 namespace {

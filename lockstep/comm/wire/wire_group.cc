@@ -8,11 +8,11 @@
 #include <chrono>
 #include <cstring>
 
-#include "lockstep/comm/card_exchange.h"
-#include "lockstep/comm/formation.h"
-#include "lockstep/comm/wire/host_address.h"
+#include "lockstep/comm/rendezvous/card_exchange.h"
+#include "lockstep/comm/rendezvous/formation.h"
 #include "lockstep/comm/wire/mesh.h"
 #include "lockstep/comm/wire/transport_plugin.h"
+#include "lockstep/store/host_address.h"
 
 namespace lockstep {
 namespace {

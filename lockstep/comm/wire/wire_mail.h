@@ -25,7 +25,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/posted_message.h"
+#include "lockstep/comm/operation/posted_message.h"
 #include "lockstep/comm/wire/wire_core.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lockstep/comm/record.h"
+#include "lockstep/comm/diagnosis/record.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <numeric>
 
-#include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/group/groups.h"
+#include "lockstep/comm/group/init.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 

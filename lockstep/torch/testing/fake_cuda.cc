@@ -10,7 +10,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
-#include "lockstep/torch/device_graph.h"
+#include "lockstep/torch/device/device_graph.h"
 #include "lockstep/torch/testing/fake_cuda_state.h"
 
 namespace lockstep {

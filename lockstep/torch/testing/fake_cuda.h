@@ -24,7 +24,7 @@
 
 #include <cstddef>
 
-#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 
 namespace lockstep {
 

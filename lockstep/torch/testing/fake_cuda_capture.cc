@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/testing/fake_gpu_graph.h"
-#include "lockstep/comm/testing/fake_gpu_stream.h"
-#include "lockstep/torch/device_graph.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu_graph.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu_stream.h"
+#include "lockstep/torch/device/device_graph.h"
 #include "lockstep/torch/testing/fake_cuda_state.h"
 
 namespace lockstep {

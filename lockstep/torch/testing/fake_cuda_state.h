@@ -16,7 +16,7 @@
 
 #include "lockstep/base/mutex.h"
 #include "lockstep/comm/nccl/gpu.h"
-#include "lockstep/comm/testing/fake_gpu.h"
+#include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 
 namespace lockstep {
 

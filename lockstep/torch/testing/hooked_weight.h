@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "lockstep/torch/reducer.h"
+#include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/torch/reducer.h"
+#include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {

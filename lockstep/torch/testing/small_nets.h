@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/process_group.h"
-#include "lockstep/torch/replica.h"
+#include "lockstep/comm/group/process_group.h"
+#include "lockstep/torch/ddp/replica.h"
 
 namespace lockstep {
 

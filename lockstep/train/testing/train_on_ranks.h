@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/train/trainer.h"
+#include "lockstep/train/trainer/trainer.h"
 
 namespace lockstep {
 

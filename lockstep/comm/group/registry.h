@@ -1,0 +1,53 @@
+// The backends that exist, by name.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/settings.h"
+#include "lockstep/comm/operation/backend.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+class GpuMemory;
+
+// Every name that make_backend accepts: the backends for CPU memory, without
+// "auto".
+std::span<const std::string_view> backend_names();
+
+// Makes the backend called `name` together with the other ranks of `identity`'s
+// group, all of which call this with the same store. Throws InvalidArgument
+// with the known names for an unknown name.
+std::shared_ptr<Backend> make_backend(const std::string& name,
+                                      const GroupIdentity& identity,
+                                      std::shared_ptr<Store> store,
+                                      const Settings& settings);
+
+// Throws InvalidArgument with the reason and the next step if no GPU is usable.
+void require_gpus(const Settings& settings);
+
+// A group's GPU memory. The machine need not have a GPU.
+std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
+                                              const Settings& settings);
+
+// The arguments of make_device_backend().
+struct DeviceGroup {
+  GroupIdentity identity;
+  std::shared_ptr<Store> store;
+  const Settings& settings;
+  std::shared_ptr<GpuMemory> memory;
+  // Throws when a rank has given up, or is gone and this rank sees that at
+  // once: not for a rank that was killed on another host.
+  std::function<void()> look_around{};
+};
+
+// Makes the backend "nccl" for a rank's buffers on `device`, likewise. Throws
+// InvalidArgument if this machine has no GPU support.
+std::shared_ptr<Backend> make_device_backend(Device device,
+                                             const DeviceGroup& group);
+
+}  // namespace lockstep

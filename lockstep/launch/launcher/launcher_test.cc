@@ -1,0 +1,168 @@
+// The parts of the launcher that tests of the whole program do not cover.
+#include "lockstep/launch/launcher/launcher.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/output/terminal_text.h"
+#include "lockstep/net/pipe.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::optional<std::string> nothing_set(const std::string&) {
+  return std::nullopt;
+}
+
+// Runs `script` in `workers` shells and discards their output.
+JobResult run_job(int workers, const std::string& script,
+                  std::chrono::milliseconds grace) {
+  const FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  SignalWatch signals;
+  Screen screen(nowhere.get(), nowhere.get(), nothing_set);
+  LaunchOptions options;
+  options.command = {"sh", "-c", script};
+  options.job.workers = workers;
+  options.grace = grace;
+  return Launcher(std::move(options), signals, screen).run();
+}
+
+TEST(Launcher, KillsAtOnceWhenAskedASecondTime) {
+  // Rank 0 sends the signals of a user: Ctrl-C, and again when it is asked to
+  // end. Rank 1 ignores signals; with this grace it would stay.
+  const JobResult result = run_job(
+      2,
+      "if [ $RANK = 1 ]; then trap '' TERM; while :; do sleep 1000; done; fi; "
+      "trap 'kill -INT $PPID' TERM; sleep 1000 & kill -INT $PPID; wait",
+      24h);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_FALSE(result.failure.has_value());
+}
+
+TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {
+  EXPECT_EQ(run_job(3, "exit $RANK", 24h).failure->workers, 3);
+}
+
+TEST(Launcher, LeavesOtherChildrenAlone) {
+  const Pipe gate = make_pipe();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    ::close(gate.write.get());
+    ::_exit(::read(gate.read.get(), &byte, 1) == 1 ? 42 : 1);
+  }
+  EXPECT_EQ(run_job(1, "(setsid sleep 1000 &) ; exit 3", 24h).exit_code, 3);
+  ASSERT_EQ(::write(gate.write.get(), "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+}
+
+TEST(Launcher, LeavesNoDescriptorAndNoSignalBlocked) {
+  sigset_t before;
+  sigset_t after;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  const int next_before = ::dup(0);
+  ::close(next_before);
+  run_job(4, "exit 0", 24h);
+  const int next_after = ::dup(0);
+  ::close(next_after);
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  EXPECT_EQ(next_before, next_after);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGTSTP})
+    EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal));
+}
+
+TEST(Launcher, RefusesAJobOfNobody) {
+  EXPECT_THROW(run_job(0, "true", 1s), InvalidArgument);
+}
+
+TEST(FailureReport, SaysWhoHowAndWhatNext) {
+  WorkerFailure failure{.rank = 3,
+                        .workers = 8,
+                        .pid = 123,
+                        .status = {.code = 0, .signal = SIGSEGV},
+                        .seconds = 1.25,
+                        .program = "./train",
+                        .last_lines = {"one", "two"},
+                        .log_path = "logs/rank-3.log"};
+  EXPECT_EQ(describe(failure),
+            "lockstep: rank 3 of 8 was killed by signal 11 (SIGSEGV) after 1.2 "
+            "s; the other ranks were ended\n"
+            "  program: ./train (process 123)\n"
+            "  output:  its last 2 lines\n"
+            "    one\n"
+            "    two\n"
+            "  likely:  a bug in the program: it accessed invalid memory\n"
+            "  next:    its whole output is in logs/rank-3.log");
+  failure.status = {.code = 2, .signal = 0};
+  failure.last_lines.clear();
+  EXPECT_THAT(describe(failure), AllOf(HasSubstr("exited with code 2"),
+                                       HasSubstr("output:  it wrote nothing"),
+                                       Not(HasSubstr("likely"))));
+}
+
+TEST(TerminalText, KeepsColoursAndNothingElse) {
+  EXPECT_EQ(safe_for_terminal("plain\ttext ü"), "plain\ttext ü");
+  EXPECT_EQ(safe_for_terminal("\033[1;31mred"), "\033[1;31mred\033[0m");
+  EXPECT_EQ(safe_for_terminal("a\033[2Jb\033[10;20Hc\033]0;title\ad\033Me"),
+            "abcde");
+  EXPECT_EQ(safe_for_terminal(std::string("a\0b\x07\x7f", 5)), "a?b??");
+}
+
+TEST(TerminalText, SurvivesSequencesThatAreCutShort) {
+  for (const char* text : {"\033", "\033[", "\033[31", "\033]0;x"})
+    EXPECT_EQ(safe_for_terminal(text), "") << text + 1;
+}
+
+TEST(OutputQueue, WritesWhatThePipeTakesAndKeepsTheRest) {
+  const Pipe pipe = make_pipe();
+  OutputQueue queue(pipe.write.get());
+  std::string sent;
+  while (!queue.full()) {
+    const std::string line = "line " + std::to_string(sent.size()) + "\n";
+    sent += line;
+    queue.add(line);
+    queue.flush();
+  }
+  EXPECT_FALSE(queue.empty());
+  std::string received;
+  std::array<char, 5000> buffer{};
+  while (received.size() < sent.size()) {
+    const ssize_t count = ::read(pipe.read.get(), buffer.data(), buffer.size());
+    ASSERT_GT(count, 0);
+    received.append(buffer.data(), static_cast<std::size_t>(count));
+    queue.flush();
+  }
+  EXPECT_EQ(received, sent);
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(::fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST(OutputQueue, DropsEverythingOnceTheReaderHasGone) {
+  SignalWatch signals;  // blocks SIGPIPE
+  Pipe pipe = make_pipe();
+  OutputQueue queue(pipe.write.get());
+  pipe.read.reset();
+  queue.add("hello");
+  queue.flush();
+  EXPECT_EQ(queue.error(), EPIPE);
+  queue.add("more");
+  EXPECT_TRUE(queue.empty());
+}
+
+}  // namespace
+}  // namespace lockstep

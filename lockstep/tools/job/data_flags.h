@@ -1,0 +1,25 @@
+// The flags that select a command's data set and model.
+//
+// Threads: one thread at a time, like CLI::App.
+// Errors:  those of tools/job/flags.h.
+#pragma once
+
+#include <string>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
+class App;
+class Option;
+}  // namespace CLI
+
+namespace lockstep {
+
+// Each adds a flag to `command` and returns it; its target must outlive the
+// parsing. `which` follows the known names in the flag's help and states the
+// default.
+CLI::Option* add_dataset_flag(CLI::App& command, std::string& dataset,
+                              const std::string& which = "");
+CLI::Option* add_model_flag(CLI::App& command, std::string& model,
+                            const std::string& which = "");
+CLI::Option* add_data_dir_flag(CLI::App& command, std::string& data_dir);
+
+}  // namespace lockstep

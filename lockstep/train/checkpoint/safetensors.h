@@ -1,0 +1,95 @@
+// The safetensors file format: named tensors as raw memory, behind a JSON
+// header (https://huggingface.co/docs/safetensors). It handles plain bytes:
+// train/checkpoint/checkpoint.h connects it to LibTorch's modules. See
+// docs/formats/checkpoint.md.
+//
+// Threads: for writing see train/checkpoint/atomic_file.h.
+// Errors:  InvalidArgument naming the file, what was expected and what was
+//          found, unless it is a whole, unambiguous file of those types;
+//          SystemError when the file cannot be read or written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// The types of the format whose elements are whole bytes.
+enum class SafetensorsType {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kC64,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+};
+inline constexpr std::size_t kSafetensorsTypes = 17;
+
+// The format's name of the type, such as "F32", and the bytes per element.
+std::string_view name_of(SafetensorsType type);
+std::size_t size_of(SafetensorsType type);
+
+// One tensor of a file. `bytes` borrows: row-major, little-endian elements.
+struct TensorBytes {
+  std::string name;
+  SafetensorsType type = SafetensorsType::kF32;
+  std::vector<std::int64_t> shape;  // empty: a scalar
+  std::span<const std::byte> bytes;
+};
+
+// The header's free texts, by name.
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+// The tensors in a file's bytes, which they borrow, in the file's order.
+struct SafetensorsView {
+  SafetensorsMetadata metadata;
+  std::vector<TensorBytes> tensors;
+};
+
+// Reads the `bytes` of a whole file. `file` names it in errors.
+SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
+                                  const std::string& file);
+
+// Reads a whole file.
+std::vector<std::byte> read_whole_file(const std::filesystem::path& path);
+
+// A file read into memory. Moving it keeps the view valid; copying cannot.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  SafetensorsFile(SafetensorsFile&&) = default;
+  SafetensorsFile& operator=(SafetensorsFile&&) = default;
+
+  const SafetensorsView& view() const { return view_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  SafetensorsView view_;
+};
+
+// Replaces the file at `path`, all or nothing. Tensors are sorted by element
+// size, largest first, then by name, so that each is aligned and the same
+// tensors give the same bytes. InvalidArgument for two tensors of one name and
+// for one whose bytes do not fit its shape.
+void write_safetensors(const std::filesystem::path& path,
+                       std::span<const TensorBytes> tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+}  // namespace lockstep

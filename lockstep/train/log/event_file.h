@@ -1,0 +1,51 @@
+// A file of scalars that TensorBoard plots over the steps of a run.
+//
+// The format is TensorFlow's: records, each with its length and masked CRC-32C
+// checksums, around protocol buffers of type Event (docs/formats/metrics.md).
+//
+// Threads: one at a time, like AppendedFile.
+// Errors:  SystemError naming the file and the reason; a record that cannot be
+//          written leaves the file as it was.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/train/log/appended_file.h"
+
+namespace lockstep {
+
+// A point of the curve that TensorBoard calls `tag`: "train/loss" is the curve
+// loss of the section train.
+struct Scalar {
+  std::string tag;
+  double value = 0;  // stored as float32
+};
+
+// `data` as a record in TensorFlow's TFRecord format.
+std::string framed_record(std::string_view data);
+
+class EventFile {
+ public:
+  // Creates a new file in `folder`, which must exist, under a unique name that
+  // TensorBoard recognises: events.out.tfevents.SECONDS.HOST.PID.NUMBER.
+  explicit EventFile(const std::filesystem::path& folder);
+
+  // Marks the beginning or the resumption of a run: TensorBoard discards points
+  // of earlier files in the folder from this step on.
+  void begin_at(std::int64_t step);
+
+  // Adds one point to each curve, at this step and the present time. The file
+  // has them when this returns.
+  void add(std::int64_t step, std::span<const Scalar> scalars);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  AppendedFile file_;
+};
+
+}  // namespace lockstep
