@@ -27,8 +27,8 @@ std::string describe(const OperationRecord& operation) {
 std::string short_name(const Signature& signature) {
   return fmt::format(
       "{}{} #{}", name_of(static_cast<OperationKind>(signature.kind)),
-      static_cast<Division>(signature.division) == Division::kOneARank ? "_v"
-                                                                       : "",
+      static_cast<Division>(signature.division) == Division::kPerRank ? "_v"
+                                                                      : "",
       signature.sequence);
 }
 

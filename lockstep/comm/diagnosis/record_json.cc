@@ -133,7 +133,7 @@ OperationRecord to_operation(const Json& object) {
   bool one_a_rank = false;
   take(object, "one_a_rank", one_a_rank);
   signature.division =
-      number_of(one_a_rank ? Division::kOneARank : Division::kEven);
+      number_of(one_a_rank ? Division::kPerRank : Division::kEven);
   signature.kind = number_of(named(
       "operation", std::span<const OperationKind>(kAllKinds), text("kind")));
   signature.type = number_of(named(

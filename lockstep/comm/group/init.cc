@@ -18,7 +18,7 @@
 #include "lockstep/comm/group/store_address.h"
 #include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/rendezvous/formation.h"
-#include "lockstep/comm/rendezvous/seat.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/net/wake_up.h"
 
 namespace lockstep {
@@ -35,7 +35,7 @@ namespace {
 // The result of init_process_group and the objects under it.
 struct DefaultGroup {
   Bootstrap bootstrap;
-  OwnProcessPointer<Seat> seat;
+  OwnProcessPointer<Rendezvous> seat;
   std::shared_ptr<ProcessGroup> group;
   // The store through which this default group or an earlier one was made.
   std::string reached_store;
@@ -81,9 +81,9 @@ std::shared_ptr<Store> open_job_store(const Membership& membership,
 // Opens the store and takes this rank's seat in it. Rank 0 may still serve an
 // earlier group's store at the same address: that store then ends during the
 // call, and the new one comes up.
-OwnProcessPointer<Seat> take_seat(const Membership& membership,
-                                  const Settings& settings) {
-  const JobCard card{.rank = membership.rank,
+OwnProcessPointer<Rendezvous> take_rank(const Membership& membership,
+                                        const Settings& settings) {
+  const JobInfo card{.rank = membership.rank,
                      .world_size = membership.world_size,
                      .job = settings.job,
                      .has_token = !settings.token.empty()};
@@ -95,8 +95,8 @@ OwnProcessPointer<Seat> take_seat(const Membership& membership,
   if (membership.serves_store)
     check_that_all_can_be_served(membership.world_size);
   const auto sit_down = [&] {
-    return make_unique_in_own_process<Seat>(open_job_store(membership, options),
-                                            card, settings.rendezvous_timeout);
+    return make_unique_in_own_process<Rendezvous>(
+        open_job_store(membership, options), card, settings.rendezvous_timeout);
   };
   try {
     return sit_down();
@@ -150,8 +150,8 @@ std::shared_ptr<ProcessGroup> make_group(
   const auto chosen =
       timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
           world->settings().timeout));
-  const auto look_around = [of_cpu = std::weak_ptr(made)] {
-    if (const auto still = of_cpu.lock()) still->look_around();
+  const auto check_peers = [of_cpu = std::weak_ptr(made)] {
+    if (const auto still = of_cpu.lock()) still->check_peers();
   };
   auto group =
       std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
@@ -163,7 +163,7 @@ std::shared_ptr<ProcessGroup> make_group(
         return form(on_gpus, *world, [&](std::shared_ptr<Store> store) {
           return make_device_backend(
               device, {identity, std::move(store), world->settings(), memory,
-                       look_around});
+                       check_peers});
         });
       },
       [memory](Device device, std::size_t bytes) {
@@ -191,7 +191,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   }
   std::shared_ptr<Store> store, whole_store;
   if (membership.world_size > 1) {
-    made.seat = take_seat(membership, settings);
+    made.seat = take_rank(membership, settings);
     store = made.seat->store();
     whole_store = made.seat->whole_store();
   } else {

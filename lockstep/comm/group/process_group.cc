@@ -326,7 +326,7 @@ Work ProcessGroup::all_gather(Buffers inputs, Buffers outputs,
 Work ProcessGroup::all_gather_v(const Buffer& input, Buffers outputs,
                                 const CallOptions& options) {
   return run({.kind = OperationKind::kAllGather,
-              .division = Division::kOneARank,
+              .division = Division::kPerRank,
               .inputs = Buffers(input),
               .outputs = outputs},
              options);
@@ -362,7 +362,7 @@ Work ProcessGroup::reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
 Work ProcessGroup::reduce_scatter_v(Buffers inputs, const Buffer& output,
                                     ReduceOp op, const CallOptions& options) {
   return run({.kind = OperationKind::kReduceScatter,
-              .division = Division::kOneARank,
+              .division = Division::kPerRank,
               .inputs = inputs,
               .outputs = Buffers(output),
               .reduction = op},
@@ -379,7 +379,7 @@ Work ProcessGroup::all_to_all(Buffers inputs, Buffers outputs,
 Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
                                 const CallOptions& options) {
   return run({.kind = OperationKind::kAllToAll,
-              .division = Division::kOneARank,
+              .division = Division::kPerRank,
               .inputs = inputs,
               .outputs = outputs},
              options);

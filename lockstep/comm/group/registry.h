@@ -42,7 +42,7 @@ struct DeviceGroup {
   std::shared_ptr<GpuMemory> memory;
   // Throws when a rank has given up, or is gone and this rank sees that at
   // once: not for a rank that was killed on another host.
-  std::function<void()> look_around{};
+  std::function<void()> check_peers{};
 };
 
 // Makes the backend "nccl" for a rank's buffers on `device`, likewise. Throws

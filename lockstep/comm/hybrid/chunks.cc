@@ -32,10 +32,10 @@ Chunks::Chunks(std::span<const Buffer> buffers, const Shape& shape,
   piece_bytes_ = quotient_up(piece, kAlignment) * kAlignment;
   memory_.resize(quotient_up(bytes_, chunk_bytes()));
   std::byte* ours = nullptr;
-  Walk walk(run_);
+  BufferCursor cursor(run_);
   for (std::size_t c = 0; c < memory_.size(); ++c) {
-    memory_[c] = {walk.here(), walk.left() < bytes_of(c)};
-    walk.advance(bytes_of(c));
+    memory_[c] = {cursor.here(), cursor.left() < bytes_of(c)};
+    cursor.advance(bytes_of(c));
     if (!memory_[c].is_ours) continue;
     if (ours == nullptr) ours = places(kPlaces * chunk_bytes());
     memory_[c].data = ours + c % kPlaces * chunk_bytes();

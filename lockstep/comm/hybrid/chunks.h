@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/operation/buffer_run.h"
+#include "lockstep/comm/operation/buffer_span.h"
 
 namespace lockstep {
 
@@ -58,7 +58,7 @@ class Chunks {
     bool is_ours = false;
   };
 
-  const Run run_;
+  const BufferSpan run_;
   const Shape shape_;
   const DataType type_;
   const std::size_t bytes_;

@@ -6,7 +6,7 @@
 #include <map>
 #include <system_error>
 
-#include "lockstep/comm/rendezvous/card_exchange.h"
+#include "lockstep/comm/rendezvous/store_all_gather.h"
 
 namespace lockstep {
 namespace {
@@ -59,8 +59,8 @@ HostMap find_hosts(const GroupIdentity& identity, Store& store,
   if (identity.size == 1) return map_hosts({""});
   const std::string mine =
       settings.host_id.empty() ? host_of_this_process() : settings.host_id;
-  return map_hosts(exchange_cards(identity, "host", mine, store,
-                                  {settings.rendezvous_timeout}));
+  return map_hosts(store_all_gather(identity, "host", mine, store,
+                                    {settings.rendezvous_timeout}));
 }
 
 }  // namespace lockstep

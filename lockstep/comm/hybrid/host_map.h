@@ -1,7 +1,7 @@
 // Which ranks of a group are on one host, that is, can share memory.
 //
 // Threads: called once by each rank, from any thread.
-// Errors:  those of exchange_cards().
+// Errors:  those of store_all_gather().
 #pragma once
 
 #include <string>

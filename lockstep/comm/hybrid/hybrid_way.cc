@@ -67,7 +67,7 @@ class Passage {
   SharePlan wire_plan();
   void plan_reduction(SharePlan& plan);
   void plan_broadcast(SharePlan& plan);
-  Share pieces(int number);
+  PipelineShare pieces(int number);
 
   const Parts parts_;
   const bool reducing_;
@@ -120,7 +120,7 @@ void Passage::wait_inside(const Work& work) {
 
 Operation Passage::within_host(OperationKind kind) const {
   return {.kind = kind,
-          .division = Division::kOneARank,
+          .division = Division::kPerRank,
           .reduction = parts_.operation.reduction,
           .timeout = std::max(parts_.deadline.remaining(),
                               std::chrono::nanoseconds(1)),
@@ -150,7 +150,7 @@ Work Passage::broadcast_chunk(std::size_t c) {
 }
 
 // The pieces `number` of this rank's block in all chunks, as one share.
-Share Passage::pieces(int number) {
+PipelineShare Passage::pieces(int number) {
   std::vector<Buffer>& buffers = pieces_[at(number)];
   std::size_t bytes = 0;
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
@@ -195,7 +195,7 @@ void Passage::plan_broadcast(SharePlan& plan) {
   for (int host = 0; host < parts_.hosts.hosts(); ++host) {
     if (host == root_host_) continue;
     const int owner = parts_.hosts.ranks_of[at(host)][at(index_)];
-    const Share share = pieces(number++);
+    const PipelineShare share = pieces(number++);
     (is_source() ? plan.contributions : plan.results)[at(owner)] = share;
     if (!is_source() && host != host_) plan.audience.push_back(owner);
   }

@@ -46,24 +46,24 @@ bool AttachedGraphs::takes(std::uint64_t capture) const {
   });
 }
 
-void AttachedGraphs::add(std::shared_ptr<NcclFlight> flight) {
+void AttachedGraphs::add(std::shared_ptr<NcclOperation> pending) {
   const auto known =
-      std::ranges::find(graphs_, flight->capture, &Attached::capture);
+      std::ranges::find(graphs_, pending->capture, &Attached::capture);
   if (known == graphs_.end()) return;
-  add_to_hash(known->hash, signature_of(flight->operation));
-  known->flights.emplace(flight->ticket, std::move(flight));
+  add_to_hash(known->hash, signature_of(pending->operation));
+  known->operations.emplace(pending->ticket, std::move(pending));
   const auto graph = known->graph.lock();
   if (!graph) return;
   graph->set_contents(
-      {.operations = static_cast<std::uint32_t>(known->flights.size()),
+      {.operations = static_cast<std::uint32_t>(known->operations.size()),
        .hash = static_cast<std::uint32_t>(known->hash ^ (known->hash >> 32))});
 }
 
-std::shared_ptr<const NcclFlight> AttachedGraphs::find(
+std::shared_ptr<const NcclOperation> AttachedGraphs::find(
     std::uint64_t ticket) const {
   for (const Attached& known : graphs_)
-    if (const auto found = known.flights.find(ticket);
-        found != known.flights.end())
+    if (const auto found = known.operations.find(ticket);
+        found != known.operations.end())
       return found->second;
   return nullptr;
 }
@@ -78,7 +78,7 @@ std::vector<std::shared_ptr<CapturedGraph>> AttachedGraphs::with_operations()
     const {
   std::vector<std::shared_ptr<CapturedGraph>> graphs;
   for (const Attached& known : graphs_)
-    if (auto graph = known.graph.lock(); graph && !known.flights.empty())
+    if (auto graph = known.graph.lock(); graph && !known.operations.empty())
       graphs.push_back(std::move(graph));
   return graphs;
 }

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/nccl/nccl_flight.h"
+#include "lockstep/comm/nccl/nccl_operation.h"
 #include "lockstep/comm/operation/captured_graph.h"
 
 namespace lockstep {
@@ -24,10 +24,10 @@ class AttachedGraphs {
   // Whether a graph takes operations of `capture`.
   bool takes(std::uint64_t capture) const;
   // Adds an operation whose capture a graph takes.
-  void add(std::shared_ptr<NcclFlight> flight);
+  void add(std::shared_ptr<NcclOperation> pending);
 
   // Null if the operation was not captured, or its graph is gone.
-  std::shared_ptr<const NcclFlight> find(std::uint64_t ticket) const;
+  std::shared_ptr<const NcclOperation> find(std::uint64_t ticket) const;
   bool has(const CapturedGraph* graph) const;
   // The graphs that still exist and have operations.
   std::vector<std::shared_ptr<CapturedGraph>> with_operations() const;
@@ -37,7 +37,8 @@ class AttachedGraphs {
     std::weak_ptr<CapturedGraph> graph;
     std::uint64_t capture = 0;
     std::uint64_t hash = 0;  // of what was added
-    std::map<std::uint64_t, std::shared_ptr<NcclFlight>> flights;  // by ticket
+    std::map<std::uint64_t, std::shared_ptr<NcclOperation>>
+        operations;  // by ticket
   };
 
   std::vector<Attached> graphs_;

@@ -80,12 +80,12 @@ void CallCheck::tell_receiver(const Operation& operation, Backend& control) {
   const bool sends = operation.kind == OperationKind::kSend;
   const Buffer told{sends ? &mine_ : all_.data(), sizeof mine_,
                     DataType::kUInt8};
-  exchange_ = start_letter(control,
-                           {.sends = sends,
-                            .peer = operation.peer,
-                            .tag = kTagOfChecks,
-                            .place = kPlace},
-                           told);
+  exchange_ = start_control_message(control,
+                                    {.sends = sends,
+                                     .peer = operation.peer,
+                                     .tag = kTagOfChecks,
+                                     .place = kPlace},
+                                    told);
 }
 
 bool CallCheck::passed(const Operation& operation, int rank,

@@ -4,15 +4,16 @@
 
 namespace lockstep {
 
-Work start_letter(Backend& control, const Letter& letter,
-                  const Buffer& buffer) {
+Work start_control_message(Backend& control, const ControlMessage& message,
+                           const Buffer& buffer) {
   Operation operation{
-      .kind = letter.sends ? OperationKind::kSend : OperationKind::kReceive,
-      .peer = letter.peer,
-      .tag = letter.tag,
+      .kind = message.sends ? OperationKind::kSend : OperationKind::kReceive,
+      .peer = message.peer,
+      .tag = message.tag,
       .timeout = kNoDeadline,
-      .place = letter.place};
-  (letter.sends ? operation.inputs : operation.outputs) = std::span(&buffer, 1);
+      .place = message.place};
+  (message.sends ? operation.inputs : operation.outputs) =
+      std::span(&buffer, 1);
   return control.start(operation);
 }
 

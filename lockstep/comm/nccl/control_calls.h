@@ -15,13 +15,14 @@ namespace lockstep {
 inline constexpr auto kNoDeadline = std::chrono::nanoseconds::max();
 
 // A message between two ranks: one sends, the other receives.
-struct Letter {
+struct ControlMessage {
   bool sends = false;
   int peer = 0;
   int tag = 0;
   std::string_view place{};
 };
-Work start_letter(Backend& control, const Letter& letter, const Buffer& buffer);
+Work start_control_message(Backend& control, const ControlMessage& message,
+                           const Buffer& buffer);
 
 // Call after `control` has failed. Returns when no thread touches the memory of
 // `work` any more.

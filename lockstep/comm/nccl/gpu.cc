@@ -143,44 +143,45 @@ GpuStream::GpuStream(const Gpu& gpu)
   stream_.reset(stream);
 }
 
-GpuLine::GpuLine(const Gpu& gpu, const LockstepGpuCommConfig& config)
+GpuCommunicator::GpuCommunicator(const Gpu& gpu,
+                                 const LockstepGpuCommConfig& config)
     : gpu_(gpu), stream_(gpu), memory_(CommMemory::of(config.id)) {
   LockstepGpuOutcome outcome{};
   gpu_.is_done(gpu_.table().comm_create(&config, &comm_, &outcome), outcome,
                "comm_create");
 }
 
-GpuLine::~GpuLine() { abort(); }
+GpuCommunicator::~GpuCommunicator() { abort(); }
 
-bool GpuLine::is_ready() {
+bool GpuCommunicator::is_ready() {
   LockstepGpuOutcome outcome{};
   return gpu_.is_done(gpu_.table().comm_state(comm_, &outcome), outcome,
                       "NCCL");
 }
 
-void GpuLine::begin() {
+void GpuCommunicator::begin() {
   LockstepGpuOutcome outcome{};
   gpu_.check(gpu_.table().group_begin(&outcome), outcome, "group_begin");
 }
 
-void GpuLine::call(const LockstepGpuCall& call) {
+void GpuCommunicator::call(const LockstepGpuCall& call) {
   LockstepGpuOutcome outcome{};
   gpu_.is_done(gpu_.table().call(comm_, &call, stream(), &outcome), outcome,
                "NCCL");
 }
 
-void GpuLine::copy(void* to, const void* from, std::size_t bytes) {
+void GpuCommunicator::copy(void* to, const void* from, std::size_t bytes) {
   LockstepGpuOutcome outcome{};
   gpu_.check(gpu_.table().copy(to, from, bytes, stream(), &outcome), outcome,
              "copy");
 }
 
-void GpuLine::end() {
+void GpuCommunicator::end() {
   LockstepGpuOutcome outcome{};
   gpu_.is_done(gpu_.table().group_end(&outcome), outcome, "NCCL");
 }
 
-void* GpuLine::register_memory(void* memory, std::size_t bytes) {
+void* GpuCommunicator::register_memory(void* memory, std::size_t bytes) {
   void* handle = nullptr;
   LockstepGpuOutcome outcome{};
   gpu_.check(
@@ -189,21 +190,21 @@ void* GpuLine::register_memory(void* memory, std::size_t bytes) {
   return handle;
 }
 
-void GpuLine::unregister_memory(void* handle) noexcept {
+void GpuCommunicator::unregister_memory(void* handle) noexcept {
   gpu_.table().unregister_memory(comm_, handle);
 }
 
-void GpuLine::finalize() {
+void GpuCommunicator::finalize() {
   LockstepGpuOutcome outcome{};
   gpu_.is_done(gpu_.table().comm_finalize(comm_, &outcome), outcome,
                "comm_finalize");
 }
 
-void GpuLine::destroy() noexcept { end(gpu_.table().comm_destroy); }
+void GpuCommunicator::destroy() noexcept { end(gpu_.table().comm_destroy); }
 
-void GpuLine::abort() noexcept { end(gpu_.table().comm_abort); }
+void GpuCommunicator::abort() noexcept { end(gpu_.table().comm_abort); }
 
-void GpuLine::end(void (*how)(LockstepGpuComm*)) noexcept {
+void GpuCommunicator::end(void (*how)(LockstepGpuComm*)) noexcept {
   if (comm_ == nullptr) return;
   std::optional<GpuScope> scope;
   try {
@@ -216,7 +217,7 @@ void GpuLine::end(void (*how)(LockstepGpuComm*)) noexcept {
   memory_.reset();
 }
 
-void abort_together(std::span<GpuLine* const> lines,
+void abort_together(std::span<GpuCommunicator* const> lines,
                     const std::function<void()>& end_graphs) noexcept {
   std::vector<std::thread> threads;
   const auto begin = [&](const std::function<void()>& end) {
@@ -227,7 +228,7 @@ void abort_together(std::span<GpuLine* const> lines,
     }
   };
   begin(end_graphs);
-  for (GpuLine* const line : lines) begin([line] { line->abort(); });
+  for (GpuCommunicator* const line : lines) begin([line] { line->abort(); });
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -94,13 +94,13 @@ class GpuStream {
 };
 
 // A communicator and the stream that orders its calls.
-class GpuLine {
+class GpuCommunicator {
  public:
   // Does not wait for other ranks: see is_ready().
-  GpuLine(const Gpu& gpu, const LockstepGpuCommConfig& config);
-  ~GpuLine();
-  GpuLine(const GpuLine&) = delete;
-  GpuLine& operator=(const GpuLine&) = delete;
+  GpuCommunicator(const Gpu& gpu, const LockstepGpuCommConfig& config);
+  ~GpuCommunicator();
+  GpuCommunicator(const GpuCommunicator&) = delete;
+  GpuCommunicator& operator=(const GpuCommunicator&) = delete;
 
   // Whether the communicator can take calls: all ranks have come, and its
   // previous calls are started. Throws once the communicator has failed.
@@ -147,10 +147,10 @@ class GpuLine {
 // all have begun, and calls `end_graphs` at the same time: NCCL waits for the
 // graphs that use a line, and the device, which runs the graphs, waits for the
 // lines.
-void abort_together(std::span<GpuLine* const> lines,
+void abort_together(std::span<GpuCommunicator* const> lines,
                     const std::function<void()>& end_graphs) noexcept;
 
-// A new id for GpuLine.
+// A new id for GpuCommunicator.
 std::string unique_id(const Gpu& gpu);
 
 }  // namespace lockstep

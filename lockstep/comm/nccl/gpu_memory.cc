@@ -9,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/nccl/comm_memory.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
-#include "lockstep/comm/nccl/nccl_meeting.h"
+#include "lockstep/comm/nccl/nccl_rendezvous.h"
 
 namespace lockstep {
 
@@ -74,7 +74,7 @@ void GpuMemory::free(const Blocks& blocks) noexcept {
   }
 }
 
-void GpuMemory::unregister(Blocks& blocks, GpuLine& line) noexcept {
+void GpuMemory::unregister(Blocks& blocks, GpuCommunicator& line) noexcept {
   for (auto& [memory, block] : blocks) {
     if (!block.registered) continue;
     line.unregister_memory(block.handle);
@@ -88,7 +88,7 @@ void GpuMemory::serve(std::function<void()> wake) {
   wake_ = std::move(wake);
 }
 
-void GpuMemory::register_new(const Gpu& gpu, GpuLine& line) {
+void GpuMemory::register_new(const Gpu& gpu, GpuCommunicator& line) {
   MutexLock lock(mutex_);
   if (!has_new_) return;
   for (auto& [memory, block] : blocks_) {
@@ -105,7 +105,7 @@ bool GpuMemory::has_dropped() const {
   return !dropped_.empty();
 }
 
-void GpuMemory::free_dropped(GpuLine& line) {
+void GpuMemory::free_dropped(GpuCommunicator& line) {
   Blocks dropped;
   {
     MutexLock lock(mutex_);
@@ -115,7 +115,7 @@ void GpuMemory::free_dropped(GpuLine& line) {
   free(dropped);
 }
 
-void GpuMemory::unregister_all(GpuLine& line) {
+void GpuMemory::unregister_all(GpuCommunicator& line) {
   MutexLock lock(mutex_);
   unregister(blocks_, line);
   unregister(dropped_, line);

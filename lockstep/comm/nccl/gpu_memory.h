@@ -48,9 +48,9 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   // The backend calls these with its lock, or when only one thread uses the
   // line; all except the last need `line`, on `gpu`, to be ready, and those
   // that unregister need the group to have no operation under way on any line.
-  void register_new(const Gpu& gpu, GpuLine& line);
-  void free_dropped(GpuLine& line);
-  void unregister_all(GpuLine& line);
+  void register_new(const Gpu& gpu, GpuCommunicator& line);
+  void free_dropped(GpuCommunicator& line);
+  void unregister_all(GpuCommunicator& line);
   bool has_dropped() const;
 
  private:
@@ -66,7 +66,7 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
 
   std::byte* ask_for(const Gpu& gpu, std::size_t bytes) const;
   void drop(std::byte* memory) noexcept;
-  static void unregister(Blocks& blocks, GpuLine& line) noexcept;
+  static void unregister(Blocks& blocks, GpuCommunicator& line) noexcept;
   static void free(const Blocks& blocks) noexcept;
 
   const GroupIdentity identity_;

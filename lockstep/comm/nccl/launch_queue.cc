@@ -18,7 +18,7 @@ void LaunchQueue::advance() {
       continue;
     }
     const auto next = std::ranges::find_if(
-        queue_, [](const auto& flight) { return !flight->behind_capture; });
+        queue_, [](const auto& pending) { return !pending->behind_capture; });
     if (next == queue_.end() || ((*next)->capture == 0 && is_full())) return;
     std::rotate(queue_.begin(), next, next + 1);
     give(*queue_.front());
@@ -31,8 +31,8 @@ void LaunchQueue::note_capture() {
   if (!line_ || queue_.empty()) return;
   if (capture_ != 0 && !queue_.front()->gpu.is_capturing(line_->stream()))
     capture_ = 0;
-  for (const auto& flight : queue_)
-    flight->behind_capture = capture_ != 0 && flight->capture != capture_;
+  for (const auto& pending : queue_)
+    pending->behind_capture = capture_ != 0 && pending->capture != capture_;
 }
 
 bool LaunchQueue::is_full() {
@@ -42,25 +42,25 @@ bool LaunchQueue::is_full() {
 }
 
 // The operation begins after earlier work of the caller's stream.
-void LaunchQueue::give(NcclFlight& flight) {
-  if (memory_) memory_->register_new(flight.gpu, *line_);
-  flight.begins.hold_up(line_->stream());
-  capture_ = flight.capture;
+void LaunchQueue::give(NcclOperation& pending) {
+  if (memory_) memory_->register_new(pending.gpu, *line_);
+  pending.begins.hold_up(line_->stream());
+  capture_ = pending.capture;
   note_capture();
-  if (flight.graph) {
-    flight.graph->launch(line_->stream());
+  if (pending.graph) {
+    pending.graph->launch(line_->stream());
     // At once: a thread that gets an error next must wait for its end too.
-    note_launch(flight);
-  } else if (is_point_to_point(flight.operation.kind)) {
-    issue_message(flight.operation, *line_);
+    note_launch(pending);
+  } else if (is_point_to_point(pending.operation.kind)) {
+    issue_message(pending.operation, *line_);
   } else {
-    issue_collective(flight.operation, rank_, size_, *line_);
+    issue_collective(pending.operation, rank_, size_, *line_);
   }
 }
 
-void LaunchQueue::note_launch(NcclFlight& flight) {
-  flight.ends.record(line_->stream());
-  flight.launched = true;
+void LaunchQueue::note_launch(NcclOperation& pending) {
+  pending.ends.record(line_->stream());
+  pending.launched = true;
 }
 
 }  // namespace lockstep

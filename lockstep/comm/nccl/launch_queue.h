@@ -10,7 +10,7 @@
 // waits, and captured operations overtake it.
 //
 // Threads: one thread at a time.
-// Errors:  those of GpuLine, for example once NCCL has lost a rank.
+// Errors:  those of GpuCommunicator, for example once NCCL has lost a rank.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/nccl/gpu_memory.h"
-#include "lockstep/comm/nccl/nccl_flight.h"
+#include "lockstep/comm/nccl/nccl_operation.h"
 
 namespace lockstep {
 
@@ -32,36 +32,38 @@ class LaunchQueue {
   LaunchQueue(int rank, int size, std::shared_ptr<GpuMemory> memory = nullptr)
       : rank_(rank), size_(size), memory_(std::move(memory)) {}
 
-  void set_line(std::unique_ptr<GpuLine> line) { line_ = std::move(line); }
+  void set_line(std::unique_ptr<GpuCommunicator> line) {
+    line_ = std::move(line);
+  }
 
-  void push(std::shared_ptr<NcclFlight> flight) {
-    queue_.push_back(std::move(flight));
+  void push(std::shared_ptr<NcclOperation> pending) {
+    queue_.push_back(std::move(pending));
   }
 
   // Launches as much as possible.
   void advance();
 
   // Null before set_line().
-  GpuLine* line() const { return line_.get(); }
+  GpuCommunicator* line() const { return line_.get(); }
 
  private:
   void note_capture();
   bool is_full();
-  void give(NcclFlight& flight);
-  void note_launch(NcclFlight& flight);
+  void give(NcclOperation& pending);
+  void note_launch(NcclOperation& pending);
 
   const int rank_;
   const int size_;
   const std::shared_ptr<GpuMemory> memory_;
-  std::unique_ptr<GpuLine> line_;
+  std::unique_ptr<GpuCommunicator> line_;
   // The most operations under way on the device. The device blocks a thread
   // that gives it more than about a thousand tasks (an operation is a few), and
   // that thread holds the group's lock.
   static constexpr std::size_t kMostUnderWay = 128;
 
-  std::deque<std::shared_ptr<NcclFlight>> queue_;
+  std::deque<std::shared_ptr<NcclOperation>> queue_;
   // Launched operations; completed ones have no other owner and expire.
-  std::deque<std::weak_ptr<NcclFlight>> under_way_;
+  std::deque<std::weak_ptr<NcclOperation>> under_way_;
   bool first_given_ = false;   // the line has its calls
   std::uint64_t capture_ = 0;  // the last capture of the line's stream
 };

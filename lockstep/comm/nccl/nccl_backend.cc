@@ -20,10 +20,10 @@
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_calls.h"
 #include "lockstep/comm/nccl/nccl_errors.h"
-#include "lockstep/comm/nccl/nccl_flight.h"
-#include "lockstep/comm/nccl/nccl_meeting.h"
-#include "lockstep/comm/nccl/pair_lines.h"
-#include "lockstep/comm/nccl/pending_flights.h"
+#include "lockstep/comm/nccl/nccl_operation.h"
+#include "lockstep/comm/nccl/nccl_rendezvous.h"
+#include "lockstep/comm/nccl/pending_operations.h"
+#include "lockstep/comm/nccl/point_to_point_communicators.h"
 #include "lockstep/comm/operation/current_stream.h"
 #include "lockstep/net/wait.h"
 
@@ -38,7 +38,7 @@ constexpr microseconds kShortestPause = 20us;
 constexpr microseconds kLongestPause = 2ms;
 // The interval at which it checks whether a rank is gone; between hosts this
 // asks the store.
-constexpr auto kLookAround = 50ms;
+constexpr auto kPeerCheckInterval = 50ms;
 // The number of times that start() polls NCCL for the launch of an operation,
 // before it leaves that to waiting threads.
 constexpr int kLooksInStart = 200;
@@ -60,7 +60,7 @@ class NcclBackend : public Backend,
                     public std::enable_shared_from_this<NcclBackend> {
  public:
   struct Parts {
-    std::unique_ptr<GpuLine> line;     // of all ranks
+    std::unique_ptr<GpuCommunicator> line;  // of all ranks
     std::shared_ptr<Backend> control;  // their CPU group; null for one rank
     std::shared_ptr<GpuMemory> memory;
     OperationCheck check = OperationCheck::kAll;
@@ -71,7 +71,7 @@ class NcclBackend : public Backend,
         check_(parts.check),
         control_(std::move(parts.control)),
         memory_(std::move(parts.memory)),
-        flights_(place()),
+        pending_(place()),
         collectives_(identity.rank, identity.size, memory_) {
     collectives_.set_line(std::move(parts.line));
     if (control_) messages_.emplace(gpu_, identity_, *control_);
@@ -90,8 +90,8 @@ class NcclBackend : public Backend,
   Work start(const Operation& operation) override;
   void abort(std::string_view reason) noexcept override;
   void leave() noexcept override;
-  void look_around() override {
-    if (control_) control_->look_around();
+  void check_peers() override {
+    if (control_) control_->check_peers();
   }
   void attach(const std::shared_ptr<CapturedGraph>& graph,
               void* stream) override;
@@ -110,24 +110,26 @@ class NcclBackend : public Backend,
   std::vector<int> missing(std::uint64_t ticket) override;
 
  private:
-  using Pointer = PendingFlights::Pointer;
+  using Pointer = PendingOperations::Pointer;
 
   std::uint64_t failed_ticket(const Operation& operation) const noexcept;
-  Pointer make_flight(const Operation& operation) LOCKSTEP_REQUIRES(mutex_);
-  void check_graph(const NcclFlight& flight) const LOCKSTEP_REQUIRES(mutex_);
-  void launch(const Pointer& flight) LOCKSTEP_REQUIRES(mutex_);
-  // Returns when the flight is in its capture, or the group has failed.
-  void capture(const Pointer& flight, MutexLock& lock)
+  Pointer make_operation(const Operation& operation) LOCKSTEP_REQUIRES(mutex_);
+  void check_graph(const NcclOperation& pending) const
       LOCKSTEP_REQUIRES(mutex_);
-  // Makes `stream`, or the stream of the flight's caller, wait for the flight.
+  void launch(const Pointer& pending) LOCKSTEP_REQUIRES(mutex_);
+  // Returns when the pending is in its capture, or the group has failed.
+  void capture(const Pointer& pending, MutexLock& lock)
+      LOCKSTEP_REQUIRES(mutex_);
+  // Makes `stream`, or the stream of the pending's caller, wait for the
+  // pending.
   void hold_up(std::uint64_t ticket, LockstepGpuStream* const* stream,
                std::optional<Deadline> deadline);
   // Null once it is complete; throws after the group has failed and no thread
   // or device touches the memory of operations any more.
   Pointer find(std::uint64_t ticket, MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
-  // Gives up on `flight` if its deadline, or `limit`, has passed; otherwise
+  // Gives up on `pending` if its deadline, or `limit`, has passed; otherwise
   // waits a moment, or until something has changed.
-  void pause(MutexLock& lock, const NcclFlight& flight,
+  void pause(MutexLock& lock, const NcclOperation& pending,
              std::optional<Deadline> limit) LOCKSTEP_REQUIRES(mutex_);
 
   void watch();
@@ -135,7 +137,7 @@ class NcclBackend : public Backend,
   void idle(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
   void free_memory() LOCKSTEP_REQUIRES(mutex_);
   // Checks at intervals whether a rank is gone, with `lock` released meanwhile.
-  void look_around_now_and_then(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
+  void check_peers_regularly(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
   // Advances the operations in flight; returns whether one was launched or
   // completed.
   bool look() LOCKSTEP_REQUIRES(mutex_);
@@ -146,7 +148,7 @@ class NcclBackend : public Backend,
   GpuPlace place() const { return {identity_, gpu_.index()}; }
   void end_graphs() noexcept;
   void end_as_left() noexcept;
-  std::vector<GpuLine*> all_lines() const;
+  std::vector<GpuCommunicator*> all_lines() const;
   // Returns whether NCCL has ended this rank's part of all lines in good order.
   bool finalize_lines(Deadline deadline) noexcept;
   void abort_lines() noexcept;
@@ -166,7 +168,7 @@ class NcclBackend : public Backend,
   std::condition_variable_any changed_;
   // Declared before the lines, which carry them out, and after the CPU group,
   // which writes to them.
-  PendingFlights flights_ LOCKSTEP_GUARDED_BY(mutex_);
+  PendingOperations pending_ LOCKSTEP_GUARDED_BY(mutex_);
   ControlSequence control_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   AttachedGraphs graphs_ LOCKSTEP_GUARDED_BY(mutex_);
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -175,8 +177,8 @@ class NcclBackend : public Backend,
   // Used under the lock until an error, and then only by the group's thread,
   // which aborts them: that may take long.
   LaunchQueue collectives_;
-  std::optional<PairLines> messages_;
-  Deadline::Clock::time_point next_look_around_{};  // used by the thread
+  std::optional<PointToPointCommunicators> messages_;
+  Deadline::Clock::time_point next_peer_check_{};  // used by the thread
   std::thread watch_;
 };
 
@@ -189,9 +191,9 @@ void NcclBackend::leave() noexcept {
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
-    while (!flights_.empty() && !error_ && !goodbye.expired())
+    while (!pending_.empty() && !error_ && !goodbye.expired())
       changed_.wait_until(lock, goodbye.when());
-    if (!flights_.empty() && !error_)
+    if (!pending_.empty() && !error_)
       fail(std::make_exception_ptr(
                Error("it left the group with operations in flight")),
            nullptr);
@@ -208,11 +210,11 @@ void NcclBackend::leave() noexcept {
   const Deadline end(kGoodbye);
   in_order = in_order && finalize_lines(end) && say_goodbye(last + 1, end);
   if (in_order)
-    for (GpuLine* const line : all_lines()) line->destroy();
+    for (GpuCommunicator* const line : all_lines()) line->destroy();
   else if (!failed)
     abort_lines();
   end_as_left();
-  if (failed) flights_.settle();
+  if (failed) pending_.settle();
   if (failed && messages_) messages_->settle();
   if (control_) control_->leave();
 }
@@ -252,16 +254,16 @@ bool NcclBackend::say_goodbye(ControlSequence number,
 // NCCL would keep it until the last rank's end.
 bool NcclBackend::finalize_lines(Deadline deadline) noexcept try {
   const GpuScope scope(gpu_);
-  const std::vector<GpuLine*> lines = all_lines();
+  const std::vector<GpuCommunicator*> lines = all_lines();
   const auto await_ready = [&] {
     Backoff backoff(1ms, 2ms);
-    while (!std::ranges::all_of(lines, &GpuLine::is_ready))
+    while (!std::ranges::all_of(lines, &GpuCommunicator::is_ready))
       if (backoff.wait(deadline) == WaitResult::kTimedOut) return false;
     return true;
   };
   if (!await_ready()) return false;
   memory_->unregister_all(*collectives_.line());
-  for (GpuLine* const line : lines) line->finalize();
+  for (GpuCommunicator* const line : lines) line->finalize();
   return await_ready();
 } catch (const std::exception&) {
   return false;
@@ -284,41 +286,41 @@ std::uint64_t NcclBackend::failed_ticket(
 
 // A replay needs a graph of this group; a capture needs a collective and a
 // graph.
-void NcclBackend::check_graph(const NcclFlight& flight) const {
-  if (flight.graph && !graphs_.has(flight.graph.get()))
+void NcclBackend::check_graph(const NcclOperation& pending) const {
+  if (pending.graph && !graphs_.has(pending.graph.get()))
     throw InvalidArgument(
         "the graph has no operations of this group, or its group no longer "
         "exists\n  next:    attach() it to the group that replays it, when its "
         "capture has begun");
-  if (flight.capture != 0 &&
-      (flight.graph || is_point_to_point(flight.operation.kind)))
+  if (pending.capture != 0 &&
+      (pending.graph || is_point_to_point(pending.operation.kind)))
     throw InvalidArgument(
         "only collectives can be captured\n  next:    send, receive and "
         "replay other graphs outside of the capture");
-  if (flight.capture != 0 && !graphs_.takes(flight.capture))
+  if (pending.capture != 0 && !graphs_.takes(pending.capture))
     throw InvalidArgument(
         "its stream is being captured, but no graph of that capture is "
         "attached to the group\n  next:    attach() one when its capture has "
         "begun, to a group that has been used on this GPU before");
 }
 
-NcclBackend::Pointer NcclBackend::make_flight(const Operation& operation) {
+NcclBackend::Pointer NcclBackend::make_operation(const Operation& operation) {
   const Device device = device_of(operation);
   if (device.index != gpu_.index())
     throw InvalidArgument(fmt::format(
         "its buffers are on GPU {}, but the group has used GPU {} on this "
         "rank\n  next:    use one device per rank, or one group per device",
         device.index, gpu_.index()));
-  auto flight = std::make_shared<NcclFlight>(operation, gpu_);
-  check_graph(*flight);
-  flight->ticket = flights_.next_ticket();
-  flight->begins.record(flight->caller());
+  auto pending = std::make_shared<NcclOperation>(operation, gpu_);
+  check_graph(*pending);
+  pending->ticket = pending_.next_ticket();
+  pending->begins.record(pending->caller());
   if (control_ && CallCheck::is_wanted(operation, check_))
-    flight->check.emplace(
-        CallCheck::Call{flight->operation, flight->capture != 0}, *control_,
+    pending->check.emplace(
+        CallCheck::Call{pending->operation, pending->capture != 0}, *control_,
         identity_.size, control_sequence_);
-  flights_.add(flight);
-  return flight;
+  pending_.add(pending);
+  return pending;
 }
 
 Work NcclBackend::start(const Operation& operation) {
@@ -326,39 +328,39 @@ Work NcclBackend::start(const Operation& operation) {
   if (error_) return Work(shared_from_this(), failed_ticket(operation));
   try {
     const GpuScope scope(gpu_);
-    const Pointer flight = make_flight(operation);
-    if (flight->capture != 0)
-      capture(flight, lock);
+    const Pointer pending = make_operation(operation);
+    if (pending->capture != 0)
+      capture(pending, lock);
     else
-      launch(flight);
+      launch(pending);
     changed_.notify_all();
     if (operation.kind == OperationKind::kReceive)
-      return Work(shared_from_this(), flight->ticket, operation.peer);
-    return Work(shared_from_this(), flight->ticket);
+      return Work(shared_from_this(), pending->ticket, operation.peer);
+    return Work(shared_from_this(), pending->ticket);
   } catch (...) {
     fail(std::current_exception(), &operation);
   }
   return Work(shared_from_this(), failed_ticket(operation));
 }
 
-void NcclBackend::launch(const Pointer& flight) {
-  if (is_point_to_point(flight->operation.kind)) {
+void NcclBackend::launch(const Pointer& pending) {
+  if (is_point_to_point(pending->operation.kind)) {
     LOCKSTEP_CHECK(messages_, "a group of one rank has no peer");
-    messages_->launch(flight);
+    messages_->launch(pending);
   } else {
-    collectives_.push(flight);
-    for (int i = 0; i < kLooksInStart && !flight->launched; ++i)
+    collectives_.push(pending);
+    for (int i = 0; i < kLooksInStart && !pending->launched; ++i)
       collectives_.advance();
   }
 }
 
 // An operation that is not in the capture when it ends is in no graph: so the
 // host waits here for as long as NCCL takes.
-void NcclBackend::capture(const Pointer& flight, MutexLock& lock) {
-  graphs_.add(flight);
-  collectives_.push(flight);
-  while (!error_ && !flight->launched)
-    if (!look()) pause(lock, *flight, std::nullopt);
+void NcclBackend::capture(const Pointer& pending, MutexLock& lock) {
+  graphs_.add(pending);
+  collectives_.push(pending);
+  while (!error_ && !pending->launched)
+    if (!look()) pause(lock, *pending, std::nullopt);
 }
 
 void NcclBackend::attach(const std::shared_ptr<CapturedGraph>& graph,
@@ -378,7 +380,7 @@ void NcclBackend::attach(const std::shared_ptr<CapturedGraph>& graph,
 
 NcclBackend::Pointer NcclBackend::find(std::uint64_t ticket, MutexLock& lock) {
   if (ticket == kFailedInCapture) std::rethrow_exception(error_);
-  Pointer found = flights_.find(ticket);
+  Pointer found = pending_.find(ticket);
   if (!found && ticket != kFailedTicket) return nullptr;
   if (!error_) return found;
   // An operation that the device was never given does not wait either.
@@ -390,13 +392,13 @@ NcclBackend::Pointer NcclBackend::find(std::uint64_t ticket, MutexLock& lock) {
   std::rethrow_exception(error_);
 }
 
-void NcclBackend::pause(MutexLock& lock, const NcclFlight& flight,
+void NcclBackend::pause(MutexLock& lock, const NcclOperation& pending,
                         std::optional<Deadline> limit) {
   const Deadline last =
-      std::min(limit.value_or(flight.deadline), flight.deadline);
+      std::min(limit.value_or(pending.deadline), pending.deadline);
   if (last.expired())
-    fail(std::make_exception_ptr(Timeout(describe_timeout(flight, place()))),
-         &flight.operation);
+    fail(std::make_exception_ptr(Timeout(describe_timeout(pending, place()))),
+         &pending.operation);
   else
     changed_.wait_until(lock, std::min(last, Deadline(kShortestPause)).when());
 }
@@ -405,17 +407,17 @@ void NcclBackend::hold_up(std::uint64_t ticket,
                           LockstepGpuStream* const* stream,
                           std::optional<Deadline> deadline) {
   MutexLock lock(mutex_);
-  const auto order = [&](const NcclFlight& flight) {
+  const auto order = [&](const NcclOperation& pending) {
     const GpuScope scope(gpu_);
     // Once its capture has ended, no operation can wait behind it.
-    if (flight.capture != 0 &&
-        flight.capture != gpu_.capture_of(flight.caller()))
+    if (pending.capture != 0 &&
+        pending.capture != gpu_.capture_of(pending.caller()))
       return;
-    stream ? flight.ends.hold_up(*stream) : flight.hold_up_caller();
+    stream ? pending.ends.hold_up(*stream) : pending.hold_up_caller();
   };
-  while (const Pointer flight = find(ticket, lock)) {
-    if (flight->launched) return order(*flight);
-    if (!look()) pause(lock, *flight, deadline);
+  while (const Pointer pending = find(ticket, lock)) {
+    if (pending->launched) return order(*pending);
+    if (!look()) pause(lock, *pending, deadline);
   }
   const auto captured = graphs_.find(ticket);
   if (!captured) return;
@@ -430,36 +432,36 @@ void NcclBackend::synchronize(std::uint64_t ticket,
     throw InvalidArgument(
         "synchronize(): the operation is captured, and does not run\n"
         "  next:    wait() for it here, and synchronize() the replay");
-  while (const Pointer flight = find(ticket, lock))
-    if (!look()) pause(lock, *flight, deadline);
+  while (const Pointer pending = find(ticket, lock))
+    if (!look()) pause(lock, *pending, deadline);
 }
 
 bool NcclBackend::done(std::uint64_t ticket) {
   MutexLock lock(mutex_);
-  if (flights_.find(ticket)) look();
-  const Pointer flight = flights_.find(ticket);
-  if (!error_) return !flight;
+  if (pending_.find(ticket)) look();
+  const Pointer pending = pending_.find(ticket);
+  if (!error_) return !pending;
   return lines_aborted_ || ticket == kFailedInCapture ||
-         (flight && flight->capture != 0) || graphs_.find(ticket);
+         (pending && pending->capture != 0) || graphs_.find(ticket);
 }
 
 std::vector<int> NcclBackend::missing(std::uint64_t ticket) {
   MutexLock lock(mutex_);
-  return error_ ? std::vector<int>{} : flights_.missing(ticket);
+  return error_ ? std::vector<int>{} : pending_.missing(ticket);
 }
 
 void NcclBackend::watch() {
   microseconds pause = kShortestPause;
   MutexLock lock(mutex_);
   while (!stopping_ && !error_) {
-    if (flights_.empty()) {
+    if (pending_.empty()) {
       idle(lock);
       pause = kShortestPause;
       continue;
     }
-    const bool busy = look() || !flights_.all_launched();
+    const bool busy = look() || !pending_.all_launched();
     pause = busy ? kShortestPause : std::min(2 * pause, kLongestPause);
-    look_around_now_and_then(lock);
+    check_peers_regularly(lock);
     if (!stopping_ && !error_) changed_.wait_for(lock, pause);
   }
   if (!error_) return;
@@ -494,14 +496,14 @@ void NcclBackend::free_memory() try {
   fail(std::current_exception(), nullptr);
 }
 
-void NcclBackend::look_around_now_and_then(MutexLock& lock) {
+void NcclBackend::check_peers_regularly(MutexLock& lock) {
   const auto now = Deadline::Clock::now();
-  if (!control_ || error_ || now < next_look_around_) return;
-  next_look_around_ = now + kLookAround;
+  if (!control_ || error_ || now < next_peer_check_) return;
+  next_peer_check_ = now + kPeerCheckInterval;
   std::exception_ptr gone;
   lock.unlock();
   try {
-    control_->look_around();
+    control_->check_peers();
   } catch (...) {
     gone = std::current_exception();
   }
@@ -513,14 +515,14 @@ bool NcclBackend::look() {
   if (error_) return true;
   try {
     const GpuScope scope(gpu_);
-    const bool waited = !flights_.all_launched();
+    const bool waited = !pending_.all_launched();
     collectives_.advance();
     if (messages_) messages_->advance();
-    if (flights_.complete(recorder()) || (waited && flights_.all_launched())) {
+    if (pending_.complete(recorder()) || (waited && pending_.all_launched())) {
       changed_.notify_all();
       return true;
     }
-    flights_.check_deadlines();
+    pending_.check_deadlines();
   } catch (...) {
     fail(std::current_exception(), nullptr);
   }
@@ -531,7 +533,7 @@ void NcclBackend::fail(std::exception_ptr error,
                        const Operation* operation) noexcept {
   if (error_) return;
   const bool is_known = control_ && came_from(*control_, error);
-  if (operation == nullptr) operation = flights_.first();
+  if (operation == nullptr) operation = pending_.first();
   error_ = explained(error, operation, place());
   std::string reason = "an unknown error";
   try {
@@ -541,7 +543,7 @@ void NcclBackend::fail(std::exception_ptr error,
   }
   // If this rank repeated the error, others would take it for the culprit.
   if (control_ && !is_known) control_->abort(reason);
-  flights_.failed(recorder(), error_);
+  pending_.failed(recorder(), error_);
   changed_.notify_all();
 }
 
@@ -555,8 +557,8 @@ void NcclBackend::end_graphs() noexcept {
   for (const auto& graph : graphs) graph->end();
 }
 
-std::vector<GpuLine*> NcclBackend::all_lines() const {
-  std::vector<GpuLine*> lines;
+std::vector<GpuCommunicator*> NcclBackend::all_lines() const {
+  std::vector<GpuCommunicator*> lines;
   if (messages_) lines = messages_->lines();
   lines.push_back(collectives_.line());
   return lines;
@@ -572,7 +574,7 @@ void NcclBackend::abort_lines() noexcept {
 void NcclBackend::await_lines() noexcept try {
   const GpuScope scope(gpu_);
   const Deadline enough(kAbortTakes);
-  for (GpuLine* const line : all_lines()) {
+  for (GpuCommunicator* const line : all_lines()) {
     if (gpu_.is_capturing(line->stream())) continue;
     GpuEvent end(gpu_);
     end.record(line->stream());
@@ -596,16 +598,16 @@ void NcclBackend::abort(std::string_view reason) noexcept {
 
 std::shared_ptr<Backend> make_nccl_backend(Device device,
                                            const DeviceGroup& group) {
-  const auto& [identity, store, settings, memory, look_around] = group;
+  const auto& [identity, store, settings, memory, check_peers] = group;
   const Gpu gpu(load_gpu_table(settings), device.index);
   check_gpu(gpu);
   const GpuScope scope(gpu);
-  const CardWait wait{settings.rendezvous_timeout, look_around};
-  std::unique_ptr<GpuLine> line = meet_on_gpus(gpu, group, wait);
+  const GatherWait wait{settings.rendezvous_timeout, check_peers};
+  std::unique_ptr<GpuCommunicator> line = rendezvous_on_gpus(gpu, group, wait);
   std::shared_ptr<Backend> control;
   if (identity.size > 1) {
     // All ranks have a line, so no rank joins the CPU group in vain.
-    exchange_cards(identity, "nccl/line", "", *store, wait);
+    store_all_gather(identity, "nccl/line", "", *store, wait);
     GroupIdentity of_control = identity;
     of_control.name += "/nccl";
     // The CPU group's data are small: it need not map, and later detach, the

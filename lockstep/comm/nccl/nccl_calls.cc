@@ -41,7 +41,7 @@ bool is_bitwise(ReduceOp op) {
 
 class Issue {
  public:
-  Issue(const Operation& operation, int rank, int size, GpuLine& line)
+  Issue(const Operation& operation, int rank, int size, GpuCommunicator& line)
       : operation_(operation),
         routes_{operation, rank, size},
         rank_(rank),
@@ -122,19 +122,20 @@ class Issue {
     }
   }
 
-  void move(LockstepGpuKind kind, const Run& run, int peer) {
+  void move(LockstepGpuKind kind, const BufferSpan& run, int peer) {
     if (run.buffers.empty()) return;
     const DataType type = run.buffers.front().type;
-    for (Walk walk(run); walk.left() > 0; walk.advance(walk.left()))
+    for (BufferCursor cursor(run); cursor.left() > 0;
+         cursor.advance(cursor.left()))
       call(kind, peer,
-           {walk.here(), walk.here(),
-            static_cast<std::int64_t>(walk.left() / size_of(type)), type});
+           {cursor.here(), cursor.here(),
+            static_cast<std::int64_t>(cursor.left() / size_of(type)), type});
   }
 
   void copy_own_block() {
-    const Run to_run = routes_.incoming(rank_);
-    Walk from(routes_.outgoing(rank_));
-    for (Walk to(to_run); to.left() > 0 && from.left() > 0;) {
+    const BufferSpan to_run = routes_.incoming(rank_);
+    BufferCursor from(routes_.outgoing(rank_));
+    for (BufferCursor to(to_run); to.left() > 0 && from.left() > 0;) {
       const std::size_t bytes = std::min(from.left(), to.left());
       if (from.here() != to.here()) line_.copy(to.here(), from.here(), bytes);
       from.advance(bytes);
@@ -155,11 +156,11 @@ class Issue {
   const Routes routes_;
   const int rank_;
   const int size_;
-  GpuLine& line_;
+  GpuCommunicator& line_;
 };
 
 // Ends the group that it began, even if a call in between is refused.
-void issue(Issue issue, GpuLine& line) {
+void issue(Issue issue, GpuCommunicator& line) {
   line.begin();
   try {
     issue.run();
@@ -191,11 +192,11 @@ bool nccl_supports(const Operation& operation) {
 }
 
 void issue_collective(const Operation& operation, int rank, int size,
-                      GpuLine& line) {
+                      GpuCommunicator& line) {
   issue({operation, rank, size, line}, line);
 }
 
-void issue_message(const Operation& operation, GpuLine& line) {
+void issue_message(const Operation& operation, GpuCommunicator& line) {
   issue({operation, operation.kind == OperationKind::kSend ? 0 : 1, 2, line},
         line);
 }

@@ -15,9 +15,9 @@ bool nccl_supports(const Operation& operation);
 
 // Starts the calls of a collective on rank `rank` of `size` as one operation.
 void issue_collective(const Operation& operation, int rank, int size,
-                      GpuLine& line);
+                      GpuCommunicator& line);
 
 // The same for a message, on a line of two ranks.
-void issue_message(const Operation& operation, GpuLine& line);
+void issue_message(const Operation& operation, GpuCommunicator& line);
 
 }  // namespace lockstep

@@ -10,24 +10,24 @@
 
 namespace lockstep {
 
-std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at) {
+std::string describe_timeout(const NcclOperation& pending, const GpuPlace& at) {
   std::string text =
-      describe_timeout_of(describe(flight.operation), flight.begun, at.identity,
-                          fmt::format(", GPU {}", at.gpu));
+      describe_timeout_of(describe(pending.operation), pending.begun,
+                          at.identity, fmt::format(", GPU {}", at.gpu));
   std::vector<int> ranks;
-  if (is_point_to_point(flight.operation.kind))
-    ranks = {flight.operation.peer};
-  else if (flight.check)
-    ranks = flight.check->missing();
+  if (is_point_to_point(pending.operation.kind))
+    ranks = {pending.operation.peer};
+  else if (pending.check)
+    ranks = pending.check->missing();
   for (const int rank : ranks)
     text += fmt::format("\n  missing: {}", at.identity.describe(rank));
-  if (flight.behind_capture)
+  if (pending.behind_capture)
     return text +
            "\n  likely:  it waits for the end of a capture on this rank, which "
            "includes the group's other operations"
            "\n  next:    end the capture before waiting for operations "
            "outside of it";
-  if (ranks.empty() && !flight.check && at.identity.size > 1)
+  if (ranks.empty() && !pending.check && at.identity.size > 1)
     return text +
            "\n  missing: unknown, since LOCKSTEP_CHECK turns off the check of "
            "the ranks' calls"
@@ -79,7 +79,7 @@ bool came_from(Backend& control, std::exception_ptr& error) {
     return true;
   } catch (const NetworkError&) {
     try {
-      control.look_around();
+      control.check_peers();
     } catch (...) {
       error = std::current_exception();
       return true;

@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "lockstep/comm/nccl/nccl_flight.h"
+#include "lockstep/comm/nccl/nccl_operation.h"
 #include "lockstep/comm/operation/backend.h"
 
 namespace lockstep {
@@ -18,7 +18,7 @@ struct GpuPlace {
 };
 
 // The text of the Timeout of an operation whose deadline has passed.
-std::string describe_timeout(const NcclFlight& flight, const GpuPlace& at);
+std::string describe_timeout(const NcclOperation& pending, const GpuPlace& at);
 
 // `error`, prefixed with the operation and the rank unless it names them.
 // `operation` is null for an error outside of an operation.

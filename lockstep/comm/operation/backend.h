@@ -89,7 +89,7 @@ class Backend {
   // Ends the group, and throws the reason, when a rank is gone that did not
   // leave in good order. For callers that depend on the other ranks while no
   // operation waits for them.
-  virtual void look_around() {}
+  virtual void check_peers() {}
 
   // Makes the operations started from now on, while `stream` (null: the calling
   // thread's) is in its present capture, part of `graph`. Does not wait. Throws

@@ -161,7 +161,7 @@ Signature signature_of(const Operation& operation) {
   if (!buffers.empty())
     signature.type = static_cast<std::uint8_t>(buffers.front().type);
   if (operation.kind == OperationKind::kAllToAll &&
-      operation.division == Division::kOneARank)
+      operation.division == Division::kPerRank)
     return signature;  // the counts may differ between ranks
   for (const Buffer& buffer : buffers)
     signature.elements += static_cast<std::uint64_t>(buffer.count);
@@ -176,7 +176,7 @@ Signature signature_of(const Operation& operation) {
 std::string describe(const Signature& signature) {
   const auto kind = static_cast<OperationKind>(signature.kind);
   const bool uneven =
-      static_cast<Division>(signature.division) == Division::kOneARank;
+      static_cast<Division>(signature.division) == Division::kPerRank;
   std::string line = fmt::format("{}{} #{}", name_of(kind), uneven ? "_v" : "",
                                  signature.sequence);
   if (kind == OperationKind::kBarrier) return line;
@@ -265,7 +265,7 @@ std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
 std::vector<std::int64_t> counts_of(const Operation& operation) {
   std::vector<std::int64_t> counts;
   if (operation.kind != OperationKind::kAllToAll ||
-      operation.division != Division::kOneARank)
+      operation.division != Division::kPerRank)
     return counts;
   for (const Buffer& buffer : operation.inputs) counts.push_back(buffer.count);
   for (const Buffer& buffer : operation.outputs) counts.push_back(buffer.count);

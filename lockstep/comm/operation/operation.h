@@ -48,8 +48,8 @@ inline constexpr std::array kAllCollectives{
 
 // How the longer list of an operation is divided among the ranks.
 enum class Division : std::uint8_t {
-  kEven = 0,      // each buffer into `size` equal blocks, in rank order
-  kOneARank = 1,  // list[r] belongs to rank r: all_gather_v and similar
+  kEven = 0,     // each buffer into `size` equal blocks, in rank order
+  kPerRank = 1,  // list[r] belongs to rank r: all_gather_v and similar
 };
 
 enum class ReduceOp : std::uint8_t {

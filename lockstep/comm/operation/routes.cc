@@ -2,11 +2,10 @@
 
 namespace lockstep {
 
-Run Routes::block(std::span<const Buffer> list, int r) const {
+BufferSpan Routes::block(std::span<const Buffer> list, int r) const {
   const auto index = static_cast<std::size_t>(r);
   if (list.empty()) return {};
-  if (operation.division == Division::kOneARank)
-    return {list.subspan(index, 1)};
+  if (operation.division == Division::kPerRank) return {list.subspan(index, 1)};
   return {list, index, static_cast<std::size_t>(ranks)};
 }
 
@@ -36,32 +35,32 @@ std::span<const Buffer> Routes::source() const {
   return {};
 }
 
-Run Routes::outgoing(int to) const {
+BufferSpan Routes::outgoing(int to) const {
   switch (operation.kind) {
     case OperationKind::kBarrier:
     case OperationKind::kReplay:
     case OperationKind::kReceive:
       return {};
     case OperationKind::kBroadcast:
-      return to == rank ? Run{} : Run{source()};
+      return to == rank ? BufferSpan{} : BufferSpan{source()};
     case OperationKind::kAllReduce:
     case OperationKind::kAllGather:
     case OperationKind::kShardedUpdate:
       return {source()};
     case OperationKind::kReduce:
     case OperationKind::kGather:
-      return to == operation.root ? Run{source()} : Run{};
+      return to == operation.root ? BufferSpan{source()} : BufferSpan{};
     case OperationKind::kScatter:
     case OperationKind::kReduceScatter:
     case OperationKind::kAllToAll:
       return block(source(), to);
     case OperationKind::kSend:
-      return to == operation.peer ? Run{source()} : Run{};
+      return to == operation.peer ? BufferSpan{source()} : BufferSpan{};
   }
   return {};
 }
 
-Run Routes::incoming(int from) const {
+BufferSpan Routes::incoming(int from) const {
   switch (operation.kind) {
     case OperationKind::kBarrier:
     case OperationKind::kReplay:
@@ -72,22 +71,26 @@ Run Routes::incoming(int from) const {
     case OperationKind::kShardedUpdate:
       return {};
     case OperationKind::kBroadcast:
-      return from == operation.root && from != rank ? Run{operation.outputs}
-                                                    : Run{};
+      return from == operation.root && from != rank
+                 ? BufferSpan{operation.outputs}
+                 : BufferSpan{};
     case OperationKind::kAllGather:
     case OperationKind::kAllToAll:
       return block(operation.outputs, from);
     case OperationKind::kGather:
-      return rank == operation.root ? block(operation.outputs, from) : Run{};
+      return rank == operation.root ? block(operation.outputs, from)
+                                    : BufferSpan{};
     case OperationKind::kScatter:
-      return from == operation.root ? Run{operation.outputs} : Run{};
+      return from == operation.root ? BufferSpan{operation.outputs}
+                                    : BufferSpan{};
     case OperationKind::kReceive:
-      return from == operation.peer ? Run{operation.outputs} : Run{};
+      return from == operation.peer ? BufferSpan{operation.outputs}
+                                    : BufferSpan{};
   }
   return {};
 }
 
-Run Routes::result() const {
+BufferSpan Routes::result() const {
   if (!reduces(operation.kind)) return {};
   if (operation.kind == OperationKind::kReduce && rank != operation.root)
     return {};

@@ -6,7 +6,7 @@
 // elements for b are combined into b's result.
 #pragma once
 
-#include "lockstep/comm/operation/buffer_run.h"
+#include "lockstep/comm/operation/buffer_span.h"
 #include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
@@ -21,19 +21,19 @@ struct Routes {
   std::span<const Buffer> source() const;
 
   // The elements that this rank brings for rank `to`; may be empty.
-  Run outgoing(int to) const;
+  BufferSpan outgoing(int to) const;
 
   // The destination of rank `from`'s elements for this rank; may be empty. For
   // the kinds that move.
-  Run incoming(int from) const;
+  BufferSpan incoming(int from) const;
 
   // The destination of the combined elements; empty if this rank gets none. For
   // the kinds that reduce.
-  Run result() const;
+  BufferSpan result() const;
 
  private:
   // Rank `r`'s part of the longer list.
-  Run block(std::span<const Buffer> list, int r) const;
+  BufferSpan block(std::span<const Buffer> list, int r) const;
 };
 
 }  // namespace lockstep

@@ -36,7 +36,7 @@ class Validation {
                            Values&&... values) const {
     throw InvalidArgument(fmt::format(
         "{}{}: {} (rank {} of group \"{}\")", name_of(operation_.kind),
-        operation_.division == Division::kOneARank ? "_v" : "",
+        operation_.division == Division::kPerRank ? "_v" : "",
         fmt::format(why, std::forward<Values>(values)...), identity_.rank,
         identity_.name));
   }
@@ -134,7 +134,7 @@ class Validation {
   void check_blocks(const char* own_name, std::span<const Buffer> own,
                     const char* blocks_name,
                     std::span<const Buffer> blocks) const {
-    if (operation_.division == Division::kOneARank)
+    if (operation_.division == Division::kPerRank)
       return check_one_a_rank(own_name, own, blocks_name, blocks);
     if (own.size() != blocks.size())
       refuse("{} {}s but {} {}s; each {} needs its {}", own.size(), own_name,
@@ -166,7 +166,7 @@ class Validation {
   void check_all_to_all() const {
     const auto& [inputs, outputs] =
         std::pair(operation_.inputs, operation_.outputs);
-    if (operation_.division == Division::kOneARank) {
+    if (operation_.division == Division::kPerRank) {
       check_list_size("input", inputs);
       check_list_size("output", outputs);
       const auto me = static_cast<std::size_t>(identity_.rank);
@@ -244,7 +244,7 @@ class Validation {
     const auto own = gathers ? operation_.inputs : operation_.outputs;
     const auto blocks = gathers ? operation_.outputs : operation_.inputs;
     const auto me = static_cast<std::size_t>(identity_.rank);
-    if (operation_.division == Division::kOneARank)
+    if (operation_.division == Division::kPerRank)
       return own.front().data == blocks[me].data;
     if (own.size() != blocks.size()) return false;
     for (std::size_t i = 0; i < own.size(); ++i)

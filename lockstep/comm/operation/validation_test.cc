@@ -70,7 +70,7 @@ Buffer part(std::size_t at, std::int64_t count) {
 }
 
 using enum OperationKind;
-constexpr Division kUneven = Division::kOneARank;
+constexpr Division kUneven = Division::kPerRank;
 
 TEST(Validation, NamesTheCallTheRankAndTheGroup) {
   EXPECT_EQ(refusal({.kind = kBroadcast, .outputs = {part(0, 1)}, .root = 3}),

@@ -110,7 +110,7 @@ class ReferenceBackend : public Backend,
   }
 
   // Writes a run of bytes under `name`, in chunks, for one reader.
-  void put(const std::string& name, const Run& run, Deadline deadline) {
+  void put(const std::string& name, const BufferSpan& run, Deadline deadline) {
     const std::size_t bytes = total_bytes(run);
     for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
       Bytes chunk(std::min(kChunkBytes, bytes - at));
@@ -162,7 +162,7 @@ class ReferenceBackend : public Backend,
       reduce(operation, routes.result(), deadline);
     else
       for (int from = 0; from < identity_.size; ++from) {
-        const Run run = routes.incoming(from);
+        const BufferSpan run = routes.incoming(from);
         copy_into(run, 0,
                   take(route_name(operation, from, identity_.rank), from,
                        total_bytes(run), operation, deadline));
@@ -198,7 +198,7 @@ class ReferenceBackend : public Backend,
     check_counts(operation, tables, identity_.name);
   }
 
-  void reduce(const Operation& operation, const Run& result,
+  void reduce(const Operation& operation, const BufferSpan& result,
               Deadline deadline) {
     const std::size_t bytes = total_bytes(result);
     if (bytes == 0) return;
@@ -249,7 +249,7 @@ class ReferenceBackend : public Backend,
     Signature signature;
     std::memcpy(&signature, header.data(), sizeof signature);
     check_message(operation, from, signature, identity_.name);
-    const Run run{operation.outputs};
+    const BufferSpan run{operation.outputs};
     copy_into(run, 0, take(name, from, total_bytes(run), operation, deadline));
     store_->erase(name, deadline);
     ++received_[{from, operation.tag}];

@@ -84,28 +84,28 @@ struct alignas(kCacheLine) RankArea {
 // The messages from one rank to another: the sender's announcements, the
 // receiver's answers, and a stream for elements outside the heaps. Counters
 // only grow; each is written by one side.
-struct Lane {
-  static constexpr std::size_t kLetters = 16;
-  static constexpr std::size_t kLetterBytes = 1 << 10;
+struct MessageChannel {
+  static constexpr std::size_t kEnvelopes = 16;
+  static constexpr std::size_t kEnvelopeBytes = 1 << 10;
   static constexpr std::size_t kStreamBytes = 128 << 10;
 
-  struct alignas(kCacheLine) Letter {
+  struct alignas(kCacheLine) Envelope {
     Signature signature{};
     std::int32_t tag = 0;
     Place place = Place::kInline;
     Piece piece{};  // kHeap
-    std::byte payload[kLetterBytes];
+    std::byte payload[kEnvelopeBytes];
   };
-  // Receipts come in any order and name their letter by number. For kStaged a
+  // Receipts come in any order and name their envelope by number. For kStaged a
   // receipt means "send it now", for kHeap "I have copied it".
-  alignas(kCacheLine) std::atomic<std::uint64_t> letters_sent{0};
-  alignas(kCacheLine) std::atomic<std::uint64_t> letters_taken{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> envelopes_sent{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> envelopes_taken{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> receipts_sent{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> receipts_taken{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> bytes_sent{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> bytes_taken{0};
-  alignas(kCacheLine) std::uint64_t receipts[kLetters];
-  Letter letters[kLetters];
+  alignas(kCacheLine) std::uint64_t receipts[kEnvelopes];
+  Envelope envelopes[kEnvelopes];
   std::byte stream[kStreamBytes];
 };
 
@@ -130,7 +130,7 @@ struct ControlBlock {
 };
 
 // A view of the mapped segment: the block, then an area, a staging area and the
-// lanes of each rank.
+// channels of each rank.
 class ControlView {
  public:
   ControlView() = default;
@@ -140,8 +140,9 @@ class ControlView {
   // Whole pages, so that a group's duplicates can follow each other.
   static std::size_t bytes_for(int ranks) {
     const ControlView view(nullptr, ranks);
-    return round_up_to(
-        kPage, view.lanes_offset() + view.ranks_ * view.ranks_ * sizeof(Lane));
+    return round_up_to(kPage,
+                       view.channels_offset() +
+                           view.ranks_ * view.ranks_ * sizeof(MessageChannel));
   }
 
   ControlBlock& block() const {
@@ -159,10 +160,10 @@ class ControlView {
     return staging(r) + (2 + round % 2) * kStretchBytes;
   }
   // The messages from one rank to another.
-  Lane& lane(int from, int to) const {
-    return reinterpret_cast<Lane*>(
-        base_ + lanes_offset())[static_cast<std::size_t>(from) * ranks_ +
-                                static_cast<std::size_t>(to)];
+  MessageChannel& channel(int from, int to) const {
+    return reinterpret_cast<MessageChannel*>(
+        base_ + channels_offset())[static_cast<std::size_t>(from) * ranks_ +
+                                   static_cast<std::size_t>(to)];
   }
 
  private:
@@ -176,7 +177,7 @@ class ControlView {
     const std::size_t end = sizeof(ControlBlock) + ranks_ * sizeof(RankArea);
     return round_up_to(kPage, end);
   }
-  std::size_t lanes_offset() const {
+  std::size_t channels_offset() const {
     return staging_offset() + ranks_ * kStagingBytes;
   }
 

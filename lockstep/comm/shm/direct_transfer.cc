@@ -108,7 +108,7 @@ void DirectTransfer::take_from_own_slot(const SharedOperation& shared,
                                         const ShmContext& context) {
   const Slot& slot = context.rounds->brought(shared.rank());
   if (slot.place != Place::kInline) return;
-  const Run result = shared.routes().result();
+  const BufferSpan result = shared.routes().result();
   copy_into(result, 0, {slot.payload, total_bytes(result)});
 }
 
@@ -148,9 +148,9 @@ std::vector<int> DirectTransfer::unfinished(const ShmContext& context) const {
 
 void DirectTransfer::move(const SharedOperation& shared) {
   for (int from = 0; from < shared.ranks(); ++from) {
-    const Run to = shared.routes().incoming(from);
-    Walk source(shared.outgoing(from, shared.rank()));
-    Walk target(to);
+    const BufferSpan to = shared.routes().incoming(from);
+    BufferCursor source(shared.outgoing(from, shared.rank()));
+    BufferCursor target(to);
     copy(source, target, total_bytes(to));
   }
 }
@@ -158,16 +158,16 @@ void DirectTransfer::move(const SharedOperation& shared) {
 // reduce_scatter: all ranks' elements for this rank have the same pieces.
 void DirectTransfer::reduce_own_block(const SharedOperation& shared) {
   const ReduceKernel kernel = kernel_of(shared);
-  std::vector<Walk> sources;
+  std::vector<BufferCursor> sources;
   for (int r = 0; r < shared.ranks(); ++r)
     sources.emplace_back(shared.outgoing(r, shared.rank()));
   read_.resize(sources.size());
-  for (Walk target(shared.routes().result()); target.left() > 0;) {
+  for (BufferCursor target(shared.routes().result()); target.left() > 0;) {
     for (std::size_t r = 0; r < read_.size(); ++r) read_[r] = sources[r].here();
     std::byte* const to = target.here();
     const std::size_t bytes = target.left();
     kernel(read_, std::span(&to, 1), bytes / element_size(shared));
-    for (Walk& source : sources) source.advance(bytes);
+    for (BufferCursor& source : sources) source.advance(bytes);
     target.advance(bytes);
   }
 }

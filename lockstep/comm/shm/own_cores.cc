@@ -8,9 +8,10 @@ namespace {
 
 // The core of each rank; a rank moves to another core if that makes room.
 // Source: augmenting paths in bipartite graphs (Kuhn).
-class Seating {
+class CoreAssignment {
  public:
-  explicit Seating(const std::vector<cpu_set_t>& allowed) : allowed_(allowed) {
+  explicit CoreAssignment(const std::vector<cpu_set_t>& allowed)
+      : allowed_(allowed) {
     rank_on_.fill(-1);
   }
 
@@ -50,7 +51,7 @@ cpu_set_t cores_of_this_thread() {
 }
 
 bool each_has_a_core(const std::vector<cpu_set_t>& allowed) {
-  Seating seating(allowed);
+  CoreAssignment seating(allowed);
   for (int rank = 0; rank < static_cast<int>(allowed.size()); ++rank)
     if (!seating.find_core(rank)) return false;
   return true;

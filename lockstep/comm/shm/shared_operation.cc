@@ -128,7 +128,7 @@ std::vector<std::int64_t> SharedOperation::counts_of_source(int r) const {
     return counts;
   }
   if (operation_.kind == OperationKind::kAllGather &&
-      operation_.division == Division::kOneARank)
+      operation_.division == Division::kPerRank)
     return {outputs_[index(r)].count};
   if (operation_.kind == OperationKind::kScatter) {
     for (const Buffer& buffer : outputs_)
@@ -166,7 +166,7 @@ void SharedOperation::locate_source(const ShmContext& context, int r) {
   }
 }
 
-Run SharedOperation::outgoing(int r, int to) const {
+BufferSpan SharedOperation::outgoing(int r, int to) const {
   Operation seen = operation_;
   (inputs_.empty() && seen.kind != OperationKind::kScatter ? seen.outputs
                                                            : seen.inputs) =

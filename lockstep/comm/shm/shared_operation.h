@@ -68,7 +68,7 @@ class SharedOperation {
   const std::vector<Buffer>& source_of(int r) const {
     return sources_[static_cast<std::size_t>(r)];
   }
-  Run outgoing(int r, int to) const;
+  BufferSpan outgoing(int r, int to) const;
 
   // In the first round, and while a DirectTransfer finishes the operation: the
   // buffers of this rank that its peers write to.

@@ -12,15 +12,15 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/own_process.h"
-#include "lockstep/comm/shm/awaited.h"
-#include "lockstep/comm/shm/departures.h"
-#include "lockstep/comm/shm/engine.h"
-#include "lockstep/comm/shm/flight_queue.h"
+#include "lockstep/comm/shm/collective_queue.h"
 #include "lockstep/comm/shm/local_exchange.h"
+#include "lockstep/comm/shm/message_matcher.h"
 #include "lockstep/comm/shm/peer_heaps.h"
-#include "lockstep/comm/shm/post_office.h"
-#include "lockstep/comm/shm/progress.h"
+#include "lockstep/comm/shm/peer_status.h"
+#include "lockstep/comm/shm/progress_lock.h"
+#include "lockstep/comm/shm/progress_thread.h"
 #include "lockstep/comm/shm/shm_connection.h"
+#include "lockstep/comm/shm/wait_target.h"
 #include "lockstep/comm/shm/withdrawal.h"
 
 namespace lockstep {
@@ -30,7 +30,7 @@ using std::chrono::nanoseconds;
 
 // How long a waiting thread sleeps before it checks whether its peers are
 // alive.
-constexpr std::chrono::milliseconds kLookAround{50};
+constexpr std::chrono::milliseconds kPeerCheckInterval{50};
 // The number of times that start() polls for peers that may be about to arrive,
 // before it leaves an operation to waiting threads.
 constexpr int kLooksInStart = 40;
@@ -50,10 +50,10 @@ class ShmBackend : public Backend,
         control_(mapping_->data(), identity.size),
         bell_(control_.block(), connection_->cores()),
         rounds_(control_, identity.rank, identity.size, bell_),
-        departures_(identity, control_, connection_->processes()),
+        peer_status_(identity, control_, connection_->processes()),
         heaps_(std::move(heaps)),
         context_{identity, control_, &rounds_, &heaps_},
-        post_office_(context_, bell_) {}
+        matcher_(context_, bell_) {}
 
   ~ShmBackend() override {
     ShmBackend::leave();
@@ -77,11 +77,11 @@ class ShmBackend : public Backend,
 
   std::shared_ptr<Heap> heap() const override { return heaps_.own(); }
   bool reduces_in_place() const override { return true; }
-  void look_around() override;
+  void check_peers() override;
   std::shared_ptr<Backend> duplicate(const GroupIdentity& identity,
                                      int number) override;
   bool can_duplicate() const override { return true; }
-  void end_with(const std::exception_ptr& error, const Departure& why) override;
+  void end_with(const std::exception_ptr& error, const PeerExit& why) override;
 
   Work start(const Operation& operation) override {
     return is_point_to_point(operation.kind) ? start_message(operation)
@@ -103,53 +103,57 @@ class ShmBackend : public Backend,
  private:
   friend class MessageWork;
 
-  Awaited collective(std::uint64_t ticket) { return {flights_, ticket}; }
-  Awaited arrival(const ShmMessage& message) { return {flights_, message}; }
+  WaitTarget collective(std::uint64_t ticket) { return {collectives_, ticket}; }
+  WaitTarget arrival(const ShmMessage& message) {
+    return {collectives_, message};
+  }
 
   void abandon_what_is_in_flight();
   Work start_collective(const Operation& operation);
   Work start_message(const Operation& operation);
   void be_carried_forward();
-  void look_a_few_times(Flight& flight) LOCKSTEP_REQUIRES(engine_);
+  void look_a_few_times(PendingCollective& collective)
+      LOCKSTEP_REQUIRES(progress_lock_);
 
-  void advance_all() LOCKSTEP_REQUIRES(engine_);
-  void advance_queue() LOCKSTEP_REQUIRES(engine_);
-  bool advance_one(Flight& flight) LOCKSTEP_REQUIRES(engine_);
-  void advance_messages() LOCKSTEP_REQUIRES(engine_);
-  void advance_or_give_up() LOCKSTEP_REQUIRES(engine_);
+  void advance_all() LOCKSTEP_REQUIRES(progress_lock_);
+  void advance_queue() LOCKSTEP_REQUIRES(progress_lock_);
+  bool advance_one(PendingCollective& collective)
+      LOCKSTEP_REQUIRES(progress_lock_);
+  void advance_messages() LOCKSTEP_REQUIRES(progress_lock_);
+  void advance_or_give_up() LOCKSTEP_REQUIRES(progress_lock_);
   bool try_advance();
   std::uint64_t tend();
   std::uint64_t state_of_flights();
 
-  bool settled(const Awaited& awaited) const {
-    return broken_ || awaited.complete();
+  bool settled(const WaitTarget& target) const {
+    return broken_ || target.complete();
   }
-  bool settled_after_try(const Awaited& awaited) {
-    if (settled(awaited)) return true;
-    return try_advance() && settled(awaited);
+  bool settled_after_try(const WaitTarget& target) {
+    if (settled(target)) return true;
+    return try_advance() && settled(target);
   }
-  void wait_for(const Awaited& awaited, std::optional<Deadline> deadline);
-  std::vector<int> missing_of(const Awaited& awaited);
-  void look_around(const Awaited& awaited, Deadline deadline);
-  void check_peers(const Awaited& awaited) LOCKSTEP_REQUIRES(engine_);
-  void check_deadline(const Awaited& awaited, Deadline deadline)
-      LOCKSTEP_REQUIRES(engine_);
-  // The caller holds the engine: no other thread of this process touches the
-  // buffers of the operations any more.
-  void give_up(const std::exception_ptr& error, const Departure& why)
-      LOCKSTEP_REQUIRES(engine_);
+  void wait_for(const WaitTarget& target, std::optional<Deadline> deadline);
+  std::vector<int> missing_of(const WaitTarget& target);
+  void check_peers(const WaitTarget& target, Deadline deadline);
+  void check_peers(const WaitTarget& target) LOCKSTEP_REQUIRES(progress_lock_);
+  void check_deadline(const WaitTarget& target, Deadline deadline)
+      LOCKSTEP_REQUIRES(progress_lock_);
+  // The caller holds the progress_lock: no other thread of this process touches
+  // the buffers of the operations any more.
+  void give_up(const std::exception_ptr& error, const PeerExit& why)
+      LOCKSTEP_REQUIRES(progress_lock_);
 
-  std::vector<int> missing_now(const Awaited& awaited)
-      LOCKSTEP_REQUIRES(engine_);
+  std::vector<int> missing_now(const WaitTarget& target)
+      LOCKSTEP_REQUIRES(progress_lock_);
   bool is_in_flight(std::uint64_t ticket) {
-    return flights_.visit(ticket, [](Flight&) {});
+    return collectives_.visit(ticket, [](PendingCollective&) {});
   }
   std::exception_ptr error() {
     MutexLock lock(mutex_);
     return error_;
   }
   void end_duplicates();
-  // Like end_duplicates(), call it while no engine is held.
+  // Like end_duplicates(), call it while no progress_lock is held.
   std::exception_ptr error_of_all() {
     end_duplicates();
     return error();
@@ -161,26 +165,26 @@ class ShmBackend : public Backend,
   ControlView control_;
   Doorbell bell_;
   Rounds rounds_;
-  Departures departures_;
+  PeerStatus peer_status_;
   PeerHeaps heaps_;
 
-  // The thread that holds `engine_` advances the operations in flight; it never
-  // waits while holding it. `mutex_` is only held for a few instructions, so
-  // that starting an operation does not wait for another one's execution. If
-  // both are held, `engine_` was taken first.
-  Engine engine_{bell_};
-  ShmContext context_ LOCKSTEP_GUARDED_BY(engine_);
-  PostOffice post_office_ LOCKSTEP_GUARDED_BY(engine_);
+  // The thread that holds `progress_lock_` advances the operations in flight;
+  // it never waits while holding it. `mutex_` is only held for a few
+  // instructions, so that starting an operation does not wait for another one's
+  // execution. If both are held, `progress_lock_` was taken first.
+  ProgressLock progress_lock_{bell_};
+  ShmContext context_ LOCKSTEP_GUARDED_BY(progress_lock_);
+  MessageMatcher matcher_ LOCKSTEP_GUARDED_BY(progress_lock_);
   std::atomic<bool> has_messages_{false};
-  FlightQueue flights_;
+  CollectiveQueue collectives_;
   Mutex mutex_;
   std::vector<std::shared_ptr<ShmMessage>> posted_ LOCKSTEP_GUARDED_BY(mutex_);
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
-  Departure why_ LOCKSTEP_GUARDED_BY(mutex_);  // with error_
+  PeerExit why_ LOCKSTEP_GUARDED_BY(mutex_);  // with error_
   std::atomic<bool> broken_{false};
   std::atomic<bool> ended_duplicates_{false};
   Deadline::Clock::time_point next_look_;  // the progress thread's
-  std::unique_ptr<Progress> progress_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unique_ptr<ProgressThread> progress_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // A send or receive that did not complete at once.
@@ -210,28 +214,29 @@ class MessageWork : public PendingWork {
 
 // Peers that start the same operation arrive within a fraction of a
 // microsecond: polling a few times is cheaper than what follows.
-void ShmBackend::look_a_few_times(Flight& flight) {
+void ShmBackend::look_a_few_times(PendingCollective& collective) {
   for (int i = 0; i < kLooksInStart && !broken_; ++i) {
     try {
-      if (advance_one(flight)) return;
+      if (advance_one(collective)) return;
     } catch (...) {
       return advance_or_give_up();  // throws the same error and handles it
     }
-    if (!flight.small() || !bell_.pause_briefly(i)) return;
+    if (!collective.small() || !bell_.pause_briefly(i)) return;
   }
 }
 
 Work ShmBackend::start_collective(const Operation& operation) {
   if (broken_) return Work::failed(error_of_all());
-  const bool has_engine = engine_.try_lock();
-  const auto [ticket, only] = flights_.start(operation, identity_);
+  const bool has_engine = progress_lock_.try_lock();
+  const auto [ticket, only] = collectives_.start(operation, identity_);
   if (has_engine) {
     if (only != nullptr) look_a_few_times(*only);
-    engine_.unlock();
+    progress_lock_.unlock();
   }
-  if (flights_.completed() >= ticket) return Work();
+  if (collectives_.completed() >= ticket) return Work();
   if (broken_) return Work::failed(error_of_all());
-  flights_.visit(ticket, [](Flight& flight) { flight.start_clock(); });
+  collectives_.visit(
+      ticket, [](PendingCollective& collective) { collective.start_clock(); });
   be_carried_forward();
   return Work(shared_from_this(), ticket);
 }
@@ -258,7 +263,7 @@ Work ShmBackend::start_message(const Operation& operation) {
 void ShmBackend::be_carried_forward() {
   MutexLock lock(mutex_);
   if (!progress_) try {
-      progress_ = std::make_unique<Progress>([this] { return tend(); });
+      progress_ = std::make_unique<ProgressThread>([this] { return tend(); });
     } catch (const std::system_error& failure) {
       // Then operations progress when a caller waits or starts another one.
       log(LogLevel::kWarn,
@@ -273,15 +278,15 @@ void ShmBackend::be_carried_forward() {
 // Peers may still reduce into the memory of an operation that no caller waited
 // for.
 void ShmBackend::abandon_what_is_in_flight() {
-  const EngineLock engine(engine_);
+  const ProgressGuard progress_lock(progress_lock_);
   if (state_of_flights() == 0) return;
   give_up(group_was_left(identity_),
           {identity_.rank, "it left the group with operations in flight"});
 }
 
-bool ShmBackend::advance_one(Flight& flight) {
-  if (!flight.advance(context_)) return false;
-  flights_.complete_oldest();
+bool ShmBackend::advance_one(PendingCollective& collective) {
+  if (!collective.advance(context_)) return false;
+  collectives_.complete_oldest();
   bell_.ring();  // for other threads of this process
   return true;
 }
@@ -289,7 +294,7 @@ bool ShmBackend::advance_one(Flight& flight) {
 // Carries out collectives, oldest first, until one has to wait for a peer.
 void ShmBackend::advance_queue() {
   while (!broken_) {
-    Flight* const oldest = flights_.oldest();
+    PendingCollective* const oldest = collectives_.oldest();
     if (oldest == nullptr || !advance_one(*oldest)) return;
   }
 }
@@ -301,10 +306,10 @@ void ShmBackend::advance_messages() {
     MutexLock lock(mutex_);
     posted.swap(posted_);
   }
-  for (auto& message : posted) post_office_.post(std::move(message));
-  post_office_.advance();
+  for (auto& message : posted) matcher_.post(std::move(message));
+  matcher_.advance();
   MutexLock lock(mutex_);
-  has_messages_ = !post_office_.idle() || !posted_.empty();
+  has_messages_ = !matcher_.idle() || !posted_.empty();
 }
 
 void ShmBackend::advance_all() {
@@ -326,16 +331,16 @@ void ShmBackend::advance_or_give_up() {
 
 // Advances unless another thread does.
 bool ShmBackend::try_advance() {
-  if (!engine_.try_lock()) return false;
+  if (!progress_lock_.try_lock()) return false;
   advance_or_give_up();
-  engine_.unlock();
+  progress_lock_.unlock();
   return true;
 }
 
 // A number that changes as operations complete; 0 if none is in flight.
 std::uint64_t ShmBackend::state_of_flights() {
-  if (broken_ || (flights_.empty() && !has_messages_)) return 0;
-  return flights_.completed() + 1;
+  if (broken_ || (collectives_.empty() && !has_messages_)) return 0;
+  return collectives_.completed() + 1;
 }
 
 // Called by the progress thread alone.
@@ -344,71 +349,72 @@ std::uint64_t ShmBackend::tend() {
   end_duplicates();
   const std::uint64_t state = state_of_flights();
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
-  next_look_ = Deadline::Clock::now() + kLookAround;
-  const std::uint64_t oldest = flights_.completed() + 1;
+  next_look_ = Deadline::Clock::now() + kPeerCheckInterval;
+  const std::uint64_t oldest = collectives_.completed() + 1;
   if (is_in_flight(oldest))
-    look_around(collective(oldest), collective(oldest).deadline());
+    check_peers(collective(oldest), collective(oldest).deadline());
   std::shared_ptr<ShmMessage> overdue;
   {
-    const EngineLock engine(engine_);
-    overdue = post_office_.overdue();
+    const ProgressGuard progress_lock(progress_lock_);
+    overdue = matcher_.overdue();
   }
-  if (overdue) look_around(arrival(*overdue), overdue->deadline);
+  if (overdue) check_peers(arrival(*overdue), overdue->deadline);
   return state;
 }
 
-void ShmBackend::wait_for(const Awaited& awaited,
+void ShmBackend::wait_for(const WaitTarget& target,
                           std::optional<Deadline> deadline) {
-  const auto ready = [&] { return settled_after_try(awaited); };
+  const auto ready = [&] { return settled_after_try(target); };
   if (!ready()) {
-    const Deadline own = awaited.deadline();
+    const Deadline own = target.deadline();
     const Deadline limit = deadline ? std::min(*deadline, own) : own;
-    while (!settled(awaited)) {
+    while (!settled(target)) {
       const auto patience = std::clamp<nanoseconds>(
-          limit.remaining(), nanoseconds(1), nanoseconds(kLookAround));
-      if (!bell_.wait(ready, patience)) look_around(awaited, limit);
+          limit.remaining(), nanoseconds(1), nanoseconds(kPeerCheckInterval));
+      if (!bell_.wait(ready, patience)) check_peers(target, limit);
     }
   }
-  if (!awaited.complete()) std::rethrow_exception(error_of_all());
+  if (!target.complete()) std::rethrow_exception(error_of_all());
 }
 
 // Another thread may be advancing operations: this waits for it.
-void ShmBackend::look_around(const Awaited& awaited, Deadline deadline) {
-  const EngineLock engine(engine_);
-  check_peers(awaited);
-  check_deadline(awaited, deadline);
+void ShmBackend::check_peers(const WaitTarget& target, Deadline deadline) {
+  const ProgressGuard progress_lock(progress_lock_);
+  check_peers(target);
+  check_deadline(target, deadline);
 }
 
-std::vector<int> ShmBackend::missing_of(const Awaited& awaited) {
-  const EngineLock engine(engine_);
+std::vector<int> ShmBackend::missing_of(const WaitTarget& target) {
+  const ProgressGuard progress_lock(progress_lock_);
   advance_or_give_up();
-  return missing_now(awaited);
+  return missing_now(target);
 }
 
-void ShmBackend::look_around() {
+void ShmBackend::check_peers() {
   const std::vector<int> nobody{identity_.rank};
-  if (const auto departure = departures_.find(nobody); departure && !broken_)
-    end_with(departures_.error_for("the group's work", *departure), *departure);
+  if (const auto peer_exit = peer_status_.find(nobody); peer_exit && !broken_)
+    end_with(peer_status_.error_for("the group's work", *peer_exit),
+             *peer_exit);
   if (broken_) std::rethrow_exception(error_of_all());
 }
 
-void ShmBackend::check_peers(const Awaited& awaited) {
-  if (settled(awaited)) return;
-  const auto departure = departures_.find(
-      missing_now(awaited), awaited.wants_any() ? Departures::Need::kAnyOne
-                                                : Departures::Need::kEach);
-  if (!departure) return;
+void ShmBackend::check_peers(const WaitTarget& target) {
+  if (settled(target)) return;
+  const auto peer_exit = peer_status_.find(
+      missing_now(target),
+      target.wants_any() ? PeerStatus::Need::kAnyOne : PeerStatus::Need::kEach);
+  if (!peer_exit) return;
   advance_or_give_up();  // a peer may have completed it before it left
-  if (settled(awaited)) return;
-  give_up(departures_.error_for(awaited.describe_call(), *departure),
-          *departure);
+  if (settled(target)) return;
+  give_up(peer_status_.error_for(target.describe_call(), *peer_exit),
+          *peer_exit);
 }
 
-void ShmBackend::check_deadline(const Awaited& awaited, Deadline deadline) {
-  if (settled(awaited) || !deadline.expired()) return;
+void ShmBackend::check_deadline(const WaitTarget& target, Deadline deadline) {
+  if (settled(target) || !deadline.expired()) return;
   advance_or_give_up();
-  if (settled(awaited)) return;
-  const std::string text = awaited.describe_timeout(context_);
+  if (settled(target)) return;
+  const std::string text = target.describe_timeout(context_);
   give_up(std::make_exception_ptr(Timeout(text)),
           {identity_.rank, "it gave up waiting: " + text});
 }
@@ -422,8 +428,8 @@ Error unprotected(const std::string& why, const Error& failure) {
       why, failure.what()));
 }
 
-std::vector<int> ShmBackend::missing_now(const Awaited& awaited) {
-  return broken_ ? std::vector<int>{} : awaited.missing(context_);
+std::vector<int> ShmBackend::missing_now(const WaitTarget& target) {
+  return broken_ ? std::vector<int>{} : target.missing(context_);
 }
 
 void ShmBackend::abort(std::string_view reason) noexcept {
@@ -435,8 +441,8 @@ void ShmBackend::abort(std::string_view reason) noexcept {
 }
 
 void ShmBackend::end_with(const std::exception_ptr& error,
-                          const Departure& why) {
-  const EngineLock engine(engine_);
+                          const PeerExit& why) {
+  const ProgressGuard progress_lock(progress_lock_);
   give_up(error, why);
 }
 
@@ -445,7 +451,7 @@ void ShmBackend::end_with(const std::exception_ptr& error,
 void ShmBackend::end_duplicates() {
   if (!broken_ || ended_duplicates_.exchange(true)) return;
   std::exception_ptr error;
-  Departure why;
+  PeerExit why;
   {
     MutexLock lock(mutex_);
     error = error_;
@@ -475,7 +481,7 @@ std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
 }
 
 void ShmBackend::leave() noexcept {
-  std::unique_ptr<Progress> progress;
+  std::unique_ptr<ProgressThread> progress;
   {
     MutexLock lock(mutex_);
     progress = std::move(progress_);
@@ -483,24 +489,23 @@ void ShmBackend::leave() noexcept {
   progress.reset();  // its thread may be about to take the lock
   abandon_what_is_in_flight();
   {
-    const EngineLock engine(engine_);
+    const ProgressGuard progress_lock(progress_lock_);
     MutexLock lock(mutex_);
     if (!error_) error_ = group_was_left(identity_);
     ended_duplicates_ = true;  // leaving one of them ends no other
     broken_ = true;
   }
-  departures_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
+  peer_status_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
   bell_.ring();
 }
 
-void ShmBackend::give_up(const std::exception_ptr& error,
-                         const Departure& why) {
+void ShmBackend::give_up(const std::exception_ptr& error, const PeerExit& why) {
   if (broken_) return;
   // Withdraws the memory first: a late peer may still write to the buffers, and
   // a caller that sees the error may free them.
   std::exception_ptr outcome = error;
   try {
-    withdraw_memory(context_, departures_, flights_.oldest());
+    withdraw_memory(context_, peer_status_, collectives_.oldest());
   } catch (const Error& failure) {
     outcome = std::make_exception_ptr(unprotected(why.reason, failure));
   }
@@ -510,7 +515,7 @@ void ShmBackend::give_up(const std::exception_ptr& error,
     why_ = why;
     broken_ = true;
   }
-  departures_.depart(Presence::kAborted, why);
+  peer_status_.depart(Presence::kAborted, why);
   bell_.ring();
 }
 

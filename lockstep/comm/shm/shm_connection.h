@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lockstep/base/mutex.h"
-#include "lockstep/comm/shm/departures.h"
 #include "lockstep/comm/shm/doorbell.h"
 #include "lockstep/comm/shm/local_exchange.h"
+#include "lockstep/comm/shm/peer_status.h"
 #include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ class ShmConnection {
     // Ends the member, unless it has ended. May wait for a thread that is
     // carrying out its operations.
     virtual void end_with(const std::exception_ptr& error,
-                          const Departure& why) = 0;
+                          const PeerExit& why) = 0;
   };
 
   explicit ShmConnection(LocalPeers peers)
@@ -59,7 +59,7 @@ class ShmConnection {
   }
 
   // A member has ended because of `error`: ends the others too.
-  void end_members(const std::exception_ptr& error, const Departure& why) {
+  void end_members(const std::exception_ptr& error, const PeerExit& why) {
     const MutexLock lock(mutex_);
     for (Member* const member : members_) member->end_with(error, why);
   }

@@ -19,26 +19,26 @@ ReduceKernel kernel_of(const SharedOperation& shared) {
                        static_cast<DataType>(shared.signature().type));
 }
 
-// The remaining bytes of the run that `walk` is in, at most `most`.
-std::size_t bytes_left(Walk walk, std::size_t most) {
+// The remaining bytes of the run that `cursor` is in, at most `most`.
+std::size_t bytes_left(BufferCursor cursor, std::size_t most) {
   std::size_t bytes = 0;
-  while (bytes < most && walk.left() > 0) {
-    bytes += walk.left();
-    walk.advance(walk.left());
+  while (bytes < most && cursor.left() > 0) {
+    bytes += cursor.left();
+    cursor.advance(cursor.left());
   }
   return std::min(bytes, most);
 }
 
-// Moves `bytes` bytes, or the rest of `walk`, between it and `memory`.
-void store(Walk& walk, std::byte* memory, std::size_t bytes) {
+// Moves `bytes` bytes, or the rest of `cursor`, between it and `memory`.
+void store(BufferCursor& cursor, std::byte* memory, std::size_t bytes) {
   const Buffer buffer = view_bytes({memory, bytes});
-  Walk to(Run{Buffers(buffer)});
-  copy(walk, to, bytes_left(walk, bytes));
+  BufferCursor to(BufferSpan{Buffers(buffer)});
+  copy(cursor, to, bytes_left(cursor, bytes));
 }
-void fetch(const std::byte* memory, Walk& walk, std::size_t bytes) {
+void fetch(const std::byte* memory, BufferCursor& cursor, std::size_t bytes) {
   const Buffer buffer = view_bytes({memory, bytes});
-  Walk from(Run{Buffers(buffer)});
-  copy(from, walk, bytes_left(walk, bytes));
+  BufferCursor from(BufferSpan{Buffers(buffer)});
+  copy(from, cursor, bytes_left(cursor, bytes));
 }
 
 }  // namespace
@@ -59,17 +59,18 @@ void StagedTransfer::begin(const SharedOperation& shared,
   for (int r = 0; r < ranks_; ++r) {
     const bool passes = cut_ == Cut::kForAll || r != rank;
     if (cut_ != Cut::kNone)
-      brings_.emplace_back(passes ? routes.outgoing(r) : Run{});
+      brings_.emplace_back(passes ? routes.outgoing(r) : BufferSpan{});
     gets_.emplace_back(routes.incoming(r));
   }
   const Operation& operation = shared.operation();
   const bool keeps_all =
       operation.kind == OperationKind::kGather && operation.root == rank;
   if (cut_ == Cut::kNone)
-    brings_.emplace_back(keeps_all ? Run{} : Run{routes.source()});
-  result_.assign(1, Walk(routes.result()));
+    brings_.emplace_back(keeps_all ? BufferSpan{}
+                                   : BufferSpan{routes.source()});
+  result_.assign(1, BufferCursor(routes.result()));
   taken_ = result_;
-  own_.assign(1, Walk(routes.outgoing(rank)));
+  own_.assign(1, BufferCursor(routes.outgoing(rank)));
   load(shared, context);
 }
 
@@ -141,7 +142,7 @@ void StagedTransfer::take(const SharedOperation& shared,
                           const ShmContext& context) {
   const int rank = shared.rank();
   for (int from = 0; from < ranks_; ++from) {
-    Walk& to = gets_[index(from)];
+    BufferCursor& to = gets_[index(from)];
     if (from == rank)
       copy(own_.front(), to, bytes_left(to, slice_bytes_));
     else
@@ -155,7 +156,7 @@ void StagedTransfer::reduce_block(const SharedOperation& shared,
                                   const ShmContext& context) {
   const ReduceKernel kernel = kernel_of(shared);
   read_.resize(index(ranks_));
-  Walk& result = result_.front();
+  BufferCursor& result = result_.front();
   for (std::size_t at = 0; at < slice_bytes_ && result.left() > 0;) {
     const std::size_t bytes = std::min(slice_bytes_ - at, result.left());
     for (int r = 0; r < ranks_; ++r)
@@ -188,7 +189,7 @@ void StagedTransfer::reduce_share(const SharedOperation& shared,
   const std::uint64_t round = context.rounds->current();
   const ReduceKernel kernel = kernel_of(shared);
   const Share share = share_of(shared.rank(), stretch_);
-  Walk result = result_.front();
+  BufferCursor result = result_.front();
   result.advance(share.begin);
   const bool wanted = result_.front().left() > 0;
   read_.resize(index(ranks_));
@@ -212,7 +213,7 @@ void StagedTransfer::reduce_share(const SharedOperation& shared,
 
 void StagedTransfer::take_reduced(const SharedOperation& shared,
                                   const ShmContext& context) {
-  Walk& taken = taken_.front();
+  BufferCursor& taken = taken_.front();
   if (taken.left() == 0) return;
   for (int r = 0; r < ranks_; ++r) {
     const Share share = share_of(r, stretch_ - 1);

@@ -60,11 +60,12 @@ class StagedTransfer {
 
   // This rank's positions in what it brings (for each rank, or for all), in
   // what it moves to itself, in what it gets from each, and in its result.
-  std::vector<Walk> brings_;
-  std::vector<Walk> own_;  // one
-  std::vector<Walk> gets_;
-  std::vector<Walk> result_;  // none or one; of the stretch being reduced
-  std::vector<Walk> taken_;   // the same, of the stretch before
+  std::vector<BufferCursor> brings_;
+  std::vector<BufferCursor> own_;  // one
+  std::vector<BufferCursor> gets_;
+  std::vector<BufferCursor>
+      result_;  // none or one; of the stretch being reduced
+  std::vector<BufferCursor> taken_;  // the same, of the stretch before
   std::vector<const std::byte*> read_;
   std::vector<std::byte*> written_;
 };

@@ -30,21 +30,21 @@ bool all_through(const Rounds& rounds, const std::vector<int>& ranks,
 
 // The ranks in other processes that are alive.
 std::vector<int> strangers(const ShmContext& context,
-                           const Departures& departures) {
+                           const PeerStatus& peer_status) {
   const std::vector<int>& neighbours = context.heaps->neighbours();
   std::vector<int> ranks;
   for (int r = 0; r < context.identity.size; ++r)
     if (r != context.identity.rank &&
         std::ranges::find(neighbours, r) == neighbours.end() &&
-        !departures.has_ended(r))
+        !peer_status.has_ended(r))
       ranks.push_back(r);
   return ranks;
 }
 
 }  // namespace
 
-void withdraw_memory(const ShmContext& context, const Departures& departures,
-                     const Flight* oldest) {
+void withdraw_memory(const ShmContext& context, const PeerStatus& peer_status,
+                     const PendingCollective* oldest) {
   context.control.rank(context.identity.rank).gave_up.store(1);
   // This process's later writes come after that store.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -55,7 +55,7 @@ void withdraw_memory(const ShmContext& context, const Departures& departures,
         "a thread of this process does not end its part of an aborted "
         "collective; it may still write to the collective's buffers");
   const bool through =
-      all_through(rounds, strangers(context, departures), kShortWait);
+      all_through(rounds, strangers(context, peer_status), kShortWait);
   rounds.discard_unless_finished();
   if (!through && oldest != nullptr)
     context.heaps->detach(oldest->written_by_peers(context));

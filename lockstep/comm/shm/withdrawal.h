@@ -11,15 +11,15 @@
 //          can still write to the operation's buffers.
 #pragma once
 
-#include "lockstep/comm/shm/departures.h"
-#include "lockstep/comm/shm/flight.h"
+#include "lockstep/comm/shm/peer_status.h"
+#include "lockstep/comm/shm/pending_collective.h"
 
 namespace lockstep {
 
 // When it returns, the caller may change all memory of its operations: of the
 // oldest collective, `oldest` (null if no collective is in flight), of later
 // ones, which no peer has seen, and of its messages.
-void withdraw_memory(const ShmContext& context, const Departures& departures,
-                     const Flight* oldest);
+void withdraw_memory(const ShmContext& context, const PeerStatus& peer_status,
+                     const PendingCollective* oldest);
 
 }  // namespace lockstep

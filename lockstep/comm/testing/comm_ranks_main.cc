@@ -28,7 +28,7 @@
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
-#include "lockstep/comm/rendezvous/seat.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/comm/rendezvous/world.h"
 #include "lockstep/comm/testing/conformance_rank.h"
 #include "lockstep/net/shared_memory.h"
@@ -335,12 +335,12 @@ int die_before_the_default_group() {
     return 0;
   }
   const Settings settings = Settings::from_environment();
-  const Seat seat(open_job_store(),
-                  {.rank = number_from("RANK", 0),
-                   .world_size = number_from("WORLD_SIZE", 0),
-                   .job = settings.job,
-                   .has_token = true},
-                  std::chrono::minutes(2));
+  const Rendezvous seat(open_job_store(),
+                        {.rank = number_from("RANK", 0),
+                         .world_size = number_from("WORLD_SIZE", 0),
+                         .job = settings.job,
+                         .has_token = true},
+                        std::chrono::minutes(2));
   return ::raise(SIGKILL);
 }
 

@@ -89,8 +89,8 @@ std::vector<ConformanceCase> all_cases(int ranks) {
   std::vector<ConformanceCase> cases;
   const auto add = [&](DataType type, const Call& call, std::int64_t elements) {
     for (const Cut cut : {Cut::kOneBuffer, Cut::kSeveralBuffers,
-                          Cut::kManyWithEmptyOnes, Cut::kOneARank}) {
-      if (cut == Cut::kOneARank && !has_uneven_form(call.kind)) continue;
+                          Cut::kManyWithEmptyOnes, Cut::kPerRank}) {
+      if (cut == Cut::kPerRank && !has_uneven_form(call.kind)) continue;
       for (const Memory memory :
            {Memory::kGroup, Memory::kOrdinary, Memory::kEvenRanksGroup})
         cases.push_back(

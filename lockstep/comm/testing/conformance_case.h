@@ -19,7 +19,7 @@ namespace lockstep {
 
 // How the elements are divided into buffers. The last is for the kinds that
 // have an uneven form, and gives some ranks nothing.
-enum class Cut { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes, kOneARank };
+enum class Cut { kOneBuffer, kSeveralBuffers, kManyWithEmptyOnes, kPerRank };
 // Where the buffers lie: in memory of the group's allocate(), in ordinary
 // memory at an odd multiple of the element's size, or the former on even ranks
 // only.

@@ -67,7 +67,7 @@ std::int64_t uneven_count(const ConformanceCase& c, int from, int to) {
 
 ListSizes sizes_of(const ConformanceCase& c) {
   ListSizes sizes{.kind = c.kind, .ranks = c.ranks};
-  if (c.cut == Cut::kOneARank)
+  if (c.cut == Cut::kPerRank)
     sizes.uneven = [&c](int from, int to) { return uneven_count(c, from, to); };
   else
     sizes.own = own_counts(c);
@@ -237,7 +237,7 @@ class Expectation {
   }
 
  private:
-  bool uneven() const { return case_.cut == Cut::kOneARank; }
+  bool uneven() const { return case_.cut == Cut::kPerRank; }
 
   const std::vector<std::byte>& source(int rank, std::size_t i) const {
     return sources_[static_cast<std::size_t>(rank)][i];
@@ -357,12 +357,11 @@ std::string run_conformance_case(ProcessGroup& group, const ConformanceCase& c,
   (in_place ? outputs : inputs).fill(mine);
   inputs.send();
   outputs.send();
-  const AnyCollective collective{.kind = c.kind,
-                                 .division = c.cut == Cut::kOneARank
-                                                 ? Division::kOneARank
-                                                 : Division::kEven,
-                                 .reduction = c.reduction,
-                                 .root = root};
+  const AnyCollective collective{
+      .kind = c.kind,
+      .division = c.cut == Cut::kPerRank ? Division::kPerRank : Division::kEven,
+      .reduction = c.reduction,
+      .root = root};
   collective.start(group, inputs.buffers(), outputs.buffers()).synchronize();
   inputs.fetch();
   outputs.fetch();

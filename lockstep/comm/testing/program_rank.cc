@@ -155,7 +155,7 @@ void ProgramRank::carry_out(const Step& step) {
     case Step::What::kCollective:
       return start_collective(step, group);
     case Step::What::kMessages:
-      return start_letters(step, group);
+      return start_envelopes(step, group);
     case Step::What::kFromAnySource:
       return take_from_any_source(step, group);
     case Step::What::kObjects:
@@ -199,25 +199,25 @@ void ProgramRank::start_collective(const Step& step, ProcessGroup& group) {
   keep(step, std::move(work), std::move(memory));
 }
 
-void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
+void ProgramRank::start_envelopes(const Step& step, ProcessGroup& group) {
   std::vector<Message> batch;
   std::vector<std::unique_ptr<Memory>> memories;
   const auto me = static_cast<std::uint64_t>(rank_);
   // Half of the ranks use another order: only tags match the messages.
-  std::vector<Step::Letter> letters = step.letters;
+  std::vector<Step::Envelope> envelopes = step.envelopes;
   if (group.rank() % 2 == 0)
-    std::ranges::stable_sort(letters, {}, &Step::Letter::tag);
-  for (const Step::Letter& letter : letters) {
-    const bool sends = letter.from == group.rank();
-    if (!sends && letter.to != group.rank()) continue;
+    std::ranges::stable_sort(envelopes, {}, &Step::Envelope::tag);
+  for (const Step::Envelope& envelope : envelopes) {
+    const bool sends = envelope.from == group.rank();
+    if (!sends && envelope.to != group.rank()) continue;
     auto& memory = memories.emplace_back(std::make_unique<Memory>(
         group, Memory::Kind{step.type, elements_},
         mix_bits(step.seed + memories.size() + 64 * me)));
-    const Buffer buffer = memory->add(letter.count);
+    const Buffer buffer = memory->add(envelope.count);
     if (sends) memory->fill(buffer);
     batch.push_back(
         {sends ? Message::Direction::kSend : Message::Direction::kReceive,
-         buffer, sends ? letter.to : letter.from, letter.tag});
+         buffer, sends ? envelope.to : envelope.from, envelope.tag});
   }
   std::vector<Work> works = group.batch_isend_irecv(batch, kPatience);
   for (std::size_t i = 0; i < works.size(); ++i) {
@@ -232,17 +232,18 @@ void ProgramRank::start_letters(const Step& step, ProcessGroup& group) {
 
 // Messages may come in any order: their sum represents them.
 void ProgramRank::take_from_any_source(const Step& step, ProcessGroup& group) {
-  for (const Step::Letter& letter : step.letters) {
-    const bool sends = letter.from == group.rank();
+  for (const Step::Envelope& envelope : step.envelopes) {
+    const bool sends = envelope.from == group.rank();
     Memory memory(
         group, Memory::Kind{step.type, elements_},
         step.seed + static_cast<std::uint64_t>(sends ? rank_ + 1 : 0));
-    const Buffer buffer = memory.add(letter.count);
+    const Buffer buffer = memory.add(envelope.count);
     if (sends) {
       memory.fill(buffer);
-      group.send(buffer, letter.to, letter.tag, kPatience);
-    } else if (letter.to == group.rank()) {
-      const int source = group.recv(buffer, kAnySource, letter.tag, kPatience);
+      group.send(buffer, envelope.to, envelope.tag, kPatience);
+    } else if (envelope.to == group.rank()) {
+      const int source =
+          group.recv(buffer, kAnySource, envelope.tag, kPatience);
       add_result(step.index,
                  mix_bits(memory.hash() + static_cast<std::uint64_t>(source)));
     }

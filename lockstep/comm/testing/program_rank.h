@@ -33,7 +33,7 @@ class ProgramRank {
 
   void carry_out(const Step& step);
   void start_collective(const Step& step, ProcessGroup& group);
-  void start_letters(const Step& step, ProcessGroup& group);
+  void start_envelopes(const Step& step, ProcessGroup& group);
   void take_from_any_source(const Step& step, ProcessGroup& group);
   void exchange_objects(const Step& step, ProcessGroup& group);
   void make_groups(const Step& step);

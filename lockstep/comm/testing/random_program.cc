@@ -47,13 +47,13 @@ std::string describe(const Step& step) {
   if (step.what == Step::What::kCollective)
     text +=
         fmt::format(", {}{} {} {}, root {}, {} elements{}", name_of(step.kind),
-                    step.division == Division::kOneARank ? "_v" : "",
+                    step.division == Division::kPerRank ? "_v" : "",
                     name_of(step.reduction), name_of(step.type), step.root,
                     fmt::join(step.counts, " + "),
                     step.own == Step::Own::kInPlace ? ", in place" : "");
-  for (const Step::Letter& letter : step.letters)
-    text += fmt::format(", {} to {} tag {}: {}", letter.from, letter.to,
-                        letter.tag, letter.count);
+  for (const Step::Envelope& envelope : step.envelopes)
+    text += fmt::format(", {} to {} tag {}: {}", envelope.from, envelope.to,
+                        envelope.tag, envelope.count);
   return text + (step.finish == Step::Finish::kLater ? ", not waited for" : "");
 }
 
@@ -74,10 +74,10 @@ Step RandomProgram::next() {
       fill_collective(step);
       break;
     case Step::What::kMessages:
-      fill_letters(step);
+      fill_envelopes(step);
       break;
     case Step::What::kFromAnySource:
-      fill_letters_to_one(step);
+      fill_envelopes_to_one(step);
       break;
     case Step::What::kNewGroup:
       fill_new_group(step);
@@ -134,7 +134,7 @@ void RandomProgram::fill_collective(Step& step) {
   } while (!is_defined(step.reduction, step.type));
   step.root = int_below(members(step.group).size());
   if (has_uneven_form(step.kind) && one_in(3))
-    step.division = Division::kOneARank;
+    step.division = Division::kPerRank;
   else if (one_in(3))
     step.own = Step::Own::kInPlace;
   const std::uint64_t buffers =
@@ -143,23 +143,23 @@ void RandomProgram::fill_collective(Step& step) {
     step.counts.push_back(any_count());
 }
 
-void RandomProgram::fill_letters(Step& step) {
+void RandomProgram::fill_envelopes(Step& step) {
   const std::size_t size = members(step.group).size();
   if (size < 2) return;
-  const std::uint64_t letters = 1 + below(6);
-  for (std::uint64_t i = 0; i < letters; ++i) {
+  const std::uint64_t envelopes = 1 + below(6);
+  for (std::uint64_t i = 0; i < envelopes; ++i) {
     const int from = int_below(size);
     const int distance = 1 + int_below(size - 1);
-    step.letters.push_back({.from = from,
-                            .to = (from + distance) % static_cast<int>(size),
-                            .tag = int_below(3),
-                            .count = any_count()});
+    step.envelopes.push_back({.from = from,
+                              .to = (from + distance) % static_cast<int>(size),
+                              .tag = int_below(3),
+                              .count = any_count()});
   }
 }
 
 // All ranks except one send that rank a message of one size. The tag is unique
 // to the step: a fast rank's next message must not match a slow rank's receive.
-void RandomProgram::fill_letters_to_one(Step& step) {
+void RandomProgram::fill_envelopes_to_one(Step& step) {
   const auto size = static_cast<int>(members(step.group).size());
   const int to = int_below(members(step.group).size());
   const int tag = 100 + static_cast<int>(step.index);
@@ -167,7 +167,7 @@ void RandomProgram::fill_letters_to_one(Step& step) {
   step.finish = Step::Finish::kAtOnce;
   for (int from = 0; from < size; ++from)
     if (from != to)
-      step.letters.push_back(
+      step.envelopes.push_back(
           {.from = from, .to = to, .tag = tag, .count = count});
 }
 

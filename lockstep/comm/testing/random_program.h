@@ -33,7 +33,7 @@ struct Step {
   enum class Finish { kAtOnce, kLater };
   // Whether this rank's own block lies within the list of all blocks.
   enum class Own { kApart, kInPlace };
-  struct Letter {
+  struct Envelope {
     int from = 0;
     int to = 0;
     int tag = 0;
@@ -55,7 +55,7 @@ struct Step {
   // A rank's own elements, buffer by buffer; if uneven, the most that one rank
   // has for another.
   std::vector<std::int64_t> counts{};
-  std::vector<Letter> letters{};
+  std::vector<Envelope> envelopes{};
 
   std::vector<int> ranks{};     // of a new group
   std::vector<Color> colors{};  // by rank
@@ -83,8 +83,8 @@ class RandomProgram {
   std::int64_t any_count();
   Step::What any_kind_of_step();
   void fill_collective(Step& step);
-  void fill_letters(Step& step);
-  void fill_letters_to_one(Step& step);
+  void fill_envelopes(Step& step);
+  void fill_envelopes_to_one(Step& step);
   void fill_new_group(Step& step);
   void fill_split(Step& step);
 

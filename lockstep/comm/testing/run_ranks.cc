@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/diagnosis/cause_of.h"
+#include "lockstep/comm/diagnosis/root_cause.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/testing/mpirun.h"
 
@@ -63,7 +63,7 @@ void run_ranks_on(const std::vector<std::string>& hosts,
       }
     });
   for (std::thread& thread : threads) thread.join();
-  const auto cause = cause_of(errors);
+  const auto cause = root_cause(errors);
   if (!cause) return;
   tell(errors);
   std::rethrow_exception(cause);

@@ -26,22 +26,22 @@ struct Piece {
 
 // Cuts a run into messages. Depends only on the lengths of its stretches, which
 // are the same on both ends.
-std::vector<Piece> cut(const Run& run) {
+std::vector<Piece> cut(const BufferSpan& run) {
   std::vector<Piece> pieces;
   bool open = false;  // the last piece may grow
   std::size_t at = 0;
-  for (Walk walk(run); walk.left() > 0;) {
-    const bool is_short = walk.left() < kPackedBytes;
-    const std::size_t bytes = std::min(walk.left(), kMessageBytes);
+  for (BufferCursor cursor(run); cursor.left() > 0;) {
+    const bool is_short = cursor.left() < kPackedBytes;
+    const std::size_t bytes = std::min(cursor.left(), kMessageBytes);
     if (is_short && open && pieces.back().bytes + bytes <= kPackedBytes) {
       pieces.back().memory = nullptr;
       pieces.back().bytes += bytes;
     } else {
-      pieces.push_back({walk.here(), at, bytes});
+      pieces.push_back({cursor.here(), at, bytes});
     }
     open = is_short;
     at += bytes;
-    walk.advance(bytes);
+    cursor.advance(bytes);
   }
   return pieces;
 }
@@ -51,7 +51,7 @@ class Stream {
  public:
   enum class Direction { kOut, kIn };
 
-  Stream(WireCore& core, Direction direction, int peer, const Run& run)
+  Stream(WireCore& core, Direction direction, int peer, const BufferSpan& run)
       : core_(core),
         direction_(direction),
         peer_(peer),
@@ -116,7 +116,7 @@ class Stream {
   WireCore& core_;
   const Direction direction_;
   const int peer_;
-  const Run run_;
+  const BufferSpan run_;
   const std::vector<Piece> pieces_;
   std::size_t next_ = 0;
   std::size_t settled_ = 0;
@@ -162,11 +162,11 @@ void exchange_blocks(WireCore& core, const Routes& routes, int tag,
 }
 
 void copy_own_block(const Routes& routes) {
-  const Run to = routes.incoming(routes.rank);
+  const BufferSpan to = routes.incoming(routes.rank);
   const std::size_t bytes = total_bytes(to);
   if (bytes == 0) return;
-  Walk from(routes.outgoing(routes.rank));
-  Walk target(to);
+  BufferCursor from(routes.outgoing(routes.rank));
+  BufferCursor target(to);
   // Either in place or disjoint, never partly overlapping.
   if (from.here() != target.here()) copy(from, target, bytes);
 }

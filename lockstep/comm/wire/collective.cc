@@ -13,7 +13,7 @@ std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 bool is_uneven_all_to_all(const Operation& operation) {
   return operation.kind == OperationKind::kAllToAll &&
-         operation.division == Division::kOneARank;
+         operation.division == Division::kPerRank;
 }
 
 std::uint32_t hash_of(const Signature& signature) {
@@ -109,7 +109,7 @@ void Collective::run_inline() {
   compare(control_.run(
       announced_call_of(operation_),
       [&](int to, std::span<std::byte> room) {
-        const Run run = routes_.outgoing(to);
+        const BufferSpan run = routes_.outgoing(to);
         const std::size_t bytes = total_bytes(run);
         copy_from(run, 0, room.first(bytes));
         return bytes;
@@ -121,7 +121,7 @@ void Collective::run_inline() {
     copy_own_block(routes_);
     for (int from = 0; from < core_.size(); ++from) {
       if (from == core_.rank()) continue;
-      const Run run = routes_.incoming(from);
+      const BufferSpan run = routes_.incoming(from);
       copy_into(run, 0, {control_.extra(from), total_bytes(run)});
     }
   }
@@ -129,7 +129,7 @@ void Collective::run_inline() {
 }
 
 void Collective::combine_inline() {
-  const Run result = routes_.result();
+  const BufferSpan result = routes_.result();
   const std::size_t bytes = total_bytes(result);
   if (bytes == 0) return;
   std::vector<const std::byte*> sources(at(core_.size()));
@@ -167,9 +167,9 @@ SharePlan Collective::reduction_plan() const {
     const std::uint64_t o = at(owner);
     const std::uint64_t begin = signature_.elements * o / ranks;
     const std::uint64_t end = signature_.elements * (o + 1) / ranks;
-    const Share share{{operation_.outputs},
-                      begin * element_bytes_,
-                      (end - begin) * element_bytes_};
+    const PipelineShare share{{operation_.outputs},
+                              begin * element_bytes_,
+                              (end - begin) * element_bytes_};
     plan.contributions[o] = share;
     if (is_audience || owner == core_.rank()) plan.results[o] = share;
     if (owner != core_.rank() && (to_all || owner == operation_.root))
@@ -183,10 +183,10 @@ SharePlan Collective::reduction_plan() const {
 SharePlan Collective::scatter_plan() const {
   SharePlan plan = empty_plan();
   for (int owner = 0; owner < core_.size(); ++owner) {
-    const Run run = routes_.outgoing(owner);
+    const BufferSpan run = routes_.outgoing(owner);
     plan.contributions[at(owner)] = {run, 0, total_bytes(run)};
   }
-  const Run result = routes_.result();
+  const BufferSpan result = routes_.result();
   plan.results[at(core_.rank())] = {result, 0, total_bytes(result)};
   return plan;
 }
@@ -201,9 +201,9 @@ SharePlan Collective::broadcast_plan() const {
     if (owner == operation_.root) continue;
     const std::uint64_t begin = signature_.elements * index / owners;
     const std::uint64_t end = signature_.elements * (index + 1) / owners;
-    const Share share{{operation_.outputs},
-                      begin * element_bytes_,
-                      (end - begin) * element_bytes_};
+    const PipelineShare share{{operation_.outputs},
+                              begin * element_bytes_,
+                              (end - begin) * element_bytes_};
     (is_root ? plan.contributions : plan.results)[at(owner)] = share;
     if (!is_root && owner != core_.rank()) plan.audience.push_back(owner);
     ++index;
@@ -219,9 +219,9 @@ void Collective::run_pipeline(const SharePlan& plan) {
 void run_alone(const Operation& operation) {
   const Routes routes{operation, 0, 1};
   if (!reduces(operation.kind)) return copy_own_block(routes);
-  const Run result = routes.result();
-  Walk from(routes.outgoing(0));
-  Walk to(result);
+  const BufferSpan result = routes.result();
+  BufferCursor from(routes.outgoing(0));
+  BufferCursor to(result);
   if (from.here() != to.here()) copy(from, to, total_bytes(result));
 }
 

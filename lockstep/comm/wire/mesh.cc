@@ -136,7 +136,7 @@ class Meeting {
       } catch (const NetworkError& error) {
         log(LogLevel::kDebug, error.what());
         retry_.wait(deadline_);
-        look_around();
+        check_peers();
       }
       if (deadline_.expired()) throw Timeout(describe_missing());
     }
@@ -144,7 +144,7 @@ class Meeting {
 
   // Throws if the store is gone, which missing ranks need, or if a missing rank
   // has ended.
-  void look_around() {
+  void check_peers() {
     if (!next_look_.expired()) return;
     store_.wait_any(std::array{key(identity_.rank)}, deadline_);
     next_look_ = Deadline(kStoreLook);
@@ -188,7 +188,7 @@ class Meeting {
         errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline_.expired()) throw Timeout(describe_missing());
-    look_around();
+    check_peers();
     for (std::size_t i = items.size(); i-- > 1;)
       if (items[i].revents != 0 || strangers_[i - 1].deadline.expired())
         hear(i - 1);

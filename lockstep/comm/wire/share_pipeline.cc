@@ -11,9 +11,9 @@ constexpr std::size_t kLeastSegmentBytes = std::size_t{64} << 10;
 constexpr std::size_t kRoundBytes = std::size_t{4} << 20;
 
 // The memory of a share if it is contiguous, else null.
-std::byte* only_stretch(const Share& share) {
-  const Walk walk(share.run, share.at);
-  return walk.left() >= share.bytes ? walk.here() : nullptr;
+std::byte* only_stretch(const PipelineShare& share) {
+  const BufferCursor cursor(share.run, share.at);
+  return cursor.left() >= share.bytes ? cursor.here() : nullptr;
 }
 
 }  // namespace
@@ -28,9 +28,9 @@ SharePipeline::SharePipeline(WireCore& core, const SharePlan& plan, int tag,
         std::clamp(kRoundBytes / peers, kLeastSegmentBytes, kMostSegmentBytes) /
         64 * 64;
   std::size_t largest = 0;
-  for (const Share& share : plan.contributions)
+  for (const PipelineShare& share : plan.contributions)
     largest = std::max(largest, share.bytes);
-  for (const Share& share : plan.results)
+  for (const PipelineShare& share : plan.results)
     largest = std::max(largest, share.bytes);
   segments_ =
       std::max((largest + segment_bytes_ - 1) / segment_bytes_, plan.segments);
@@ -44,7 +44,8 @@ void SharePipeline::run() {
   }
 }
 
-Share SharePipeline::segment(const Share& share, std::size_t number) const {
+PipelineShare SharePipeline::segment(const PipelineShare& share,
+                                     std::size_t number) const {
   const std::size_t begin = std::min(number * segment_bytes_, share.bytes);
   const std::size_t end = std::min(begin + segment_bytes_, share.bytes);
   return {share.run, share.at + begin, end - begin};
@@ -57,7 +58,7 @@ std::byte* SharePipeline::block(Round& round) {
 }
 
 // The share's bytes as contiguous memory.
-const std::byte* SharePipeline::flat(const Share& share, Round& round) {
+const std::byte* SharePipeline::flat(const PipelineShare& share, Round& round) {
   if (const std::byte* memory = only_stretch(share)) return memory;
   std::byte* copy = block(round);
   copy_from(share.run, share.at, {copy, share.bytes});
@@ -65,7 +66,7 @@ const std::byte* SharePipeline::flat(const Share& share, Round& round) {
 }
 
 // Posts the receive of `share`'s elements.
-SharePipeline::Landing SharePipeline::land(const Share& share, int peer,
+SharePipeline::Landing SharePipeline::land(const PipelineShare& share, int peer,
                                            int tag, Round& round) {
   Landing landing{.peer = peer, .share = share};
   landing.memory = only_stretch(share);
@@ -90,7 +91,7 @@ void SharePipeline::post(std::size_t number) {
   Round& now = round(number);
   now.blocks_used = 0;
   const int me = core_.rank();
-  const Share own =
+  const PipelineShare own =
       segment(plan_.results[static_cast<std::size_t>(me)], number);
   if (own.bytes > 0)
     for (const int source : plan_.sources) {
@@ -107,10 +108,10 @@ void SharePipeline::post(std::size_t number) {
   for (int step = 1; step < core_.size(); ++step) {
     const int owner = (me + step) % core_.size();
     const auto o = static_cast<std::size_t>(owner);
-    const Share result = segment(plan_.results[o], number);
+    const PipelineShare result = segment(plan_.results[o], number);
     if (result.bytes > 0)
       now.results.push_back(land(result, owner, tag_ + 1, now));
-    const Share part = segment(plan_.contributions[o], number);
+    const PipelineShare part = segment(plan_.contributions[o], number);
     if (part.bytes == 0) continue;
     now.sends.push_back(
         core_.send({owner, kChannelCollective, tag_,
@@ -121,7 +122,7 @@ void SharePipeline::post(std::size_t number) {
 // Combines the own share's segment and sends the result.
 void SharePipeline::combine(std::size_t number) {
   Round& now = round(number);
-  const Share own =
+  const PipelineShare own =
       segment(plan_.results[static_cast<std::size_t>(core_.rank())], number);
   if (own.bytes == 0) return;
   for (Landing& landing : now.contributions)
@@ -139,11 +140,12 @@ void SharePipeline::combine(std::size_t number) {
                     const_cast<std::byte*>(result), own.bytes}));
 }
 
-const std::byte* SharePipeline::add_up(const Share& own, Round& now) {
+const std::byte* SharePipeline::add_up(const PipelineShare& own, Round& now) {
   const auto me = static_cast<std::size_t>(core_.rank());
-  const Share& whole = plan_.results[me];
-  const Share mine{plan_.contributions[me].run,
-                   plan_.contributions[me].at + (own.at - whole.at), own.bytes};
+  const PipelineShare& whole = plan_.results[me];
+  const PipelineShare mine{plan_.contributions[me].run,
+                           plan_.contributions[me].at + (own.at - whole.at),
+                           own.bytes};
   std::vector<const std::byte*> sources(static_cast<std::size_t>(core_.size()));
   sources[me] = flat(mine, now);
   for (const Landing& landing : now.contributions)

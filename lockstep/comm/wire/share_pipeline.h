@@ -17,15 +17,15 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/comm/operation/buffer_run.h"
+#include "lockstep/comm/operation/buffer_span.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
 #include "lockstep/comm/wire/wire_core.h"
 
 namespace lockstep {
 
 // Bytes [at, at + bytes) of a run.
-struct Share {
-  Run run{};
+struct PipelineShare {
+  BufferSpan run{};
   std::size_t at = 0;
   std::size_t bytes = 0;
 };
@@ -33,10 +33,10 @@ struct Share {
 // One rank's part in the operation. Vectors have one element per rank.
 struct SharePlan {
   // This rank's contribution to each owner's share.
-  std::vector<Share> contributions;
+  std::vector<PipelineShare> contributions;
   // The local destination of each owner's result, or empty. This rank's own
   // entry gives the size of its share.
-  std::vector<Share> results;
+  std::vector<PipelineShare> results;
   // Whether this rank keeps its own result, or only sends it to others.
   enum class Own { kKept, kPassedOn } own = Own::kKept;
   std::vector<int> sources;       // ranks that contribute to the own share
@@ -70,8 +70,8 @@ class SharePipeline {
     WireCore::Request request{};
     std::byte* memory = nullptr;
     int peer = 0;
-    Share share{};        // its destination
-    bool direct = false;  // it is received there directly
+    PipelineShare share{};  // its destination
+    bool direct = false;    // it is received there directly
   };
   struct Round {
     std::vector<WireCore::Request> sends;
@@ -83,14 +83,14 @@ class SharePipeline {
   };
 
   Round& round(std::size_t number) { return rounds_[number % kDepth]; }
-  Share segment(const Share& share, std::size_t number) const;
+  PipelineShare segment(const PipelineShare& share, std::size_t number) const;
   std::byte* block(Round& round);
-  const std::byte* flat(const Share& share, Round& round);
-  Landing land(const Share& share, int peer, int tag, Round& round);
+  const std::byte* flat(const PipelineShare& share, Round& round);
+  Landing land(const PipelineShare& share, int peer, int tag, Round& round);
   void settle(Landing& landing);
   void post(std::size_t number);
   void combine(std::size_t number);
-  const std::byte* add_up(const Share& own, Round& round);
+  const std::byte* add_up(const PipelineShare& own, Round& round);
   void retire(std::size_t number);
 
   WireCore& core_;

@@ -27,7 +27,7 @@ enum LockstepTransportStatus : std::int32_t {
 
 enum LockstepTransportChannel : std::int32_t {
   kChannelCollective = 0,  // the elements of collectives
-  kChannelLetter = 1,      // the description of a message
+  kChannelEnvelope = 1,    // the description of a message
   kChannelPayload = 2,     // the elements of a message
   kChannelControl = 3,     // each rank's call
   kTransportChannels = 4,
@@ -78,8 +78,9 @@ struct LockstepTransportTable {
                                     LockstepTransport** transport,
                                     LockstepTransportOutcome* outcome);
 
-  // The memory must live until the request is released. Receives of letters and
-  // controls are posted long before their messages, which must cost nothing.
+  // The memory must live until the request is released. Receives of envelopes
+  // and controls are posted long before their messages, which must cost
+  // nothing.
   LockstepTransportStatus (*post_send)(LockstepTransport* transport,
                                        const LockstepTransportMessage* message,
                                        LockstepTransportRequest** request,

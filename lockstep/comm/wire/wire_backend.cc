@@ -14,10 +14,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/own_process.h"
 #include "lockstep/comm/wire/collective.h"
-#include "lockstep/comm/wire/own_thread.h"
+#include "lockstep/comm/wire/start_thread.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 #include "lockstep/comm/wire/wire_group.h"
-#include "lockstep/comm/wire/wire_mail.h"
+#include "lockstep/comm/wire/wire_message_matcher.h"
 
 namespace lockstep {
 namespace {
@@ -73,7 +73,7 @@ class WireBackend : public Backend,
     if (!core_) return;
     if (way_) core_->follow_waits();
     control_ = std::make_unique<ControlExchange>(*core_);
-    mail_ = std::make_unique<WireMail>(*core_);
+    matcher_ = std::make_unique<WireMessageMatcher>(*core_);
   }
   ~WireBackend() override;
 
@@ -82,7 +82,7 @@ class WireBackend : public Backend,
   Work start(const Operation& operation) override;
   void abort(std::string_view reason) noexcept override;
   void leave() noexcept override;
-  void look_around() override;
+  void check_peers() override;
   std::shared_ptr<Backend> duplicate(const GroupIdentity& identity,
                                      int number) override;
   bool can_duplicate() const override { return true; }
@@ -94,8 +94,9 @@ class WireBackend : public Backend,
   bool done(std::uint64_t ticket) override { return settled(ticket); }
   std::vector<int> missing(std::uint64_t ticket) override;
 
-  void wait_for_message(const WireMail::Pointer& message, Deadline deadline);
-  WireMail& mail() { return *mail_; }
+  void wait_for_message(const WireMessageMatcher::Pointer& message,
+                        Deadline deadline);
+  WireMessageMatcher& matcher() { return *matcher_; }
   std::vector<int> missing_in(const Operation& operation) const {
     return core_->missing_in(operation);
   }
@@ -124,7 +125,7 @@ class WireBackend : public Backend,
   // The thread that holds it carries out the oldest operation, and may block.
   Mutex engine_;
   std::unique_ptr<ControlExchange> control_;
-  std::unique_ptr<WireMail> mail_;
+  std::unique_ptr<WireMessageMatcher> matcher_;
 
   // Held for a few instructions; if both are held, engine_ was taken first.
   Mutex queue_mutex_;
@@ -149,7 +150,8 @@ class WireBackend : public Backend,
 // The handle on a message.
 class MessageWork : public PendingWork {
  public:
-  MessageWork(std::shared_ptr<WireBackend> backend, WireMail::Pointer message)
+  MessageWork(std::shared_ptr<WireBackend> backend,
+              WireMessageMatcher::Pointer message)
       : backend_(std::move(backend)), message_(std::move(message)) {}
 
   void wait(std::uint64_t, std::optional<Deadline> deadline) override {
@@ -158,7 +160,9 @@ class MessageWork : public PendingWork {
         message_,
         std::min(deadline.value_or(message_->deadline), message_->deadline));
   }
-  bool done(std::uint64_t) override { return backend_->mail().done(message_); }
+  bool done(std::uint64_t) override {
+    return backend_->matcher().done(message_);
+  }
   std::vector<int> missing(std::uint64_t ticket) override {
     if (done(ticket)) return {};
     return backend_->missing_in(message_->operation);
@@ -169,12 +173,12 @@ class MessageWork : public PendingWork {
 
  private:
   const std::shared_ptr<WireBackend> backend_;
-  const WireMail::Pointer message_;
+  const WireMessageMatcher::Pointer message_;
 };
 
 WireBackend::~WireBackend() {
   WireBackend::leave();
-  mail_.reset();
+  matcher_.reset();
 }
 
 bool WireBackend::is_busy() {
@@ -218,7 +222,7 @@ void WireBackend::end_as_left() noexcept {
     broken_ = true;
     changed_.notify_all();
   }
-  mail_->stop(left);
+  matcher_->stop(left);
 }
 
 bool WireBackend::supports(const Operation& operation) const {
@@ -246,7 +250,7 @@ Work WireBackend::start(const Operation& operation) {
   queue_.push_back(std::make_shared<Queued>(operation));
   // Without a thread it progresses when a caller waits or starts another one.
   if (!carrier_.joinable() && !stopping_)
-    carrier_ = try_thread(identity_.name, [this] { run_carrier(); });
+    carrier_ = try_start_thread(identity_.name, [this] { run_carrier(); });
   if (parked_) carrier_wakes_.notify_one();
   return Work(shared_from_this(), ++started_);
 }
@@ -257,16 +261,16 @@ Work WireBackend::start_message(const Operation& operation) {
         InvalidArgument(fmt::format("{}: group \"{}\" has no other rank",
                                     describe(operation), identity_.name))));
   auto message = std::make_shared<WireMessage>(operation);
-  mail_->post(message);
+  matcher_->post(message);
   if (message->done)
     return message->source < 0 ? Work() : Work::received_from(message->source);
   return Work(std::make_shared<MessageWork>(shared_from_this(), message), 0);
 }
 
-void WireBackend::wait_for_message(const WireMail::Pointer& message,
+void WireBackend::wait_for_message(const WireMessageMatcher::Pointer& message,
                                    Deadline deadline) {
   try {
-    mail_->wait(message, deadline);
+    matcher_->wait(message, deadline);
     return;
   } catch (...) {
     fail(std::current_exception(), message->operation, message->begun);
@@ -357,7 +361,7 @@ std::shared_ptr<Backend> WireBackend::duplicate(const GroupIdentity& identity,
   return made;
 }
 
-void WireBackend::look_around() {
+void WireBackend::check_peers() {
   if (broken_) std::rethrow_exception(error());
   if (!core_) return;
   auto fault = core_->look_for_fault();
@@ -379,7 +383,7 @@ void WireBackend::fail(const std::exception_ptr& error,
     broken_ = true;
     changed_.notify_all();
   }
-  mail_->stop(told);
+  matcher_->stop(told);
   if (way_) way_->abort(text_of(told));
 }
 

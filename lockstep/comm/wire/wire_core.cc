@@ -16,7 +16,7 @@ using std::chrono::microseconds;
 
 // The interval at which a long wait checks the store: a fault may have begun
 // with ranks that this rank does not communicate with.
-constexpr auto kLookAround = 200ms;
+constexpr auto kPeerCheckInterval = 200ms;
 
 // Ranks that wait for the same rank give up at about the same time: this is how
 // long a rank waits for what the others publish.
@@ -45,14 +45,14 @@ WireCore::WireCore(Parts parts)
       lost_(index(parts_.identity.size)),
       last_seen_(index(parts_.identity.size)) {
   if (parts_.death_keys.empty())
-    last_words_ =
-        std::make_shared<LastWords>(*parts_.transport, rank(), size());
+    abort_notice_ =
+        std::make_shared<AbortNotice>(*parts_.transport, rank(), size());
 }
 
 WireCore::WireCore(const WireCore& same, const GroupIdentity& identity,
                    int duplicate)
     : parts_(same.parts_),
-      last_words_(same.last_words_),
+      abort_notice_(same.abort_notice_),
       follows_waits_(same.follows_waits_),
       awaited_(index(identity.size)),
       lost_(index(identity.size)),
@@ -66,7 +66,7 @@ WireCore::~WireCore() { leave(); }
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
     : core_(core),
       deadline_(deadline),
-      next_look_(Deadline::Clock::now() + kLookAround) {}
+      next_look_(Deadline::Clock::now() + kPeerCheckInterval) {}
 
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
     : Vigil(core, deadline) {
@@ -76,8 +76,8 @@ WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
 void WireCore::Vigil::check() {
   const auto now = Deadline::Clock::now();
   if (now >= next_look_) {
-    next_look_ = now + kLookAround;
-    look_around();
+    next_look_ = now + kPeerCheckInterval;
+    check_peers();
   }
   if (deadline_.expired()) throw WaitExpired();
 }
@@ -85,11 +85,11 @@ void WireCore::Vigil::check() {
 // The store may have ended with the rank that served it.
 std::optional<Fault> WireCore::look_for_fault() {
   auto fault = parts_.fault->look();
-  if (!fault && last_words_) fault = last_words_->heard();
+  if (!fault && abort_notice_) fault = abort_notice_->heard();
   return fault;
 }
 
-void WireCore::Vigil::look_around() {
+void WireCore::Vigil::check_peers() {
   if (!core_.parts_.death_keys.empty()) return look_for_deaths();
   if (auto fault = core_.look_for_fault()) throw FaultSeen(std::move(*fault));
 }
@@ -142,7 +142,7 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
       if (!is_done(request)) peers.push_back(request->peer());
     held_up_by(std::move(peers));
     const auto patience = std::clamp<Deadline::Clock::duration>(
-        deadline.remaining(), 0us, kLookAround);
+        deadline.remaining(), 0us, kPeerCheckInterval);
     if (!(*next)->wait(std::chrono::duration_cast<microseconds>(patience)))
       vigil.check();
     next = std::find_if_not(next, requests.end(), is_done);
@@ -296,8 +296,8 @@ Fault WireCore::fault_of(const std::exception_ptr& error,
   } catch (const Mismatch& mismatch) {
     return {FaultKind::kMismatch, rank(), sequence, mismatch.what()};
   } catch (const TransportError& broken) {
-    if (broken.peer() >= 0 && last_words_)
-      if (auto heard = last_words_->heard_from(broken.peer())) return *heard;
+    if (broken.peer() >= 0 && abort_notice_)
+      if (auto heard = abort_notice_->heard_from(broken.peer())) return *heard;
     if (broken.peer() >= 0)
       return {FaultKind::kPeerGone, broken.peer(), sequence,
               fmt::format("its process ended, or it left the group ({})",
@@ -341,11 +341,11 @@ std::exception_ptr WireCore::give_up(
   // Before the connections end, so that a rank that sees that finds the fault
   // in the store.
   Fault fault = parts_.fault->settle(mine);
-  if (last_words_) last_words_->say(fault);
+  if (abort_notice_) abort_notice_->say(fault);
   // A rank that sent an abort notice is not the culprit.
-  if (last_words_ && fault.kind == FaultKind::kPeerGone &&
+  if (abort_notice_ && fault.kind == FaultKind::kPeerGone &&
       fault.culprit != rank())
-    fault = last_words_->heard_from(fault.culprit).value_or(fault);
+    fault = abort_notice_->heard_from(fault.culprit).value_or(fault);
   parts_.transport->close();
   const auto is = [&](FaultKind kind) { return mine.kind == kind; };
   // Ranks that wait for the same rank give up at about the same time.

@@ -20,7 +20,7 @@
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/operation/backend.h"
 #include "lockstep/comm/rendezvous/group_fault.h"
-#include "lockstep/comm/wire/last_words.h"
+#include "lockstep/comm/wire/abort_notice.h"
 #include "lockstep/comm/wire/message_transport.h"
 #include "lockstep/comm/wire/scratch.h"
 
@@ -91,7 +91,7 @@ class WireCore {
     Deadline deadline() const { return deadline_; }
 
    private:
-    void look_around();
+    void check_peers();
     void look_for_deaths();
     std::vector<int> awaited() const;
 
@@ -175,7 +175,7 @@ class WireCore {
 
   Parts parts_;
   // Set if the transport itself detects the end of a connection.
-  std::shared_ptr<LastWords> last_words_;
+  std::shared_ptr<AbortNotice> abort_notice_;
   bool follows_waits_ = false;
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "lockstep/comm/rendezvous/card_exchange.h"
 #include "lockstep/comm/rendezvous/formation.h"
+#include "lockstep/comm/rendezvous/store_all_gather.h"
 #include "lockstep/comm/wire/mesh.h"
 #include "lockstep/comm/wire/transport_plugin.h"
 #include "lockstep/store/host_address.h"
@@ -57,7 +57,7 @@ Meeting meet_by_world_rank(const LockstepTransportTable& table,
   if (table.world_rank(&own, &size, &outcome) != kTransportDone)
     throw InvalidArgument(outcome.text);
   Meeting meeting;
-  for (const std::string& card : exchange_cards(
+  for (const std::string& card : store_all_gather(
            identity, "world_rank", fmt::format("{} {}", own, own_host_name()),
            store, {deadline})) {
     meeting.world_ranks.push_back(0);

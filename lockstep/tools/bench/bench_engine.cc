@@ -8,53 +8,53 @@
 
 namespace lockstep {
 
-std::string_view name_of(Collective collective) {
+std::string_view name_of(BenchCollective collective) {
   return kCollectiveNames.at(static_cast<std::size_t>(collective));
 }
 
-std::optional<Collective> find_collective(std::string_view name) {
+std::optional<BenchCollective> find_collective(std::string_view name) {
   const auto* const found =
       std::find(kCollectiveNames.begin(), kCollectiveNames.end(), name);
   if (found == kCollectiveNames.end()) return std::nullopt;
-  return static_cast<Collective>(found - kCollectiveNames.begin());
+  return static_cast<BenchCollective>(found - kCollectiveNames.begin());
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce ||
-         collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
+bool reduces(BenchCollective collective) {
+  return collective == BenchCollective::kAllReduce ||
+         collective == BenchCollective::kReduce ||
+         collective == BenchCollective::kReduceScatter;
 }
 
-bool is_in_place(Collective collective) {
+bool is_in_place(BenchCollective collective) {
   return block_counts(collective, 0, 1).in == 0;
 }
 
-BlockCounts block_counts(Collective collective, int rank, int size) {
+BlockCounts block_counts(BenchCollective collective, int rank, int size) {
   const int at_root = rank == 0 ? size : 0;
   switch (collective) {
-    case Collective::kBarrier:
+    case BenchCollective::kBarrier:
       return {0, 0};
-    case Collective::kAllReduce:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
+    case BenchCollective::kAllReduce:
+    case BenchCollective::kBroadcast:
+    case BenchCollective::kReduce:
       return {0, 1};
-    case Collective::kAllGather:
+    case BenchCollective::kAllGather:
       return {1, size};
-    case Collective::kGather:
+    case BenchCollective::kGather:
       return {1, at_root};
-    case Collective::kScatter:
+    case BenchCollective::kScatter:
       return {at_root, 1};
-    case Collective::kReduceScatter:
+    case BenchCollective::kReduceScatter:
       return {size, 1};
-    case Collective::kAllToAll:
+    case BenchCollective::kAllToAll:
       return {size, size};
-    case Collective::kSendRecv:
+    case BenchCollective::kSendRecv:
       return {1, 1};
   }
   return {};
 }
 
-int blocks_of_row(Collective collective, int size) {
+int blocks_of_row(BenchCollective collective, int size) {
   const BlockCounts at_root = block_counts(collective, 0, size);
   return std::max(at_root.in, at_root.out);
 }

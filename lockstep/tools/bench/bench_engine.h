@@ -21,7 +21,7 @@
 namespace lockstep {
 
 // kSendRecv: every rank sends to the next and receives from the previous one.
-enum class Collective {
+enum class BenchCollective {
   kAllReduce,
   kBroadcast,
   kReduce,
@@ -39,14 +39,14 @@ inline constexpr std::array<std::string_view, 10> kCollectiveNames{
     "all_reduce", "broadcast",      "reduce",     "all_gather", "gather",
     "scatter",    "reduce_scatter", "all_to_all", "barrier",    "send_recv"};
 
-std::string_view name_of(Collective collective);
-std::optional<Collective> find_collective(std::string_view name);
+std::string_view name_of(BenchCollective collective);
+std::optional<BenchCollective> find_collective(std::string_view name);
 
 // Whether the collective uses the reduction.
-bool reduces(Collective collective);
+bool reduces(BenchCollective collective);
 
 // Whether one buffer per rank holds both the elements and the result.
-bool is_in_place(Collective collective);
+bool is_in_place(BenchCollective collective);
 
 // How many blocks of equal size rank `rank` of `size` passes in and receives.
 // An in-place collective has no input blocks. Rank 0 is the root.
@@ -54,16 +54,16 @@ struct BlockCounts {
   int in = 0;
   int out = 0;
 };
-BlockCounts block_counts(Collective collective, int rank, int size);
+BlockCounts block_counts(BenchCollective collective, int rank, int size);
 
 // The number of blocks in the bytes of a benchmark's row. As in nccl-tests, a
 // row's size is that of the longer buffer.
-int blocks_of_row(Collective collective, int size);
+int blocks_of_row(BenchCollective collective, int size);
 
 // One call, on buffers of block_counts() blocks. For an in-place collective
 // `output` holds the elements.
 struct CollectiveCall {
-  Collective collective = Collective::kBarrier;
+  BenchCollective collective = BenchCollective::kBarrier;
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t count = 0;  // elements of a block

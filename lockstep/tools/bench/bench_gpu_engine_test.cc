@@ -40,9 +40,10 @@ class BenchOnGpus : public testing::Test {
 
 void measure_every_collective(Engine& engine, std::size_t bytes) {
   for (const auto name : kCollectiveNames) {
-    const Collective collective = find_collective(name).value();
-    if (collective == Collective::kBarrier) continue;
-    if (collective == Collective::kSendRecv && engine.size() == 1) continue;
+    const BenchCollective collective = find_collective(name).value();
+    if (collective == BenchCollective::kBarrier) continue;
+    if (collective == BenchCollective::kSendRecv && engine.size() == 1)
+      continue;
     const Timings timings = measure_collective(
         engine, {.collective = collective, .bytes = bytes}, {.rounds = 1});
     EXPECT_EQ(timings.rounds, 1);
@@ -144,7 +145,7 @@ TEST_F(BenchOnGpus, AResultThatIsLeftFromAnEarlierRoundIsNoticed) {
     RepeatingGpuEngine engine(group, gpu(group), kBytes);
     try {
       measure_collective(
-          engine, {.collective = Collective::kAllGather, .bytes = kBytes},
+          engine, {.collective = BenchCollective::kAllGather, .bytes = kBytes},
           {.rounds = 2});
     } catch (...) {
       calls = engine.calls;
@@ -162,7 +163,7 @@ TEST_F(BenchOnGpus, ATimedCallEndsWhenTheDeviceHasCarriedItOut) {
     constexpr std::size_t kCount = 100;
     const std::size_t bytes = kCount * sizeof(float);
     const auto memory = engine.allocate(bytes, Engine::Memory::kShared);
-    const CollectiveCall call{.collective = Collective::kAllReduce,
+    const CollectiveCall call{.collective = BenchCollective::kAllReduce,
                               .output = memory.get(),
                               .count = kCount};
     // A violation, unless the host knows that the call has ended.
@@ -190,10 +191,11 @@ TEST_F(BenchOnGpus, NothingIsLeftOnTheDevices) {
   run(2, [&](const Group& group) {
     GpuEngine engine(group, gpu(group));
     for (const auto memory : {Engine::Memory::kShared, Engine::Memory::kPlain})
-      measure_collective(
-          engine,
-          {.collective = Collective::kAllToAll, .memory = memory, .bytes = 100},
-          {.rounds = 1});
+      measure_collective(engine,
+                         {.collective = BenchCollective::kAllToAll,
+                          .memory = memory,
+                          .bytes = 100},
+                         {.rounds = 1});
   });
   EXPECT_EQ(fake_.alive(), FakeGpu::Alive{});
 }

@@ -35,25 +35,25 @@ GroupEngine::Started GroupEngine::start(const CollectiveCall& call) {
   const Buffer output = buffer(call.output, blocks.out);
   constexpr int kRoot = 0;
   switch (call.collective) {
-    case Collective::kAllReduce:
+    case BenchCollective::kAllReduce:
       return {group_->all_reduce(output, call.op, options_)};
-    case Collective::kBroadcast:
+    case BenchCollective::kBroadcast:
       return {group_->broadcast(output, kRoot, options_)};
-    case Collective::kReduce:
+    case BenchCollective::kReduce:
       return {group_->reduce(output, call.op, kRoot, options_)};
-    case Collective::kAllGather:
+    case BenchCollective::kAllGather:
       return {group_->all_gather(input, output, options_)};
-    case Collective::kGather:
+    case BenchCollective::kGather:
       return {group_->gather(input, output, kRoot, options_)};
-    case Collective::kScatter:
+    case BenchCollective::kScatter:
       return {group_->scatter(input, output, kRoot, options_)};
-    case Collective::kReduceScatter:
+    case BenchCollective::kReduceScatter:
       return {group_->reduce_scatter(input, output, call.op, options_)};
-    case Collective::kAllToAll:
+    case BenchCollective::kAllToAll:
       return {group_->all_to_all(input, output, options_)};
-    case Collective::kBarrier:
+    case BenchCollective::kBarrier:
       return {group_->barrier(options_)};
-    case Collective::kSendRecv:
+    case BenchCollective::kSendRecv:
       return send_and_receive(input, output);
   }
   return {};

@@ -201,24 +201,24 @@ Timings measure_collective(Engine& engine, const CollectiveCase& wanted,
 
 // Source: the factors of nccl-tests: doc/PERFORMANCE.md for all but gather,
 // scatter and send_recv, whose source files have them (src/gather.cu, …).
-Bandwidth bandwidth(Collective collective, int size, std::size_t bytes,
+Bandwidth bandwidth(BenchCollective collective, int size, std::size_t bytes,
                     std::chrono::duration<double> time) {
   const double algorithm = static_cast<double>(bytes) / time.count();
   const double others = static_cast<double>(size - 1) / size;
   switch (collective) {
-    case Collective::kBarrier:
+    case BenchCollective::kBarrier:
       return {};
-    case Collective::kAllReduce:
+    case BenchCollective::kAllReduce:
       return {algorithm, algorithm * 2 * others};
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-    case Collective::kGather:
-    case Collective::kScatter:
+    case BenchCollective::kAllGather:
+    case BenchCollective::kReduceScatter:
+    case BenchCollective::kAllToAll:
+    case BenchCollective::kGather:
+    case BenchCollective::kScatter:
       return {algorithm, algorithm * others};
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kSendRecv:
+    case BenchCollective::kBroadcast:
+    case BenchCollective::kReduce:
+    case BenchCollective::kSendRecv:
       return {algorithm, algorithm};
   }
   return {};

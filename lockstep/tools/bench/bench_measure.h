@@ -59,7 +59,7 @@ Timings time_rounds(Engine& engine, const Round& round,
                     const RoundOptions& options);
 
 struct CollectiveCase {
-  Collective collective = Collective::kAllReduce;
+  BenchCollective collective = BenchCollective::kAllReduce;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Engine::Memory memory = Engine::Memory::kShared;
@@ -87,7 +87,7 @@ struct Bandwidth {
   // direction, over the row's time. Compare it with the hardware's bandwidth.
   double bus = 0;
 };
-Bandwidth bandwidth(Collective collective, int size, std::size_t bytes,
+Bandwidth bandwidth(BenchCollective collective, int size, std::size_t bytes,
                     std::chrono::duration<double> time);
 
 }  // namespace lockstep

@@ -20,8 +20,8 @@ namespace {
 using namespace std::chrono_literals;
 using testing::DoubleEq;
 
-std::vector<Collective> all_collectives() {
-  std::vector<Collective> all;
+std::vector<BenchCollective> all_collectives() {
+  std::vector<BenchCollective> all;
   for (const auto name : kCollectiveNames)
     all.push_back(find_collective(name).value());
   return all;
@@ -31,8 +31,8 @@ TEST(BenchMeasure, VerifiesEveryCollectiveOnEveryNumberOfRanks) {
   for (const int ranks : {1, 2, 3}) {
     run_ranks("shm", ranks, [&](std::shared_ptr<ProcessGroup> group) {
       GroupEngine engine(std::move(group));
-      for (const Collective collective : all_collectives()) {
-        if (collective == Collective::kSendRecv && ranks == 1) continue;
+      for (const BenchCollective collective : all_collectives()) {
+        if (collective == BenchCollective::kSendRecv && ranks == 1) continue;
         for (const std::size_t bytes : {std::size_t{1}, std::size_t{70'000}}) {
           const Timings timings = measure_collective(
               engine, {.collective = collective, .bytes = bytes},
@@ -75,7 +75,8 @@ class BrokenEngine : public GroupEngine {
   }
 };
 
-void measure_broken(std::shared_ptr<ProcessGroup> group, Collective collective,
+void measure_broken(std::shared_ptr<ProcessGroup> group,
+                    BenchCollective collective,
                     const std::function<void(BrokenEngine&)>& break_it) {
   BrokenEngine engine(std::move(group));
   break_it(engine);
@@ -88,7 +89,7 @@ TEST(BenchMeasure, NoticesOneWrongElement) {
       run_ranks("shm", 2,
                 [](std::shared_ptr<ProcessGroup> group) {
                   measure_broken(
-                      std::move(group), Collective::kAllReduce,
+                      std::move(group), BenchCollective::kAllReduce,
                       [](BrokenEngine& engine) {
                         engine.sabotage = [](const CollectiveCall& call) {
                           reinterpret_cast<float*>(call.output)[2000] += 1;
@@ -103,7 +104,7 @@ TEST(BenchMeasure, NoticesBlocksThatChangedPlaces) {
       run_ranks("shm", 2,
                 [](std::shared_ptr<ProcessGroup> group) {
                   measure_broken(
-                      std::move(group), Collective::kAllGather,
+                      std::move(group), BenchCollective::kAllGather,
                       [](BrokenEngine& engine) {
                         engine.sabotage = [](const CollectiveCall& call) {
                           auto* data = reinterpret_cast<float*>(call.output);
@@ -120,7 +121,7 @@ TEST(BenchMeasure, NoticesAResultThatIsLeftFromAnEarlierRound) {
   EXPECT_THROW(run_ranks("shm", 1,
                          [&](std::shared_ptr<ProcessGroup> group) {
                            measure_broken(
-                               std::move(group), Collective::kAllGather,
+                               std::move(group), BenchCollective::kAllGather,
                                [&](BrokenEngine& engine) {
                                  engine.sabotage = [&](const CollectiveCall&) {
                                    engine.idle = ++calls > 3;
@@ -179,40 +180,43 @@ TEST(BenchMeasure, SaysHowManyRoundsThereWereInAll) {
 
 TEST(BenchMeasure, SizesAreWholeElementsAndBlocksOfTheLongerBuffer) {
   EXPECT_EQ(
-      rounded_bytes({.collective = Collective::kAllReduce, .bytes = 7}, 3), 4u);
+      rounded_bytes({.collective = BenchCollective::kAllReduce, .bytes = 7}, 3),
+      4u);
   EXPECT_EQ(
-      rounded_bytes({.collective = Collective::kAllGather, .bytes = 1}, 3),
+      rounded_bytes({.collective = BenchCollective::kAllGather, .bytes = 1}, 3),
       12u);
   EXPECT_EQ(
-      rounded_bytes({.collective = Collective::kScatter, .bytes = 100}, 3),
+      rounded_bytes({.collective = BenchCollective::kScatter, .bytes = 100}, 3),
       96u);
-  EXPECT_EQ(rounded_bytes({.collective = Collective::kBarrier}, 3), 0u);
+  EXPECT_EQ(rounded_bytes({.collective = BenchCollective::kBarrier}, 3), 0u);
 }
 
 TEST(BenchMeasure, CountsWhatTheBuffersOfAllRanksTake) {
-  const auto all = [](Collective collective) {
+  const auto all = [](BenchCollective collective) {
     return bytes_of_all_buffers({.collective = collective, .bytes = 1200}, 3);
   };
-  EXPECT_EQ(all(Collective::kAllReduce), 3u * 1200);
-  EXPECT_EQ(all(Collective::kAllGather), 4u * 1200);
-  EXPECT_EQ(all(Collective::kGather), 2u * 1200);
-  EXPECT_EQ(all(Collective::kAllToAll), 6u * 1200);
+  EXPECT_EQ(all(BenchCollective::kAllReduce), 3u * 1200);
+  EXPECT_EQ(all(BenchCollective::kAllGather), 4u * 1200);
+  EXPECT_EQ(all(BenchCollective::kGather), 2u * 1200);
+  EXPECT_EQ(all(BenchCollective::kAllToAll), 6u * 1200);
 }
 
 TEST(BenchMeasure, BandwidthsAreThoseOfNcclTests) {
-  const auto factor = [](Collective collective, int ranks) {
+  const auto factor = [](BenchCollective collective, int ranks) {
     const Bandwidth found = bandwidth(collective, ranks, 1'000'000, 1ms);
     EXPECT_THAT(found.algorithm, DoubleEq(1e9));
     return found.bus / found.algorithm;
   };
-  EXPECT_THAT(factor(Collective::kAllReduce, 2), DoubleEq(1));
-  EXPECT_THAT(factor(Collective::kAllReduce, 8), DoubleEq(1.75));
-  for (const Collective collective :
-       {Collective::kAllGather, Collective::kReduceScatter,
-        Collective::kAllToAll, Collective::kGather, Collective::kScatter})
+  EXPECT_THAT(factor(BenchCollective::kAllReduce, 2), DoubleEq(1));
+  EXPECT_THAT(factor(BenchCollective::kAllReduce, 8), DoubleEq(1.75));
+  for (const BenchCollective collective :
+       {BenchCollective::kAllGather, BenchCollective::kReduceScatter,
+        BenchCollective::kAllToAll, BenchCollective::kGather,
+        BenchCollective::kScatter})
     EXPECT_THAT(factor(collective, 4), DoubleEq(0.75));
-  for (const Collective collective :
-       {Collective::kBroadcast, Collective::kReduce, Collective::kSendRecv})
+  for (const BenchCollective collective :
+       {BenchCollective::kBroadcast, BenchCollective::kReduce,
+        BenchCollective::kSendRecv})
     EXPECT_THAT(factor(collective, 4), DoubleEq(1));
 }
 

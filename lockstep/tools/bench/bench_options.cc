@@ -198,7 +198,7 @@ void check_device(const BenchOptions& options) {
         fmt::format("--backend {} uses the CPU's memory only: leave --backend "
                     "out with --device {}, which is nccl's",
                     options.backend, options.devices.device));
-  if (options.wanted.collective == Collective::kBarrier)
+  if (options.wanted.collective == BenchCollective::kBarrier)
     throw InvalidArgument(
         fmt::format("barrier is the CPU's on any device: leave out --device "
                     "{} and --gpus",
@@ -249,7 +249,7 @@ void complete_bench_options(BenchOptions& options, const RankPlace& place) {
   complete_device_flags(options.devices, options.ranks, place);
   check_device(options);
   choose_ranks(options, place);
-  if (options.wanted.collective == Collective::kBarrier) {
+  if (options.wanted.collective == BenchCollective::kBarrier) {
     options.sizes = {0};
     if (!options.plot.empty())
       throw InvalidArgument(

@@ -30,7 +30,7 @@ std::string error_of(const std::vector<const char*>& arguments,
 
 TEST(BenchOptions, ACollectiveIsEnough) {
   const BenchOptions options = parse({"all_reduce"});
-  EXPECT_EQ(options.wanted.collective, Collective::kAllReduce);
+  EXPECT_EQ(options.wanted.collective, BenchCollective::kAllReduce);
   EXPECT_EQ(options.wanted.type, DataType::kFloat32);
   EXPECT_EQ(options.wanted.op, ReduceOp::kSum);
   EXPECT_EQ(options.wanted.memory, Engine::Memory::kShared);
@@ -65,7 +65,7 @@ TEST(BenchOptions, EveryFlagArrives) {
                                       "3",
                                       "--cpu-bind",
                                       "none"});
-  EXPECT_EQ(options.wanted.collective, Collective::kReduceScatter);
+  EXPECT_EQ(options.wanted.collective, BenchCollective::kReduceScatter);
   EXPECT_EQ(options.wanted.type, DataType::kBFloat16);
   EXPECT_EQ(options.wanted.op, ReduceOp::kAverage);
   EXPECT_EQ(options.wanted.memory, Engine::Memory::kPlain);

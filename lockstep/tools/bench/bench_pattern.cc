@@ -181,33 +181,33 @@ std::vector<BlockOrigin> of_every_rank(int size, int block) {
 
 }  // namespace
 
-std::vector<std::vector<BlockOrigin>> expected_blocks(Collective collective,
-                                                      int rank, int size) {
+std::vector<std::vector<BlockOrigin>> expected_blocks(
+    BenchCollective collective, int rank, int size) {
   std::vector<std::vector<BlockOrigin>> blocks;
   switch (collective) {
-    case Collective::kBarrier:
+    case BenchCollective::kBarrier:
       return {};
-    case Collective::kAllReduce:
+    case BenchCollective::kAllReduce:
       return {of_every_rank(size, 0)};
-    case Collective::kBroadcast:
+    case BenchCollective::kBroadcast:
       return {{{.rank = 0, .block = 0}}};
-    case Collective::kReduce:
+    case BenchCollective::kReduce:
       if (rank == 0) return {of_every_rank(size, 0)};
       return {{{.rank = rank, .block = 0}}};
-    case Collective::kGather:
+    case BenchCollective::kGather:
       if (rank != 0) return {};
       [[fallthrough]];
-    case Collective::kAllGather:
+    case BenchCollective::kAllGather:
       for (int r = 0; r < size; ++r) blocks.push_back({{r, 0}});
       return blocks;
-    case Collective::kScatter:
+    case BenchCollective::kScatter:
       return {{{.rank = 0, .block = rank}}};
-    case Collective::kReduceScatter:
+    case BenchCollective::kReduceScatter:
       return {of_every_rank(size, rank)};
-    case Collective::kAllToAll:
+    case BenchCollective::kAllToAll:
       for (int r = 0; r < size; ++r) blocks.push_back({{r, rank}});
       return blocks;
-    case Collective::kSendRecv:
+    case BenchCollective::kSendRecv:
       return {{{.rank = (rank + size - 1) % size, .block = 0}}};
   }
   return {};

@@ -28,8 +28,8 @@ struct BlockOrigin {
 
 // The blocks that rank `rank` of `size` holds after the collective, each with
 // its source blocks: several when they are reduced.
-std::vector<std::vector<BlockOrigin>> expected_blocks(Collective collective,
-                                                      int rank, int size);
+std::vector<std::vector<BlockOrigin>> expected_blocks(
+    BenchCollective collective, int rank, int size);
 
 struct ElementKind {
   DataType type = DataType::kFloat32;

@@ -19,7 +19,7 @@
 #include "lockstep/comm/group/registry.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
-#include "lockstep/comm/nccl/nccl_meeting.h"
+#include "lockstep/comm/nccl/nccl_rendezvous.h"
 #include "lockstep/tools/bench/bench_gpu_engine.h"
 #include "lockstep/tools/bench/bench_group_engine.h"
 #include "lockstep/tools/bench/bench_report.h"

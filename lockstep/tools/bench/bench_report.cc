@@ -29,7 +29,7 @@ bool is_on_cpu(const BenchReport& report) { return report.device == "cpu"; }
 std::string title_of(const BenchReport& report) {
   const CollectiveCase& what = report.what;
   std::string text(name_of(what.collective));
-  if (what.collective == Collective::kBarrier) return text;
+  if (what.collective == BenchCollective::kBarrier) return text;
   if (reduces(what.collective)) text += fmt::format(", {}", name_of(what.op));
   text += fmt::format(" of {}", name_of(what.type));
   if (is_in_place(what.collective)) text += ", in place";
@@ -131,7 +131,7 @@ std::string table_head(const BenchReport& report) {
                                  report.ranks, report.ranks == 1 ? "" : "s");
   if (!is_on_cpu(report))
     head += fmt::format(", on {} ({})", report.device, report.libraries);
-  else if (report.what.collective != Collective::kBarrier)
+  else if (report.what.collective != BenchCollective::kBarrier)
     head += fmt::format(", {} memory", name_of(report.what.memory));
   head += "; every result verified\n\n";
   head += fmt::format("{:<{}}{:>12}{:>12}", "backend", kNameWidth, "bytes",
@@ -162,7 +162,7 @@ std::string table_end(const BenchReport& report) {
     measured += backend.rows.empty() ? 0 : 1;
   if (measured > 1) {
     for (const FastestFrom& range : fastest_backends(report))
-      end += report.what.collective == Collective::kBarrier
+      end += report.what.collective == BenchCollective::kBarrier
                  ? fmt::format("fastest: {}\n", fmt::join(range.backends, ", "))
                  : fmt::format("fastest from {} on: {}\n",
                                describe_bytes(range.bytes),
@@ -177,7 +177,7 @@ std::string to_json(const BenchReport& report) {
                 {"ranks", report.ranks},
                 {"device", report.device}};
   if (!is_on_cpu(report)) document["libraries"] = report.libraries;
-  if (report.what.collective != Collective::kBarrier) {
+  if (report.what.collective != BenchCollective::kBarrier) {
     document["dtype"] = name_of(report.what.type);
     document["in_place"] = is_in_place(report.what.collective);
     if (is_on_cpu(report)) document["memory"] = name_of(report.what.memory);

@@ -31,7 +31,7 @@ BackendRows rows_of(std::string name,
     backend.rows.push_back(
         {.bytes = bytes,
          .timings = {.p50 = time, .p99 = 2 * time, .mean = time, .rounds = 9},
-         .bandwidth = bandwidth(Collective::kAllReduce, 2, bytes, time)});
+         .bandwidth = bandwidth(BenchCollective::kAllReduce, 2, bytes, time)});
   }
   return backend;
 }
@@ -83,7 +83,7 @@ TEST(BenchReport, TellsWhoWasLeftOutAndWhy) {
 }
 
 TEST(BenchReport, SaysWhatIsInPlaceAndOnWhichDevice) {
-  BenchReport report{.what = {.collective = Collective::kAllGather},
+  BenchReport report{.what = {.collective = BenchCollective::kAllGather},
                      .ranks = 2,
                      .backends = {}};
   EXPECT_THAT(table_head(report),
@@ -91,7 +91,7 @@ TEST(BenchReport, SaysWhatIsInPlaceAndOnWhichDevice) {
   EXPECT_THAT(to_json(report), AllOf(HasSubstr("\"device\": \"cpu\""),
                                      HasSubstr("\"memory\": \"shared\""),
                                      HasSubstr("\"in_place\": false")));
-  report.what.collective = Collective::kAllReduce;
+  report.what.collective = BenchCollective::kAllReduce;
   report.device = "cuda";
   report.libraries = "CUDA 1, NCCL 2";
   EXPECT_THAT(table_head(report),

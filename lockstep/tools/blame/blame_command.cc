@@ -19,7 +19,7 @@ std::vector<int> ranks_of(const Evidence& evidence) {
 
 }  // namespace
 
-std::string to_text(const Verdict& verdict, const Evidence& evidence) {
+std::string to_text(const BlameVerdict& verdict, const Evidence& evidence) {
   std::string text = verdict.paragraph + "\n";
   for (const Call& call : verdict.calls)
     text +=
@@ -34,7 +34,7 @@ std::string to_text(const Verdict& verdict, const Evidence& evidence) {
   return text;
 }
 
-std::string to_json(const Verdict& verdict, const Evidence& evidence) {
+std::string to_json(const BlameVerdict& verdict, const Evidence& evidence) {
   Json object;
   object["fault"] = name_of(verdict.fault);
   object["ranks"] = verdict.ranks;
@@ -55,7 +55,7 @@ std::string to_json(const Verdict& verdict, const Evidence& evidence) {
 
 BlameReport blame(const BlameOptions& options) {
   const Evidence evidence = read_evidence(options.folder);
-  const Verdict verdict = judge(evidence);
+  const BlameVerdict verdict = judge(evidence);
   return {.text = options.format == ReportFormat::kJson
                       ? to_json(verdict, evidence)
                       : to_text(verdict, evidence),

@@ -24,13 +24,13 @@ struct BlameOptions {
 
 struct BlameReport {
   std::string text;  // the command's output
-  Fault fault = Fault::kNone;
+  RootFault fault = RootFault::kNone;
 };
 
 BlameReport blame(const BlameOptions& options);
 
 // The output's parts.
-std::string to_text(const Verdict& verdict, const Evidence& evidence);
-std::string to_json(const Verdict& verdict, const Evidence& evidence);
+std::string to_text(const BlameVerdict& verdict, const Evidence& evidence);
+std::string to_json(const BlameVerdict& verdict, const Evidence& evidence);
 
 }  // namespace lockstep

@@ -7,12 +7,12 @@
 namespace lockstep {
 namespace {
 
-Fault fault_of(const FailureRecord& failure) {
-  if (failure.type == "Mismatch") return Fault::kDisagreement;
-  if (failure.type == "Timeout") return Fault::kAbsence;
-  if (failure.type == "NetworkError") return Fault::kNetwork;
-  if (failure.type == "PeerFailure") return Fault::kDeath;
-  return Fault::kOther;
+RootFault fault_of(const FailureRecord& failure) {
+  if (failure.type == "Mismatch") return RootFault::kDisagreement;
+  if (failure.type == "Timeout") return RootFault::kAbsence;
+  if (failure.type == "NetworkError") return RootFault::kNetwork;
+  if (failure.type == "PeerFailure") return RootFault::kDeath;
+  return RootFault::kOther;
 }
 
 // Follows a PeerFailure to the rank it names, and continues from there.
@@ -28,7 +28,8 @@ Root trace(const Evidence& evidence, const RankRecord& rank) {
     const bool ends_here = culprit == nullptr ||
                            first_failure(*culprit) == nullptr ||
                            seen.contains(culprit->rank);
-    if (ends_here) return {Fault::kDeath, failure->culprit, witness, failure};
+    if (ends_here)
+      return {RootFault::kDeath, failure->culprit, witness, failure};
     witness = culprit;
   }
 }
@@ -42,18 +43,18 @@ bool died_by_signal(const Evidence& evidence, int rank) {
 // come last.
 int order(const Evidence& evidence, const Root& root) {
   switch (root.fault) {
-    case Fault::kDisagreement:
+    case RootFault::kDisagreement:
       return 0;
-    case Fault::kDeath:
+    case RootFault::kDeath:
       return died_by_signal(evidence, root.rank) ? 1 : 2;
-    case Fault::kAbsence:
+    case RootFault::kAbsence:
       return 3;
-    case Fault::kNetwork:
+    case RootFault::kNetwork:
       return 4;
-    case Fault::kOther:
-    case Fault::kNone:
-    case Fault::kCircle:
-    case Fault::kStuck:
+    case RootFault::kOther:
+    case RootFault::kNone:
+    case RootFault::kCircle:
+    case RootFault::kStuck:
       break;
   }
   return 5;
@@ -61,23 +62,23 @@ int order(const Evidence& evidence, const Root& root) {
 
 }  // namespace
 
-std::string_view name_of(Fault fault) {
+std::string_view name_of(RootFault fault) {
   switch (fault) {
-    case Fault::kNone:
+    case RootFault::kNone:
       return "none";
-    case Fault::kDeath:
+    case RootFault::kDeath:
       return "death";
-    case Fault::kDisagreement:
+    case RootFault::kDisagreement:
       return "disagreement";
-    case Fault::kAbsence:
+    case RootFault::kAbsence:
       return "absence";
-    case Fault::kCircle:
+    case RootFault::kCircle:
       return "circle";
-    case Fault::kStuck:
+    case RootFault::kStuck:
       return "stuck";
-    case Fault::kNetwork:
+    case RootFault::kNetwork:
       return "network";
-    case Fault::kOther:
+    case RootFault::kOther:
       return "other";
   }
   return "other";
@@ -99,7 +100,7 @@ std::optional<Root> find_root(const Evidence& evidence) {
   if (job) {
     const RankRecord* record = evidence.find(job->rank);
     if (record == nullptr || first_failure(*record) == nullptr)
-      roots.push_back({Fault::kDeath, job->rank, nullptr, nullptr});
+      roots.push_back({RootFault::kDeath, job->rank, nullptr, nullptr});
   }
   if (roots.empty()) return std::nullopt;
   return *std::ranges::min_element(

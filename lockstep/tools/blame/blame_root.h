@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-enum class Fault {
+enum class RootFault {
   kNone,          // no error, and no rank waits
   kDeath,         // a rank's process ended
   kDisagreement,  // ranks called different operations
@@ -22,11 +22,11 @@ enum class Fault {
 };
 
 // "death", "disagreement", …
-std::string_view name_of(Fault fault);
+std::string_view name_of(RootFault fault);
 
 // The root cause of an error.
 struct Root {
-  Fault fault = Fault::kOther;
+  RootFault fault = RootFault::kOther;
   int rank = 0;  // the rank that died or raised the error
   // The reporting rank and its error; both null when only the launcher reports.
   const RankRecord* witness = nullptr;

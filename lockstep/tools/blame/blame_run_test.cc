@@ -38,8 +38,8 @@ TEST_F(BlameOfARun, NamesTheRankThatWasKilled) {
     EXPECT_EQ(processes.wait_for_end(survivor, kPatience), 10);
   const Evidence evidence = read_evidence(folder_);
   EXPECT_THAT(evidence.silent(), ElementsAre(1));
-  const Verdict verdict = judge(evidence);
-  EXPECT_EQ(verdict.fault, Fault::kDeath) << verdict.paragraph;
+  const BlameVerdict verdict = judge(evidence);
+  EXPECT_EQ(verdict.fault, RootFault::kDeath) << verdict.paragraph;
   EXPECT_THAT(verdict.ranks, ElementsAre(1));
   EXPECT_EQ(verdict.operation, "all_reduce #2 (sum, 1 x float32)");
 }
@@ -49,8 +49,8 @@ TEST_F(BlameOfARun, NamesTheRankThatDisagreed) {
                           environment("SEED=1"));
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
-  const Verdict verdict = judge(read_evidence(folder_));
-  EXPECT_EQ(verdict.fault, Fault::kDisagreement) << verdict.paragraph;
+  const BlameVerdict verdict = judge(read_evidence(folder_));
+  EXPECT_EQ(verdict.fault, RootFault::kDisagreement) << verdict.paragraph;
   EXPECT_THAT(verdict.ranks, ElementsAre(1));
 }
 
@@ -60,8 +60,8 @@ TEST_F(BlameOfARun, NamesTheRankThatDidNotCome) {
                           environment("LOCKSTEP_TIMEOUT=0.5"));
   for (const int waiting : {0, 2})
     EXPECT_EQ(processes.wait_for_end(waiting, kPatience), 10);
-  const Verdict verdict = judge(read_evidence(folder_));
-  EXPECT_EQ(verdict.fault, Fault::kAbsence) << verdict.paragraph;
+  const BlameVerdict verdict = judge(read_evidence(folder_));
+  EXPECT_EQ(verdict.fault, RootFault::kAbsence) << verdict.paragraph;
   EXPECT_THAT(verdict.ranks, ElementsAre(1));
 }
 

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Verdict judge_records(std::vector<RankRecord> records) {
+BlameVerdict judge_records(std::vector<RankRecord> records) {
   return judge({.records = std::move(records)});
 }
 
@@ -29,8 +29,8 @@ TEST(Blame, NamesARankThatDiedAndItsSignal) {
     evidence.records.push_back(record);
   }
   evidence.job = {.workers = 4, .rank = 2, .signal = 9, .seconds = 12.5};
-  const Verdict verdict = judge(evidence);
-  EXPECT_EQ(verdict.fault, Fault::kDeath);
+  const BlameVerdict verdict = judge(evidence);
+  EXPECT_EQ(verdict.fault, RootFault::kDeath);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
   EXPECT_EQ(verdict.operation, "all_reduce #7 (sum, 16 x float32)");
   EXPECT_EQ(
@@ -45,8 +45,8 @@ TEST(Blame, NamesARankThatDiedWithoutALauncherToTell) {
   RankRecord survivor = rank_record(0);
   add(survivor, 7, 0.1);
   fail(survivor, "PeerFailure", 2, "rank 2 is gone: its process ended");
-  const Verdict verdict = judge_records({survivor});
-  EXPECT_EQ(verdict.fault, Fault::kDeath);
+  const BlameVerdict verdict = judge_records({survivor});
+  EXPECT_EQ(verdict.fault, RootFault::kDeath);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
   EXPECT_THAT(
       verdict.paragraph,
@@ -60,8 +60,8 @@ TEST(Blame, NamesARankThatOnlyTheLauncherSawDie) {
   wait_in(add(survivor, 3, 0.02));
   Evidence evidence{.records = {survivor}};
   evidence.job = {.workers = 4, .rank = 0, .exit_code = 3, .seconds = 1};
-  const Verdict verdict = judge(evidence);
-  EXPECT_EQ(verdict.fault, Fault::kDeath);
+  const BlameVerdict verdict = judge(evidence);
+  EXPECT_EQ(verdict.fault, RootFault::kDeath);
   EXPECT_THAT(verdict.ranks, ElementsAre(0));
   EXPECT_THAT(verdict.paragraph,
               AllOf(HasSubstr("exited with code 3 1.0 s after"),
@@ -80,8 +80,8 @@ TEST(Blame, FollowsErrorsToTheirCause) {
   fail(third, "PeerFailure", 1);
   RankRecord late = rank_record(3);
   complete(add(late, 8, 40), 31);
-  const Verdict verdict = judge_records({gave_up, second, third, late});
-  EXPECT_EQ(verdict.fault, Fault::kAbsence);
+  const BlameVerdict verdict = judge_records({gave_up, second, third, late});
+  EXPECT_EQ(verdict.fault, RootFault::kAbsence);
   EXPECT_THAT(verdict.ranks, ElementsAre(3));
   EXPECT_EQ(verdict.paragraph,
             "Rank 3 of 4 did not come to all_reduce #9 (sum, 16 x float32) of "
@@ -99,8 +99,8 @@ TEST(Blame, SaysWhatARankWithoutARecordMeans) {
   add(came, 9, 30);
   RankRecord also_came = rank_record(3);
   add(also_came, 10, 20);
-  const Verdict verdict = judge_records({gave_up, came, also_came});
-  EXPECT_EQ(verdict.fault, Fault::kAbsence);
+  const BlameVerdict verdict = judge_records({gave_up, came, also_came});
+  EXPECT_EQ(verdict.fault, RootFault::kAbsence);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
   EXPECT_THAT(
       verdict.paragraph,
@@ -118,8 +118,8 @@ TEST(Blame, ShowsWhoCalledWhatWhenRanksDisagree) {
     records.push_back(record);
   }
   const Evidence evidence{.records = records};
-  const Verdict verdict = judge(evidence);
-  EXPECT_EQ(verdict.fault, Fault::kDisagreement);
+  const BlameVerdict verdict = judge(evidence);
+  EXPECT_EQ(verdict.fault, RootFault::kDisagreement);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
   EXPECT_THAT(
       to_text(verdict, evidence),
@@ -138,8 +138,8 @@ TEST(Blame, FindsADisagreementBehindATimeout) {
   fail(one, "Timeout");
   RankRecord other = rank_record(1);
   add(other, 5, 30, 17);
-  const Verdict verdict = judge_records({one, other});
-  EXPECT_EQ(verdict.fault, Fault::kDisagreement);
+  const BlameVerdict verdict = judge_records({one, other});
+  EXPECT_EQ(verdict.fault, RootFault::kDisagreement);
   EXPECT_THAT(verdict.ranks, IsEmpty()) << "one against one";
 }
 
@@ -167,8 +167,8 @@ TEST(Blame, KeepsGroupsApart) {
     }
     records.push_back(record);
   }
-  const Verdict verdict = judge_records(records);
-  EXPECT_EQ(verdict.fault, Fault::kAbsence);
+  const BlameVerdict verdict = judge_records(records);
+  EXPECT_EQ(verdict.fault, RootFault::kAbsence);
   EXPECT_EQ(verdict.group, "[2,3]#1");
   EXPECT_THAT(verdict.ranks, ElementsAre(3));
   EXPECT_THAT(verdict.paragraph,
@@ -192,8 +192,8 @@ TEST(Blame, SeesACircleOfRanksThatWaitForEachOther) {
     record.groups[0].last_started = 0;
     records.push_back(record);
   }
-  const Verdict verdict = judge_records(records);
-  EXPECT_EQ(verdict.fault, Fault::kCircle);
+  const BlameVerdict verdict = judge_records(records);
+  EXPECT_EQ(verdict.fault, RootFault::kCircle);
   EXPECT_THAT(verdict.ranks, ElementsAre(0, 1));
   EXPECT_THAT(verdict.paragraph,
               HasSubstr("rank 0 waits in all_reduce #1 (sum, 16 x float32) of "
@@ -206,8 +206,8 @@ TEST(Blame, NamesTheSenderThatAReceiveWaitsFor) {
   receive.signature.kind = static_cast<std::uint8_t>(OperationKind::kReceive);
   receive.peer = 2;
   wait_in(receive);
-  const Verdict verdict = judge_records({receiver, rank_record(2)});
-  EXPECT_EQ(verdict.fault, Fault::kAbsence);
+  const BlameVerdict verdict = judge_records({receiver, rank_record(2)});
+  EXPECT_EQ(verdict.fault, RootFault::kAbsence);
   EXPECT_THAT(verdict.ranks, ElementsAre(2));
   EXPECT_THAT(verdict.paragraph,
               AllOf(HasSubstr("Rank 2 of 4 did not do its part of receive"),
@@ -224,8 +224,8 @@ TEST(Blame, DoesNotBlameWhoGaveUpOnAnOperationThatAllHadComeTo) {
       fail(record, "Timeout", -1, "timed out\n  missing: no rank\n  next: x");
     records.push_back(record);
   }
-  const Verdict verdict = judge_records(records);
-  EXPECT_EQ(verdict.fault, Fault::kStuck);
+  const BlameVerdict verdict = judge_records(records);
+  EXPECT_EQ(verdict.fault, RootFault::kStuck);
   EXPECT_THAT(verdict.ranks, IsEmpty());
   EXPECT_THAT(verdict.paragraph,
               HasSubstr("in which rank 1 gave up after 15.0 s. It says: "
@@ -239,7 +239,7 @@ TEST(Blame, SeesAnOperationThatIsStuckWithEverybodyInIt) {
     wait_in(add(record, 2, 15));
     records.push_back(record);
   }
-  EXPECT_EQ(judge_records(records).fault, Fault::kStuck);
+  EXPECT_EQ(judge_records(records).fault, RootFault::kStuck);
 }
 
 TEST(Blame, FindsNothingInAJobThatGoesOn) {
@@ -247,8 +247,8 @@ TEST(Blame, FindsNothingInAJobThatGoesOn) {
   wait_in(add(ahead, 100, 0.01));
   RankRecord behind = rank_record(1);
   complete(add(behind, 99, 0.02), 0.01);
-  const Verdict verdict = judge_records({ahead, behind});
-  EXPECT_EQ(verdict.fault, Fault::kNone);
+  const BlameVerdict verdict = judge_records({ahead, behind});
+  EXPECT_EQ(verdict.fault, RootFault::kNone);
   EXPECT_THAT(verdict.ranks, IsEmpty());
 }
 
@@ -256,8 +256,8 @@ TEST(Blame, NamesALostNetwork) {
   RankRecord record = rank_record(1);
   add(record, 2, 1);
   fail(record, "NetworkError", -1, "the store at node-0:29500 is gone");
-  const Verdict verdict = judge_records({record});
-  EXPECT_EQ(verdict.fault, Fault::kNetwork);
+  const BlameVerdict verdict = judge_records({record});
+  EXPECT_EQ(verdict.fault, RootFault::kNetwork);
   EXPECT_THAT(verdict.paragraph,
               AllOf(HasSubstr("Rank 1 (on host node-0)"),
                     HasSubstr("the store at node-0:29500 is gone")));

@@ -44,7 +44,7 @@ std::string last_seen(const Evidence& evidence, int r) {
       rank->written_at - last.ended_at);
 }
 
-void put_operation(Verdict& verdict, const Wait& wait) {
+void put_operation(BlameVerdict& verdict, const Wait& wait) {
   verdict.group = wait.group->name;
   verdict.operation = describe(*wait.operation);
 }
@@ -67,7 +67,7 @@ std::vector<Wait> find_missed(const Evidence& evidence, int rank) {
 }
 
 // The end of the worker as the launcher saw it.
-void put_end(Verdict& verdict, const JobRecord& job) {
+void put_end(BlameVerdict& verdict, const JobRecord& job) {
   constexpr int kKill = 9;
   verdict.paragraph += fmt::format(
       " {} {:.1f} s after the job began.",
@@ -81,8 +81,8 @@ void put_end(Verdict& verdict, const JobRecord& job) {
         "(then dmesg says \"Out of memory\")";
 }
 
-Verdict judge_death(const Evidence& evidence, const Root& root) {
-  Verdict verdict{.fault = Fault::kDeath, .ranks = {root.rank}};
+BlameVerdict judge_death(const Evidence& evidence, const Root& root) {
+  BlameVerdict verdict{.fault = RootFault::kDeath, .ranks = {root.rank}};
   verdict.paragraph =
       fmt::format("Rank {} of {}", root.rank, evidence.world_size());
   const auto& job = evidence.job;
@@ -109,10 +109,10 @@ Verdict judge_death(const Evidence& evidence, const Root& root) {
   return verdict;
 }
 
-Verdict judge_disagreement(const Evidence& evidence,
-                           const Disagreement& disagreement) {
-  Verdict verdict{.fault = Fault::kDisagreement,
-                  .group = disagreement.group->name};
+BlameVerdict judge_disagreement(const Evidence& evidence,
+                                const Disagreement& disagreement) {
+  BlameVerdict verdict{.fault = RootFault::kDisagreement,
+                       .group = disagreement.group->name};
   std::map<std::string, std::vector<int>> calls;
   for (const auto& caller : disagreement.callers)
     calls[describe(*caller.operation)].push_back(caller.rank);
@@ -148,14 +148,14 @@ Verdict judge_disagreement(const Evidence& evidence,
 }
 
 // An error whose own message suffices.
-Verdict judge_error(const Root& root) {
-  Verdict verdict{.fault = root.fault, .ranks = {root.rank}};
+BlameVerdict judge_error(const Root& root) {
+  BlameVerdict verdict{.fault = root.fault, .ranks = {root.rank}};
   const GroupRecord* group = root.witness->find_group(root.failure->group);
   if (group != nullptr) verdict.group = group->name;
   verdict.paragraph = fmt::format("Rank {} (on host {}) got a {}: {}",
                                   root.rank, root.witness->host,
                                   root.failure->type, root.failure->message);
-  if (root.fault == Fault::kNetwork) {
+  if (root.fault == RootFault::kNetwork) {
     verdict.likely =
         "the host or the process that it was connected to is gone, or the "
         "network between them";
@@ -178,8 +178,8 @@ std::string_view how_it_waits(const Wait& wait) {
                                                            : "gave up after";
 }
 
-Verdict judge_absence(const Evidence& evidence, const Wait& wait) {
-  Verdict verdict{.fault = Fault::kAbsence, .ranks = wait.late};
+BlameVerdict judge_absence(const Evidence& evidence, const Wait& wait) {
+  BlameVerdict verdict{.fault = RootFault::kAbsence, .ranks = wait.late};
   put_operation(verdict, wait);
   verdict.paragraph =
       fmt::format("{} of {} did not {} {} of {}, in which rank {} {} {:.1f} s.",
@@ -207,8 +207,8 @@ std::string missing_line(const FailureRecord& failure) {
   return at == std::string::npos ? "" : first_line(failure.message.substr(at));
 }
 
-Verdict judge_stuck(const Wait& wait) {
-  Verdict verdict{.fault = Fault::kStuck};
+BlameVerdict judge_stuck(const Wait& wait) {
+  BlameVerdict verdict{.fault = RootFault::kStuck};
   put_operation(verdict, wait);
   verdict.paragraph = fmt::format(
       "Every rank of {} that left a record has come to {}, in which rank {} {} "
@@ -224,8 +224,8 @@ Verdict judge_stuck(const Wait& wait) {
   return verdict;
 }
 
-Verdict judge_circle(const std::vector<Wait>& circle) {
-  Verdict verdict{.fault = Fault::kCircle};
+BlameVerdict judge_circle(const std::vector<Wait>& circle) {
+  BlameVerdict verdict{.fault = RootFault::kCircle};
   put_operation(verdict, circle.front());
   verdict.paragraph = "Ranks wait for each other, in a circle:";
   for (std::size_t i = 0; i < circle.size(); ++i) {
@@ -251,8 +251,8 @@ const Wait* find_wait_of(const std::vector<Wait>& waits, int rank) {
 
 // Follows the waits from a rank to the rank it waits for, and so on, up to a
 // rank that does not wait or that was already visited.
-Verdict follow(const Evidence& evidence, const std::vector<Wait>& waits,
-               const Wait& start) {
+BlameVerdict follow(const Evidence& evidence, const std::vector<Wait>& waits,
+                    const Wait& start) {
   std::vector<Wait> way;
   const Wait* at = &start;
   while (!at->late.empty()) {
@@ -269,7 +269,7 @@ Verdict follow(const Evidence& evidence, const std::vector<Wait>& waits,
   return judge_stuck(*at);
 }
 
-Verdict judge_waits(const Evidence& evidence) {
+BlameVerdict judge_waits(const Evidence& evidence) {
   // The records of a running job are written at slightly different times, so
   // short waits mean nothing.
   constexpr double kShortSeconds = 1;
@@ -302,16 +302,16 @@ std::string name_ranks(const std::vector<int>& ranks) {
                            : "");
 }
 
-Verdict judge(const Evidence& evidence) {
+BlameVerdict judge(const Evidence& evidence) {
   const auto root = find_root(evidence);
   if (!root) return judge_waits(evidence);
-  if (root->fault == Fault::kDeath) return judge_death(evidence, *root);
-  const bool ranks_may_differ =
-      root->fault == Fault::kDisagreement || root->fault == Fault::kAbsence;
+  if (root->fault == RootFault::kDeath) return judge_death(evidence, *root);
+  const bool ranks_may_differ = root->fault == RootFault::kDisagreement ||
+                                root->fault == RootFault::kAbsence;
   if (ranks_may_differ)
     if (const auto disagreement = find_disagreement(evidence))
       return judge_disagreement(evidence, *disagreement);
-  if (root->fault == Fault::kAbsence) {
+  if (root->fault == RootFault::kAbsence) {
     const auto wait =
         find_wait(evidence, *root->witness, root->failure->operation);
     if (wait)

@@ -21,8 +21,8 @@ struct Call {
   std::vector<int> ranks;  // of the job
 };
 
-struct Verdict {
-  Fault fault = Fault::kNone;
+struct BlameVerdict {
+  RootFault fault = RootFault::kNone;
   std::vector<int> ranks{};  // at fault; ranks of the job
   std::string group{};       // empty: no group
   std::string operation{};   // as in describe()
@@ -32,7 +32,7 @@ struct Verdict {
   std::vector<Call> calls{};  // of a disagreement: each rank's call
 };
 
-Verdict judge(const Evidence& evidence);
+BlameVerdict judge(const Evidence& evidence);
 
 // "rank 1", "ranks 0, 2".
 std::string name_ranks(const std::vector<int>& ranks);

@@ -12,16 +12,17 @@
 // are nobody's business but the rank's.
 //
 // Threads: single-threaded. Entered by every rank of the group.
-// Errors:  from forward and backward passes within, what RollCall throws. The
+// Errors:  from forward and backward passes within, what JoinCoordinator
+// throws. The
 //          end of the scope waits for the other ranks and throws what their
-//          operations and RollCall do; when the scope is left by an exception
-//          it does nothing, and the others get PeerFailure once this rank
-//          leaves the group.
+//          operations and JoinCoordinator do; when the scope is left by an
+//          exception it does nothing, and the others get PeerFailure once this
+//          rank leaves the group.
 // Source:  PyTorch's Join for one DistributedDataParallel.
 #pragma once
 
 #include "lockstep/torch/ddp/replica.h"
-#include "lockstep/torch/reducer/roll_call.h"
+#include "lockstep/torch/reducer/join_coordinator.h"
 
 namespace lockstep {
 

@@ -82,8 +82,9 @@ void Replica::broadcast_buffers() {
 
 void Replica::exchange_buffers() {
   if (buffers_.empty()) return;
-  const Roll roll = roll_call_ ? roll_call_->announce(Activity::kForward)
-                               : full_roll(*group_, Activity::kForward);
+  const Participation roll =
+      join_coordinator_ ? join_coordinator_->announce(Activity::kForward)
+                        : full_participation(*group_, Activity::kForward);
   broadcast_even_alone(*group_, buffers_, roll.root);
 }
 
@@ -102,15 +103,16 @@ void Replica::begin_join(const JoinOptions& options) {
         "join() cannot stand in for ranks without data if an optimizer "
         "averages the gradients"
         "\n  next:    leave average_gradients at true for uneven inputs");
-  if (roll_call_)
+  if (join_coordinator_)
     throw InvalidArgument("join() within join(): one scope is enough");
-  roll_call_ = std::make_shared<RollCall>(group_, options);
-  reducer_.set_roll_call(roll_call_);
+  join_coordinator_ = std::make_shared<JoinCoordinator>(group_, options);
+  reducer_.set_roll_call(join_coordinator_);
 }
 
 void Replica::shadow_the_others() {
   while (true) {
-    const Roll roll = roll_call_->announce(Activity::kOutOfData);
+    const Participation roll =
+        join_coordinator_->announce(Activity::kOutOfData);
     if (roll.active == 0) break;
     if (roll.activity == Activity::kForward)
       broadcast_tensors(*group_, buffers_, roll.root);
@@ -118,12 +120,12 @@ void Replica::shadow_the_others() {
       reducer_.shadow_pass(roll);
   }
   broadcast_tensors(*group_, parameters_and_buffers(*module_),
-                    roll_call_->last_with_data().root);
+                    join_coordinator_->last_with_data().root);
 }
 
 void Replica::end_join() noexcept {
   reducer_.set_roll_call(nullptr);
-  roll_call_.reset();
+  join_coordinator_.reset();
 }
 
 }  // namespace lockstep

@@ -13,8 +13,8 @@
 
 #include "lockstep/comm/group/process_group.h"
 #include "lockstep/torch/ddp/module_snapshot.h"
+#include "lockstep/torch/reducer/join_coordinator.h"
 #include "lockstep/torch/reducer/reducer.h"
-#include "lockstep/torch/reducer/roll_call.h"
 
 namespace lockstep {
 
@@ -108,9 +108,9 @@ class Replica {
   std::vector<at::Tensor> buffers_;
   bool broadcasts_buffers_;  // before a forward pass
   ModuleSnapshot wrapped_;
-  bool averages_;                        // gradients, in backward()
-  bool communicates_;                    // there are peers, or reduce_alone
-  std::shared_ptr<RollCall> roll_call_;  // within a Join
+  bool averages_;      // gradients, in backward()
+  bool communicates_;  // there are peers, or reduce_alone
+  std::shared_ptr<JoinCoordinator> join_coordinator_;  // within a Join
 };
 
 }  // namespace lockstep

@@ -122,7 +122,7 @@ std::vector<NamedParameter> agreed_parameters(
     text += description_of_parameter(parameter.name, parameter.tensor);
   const auto group = group_of(options);
   JoinAnnouncements::of(group)->announce(
-      AnnouncedCall::other("making a DistributedOptimizer"));
+      HorovodCall::other("making a DistributedOptimizer"));
   check_same_text(
       *group, text,
       {.what = "make a DistributedOptimizer of different things",
@@ -233,7 +233,7 @@ void StepGradients::synchronize(const torch::optim::Optimizer& optimizer) {
 void StepGradients::begin_own_step(const torch::optim::Optimizer& optimizer) {
   check_trained(optimizer);
   JoinAnnouncements::of(group_)->announce(
-      AnnouncedCall::other("a step with Adasum"));
+      HorovodCall::other("a step with Adasum"));
   before_.clear();
   for (const at::Tensor& tensor : in_order_)
     before_.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));

@@ -24,7 +24,7 @@ std::shared_ptr<ProcessGroup> or_default(std::shared_ptr<ProcessGroup> group) {
 std::shared_ptr<ProcessGroup> announced(std::shared_ptr<ProcessGroup> group,
                                         const char* operation) {
   group = or_default(std::move(group));
-  JoinAnnouncements::of(group)->announce(AnnouncedCall::other(operation));
+  JoinAnnouncements::of(group)->announce(HorovodCall::other(operation));
   return group;
 }
 

@@ -62,7 +62,7 @@ void announce_all_reduce(const std::shared_ptr<ProcessGroup>& group,
         "allreduce: the tensor is undefined or sparse\n"
         "  next:    pass tensor.to_dense(), or its indices and values to "
         "allgather()");
-  JoinAnnouncements::of(group)->announce(AnnouncedCall::all_reduce(tensor, op));
+  JoinAnnouncements::of(group)->announce(HorovodCall::all_reduce(tensor, op));
 }
 
 class AllReduced : public torch::autograd::Function<AllReduced> {
@@ -117,7 +117,7 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group) {
-    JoinAnnouncements::of(group)->announce(AnnouncedCall::other("allgather"));
+    JoinAnnouncements::of(group)->announce(HorovodCall::other("allgather"));
     const auto rows = rows_of_ranks(*group, tensor);
     const auto mine = rows.begin() + group->rank();
     CollectiveOfPass collective = collective_of(group, ReduceOp::kSum);
@@ -160,7 +160,7 @@ at::Tensor adasum(const at::Tensor& tensor,
                   std::shared_ptr<ProcessGroup> group) {
   const c10::NoGradGuard no_grad;
   group = given_or_default(std::move(group));
-  JoinAnnouncements::of(group)->announce(AnnouncedCall::other("adasum"));
+  JoinAnnouncements::of(group)->announce(HorovodCall::other("adasum"));
   check_adasum(*group, tensor);
   const at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
   combine_by_adasum(*group, sum);

@@ -52,7 +52,7 @@
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/reducer/autograd_join.h"
+#include "lockstep/torch/reducer/autograd_hooks.h"
 
 namespace lockstep {
 

@@ -124,13 +124,13 @@ class PassesPerStep::TakesPartAsJoined final : public JoinedGradients {
         reducer_(std::move(reducer)),
         group_(std::move(group)) {}
 
-  void take_part(AnnouncedCall::Kind kind) override {
-    if (kind == AnnouncedCall::Kind::kMoreGradients) {
+  void take_part(HorovodCall::Kind kind) override {
+    if (kind == HorovodCall::Kind::kMoreGradients) {
       reducer_->is_true_somewhere(false);
       return;
     }
     count_->begin_as_joined();
-    reducer_->shadow_pass(full_roll(*group_, Activity::kBackward));
+    reducer_->shadow_pass(full_participation(*group_, Activity::kBackward));
     count_->begin_anew();
   }
 

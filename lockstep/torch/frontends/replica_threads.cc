@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lockstep/base/settings.h"
-#include "lockstep/comm/diagnosis/cause_of.h"
+#include "lockstep/comm/diagnosis/root_cause.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/rendezvous/world.h"
 #include "lockstep/store/store.h"

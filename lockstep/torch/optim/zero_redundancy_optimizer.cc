@@ -169,7 +169,7 @@ void ZeroRedundancyOptimizer::prepare_averages() {
   one_pass_ = nullptr;
   if (group_->reduces_in_place() &&
       std::ranges::all_of(shard_.parameters(), is_on_cpu))
-    one_pass_ = std::make_unique<OnePassStep>(group_, shard_);
+    one_pass_ = std::make_unique<FusedShardedStep>(group_, shard_);
 }
 
 void ZeroRedundancyOptimizer::add_param_group(

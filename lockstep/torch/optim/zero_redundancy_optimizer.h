@@ -47,8 +47,8 @@
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
+#include "lockstep/torch/optim/fused_sharded_step.h"
 #include "lockstep/torch/optim/local_gradients.h"
-#include "lockstep/torch/optim/one_pass_step.h"
 #include "lockstep/torch/optim/optimizer_shard.h"
 #include "lockstep/torch/optim/scales_gradients.h"
 #include "lockstep/torch/reducer/comm_hook.h"
@@ -165,7 +165,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   OptimizerShard shard_;
   // Set where step() averages gradients; one_pass_ where one pass can do it.
   std::optional<LocalGradients> local_gradients_;
-  std::unique_ptr<OnePassStep> one_pass_;
+  std::unique_ptr<FusedShardedStep> one_pass_;
   mutable bool gave_hook_ = false;
   std::vector<at::Tensor> tensors_;  // the shard's parameters
   GradientFactor factor_;            // of the next step

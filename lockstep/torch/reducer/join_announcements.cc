@@ -18,19 +18,19 @@
 namespace lockstep {
 namespace {
 
-using Kind = AnnouncedCall::Kind;
+using Kind = HorovodCall::Kind;
 
 // What travels. The check tells it from bytes that a program gathers itself.
 struct AnnouncementBytes {
   std::uint64_t check = 0x6a6f696e00000001;
-  AnnouncedCall call;
+  HorovodCall call;
 };
 // An odd number, which a program's own all_gather is unlikely to have.
 constexpr std::size_t kAnnouncedBytes = sizeof(std::uint64_t) +
-                                        offsetof(AnnouncedCall, name) +
-                                        AnnouncedCall::kNameBytes;
+                                        offsetof(HorovodCall, name) +
+                                        HorovodCall::kNameBytes;
 
-std::vector<std::uint8_t> packed(const AnnouncedCall& call) {
+std::vector<std::uint8_t> packed(const HorovodCall& call) {
   const AnnouncementBytes announcement{.call = call};
   std::vector<std::uint8_t> bytes(kAnnouncedBytes);
   std::memcpy(bytes.data(), &announcement, bytes.size());
@@ -43,7 +43,7 @@ AnnouncementBytes unpacked(std::span<const std::uint8_t> bytes) {
   return announcement;
 }
 
-std::string text_of(const AnnouncedCall& call) {
+std::string text_of(const HorovodCall& call) {
   switch (call.kind) {
     case Kind::kJoined:
       return "join";
@@ -65,7 +65,7 @@ std::string text_of(const AnnouncedCall& call) {
 
 // Whether zeros change no element of the result, but for the divisor of an
 // average.
-bool takes_zeros(const AnnouncedCall& call) {
+bool takes_zeros(const HorovodCall& call) {
   if (call.kind == Kind::kOther) return false;
   if (call.kind != Kind::kAllReduce) return true;
   const auto op = static_cast<ReduceOp>(call.op);
@@ -100,8 +100,8 @@ class GroupsWithAnnouncements {
 
 }  // namespace
 
-AnnouncedCall AnnouncedCall::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  AnnouncedCall call;
+HorovodCall HorovodCall::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  HorovodCall call;
   call.kind = Kind::kAllReduce;
   call.op = static_cast<std::int64_t>(op);
   call.type = static_cast<std::int64_t>(tensor.scalar_type());
@@ -110,8 +110,8 @@ AnnouncedCall AnnouncedCall::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   return call;
 }
 
-AnnouncedCall AnnouncedCall::other(const std::string& name) {
-  AnnouncedCall call;
+HorovodCall HorovodCall::other(const std::string& name) {
+  HorovodCall call;
   call.kind = Kind::kOther;
   std::memcpy(call.name, name.data(), std::min(name.size(), kNameBytes - 1));
   return call;
@@ -145,7 +145,7 @@ std::int64_t JoinAnnouncements::enroll(
   return static_cast<std::int64_t>(optimizers_.size());
 }
 
-void JoinAnnouncements::announce(const AnnouncedCall& call) {
+void JoinAnnouncements::announce(const HorovodCall& call) {
   if (!allowed_ || group()->size() == 1) return;
   if (!joined_in_pass_.empty())
     throw InvalidArgument(
@@ -160,7 +160,7 @@ void JoinAnnouncements::announce(const AnnouncedCall& call) {
 
 void JoinAnnouncements::announce_gradients(std::int64_t optimizer) {
   if (!allowed_ || group()->size() == 1) return;
-  AnnouncedCall call;
+  HorovodCall call;
   call.kind = Kind::kGradients;
   call.optimizer = optimizer;
   if (!joined_in_pass_.empty()) announce(call);  // which throws
@@ -168,15 +168,14 @@ void JoinAnnouncements::announce_gradients(std::int64_t optimizer) {
 }
 
 void JoinAnnouncements::announce_question(std::int64_t optimizer) {
-  AnnouncedCall call;
+  HorovodCall call;
   call.kind = Kind::kMoreGradients;
   call.optimizer = optimizer;
   announce(call);
 }
 
 // All ranks come to the same end.
-JoinAnnouncements::Round JoinAnnouncements::exchange(
-    const AnnouncedCall& mine) {
+JoinAnnouncements::Round JoinAnnouncements::exchange(const HorovodCall& mine) {
   Round round = tell(mine);
   check_same(round);
   check_possible(round);
@@ -184,7 +183,7 @@ JoinAnnouncements::Round JoinAnnouncements::exchange(
   return round;
 }
 
-JoinAnnouncements::Round JoinAnnouncements::tell(const AnnouncedCall& mine) {
+JoinAnnouncements::Round JoinAnnouncements::tell(const HorovodCall& mine) {
   const auto group = this->group();
   const auto ranks = static_cast<std::size_t>(group->size());
   const std::vector<std::uint8_t> own = packed(mine);
@@ -228,8 +227,8 @@ std::string JoinAnnouncements::lines_of(const Round& round) const {
 }
 
 void JoinAnnouncements::check_same(const Round& round) const {
-  const AnnouncedCall* common = nullptr;
-  for (const AnnouncedCall& call : round.calls) {
+  const HorovodCall* common = nullptr;
+  for (const HorovodCall& call : round.calls) {
     if (call.kind == Kind::kJoined) continue;
     if (common != nullptr && packed(call) != packed(*common))
       throw Mismatch("the ranks of group \"" + name_ +
@@ -243,8 +242,7 @@ void JoinAnnouncements::check_same(const Round& round) const {
 
 void JoinAnnouncements::check_possible(const Round& round) const {
   if (round.active < 0 || round.joined.empty()) return;
-  const AnnouncedCall& call =
-      round.calls[static_cast<std::size_t>(round.active)];
+  const HorovodCall& call = round.calls[static_cast<std::size_t>(round.active)];
   if (takes_zeros(call)) return;
   throw InvalidArgument(
       text_of(call) + " cannot be carried out in group \"" + name_ + "\": " +
@@ -269,7 +267,7 @@ int JoinAnnouncements::join() {
   return std::exchange(last_, group()->size() - 1);
 }
 
-void JoinAnnouncements::take_part(const AnnouncedCall& call) {
+void JoinAnnouncements::take_part(const HorovodCall& call) {
   if (call.kind != Kind::kAllReduce) return take_part_in_gradients(call);
   const c10::NoGradGuard no_grad;
   const at::Tensor zeros = at::zeros(
@@ -281,7 +279,7 @@ void JoinAnnouncements::take_part(const AnnouncedCall& call) {
       .wait();
 }
 
-void JoinAnnouncements::take_part_in_gradients(const AnnouncedCall& call) {
+void JoinAnnouncements::take_part_in_gradients(const HorovodCall& call) {
   const auto number = static_cast<std::size_t>(call.optimizer);
   if (number >= 1 && number <= optimizers_.size())
     if (const auto optimizer = optimizers_[number - 1].lock())

@@ -28,7 +28,7 @@
 namespace lockstep {
 
 // What one rank is about to do, as it travels.
-struct AnnouncedCall {
+struct HorovodCall {
   enum class Kind : std::int64_t {
     kJoined,         // nothing of its own: it takes part in the others'
     kAllReduce,      // of one tensor
@@ -46,15 +46,15 @@ struct AnnouncedCall {
   std::int64_t optimizer = 0;  // kGradients, kMoreGradients: its number
   char name[kNameBytes] = {};  // kOther, for messages; cut off if need be
 
-  static AnnouncedCall all_reduce(const at::Tensor& tensor, ReduceOp op);
-  static AnnouncedCall other(const std::string& name);
+  static HorovodCall all_reduce(const at::Tensor& tensor, ReduceOp op);
+  static HorovodCall other(const std::string& name);
 };
 
 // An optimizer, which does for a joined rank what the others announce of it.
 class JoinedGradients {
  public:
   virtual ~JoinedGradients() = default;
-  virtual void take_part(AnnouncedCall::Kind kind) = 0;
+  virtual void take_part(HorovodCall::Kind kind) = 0;
 };
 
 class JoinAnnouncements {
@@ -76,7 +76,7 @@ class JoinAnnouncements {
 
   // Tells the others what this rank does next, where joins are allowed; waits
   // for them.
-  void announce(const AnnouncedCall& call);
+  void announce(const HorovodCall& call);
   // The same at the beginning of what an optimizer reduces, until which ends
   // joined ranks can take part in nothing else; end_gradients() says that.
   void announce_gradients(std::int64_t optimizer);
@@ -90,18 +90,18 @@ class JoinAnnouncements {
 
  private:
   struct Round {
-    std::vector<AnnouncedCall> calls;  // by rank
-    int active = -1;                   // the highest rank that has not joined
-    std::string joined;                // the ranks that have, for messages
+    std::vector<HorovodCall> calls;  // by rank
+    int active = -1;                 // the highest rank that has not joined
+    std::string joined;              // the ranks that have, for messages
   };
 
-  Round exchange(const AnnouncedCall& mine);
-  Round tell(const AnnouncedCall& mine);
+  Round exchange(const HorovodCall& mine);
+  Round tell(const HorovodCall& mine);
   void check_same(const Round& round) const;
   void check_possible(const Round& round) const;
   std::string lines_of(const Round& round) const;
-  void take_part(const AnnouncedCall& call);
-  void take_part_in_gradients(const AnnouncedCall& call);
+  void take_part(const HorovodCall& call);
+  void take_part_in_gradients(const HorovodCall& call);
   std::shared_ptr<ProcessGroup> group() const;
 
   std::weak_ptr<ProcessGroup> group_;

@@ -21,7 +21,7 @@ class MissingGradients {
   enum class Mark : std::uint8_t {
     kArrived,
     kMissing,
-    kAbsent,  // this rank has no pass of its own: see RollCall
+    kAbsent,  // this rank has no pass of its own: see JoinCoordinator
     kSparse,  // arrived, sparse; the values above it count its dimensions
   };
   // Of a gradient that arrived with so many dimensions of indices; 0: dense.

@@ -14,7 +14,7 @@
 #include "lockstep/ddp/bucket_plan.h"
 #include "lockstep/ddp/gradient_tracker.h"
 #include "lockstep/ddp/pass_expectation.h"
-#include "lockstep/torch/reducer/autograd_join.h"
+#include "lockstep/torch/reducer/autograd_hooks.h"
 #include "lockstep/torch/reducer/bucket_reduction.h"
 #include "lockstep/torch/reducer/join_announcements.h"
 #include "lockstep/torch/reducer/kept_gradients.h"
@@ -115,14 +115,14 @@ class Reducer::State : public std::enable_shared_from_this<State> {
 
   std::size_t bucket_count() const { return plan_.buckets.size(); }
   const std::shared_ptr<PassIntent>& intent() const { return intent_; }
-  void set_roll_call(std::shared_ptr<RollCall> roll_call) {
-    roll_call_ = std::move(roll_call);
+  void set_roll_call(std::shared_ptr<JoinCoordinator> roll_call) {
+    join_coordinator_ = std::move(roll_call);
   }
   void set_hook(std::shared_ptr<CommHook> hook);
   void when_aborted(AlsoAbort also) {
     reduction_.when_aborted(std::move(also));
   }
-  void shadow_pass(const Roll& roll);
+  void shadow_pass(const Participation& roll);
   enum class Held { kAll, kOfLocalPasses };
   void reduce_now(Held held);
   bool is_true_somewhere(bool here);
@@ -136,7 +136,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
 
   void gradient_arrived(std::size_t parameter);
   void begin_pass();
-  void open_pass(const Roll& roll);
+  void open_pass(const Participation& roll);
   void prepare(std::size_t parameter);
   void take(std::size_t parameter);
   void stand_in(std::size_t parameter);
@@ -177,11 +177,11 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<PassIntent> intent_ = std::make_shared<PassIntent>();
   std::shared_ptr<PassRule> rule_;  // null where intent_ decides
   PassExpectation expectation_;
-  std::shared_ptr<RollCall> roll_call_;  // within join()
+  std::shared_ptr<JoinCoordinator> join_coordinator_;  // within join()
 
   // Of the present pass.
   std::optional<PassKind> pass_;  // empty between passes
-  Roll roll_;
+  Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
   KeptGradients kept_;
 
@@ -271,11 +271,12 @@ void Reducer::State::begin_pass() {
   // A rule counts what it is asked of.
   if (intent_->has_rule()) refuse_create_graph();
   const PassKind kind = intent_->backward_begins();
-  Roll roll = full_roll(*group_, Activity::kBackward);
+  Participation roll = full_participation(*group_, Activity::kBackward);
   if (kind == PassKind::kReduced) {
     refuse_create_graph();
     if (!rule_) refuse_joins(group_, "gradients cannot be reduced");
-    if (roll_call_) roll = roll_call_->announce(Activity::kBackward);
+    if (join_coordinator_)
+      roll = join_coordinator_->announce(Activity::kBackward);
   }
   at_end_of_backward(
       {.number = number_,
@@ -287,7 +288,7 @@ void Reducer::State::begin_pass() {
   if (kind == PassKind::kReduced) open_pass(roll);
 }
 
-void Reducer::State::open_pass(const Roll& roll) {
+void Reducer::State::open_pass(const Participation& roll) {
   const c10::AutoGradMode no_grad(false);
   roll_ = roll;
   sparse_->begin_pass();
@@ -336,7 +337,7 @@ void Reducer::State::finish_pass() {
   close_pass(Part::kTrains, missing_);
 }
 
-void Reducer::State::shadow_pass(const Roll& roll) {
+void Reducer::State::shadow_pass(const Participation& roll) {
   for (const at::Tensor& tensor : tensors_) tensor.mutable_grad().reset();
   open_pass(roll);
   close_pass(Part::kShadows, start_rest(Part::kShadows));
@@ -362,7 +363,7 @@ void Reducer::State::reduce_now(Held held) {
   if (!reduces_) return;
   const c10::AutoGradMode no_grad(false);
   try {
-    open_pass(full_roll(*group_, Activity::kBackward));
+    open_pass(full_participation(*group_, Activity::kBackward));
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].grad().defined()) continue;
       if (held == Held::kOfLocalPasses && !expectation_.has_local_gradient(i))
@@ -522,7 +523,7 @@ NoSync Reducer::no_sync() const { return NoSync(state_->intent()); }
 
 PassKind Reducer::forward_begins() { return state_->forward_begins(); }
 
-void Reducer::set_roll_call(std::shared_ptr<RollCall> roll_call) {
+void Reducer::set_roll_call(std::shared_ptr<JoinCoordinator> roll_call) {
   state_->set_roll_call(std::move(roll_call));
 }
 
@@ -534,7 +535,9 @@ void Reducer::when_aborted(AlsoAbort also) {
   state_->when_aborted(std::move(also));
 }
 
-void Reducer::shadow_pass(const Roll& roll) { state_->shadow_pass(roll); }
+void Reducer::shadow_pass(const Participation& roll) {
+  state_->shadow_pass(roll);
+}
 
 void Reducer::decide_passes_by(std::shared_ptr<PassRule> rule) {
   state_->decide_passes_by(std::move(rule));

@@ -46,7 +46,7 @@
 #include "lockstep/comm/group/process_group.h"
 #include "lockstep/ddp/pass_intent.h"
 #include "lockstep/torch/reducer/comm_hook.h"
-#include "lockstep/torch/reducer/roll_call.h"
+#include "lockstep/torch/reducer/join_coordinator.h"
 
 namespace lockstep {
 
@@ -143,11 +143,11 @@ class Reducer {
   void when_aborted(std::function<void(const std::string& reason)> also);
 
   // From now on announces every pass that is reduced; null ends that.
-  void set_roll_call(std::shared_ptr<RollCall> roll_call);
+  void set_roll_call(std::shared_ptr<JoinCoordinator> roll_call);
 
   // Does this rank's part of a pass that others have announced, without
   // gradients of its own. Every .grad is reset.
-  void shadow_pass(const Roll& roll);
+  void shadow_pass(const Participation& roll);
 
   // Buckets in the present plan; 0 in a group of one.
   std::size_t bucket_count() const;

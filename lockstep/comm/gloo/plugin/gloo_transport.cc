@@ -171,7 +171,7 @@ bool GlooTransport::connected(int peer) const {
 
 LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
                                             microseconds patience) {
-  constexpr microseconds kLookAround{20000};
+  constexpr microseconds kPeerCheckInterval{20000};
   const auto end = Clock::now() + patience;
   while (true) {
     if (closed_) return kTransportClosed;
@@ -186,7 +186,7 @@ LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
         std::chrono::duration_cast<microseconds>(end - Clock::now());
     if (left.count() <= 0) return kTransportNotYet;
     GlooBuffer::wait(request.tcp(), request.direction,
-                     std::min(left, kLookAround));
+                     std::min(left, kPeerCheckInterval));
   }
 }
 

@@ -200,8 +200,8 @@ void FakeComms::carry_out(const std::vector<FakeOperation*>& operations,
                           const std::vector<FakeCall*>& calls) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     operations[i]->begin();
-    const MemoryUser user{calls[i]->stream->actor, operations[i]->knows,
-                          calls[i]->text};
+    const StreamAccess user{calls[i]->stream->actor, operations[i]->knows,
+                            calls[i]->text};
     for (const MemoryUse& use : calls[i]->uses()) {
       memory_.use(use, user);
       memory_.call_uses(use, user);

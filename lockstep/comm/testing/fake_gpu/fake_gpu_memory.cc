@@ -54,17 +54,17 @@ std::size_t FakeMemory::bytes_of(const void* memory) const {
   return found == blocks_.end() ? 0 : found->second.size;
 }
 
-void FakeMemory::use(const MemoryUse& use, const MemoryUser& user) {
+void FakeMemory::use(const MemoryUse& use, const StreamAccess& user) {
   std::string wrong = history_.add(use, user);
   if (!wrong.empty()) complain(std::move(wrong));
 }
 
 // The calls' effects on the elements do not matter: all uses count as reads.
-void FakeMemory::call_uses(const MemoryUse& use, const MemoryUser& user) {
+void FakeMemory::call_uses(const MemoryUse& use, const StreamAccess& user) {
   calls_.add({MemoryUse::Kind::kReads, use.memory, use.bytes}, user);
 }
 
-void FakeMemory::end_calls(const MemoryUse& all, const MemoryUser& user) {
+void FakeMemory::end_calls(const MemoryUse& all, const StreamAccess& user) {
   std::string wrong = calls_.add(all, user);
   if (!wrong.empty()) complain(std::move(wrong));
 }

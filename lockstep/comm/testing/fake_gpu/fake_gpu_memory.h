@@ -28,7 +28,7 @@ class FakeMemory {
   std::size_t bytes_of(const void* memory) const;
   std::size_t allocations() const { return blocks_.size(); }
 
-  void use(const MemoryUse& use, const MemoryUser& user);
+  void use(const MemoryUse& use, const StreamAccess& user);
   void forget(const void* memory, std::size_t bytes) {
     history_.forget(memory, bytes);
     forget_calls(memory, bytes);
@@ -36,8 +36,8 @@ class FakeMemory {
 
   // Notes uses by communicators' calls, which only have to be over before the
   // memory is unregistered.
-  void call_uses(const MemoryUse& use, const MemoryUser& user);
-  void end_calls(const MemoryUse& all, const MemoryUser& user);
+  void call_uses(const MemoryUse& use, const StreamAccess& user);
+  void end_calls(const MemoryUse& all, const StreamAccess& user);
   void forget_calls(const void* memory, std::size_t bytes) {
     calls_.forget(memory, bytes);
   }

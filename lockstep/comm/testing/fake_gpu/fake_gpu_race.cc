@@ -12,7 +12,7 @@ std::uintptr_t begin_of(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-std::string sentence(const MemoryUse& use, const MemoryUser& user,
+std::string sentence(const MemoryUse& use, const StreamAccess& user,
                      const std::string& other, const char* did) {
   return fmt::format(
       "{} {} {} bytes at {:#x}, which {} has {}, and nothing orders the two",
@@ -62,7 +62,7 @@ MemoryHistory::Segments::iterator MemoryHistory::segment_at(
   return segments_.emplace(place, Segment{.end = end}).first;
 }
 
-std::string MemoryHistory::add(const MemoryUse& use, const MemoryUser& user) {
+std::string MemoryHistory::add(const MemoryUse& use, const StreamAccess& user) {
   std::string wrong;
   if (use.bytes == 0) return wrong;
   std::uintptr_t place = begin_of(use.memory);
@@ -79,7 +79,7 @@ std::string MemoryHistory::add(const MemoryUse& use, const MemoryUser& user) {
 }
 
 std::string MemoryHistory::add_to(Segment& segment, const MemoryUse& use,
-                                  const MemoryUser& user) {
+                                  const StreamAccess& user) {
   std::string wrong;
   if (!segment.written.is_known_to(user.knows))
     wrong = sentence(use, user, *segment.written.text, "written");

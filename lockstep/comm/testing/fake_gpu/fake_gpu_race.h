@@ -41,7 +41,7 @@ struct MemoryUse {
 };
 
 // A user of memory: an actor, its knowledge, and a word for its action.
-struct MemoryUser {
+struct StreamAccess {
   std::size_t actor = 0;
   const VectorClock& knows;
   std::shared_ptr<const std::string> text;
@@ -50,7 +50,7 @@ struct MemoryUser {
 class MemoryHistory {
  public:
   // Returns "" or a description of the race.
-  std::string add(const MemoryUse& use, const MemoryUser& user);
+  std::string add(const MemoryUse& use, const StreamAccess& user);
   void forget(const void* memory, std::size_t bytes);
 
  private:
@@ -75,7 +75,7 @@ class MemoryHistory {
   // up to `end`.
   Segments::iterator segment_at(std::uintptr_t place, std::uintptr_t end);
   static std::string add_to(Segment& segment, const MemoryUse& use,
-                            const MemoryUser& user);
+                            const StreamAccess& user);
 
   Segments segments_;
 };
