@@ -51,6 +51,24 @@ class CheckLayers(unittest.TestCase):
         self.expect("ddp includes lockstep/comm/operation/work.h",
                     "may use only base")
 
+    def test_finds_an_include_of_a_room_that_is_higher(self):
+        self.plant("comm/operation/planted.cc",
+                   '#include "lockstep/comm/group/process_group.h"\n')
+        self.expect("lockstep/comm/operation/planted.cc:1:",
+                    "the room comm/operation includes "
+                    "lockstep/comm/group/process_group.h",
+                    "may use only itself")
+
+    def test_finds_a_room_that_is_not_listed(self):
+        self.plant("torch/extras/planted.h",
+                   '#include "lockstep/torch/tensor/tensor_buffer.h"\n')
+        self.expect("torch/extras/ is no room")
+
+    def test_lets_tests_use_all_rooms_of_their_layer(self):
+        self.plant("comm/operation/planted_test.cc",
+                   '#include "lockstep/comm/group/process_group.h"\n')
+        self.assertEqual(self.check().returncode, 0)
+
     def test_keeps_torch_out_of_the_launcher(self):
         self.plant("launch/planted.cc", '# include "lockstep/torch/ddp.h"\n')
         self.expect("launch includes lockstep/torch/ddp.h")

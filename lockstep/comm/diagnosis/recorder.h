@@ -150,7 +150,8 @@ class Recorder {
 };
 
 // Records the operations of one group.
-class GroupRecorder : public std::enable_shared_from_this<GroupRecorder> {
+class GroupRecorder final : public WorkObserver,
+                            public std::enable_shared_from_this<GroupRecorder> {
  public:
   GroupRecorder(std::shared_ptr<Recorder> recorder,
                 const GroupIdentity& identity,
@@ -162,12 +163,15 @@ class GroupRecorder : public std::enable_shared_from_this<GroupRecorder> {
   void started(std::uint64_t number, const Operation& operation, Work& work);
 
   // Called by the Work of operation `number`.
-  void awaited(std::uint64_t number) { recorder_->ring().set_awaited(number); }
-  void completed(std::uint64_t number);
+  void awaited(std::uint64_t number) override {
+    recorder_->ring().set_awaited(number);
+  }
+  void completed(std::uint64_t number) override;
   // The same, for a caller that has waited since read_ticks() returned `since`.
-  void completed_for_waiter(std::uint64_t number, std::uint64_t since);
+  void completed_for_waiter(std::uint64_t number, std::uint64_t since) override;
   // The operation's wait throws `error`.
-  void failed(std::uint64_t number, const std::exception_ptr& error) noexcept;
+  void failed(std::uint64_t number,
+              const std::exception_ptr& error) noexcept override;
 
   // This rank has left the group: its pending operations will never complete.
   void leave() { group_->left_.store(true); }

@@ -80,9 +80,9 @@ void GroupRecorder::started(std::uint64_t number, const Operation& operation,
   }
   work.number_ = number;
   recorder_->ring().set_ticket(number, work.ticket_);
-  if (work.pending_->recorder() == nullptr) {
+  if (work.pending_->observer() == nullptr) {
     MutexLock lock(group_->mutex_);
-    work.pending_->record_with(shared_from_this());
+    work.pending_->tell(shared_from_this());
   }
   if (work.pending_.get() != own_work_) group_->keep(number, work.pending_);
 }

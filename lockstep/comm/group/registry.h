@@ -8,12 +8,11 @@
 #include <string_view>
 
 #include "lockstep/base/settings.h"
+#include "lockstep/comm/nccl/device_group.h"
 #include "lockstep/comm/operation/backend.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {
-
-class GpuMemory;
 
 // Every name that make_backend accepts: the backends for CPU memory, without
 // "auto".
@@ -33,17 +32,6 @@ void require_gpus(const Settings& settings);
 // A group's GPU memory. The machine need not have a GPU.
 std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
                                               const Settings& settings);
-
-// The arguments of make_device_backend().
-struct DeviceGroup {
-  GroupIdentity identity;
-  std::shared_ptr<Store> store;
-  const Settings& settings;
-  std::shared_ptr<GpuMemory> memory;
-  // Throws when a rank has given up, or is gone and this rank sees that at
-  // once: not for a rank that was killed on another host.
-  std::function<void()> check_peers{};
-};
 
 // Makes the backend "nccl" for a rank's buffers on `device`, likewise. Throws
 // InvalidArgument if this machine has no GPU support.

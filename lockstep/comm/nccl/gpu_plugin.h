@@ -12,10 +12,9 @@
 
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/nccl/gpu_table.h"
+#include "lockstep/comm/rendezvous/plugin.h"
 
 namespace lockstep {
-
-inline constexpr std::string_view kGpuPlugin = "nccl";
 
 // The plug-in's table. It exists even without a driver or a GPU:
 // LockstepGpuTable::device_count() reports those.

@@ -12,10 +12,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/own_process.h"
-#include "lockstep/comm/diagnosis/recorder.h"
-#include "lockstep/comm/group/registry.h"
+#include "lockstep/comm/hybrid/hybrid_backend.h"
 #include "lockstep/comm/nccl/attached_graphs.h"
 #include "lockstep/comm/nccl/control_calls.h"
+#include "lockstep/comm/nccl/device_group.h"
 #include "lockstep/comm/nccl/gpu_memory.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_calls.h"
@@ -518,7 +518,7 @@ bool NcclBackend::look() {
     const bool waited = !pending_.all_launched();
     collectives_.advance();
     if (messages_) messages_->advance();
-    if (pending_.complete(recorder()) || (waited && pending_.all_launched())) {
+    if (pending_.complete(observer()) || (waited && pending_.all_launched())) {
       changed_.notify_all();
       return true;
     }
@@ -543,7 +543,7 @@ void NcclBackend::fail(std::exception_ptr error,
   }
   // If this rank repeated the error, others would take it for the culprit.
   if (control_ && !is_known) control_->abort(reason);
-  pending_.failed(recorder(), error_);
+  pending_.failed(observer(), error_);
   changed_.notify_all();
 }
 
@@ -614,7 +614,7 @@ std::shared_ptr<Backend> make_nccl_backend(Device device,
     // ranks' heaps.
     Settings without_heap = settings;
     without_heap.heap_bytes = 0;
-    control = make_backend("hybrid", of_control, store, without_heap);
+    control = make_hybrid_backend(of_control, store, without_heap);
   }
   return make_shared_in_own_process<NcclBackend>(
       gpu, identity,

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "lockstep/comm/group/registry.h"
+#include "lockstep/comm/nccl/device_group.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/rendezvous/store_all_gather.h"
 

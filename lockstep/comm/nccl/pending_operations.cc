@@ -28,10 +28,10 @@ std::vector<int> PendingOperations::missing(std::uint64_t ticket) const {
   return pending->check ? pending->check->missing() : std::vector<int>{};
 }
 
-// The recorder learns of the backend only after its first start().
+// The observer learns of the backend only after its first start().
 bool PendingOperations::is_done(NcclOperation& pending,
-                                const GroupRecorder* recorder) const {
-  if (pending.operation.record != kNotRecorded && recorder == nullptr)
+                                const WorkObserver* observer) const {
+  if (pending.operation.record != kNotRecorded && observer == nullptr)
     return false;
   if (pending.check &&
       !pending.check->passed(pending.operation, place_.identity.rank,
@@ -40,15 +40,15 @@ bool PendingOperations::is_done(NcclOperation& pending,
   return pending.launched && (pending.capture != 0 || pending.ends.happened());
 }
 
-bool PendingOperations::complete(GroupRecorder* recorder) {
+bool PendingOperations::complete(WorkObserver* observer) {
   const std::size_t before = pending_.size();
   for (auto next = pending_.begin(); next != pending_.end();) {
     NcclOperation& pending = *next->second;
-    if (!is_done(pending, recorder)) {
+    if (!is_done(pending, observer)) {
       ++next;
       continue;
     }
-    if (recorder != nullptr) recorder->completed(pending.operation.record);
+    if (observer != nullptr) observer->completed(pending.operation.record);
     next = pending_.erase(next);
   }
   return pending_.size() < before;
@@ -60,11 +60,11 @@ void PendingOperations::check_deadlines() const {
       throw Timeout(describe_timeout(*pending, place_));
 }
 
-void PendingOperations::failed(GroupRecorder* recorder,
+void PendingOperations::failed(WorkObserver* observer,
                                const std::exception_ptr& error) const {
-  if (recorder == nullptr) return;
+  if (observer == nullptr) return;
   for (const auto& [ticket, pending] : pending_)
-    recorder->failed(pending->operation.record, error);
+    observer->failed(pending->operation.record, error);
 }
 
 void PendingOperations::settle() const noexcept {

@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/diagnosis/recorder.h"
 #include "lockstep/comm/nccl/nccl_errors.h"
 #include "lockstep/comm/nccl/nccl_operation.h"
+#include "lockstep/comm/operation/work.h"
 
 namespace lockstep {
 
@@ -39,22 +39,22 @@ class PendingOperations {
   // known.
   std::vector<int> missing(std::uint64_t ticket) const;
 
-  // Removes completed operations, tells `recorder` (may be null), and returns
+  // Removes completed operations, tells `observer` (may be null), and returns
   // whether there were any. Throws Mismatch when the ranks' calls do not match,
   // and the device's errors.
-  bool complete(GroupRecorder* recorder);
+  bool complete(WorkObserver* observer);
   // Throws Timeout when an operation's deadline has passed.
   void check_deadlines() const;
 
-  // After an error: tells `recorder` (may be null) that every operation failed.
+  // After an error: tells `observer` (may be null) that every operation failed.
   // The device stops them, except what a graph has after its collectives.
-  void failed(GroupRecorder* recorder, const std::exception_ptr& error) const;
+  void failed(WorkObserver* observer, const std::exception_ptr& error) const;
   // Call after the CPU group has been aborted. Returns when that group touches
   // the operations no more.
   void settle() const noexcept;
 
  private:
-  bool is_done(NcclOperation& pending, const GroupRecorder* recorder) const;
+  bool is_done(NcclOperation& pending, const WorkObserver* observer) const;
 
   const GpuPlace place_;
   std::map<std::uint64_t, Pointer> pending_;

@@ -1,6 +1,8 @@
 #include "lockstep/comm/operation/work.h"
 
-#include "lockstep/comm/diagnosis/recorder.h"
+#include <utility>
+
+#include "lockstep/comm/operation/tick_clock.h"
 
 namespace lockstep {
 namespace {
@@ -20,36 +22,36 @@ class FailedWork : public PendingWork {
 
 }  // namespace
 
-void PendingWork::record_with(std::shared_ptr<GroupRecorder> recorder) {
+void PendingWork::tell(std::shared_ptr<WorkObserver> observer) {
   if (told_.load() != nullptr) return;
-  recorder_ = std::move(recorder);
-  told_.store(recorder_.get());
+  observer_ = std::move(observer);
+  told_.store(observer_.get());
 }
 
 void Work::wait_pending(std::optional<Deadline> deadline) const {
-  GroupRecorder* const recorder = pending_->recorder();
-  if (recorder == nullptr) return pending_->wait(ticket_, deadline);
+  WorkObserver* const observer = pending_->observer();
+  if (observer == nullptr) return pending_->wait(ticket_, deadline);
   const std::uint64_t since = read_ticks();
-  recorder->awaited(number_);
+  observer->awaited(number_);
   try {
     pending_->wait(ticket_, deadline);
   } catch (...) {
-    recorder->failed(number_, std::current_exception());
+    observer->failed(number_, std::current_exception());
     throw;
   }
   if (pending_->completes_in_wait())
-    recorder->completed_for_waiter(number_, since);
+    observer->completed_for_waiter(number_, since);
 }
 
 void Work::synchronize_pending(std::optional<Deadline> deadline) const {
   if (pending_->completes_in_wait()) return wait_pending(deadline);
-  GroupRecorder* const recorder = pending_->recorder();
-  if (recorder != nullptr) recorder->awaited(number_);
+  WorkObserver* const observer = pending_->observer();
+  if (observer != nullptr) observer->awaited(number_);
   try {
     pending_->synchronize(ticket_, deadline);
   } catch (...) {
-    if (recorder != nullptr)
-      recorder->failed(number_, std::current_exception());
+    if (observer != nullptr)
+      observer->failed(number_, std::current_exception());
     throw;
   }
 }
@@ -57,13 +59,13 @@ void Work::synchronize_pending(std::optional<Deadline> deadline) const {
 // An operation that has failed is recorded when wait() throws its error.
 bool Work::done_pending() const {
   if (!pending_->done(ticket_)) return false;
-  GroupRecorder* const recorder = pending_->recorder();
+  WorkObserver* const observer = pending_->observer();
   // If wait() does not complete it, the backend reports completion; and streams
   // wait only on request.
-  if (recorder == nullptr || !pending_->completes_in_wait()) return true;
+  if (observer == nullptr || !pending_->completes_in_wait()) return true;
   try {
     pending_->wait(ticket_, std::nullopt);
-    recorder->completed(number_);
+    observer->completed(number_);
   } catch (...) {
     return true;
   }

@@ -19,6 +19,23 @@ namespace lockstep {
 
 class GroupRecorder;
 
+// Writes down what becomes of operations, by the number that it gave each.
+// Threads: every method may be called from any thread.
+class WorkObserver {
+ public:
+  virtual ~WorkObserver() = default;
+
+  // A caller waits for the operation.
+  virtual void awaited(std::uint64_t number) = 0;
+  // It is complete; `since` is read_ticks() of when the caller began to wait.
+  virtual void completed(std::uint64_t number) = 0;
+  virtual void completed_for_waiter(std::uint64_t number,
+                                    std::uint64_t since) = 0;
+  // Its wait throws `error`.
+  virtual void failed(std::uint64_t number,
+                      const std::exception_ptr& error) noexcept = 0;
+};
+
 // The side of a backend that knows the state of the operations it started. A
 // ticket is the backend's number of one of them.
 class PendingWork {
@@ -51,13 +68,13 @@ class PendingWork {
   // reports its completion to the recorder.
   virtual bool completes_in_wait() const { return true; }
 
-  // Sets the recorder of the operations' outcomes; null: none. Called once.
-  void record_with(std::shared_ptr<GroupRecorder> recorder);
-  GroupRecorder* recorder() const { return told_.load(); }
+  // Tells `observer` what becomes of the operations; the first call counts.
+  void tell(std::shared_ptr<WorkObserver> observer);
+  WorkObserver* observer() const { return told_.load(); }
 
  private:
-  std::shared_ptr<GroupRecorder> recorder_;
-  std::atomic<GroupRecorder*> told_{nullptr};
+  std::shared_ptr<WorkObserver> observer_;
+  std::atomic<WorkObserver*> told_{nullptr};
 };
 
 class Work {

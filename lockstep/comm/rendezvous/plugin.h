@@ -19,6 +19,9 @@
 
 namespace lockstep {
 
+// The plug-in for GPUs.
+inline constexpr std::string_view kGpuPlugin = "nccl";
+
 // What a plug-in must export.
 struct PluginBorder {
   const char* entry;      // a function without arguments, returns the table

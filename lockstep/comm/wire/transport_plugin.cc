@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/rendezvous/plugin.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
