@@ -130,7 +130,8 @@ JoinAnnouncements::JoinAnnouncements(const std::shared_ptr<ProcessGroup>& group)
 
 std::shared_ptr<ProcessGroup> JoinAnnouncements::group() const {
   auto group = group_.lock();
-  LOCKSTEP_CHECK(group != nullptr, "who asks about a group keeps it");
+  LOCKSTEP_CHECK(group != nullptr,
+                 "the caller keeps the group that it asks about");
   return group;
 }
 
