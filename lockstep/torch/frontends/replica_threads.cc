@@ -74,7 +74,7 @@ void ReplicaThreads::run(
       errors[index] = std::current_exception();
     }
   });
-  if (const auto cause = cause_of(errors)) std::rethrow_exception(cause);
+  if (const auto cause = root_cause(errors)) std::rethrow_exception(cause);
 }
 
 void run_or_abort(const ReplicaContext& here,

@@ -37,7 +37,7 @@ torch::optim::SGDOptions rule() {
   return torch::optim::SGDOptions(0.1).momentum(0.9);
 }
 
-std::vector<at::Tensor> weights_of_one_process(int shares, int steps) {
+std::vector<at::Tensor> weights_of_one_replica(int shares, int steps) {
   Net net;
   torch::optim::SGD optimizer(net.parameters(), rule());
   train(
@@ -77,7 +77,7 @@ TEST(MirroredStrategy, TrainsAsOneProcessOnTheGlobalBatch) {
     EXPECT_EQ(strategy.num_replicas_in_sync(), replicas);
     auto net = strategy.create([] { return Net(); });
     EXPECT_LE(largest_difference(trained(strategy, net, 5),
-                                 weights_of_one_process(replicas, 5)),
+                                 weights_of_one_replica(replicas, 5)),
               2 * kTolerance);
   }
 }
@@ -87,7 +87,7 @@ TEST(CentralStorageStrategy, TrainsAsOneProcessWithVariablesInOnePlace) {
     CentralStorageStrategy strategy(slots(replicas));
     auto net = strategy.create([] { return Net(); });
     EXPECT_LE(largest_difference(trained(strategy, net, 5),
-                                 weights_of_one_process(replicas, 5)),
+                                 weights_of_one_replica(replicas, 5)),
               2 * kTolerance);
     for (int i = 0; i < replicas; ++i)
       for (std::size_t j = 0; j < net.local().parameters().size(); ++j)
@@ -101,7 +101,7 @@ TEST(MultiWorkerMirroredStrategy, IsOneReplicaWhereNothingSaysOtherwise) {
   EXPECT_EQ(strategy.num_replicas_in_sync(), 1);
   auto net = strategy.create([] { return Net(); });
   EXPECT_LE(largest_difference(trained(strategy, net, 5),
-                               weights_of_one_process(1, 5)),
+                               weights_of_one_replica(1, 5)),
             kTolerance);
   destroy_process_group();
 }

@@ -28,17 +28,17 @@ using torch::optim::AdamWOptions;
 using torch::optim::OptimizerOptions;
 using torch::optim::SGDOptions;
 
-constexpr int kSteps = 20;
+constexpr int kUpdates = 20;
 
-struct Setting {
+struct ShardingSetting {
   const char* backend;
   int ranks;
 };
-class ShardingRanks : public testing::TestWithParam<Setting> {};
+class ShardingRanks : public testing::TestWithParam<ShardingSetting> {};
 INSTANTIATE_TEST_SUITE_P(ZeroRedundancyOptimizer, ShardingRanks,
-                         testing::Values(Setting{"shm", 1}, Setting{"shm", 2},
-                                         Setting{"shm", 3}, Setting{"shm", 4},
-                                         Setting{"reference", 3}),
+                         testing::Values(ShardingSetting{"shm", 1}, ShardingSetting{"shm", 2},
+                                         ShardingSetting{"shm", 3}, ShardingSetting{"shm", 4},
+                                         ShardingSetting{"reference", 3}),
                          [](const auto& setting) {
                            return setting.param.backend +
                                   std::to_string(setting.param.ranks);
@@ -47,11 +47,11 @@ INSTANTIATE_TEST_SUITE_P(ZeroRedundancyOptimizer, ShardingRanks,
 TEST_P(ShardingRanks, LearnWhatAnUnshardedOptimizerLearnsToTheBit) {
   for (const auto& [name, rule] : rules()) {
     SCOPED_TRACE(name);
-    const auto expected = learn_unsharded(*rule, kSteps);
+    const auto expected = learn_unsharded(*rule, kUpdates);
     run_ranks(GetParam().backend, GetParam().ranks, [&](const Group& group) {
       auto parameters = formula_parameters();
       ZeroRedundancyOptimizer optimizer(parameters, *rule, {.group = group});
-      train_by_formula(optimizer, 1, kSteps);
+      train_by_formula(optimizer, 1, kUpdates);
       EXPECT_TRUE(are_equal(parameters, expected));
     });
   }
@@ -68,7 +68,7 @@ TEST_P(ShardingRanks, TrainAModelAsAnUnshardedOptimizerDoes) {
       const auto share_of_step = [&](int step) {
         return share_of_batch(step, group->rank(), group->size(), 12);
       };
-      train(model, *optimizer, share_of_step, kSteps);
+      train(model, *optimizer, share_of_step, kUpdates);
       weights[static_cast<std::size_t>(group->rank())] = model.parameters();
     });
     return weights;
@@ -128,12 +128,12 @@ TEST(ZeroRedundancyOptimizer, MixesTypesOfParameters) {
   };
   auto expected = make();
   FusedAdam unsharded(expected, AdamOptions(0.01));
-  train_by_formula(unsharded, 1, kSteps);
+  train_by_formula(unsharded, 1, kUpdates);
   run_ranks(kBackend, 3, [&](const Group& group) {
     auto parameters = make();
     ZeroRedundancyOptimizer optimizer(parameters, AdamOptions(0.01),
                                       {.group = group});
-    train_by_formula(optimizer, 1, kSteps);
+    train_by_formula(optimizer, 1, kUpdates);
     EXPECT_TRUE(are_equal(parameters, expected));
   });
 }

@@ -36,7 +36,7 @@ struct TypeRow {
 };
 
 // In the order of SafetensorsType.
-constexpr std::array<TypeRow, kSafetensorsTypes> kTypes{{{"F64", 8},
+constexpr std::array<TypeRow, kSafetensorsTypes> kScalarTypes{{{"F64", 8},
                                                          {"F32", 4},
                                                          {"F16", 2},
                                                          {"BF16", 2},
@@ -55,7 +55,7 @@ constexpr std::array<TypeRow, kSafetensorsTypes> kTypes{{{"F64", 8},
                                                          {"BOOL", 1}}};
 
 const TypeRow& row_of(SafetensorsType type) {
-  return kTypes[static_cast<std::size_t>(type)];
+  return kScalarTypes[static_cast<std::size_t>(type)];
 }
 
 std::string in_quotes(std::string_view text) {
@@ -176,7 +176,7 @@ std::optional<std::size_t> bytes_of(SafetensorsType type,
 
 std::string type_names() {
   std::string names;
-  for (const TypeRow& row : kTypes)
+  for (const TypeRow& row : kScalarTypes)
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names;
 }
@@ -187,11 +187,11 @@ SafetensorsType read_type(const std::string& tensor, const HeaderJson& entry,
   if (found == entry.end() || !found->is_string())
     source.refuse(tensor, "it has no dtype");
   const auto name = found->get<std::string>();
-  const auto known = std::ranges::find(kTypes, name, &TypeRow::name);
-  if (known == kTypes.end())
+  const auto known = std::ranges::find(kScalarTypes, name, &TypeRow::name);
+  if (known == kScalarTypes.end())
     source.refuse(tensor, "its dtype " + in_quotes(name) + " is not one of " +
                               type_names());
-  return static_cast<SafetensorsType>(known - kTypes.begin());
+  return static_cast<SafetensorsType>(known - kScalarTypes.begin());
 }
 
 TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,

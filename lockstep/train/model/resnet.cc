@@ -224,7 +224,7 @@ class ResNet : public Classifier {
   torch::nn::Linear fc_{nullptr};
 };
 
-void validate(std::string_view name, const ModelOptions& options) {
+void validate_resnet(std::string_view name, const ModelOptions& options) {
   const std::string model = "the model " + std::string(name);
   if (std::min(options.height, options.width) < kLeastSide)
     throw InvalidArgument(
@@ -250,7 +250,7 @@ std::shared_ptr<Classifier> make_resnet(std::string_view name,
   if (found == kArchitectures.end())
     throw InvalidArgument("there is no residual network \"" +
                           std::string(name) + "\"");
-  validate(name, options);
+  validate_resnet(name, options);
   auto model = std::make_shared<ResNet>(*found, options);
   model->initialize(options.seed);
   return model;
