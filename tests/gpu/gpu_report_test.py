@@ -1,4 +1,4 @@
-"""gpu_report, and gpu_bundle on a machine that is made up."""
+"""gpu_report, and gpu_bundle on a simulated machine."""
 import json
 import os
 import shutil
@@ -122,7 +122,7 @@ class Dataset(unittest.TestCase):
 
 
 class Bundle(Folder):
-    """The scripts in a repository in which nothing is built."""
+    """The scripts in a repository without builds."""
 
     def setUp(self):
         super().setUp()
