@@ -52,8 +52,8 @@ JOBS = {
     "join": {},
     "join_by_active": {},
     "join_unused": {"find_unused_parameters": True},
-    # PyTorch asks hooks in a group of one too; ours are asked where something
-    # travels. So these jobs are for several ranks.
+    # PyTorch calls hooks also in a group of one rank; ours run only in larger
+    # groups. So these jobs are for several ranks.
     "fp16_hook": SMALL,
     "bf16_hook": SMALL,
     "power_sgd": {},
