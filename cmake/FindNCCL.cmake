@@ -1,10 +1,10 @@
 # Finds NCCL and declares NCCL::nccl.
 #
-# LOCKSTEP_NCCL names a folder with include/nccl.h and lib/libnccl.so.2, as PyPI's
-# package nvidia-nccl-cu13 has them (`./dev build --cuda` installs it); without
-# it the system's is taken. CUDA's headers are not part of the target.
+# LOCKSTEP_NCCL names a folder with include/nccl.h and lib/libnccl.so.2, as in
+# PyPI's package nvidia-nccl-cu13 (`./dev build --cuda` installs it); the default
+# is the system's NCCL. CUDA's headers are not part of the target.
 set(LOCKSTEP_NCCL "" CACHE PATH "Folder of NCCL, with include/ and lib/")
-# Not kept in the cache: LOCKSTEP_NCCL may name another the next time.
+# Not cached, because LOCKSTEP_NCCL may name another folder the next time.
 unset(NCCL_INCLUDE_DIR CACHE)
 unset(NCCL_LIBRARY CACHE)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS "${LOCKSTEP_NCCL}/include")

@@ -1,5 +1,5 @@
 # Installs every declared layer as one package: find_package(lockstep) gives
-# lockstep::lockstep, which is all layers but those of the command.
+# lockstep::lockstep, with all layers except those of the command.
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
@@ -26,7 +26,7 @@ install(EXPORT lockstep NAMESPACE lockstep:: DESTINATION "${package}"
         FILE lockstepTargets.cmake)
 
 # The packages that an outside project must find too, from the names of the
-# imported targets that the layers link: fmt::fmt is of package fmt.
+# imported targets that the layers link: fmt::fmt belongs to package fmt.
 list(FILTER libraries INCLUDE REGEX "::")
 list(TRANSFORM libraries REPLACE "::.*" "")
 list(REMOVE_DUPLICATES libraries)

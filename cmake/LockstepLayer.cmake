@@ -1,18 +1,18 @@
-# What a layer, a program and a fuzz target are to CMake.
+# CMake functions for layers, programs and fuzz targets.
 #
 #   lockstep_layer(NAME [USES layer…] [LIBRARIES library…])
 #     Declares the layer in the current folder: target lockstep_NAME, alias
-#     lockstep::NAME, installed and exported. Files are found by name:
+#     lockstep::NAME, installed and exported. The names of files select their use:
 #       *_test.cc    go into the GoogleTest program lockstep_NAME_test
-#       *_fuzz.cc    are a libFuzzer target each, run briefly as a test
-#       *_bench.cc, *_main.cc   are programs of their own, declared by whoever
-#                    needs them
-#       testing/*    is linked to the tests of this layer and those above it, but
-#                    for *_library.cc, which tests load
-#       the rest     is the library
+#       *_fuzz.cc    are one libFuzzer target each, run briefly as a test
+#       *_bench.cc, *_main.cc   are separate programs, which other CMake lists
+#                    declare
+#       testing/*    is linked to the tests of this layer and those above it,
+#                    except *_library.cc, which tests load
+#       other files  are the library
 #     USES names the layers that this one may include; scripts/check_layers
-#     holds them against the ladder in docs/design/architecture.md.
-#     LIBRARIES stay private, but for lockstep::libtorch. The target NAME_tests
+#     compares them with the table in docs/design/architecture.md.
+#     LIBRARIES stay private, except lockstep::libtorch. The target NAME_tests
 #     builds the layer's tests.
 #
 #   lockstep_program(TARGET SOURCE layer…)
@@ -58,7 +58,7 @@ function(lockstep_use_torch target)
     target_link_libraries(lockstep_torch_pch PRIVATE lockstep::libtorch
                                                      lockstep_flags)
     target_precompile_headers(lockstep_torch_pch PRIVATE <torch/torch.h>)
-    # Without it ccache cannot tell which header a file was compiled with.
+    # Without this flag ccache does not know with which header a file was compiled.
     target_compile_options(lockstep_torch_pch
                            PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   endif()
@@ -66,7 +66,7 @@ function(lockstep_use_torch target)
   target_precompile_headers(${target} REUSE_FROM lockstep_torch_pch)
   target_compile_options(${target}
                          PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-  # Of those 10 s a file, reading the header takes 5 to 6: files that are
+  # Of those 10 s per file, reading the header takes 5 to 6: files that are
   # compiled as one read it once.
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY}
                                              UNITY_BUILD_BATCH_SIZE 10)
@@ -173,13 +173,13 @@ function(lockstep_program target source)
   target_link_libraries(${target} PRIVATE ${layers} lockstep_flags)
   if("torch" IN_LIST ARGN OR "train" IN_LIST ARGN)
     lockstep_use_torch(${target})
-    # Said, since CMake leaves out folders that lie within the build's, where
-    # `./dev` has its LibTorch. LD_LIBRARY_PATH comes first.
+    # Explicit, since CMake omits folders inside the build folder, where `./dev`
+    # has its LibTorch. LD_LIBRARY_PATH comes first.
     set_target_properties(${target} PROPERTIES INSTALL_RPATH
                                                "${LOCKSTEP_TORCH}/lib")
   endif()
   add_dependencies(lockstep_programs ${target})
-  # Side by side, as when installed: the command looks for its companions there.
+  # In one folder, as when installed: the command looks for its companions there.
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                                              "${PROJECT_BINARY_DIR}/bin")
   install(TARGETS ${target} RUNTIME)

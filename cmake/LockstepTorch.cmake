@@ -1,10 +1,10 @@
 # Finds LibTorch by full path and declares lockstep::libtorch.
 #
 # LOCKSTEP_TORCH names a folder with include/ and lib/ (a LibTorch archive, or
-# the torch package of a Python); `./dev` sets it. Without it the folder is that
-# of the environment's variable of this name, of find_package(Torch) if it came
-# before, of CMAKE_PREFIX_PATH, or of python3's torch. CMake's own search is not
-# used: where several LibTorchs are installed it mixes their libraries. The
+# the torch package of a Python); `./dev` sets it. Without it the folder comes from
+# the environment variable of this name, from an earlier find_package(Torch), from
+# CMAKE_PREFIX_PATH, or from python3's torch. This file does not use CMake's own
+# search: where several LibTorchs are installed it mixes their libraries. The
 # installed package finds LibTorch with this same file.
 function(lockstep_find_torch result)
   set(candidates "${TORCH_INSTALL_PREFIX}" ${CMAKE_PREFIX_PATH})
@@ -13,7 +13,7 @@ function(lockstep_find_torch result)
   find_program(LOCKSTEP_PYTHON3 python3)
   mark_as_advanced(LOCKSTEP_PYTHON3)
   if(LOCKSTEP_PYTHON3)
-    # Without the second that importing it takes.
+    # Does not import torch, which takes a second.
     execute_process(
       COMMAND
         "${LOCKSTEP_PYTHON3}" -c
@@ -29,8 +29,8 @@ function(lockstep_find_torch result)
   endforeach()
 endfunction()
 
-# A variable of the caller is left as it is: before CMake 3.21's policies, one
-# in the cache would take its place.
+# Keeps a variable of the caller: before CMake 3.21's policies, a cache variable
+# would replace it.
 if(NOT LOCKSTEP_TORCH)
   set(lockstep_torch "$ENV{LOCKSTEP_TORCH}")
   if(NOT lockstep_torch)
@@ -47,7 +47,7 @@ if(NOT EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so")
       "path; in Lockstep's own folder ./dev build finds or installs one")
 endif()
 
-# Before 2.9 the version stood elsewhere; those are too old in any case.
+# Before 2.9 another header has the version; those versions are too old anyway.
 set(LOCKSTEP_TORCH_VERSION "before 2.9")
 set(lockstep_torch_header
     "${LOCKSTEP_TORCH}/include/torch/headeronly/version.h")
@@ -70,16 +70,16 @@ target_include_directories(
   lockstep::libtorch SYSTEM
   INTERFACE "${LOCKSTEP_TORCH}/include"
             "${LOCKSTEP_TORCH}/include/torch/csrc/api/include")
-# libtorch.so has nothing that is called, but it is what brings CUDA along where
-# LibTorch has it, and compilers leave such libraries out (--as-needed).
+# No code calls libtorch.so, but it loads CUDA where LibTorch has CUDA, and
+# compilers omit such libraries (--as-needed).
 target_link_libraries(
   lockstep::libtorch
   INTERFACE
     "-Wl,--push-state,--no-as-needed,${LOCKSTEP_TORCH}/lib/libtorch.so,--pop-state"
             "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so"
             "${LOCKSTEP_TORCH}/lib/libc10.so")
-# What LibTorch's part for GPUs needs itself may be where programs run, and not
-# here.
+# The libraries that LibTorch's CUDA part needs may exist only where programs run,
+# and not here.
 if(EXISTS "${LOCKSTEP_TORCH}/lib/libtorch_cuda.so")
   target_link_options(lockstep::libtorch INTERFACE
                       "LINKER:--allow-shlib-undefined")

@@ -1,7 +1,7 @@
-// Stands in for libFuzzer where the compiler has none: feeds the target random
-// bytes, and the bytes of each file named on the command line as they are and
-// with random changes. It finds less than libFuzzer, which follows coverage;
-// `./dev sanitize address` runs that one.
+// Replaces libFuzzer for compilers without it: feeds the target random bytes,
+// and the bytes of each file on the command line, unchanged and with random
+// changes. It finds less than libFuzzer, which follows coverage; `./dev
+// sanitize address` runs libFuzzer.
 //
 // Takes -runs=N, -seed=N (printed) and -max_total_time=N, as libFuzzer does; a
 // file is one starting point.

@@ -1,12 +1,12 @@
-// Training that can be stopped at any moment and gone on with: all of a run is
-// saved now and then, and a program that starts again finds the newest.
+// Training that can be stopped at any moment and resumed: the program saves the
+// complete state of a run periodically, and resumes from the newest checkpoint.
 //
 //     ./checkpoints                       alone
 //     lockstep run -n 4 ./checkpoints     rank 0 writes, the others wait
 //
-// To show that nothing is lost, the same run is made twice: at once, and in two
-// parts, of which the second knows the first by its checkpoints only. A program
-// of one's own has train() once, with a folder that stays.
+// To show that nothing is lost, main() runs the same training twice: in one
+// piece, and in two parts, where the second part knows only the checkpoints of
+// the first. Your own program calls train() once, with a permanent folder.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -27,8 +27,8 @@ torch::nn::Sequential make_model() {
                                torch::nn::Linear(32, 2));
 }
 
-// Points of this rank, labelled by whether they lie in a circle: the same
-// whenever it is asked.
+// Points of this rank, labelled by whether they lie in a circle: the same in
+// every call.
 struct Share {
   at::Tensor points, labels;
 };
@@ -38,17 +38,17 @@ Share share_of_data(int rank) {
   return {points, points.square().sum(1).lt(0.6).to(torch::kLong)};
 }
 
-// A run of 4 epochs, or what `most_steps` allow of it. Returns the weights.
+// A run of 4 epochs, or its first `most_steps` steps. Returns the weights.
 at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
   const auto group = lockstep::default_group();
   auto model = lockstep::DistributedDataParallel(make_model());
   const auto [points, labels] = share_of_data(group->rank());
   lockstep::FusedSGD optimizer(model.parameters(),
                                torch::optim::SGDOptions(0.1).momentum(0.9));
-  torch::manual_seed(100 + group->rank());  // of dropout
+  torch::manual_seed(100 + group->rank());  // for dropout
 
-  // All that changes while one trains. LibTorch's generator of random numbers,
-  // from which dropout draws, is in it unless one says otherwise.
+  // Everything that changes during training. By default the state includes
+  // LibTorch's generator of random numbers, from which dropout draws.
   std::int64_t epoch = 0, step = 0;
   const lockstep::TrainingState state{
       .model = model.module(),
@@ -73,8 +73,8 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
     }
   }
 
-  // A copy of the weights can be saved, or looked at, while the model goes on
-  // being trained.
+  // A program can save or read a copy of the weights while it continues to
+  // train the model.
   const auto copy = lockstep::module_cpu_copy(*model);
   if (group->rank() == 0)
     lockstep::save_checkpoint(path.string() + ".safetensors", *copy);
@@ -83,11 +83,11 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
 
 int main() {
   const auto group = lockstep::init_process_group();
-  // Only rank 0 touches it.
+  // Only rank 0 uses it.
   const auto base = std::filesystem::temp_directory_path() /
                     ("checkpoints-" + std::to_string(::getpid()));
   const at::Tensor at_once = train(base / "at_once", kForEver);
-  train(base / "in_parts", 21);  // and something ends it
+  train(base / "in_parts", 21);  // ends early, as if the job were stopped
   const at::Tensor in_parts = train(base / "in_parts", kForEver);
   group->barrier().wait();
   std::filesystem::remove_all(base);

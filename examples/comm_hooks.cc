@@ -1,5 +1,5 @@
-// What travels in the place of gradients: 16 bits instead of 32, thin matrices,
-// what a hook of one's own says, and now and then the models themselves.
+// What ranks send instead of gradients: 16 bits instead of 32, thin matrices,
+// the result of your own hook, and periodically the models themselves.
 //
 //     lockstep run -n 4 ./comm_hooks
 #include <lockstep/lockstep.h>
@@ -38,7 +38,7 @@ double train(
   return loss.item<double>();
 }
 
-// A hook of one's own: what is not finite does not reach the other ranks.
+// Your own hook: numbers that are not finite do not reach the other ranks.
 class FiniteHook : public lockstep::CommHook {
  public:
   lockstep::HookProgress start(const lockstep::GradBucket& bucket) override {
@@ -47,7 +47,7 @@ class FiniteHook : public lockstep::CommHook {
   }
 };
 
-// Gradients are averaged by pairs of ranks, and models by all, every 4th step.
+// Pairs of ranks average gradients; all ranks average models every 4th step.
 double train_with_local_sgd(const lockstep::ProcessGroup& world) {
   auto model = make_model();
   const auto pair =
@@ -60,7 +60,7 @@ double train_with_local_sgd(const lockstep::ProcessGroup& world) {
 
 int main() {
   const auto group = lockstep::init_process_group();
-  torch::manual_seed(group->rank());  // ranks see points of their own
+  torch::manual_seed(group->rank());  // each rank has its own points
 
   auto halved = make_model();
   halved.register_comm_hook(lockstep::bf16_compress_hook());

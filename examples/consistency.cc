@@ -1,10 +1,10 @@
-// Do all ranks hold the same model, and read different data? A report on the
-// first steps, and a fingerprint of the weights now and then.
+// Checks that all ranks hold the same model and read different data: a report
+// on the first steps, and a periodic fingerprint of the weights.
 //
 //     lockstep run -n 4 ./consistency
 //
-// On purpose rank 1 changes a weight after step 250, as a fault of its memory
-// might: the fingerprint finds it.
+// Rank 1 changes a weight on purpose after step 250, as a memory fault might:
+// the fingerprint detects it.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -32,7 +32,7 @@ int main() {
   auto net = make_model();
   auto model = lockstep::DistributedDataParallel(net);
   torch::optim::SGD optimizer(model.parameters(), 0.1);
-  torch::manual_seed(group->rank());  // other samples on each rank
+  torch::manual_seed(group->rank());  // different samples on each rank
 
   lockstep::ConsistencyReport report(net.ptr(),
                                      {.steps = 2, .show = {"2.bias"}});
@@ -64,7 +64,7 @@ int main() {
       if (first) std::cout << drift.what() << std::endl;
     }
   }
-  // Alone there is nobody to differ from.
+  // A single rank has no other rank to differ from.
   const bool right = report.consistent() && found == (group->size() > 1);
   lockstep::destroy_process_group();
   return right ? 0 : 1;

@@ -2,10 +2,9 @@
 // its own, on one rank or on many:
 //
 //     ./data_loader                       alone
-//     lockstep run -n 2 ./data_loader     two ranks, each on half of every
-//     epoch
+//     lockstep run -n 2 ./data_loader     two ranks, each on half of an epoch
 //
-// What data parallelism adds is marked (*). quickstart.cc uses our Loader.
+// (*) marks what data parallelism adds. quickstart.cc uses our Loader.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -32,7 +31,7 @@ torch::nn::Sequential make_net() {
                                torch::nn::Linear(32, 2));
 }
 
-// Only one rank prints: any function may ask which it is.
+// Only rank 0 prints; any function can ask for the rank.
 void report(std::size_t epoch, double loss) {
   if (lockstep::default_group()->rank() == 0)  // (*)
     std::printf("epoch %zu: mean loss %.3f\n", epoch, loss);

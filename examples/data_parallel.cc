@@ -1,5 +1,6 @@
-// One process, two devices: every batch is divided over them. Here they are two
-// slots of the CPU; on a machine with GPUs, name those, or none to use all.
+// One process, two devices: DataParallel divides every batch over them. Here
+// they are two slots of the CPU; on a machine with GPUs, name some of them, or
+// leave `devices` out to use all.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 

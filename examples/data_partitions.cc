@@ -1,12 +1,12 @@
 // The program of PyTorch's tutorial "Writing distributed applications", in C++:
-// each rank trains on a part of the data of its own, and gradients are averaged
-// by hand.
+// each rank trains on its own part of the data, and the program averages
+// gradients by hand.
 //
 //     lockstep run -n 4 ./data_partitions
 //
 // DistributedSampler and DistributedDataParallel, as in quickstart.cc, do both
-// better: every epoch is divided anew, and gradients travel while backward
-// runs.
+// better: the sampler divides every epoch anew, and ranks reduce gradients
+// while backward runs.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -29,8 +29,8 @@ struct Net : torch::nn::Module {
       register_module("output", torch::nn::Linear(50, 10));
 };
 
-// The samples of this rank: one of as many equal parts as there are ranks, of a
-// fifth of the data. The seed is the same on every rank, and so are the parts.
+// The samples of this rank: a fifth of the data is divided into one equal part
+// per rank. The seed is the same on every rank, and so are the parts.
 std::vector<std::int64_t> own_part(std::int64_t samples) {
   const auto group = lockstep::default_group();
   const std::vector<double> sizes(static_cast<std::size_t>(group->size()),

@@ -1,5 +1,5 @@
-// Passes that are not all alike: gradients accumulated over several batches,
-// branches that a pass leaves out, ranks that run out of data.
+// Passes that differ: gradients accumulated over several batches, branches that
+// a pass does not use, ranks that run out of data.
 //
 //     lockstep run -n 4 ./ddp_passes
 #include <lockstep/lockstep.h>
@@ -21,7 +21,7 @@ struct Batch {
   at::Tensor points, targets;
 };
 
-// Points with x below 0 (side 0) or above, and what is to be learnt of them.
+// Points with x below 0 (side 0) or above, and their targets.
 Batch random_batch(int side) {
   const at::Tensor points =
       torch::rand({32, 2}) - torch::tensor({side == 0 ? 1.0F : 0.0F, 0.5F});
@@ -57,11 +57,11 @@ void uneven_epoch(Model& model, torch::optim::Optimizer& optimizer,
     loss_of(model, i % 2).backward();
     optimizer.step();
   }
-}  // here a rank without data does its part until all are done
+}  // here a rank without data takes part until all ranks are done
 
 int main() {
   const auto group = lockstep::init_process_group();
-  torch::manual_seed(group->rank());  // ranks see points of their own
+  torch::manual_seed(group->rank());  // each rank has its own points
 
   Model model(Experts(), {.find_unused_parameters = true});
   torch::optim::SGD optimizer(model.parameters(), 0.1);

@@ -17,7 +17,7 @@ struct Share {
 };
 
 // This rank's share of 1024 points, labelled by whether they lie in a circle.
-// The seed is the same everywhere, and so are the points before they are cut.
+// All ranks have the same seed, and so draw the same 1024 points.
 Share share_of_data(const ProcessGroup& group) {
   torch::manual_seed(1234);
   const at::Tensor points = torch::rand({1024, 2}) * 2 - 1;

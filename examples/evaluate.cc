@@ -1,11 +1,11 @@
-// What a trained model is worth: its accuracy on a test set that is divided
-// over the ranks, which classes it confuses, and what it takes each image for.
+// Evaluates a trained model on a test set that the ranks divide: its accuracy,
+// the classes that it confuses, and its prediction for each image.
 //
 //     ./evaluate                       alone
 //     lockstep run -n 4 ./evaluate     each rank has a quarter of the test set
 //
-// The numbers are the same on any number of ranks, given the weights. For a
-// model that `lockstep train` has saved there are commands: lockstep evaluate,
+// With the same weights the numbers are the same on any number of ranks. For a
+// model that `lockstep train` has saved use the commands lockstep evaluate and
 // lockstep predict.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ struct Net : torch::nn::Module {
       register_module("output", torch::nn::Linear(64, 10));
 };
 
-// A hundred steps: enough to be right about most images.
+// A hundred steps, enough to recognise most images.
 void train(lockstep::DistributedDataParallel<Net>& model) {
   const auto dataset =
       lockstep::load_dataset("fashion-mnist", lockstep::Split::kTrain);
@@ -63,7 +63,7 @@ int main() {
   std::printf("image %lld is the one that the model is least sure about\n",
               static_cast<long long>(least));
 
-  // Both passes saw the same.
+  // Both passes gave the same predictions.
   const auto right = found.predicted.eq(found.labels).sum();
   return right.item<std::int64_t>() == confusion.correct() &&
                  confusion.accuracy() > 0.5

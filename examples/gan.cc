@@ -3,7 +3,7 @@
 //     ./gan FOLDER                       of the unpacked files t10k-*-ubyte
 //     lockstep run -n 2 ./gan FOLDER     two ranks, each on half of a batch
 //
-// What differs is marked (*).
+// (*) marks the differences.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   auto data = MNIST(argv[1], MNIST::Mode::kTest)
                   .map(torch::data::transforms::Normalize<>(0.5, 0.5))
                   .map(torch::data::transforms::Stack<>());
-  // Unshuffled, as LibTorch's sampler: both programs see the same batches.
+  // Unshuffled, like LibTorch's sampler: both programs see the same batches.
   const lockstep::DistributedSampler sampler(kSamples,
                                              {.shuffle = false});  // (*)
   const auto loader = torch::data::make_data_loader(
@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     at::Tensor totals = torch::zeros({2}, torch::kDouble);
     for (auto& batch : *loader) {
-      // Every rank draws the noise of all, and takes the rows of its samples.
+      // Every rank draws the noise of all ranks, and takes the rows of its
+      // samples.
       const at::Tensor noise =
           torch::randn({kBatch, kNoise})
               .slice(0, group->rank(), std::nullopt, group->size());  // (*)

@@ -1,4 +1,4 @@
-// What gan_plain.cc and gan.cc have in common.
+// The networks of gan_plain.cc and gan.cc.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,7 +25,7 @@ inline torch::nn::Sequential make_generator() {
                         nn::Tanh());
 }
 
-// Images to [N, 1]: above 0 for those that it takes to be real.
+// Images to [N, 1]: above 0 for images that it considers real.
 inline torch::nn::Sequential make_discriminator() {
   namespace nn = torch::nn;
   const auto halving = [](int in, int out) {

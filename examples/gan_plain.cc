@@ -1,4 +1,4 @@
-// Two nets that learn from each other (Goodfellow et al., "Generative
+// Two networks that learn from each other (Goodfellow et al., "Generative
 // Adversarial Nets", NeurIPS 2014), in LibTorch alone, before gan.cc makes them
 // data-parallel:
 //

@@ -1,10 +1,10 @@
-// Collectives that move: broadcast, scatter, gather, all_gather, all_to_all,
-// and barrier.
+// Collectives that move elements: broadcast, scatter, gather, all_gather,
+// all_to_all, and barrier.
 //
 //     lockstep run -n 4 ./gathering
 //
-// The longer list of an operation has a block a rank, in rank order; in the
-// uneven forms (_v) it is a list of buffers, one a rank.
+// The longer buffer of an operation has one block per rank, in rank order; in
+// the uneven forms (_v) it is a list of buffers, one per rank.
 #include <lockstep/comm/group/init.h>
 
 #include <cstdio>
@@ -22,28 +22,28 @@ int main() {
   std::iota(everyone.begin(), everyone.end(), 0);
   bool right = true;
 
-  // broadcast: everyone gets the root's elements.
+  // broadcast: every rank gets the root's elements.
   std::vector<int> seed{rank == kRoot ? 42 : 0};
   group->broadcast(view(seed), kRoot).wait();
   right = right && seed[0] == 42;
 
-  // scatter: the root deals out one block a rank …
+  // scatter: the root sends one block to each rank …
   std::vector<int> mine(1);
   group->scatter(view(everyone), view(mine), kRoot).wait();
   std::printf("scatter gave %d\n", mine[0]);
   right = right && mine[0] == rank;
 
-  // … and gather collects them. Who is not the root needs no memory for it.
+  // … and gather collects them. Only the root needs memory for the result.
   std::vector<int> collected(rank == kRoot ? ranks : 0);
   group->gather(view(mine), view(collected), kRoot).wait();
   right = right && (rank != kRoot || collected == everyone);
 
-  // all_gather: everyone collects.
+  // all_gather: every rank collects.
   std::vector<int> all(ranks);
   group->all_gather(view(mine), view(all)).wait();
   right = right && all == everyone;
 
-  // all_gather_v: rank r brings r + 1 elements.
+  // all_gather_v: rank r has r + 1 elements.
   const std::vector<float> uneven(static_cast<std::size_t>(rank + 1), 0.5F);
   std::vector<std::int64_t> counts(everyone.begin(), everyone.end());
   for (std::int64_t& count : counts) ++count;
@@ -60,7 +60,7 @@ int main() {
   for (int r = 0; r < size; ++r)
     right = right && column[static_cast<std::size_t>(r)] == 10 * r + rank;
 
-  // barrier: nobody goes on before everybody is here.
+  // barrier: no rank continues before all ranks have arrived.
   group->barrier().wait();
   return right ? 0 : 1;
 }

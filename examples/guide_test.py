@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds the guides' snippets against the examples they are taken from.
+"""Compares the guides' snippets with the examples that contain them.
 
-Every block of C++ or Python must stand, but for its indentation, in the file of examples/
-that the text before it linked last; one before which none is linked is free.
+Except for its indentation, every block of C++ or Python must occur in the file of
+examples/ that the text before it linked last. Blocks before the first link are free.
 """
 import pathlib
 import re
@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def lines_of(text):
-    """The lines of `text` without what is not told apart: indentation."""
+    """The lines of `text` without indentation, which the test ignores."""
     return [line.strip() for line in text.strip().splitlines()]
 
 

@@ -1,5 +1,4 @@
-// one_process.cc on all ranks, by Horovod's way. What has changed is marked
-// (*).
+// one_process.cc on all ranks, with Horovod's API. (*) marks the changes.
 //
 //     lockstep run -n 2 ./horovod
 #include <lockstep/lockstep.h>

@@ -10,7 +10,7 @@ MARK = "// (*)"
 
 
 def code_of(name):
-    """The lines of code, without what is not told apart: space and comments."""
+    """The lines of code without space and comments, which the test ignores."""
     lines = (HERE / name).read_text().splitlines()
     return [
         line.replace(MARK, "").strip()

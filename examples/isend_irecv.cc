@@ -1,5 +1,5 @@
-// Immediate messages: every rank talks to both neighbours at once and works on
-// while the messages travel, as when a large field is cut into strips.
+// Immediate messages: every rank exchanges messages with both neighbours at
+// once and computes meanwhile, as when ranks divide a large field into strips.
 //
 //     lockstep run -n 4 ./isend_irecv
 #include <lockstep/comm/group/init.h>
@@ -18,9 +18,9 @@ int main() {
   }
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
 
-  // isend and irecv return at once. Until its Work is waited for, a message's
-  // memory belongs to the message: what is sent must not change, and what
-  // arrives must not be read.
+  // isend and irecv return at once. Until the caller has waited for its Work, a
+  // message's memory belongs to the message: the caller must neither change
+  // sent elements nor read received ones.
   const std::vector<double> strip(1000, rank);
   std::vector<double> from_left(1000), from_right(1000);
   constexpr int kToRight = 1, kToLeft = 2;
@@ -39,7 +39,7 @@ int main() {
     sum += from_left[i] + from_right[i];
   std::printf("this strip and its neighbours sum to %g\n", sum);
 
-  // The same as one batch, in any order: nobody waits for anybody.
+  // The same as one batch, in any order, without a deadlock.
   using Direction = lockstep::Message::Direction;
   std::vector<double> again(1000);
   const std::vector<lockstep::Message> batch{

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a program of LibTorch alone and what it became with Lockstep, and
-compares what they print: the mean losses of every epoch, and the weights.
+"""Runs a program of LibTorch alone and the same program with Lockstep, and
+compares their output: the mean losses of every epoch, and the weights.
 
     libtorch_test.py PLAIN PARALLEL LOCKSTEP
 

@@ -3,8 +3,8 @@
 //     ./logical_shards                       alone
 //     lockstep run -n 4 ./logical_shards     the same checksum
 //
-// What that takes besides an ordinary LibTorch program is marked (*). The
-// module is not wrapped: LogicalShards averages the gradients.
+// (*) marks the additions to an ordinary LibTorch program. The module is not
+// wrapped: LogicalShards averages the gradients.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -23,7 +23,7 @@ std::shared_ptr<torch::nn::SequentialImpl> make_model() {
       .ptr();
 }
 
-// Shard `shard` of batch `step`, whoever computes it: 32 points, labelled by
+// Shard `shard` of batch `step`, the same on every rank: 32 points, labelled by
 // whether they lie in a circle.
 struct Part {
   at::Tensor points, labels;
@@ -34,7 +34,7 @@ Part part_of_batch(int step, int shard) {
   return {points, points.square().sum(1).lt(0.6).to(torch::kLong)};
 }
 
-// Of the bits of all weights.
+// A checksum of the bits of all weights.
 std::uint64_t checksum(const torch::nn::Module& module) {
   std::uint64_t sum = 0;
   for (const at::Tensor& parameter : module.parameters()) {

@@ -1,11 +1,11 @@
 // Computes in float16 and keeps weights in float32: LibTorch's autocast, and a
-// gradient scaler that leaves the same steps out on every rank.
+// gradient scaler that skips the same steps on every rank.
 //
 //     ./mixed_precision                       alone
 //     lockstep run -n 2 ./mixed_precision     each on half of the points
 //
-// What float16 adds is marked (*); bfloat16 needs autocast alone. See
-// quickstart.cc for DistributedDataParallel.
+// (*) marks what float16 adds; bfloat16 needs only autocast. See quickstart.cc
+// for DistributedDataParallel.
 #include <ATen/autocast_mode.h>
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
@@ -63,7 +63,7 @@ int main() {
     }
     optimizer.zero_grad();
     scaler.scale(loss).backward();  // (*)
-    scaler.unscale_(optimizer);     // (*) before gradients are looked at
+    scaler.unscale_(optimizer);     // (*) before clipping reads gradients
     optimizer.clip_grad_norm(1.0);
     if (!scaler.step(optimizer)) ++left_out;  // (*) the same on every rank
     scaler.update();                          // (*)

@@ -3,7 +3,7 @@
 //     ./mnist FOLDER                       of the unpacked files t10k-*-ubyte
 //     lockstep run -n 2 ./mnist FOLDER     two ranks, each on half of a batch
 //
-// What differs is marked (*).
+// (*) marks the differences.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   auto data = MNIST(argv[1], MNIST::Mode::kTest)
                   .map(torch::data::transforms::Normalize<>(0.5, 0.5))
                   .map(torch::data::transforms::Stack<>());
-  // Unshuffled, as LibTorch's sampler: both programs see the same batches.
+  // Unshuffled, like LibTorch's sampler: both programs see the same batches.
   const lockstep::DistributedSampler sampler(kSamples,
                                              {.shuffle = false});  // (*)
   const auto loader = torch::data::make_data_loader(

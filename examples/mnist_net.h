@@ -1,4 +1,4 @@
-// What mnist_plain.cc and mnist.cc have in common.
+// The network of mnist_plain.cc and mnist.cc.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,7 +11,7 @@ constexpr std::size_t kBatch = 64;      // of all ranks together
 constexpr int kEpochs = 2;
 
 // No dropout: each rank would draw for its own part of the batch, and the
-// numbers would depend on how many ranks there are.
+// numbers would depend on the number of ranks.
 struct Net : torch::nn::Module {
   at::Tensor forward(at::Tensor images) {
     images = torch::max_pool2d(torch::relu(conv(images)), 2);

@@ -1,5 +1,5 @@
 // An ordinary training loop on Fashion-MNIST, for one process. horovod.cc is
-// this file after the few lines that Horovod's way asks for.
+// this file with the few changes that Horovod's API needs.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs quickstart.cc and quickstart.py and compares what they print: the mean
-losses of every epoch.
+"""Runs quickstart.cc and quickstart.py and compares their output: the mean losses
+of every epoch.
 
     pytorch_test.py QUICKSTART PYTHON LAUNCHER…
 
-Both are started by LAUNCHER, which may be `lockstep run -n 2`, or PyTorch's.
+LAUNCHER starts both; it may be `lockstep run -n 2`, or PyTorch's.
 """
 import pathlib
 import subprocess

@@ -3,7 +3,7 @@
 //     ./quickstart                       alone
 //     lockstep run -n 2 ./quickstart     two ranks, each on half of every epoch
 //
-// What data parallelism adds to an ordinary LibTorch program is marked (*).
+// (*) marks what data parallelism adds to an ordinary LibTorch program.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 

@@ -1,9 +1,9 @@
-"""quickstart.cc in PyTorch, for those who come from there: the same network,
-data and order give the same losses.
+"""quickstart.cc in PyTorch, for PyTorch users: the same network, data and order
+give the same losses.
 
     torchrun --nproc-per-node 2 quickstart.py
 
-What data parallelism adds to an ordinary PyTorch program is marked (*).
+(*) marks what data parallelism adds to an ordinary PyTorch program.
 """
 import gzip
 import os

@@ -1,4 +1,4 @@
-// Collectives that combine: all_reduce, reduce, reduce_scatter.
+// Collectives that combine elements: all_reduce, reduce, reduce_scatter.
 //
 //     lockstep run -n 4 ./reductions
 //
@@ -19,7 +19,7 @@ int main() {
   const int sum_of_ranks = size * (size - 1) / 2;
   bool right = true;
 
-  // all_reduce: everyone ends with the combined elements, in place.
+  // all_reduce: every rank gets the combined elements, in place.
   std::vector<float> values{static_cast<float>(rank), 1};
   group->all_reduce(view(values), ReduceOp::kSum).wait();
   std::printf("all_reduce sum:     %g %g\n", values[0], values[1]);
@@ -48,7 +48,7 @@ int main() {
   right =
       right && mine[0] == size * 2 * rank && mine[1] == size * (2 * rank + 1);
 
-  // Several buffers as one operation, while something else is done.
+  // Several buffers as one operation, while the rank computes.
   std::vector<float> weights(10, 1), biases(3, 2);
   const lockstep::Work work =
       group->all_reduce({view(weights), view(biases)}, ReduceOp::kAverage);

@@ -1,11 +1,11 @@
-// A ring all-reduce by hand, from nothing but messages.
+// A ring all-reduce by hand, with messages only.
 //
 //     lockstep run -n 4 ./ring_all_reduce
 //
-// The elements are cut into one chunk a rank. In the first loop partial sums
-// travel to the right, until rank r holds the whole sum of chunk r + 1; in the
-// second the whole sums travel on. Each rank sends 2 (n - 1) / n of the
-// elements, however many ranks there are. (group->all_reduce() is faster.)
+// The elements are divided into one chunk per rank. In the first loop each rank
+// sends partial sums to the right, until rank r holds the complete sum of chunk
+// r + 1; in the second loop ranks pass on the complete sums. Each of n ranks
+// sends 2 (n - 1) / n of the elements. (group->all_reduce() is faster.)
 #include <lockstep/comm/group/init.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@
 using lockstep::ProcessGroup;
 using lockstep::view;
 
-// Chunk `index`, counted round the ring, of elements for `ranks` ranks.
+// Chunk `index`, counted around the ring, of elements for `ranks` ranks.
 std::span<float> chunk(std::span<float> elements, int index, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t i = static_cast<std::size_t>(index + 2 * ranks) % n;
@@ -47,7 +47,7 @@ void ring_all_reduce(ProcessGroup& group, std::span<float> elements) {
 
 int main() {
   const auto group = lockstep::init_process_group();
-  std::vector<float> elements(1'000'003);  // no multiple of anything
+  std::vector<float> elements(1'000'003);  // a prime
   for (std::size_t i = 0; i < elements.size(); ++i)
     elements[i] = static_cast<float>(group->rank() + static_cast<int>(i % 97));
   std::vector<float> expected = elements;

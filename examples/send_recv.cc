@@ -1,4 +1,5 @@
-// Blocking messages: a token goes once round all ranks, and each adds its rank.
+// Blocking messages: a token goes once around all ranks, and each adds its
+// rank.
 //
 //     lockstep run -n 4 ./send_recv
 #include <lockstep/comm/group/init.h>
@@ -17,8 +18,8 @@ int main() {
   }
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
 
-  // send and recv return when the memory may be used again, respectively holds
-  // the message. Were rank 0 to receive first as well, nobody would ever send.
+  // send returns when its memory may be reused, recv when its memory holds the
+  // message. If rank 0 received first as well, no rank would ever send.
   std::vector<int> token{0};
   if (rank == 0) {
     group->send(view(token), next);
@@ -30,8 +31,8 @@ int main() {
   }
   std::printf("saw the token at %d\n", token[0]);
 
-  // A message is found by its sender and its tag, whatever the order in which
-  // it is asked for. kAnySource takes one from whoever was first.
+  // recv selects a message by its sender and its tag, in any order. kAnySource
+  // takes the first message of any rank.
   std::vector<float> apples{1.5}, pears{2.5};
   constexpr int kApples = 7, kPears = 8;
   if (rank == 0) {

@@ -1,10 +1,10 @@
-// AdamW of which each rank keeps its share of the state only, with clipped
-// gradients; its state is saved, and loaded again at whatever world size.
+// AdamW with clipped gradients, where each rank keeps only its share of the
+// state; the program saves the state, which loads at any world size.
 //
 //     ./sharded_optimizer                       alone
 //     lockstep run -n 4 ./sharded_optimizer     a quarter of the state each
 //
-// What differs from an ordinary LibTorch program is marked (*); see
+// (*) marks the differences from an ordinary LibTorch program; see
 // quickstart.cc for DistributedDataParallel.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
@@ -51,7 +51,7 @@ int main() {
   std::printf("rank %d: loss %.3f, %zu bytes of state\n", group->rank(),
               loss_of_last_step, optimizer.shard().state_bytes());
 
-  // Rank 0 gets all of the state and writes it, here to a string.
+  // Rank 0 gets the complete state and writes it, here to a string.
   optimizer.consolidate_state_dict(0);  // (*) on every rank
   if (group->rank() == 0) {
     std::stringstream file;

@@ -22,7 +22,7 @@ struct Net : torch::nn::Module {
       register_module("output", torch::nn::Linear(128, 10));
 };
 
-// One loss a sample: compute_average_loss() divides by the global batch.
+// One loss per sample: compute_average_loss() divides by the global batch.
 at::Tensor losses_of(const at::Tensor& logits, const at::Tensor& labels) {
   return torch::cross_entropy_loss(logits, labels, {}, at::Reduction::None);
 }

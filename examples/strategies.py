@@ -1,10 +1,10 @@
-"""strategies.cc in TensorFlow, for those who come from there: the same network,
-data, batches and rates.
+"""strategies.cc in TensorFlow, for TensorFlow users: the same network, data,
+batches and rates.
 
     python3 strategies.py                    two slots of the CPU, mirrored
 
-TensorFlow draws other first weights and another order, so that losses agree
-only about as well as those of two seeds.
+TensorFlow draws other initial weights and another order, so losses agree only
+about as well as those of two seeds.
 """
 import gzip
 import os
@@ -28,7 +28,7 @@ def load_fashion_mnist():
     return tf.data.Dataset.from_tensor_slices((images, labels))
 
 
-# PyTorch's and LibTorch's first weights.
+# PyTorch's and LibTorch's initial weights.
 def dense(inputs, outputs, activation=None):
     bound = inputs ** -0.5
     initial = tf.keras.initializers.RandomUniform(-bound, bound)

@@ -15,8 +15,8 @@ int main() {
   const int rank = world->rank(), size = world->size();
   bool right = true;
 
-  // split: the ranks that give one color are a group, ordered by key. Here the
-  // even and the odd ranks, each half from its last rank to its first.
+  // split: the ranks with one color form a group, ordered by key. Here these
+  // are the even and the odd ranks, each half from its last rank to its first.
   const auto half = lockstep::split(*world, {.color = rank % 2, .key = -rank});
   std::vector<int> sum{rank};
   half->all_reduce(view(sum), ReduceOp::kSum).wait();
@@ -27,8 +27,8 @@ int main() {
   right = right && sum[0] == expected;
   right = right && half->rank() == half->size() - 1 - rank / 2;
 
-  // new_group: named ranks. Everybody may call it; who is not among them gets a
-  // group without membership.
+  // new_group: a group of the named ranks. Any rank may call it; a rank that is
+  // not named gets a group without membership.
   const std::vector<int> edges{0, size - 1};
   if (size > 1) {
     const auto ends = lockstep::new_group(*world, edges);
@@ -37,8 +37,8 @@ int main() {
     right = right && first[0] == (ends->is_member() ? 100 : rank + 100);
   }
 
-  // Operations of different groups do not wait for each other, and a
-  // collective of the world is still one of all.
+  // Operations of different groups do not wait for each other. A collective of
+  // the world group needs all ranks.
   std::vector<int> all{right ? 1 : 0};
   world->all_reduce(view(all), ReduceOp::kMin).wait();
   return all[0] == 1 ? 0 : 1;

@@ -3,7 +3,7 @@
 //     ./sync_batch_norm                       alone
 //     lockstep run -n 4 ./sync_batch_norm     the same weights
 //
-// 32 images are a batch, and a rank of 4 has 8 of them: too few for good
+// A batch has 32 images, and each of 4 ranks has 8 of them: too few for good
 // statistics. After convert_sync_batch_norm() every layer sees all 32.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
@@ -14,7 +14,7 @@
 constexpr std::int64_t kBatch = 32;
 
 // A member of a class is a lockstep::BatchNorm, which takes the options of
-// LibTorch's and is like them until it is converted.
+// LibTorch's layers and equals them until its conversion.
 struct Stem : torch::nn::Module {
   Stem() {
     conv = register_module("conv", torch::nn::Conv2d(1, 8, 3));
@@ -28,7 +28,7 @@ struct Stem : torch::nn::Module {
   lockstep::BatchNorm norm{nullptr};
 };
 
-// In a Sequential LibTorch's own will do.
+// A Sequential may hold LibTorch's own layers.
 torch::nn::Sequential make_model() {
   torch::manual_seed(1234);
   return torch::nn::Sequential(
@@ -40,7 +40,7 @@ struct Batch {
   at::Tensor images, labels;
 };
 
-// Rank `rank`'s part of batch `step`: is the bright spot in the upper half?
+// Rank `rank`'s part of batch `step`. The label says which half is brighter.
 Batch part_of_batch(int step, int rank, int ranks) {
   torch::manual_seed(step);
   const at::Tensor labels = torch::randint(0, 2, {kBatch}, torch::kLong);
@@ -57,7 +57,7 @@ int main() {
   const auto group = lockstep::init_process_group();
   auto net = make_model();
   const int layers = lockstep::convert_sync_batch_norm(*net);
-  // Statistics are the same on all ranks: nobody needs rank 0's.
+  // Statistics are the same on all ranks, so rank 0 need not broadcast its own.
   auto model =
       lockstep::DistributedDataParallel(net, {.broadcast_buffers = false});
   lockstep::FusedSGD optimizer(model.parameters(),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs strategies.cc and strategies.py and compares the mean losses that they
-print, which differ by other random numbers.
+print, which differ because of other random numbers.
 
     tensorflow_test.py STRATEGIES PYTHON
 
@@ -13,7 +13,7 @@ import sys
 
 STRATEGIES, PYTHON = sys.argv[1:]
 SCRIPT = pathlib.Path(__file__).with_name("strategies.py")
-# Between two seeds of ours it is below 0.01.
+# Two seeds of Lockstep differ by less than 0.01.
 TOLERANCE = 0.03
 
 

@@ -1,10 +1,10 @@
-// Curves for TensorBoard from a training loop of one's own.
+// Curves for TensorBoard from your own training loop.
 //
 //     ./training_curves                       alone
 //     lockstep run -n 2 ./training_curves     rank 0 writes for both
 //
-// A program of one's own has a folder that stays, and looks at it with
-// `tensorboard --logdir FOLDER`.
+// Your own program uses a permanent folder, and `tensorboard --logdir FOLDER`
+// shows it.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ int main() {
     const double norm = lockstep::clip_grad_norm(model.parameters(), 5);
     optimizer.step();
     if (step % 10 != 0) continue;
-    // Of all ranks; every rank takes part, one writes.
+    // The average over all ranks: every rank takes part, rank 0 writes.
     loss[0] = own.item<double>();
     group->all_reduce(lockstep::view(loss), lockstep::ReduceOp::kAverage)
         .wait();

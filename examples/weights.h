@@ -1,5 +1,5 @@
-// One number for all that a module has learned: copies that differ in a single
-// bit have, but for a collision of 64 bits, another one.
+// A checksum of a module's parameters and buffers: copies that differ in a
+// single bit have different checksums, except for a collision of 64 bits.
 #pragma once
 
 #include <torch/torch.h>

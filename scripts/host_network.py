@@ -1,4 +1,4 @@
-"""The network namespaces and links that scripts/hosts is made of."""
+"""The network namespaces and links of scripts/hosts."""
 import json
 import os
 import shutil
@@ -10,7 +10,7 @@ SWITCH = "switch"
 
 
 class CannotMakeHosts(Exception):
-    """What this machine lacks or refuses."""
+    """Says what this machine lacks or refuses."""
 
 
 def run(*command):
@@ -27,12 +27,12 @@ def run(*command):
 
 
 def make_room():
-    """Gives this process's mount namespace a place for names of namespaces that
-    nobody else sees."""
+    """Gives this process's mount namespace a private folder for the names of
+    namespaces."""
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
     if not os.path.isdir(FOLDER):
-        # Made where it is it would stay, and only root may.
+        # Without the tmpfs the folder would stay, and only root could make it.
         run("mount", "-t", "tmpfs", "tmpfs", os.path.dirname(FOLDER))
         os.makedirs(FOLDER)
     run("mount", "-t", "tmpfs", "tmpfs", FOLDER)
@@ -43,8 +43,8 @@ def address_of(host):
 
 
 class Hosts:
-    """The hosts "host0", "host1", … The bridge is in a namespace of its own,
-    where host i's link ends at the port "porti"."""
+    """The hosts "host0", "host1", … The bridge has its own namespace, where host
+    i's link ends at the port "porti"."""
 
     def __init__(self, count):
         self.count = count
@@ -52,14 +52,14 @@ class Hosts:
     def create(self, rate, delay):
         for tool in ("ip", "tc"):
             if not shutil.which(tool):
-                raise CannotMakeHosts(f"there is no {tool}; install iproute2")
+                raise CannotMakeHosts(f"{tool} is missing; install iproute2")
         self._let_names_be_found()
         run("ip", "netns", "add", SWITCH)
         on_switch("link", "add", "bridge", "type", "bridge")
         on_switch("link", "set", "bridge", "up")
         for host in range(self.count):
             add_host(host)
-            # Each end holds back what it sends: one is the host's upload, the
+            # Each end limits what it sends: one end is the host's upload, the
             # other its download.
             if delay:
                 slow_down(f"host{host}", "eth0", delay)
@@ -74,11 +74,11 @@ class Hosts:
             for host in range(self.count):
                 names.write(f"{address_of(host)} host{host}\n")
             names.flush()
-            # A mount outlives the name of what it shows.
+            # The mount stays valid after the file's name is removed.
             run("mount", "--bind", names.name, "/etc/hosts")
 
     def command_on(self, host, command):
-        """What to run for `command` to run on `host`."""
+        """The command line that runs `command` on `host`."""
         return ["ip", "netns", "exec", f"host{host}", "unshare", "--uts", "sh",
                 "-c", 'hostname "$0" && exec "$@"', f"host{host}", *command]
 
@@ -98,7 +98,7 @@ class Hosts:
         }
 
     def traffic(self):
-        """Bytes on each host's link, as its own end of it counts them."""
+        """Bytes on each host's link, as the host's end counts them."""
         return [
             {"host": host,
              "sent": link["stats64"]["tx"]["bytes"],
@@ -125,12 +125,12 @@ def add_host(host):
 
 
 def cut(host):
-    """Both ends of the link see that it is down."""
+    """Takes the link down; both ends see that."""
     on_switch("link", "set", f"port{host}", "down")
 
 
 def mute(host):
-    """The link stays up, and what is sent on it gets nowhere."""
+    """Keeps the link up, and drops all packets on it."""
     on_switch("link", "set", f"port{host}", "nomaster")
 
 
@@ -144,13 +144,13 @@ def slow_down(namespace, interface, delay):
             "handle", "1:", "netem", "limit", "100000", "delay", delay)
     except CannotMakeHosts as error:
         raise CannotMakeHosts(
-            f"--delay needs the kernel's netem, which is not there ({error})"
+            f"--delay needs the kernel's netem, which is missing ({error})"
         ) from error
 
 
 def limit(namespace, interface, rate, place):
-    # The bucket holds a few of the largest packets; more would let bursts pass
-    # unseen. The queue is short, so that a link's delay stays that of a link.
+    # The bucket holds a few of the largest packets; a larger one would let bursts
+    # pass. The queue is short, so that it does not add to the link's delay.
     run("tc", "-n", namespace, "qdisc", "add", "dev", interface,
         *place.split(), "tbf", "rate", rate, "burst", "256kb",
         "latency", "20ms")

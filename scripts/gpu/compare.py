@@ -4,13 +4,13 @@ same weights on the same data, on the same device:
     compare.py PROGRAM cpu|cuda cnn|mlp|resnet18 float32|bfloat16 RANKS STEPS
 
 PROGRAM is tests/gpu/compare_rank_main.cc. PyTorch's ranks are processes that
-share the card, as ours are. Three figures are judged, each a norm over all
-parameters: how far the gradients of steps 1 and 3 are apart, over their norm;
-and how far the parameters are apart at the end, over the way that they went.
-Rounding makes that more with each step, in networks with batch normalization a lot: so
-PyTorch trains once more, from weights whose last bits are others, and we may be
-a few times as far from PyTorch as that is. What the card's memory grew by
-meanwhile, all of it, is told beside PyTorch's.
+share the card, as ours do. The test judges three figures, each a norm over all
+parameters: the difference of the gradients of steps 1 and 3, over their norm; and
+the difference of the parameters at the end, over the distance that they moved.
+Rounding increases the difference with each step, with batch normalization a lot.
+So PyTorch trains once more, from weights with other last bits, and Lockstep's
+difference may be a few times that of this run. The output also has the growth of
+the card's memory, all of it, beside PyTorch's.
 """
 import json
 import os
@@ -37,8 +37,8 @@ CLASSES = 10
 SEED, BATCHES = 7, 4
 # For each side.
 SECONDS = float(os.environ.get("LOCKSTEP_COMPARE_SECONDS", 100))
-# Always allowed; so much more than PyTorch differs from itself; and never
-# more than this: a missing rank, or a sum for an average, is 0.5 to 1.
+# Always allowed; the factor over PyTorch's difference from itself; and the upper
+# limit: a missing rank, or a sum instead of an average, gives 0.5 to 1.
 LOSS_LIMITS = {"float32": 1e-5, "bfloat16": 1e-2}
 LIMITS = {"float32": {"gradients": 1e-5, "parameters": 1e-4},
           "bfloat16": {"gradients": 1e-3, "parameters": 1e-2}}
@@ -143,7 +143,7 @@ def train(model, name, precision, steps, images, labels):
 
 
 def run_rank(device, name, precision, ranks, steps, folder):
-    """One of PyTorch's. Rank 0 leaves theirs.pt and again.pt."""
+    """One of PyTorch's ranks. Rank 0 writes theirs.pt and again.pt."""
     be_exact()
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     rank = dist.get_rank()
@@ -161,18 +161,17 @@ def run_rank(device, name, precision, ranks, steps, folder):
         if device == "cuda":
             torch.cuda.empty_cache()
     # No rank ends before the others have reduced; a barrier would choose the
-    # device by itself.
+    # device itself.
     last = torch.zeros(1, device=device)
     dist.all_reduce(last)
     last.item()
-    # Taking Gloo down while other ranks end aborts one now and then.
+    # Destroying Gloo's group while other ranks end sometimes aborts a rank.
     os._exit(0)
 
 
 class MemoryWatch:
-    """The most memory of the first card that was in use meanwhile, in MiB, by
-    all processes, less what was in use before; None where nvidia-smi does not
-    tell."""
+    """The peak memory of the first card meanwhile, in MiB, of all processes, minus
+    the memory in use before; None where nvidia-smi does not report it."""
 
     def __enter__(self):
         self._seen, self._process = [], None
@@ -238,8 +237,8 @@ def norm(tensors):
 
 
 def difference(ours, theirs, names, zero=None):
-    """Of tensors by name: the norm of what they are apart, over that of theirs,
-    or of the way from `zero`. A NaN makes it one."""
+    """The norm of the difference of tensors by name, over that of theirs, or of
+    the distance from `zero`. NaN if a tensor has one."""
     apart = norm(ours[name] - theirs[name] for name in names)
     way = norm(theirs[name] - (zero[name] if zero else 0) for name in names)
     return apart / way if way else float("nan")
@@ -247,7 +246,7 @@ def difference(ours, theirs, names, zero=None):
 
 def judged(what, found, again, least):
     limit = min(max(least, TIMES_THEIRS * again), MOST)
-    # A NaN is below nothing.
+    # Comparisons with NaN are false.
     met = found <= limit
     print("RESULT", json.dumps({"what": what, "ours": found, "theirs": again,
                                 "limit": limit, "met": met, "unit": "apart"}))
@@ -255,7 +254,7 @@ def judged(what, found, again, least):
 
 
 def judged_loss(case, precision, step, ours, theirs):
-    """Of one step on rank 0, relative to PyTorch's."""
+    """The difference of one step on rank 0, relative to PyTorch's."""
     apart = float((ours - theirs).abs() / theirs.abs())
     limit = LOSS_LIMITS[precision]
     print("RESULT", json.dumps(
@@ -294,7 +293,7 @@ def main(program, device, name, precision, ranks, steps):
     except ImportError as error:
         print(f"skipped: {error}")
         return judge.SKIP_STATUS
-    # Kernels of cuBLAS give the same bits each time with this.
+    # With this setting cuBLAS kernels give the same bits each time.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)

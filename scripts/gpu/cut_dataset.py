@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Copies the beginning of Fashion-MNIST, as much as a stage of gpu_check trains
-on, in its own format:
+"""Copies the first images of Fashion-MNIST, on which the stages of gpu_check
+train, in its own format:
 
     cut_dataset.py FROM TO
 """

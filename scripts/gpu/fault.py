@@ -1,9 +1,9 @@
-"""Lets something go wrong on one of two ranks, and looks at what both are told:
+"""Injects a fault into one of two ranks, and checks the errors of both:
 
     fault.py PROGRAM cpu|cuda hang|death|mismatch|memory|capture
 
-PROGRAM is tests/gpu/fault_rank_main.cc. No launcher is between: it would end
-the rank whose words matter.
+PROGRAM is tests/gpu/fault_rank_main.cc. The script uses no launcher, because a
+launcher would end the rank whose error it reads.
 """
 import json
 import os
@@ -40,7 +40,7 @@ def start(command):
     processes = []
     for rank in range(RANKS):
         variables = torch_pair.rank_environment(rank, RANKS, port)
-        # Lockstep itself is to tell NCCL so.
+        # Lockstep itself must set this for NCCL.
         del variables["NCCL_HOSTID"]
         processes.append(subprocess.Popen(
             command, env={**ours, **variables}, stdin=subprocess.PIPE,
@@ -50,7 +50,7 @@ def start(command):
 
 
 def finish(processes):
-    """What each printed; the status None where it had to be ended."""
+    """The status and output of each; the status is None where the test ended it."""
     end = time.monotonic() + float(os.environ.get("LOCKSTEP_FAULT_SECONDS",
                                                   SECONDS))
     found = []
@@ -76,7 +76,7 @@ def complaints(rank, status, said, expected):
 
 
 def main(program, device, kind):
-    # Rank 0 first: when it has ended, so does the input of a rank that hangs.
+    # Rank 0 first: its end closes the input of a rank that hangs.
     found = finish(start([program, device, kind]))
     wrong, skipped = [], []
     for rank, (status, said) in enumerate(found):

@@ -1,10 +1,10 @@
-"""What the status and the output of a part of gpu_check come to.
+"""Turns the status and the output of a part of gpu_check into an outcome.
 
-A program may say more than by its status, each on a line of its own:
+In addition to its status, a program may print lines such as:
 
     RESULT {"what": …}   a number for the report
-    LAYER NAME           whose fault a failure is, where it knows better
-    skipped: REASON      with status 77: it could not be done here
+    LAYER NAME           the layer at fault, where the program knows better
+    skipped: REASON      with status 77: this machine cannot run the part
 """
 import json
 import re
@@ -12,7 +12,7 @@ import re
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
 SKIP_STATUS = 77
 
-# What `lockstep run` puts before each line of a rank's.
+# The tag of `lockstep run` before each line of a rank.
 RANK = re.compile(r"^\[rank (\d+)\] ?")
 TESTS_PASSED = re.compile(r"^\[  PASSED  \] (\d+) tests?\.", re.M)
 
@@ -35,7 +35,7 @@ def layer_in(text):
 
 
 def by_rank(text):
-    """The lines of each rank without what stands before them."""
+    """The lines of each rank without their tags."""
     lines = {}
     for line in text.splitlines():
         match = RANK.match(line)
@@ -65,7 +65,7 @@ def what_failed(text):
 
 
 def verdict(part, status, text, seconds):
-    """An outcome, and the reason where it is not plain."""
+    """An outcome, and the reason where the outcome does not say it."""
     if status is None:
         return FAILED, f"it did not end within {seconds:.0f} s"
     if status == SKIP_STATUS:
@@ -80,7 +80,7 @@ def verdict(part, status, text, seconds):
 
 
 def of_tests(part, text):
-    """Skips count, but those that this card must have."""
+    """Skips are failures, except those that this card requires."""
     passed = [int(count) for rank in by_rank(text)
               for count in TESTS_PASSED.findall(rank)]
     skips = skips_in(text)

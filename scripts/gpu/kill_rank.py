@@ -1,5 +1,5 @@
-"""Kills one of the ranks of `lockstep train` while they train, and looks at what
-the launcher says and leaves:
+"""Kills one of the ranks of `lockstep train` during training, and checks the
+launcher's report and the remaining processes:
 
     kill_rank.py RANKS TRAIN_ARGUMENTS…
 """
@@ -27,7 +27,7 @@ def environment_of(pid):
 
 
 def rank_among_descendants(rank):
-    """The process that the launcher started, not what that has started."""
+    """The process that the launcher started, not one of its children."""
     for pid in parts.descendants():
         if f"RANK={rank}" in environment_of(pid):
             return pid
@@ -35,7 +35,7 @@ def rank_among_descendants(rank):
 
 
 def wait_for_training(process, log):
-    """Whether the log tells of a loss before the time is over."""
+    """Whether the log has a loss before the deadline."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         if re.search(r"loss +\d", log.read_text(errors="replace")):
@@ -49,7 +49,7 @@ def kill_one(process, log):
         return "the ranks did not begin to train"
     pid = rank_among_descendants(VICTIM)
     if pid is None:
-        return f"there is no process of rank {VICTIM}"
+        return f"found no process of rank {VICTIM}"
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
     try:

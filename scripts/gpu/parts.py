@@ -1,8 +1,8 @@
 """Runs the parts of a stage of gpu_check one after the other, each within its
-time, and keeps what they say.
+time limit, and keeps their output.
 
-After each part OUT/STAGE.json holds what came of the parts so far, and
-OUT/STAGE.tar.gz their logs, whole: a stage that is killed loses one part.
+After each part OUT/STAGE.json has the results of the parts so far, and
+OUT/STAGE.tar.gz their complete logs: a killed stage loses only one part.
 """
 import ctypes
 import dataclasses
@@ -21,13 +21,13 @@ import judge
 
 BEGIN = time.monotonic()
 STAGE_SECONDS = 540
-# What a part that is ended may take for it.
+# The time for a part to end after its time limit.
 GRACE_SECONDS = 8
 
 
 @dataclasses.dataclass
 class Part:
-    """A command, and whose layer it tests: the one to look at when it fails."""
+    """A command, and the layer that it tests, which is at fault when it fails."""
 
     name: str
     layer: str
@@ -51,7 +51,7 @@ class Deadline:
 
 
 def adopt_orphans():
-    """Makes this process the parent of what its children leave behind."""
+    """Makes this process the parent of its children's orphans."""
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
@@ -59,7 +59,7 @@ def children_by_parent():
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name before may hold spaces and parentheses.
+            # The name before it may contain spaces and parentheses.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
@@ -69,7 +69,7 @@ def children_by_parent():
 
 
 def descendants(of=None):
-    """The processes that `of`, or this one, has started, and theirs."""
+    """All descendants of the process `of`, or of this one."""
     children = children_by_parent()
     found, ahead = [], [of or os.getpid()]
     while ahead:
@@ -80,7 +80,7 @@ def descendants(of=None):
 
 
 def await_end_of_descendants(seconds):
-    """Those that are left when the time is over."""
+    """The processes that remain after the deadline."""
     end = time.monotonic() + seconds
     while descendants() and time.monotonic() < end:
         time.sleep(0.02)
@@ -88,7 +88,7 @@ def await_end_of_descendants(seconds):
 
 
 def end_descendants():
-    """A rank that hangs would keep memory of the card from the next part."""
+    """Ends remaining processes: a rank that hangs would hold the card's memory."""
     end = time.monotonic() + GRACE_SECONDS / 2
     while descendants() and time.monotonic() < end:
         for pid in descendants():
@@ -105,8 +105,8 @@ def end_descendants():
 
 
 def run_command(part, log, seconds, scratch):
-    """The exit status, or None where the command was ended for its time. It
-    leaves its files in `scratch`, as do others of the stage."""
+    """The exit status, or None where the command exceeded its time limit. All
+    commands of a stage leave their files in `scratch`."""
     shown = " ".join(map(str, part.command))
     settings = " ".join(f"{k}={v}" for k, v in part.environment.items())
     log.write(f"$ {settings} {shown}\n".encode())
@@ -132,7 +132,7 @@ def run_command(part, log, seconds, scratch):
 
 
 def run_part(part, log, scratch, card, deadline):
-    """What came of it, as the report reads it."""
+    """The result in the report's format."""
     begin = time.monotonic()
     seconds = min(part.seconds, deadline.left())
     found = {"name": part.name, "layer": part.layer, "results": [], "seconds": 0,
@@ -150,7 +150,7 @@ def run_part(part, log, scratch, card, deadline):
         found["layer"] = judge.layer_in(text) or part.layer
         verdict = judge.verdict(part, status, text, seconds)
     found["outcome"], found["reason"] = verdict
-    # What a card should have run and did not, it has not passed.
+    # A part that the card should have run but skipped has not passed.
     found["failed"] = found["outcome"] == judge.FAILED or (
         card and found["outcome"] == judge.SKIPPED)
     found["seconds"] = round(time.monotonic() - begin, 1)

@@ -1,25 +1,25 @@
-"""What each stage of gpu_check runs."""
+"""The parts of each stage of gpu_check."""
 from pathlib import Path
 
 from parts import Part
 
-# Ranks that share the one card are hosts to NCCL and talk through sockets,
-# where other algorithms than these win nothing. What hangs is an error after
-# LOCKSTEP_TIMEOUT seconds.
+# To NCCL, ranks that share the one card are separate hosts, which communicate
+# through sockets; other algorithms are not faster there. A hang becomes an error
+# after LOCKSTEP_TIMEOUT seconds.
 SHARED = {"LOCKSTEP_SHARE_GPUS": "1", "NCCL_ALGO": "Ring",
           "NCCL_PROTO": "Simple", "NCCL_SOCKET_IFNAME": "lo",
           "LOCKSTEP_TIMEOUT": "15"}
 MOST_RANKS = 4
 
-# Why tests may be skipped on a machine with one card: they ask the fake itself,
-# want several cards or none, or more ranks than this part has.
+# Reasons for which tests may be skipped on a machine with one card: they test the
+# fake itself, need several cards or no card, or more ranks than this part has.
 ONE_CARD = (r"only the fake .*", r"a real device has enough",
             r"a machine may have one GPU alone", r"there is one GPU",
             r"there (is a GPU|are ([0-9]+ )?GPUs)",
             r"for [0-9]+ GPUs, of which there are 1")
 
 TORCH_TESTS, TRAIN_TESTS = "lockstep_torch_test", "lockstep_train_test"
-# Those whose ranks reduce, in the order in which a failure says most.
+# The suites whose ranks reduce, the most informative failures first.
 SUITES = (
     ("Cuda", TORCH_TESTS, "Cuda.*:*/CudaWorld.*"),
     ("CapturedPass", TORCH_TESTS, "CapturedPassOnCuda.*"),
@@ -32,7 +32,7 @@ SUITES = (
 
 
 class Bundle:
-    """Where things lie, and the words of commands."""
+    """The paths in the bundle, and the command lines."""
 
     def __init__(self, folder, card, libraries):
         # What is not ours is to load nothing of ours.
@@ -59,7 +59,7 @@ class Bundle:
 
 
 def more_ranks_than(ranks):
-    """A skip that another part makes good: none has more than MOST_RANKS."""
+    """A skip that another part covers: no part has more than MOST_RANKS."""
     wanting = [str(n) for n in range(1, 65) if n > ranks]
     return rf"for ({'|'.join(wanting)}) ranks, of which there are {ranks}"
 
@@ -72,7 +72,7 @@ def tests_part(bundle, name, program, tests, ranks, seconds):
 
 
 def conformance_part(bundle, ranks):
-    """Every kind of collective, by the plug-in, in memory registered and not."""
+    """Every kind of collective through the plug-in, in registered and plain memory."""
     return Part(f"conformance, {ranks} rank{'s' if ranks > 1 else ''}", "Lockstep",
                 150, bundle.run(ranks, bundle.bin / "lockstep_comm_ranks",
                                 "conformance_on_gpus"),
@@ -111,7 +111,7 @@ def ranks(bundle):
     yield conformance_part(bundle, 2)
     for name, program, tests in SUITES:
         yield tests_part(bundle, name, program, tests, 2, 120)
-    # Before more suites: these are what a user would do first.
+    # Before more suites, because users run these first.
     yield Part("lockstep train, 2 ranks", "Lockstep", 60, bundle.train(
         "-n", 2, "--epochs", 1), SHARED, without_card=True)
     yield Part("lockstep train --cuda-graph, 2 ranks", "Lockstep", 60,

@@ -1,5 +1,5 @@
-"""Whether two ranks of PyTorch's can share a card, each saying that it is a host
-of its own: the machine, the driver and NCCL without Lockstep.
+"""Tests whether two ranks of PyTorch can share a card, where each claims to be a
+separate host: the machine, the driver and NCCL without Lockstep.
 
     torch_pair.py versions      what there is, and a product on the card
     torch_pair.py pair          two ranks reduce a tensor
@@ -27,7 +27,7 @@ def versions():
 
 
 def rank_environment(rank, ranks, port):
-    """Of a rank that shares the card, for PyTorch's and for ours."""
+    """The environment of a rank that shares the card, PyTorch's or ours."""
     return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
             "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
@@ -48,7 +48,7 @@ def start_ranks(command, ranks):
 
 
 def end_of(processes, seconds):
-    """Their statuses; ends all when one has failed, or the time is over."""
+    """Their statuses; ends all when one has failed, or after the time limit."""
     import time
     end = time.monotonic() + seconds
     while any(process.poll() is None for process in processes):

@@ -1,5 +1,5 @@
 """`lockstep bench` as a program: started alone, under `lockstep run`, under
-mpirun where there is one, and with what cannot be."""
+mpirun where it is installed, and with invalid arguments."""
 import json
 import os
 import shutil

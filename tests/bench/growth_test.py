@@ -1,5 +1,5 @@
 """The benchmark `growth` as ./dev starts it, with the few rounds of "quick":
-that its programs and their peers still understand each other."""
+that its programs and their peers still fit together."""
 import contextlib
 import io
 import json
@@ -20,7 +20,7 @@ KEYS = {"case", "metric", "unit", "ours", "peer", "peer_name", "ratio",
 
 
 def run(folder, *arguments):
-    """Rows go to a folder of the test's own, beside which a build lies."""
+    """Rows go to the test's own folder, beside which the build is."""
     build = folder / "build"
     build.mkdir(exist_ok=True)
     if not (build / "benchmarks").exists():
@@ -66,7 +66,7 @@ class Growth(unittest.TestCase):
         rows = json.loads((self.folder / "bench/growth.json").read_text())
         for row in rows:
             self.assertEqual(set(row), KEYS)
-            # A difference of two times, which a busy machine turns round.
+            # A difference of two times, whose sign a busy machine may change.
             if row["metric"] != "cost a parameter":
                 self.assertGreater(row["peer"], 0, row)
             if row["target"] is not None:

@@ -1,5 +1,5 @@
-"""What a user has who installed Lockstep: programs that run from any folder,
-wherever the prefix was moved, and a project that builds Lockstep as a part."""
+"""Tests an installed Lockstep: programs that run from any folder, wherever the
+prefix was moved, and a project that builds Lockstep as a part."""
 import os
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ TRAIN = ("--model=mlp", "--hidden=16", "--epochs=1", "--global-batch-size=32")
 
 
 def plain_environment(**variables):
-    """As a new shell has it: nothing of ours, nor of a LibTorch."""
+    """The environment of a new shell, without variables of Lockstep or a LibTorch."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("LOCKSTEP_") and name != "LD_LIBRARY_PATH"}
     return {**kept, "OMP_NUM_THREADS": "1", **variables}

@@ -1,5 +1,5 @@
-"""Runs ./dev and its scripts on machines that are made up: programs in a folder
-at the front of the path stand for what is, or is not, installed."""
+"""Runs ./dev and its scripts on simulated machines: programs in a folder at the
+front of the path replace installed ones, or show what is missing."""
 import os
 import re
 import shutil
@@ -42,7 +42,7 @@ class Machine(unittest.TestCase):
         return folder
 
     def copy_of_scripts(self):
-        """A repository of scripts alone, where a test may build."""
+        """A repository with only the scripts, where a test may build."""
         self.repository = self.folder / "repository"
         for folder in ("scripts", "tests"):
             (self.repository / folder).mkdir(parents=True)
@@ -222,7 +222,7 @@ class Dev(Machine):
 
 
 class Build(Machine):
-    """./dev build with a ninja whose plan is made up."""
+    """./dev build with a simulated plan of ninja."""
 
     def setUp(self):
         super().setUp()
@@ -255,7 +255,7 @@ def gtest(reason):
 
 
 class Skips(Machine):
-    """./dev test with ctest itself, of tests that are made up."""
+    """./dev test with the real ctest, and simulated tests."""
 
     def setUp(self):
         super().setUp()

@@ -2,7 +2,7 @@
 
 usage: cosine_golden.py PROGRAM RANKS
 
-PROGRAM is cosine_golden_main.cc. Rates differ by at most 1e-7, also beyond
+PROGRAM is cosine_golden_main.cc. Rates may differ by at most 1e-7, also beyond
 T_max, where they rise again.
 """
 

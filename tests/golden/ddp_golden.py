@@ -2,8 +2,9 @@
 
 usage: ddp_golden.py PROGRAM MODEL RANKS WAY...
 
-PROGRAM is ddp_golden_main.cc, which says what WAY may be: our ways in, or, alone,
-zero for each side's ZeroRedundancyOptimizer of AdamW, with clipped gradients. PyTorch's ranks are processes on Gloo. Both sides start from the same
+PROGRAM is ddp_golden_main.cc, which lists the values of WAY: our frontends, or
+zero alone for each side's ZeroRedundancyOptimizer of AdamW, with clipped
+gradients. PyTorch's ranks are processes on Gloo. Both sides start from the same
 weights and take equal shares of the same batches; after 50 steps their weights
 differ by at most 1e-5.
 """
@@ -79,7 +80,7 @@ def make_optimizer(way, parameters):
 
 
 def train(rank, ranks, name, way, directory):
-    """One rank of PyTorch's. Rank 0 leaves its weights in `directory`."""
+    """One of PyTorch's ranks. Rank 0 writes its weights to `directory`."""
     pytorch_ranks.join(rank, ranks, directory)
     model, images, labels = make_job(name)
     replica = nn.parallel.DistributedDataParallel(model)

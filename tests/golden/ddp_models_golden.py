@@ -1,19 +1,19 @@
 """Compares models of many kinds under our DistributedDataParallel with the same
-under PyTorch's.
+models under PyTorch's.
 
 usage: ddp_models_golden.py PROGRAM RANKS
 
-PROGRAM is ddp_models_golden_main.cc, started as often as PyTorch: a rank is a
-process on both sides, so that each has a generator of its own. Both sides train
-every model by every rule, from the same weights on the same data; ours once
-with each way to make a step, of which two shard the optimizer's state. Seeded
-alike, LibTorch's generator gives dropout the same masks in C++ as in Python.
+PROGRAM is ddp_models_golden_main.cc, with as many processes as PyTorch: a rank is
+a process on both sides, so that each has its own generator. Both sides train
+every model by every rule, from the same weights on the same data; our side once
+with each kind of step, of which two shard the optimizer's state. With the same
+seed, LibTorch's generator gives dropout the same masks in C++ as in Python.
 
-What differs is the order in which gradients of ranks are added, and products
-that LibTorch's optimizers fuse into sums and ours do not: both round the last
-bit of numbers of about 1, 1e-7, in each of 10 steps. So parameters and running
-statistics, as the last rank evaluates with them, may differ by 5e-6, where they have moved by 100 times as
-much at least.
+The sides differ in the order in which they add gradients of ranks, and in
+products that LibTorch's optimizers fuse into sums and ours do not: both round the
+last bit of numbers of about 1, 1e-7, in each of 10 steps. So parameters and
+running statistics, with which the last rank evaluates, may differ by 5e-6 after
+moving by at least 100 times that.
 """
 
 import itertools
@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, linear, relu
 
-# The side of the tests of our files that is plain Python.
+# The plain Python side of the tests of our files.
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "train"))
 import plain_safetensors
 
@@ -66,7 +66,7 @@ class Embedding(nn.Module):
 
 
 class Tied(nn.Module):
-    """What encodes words decodes them."""
+    """The same weights encode and decode words."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,7 @@ class BatchNorm(nn.Module):
 MODELS = {
     "dropout_off": lambda: Mlp(0),
     "dropout_on": lambda: Mlp(0.3),
-    # A batch of the last rank's has a NaN in it.
+    # One batch of the last rank has a NaN.
     "nan": lambda: Mlp(0),
     "embedding": Embedding,
     # Gradients stay sparse there, and become dense in ours.
@@ -143,8 +143,8 @@ MODELS = {
 }
 RULES = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    # Some gradients are zero but for rounding, such as those of a bias before a
-    # batch norm. With the default of 1e-8 Adam would make steps of them.
+    # Some gradients are zero except for rounding, such as those of a bias before a
+    # batch norm. With the default of 1e-8 Adam would turn them into steps.
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, eps=1e-3),
 }
 WAYS = ["unsharded", "sharded", "one_pass"]
@@ -182,8 +182,8 @@ def train(name, rule, rank, ranks):
         output = model(words[step, rank], numbers[step, rank])
         cross_entropy(output, labels[step, rank]).backward()
         optimizer.step()
-    # Rank 0's running statistics come to all ranks in the first forward pass
-    # after training, in evaluation too; ours by broadcast_buffers().
+    # PyTorch sends rank 0's running statistics to all in the first forward pass
+    # after training, also in evaluation; our side calls broadcast_buffers().
     model.eval()
     with torch.no_grad():
         model(words[0, rank], numbers[0, rank])
@@ -191,7 +191,7 @@ def train(name, rule, rank, ranks):
 
 
 def run_rank(rank, ranks, directory):
-    """One rank of PyTorch's. The last leaves its results in `directory`."""
+    """One of PyTorch's ranks. The last one writes its results to `directory`."""
     pytorch_ranks.join(rank, ranks, directory)
     results = {
         (name, rule): train(name, rule, rank, ranks) for name, rule in jobs()
@@ -209,7 +209,7 @@ def write_state(path, state):
 
 
 def read_state(path, like):
-    """A file of ours; its names must be those of `like`."""
+    """Reads a file of our side; its names must be those of `like`."""
     tensors, _ = plain_safetensors.read(path)
     assert tensors.keys() == like.keys(), f"{path}: {tensors.keys()}"
     return {name: torch.frombuffer(bytearray(tensors[name][2]), dtype=value.dtype)
@@ -217,7 +217,7 @@ def read_state(path, like):
 
 
 def largest_difference(a, b):
-    """Over the names of `a`; infinite where only one has a NaN."""
+    """The difference over the names of `a`; infinite where only one side has a NaN."""
     difference = 0
     for name in a:
         both = a[name].isnan() & b[name].isnan()
@@ -227,7 +227,7 @@ def largest_difference(a, b):
 
 
 def complaints_about(name, theirs, mine):
-    """What is wrong with our results of training a model."""
+    """The errors in our results of training a model."""
     apart = largest_difference(mine, theirs)
     moved = largest_difference(dict(make_model(name).named_parameters()), mine)
     print(f"differs from PyTorch's by at most {apart:.2g} after moving by {moved:.2g}")

@@ -4,8 +4,8 @@ usage: ddp_options_golden.py PROGRAM RANKS
 
 PROGRAM is ddp_options_golden_main.cc. PyTorch's ranks are processes on Gloo.
 Both sides run every job of JOBS from the same weights on the same data; then
-rank 0's parameters and running statistics differ by at most 1e-5, or what
-TOLERANCES says.
+rank 0's parameters and running statistics differ by at most 1e-5, or by the value
+in TOLERANCES.
 """
 
 import collections
@@ -52,8 +52,8 @@ JOBS = {
     "join": {},
     "join_by_active": {},
     "join_unused": {"find_unused_parameters": True},
-    # PyTorch asks hooks in a group of one too; ours are asked where something
-    # travels. So these jobs are for several ranks.
+    # PyTorch calls hooks also in a group of one rank; ours run only in larger
+    # groups. So these jobs are for several ranks.
     "fp16_hook": SMALL,
     "bf16_hook": SMALL,
     "power_sgd": {},
@@ -101,7 +101,7 @@ def make_data():
 
 
 class Job:
-    """One rank's training by one job."""
+    """Trains one job on one rank."""
 
     def __init__(self, name, rank):
         self.name = name
@@ -159,8 +159,8 @@ class Job:
         return post_localSGD_hook.post_localSGD_hook, state
 
     def momentum(self):
-        # A rank of PyTorch's that is out of data counts what the others used in
-        # the step before as used still; without momentum nothing comes of it.
+        # A PyTorch rank that is out of data assumes that the others use the same
+        # parameters as in the previous step; without momentum that has no effect.
         return 0 if self.name == "join_unused" else MOMENTUM
 
     def loss(self, step, part, path="lr"):
@@ -218,7 +218,7 @@ def jobs_of(ranks):
 
 
 def run_rank(rank, ranks, directory):
-    """One rank of PyTorch's. Rank 0 leaves its results in `directory`."""
+    """One of PyTorch's ranks. Rank 0 writes its results to `directory`."""
     warnings.simplefilter("ignore")
     pytorch_ranks.join(rank, ranks, directory)
     results = {name: Job(name, rank).run() for name in jobs_of(ranks)}
@@ -228,7 +228,7 @@ def run_rank(rank, ranks, directory):
 
 
 def compare(directory):
-    """The names of the jobs that came out differently."""
+    """The names of the jobs with different results."""
     theirs = torch.load(directory / "theirs.pt")
     wrong = []
     for name, expected in theirs.items():

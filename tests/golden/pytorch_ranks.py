@@ -1,7 +1,7 @@
-"""PyTorch's ranks, as processes on Gloo beside a program of ours: what the
-golden tests of training have in common.
+"""PyTorch's ranks, as processes on Gloo beside one of our programs: the common part
+of the golden tests of training.
 
-A test starts itself once a rank, as `TEST.py rank RANK RANKS ARGUMENT...`.
+A test starts itself once per rank, as `TEST.py rank RANK RANKS ARGUMENT...`.
 """
 
 import os
@@ -16,7 +16,7 @@ def flat(tensors):
 
 
 def join(rank, ranks, directory):
-    """Makes this process a rank, whose files lie in `directory`."""
+    """Makes this process a rank, with its files in `directory`."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{directory}/init", rank=rank, world_size=ranks
@@ -24,17 +24,16 @@ def join(rank, ranks, directory):
 
 
 def leave():
-    """Ends this process, whose results are written by now: taking PyTorch's
-    group down while other ranks end aborts one now and then, in a thread of
-    Gloo's."""
+    """Ends this process after it has written its results: destroying PyTorch's
+    group while other ranks end sometimes aborts a rank, in a thread of Gloo."""
     torch.distributed.barrier()
     os._exit(0)
 
 
 def run_beside(ours, ranks, *arguments):
     """Runs our commands, and this script as each of PyTorch's ranks. Returns
-    what went wrong, or None."""
-    # Loopback is all that one host needs, and all that a sandbox may have.
+    the error, or None."""
+    # One host needs only loopback, and a sandbox may have only that.
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     theirs = [
         [sys.executable, sys.argv[0], "rank", str(rank), str(ranks), *arguments]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes horovod.json with Horovod itself, whose answers ours are compared with.
+"""Makes horovod.json with Horovod itself; tests compare our answers with it.
 
     horovodrun --gloo -np 2 python3 record_horovod.py horovod.json
 
@@ -34,7 +34,7 @@ class Net(torch.nn.Module):
 
 
 def make_net():
-    """Rank 1 has other weights, which rank 0's are to replace."""
+    """Rank 1 has other weights, which rank 0's must replace."""
     net = Net()
     factor = 1 + hvd.rank()
     with torch.no_grad():
@@ -44,7 +44,7 @@ def make_net():
 
 
 def make_optimizer(net, **options):
-    """Rank 1 has another learning rate and momentum, likewise."""
+    """Rank 1 has another learning rate and momentum, which rank 0's must replace."""
     factor = 1 + hvd.rank()
     return hvd.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), LEARNING_RATE * factor,
@@ -80,7 +80,7 @@ def train(passes=1, bias=lambda: True, **options):
 
 
 def train_with_lost_state():
-    """Rank 1 loses its state in the middle, and has rank 0's again."""
+    """Rank 1 loses its state in the middle, and gets rank 0's."""
     net, optimizer = begin()
     for step in range(STEPS):
         if step == STEPS // 2:

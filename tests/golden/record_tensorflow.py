@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tensorflow.json with TensorFlow itself, whose answers ours are compared
-with.
+"""Makes tensorflow.json with TensorFlow itself; tests compare our answers with it.
 
     pip install tensorflow-cpu==2.21.0
     python3 record_tensorflow.py tensorflow.json
@@ -21,7 +20,7 @@ from recorded_run import (BATCH, LEARNING_RATE, MOMENTUM, STEPS, WORKERS, flat,
                           make_inputs, weights_of, write)
 
 INPUTS = make_inputs()
-# Samples of a global batch by replica: equal shares, and others.
+# Samples of a global batch by replica: equal and unequal shares.
 SHARES = {"": (4, 4), ", unequal shares": (5, 3)}
 
 
@@ -85,7 +84,7 @@ def add_reductions(found, strategy):
 
 
 def work(path):
-    """One worker, which TF_CONFIG names. The first writes what it found."""
+    """One worker, which TF_CONFIG names. The first worker writes its results."""
     found = {}
     add(found, "multi-worker", tf.distribute.MultiWorkerMirroredStrategy())
     if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:

@@ -1,7 +1,7 @@
-"""The run that Horovod and TensorFlow made once, and recorded_golden_main.cc
-makes again: its weights and data, and how what comes of it is written down.
+"""The run of Horovod and TensorFlow that was recorded once, and that
+recorded_golden_main.cc repeats: its weights and data, and the file of its results.
 
-All numbers go to the file, so that no formula is needed twice. float32.
+The file has all numbers, as float32, so that no formula exists twice.
 """
 import json
 
@@ -46,7 +46,7 @@ def as_json(tensor):
 
 
 def write(path, made_by, command, inputs, outputs):
-    """`outputs` by case: what the workers had after it."""
+    """`outputs` by case: the workers' tensors after it."""
     document = {
         "made_by": made_by,
         "command": command,
@@ -55,7 +55,7 @@ def write(path, made_by, command, inputs, outputs):
         "inputs": {name: as_json(value) for name, value in inputs.items()},
         "outputs": {name: as_json(value) for name, value in outputs.items()},
     }
-    # A tensor a line.
+    # One tensor per line.
     lines = []
     for key, value in document.items():
         if key in ("inputs", "outputs"):

@@ -3,7 +3,7 @@
 usage: sampler_golden.py PROGRAM [--long]
 
 PROGRAM is sampler_golden_main.cc. --long adds permutations of more than 2^32/20
-indices, for which PyTorch has another algorithm: some minutes, 4 GB.
+indices, for which PyTorch uses another algorithm: some minutes, 4 GB.
 """
 
 import array
@@ -18,7 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def summary(indices):
-    """What the program prints for `indices`."""
+    """The program's output for `indices`."""
     data = array.array("q", indices)
     if sys.byteorder != "little":
         data.byteswap()

@@ -3,10 +3,9 @@
 usage: scaler_golden.py PROGRAM RANKS
 
 PROGRAM is scaler_golden_main.cc. Losses are computed in float16, so that scales
-that are too large overflow by themselves; some gradients are infinite or no
-number on one rank besides. PyTorch sees all ranks' gradients in one process.
-Scales and steps that are left out are equal in every step; weights differ by at
-most 1e-5.
+that are too large overflow; some gradients of one rank are also infinite or NaN.
+PyTorch sees all ranks' gradients in one process. Scales and skipped steps must be
+equal in every step; weights may differ by at most 1e-5.
 """
 
 import itertools
@@ -38,7 +37,7 @@ TOLERANCE = 1e-5
 
 
 def make_factors():
-    """What each step's loss has for a gradient, by step and rank."""
+    """The gradient of each step's loss, by step and rank."""
     torch.manual_seed(SEED)
     factors = torch.randn(STEPS, RANKS, SIZE)
     for bad in (float("inf"), -float("inf"), float("nan")):
@@ -50,7 +49,7 @@ def make_factors():
 
 
 def train(job, factors):
-    """Scale, growth tracker and whether it was made, of each step; weights."""
+    """Per step its scale, its growth tracker, and whether it was made; weights."""
     scaler_name, _, clipping = job.split(".")
     weights = torch.ones(SIZE, requires_grad=True)
     optimizer = torch.optim.SGD([weights], LEARNING_RATE, MOMENTUM)
@@ -76,7 +75,7 @@ def train(job, factors):
 
 
 def compare(job, expected, ours):
-    """Whether our results of a job are PyTorch's."""
+    """Whether our results of a job equal PyTorch's."""
     scales, weights = ours[:-SIZE], ours[-SIZE:]
     same = torch.equal(scales, expected[:-SIZE])
     difference = (weights - expected[-SIZE:]).abs().max().item()

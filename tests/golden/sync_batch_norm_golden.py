@@ -55,7 +55,7 @@ def train(job, inputs, targets):
 
 def main(program, ranks):
     torch.manual_seed(SEED + 1)
-    # Far from zero and of other widths by channel, so that statistics matter.
+    # Far from zero and with different widths by channel, so that statistics matter.
     inputs = torch.randn(STEPS, BATCH, 3, SIDE, SIDE) * 2 + 1
     inputs += torch.randn(1, BATCH, 1, 1, 1)
     targets = torch.randn(STEPS, BATCH, OUTPUTS)

@@ -1,4 +1,4 @@
-"""gpu_check on a machine that is made up: see made_up_card.py."""
+"""gpu_check on a simulated machine: see made_up_card.py."""
 import os
 import signal
 import subprocess
@@ -124,7 +124,7 @@ def alive(pid):
 
 class Deadlines(MadeUpCard):
     def test_end_what_hangs_and_all_that_it_has_started(self):
-        # Deaf, and with a child in a session of its own.
+        # Ignores SIGTERM, and has a child in another session.
         self.stub("tests", 'trap "" TERM; setsid sleep 1000 & '
                   'echo $! >"$STUBS/left"; while :; do sleep 1000; done')
         found = self.run_stage("ranks", "Cuda", status=1,

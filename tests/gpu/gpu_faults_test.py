@@ -1,5 +1,5 @@
-"""What gpu_check's stages make of ranks that are killed, or to which something
-goes wrong: with ranks that answer as the real ones do, or not as they should."""
+"""gpu_check's verdicts on ranks that are killed or that run into faults, with
+simulated ranks that answer as the real ones do, or wrongly."""
 import unittest
 
 from made_up_card import MadeUpCard
@@ -79,7 +79,7 @@ class Faults(MadeUpCard):
 
 
 # Ranks that train until they are killed, and the launcher that waits for them.
-# They are known by their environment, which a process has once it is executed.
+# Their environment, which a process has after exec, identifies them.
 TRAIN = """
 for r in 0 1; do RANK=$r setsid sleep 1000 & pids[r]=$!; done
 for r in 0 1; do

@@ -1,4 +1,4 @@
-"""gpu_report, and gpu_bundle on a machine that is made up."""
+"""gpu_report, and gpu_bundle on a simulated machine."""
 import json
 import os
 import shutil
@@ -122,7 +122,7 @@ class Dataset(unittest.TestCase):
 
 
 class Bundle(Folder):
-    """The scripts in a repository in which nothing is built."""
+    """The scripts in a repository without builds."""
 
     def setUp(self):
         super().setUp()
@@ -211,7 +211,7 @@ class Bundle(Folder):
                      '[ "$3" != -xzf ] || ln -s /bin/true "$2/bin/lockstep"')
         result = self.bundle()
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertIn("more than 55 MiB", result.stderr)
+        self.assertIn("exceeds the limit of 55 MiB", result.stderr)
 
     def test_fails_when_the_doctor_does(self):
         self.program("build/cuda/bin/lockstep", "echo no libfmt; exit 127")

@@ -1,5 +1,5 @@
-"""A bundle of gpu_bundle's on a machine that is made up: programs that answer as
-the real ones do stand for nvidia-smi, PyTorch, the launcher and the tests."""
+"""A bundle of gpu_bundle on a simulated machine: programs that answer as the real
+ones do replace nvidia-smi, PyTorch, the launcher and the tests."""
 import json
 import os
 import shutil
@@ -36,7 +36,7 @@ echo "shared $LOCKSTEP_SHARE_GPUS, $1"
 echo "[       OK ] Cuda.Adds (3 ms)"
 echo "[  PASSED  ] 1 test."
 """
-# By programs of ours that are run by python3, or the real one.
+# Runs our simulated programs, or the real python3.
 PYTHON = """
 case "$*" in
   *compare.py*) source "$STUBS/compare" ;;
@@ -143,7 +143,7 @@ class MadeUpCard(unittest.TestCase):
             text=True, check=False, timeout=200)
 
     def run_stage(self, stage, *parts, status=0, options=(), **variables):
-        """The parts by name, after a run that ended so."""
+        """The parts by name, after a run with this exit status."""
         result = self.check(*options, self.out, stage, *parts, **variables)
         self.assertEqual(result.returncode, status,
                          result.stdout + result.stderr)

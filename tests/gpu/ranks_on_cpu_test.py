@@ -1,5 +1,5 @@
 """The programs that gpu_check runs twice on a card, here on the CPU: gradients
-and parameters beside PyTorch's, and ranks to which something goes wrong."""
+and parameters beside PyTorch's, and ranks with injected faults."""
 import json
 import os
 import subprocess
@@ -15,7 +15,7 @@ PYTHON = os.environ["LOCKSTEP_PYTHON"]
 
 
 def run(python, script, *arguments, path=Path(COMMAND).parent):
-    """Where these commands have `lockstep` on the path, as in a bundle."""
+    """The environment with `lockstep` on the path, as in a bundle."""
     environment = {
         **os.environ, "LOCKSTEP_TIMEOUT": "5", "OMP_NUM_THREADS": "1",
         "LOCKSTEP_COMPARE_SECONDS": "400",
@@ -44,7 +44,7 @@ class Compare(unittest.TestCase):
         self.assertGreater(rows[-1]["theirs"], 0)
 
     def test_finds_others_not_to_be(self):
-        # One rank's gradients in the place of both's.
+        # One rank's gradients instead of both ranks'.
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "program"
             program.write_text(
@@ -55,7 +55,7 @@ class Compare(unittest.TestCase):
             program.chmod(0o755)
             result, rows = self.compare(program, "cnn", "float32", "2", "5")
             self.assertEqual(result.returncode, 1, result.stdout)
-            # The loss of the first step is of the weights that both begin with.
+            # The loss of the first step depends on the initial weights of both sides.
         self.assertEqual([row["met"] for row in rows], [True] + [False] * 4)
 
     def test_tells_the_memory_that_each_side_took(self):

@@ -12,9 +12,9 @@ import unittest
 from host_ranks import HOST_COUNT, RANKS, Rank, host_of, print_all
 
 HOSTS, PROGRAM, VERB, CUT_HOST = sys.argv[1:5]
-# Far beyond what it takes; they only keep a failing test from hanging.
+# Far beyond the usual time; these limits only keep a failing test from hanging.
 PATIENCE_SECONDS = 120
-FAILED = 10  # what the program ends with after an error
+FAILED = 10  # the program's exit status after an error
 
 
 def hosts(*words):
@@ -28,7 +28,7 @@ def is_cut_off(rank):
 
 class Link(unittest.TestCase):
     def start_ranks(self):
-        # The same on all ranks: it says how much each all-reduce is of.
+        # The same on all ranks: it sets the size of each all-reduce.
         seed = random.randrange(1 << 31)
         print(f"seed {seed}", flush=True)
         ranks = []
@@ -42,7 +42,7 @@ class Link(unittest.TestCase):
         return ranks
 
     def culprit_of(self, rank):
-        """Whom a rank's error names."""
+        """The rank that a rank's error names."""
         self.assertEqual(rank.wait(PATIENCE_SECONDS), FAILED, rank.output)
         named = re.search(r"^PeerFailure of rank (\d+): all_reduce #\d+",
                           rank.output, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The ranks of a job on the hosts that scripts/hosts has made, a process each.
+"""The ranks of a job on the hosts of scripts/hosts, one process per rank.
 """
 import os
 import subprocess
@@ -14,10 +14,10 @@ def host_of(rank):
 
 
 class Rank:
-    """A process on its host, whose output is read as it comes.
+    """A process on its host, whose output the test reads as it arrives.
 
-    `hosts` is the program scripts/hosts, `command` what the rank runs. The rank
-    has begun once it prints a line that starts so, or has ended.
+    `hosts` is the program scripts/hosts, `command` the rank's command. The rank
+    has begun once it prints a line with this prefix, or has ended.
     """
 
     def __init__(self, hosts, number, command):

@@ -1,5 +1,5 @@
-"""Hosts whose links go and come back while their ranks all-reduce: the ranks go
-on, and every sum is right.
+"""Interrupts links of hosts while their ranks all-reduce: the ranks continue, and
+every sum is right.
 
     scripts/hosts 3 --once -- link_test.py HOSTS RANK_PROGRAM INTERRUPTIONS
 """
@@ -13,14 +13,14 @@ import threading
 from host_ranks import HOST_COUNT, RANKS, Rank, print_all
 
 HOSTS, PROGRAM, INTERRUPTIONS = sys.argv[1:4]
-# A connection is given up after fifteen seconds without an answer.
+# Ranks give up a connection after fifteen seconds without an answer.
 LONGEST_OUTAGE_SECONDS = 1.0
-# Far beyond what it takes; they only keep a failing test from hanging.
+# Far beyond the usual time; these limits only keep a failing test from hanging.
 PATIENCE_SECONDS = 300
 
 
 def right_sums(rank):
-    """How many, once the rank has ended in good order."""
+    """The number of sums, once the rank has ended in good order."""
     rank.wait(PATIENCE_SECONDS)
     found = re.search(r"^right sums: (\d+)$", rank.output, re.MULTILINE)
     return int(found.group(1)) if found else None

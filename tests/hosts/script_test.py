@@ -1,4 +1,4 @@
-"""scripts/hosts as its users meet it, and that it leaves nothing behind.
+"""The behaviour of scripts/hosts, and that it leaves nothing behind.
 
     script_test.py HOSTS
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 HOSTS = sys.argv[1]
 CANNOT = 77
 PATIENCE_SECONDS = 60
-# Says where it is, and stays for ever, as far as this test is concerned.
+# Prints its network namespace, and stays for the whole test.
 HOLD = ["sh", "-c", "sleep 1000 & readlink /proc/self/ns/net; wait"]
 
 
@@ -24,20 +24,20 @@ def hosts(*words):
 
 
 def inhabitants(namespace):
-    """Descriptors of the processes in a network namespace, by which their end
-    can be waited for."""
+    """Descriptors of the processes in a network namespace, to wait for their
+    end."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(process / "ns/net") == namespace:
                 found.append(os.pidfd_open(int(process.name)))
         except OSError:
-            continue  # it has gone, or is not ours to look at
+            continue  # it has ended, or belongs to another user
     return found
 
 
 def machine():
-    """What hosts could be left in: interfaces, mounts, names."""
+    """Where hosts could leave something behind: interfaces, mounts, names."""
     names = Path("/run/netns")
     return (sorted(os.listdir("/sys/class/net")),
             Path("/proc/self/mounts").read_text(encoding="utf-8"),
@@ -72,7 +72,7 @@ class Script(unittest.TestCase):
         self.assertIn(done.returncode, (3, 6))
 
     def test_a_host_reaches_another_by_name_until_it_is_cut_off(self):
-        # A neighbour's answer, before it can be remembered, needs the link.
+        # The first contact needs the link, because no neighbour entry exists yet.
         script = f"""
             listen() {{ {HOSTS} exec 1 -- {sys.executable} -c '
 import socket

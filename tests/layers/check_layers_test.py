@@ -121,7 +121,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_finds_a_folder_that_is_no_layer(self):
         self.plant("util/planted.cc", "\n")
-        self.expect("util/ is no layer")
+        self.expect("util/ is not a layer")
 
 
 if __name__ == "__main__":

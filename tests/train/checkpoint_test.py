@@ -1,5 +1,5 @@
-"""Checkpoints of lockstep-train in the hands of Python, and Python's in ours; and
-a run that is killed again and again."""
+"""Python reads checkpoints of lockstep-train, and Lockstep reads Python's; and a run
+that is killed repeatedly."""
 import ctypes
 import os
 import random
@@ -20,7 +20,7 @@ IN_MOVED_TO = 0x80
 
 
 def checksum(tensors, metadata):
-    """As docs/formats/checkpoint.md has it."""
+    """The checksum of docs/formats/checkpoint.md."""
     def number(n):
         return struct.pack("<q", n)
 
@@ -61,7 +61,7 @@ class Checkpoints(WithSmallData):
         return process.returncode, out, errors
 
     def checkpoint(self):
-        """The newest one of a whole run, with its tensors and metadata."""
+        """The newest checkpoint of a complete run, with its tensors and metadata."""
         code, _, errors = self.train(self.folder / "m",
                                      f"--checkpoint-dir={self.runs}")
         self.assertEqual(code, 0, errors)
@@ -163,7 +163,7 @@ class Checkpoints(WithSmallData):
             self.assertEqual(theirs[name][2], tensor.numpy().tobytes())
 
     def saves(self):
-        """Reads one event a checkpoint that becomes visible."""
+        """Reads one event per checkpoint that becomes visible."""
         libc = ctypes.CDLL(None, use_errno=True)
         watch = libc.inotify_init1(os.O_CLOEXEC)
         self.addCleanup(os.close, watch)
@@ -172,7 +172,7 @@ class Checkpoints(WithSmallData):
         return watch
 
     def wait_for(self, watch, process):
-        """Until something was saved, or the process ended."""
+        """Waits until the process has saved something, or ended."""
         end = os.pidfd_open(process.pid)
         try:
             ready, _, _ = select.select([watch, end], [], [])

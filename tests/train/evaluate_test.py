@@ -1,5 +1,5 @@
-"""lockstep evaluate and predict on models that lockstep train has saved: on any
-number of ranks, beside PyTorch, and when things go wrong."""
+"""lockstep evaluate and predict on models of lockstep train: on any number of ranks,
+beside PyTorch, and with errors."""
 import csv
 import io
 import json
@@ -18,7 +18,7 @@ EVALUATE = os.environ["LOCKSTEP_EVALUATE"]
 
 
 class TrainedModel(WithSmallData):
-    # Four whole blocks of 250 and a short one: three ranks have unequal parts.
+    # Four full blocks of 250 and a short one: three ranks have unequal parts.
     TEST_IMAGES = 1003
     kept = b""
 
@@ -29,7 +29,7 @@ class TrainedModel(WithSmallData):
         self.json = self.folder / "e.json"
 
     def train(self, *flags, model=("--model=mlp", "--hidden=32,16")):
-        """Few steps at a low rate, so that there is something to get wrong."""
+        """Few steps at a low rate, so that the model makes mistakes."""
         result = self.run_program(
             TRAIN, f"--data-dir={self.data}", f"--output={self.model}",
             "--epochs=1", "--lr=0.01", "--global-batch-size=32", *model,
@@ -37,7 +37,7 @@ class TrainedModel(WithSmallData):
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def have_model(self):
-        """The same one in every test, which is trained only once."""
+        """The same model in every test, trained only once."""
         if not TrainedModel.kept:
             self.train()
             TrainedModel.kept = self.model.read_bytes()
@@ -53,7 +53,7 @@ class TrainedModel(WithSmallData):
                                 f"--data-dir={self.data}", *flags)
 
     def evaluate(self, *flags, **model):
-        """The printed text, and the JSON without what takes time."""
+        """The printed text, and the JSON without times."""
         result = self.ask("evaluate", f"--json={self.json}", *flags, **model)
         self.assertEqual(result.returncode, 0, result.stderr)
         found = json.loads(self.json.read_text())
@@ -208,7 +208,7 @@ class EvaluateAndPredict(TrainedModel):
                                      in expected.items() if name != "file"})
 
     def test_batch_normalization_uses_the_saved_statistics(self):
-        # The last block is one image, which has no statistics of its own.
+        # The last block is one image, which has no statistics.
         write_images(self.data, "train", 64, seed=1)
         write_images(self.data, "t10k", 251, seed=2)
         self.train(model=["--model=resnet18"])
@@ -284,7 +284,7 @@ class WhatCannotBe(TrainedModel):
         self.have_model()
         blocker = self.folder / "file"
         blocker.write_bytes(b"")
-        # Before even the data is missed.
+        # The error comes even before the missing data is detected.
         self.data = self.folder / "absent"
         for verb, flag in ("predict", "--output"), ("evaluate", "--json"):
             errors = self.refusal(verb, f"{flag}={blocker}/x", "-n", 2)

@@ -1,5 +1,5 @@
-"""Reads TensorBoard's event files as docs/formats/metrics.md has them, with
-Python's standard library alone. Anything else than the document says is an
+"""Reads TensorBoard's event files as docs/formats/metrics.md describes them, with
+only Python's standard library. A deviation from the document is an
 AssertionError."""
 import struct
 
@@ -59,8 +59,8 @@ def fields(data):
 
 
 def read(path):
-    """The scalars of a file, as {tag: {step: value}}, and the step at which it
-    says that the run begins or goes on."""
+    """The scalars of a file, as {tag: {step: value}}, and the step of its START
+    record."""
     events = [dict(fields(data)) for data in records(path)]
     assert events[0][3] == b"brain.Event:2", events[0]
     assert dict(fields(events[1][7])) == {1: 1}, events[1]

@@ -1,5 +1,5 @@
-"""The safetensors format in a few lines of plain Python: the other side of the
-tests of ours."""
+"""The safetensors format in a few lines of plain Python, for the tests of our
+implementation."""
 import json
 import struct
 from pathlib import Path
@@ -17,7 +17,7 @@ def write(path, tensors, metadata):
 
 
 def read(path):
-    """Returns the tensors as write() takes them, and the metadata."""
+    """Returns the tensors in the form of write(), and the metadata."""
     whole = Path(path).read_bytes()
     (length,) = struct.unpack("<Q", whole[:8])
     header = json.loads(whole[8:8 + length])

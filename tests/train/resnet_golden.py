@@ -3,8 +3,8 @@
 usage: resnet_golden.py PROGRAM MODEL SIDE
 
 PROGRAM is resnet_golden_main.cc. From one seed both sides must start from equal
-weights under equal names, to the bit, and agree within a tolerance on what three
-steps make of weights and running statistics and on logits in evaluation.
+weights under equal names, to the bit, and agree within a tolerance on weights and
+running statistics after three steps, and on logits in evaluation.
 """
 
 import pathlib
@@ -31,8 +31,8 @@ TYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 class Block(nn.Module):
-    """Two 3 x 3 convolutions, or a 3 x 3 one between 1 x 1 ones, and a way
-    around them. The downsample is made first, which decides who draws what."""
+    """Two 3 x 3 convolutions, or a 3 x 3 one between 1 x 1 ones, and a shortcut.
+    It makes the downsample first, because the order decides which layer draws what."""
 
     def __init__(self, inputs, width, stride, bottleneck):
         super().__init__()
@@ -101,7 +101,7 @@ def largest_difference(ours, theirs):
 
 
 def compare(model, images, labels, directory):
-    """A line for each disagreement."""
+    """One line per disagreement."""
     ours = read(directory / "initial.safetensors")
     model.load_state_dict(ours, strict=True)  # names and shapes
     torch.manual_seed(SEED)

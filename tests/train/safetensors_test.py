@@ -1,4 +1,4 @@
-"""What another implementation wrote, ours reads; what ours writes, others read."""
+"""Our reader reads other implementations' files, and other readers read ours."""
 import os
 import struct
 import subprocess

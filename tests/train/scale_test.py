@@ -1,4 +1,4 @@
-"""lockstep scale on small data: what it prints, writes, draws and refuses."""
+"""lockstep scale on small data: its output, files, plots and errors."""
 import json
 import os
 import re

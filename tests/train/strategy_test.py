@@ -1,5 +1,5 @@
-"""lockstep train by each of its ways in: the same weights in the files that they
-save, and errors that say what to do."""
+"""lockstep train with each of its frontends: the same weights in the saved files,
+and errors that say what to do."""
 import json
 import os
 import socket
@@ -13,12 +13,12 @@ from train_data import WithSmallData
 TRAIN = os.environ["LOCKSTEP_TRAIN"]
 COMMAND = os.environ["LOCKSTEP_COMMAND"]
 TOLERANCE = 1e-5
-# Which add up the gradients of each rank in the same order.
+# Strategies that add up the gradients of each rank in the same order.
 SAME_BITS = "ddp", "horovod", "mirrored", "multi-worker", "central"
 
 
 def largest_difference(one, other):
-    """Of two files' tensors, float32 all."""
+    """The largest difference of two files' tensors, all float32."""
     most = 0
     left, _ = plain_safetensors.read(one)
     right, _ = plain_safetensors.read(other)
@@ -57,7 +57,7 @@ class Strategies(WithSmallData):
         return process.returncode, out
 
     def train(self, strategy, ranks, output, **flags):
-        """The file that it saved."""
+        """The file that the run saved."""
         code, out = self.run_program(
             COMMAND, "train", "--strategy", strategy, "-n", str(ranks),
             *self.flags(output, **flags))

@@ -9,7 +9,7 @@ SIDE = 28
 
 
 def write_images(folder, split, count, seed):
-    """IDX files of images that any model learns: a bright row says the class."""
+    """IDX files of images that any model learns: a bright row shows the class."""
     draw = random.Random(seed)
     labels = bytes(draw.randrange(10) for _ in range(count))
     pixels = bytearray(draw.randrange(100) for _ in range(count * SIDE * SIDE))
@@ -24,7 +24,7 @@ def write_images(folder, split, count, seed):
 
 
 class WithSmallData(unittest.TestCase):
-    """Has a folder of its own, and in it one of images."""
+    """Has its own folder, which contains a folder of images."""
 
     TEST_IMAGES = 40
 

@@ -1,5 +1,4 @@
-"""lockstep-train on small data of its own: alone, on two ranks, and when things
-go wrong."""
+"""lockstep-train on its own small data: alone, on two ranks, and with errors."""
 import ctypes
 import importlib.util
 import os
@@ -63,7 +62,7 @@ class TrainProgram(WithSmallData):
         self.assertNotEqual(self.output.read_bytes(), first)
 
     def launchers(self):
-        """What starts two ranks of a program, by name, of those that are here."""
+        """The installed launchers of two ranks, by name."""
         found = {"lockstep run": [COMMAND, "run", "-n", "2", "--"]}
         if shutil.which("mpirun"):
             found["mpirun"] = ["mpirun", "--allow-run-as-root", "--oversubscribe",
@@ -87,7 +86,7 @@ class TrainProgram(WithSmallData):
         second, _ = plain_safetensors.read(self.output)
         self.assertEqual(second, first)
 
-        # As a program that knows other classes has them.
+        # Weights of a model with other classes.
         first["fc2.weight"] = ("F32", [3, 32], bytes(3 * 32 * 4))
         first["fc2.bias"] = ("F32", [3], bytes(3 * 4))
         plain_safetensors.write(copy, first, {})
@@ -159,7 +158,7 @@ class TrainProgram(WithSmallData):
             import torch
         except ImportError:
             self.skipTest("this Python has no torch")
-        # Few steps at a low rate, so that there is something to get wrong.
+        # Few steps at a low rate, so that the model makes mistakes.
         self.run_program(TRAIN, *self.flags(epochs=1, lr=0.002))
         tensors, metadata = plain_safetensors.read(self.output)
         weights = {
@@ -216,7 +215,7 @@ class TrainProgram(WithSmallData):
         self.addCleanup(os.close, watch)
         libc.inotify_add_watch(watch, os.fsencode(self.output.parent),
                                IN_MODIFY)
-        # Tens of megabytes, so that the first bytes are far from the last.
+        # Tens of megabytes, so that writing takes a while.
         ranks = [self.start_rank(rank, epochs=1, hidden="4096,4096")
                  for rank in range(2)]
         os.read(watch, 4096)  # the first bytes have been written

@@ -1,5 +1,5 @@
-"""What `lockstep train --log-dir` writes, as TensorBoard, PyTorch and Python's
-json read it; and the schedules of the learning rate, which it shows."""
+"""TensorBoard, PyTorch and Python's json read the files of `lockstep train
+--log-dir`; and the schedules of the learning rate, which they show."""
 import json
 import os
 import re
@@ -22,7 +22,7 @@ class TrainingLog(WithSmallData):
 
     def train(self, *program, **flags):
         """Runs lockstep-train, or another `program`. A flag that is None is
-        left out, one that is True has no value."""
+        omitted, one that is True has no value."""
         flags = {"data_dir": self.data, "output": self.folder / "model",
                  "log_dir": self.logs, "log_interval": 4, "model": "mlp",
                  "hidden": 8, "epochs": 3, "global_batch_size": 32, **flags}
@@ -74,7 +74,7 @@ class TrainingLog(WithSmallData):
         for tag in "train/loss", "train/images_per_second", \
                 "train/gradient_norm":
             self.assertTrue(all(v > 0 for v in scalars[tag].values()), tag)
-        # The rank that comes last to all operations does not wait.
+        # The rank that arrives last at all operations does not wait.
         for waits in zip(*(scalars[f"wait/rank_{rank}"].values()
                            for rank in range(2))):
             self.assertTrue(min(waits) >= 0 < max(waits), waits)
@@ -186,8 +186,8 @@ class TrainingLog(WithSmallData):
                                            self.event_files())
         self.assertEqual(set(tags), set(before) | set(after))
         for tag in tags:
-            # What the first run said of steps that were made anew is
-            # forgotten, also where the second says nothing of them.
+            # TensorBoard discards the first run's points of repeated steps,
+            # also where the second run has no points there.
             kept = {step: value for step, value in before[tag].items()
                     if step < begins}
             self.assertEqual([(point.step, point.value)
@@ -214,7 +214,7 @@ class TrainingLog(WithSmallData):
         self.trained(epochs=1)
         lines = self.logs / "metrics.jsonl"
         start = len(lines.read_bytes().splitlines()[0])
-        # Room for the line of the start, and no other. 8 MiB, in units of 512
+        # Room only for the line of the start. 8 MiB, in units of 512
         # bytes, are enough for the group's shared memory.
         lines.write_bytes(b"\n" * (16384 * 512 - start - 50))
         result = self.trained("sh", "-c", 'ulimit -f 16384; exec "$@"', "sh",
