@@ -8,7 +8,7 @@
 // verified.
 //
 // Threads: single-threaded.
-// Errors:  std::runtime_error for a question that is none; InternalError for a
+// Errors:  std::runtime_error for a malformed question; InternalError for a
 //          wrong result; what the engine throws.
 #pragma once
 

@@ -105,7 +105,7 @@ class Contender:
         self._pipes = []
         for rank in range(ranks):
             os.mkfifo(f"{self.prefix}.{rank}")
-            # For reading too: opening waits for nobody.
+            # For reading too: opening does not wait for a reader.
             self._pipes.append(os.open(f"{self.prefix}.{rank}", os.O_RDWR))
 
     def ask(self, question):

@@ -7,9 +7,9 @@
 //     }
 //
 // At the end of the scope a rank does its part of whatever the others still do
-// together, with zeros for gradients, until nobody has data left. Then all take
-// the parameters and buffers of the last rank that had. Passes within no_sync()
-// are nobody's business but the rank's.
+// together, with zeros for gradients, until no rank has data left. Then all
+// take the parameters and buffers of the last rank that had. Passes within
+// no_sync() concern this rank alone.
 //
 // Threads: single-threaded. Entered by every rank of the group.
 // Errors:  from forward and backward passes within, what JoinCoordinator

@@ -2,7 +2,7 @@
 // that is, or that they are out of data.
 //
 // A rank that is out of data goes on calling, and does its part of what the
-// others announce, until nobody has data left. What is announced is what needs
+// others announce, until no rank has data left. What is announced is what needs
 // all ranks, not the steps of a loop: passes within no_sync, or several forward
 // passes before one backward pass, need no rule of their own.
 //
@@ -54,7 +54,7 @@ class JoinCoordinator {
   // Waits for every rank's answer.
   Participation announce(Activity mine);
 
-  // The last roll in which somebody had data.
+  // The last participation in which a rank had data.
   const Participation& last_with_data() const { return last_; }
 
  private:

@@ -405,7 +405,7 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   if (!follows_arrival_ || sparse_->has_learnt()) plan_in_order_of_arrival();
 }
 
-// Those of which nobody knows yet how often they arrive.
+// Those whose number of arrivals is not known yet.
 void Reducer::State::take_partial_gradients() {
   const auto& expected = expectation_.counts();
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -474,7 +474,7 @@ void Reducer::State::abandon_pass() noexcept {
   if (rule_) rule_->abandoned();
   if (std::exchange(pass_, std::nullopt) == PassKind::kReduced)
     return abort_pass();
-  // In a local pass nobody waits in this group, but perhaps in others.
+  // In a local pass no rank waits in this group, but perhaps in others.
   reduction_.abort_others("rank " + std::to_string(group_->rank()) +
                           " left its backward pass by an exception; read its "
                           "log");

@@ -11,7 +11,7 @@
 //
 // Gradients accumulate as in PyTorch: what .grad held before, equal on all
 // ranks, stays part of the average. .grad is memory of the bucket, unless the
-// options say otherwise: whoever wants to keep a gradient beyond the next
+// options say otherwise: a caller that wants to keep a gradient beyond the next
 // backward pass clones it.
 //
 // Sparse gradients stay sparse: see sparse_gradients.h.
@@ -99,8 +99,8 @@ class Reducer {
   // same order on every rank. Every rank of the group makes it at the same
   // point. In a group of one, unless reduce_alone is set, and where nothing is
   // to be averaged, nothing is hooked, but to make gradients dense.
-  // InvalidArgument when there are none, or one that cannot be reduced or is
-  // reduced by another Reducer.
+  // InvalidArgument for an empty list, or for a parameter that cannot be
+  // reduced or is reduced by another Reducer.
   Reducer(std::vector<NamedParameter> parameters,
           std::shared_ptr<ProcessGroup> group,
           const ReducerOptions& options = {});
