@@ -71,7 +71,7 @@ int carry_out(const BenchRequest& request) {
 int carry_out(const BlameOptions& options) {
   const BlameReport report = blame(options);
   const int printed = print(report.text);
-  return printed == 0 && report.fault == Fault::kNone ? kNoFault : printed;
+  return printed == 0 && report.fault == RootFault::kNone ? kNoFault : printed;
 }
 
 int carry_out(const DoctorOptions& options) {

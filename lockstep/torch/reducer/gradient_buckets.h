@@ -4,7 +4,7 @@
 // Where the group reduces lists where they lie (reduces_in_place()), a large
 // gradient stays where autograd put it: in memory that the heap's allocator
 // served, and that .grad goes on to own. Only a gradient whose storage another
-// tensor else has too is copied: reducing it in place would change what is
+// tensor has too is copied: reducing it in place would change what is
 // still flowing backward, or another parameter's gradient.
 //
 // All others are copied into a flat block, and .grad becomes its slot of it:
