@@ -204,11 +204,11 @@ class DistributedOptimizer final : public Optimizer {
     at::Tensor loss;
     try {
       loss = Optimizer::step(std::move(closure));
+      gradients_.combine_steps();
     } catch (...) {
       gradients_.abandon_step();
       throw;
     }
-    gradients_.combine_steps();
     return loss;
   }
 

@@ -54,15 +54,22 @@ std::shared_ptr<ProcessGroup> given_or_default(
   return group ? std::move(group) : default_group();
 }
 
-// Refuses first what this rank refuses, which the others must not hear of.
+// What this rank alone refuses: the others must not hear of it.
+void check_dense(const at::Tensor& tensor, const char* operation) {
+  if (tensor.defined() && tensor.layout() == at::kStrided) return;
+  throw InvalidArgument(
+      std::string(operation) +
+      ": the tensor is undefined or sparse\n"
+      "  next:    pass tensor.to_dense(), or its indices and values to "
+      "allgather()");
+}
+
 void announce_all_reduce(const std::shared_ptr<ProcessGroup>& group,
                          const at::Tensor& tensor, ReduceOp op) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided)
-    throw InvalidArgument(
-        "allreduce: the tensor is undefined or sparse\n"
-        "  next:    pass tensor.to_dense(), or its indices and values to "
-        "allgather()");
-  JoinAnnouncements::of(group)->announce(HorovodCall::all_reduce(tensor, op));
+  check_dense(tensor, "allreduce");
+  const auto announcements = JoinAnnouncements::of(group);
+  announcements->use_device_of(tensor);
+  announcements->announce(HorovodCall::all_reduce(tensor, op));
 }
 
 class AllReduced : public torch::autograd::Function<AllReduced> {
@@ -117,6 +124,7 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group) {
+    check_dense(tensor, "allgather");
     JoinAnnouncements::of(group)->announce(HorovodCall::other("allgather"));
     const auto rows = rows_of_ranks(*group, tensor);
     const auto mine = rows.begin() + group->rank();
@@ -160,11 +168,18 @@ at::Tensor adasum(const at::Tensor& tensor,
                   std::shared_ptr<ProcessGroup> group) {
   const c10::NoGradGuard no_grad;
   group = given_or_default(std::move(group));
+  check_dense(tensor, "adasum");
   JoinAnnouncements::of(group)->announce(HorovodCall::other("adasum"));
   check_adasum(*group, tensor);
-  const at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  combine_by_adasum(*group, sum);
-  return sum;
+  try {
+    const at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
+    combine_by_adasum(*group, sum);
+    return sum;
+  } catch (...) {
+    group->abort("rank " + std::to_string(group->rank()) +
+                 " left adasum() by an exception; read its log");
+    throw;
+  }
 }
 
 at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op,

@@ -119,10 +119,12 @@ class PassesPerStep::TakesPartAsJoined final : public JoinedGradients {
  public:
   TakesPartAsJoined(std::shared_ptr<Count> count,
                     std::shared_ptr<Reducer> reducer,
-                    std::shared_ptr<ProcessGroup> group)
+                    std::shared_ptr<ProcessGroup> group,
+                    std::vector<at::Tensor> parameters)
       : count_(std::move(count)),
         reducer_(std::move(reducer)),
-        group_(std::move(group)) {}
+        group_(std::move(group)),
+        parameters_(std::move(parameters)) {}
 
   void take_part(HorovodCall::Kind kind) override {
     if (kind == HorovodCall::Kind::kMoreGradients) {
@@ -134,20 +136,38 @@ class PassesPerStep::TakesPartAsJoined final : public JoinedGradients {
     count_->begin_anew();
   }
 
+  void forget_passes() override {
+    for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+    count_->begin_anew();
+  }
+
  private:
   std::shared_ptr<Count> count_;
   std::shared_ptr<Reducer> reducer_;
   std::shared_ptr<ProcessGroup> group_;
+  std::vector<at::Tensor> parameters_;
 };
+
+namespace {
+
+std::vector<at::Tensor> tensors_of(
+    const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedParameter& parameter : parameters)
+    tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+}  // namespace
 
 PassesPerStep::PassesPerStep(std::vector<NamedParameter> parameters,
                              const std::shared_ptr<ProcessGroup>& group,
                              const ReducerOptions& options, int passes)
     : count_(std::make_shared<Count>(parameters, options.op, passes)),
-      reducer_(
-          std::make_shared<Reducer>(std::move(parameters), group, options)),
+      reducer_(std::make_shared<Reducer>(parameters, group, options)),
       alone_(group->size() == 1),
-      as_joined_(std::make_shared<TakesPartAsJoined>(count_, reducer_, group)) {
+      as_joined_(std::make_shared<TakesPartAsJoined>(count_, reducer_, group,
+                                                     tensors_of(parameters))) {
   auto announcements = JoinAnnouncements::of(group);
   const std::int64_t number = announcements->enroll(as_joined_);
   count_->announce_to(std::move(announcements), number);

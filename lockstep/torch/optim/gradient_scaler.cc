@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,13 +52,21 @@ void check(const GradientScalerOptions& options) {
           "growth_interval must be at least 1 step");
 }
 
-// Gradients that LibTorch's operations on lists can write to.
+// Gradients that LibTorch's operations on lists can write to, each once: the
+// values of a sparse one may be memory that another has too, such as those of
+// two embeddings whose outputs are added.
 std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> gradients;
+  std::set<const void*> values;
   for (const auto& [tensor, group, index] :
        parameters_of(optimizer.param_groups())) {
     resolve_gradient(tensor);
-    if (tensor.grad().defined()) gradients.push_back(tensor.grad());
+    if (!tensor.grad().defined()) continue;
+    at::Tensor& gradient = tensor.mutable_grad();
+    if (gradient.is_sparse() && gradient._nnz() > 0 &&
+        !values.insert(gradient._values().const_data_ptr()).second)
+      gradient = gradient.clone();
+    gradients.push_back(gradient);
   }
   return gradients;
 }

@@ -175,6 +175,10 @@ void JoinAnnouncements::announce_question(std::int64_t optimizer) {
   announce(call);
 }
 
+void JoinAnnouncements::use_device_of(const at::Tensor& tensor) {
+  devices_.insert_or_assign(tensor.device().type(), tensor.device());
+}
+
 // All ranks come to the same end.
 JoinAnnouncements::Round JoinAnnouncements::exchange(const HorovodCall& mine) {
   Round round = tell(mine);
@@ -265,19 +269,32 @@ int JoinAnnouncements::join() {
     if (round.active < 0) break;
     take_part(round.calls[static_cast<std::size_t>(round.active)]);
   }
+  for (const auto& optimizer : optimizers_)
+    if (const auto known = optimizer.lock()) known->forget_passes();
   return std::exchange(last_, group()->size() - 1);
 }
 
 void JoinAnnouncements::take_part(const HorovodCall& call) {
   if (call.kind != Kind::kAllReduce) return take_part_in_gradients(call);
   const c10::NoGradGuard no_grad;
-  const at::Tensor zeros = at::zeros(
-      {call.elements}, at::TensorOptions()
-                           .dtype(static_cast<at::ScalarType>(call.type))
-                           .device(static_cast<at::DeviceType>(call.device)));
-  lockstep::all_reduce(*group(), zeros, static_cast<ReduceOp>(call.op),
-                       {.place = "allreduce of a joined rank"})
-      .wait();
+  const auto type = static_cast<at::DeviceType>(call.device);
+  const auto own = devices_.find(type);
+  const at::Device device =
+      own == devices_.end() ? at::Device(type) : own->second;
+  try {
+    const at::Tensor zeros = at::zeros(
+        {call.elements}, at::TensorOptions()
+                             .dtype(static_cast<at::ScalarType>(call.type))
+                             .device(device));
+    lockstep::all_reduce(*group(), zeros, static_cast<ReduceOp>(call.op),
+                         {.place = "allreduce of a joined rank"})
+        .wait();
+  } catch (...) {
+    group()->abort("rank " + std::to_string(group()->rank()) +
+                   ", which has joined, left an allreduce by an exception; "
+                   "read its log");
+    throw;
+  }
 }
 
 void JoinAnnouncements::take_part_in_gradients(const HorovodCall& call) {

@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ class JoinedGradients {
  public:
   virtual ~JoinedGradients() = default;
   virtual void take_part(HorovodCall::Kind kind) = 0;
+  // Every rank has joined: the gradients of passes that no step has used, and
+  // their count, are dropped.
+  virtual void forget_passes() = 0;
 };
 
 class JoinAnnouncements {
@@ -73,6 +77,10 @@ class JoinAnnouncements {
   // The number under which all ranks know the optimizer that they make at this
   // point; it takes part until it is gone.
   std::int64_t enroll(std::weak_ptr<JoinedGradients> optimizer);
+
+  // A rank that has joined takes part in an all-reduce of a device's tensors on
+  // the device of its own last one.
+  void use_device_of(const at::Tensor& tensor);
 
   // Tells the others what this rank does next, where joins are allowed; waits
   // for them.
@@ -107,6 +115,7 @@ class JoinAnnouncements {
   std::weak_ptr<ProcessGroup> group_;
   std::string name_;  // of the group
   bool allowed_ = false;
+  std::map<at::DeviceType, at::Device> devices_;
   int last_ = 0;  // the highest rank of those that made the last operation
   std::vector<std::weak_ptr<JoinedGradients>> optimizers_;
   std::string joined_in_pass_;  // ranks; empty between passes, and where none

@@ -398,7 +398,12 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   reduction_.buckets().let_go();
   const bool incomplete = reduction_.buckets().some_rank_is_incomplete();
   if (incomplete) learn_from_all(part, missing);
-  reduce_sparse_gradients(part);
+  try {
+    reduce_sparse_gradients(part);
+  } catch (...) {
+    abort_pass();  // the others may wait for this rank in the next gather
+    throw;
+  }
   if (rule_) rule_->reduced(incomplete);
   settle_gradients(part);
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);

@@ -120,16 +120,27 @@ at::Tensor SparseGradients::own_part(std::size_t parameter) const {
       .coalesce();
 }
 
-at::Tensor SparseGradients::combine(
-    std::size_t parameter, ProcessGroup& order,
-    std::span<const std::int64_t> counts) const {
+// Values of 16 bits are added in float32 and divided before the one rounding:
+// their sums would overflow, or lose what is small.
+at::Tensor SparseGradients::combine(std::size_t parameter, ProcessGroup& order,
+                                    std::span<const std::int64_t> counts,
+                                    double divisor) const {
   const at::Tensor mine = own_part(parameter);
   const at::Tensor indices = gathered(order, mine.indices().t(), counts,
                                       "indices of a sparse gradient");
-  const at::Tensor values =
+  at::Tensor values =
       gathered(order, mine.values(), counts, "values of a sparse gradient");
-  return at::sparse_coo_tensor(indices.t().contiguous(), values, mine.sizes())
-      .coalesce();
+  const at::ScalarType type = values.scalar_type();
+  const bool is_narrow = type == at::kHalf || type == at::kBFloat16;
+  if (is_narrow) values = values.to(at::kFloat);
+  const at::Tensor sum =
+      at::sparse_coo_tensor(indices.t().contiguous(), values, mine.sizes())
+          .coalesce();
+  if (divisor != 1) sum._values().div_(divisor);
+  if (!is_narrow) return sum;
+  return at::sparse_coo_tensor(sum.indices(), sum.values().to(type),
+                               sum.sizes())
+      ._coalesced_(true);
 }
 
 void SparseGradients::reduce(ProcessGroup& order, double divisor,
@@ -155,8 +166,7 @@ void SparseGradients::reduce(ProcessGroup& order, double divisor,
     std::vector<std::int64_t> counts;
     for (std::size_t rank = 0; rank < ranks; ++rank)
       counts.push_back(all[rank * mine.size() + k]);
-    const at::Tensor sum = combine(used[k], order, counts);
-    if (divisor != 1) sum._values().div_(divisor);
+    const at::Tensor sum = combine(used[k], order, counts, divisor);
     at::Tensor& gradient = parameters_[used[k]].mutable_grad();
     if (result == Result::kKept)
       gradient = sum;

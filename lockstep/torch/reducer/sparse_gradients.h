@@ -70,7 +70,8 @@ class SparseGradients {
  private:
   at::Tensor own_part(std::size_t parameter) const;
   at::Tensor combine(std::size_t parameter, ProcessGroup& order,
-                     std::span<const std::int64_t> counts) const;
+                     std::span<const std::int64_t> counts,
+                     double divisor) const;
 
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> in_buckets_;
