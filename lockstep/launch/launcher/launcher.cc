@@ -50,7 +50,6 @@ Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
 JobResult Launcher::run() {
   started_ = std::chrono::steady_clock::now();
   old_records_ = has_records(options_.job.dump_directory);
-  forget_earlier_job(options_.job.dump_directory);
   try {
     start_workers();
     while (!over()) turn();
@@ -248,11 +247,11 @@ WorkerFailure Launcher::failure_of(int rank) const {
           .record_folder = {}};
 }
 
-// Next to the ranks' records, if there are any.
+// Next to the ranks' records, if there are any of this job.
 void Launcher::keep_failure() {
   WorkerFailure& failure = result_.failure.value();
   const std::string& folder = options_.job.dump_directory;
-  if (folder.empty() || !has_records(folder)) return;
+  if (folder.empty() || old_records_ || !has_records(folder)) return;
   failure.record_folder = folder;
   try {
     write_job_record(folder, {.workers = failure.workers,

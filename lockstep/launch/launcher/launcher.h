@@ -106,7 +106,7 @@ class Launcher {
   OrphanWatch orphans_;
   WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
-  // The user's folder held records before the job.
+  // The user's folder held records before the job, of another running job.
   bool old_records_ = false;
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
