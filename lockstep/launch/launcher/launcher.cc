@@ -133,7 +133,7 @@ void Launcher::turn() {
   look_for_failure();
   look_for_time();
   screen_.draw();
-  look_for_reader();
+  look_for_write_error();
 }
 
 void Launcher::take_signals() {
@@ -271,16 +271,20 @@ void Launcher::look_for_time() {
   if (phase_ == Phase::kKilling) signal_everything(SIGKILL);
 }
 
-// Without a reader the job ends like a program in a pipe.
-void Launcher::look_for_reader() {
-  if (screen_.error() == 0 || phase_ != Phase::kRunning) return;
-  result_.exit_code = 128 + SIGPIPE;
-  if (screen_.error() != EPIPE)  // for example `lockstep evaluate | head`
-    screen_.print_line(OutputStream::kErr,
-                       fmt::format("lockstep: output cannot be written ({}); "
-                                   "ending the workers",
-                                   std::strerror(screen_.error())));
-  end_job();
+// Without a reader (`lockstep evaluate | head`) the job ends like a program in
+// a pipe. Any other error means that output is lost.
+void Launcher::look_for_write_error() {
+  const int error = screen_.error();
+  if (error == 0 || std::exchange(write_failed_, true)) return;
+  if (result_.exit_code == 0)
+    result_.exit_code = error == EPIPE ? 128 + SIGPIPE : 1;
+  const bool ends = phase_ == Phase::kRunning && !workers_.ended();
+  if (error != EPIPE)
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: output cannot be written ({}){}",
+                    std::strerror(error), ends ? "; ending the workers" : ""));
+  if (ends) end_job();
 }
 
 void Launcher::end_job() {
@@ -326,11 +330,13 @@ void Launcher::finish_output() {
   report_end();
   for (;;) {
     screen_.draw();
+    look_for_write_error();
     if (screen_.drained()) return;
     // Waits for a reader that pauses, until the user sends another signal.
     bool tired = false;
     PollSet set;
     set.watch(signals_.descriptor(), POLLIN, [&] {
+    look_for_write_error();
       for (const int signal : signals_.take())
         tired |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
     });
