@@ -42,6 +42,11 @@ std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
   return divide_cores(cores, workers);
 }
 
+bool asks_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
+
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
@@ -336,9 +341,7 @@ void Launcher::finish_output() {
     bool tired = false;
     PollSet set;
     set.watch(signals_.descriptor(), POLLIN, [&] {
-    look_for_write_error();
-      for (const int signal : signals_.take())
-        tired |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+      for (const int signal : signals_.take()) tired |= asks_to_end(signal);
     });
     screen_.watch(set);
     set.wait(Deadline::never());
