@@ -182,6 +182,34 @@ TEST(TerminalText, KeepsColoursAndNothingElse) {
   EXPECT_EQ(safe_for_terminal(std::string("a\0b\x07\x7f", 5)), "a?b??");
 }
 
+TEST(TerminalText, ShowsWhatFollowsASequence) {
+  const std::string_view link =
+      "\033]8;;http://a.b\033\\link\033]8;;\033\\ error: text";
+  EXPECT_EQ(safe_for_terminal(link), "link error: text");
+  for (const std::string start : {"\033]0;", "\033P", "\033_", "\033^", "\033X",
+                                  "\u009d", "\u0090", "\u009f"})
+    for (const std::string end : {"\a", "\033\\", "\u009c"})
+      EXPECT_EQ(safe_for_terminal("a" + start + "body ü" + end + "b"), "ab")
+          << start.substr(1) << " " << end;
+  EXPECT_EQ(safe_for_terminal("\033(B\033)0\033#8\033 F\033%Gbold"), "bold");
+  EXPECT_EQ(safe_for_terminal("\033]0;cut\033[31mred"), "\033[31mred\033[0m");
+  EXPECT_EQ(safe_for_terminal("\033[31\001red"), "?red");
+  EXPECT_EQ(safe_for_terminal("\033ü"), "ü");
+  EXPECT_EQ(safe_for_terminal("\033\033[2Ja"), "a");
+}
+
+TEST(TerminalText, TakesOnlyPlainParametersForColours) {
+  EXPECT_EQ(safe_for_terminal("a\033[>4;2mb\033[?4mc\033[1 md"), "abcd");
+  EXPECT_EQ(safe_for_terminal("\033[38:2::1:2:3mx"),
+            "\033[38:2::1:2:3mx\033[0m");
+  EXPECT_EQ(safe_for_terminal("\033[mx"), "\033[mx\033[0m");
+}
+
+TEST(TerminalText, KnowsTheControlsAboveAscii) {
+  EXPECT_EQ(safe_for_terminal("\u009b31mred"), "\033[31mred\033[0m");
+  EXPECT_EQ(safe_for_terminal("a\u009b2Jb\u0085c"), "ab?c");
+}
+
 TEST(TerminalText, SurvivesSequencesThatAreCutShort) {
   for (const char* text : {"\033", "\033[", "\033[31", "\033]0;x"})
     EXPECT_EQ(safe_for_terminal(text), "") << text + 1;
