@@ -3,7 +3,8 @@
 //
 // Threads: one thread at a time.
 // Errors:  SystemError when the process cannot be started or its log cannot be
-//          created.
+//          created; InvalidArgument when a worker of a running job writes that
+//          log.
 #pragma once
 
 #include <cstdint>
