@@ -12,6 +12,7 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -197,6 +198,21 @@ TEST(ProgressOnATerminal, IsABarThatTearsNoLineAndGoesAtTheEnd) {
       {}, Terminal::kPseudo);
   ASSERT_TRUE(command.wait_for("3/3  loss 0.500"));
   go_on.open();
+TEST(Progress, DoesNotRepeatALineThatHasBegun) {
+  const Gate begun;
+  const Gate reported;
+  LaunchedCommand command(shell_workers(1, "printf 'preparing: '; " +
+                                               begun.wait() + kSteps +
+                                               reported.wait() + "echo done"));
+  ASSERT_TRUE(command.wait_for("preparing: "));
+  begun.open();
+  ASSERT_TRUE(command.wait_for("images/s"));
+  reported.open();
+  const std::string out = command.finish().out;
+  EXPECT_THAT(out, StartsWith("preparing: \nepoch"));
+  EXPECT_THAT(out, EndsWith("left\ndone\n"));
+}
+
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("━"));

@@ -142,8 +142,16 @@ bool Worker::read_progress() {
                    [this](std::string_view bytes) { records_.add(bytes); });
 }
 
-void Worker::show_record(std::string_view line) {
+// The screen already shows the lines that have begun, so only their rest is
+// still to be printed.
+void Worker::share_screen() {
+  if (!raw_) return;
+  for (Channel* channel : {&out_, &err_}) channel->tagger.break_line();
   raw_ = false;
+}
+
+void Worker::show_record(std::string_view line) {
+  share_screen();
   try {
     if (const auto record = decode_progress(line)) screen_.show(*record);
   } catch (const InvalidArgument&) {

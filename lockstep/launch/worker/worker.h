@@ -63,6 +63,7 @@ class Worker {
 
   bool read_output(Channel& channel);
   bool read_progress();
+  void share_screen();
   void show_record(std::string_view line);
   void show_line(OutputStream stream, std::string_view line);
   void keep_log(std::string_view bytes);
