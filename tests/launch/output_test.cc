@@ -137,6 +137,30 @@ TEST(Output, GoesToATerminalWhereTheCommandsDoes) {
               ElementsAre("[rank 0] no", "[rank 1] no"));
 }
 
+TEST(Output, OnATerminalCannotBeReadForKeys) {
+  LaunchedCommand command(
+      shell_workers(2,
+                    "for end in 1 2; do if read key <&$end; then "
+                    "echo read $end; else echo refused $end; fi; done; "
+                    "read key </dev/tty || echo refused tty"),
+      {}, Terminal::kPseudo);
+  EXPECT_TRUE(command.wait_for("refused 1", 2));
+  EXPECT_TRUE(command.wait_for("refused 2", 2));
+  EXPECT_TRUE(command.wait_for("refused tty", 2));
+}
+
+TEST(Output, OnATerminalHearsOfItsNewSize) {
+  LaunchedCommand command(
+      shell_workers(2,
+                    "trap 'echo resized; exit 0' WINCH; sleep 1000 & "
+                    "echo up; wait"),
+      {}, Terminal::kPseudo);
+  ASSERT_TRUE(command.wait_for("up\n", 2));
+  command.signal(SIGWINCH);  // as the terminal's
+  ASSERT_TRUE(command.wait_for("resized\n", 2));
+  EXPECT_EQ(command.finish().exit_code, 0);
+}
+
 TEST(Output, HasNoPagerThatWaitsForKeys) {
   LaunchedCommand command(shell_workers(2, "echo $PAGER $GIT_PAGER"),
                           {"PAGER=less", "GIT_PAGER=less"}, Terminal::kPseudo);
@@ -174,6 +198,21 @@ TEST(Progress, IsAPlainLineNowAndThenWherePiped) {
   EXPECT_THAT(result.out, HasSubstr("[rank 1] hello\n"));
 }
 
+TEST(Progress, DoesNotRepeatALineThatHasBegun) {
+  const Gate begun;
+  const Gate reported;
+  LaunchedCommand command(shell_workers(1, "printf 'preparing: '; " +
+                                               begun.wait() + kSteps +
+                                               reported.wait() + "echo done"));
+  ASSERT_TRUE(command.wait_for("preparing: "));
+  begun.open();
+  ASSERT_TRUE(command.wait_for("images/s"));
+  reported.open();
+  const std::string out = command.finish().out;
+  EXPECT_THAT(out, StartsWith("preparing: \nepoch"));
+  EXPECT_THAT(out, EndsWith("left\ndone\n"));
+}
+
 TEST(Progress, ThatIsNoRecordIsShownAsOutput) {
   const CommandResult result = run_lockstep(shell_workers(
       2, from_rank_zero("echo nonsense >/proc/self/fd/$LOCKSTEP_PROGRESS_FD; "
@@ -198,21 +237,6 @@ TEST(ProgressOnATerminal, IsABarThatTearsNoLineAndGoesAtTheEnd) {
       {}, Terminal::kPseudo);
   ASSERT_TRUE(command.wait_for("3/3  loss 0.500"));
   go_on.open();
-TEST(Progress, DoesNotRepeatALineThatHasBegun) {
-  const Gate begun;
-  const Gate reported;
-  LaunchedCommand command(shell_workers(1, "printf 'preparing: '; " +
-                                               begun.wait() + kSteps +
-                                               reported.wait() + "echo done"));
-  ASSERT_TRUE(command.wait_for("preparing: "));
-  begun.open();
-  ASSERT_TRUE(command.wait_for("images/s"));
-  reported.open();
-  const std::string out = command.finish().out;
-  EXPECT_THAT(out, StartsWith("preparing: \nepoch"));
-  EXPECT_THAT(out, EndsWith("left\ndone\n"));
-}
-
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("━"));
