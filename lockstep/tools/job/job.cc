@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-// A terminal is not passed on: a worker is in its background and would be
-// stopped when it reads.
+// A terminal is not passed on: it is not the controlling one of a worker, which
+// would take the keys that the user meant for the shell.
 int readable_input() {
   const bool open = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
   return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
