@@ -10,7 +10,7 @@
 
 namespace {
 
-using lockstep::Collective;
+using lockstep::BenchCollective;
 using lockstep::CollectiveCall;
 
 constexpr int kRoot = 0;
@@ -59,38 +59,38 @@ void MpiEngine::run(const CollectiveCall& call) {
   const int count = static_cast<int>(call.count);
   const auto world = MPI_COMM_WORLD;
   switch (call.collective) {
-    case Collective::kAllReduce:
+    case BenchCollective::kAllReduce:
       MPI_Allreduce(MPI_IN_PLACE, call.output, count, MPI_FLOAT, MPI_SUM,
                     world);
       return;
-    case Collective::kBroadcast:
+    case BenchCollective::kBroadcast:
       MPI_Bcast(call.output, count, MPI_FLOAT, kRoot, world);
       return;
-    case Collective::kReduce:
+    case BenchCollective::kReduce:
       return reduce_in_place(call);
-    case Collective::kAllGather:
+    case BenchCollective::kAllGather:
       MPI_Allgather(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
                     world);
       return;
-    case Collective::kGather:
+    case BenchCollective::kGather:
       MPI_Gather(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
                  kRoot, world);
       return;
-    case Collective::kScatter:
+    case BenchCollective::kScatter:
       MPI_Scatter(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
                   kRoot, world);
       return;
-    case Collective::kReduceScatter:
+    case BenchCollective::kReduceScatter:
       MPI_Reduce_scatter_block(call.input, call.output, count, MPI_FLOAT,
                                MPI_SUM, world);
       return;
-    case Collective::kAllToAll:
+    case BenchCollective::kAllToAll:
       MPI_Alltoall(call.input, count, MPI_FLOAT, call.output, count, MPI_FLOAT,
                    world);
       return;
-    case Collective::kBarrier:
+    case BenchCollective::kBarrier:
       return barrier();
-    case Collective::kSendRecv:
+    case BenchCollective::kSendRecv:
       return send_and_receive(call);
   }
 }

@@ -35,14 +35,14 @@ struct ShardingSetting {
   int ranks;
 };
 class ShardingRanks : public testing::TestWithParam<ShardingSetting> {};
-INSTANTIATE_TEST_SUITE_P(ZeroRedundancyOptimizer, ShardingRanks,
-                         testing::Values(ShardingSetting{"shm", 1}, ShardingSetting{"shm", 2},
-                                         ShardingSetting{"shm", 3}, ShardingSetting{"shm", 4},
-                                         ShardingSetting{"reference", 3}),
-                         [](const auto& setting) {
-                           return setting.param.backend +
-                                  std::to_string(setting.param.ranks);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    ZeroRedundancyOptimizer, ShardingRanks,
+    testing::Values(ShardingSetting{"shm", 1}, ShardingSetting{"shm", 2},
+                    ShardingSetting{"shm", 3}, ShardingSetting{"shm", 4},
+                    ShardingSetting{"reference", 3}),
+    [](const auto& setting) {
+      return setting.param.backend + std::to_string(setting.param.ranks);
+    });
 
 TEST_P(ShardingRanks, LearnWhatAnUnshardedOptimizerLearnsToTheBit) {
   for (const auto& [name, rule] : rules()) {

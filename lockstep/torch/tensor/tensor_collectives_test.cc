@@ -243,7 +243,7 @@ TEST(TensorCollectivesOfObjects, TellEveryRankOfWhatCannotTravel) {
     EXPECT_THAT(message_of([&] {
                   scatter_object_list(*group, {good, good}, 0);
                 }),
-                HasSubstr("give the root as many objects as ranks"));
+                HasSubstr("pass as many objects as ranks on the root"));
     EXPECT_NO_THROW(group->barrier().wait());
   });
 }

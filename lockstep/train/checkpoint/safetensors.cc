@@ -37,22 +37,22 @@ struct TypeRow {
 
 // In the order of SafetensorsType.
 constexpr std::array<TypeRow, kSafetensorsTypes> kScalarTypes{{{"F64", 8},
-                                                         {"F32", 4},
-                                                         {"F16", 2},
-                                                         {"BF16", 2},
-                                                         {"F8_E4M3", 1},
-                                                         {"F8_E5M2", 1},
-                                                         {"F8_E8M0", 1},
-                                                         {"C64", 8},
-                                                         {"I64", 8},
-                                                         {"I32", 4},
-                                                         {"I16", 2},
-                                                         {"I8", 1},
-                                                         {"U64", 8},
-                                                         {"U32", 4},
-                                                         {"U16", 2},
-                                                         {"U8", 1},
-                                                         {"BOOL", 1}}};
+                                                               {"F32", 4},
+                                                               {"F16", 2},
+                                                               {"BF16", 2},
+                                                               {"F8_E4M3", 1},
+                                                               {"F8_E5M2", 1},
+                                                               {"F8_E8M0", 1},
+                                                               {"C64", 8},
+                                                               {"I64", 8},
+                                                               {"I32", 4},
+                                                               {"I16", 2},
+                                                               {"I8", 1},
+                                                               {"U64", 8},
+                                                               {"U32", 4},
+                                                               {"U16", 2},
+                                                               {"U8", 1},
+                                                               {"BOOL", 1}}};
 
 const TypeRow& row_of(SafetensorsType type) {
   return kScalarTypes[static_cast<std::size_t>(type)];
