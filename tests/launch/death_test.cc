@@ -151,12 +151,12 @@ TEST_P(Interruption, EndsAllAndLeavesNothing) {
   EXPECT_THAT(result.err, Not(HasSubstr("exited")));
 }
 
-INSTANTIATE_TEST_SUITE_P(BySignal, Interruption,
-                         testing::Values(Request{SIGINT, kStay},
-                                         Request{SIGINT, kStayDeaf},
-                                         Request{SIGTERM, kStay},
-                                         Request{SIGTERM, kStayDeaf},
-                                         Request{SIGHUP, kStay}));
+INSTANTIATE_TEST_SUITE_P(
+    BySignal, Interruption,
+    testing::Values(Request{SIGINT, kStay}, Request{SIGINT, kStayDeaf},
+                    Request{SIGTERM, kStay}, Request{SIGTERM, kStayDeaf},
+                    Request{SIGHUP, kStay}, Request{SIGQUIT, kStay},
+                    Request{SIGQUIT, kStayDeaf}));
 
 TEST(Interruption, LetsAWorkerSayItsLastWords) {
   LaunchedCommand command(

@@ -76,9 +76,10 @@ LaunchedCommand::LaunchedCommand(const std::vector<std::string>& arguments,
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("fork failed");
   if (pid_ == 0) {
-    ::setpgid(0, 0);
+    ::setsid();
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     ::dup2(out.write.get(), 1);
+    if (terminal == Terminal::kPseudo) ::ioctl(1, TIOCSCTTY, 0);
     ::dup2(err.write ? err.write.get() : out.write.get(), 2);
     ::fcntl(lifeline.write.get(), F_SETFD, 0);
     for (const char* name : {"OMP_NUM_THREADS", "NO_COLOR", "LC_ALL",

@@ -33,7 +33,7 @@ class LaunchedCommand {
 
   // Starts `lockstep` with `arguments`; "NAME=value" in `environment` extends
   // the test's environment. On a pseudo terminal (90 columns, UTF-8) standard
-  // output and error both go to `out`.
+  // output and error both go to `out`, and the terminal controls the command.
   explicit LaunchedCommand(const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {},
                            Terminal terminal = Terminal::kNone);

@@ -12,6 +12,7 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -136,6 +137,30 @@ TEST(Output, GoesToATerminalWhereTheCommandsDoes) {
               ElementsAre("[rank 0] no", "[rank 1] no"));
 }
 
+TEST(Output, OnATerminalCannotBeReadForKeys) {
+  LaunchedCommand command(
+      shell_workers(2,
+                    "for end in 1 2; do if read key <&$end; then "
+                    "echo read $end; else echo refused $end; fi; done; "
+                    "read key </dev/tty || echo refused tty"),
+      {}, Terminal::kPseudo);
+  EXPECT_TRUE(command.wait_for("refused 1", 2));
+  EXPECT_TRUE(command.wait_for("refused 2", 2));
+  EXPECT_TRUE(command.wait_for("refused tty", 2));
+}
+
+TEST(Output, OnATerminalHearsOfItsNewSize) {
+  LaunchedCommand command(
+      shell_workers(2,
+                    "trap 'echo resized; exit 0' WINCH; sleep 1000 & "
+                    "echo up; wait"),
+      {}, Terminal::kPseudo);
+  ASSERT_TRUE(command.wait_for("up\n", 2));
+  command.signal(SIGWINCH);  // as the terminal's
+  ASSERT_TRUE(command.wait_for("resized\n", 2));
+  EXPECT_EQ(command.finish().exit_code, 0);
+}
+
 TEST(Output, HasNoPagerThatWaitsForKeys) {
   LaunchedCommand command(shell_workers(2, "echo $PAGER $GIT_PAGER"),
                           {"PAGER=less", "GIT_PAGER=less"}, Terminal::kPseudo);
@@ -171,6 +196,21 @@ TEST(Progress, IsAPlainLineNowAndThenWherePiped) {
       HasSubstr("epoch 1/2  1/3  loss 0.500  1,000 images/s  0:02 left\n"));
   EXPECT_THAT(result.out, Not(HasSubstr("2/3")));
   EXPECT_THAT(result.out, HasSubstr("[rank 1] hello\n"));
+}
+
+TEST(Progress, DoesNotRepeatALineThatHasBegun) {
+  const Gate begun;
+  const Gate reported;
+  LaunchedCommand command(shell_workers(1, "printf 'preparing: '; " +
+                                               begun.wait() + kSteps +
+                                               reported.wait() + "echo done"));
+  ASSERT_TRUE(command.wait_for("preparing: "));
+  begun.open();
+  ASSERT_TRUE(command.wait_for("images/s"));
+  reported.open();
+  const std::string out = command.finish().out;
+  EXPECT_THAT(out, StartsWith("preparing: \nepoch"));
+  EXPECT_THAT(out, EndsWith("left\ndone\n"));
 }
 
 TEST(Progress, ThatIsNoRecordIsShownAsOutput) {

@@ -14,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // A job whose records go to the test's folder.
 class Records : public testing::Test {
@@ -97,6 +98,22 @@ TEST_F(Records, OfAJobWithoutAFaultShowNone) {
   const CommandResult blamed = blame();
   EXPECT_EQ(blamed.exit_code, 3) << blamed.out;
   EXPECT_THAT(blamed.out, HasSubstr("No rank that left a record has an error"));
+}
+
+TEST_F(Records, OfAnEarlierJobAreNoEvidenceOfALaterOne) {
+  run_lockstep(job(), environment("LOCKSTEP_TIMEOUT=0.2"));
+  const CommandResult later =
+      run_lockstep(shell_workers(2, "exit 4"), environment("VICTIM=1"));
+  EXPECT_EQ(later.exit_code, 4);
+  const std::string earlier = folder_ + "/earlier-1";
+  EXPECT_THAT(
+      later.err,
+      AllOf(HasSubstr("records of an earlier job are now in " + earlier),
+            Not(HasSubstr("lockstep blame"))));
+  EXPECT_EQ(blame().exit_code, 2);
+  const CommandResult blamed = run_lockstep({"blame", earlier});
+  EXPECT_EQ(blamed.exit_code, 0);
+  EXPECT_THAT(blamed.out, HasSubstr("Rank 1 of 3 did not come"));
 }
 
 TEST_F(Records, ThatAreNotThereAreAUsageError) {

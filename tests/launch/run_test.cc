@@ -132,6 +132,29 @@ TEST(Run, KeepsEachRanksOutputInALogWhenAsked) {
   }
 }
 
+TEST(Run, RefusesALogFolderThatARunningJobUses) {
+  const TestDirectory folder;
+  const Gate go_on;
+  const auto with_logs = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, {"--log-dir", folder.path()});
+    return arguments;
+  };
+  LaunchedCommand first(
+      with_logs(shell_workers(1, "echo first; " + go_on.wait() + "echo last")));
+  ASSERT_TRUE(first.wait_for("first\n"));
+  const CommandResult second =
+      run_lockstep(with_logs(shell_workers(2, "echo second")));
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.err, HasSubstr("still running writes " +
+                                    (folder / "rank-0.log").string()));
+  go_on.open();
+  EXPECT_EQ(first.finish().exit_code, 0);
+  EXPECT_EQ(contents(folder / "rank-0.log"), "first\nlast\n");
+  EXPECT_EQ(run_lockstep(with_logs(shell_workers(1, "echo third"))).exit_code,
+            0);
+  EXPECT_EQ(contents(folder / "rank-0.log"), "third\n");
+}
+
 // Issue 21, point 5: rank 0 ends by an exception because rank 1 has ended.
 TEST(Run, BlamesTheRankThatEndedFirstAndExitsWithItsCode) {
   const TestDirectory folder;

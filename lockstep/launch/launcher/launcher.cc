@@ -42,6 +42,11 @@ std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
   return divide_cores(cores, workers);
 }
 
+bool asks_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
+
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
@@ -50,7 +55,6 @@ Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
 JobResult Launcher::run() {
   started_ = std::chrono::steady_clock::now();
   old_records_ = has_records(options_.job.dump_directory);
-  forget_earlier_job(options_.job.dump_directory);
   try {
     start_workers();
     while (!over()) turn();
@@ -134,7 +138,7 @@ void Launcher::turn() {
   look_for_failure();
   look_for_time();
   screen_.draw();
-  look_for_reader();
+  look_for_write_error();
 }
 
 void Launcher::take_signals() {
@@ -248,11 +252,11 @@ WorkerFailure Launcher::failure_of(int rank) const {
           .record_folder = {}};
 }
 
-// Next to the ranks' records, if there are any.
+// Next to the ranks' records, if there are any of this job.
 void Launcher::keep_failure() {
   WorkerFailure& failure = result_.failure.value();
   const std::string& folder = options_.job.dump_directory;
-  if (folder.empty() || !has_records(folder)) return;
+  if (folder.empty() || old_records_ || !has_records(folder)) return;
   failure.record_folder = folder;
   try {
     write_job_record(folder, {.workers = failure.workers,
@@ -272,16 +276,20 @@ void Launcher::look_for_time() {
   if (phase_ == Phase::kKilling) signal_everything(SIGKILL);
 }
 
-// Without a reader the job ends like a program in a pipe.
-void Launcher::look_for_reader() {
-  if (screen_.error() == 0 || phase_ != Phase::kRunning) return;
-  result_.exit_code = 128 + SIGPIPE;
-  if (screen_.error() != EPIPE)  // for example `lockstep evaluate | head`
-    screen_.print_line(OutputStream::kErr,
-                       fmt::format("lockstep: output cannot be written ({}); "
-                                   "ending the workers",
-                                   std::strerror(screen_.error())));
-  end_job();
+// Without a reader (`lockstep evaluate | head`) the job ends like a program in
+// a pipe. Any other error means that output is lost.
+void Launcher::look_for_write_error() {
+  const int error = screen_.error();
+  if (error == 0 || std::exchange(write_failed_, true)) return;
+  if (result_.exit_code == 0)
+    result_.exit_code = error == EPIPE ? 128 + SIGPIPE : 1;
+  const bool ends = phase_ == Phase::kRunning && !workers_.ended();
+  if (error != EPIPE)
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: output cannot be written ({}){}",
+                    std::strerror(error), ends ? "; ending the workers" : ""));
+  if (ends) end_job();
 }
 
 void Launcher::end_job() {
@@ -327,13 +335,13 @@ void Launcher::finish_output() {
   report_end();
   for (;;) {
     screen_.draw();
+    look_for_write_error();
     if (screen_.drained()) return;
     // Waits for a reader that pauses, until the user sends another signal.
     bool tired = false;
     PollSet set;
     set.watch(signals_.descriptor(), POLLIN, [&] {
-      for (const int signal : signals_.take())
-        tired |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+      for (const int signal : signals_.take()) tired |= asks_to_end(signal);
     });
     screen_.watch(set);
     set.wait(Deadline::never());

@@ -56,7 +56,9 @@ struct LaunchOptions {
 
 struct JobResult {
   // 0 when every worker returned 0; the failed worker's ExitStatus::exit_code
-  // when one failed; 128 + the signal that asked the launcher to end.
+  // when one failed; 128 + the signal that asked the launcher to end; 128 +
+  // SIGPIPE when the output's reader has gone; 1 when output cannot be written
+  // for another reason.
   int exit_code = 0;
   std::optional<WorkerFailure> failure;
 };
@@ -93,7 +95,7 @@ class Launcher {
   WorkerFailure failure_of(int rank) const;
   void keep_failure();
   void look_for_time();
-  void look_for_reader();
+  void look_for_write_error();
   void end_job();
   void kill_job();
   void signal_everything(int signal);
@@ -106,8 +108,9 @@ class Launcher {
   OrphanWatch orphans_;
   WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
-  // The user's folder held records before the job.
+  // The user's folder held records before the job, of another running job.
   bool old_records_ = false;
+  bool write_failed_ = false;  // and the user was told
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <random>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/output/terminal_text.h"
@@ -27,17 +29,40 @@ std::optional<std::string> nothing_set(const std::string&) {
   return std::nullopt;
 }
 
-// Runs `script` in `workers` shells and discards their output.
-JobResult run_job(int workers, const std::string& script,
-                  std::chrono::milliseconds grace) {
-  const FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  SignalWatch signals;
-  Screen screen(nowhere.get(), nowhere.get(), nothing_set);
+LaunchOptions shells(int workers, const std::string& script,
+                     std::chrono::milliseconds grace = 24h) {
   LaunchOptions options;
   options.command = {"sh", "-c", script};
   options.job.workers = workers;
   options.grace = grace;
+  return options;
+}
+
+JobResult run_job(LaunchOptions options, int out, int err) {
+  SignalWatch signals;
+  Screen screen(out, err, nothing_set);
   return Launcher(std::move(options), signals, screen).run();
+}
+
+// Runs `script` in `workers` shells and discards their output.
+JobResult run_job(int workers, const std::string& script,
+                  std::chrono::milliseconds grace) {
+  const FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  return run_job(shells(workers, script, grace), nowhere.get(), nowhere.get());
+}
+
+// The exit code and the error output of a job whose output goes to `out`.
+std::pair<int, std::string> run_with_output(const std::string& script,
+                                            int out) {
+  Pipe errors = make_pipe();
+  const int exit_code =
+      run_job(shells(2, script), out, errors.write.get()).exit_code;
+  errors.write.reset();
+  std::array<char, 5000> buffer{};
+  const ssize_t count = ::read(errors.read.get(), buffer.data(), buffer.size());
+  return {exit_code,
+          std::string(buffer.data(),
+                      static_cast<std::size_t>(std::max<ssize_t>(count, 0)))};
 }
 
 TEST(Launcher, KillsAtOnceWhenAskedASecondTime) {
@@ -86,6 +111,40 @@ TEST(Launcher, LeavesNoDescriptorAndNoSignalBlocked) {
     EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal));
 }
 
+// The worker's end may come before or after the launcher reads its output.
+TEST(Launcher, FailsWhereItsOutputCannotBeWritten) {
+  const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  for (const char* script : {"echo important", "echo important; sleep 1000"}) {
+    const auto [exit_code, errors] = run_with_output(script, full.get());
+    EXPECT_EQ(exit_code, 1) << script;
+    EXPECT_THAT(errors, HasSubstr("lockstep: output cannot be written (No "
+                                  "space left on device)"));
+  }
+  const auto [exit_code, errors] =
+      run_with_output("echo important; exit 7", full.get());
+  EXPECT_EQ(exit_code, 7);
+  EXPECT_THAT(errors, HasSubstr("output cannot be written"));
+}
+
+TEST(Launcher, FailsWhereItsLastOutputCannotBeWritten) {
+  // The rank's bytes wait in its pipe until the launcher drains it.
+  const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  const auto [exit_code, errors] =
+      run_with_output("printf 'no newline'", full.get());
+  EXPECT_EQ(exit_code, 1);
+  EXPECT_THAT(errors, AllOf(HasSubstr("output cannot be written"),
+                            Not(HasSubstr("ending the workers"))));
+}
+
+TEST(Launcher, EndsLikeAProgramInAPipeWhereTheReaderHasGone) {
+  Pipe pipe = make_pipe();
+  pipe.read.reset();
+  const auto [exit_code, errors] =
+      run_with_output("printf 'no newline'", pipe.write.get());
+  EXPECT_EQ(exit_code, 128 + SIGPIPE);
+  EXPECT_EQ(errors, "");
+}
+
 TEST(Launcher, RefusesAJobOfNobody) {
   EXPECT_THROW(run_job(0, "true", 1s), InvalidArgument);
 }
@@ -121,6 +180,34 @@ TEST(TerminalText, KeepsColoursAndNothingElse) {
   EXPECT_EQ(safe_for_terminal("a\033[2Jb\033[10;20Hc\033]0;title\ad\033Me"),
             "abcde");
   EXPECT_EQ(safe_for_terminal(std::string("a\0b\x07\x7f", 5)), "a?b??");
+}
+
+TEST(TerminalText, ShowsWhatFollowsASequence) {
+  const std::string_view link =
+      "\033]8;;http://a.b\033\\link\033]8;;\033\\ error: text";
+  EXPECT_EQ(safe_for_terminal(link), "link error: text");
+  for (const std::string start : {"\033]0;", "\033P", "\033_", "\033^", "\033X",
+                                  "\u009d", "\u0090", "\u009f"})
+    for (const std::string end : {"\a", "\033\\", "\u009c"})
+      EXPECT_EQ(safe_for_terminal("a" + start + "body ü" + end + "b"), "ab")
+          << start.substr(1) << " " << end;
+  EXPECT_EQ(safe_for_terminal("\033(B\033)0\033#8\033 F\033%Gbold"), "bold");
+  EXPECT_EQ(safe_for_terminal("\033]0;cut\033[31mred"), "\033[31mred\033[0m");
+  EXPECT_EQ(safe_for_terminal("\033[31\001red"), "?red");
+  EXPECT_EQ(safe_for_terminal("\033ü"), "ü");
+  EXPECT_EQ(safe_for_terminal("\033\033[2Ja"), "a");
+}
+
+TEST(TerminalText, TakesOnlyPlainParametersForColours) {
+  EXPECT_EQ(safe_for_terminal("a\033[>4;2mb\033[?4mc\033[1 md"), "abcd");
+  EXPECT_EQ(safe_for_terminal("\033[38:2::1:2:3mx"),
+            "\033[38:2::1:2:3mx\033[0m");
+  EXPECT_EQ(safe_for_terminal("\033[mx"), "\033[mx\033[0m");
+}
+
+TEST(TerminalText, KnowsTheControlsAboveAscii) {
+  EXPECT_EQ(safe_for_terminal("\u009b31mred"), "\033[31mred\033[0m");
+  EXPECT_EQ(safe_for_terminal("a\u009b2Jb\u0085c"), "ab?c");
 }
 
 TEST(TerminalText, SurvivesSequencesThatAreCutShort) {

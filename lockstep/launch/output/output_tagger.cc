@@ -77,8 +77,14 @@ void OutputTagger::emit() {
   partial_.clear();
 }
 
+void OutputTagger::break_line() {
+  if (partial_.empty()) return;
+  emit();
+  cut_ = true;
+}
+
 void OutputTagger::finish() {
-  if (!partial_.empty()) emit();
+  break_line();
   cut_ = false;
 }
 

@@ -29,6 +29,9 @@ class OutputTagger {
   // Passes the lines that `bytes` completes to the sink; keeps the rest.
   void add(std::string_view bytes);
 
+  // Passes on a line that has begun; its rest becomes a line of its own.
+  void break_line();
+
   // Passes on a last line without a newline.
   void finish();
 

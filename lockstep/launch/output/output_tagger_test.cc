@@ -51,6 +51,18 @@ TEST(OutputTagger, HoldsALineBackUntilItsNewlineComes) {
   EXPECT_EQ(tagged.lines.size(), 2u);
 }
 
+TEST(OutputTagger, BreaksALineThatHasBegun) {
+  Tagged tagged("> ");
+  tagged.tagger.add("preparing: ");
+  tagged.tagger.break_line();
+  EXPECT_THAT(tagged.lines, ElementsAre("> preparing: "));
+  tagged.tagger.add("\ndone\n");
+  EXPECT_THAT(tagged.lines, ElementsAre("> preparing: ", "> done"));
+  tagged.tagger.break_line();
+  tagged.tagger.add("\n");
+  EXPECT_THAT(tagged.lines, ElementsAre("> preparing: ", "> done", "> "));
+}
+
 TEST(OutputTagger, CutsALongLineAndLosesNothing) {
   const std::string text(3 * OutputTagger::kMaxLineBytes + 7, 'x');
   const auto lines = lines_of(text + "\nshort\n");

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<int, 5> kRequests{SIGINT, SIGTERM, SIGHUP, SIGTSTP,
-                                       SIGUSR1};
+constexpr std::array<int, 6> kRequests{SIGINT,  SIGTERM, SIGHUP,
+                                       SIGQUIT, SIGTSTP, SIGUSR1};
 
 bool is_ignored(int signal) {
   struct sigaction action {};

@@ -18,8 +18,9 @@ namespace lockstep {
 
 class SignalWatch {
  public:
-  // SIGINT, SIGTERM, SIGHUP, SIGTSTP and SIGUSR1; SIGCHLD and SIGWINCH. SIGPIPE
-  // is blocked too, so writing to a closed pipe only returns an error.
+  // SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP and SIGUSR1; SIGCHLD and
+  // SIGWINCH. SIGPIPE is blocked too, so writing to a closed pipe only returns
+  // an error.
   SignalWatch();
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -56,12 +57,21 @@ WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
   return command;
 }
 
+// The log stays locked while the job runs, so that no other job empties it. A
+// file system without locks has only O_APPEND, which keeps both jobs' later
+// lines.
 FileDescriptor open_log(const std::string& path) {
   if (path.empty()) return {};
   constexpr mode_t kMode = 0666;
   FileDescriptor log(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode));
-  if (!log)
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
+  if (log && ::flock(log.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw InvalidArgument(
+        fmt::format("a job that is still running writes {}; name another "
+                    "folder with --log-dir",
+                    path));
+  // EINVAL: a pipe or a device, which holds no earlier job's lines.
+  if (!log || (::ftruncate(log.get(), 0) != 0 && errno != EINVAL))
     throw SystemError(fmt::format("cannot create the log {}", path), errno);
   return log;
 }
@@ -132,8 +142,16 @@ bool Worker::read_progress() {
                    [this](std::string_view bytes) { records_.add(bytes); });
 }
 
-void Worker::show_record(std::string_view line) {
+// The screen already shows the lines that have begun, so only their rest is
+// still to be printed.
+void Worker::share_screen() {
+  if (!raw_) return;
+  for (Channel* channel : {&out_, &err_}) channel->tagger.break_line();
   raw_ = false;
+}
+
+void Worker::show_record(std::string_view line) {
+  share_screen();
   try {
     if (const auto record = decode_progress(line)) screen_.show(*record);
   } catch (const InvalidArgument&) {

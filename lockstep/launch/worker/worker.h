@@ -3,7 +3,8 @@
 //
 // Threads: one thread at a time.
 // Errors:  SystemError when the process cannot be started or its log cannot be
-//          created.
+//          created; InvalidArgument when a worker of a running job writes that
+//          log.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +63,7 @@ class Worker {
 
   bool read_output(Channel& channel);
   bool read_progress();
+  void share_screen();
   void show_record(std::string_view line);
   void show_line(OutputStream stream, std::string_view line);
   void keep_log(std::string_view bytes);

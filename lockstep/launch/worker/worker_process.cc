@@ -41,7 +41,10 @@ struct ChildPlan {
 };
 
 bool set_up_child(const ChildPlan& plan) {
-  if (::setpgid(0, 0) != 0) return false;
+  // A session of its own has no controlling terminal: a program that opens
+  // /dev/tty for keys gets an error, where a background process would be
+  // stopped.
+  if (::setsid() < 0) return false;
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   // The parent may have died before prctl() took effect.
   if (::getppid() != plan.parent) ::_exit(1);
@@ -93,14 +96,16 @@ int read_failure(const FileDescriptor& pipe) {
 }
 
 // A pseudo-terminal as a pipe: the worker writes to the terminal end, and bytes
-// arrive unchanged. Empty when the system has no more pseudo-terminals.
+// arrive unchanged. A program that reads its output for keys gets EBADF,
+// because it would wait forever. Empty when the system has no more
+// pseudo-terminals.
 std::optional<Pipe> make_terminal(const winsize& window) {
   FileDescriptor ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   std::array<char, 64> name{};
   if (!ours || ::grantpt(ours.get()) != 0 || ::unlockpt(ours.get()) != 0 ||
       ::ptsname_r(ours.get(), name.data(), name.size()) != 0)
     return {};
-  FileDescriptor terminal(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  FileDescriptor terminal(::open(name.data(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
   termios mode{};
   if (!terminal || ::tcgetattr(terminal.get(), &mode) != 0) return {};
   ::cfmakeraw(&mode);
@@ -197,8 +202,14 @@ std::optional<ExitStatus> WorkerProcess::exit_status() {
 void WorkerProcess::resize(const std::optional<winsize>& output,
                            const std::optional<winsize>& error) const noexcept {
   // The call fails for pipes, which have no size.
-  if (output) ::ioctl(standard_output.get(), TIOCSWINSZ, &*output);
-  if (error) ::ioctl(standard_error.get(), TIOCSWINSZ, &*error);
+  const auto set = [](const FileDescriptor& end,
+                      const std::optional<winsize>& window) {
+    return window && ::ioctl(end.get(), TIOCSWINSZ, &*window) == 0;
+  };
+  const bool output_has_changed = set(standard_output, output);
+  const bool error_has_changed = set(standard_error, error);
+  // The kernel signals the processes whose controlling terminal it is: none.
+  if (output_has_changed || error_has_changed) signal_group(SIGWINCH);
 }
 
 void WorkerProcess::signal_group(int signal) const noexcept {

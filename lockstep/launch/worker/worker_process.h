@@ -1,9 +1,9 @@
 // One worker process, which the launcher can watch, signal and reap.
 //
-// It leads its own process group, so a signal to the group also reaches the
-// processes that it starts. The kernel kills it when the launcher dies. It
-// stays in the process table until reap(), so its pid and its group's id cannot
-// be reused.
+// It leads its own session and process group, so a signal to the group also
+// reaches the processes that it starts. The kernel kills it when the launcher
+// dies. It stays in the process table until reap(), so its pid and its group's
+// id cannot be reused.
 //
 // Threads: one thread at a time. The starting thread must live as long as the
 //          worker (the kernel's parent-death signal is tied to that thread).
@@ -65,7 +65,8 @@ class WorkerProcess {
   // How a process ended that is known to have ended.
   const ExitStatus& last_status() const { return status_.value(); }
 
-  // Sets the sizes of its pseudo-terminals, if any.
+  // Sets the sizes of its pseudo-terminals, if any, and sends SIGWINCH to the
+  // process group.
   void resize(const std::optional<winsize>& output,
               const std::optional<winsize>& error) const noexcept;
 

@@ -19,10 +19,11 @@ bool missed_a_peer(const Worker& worker) {
 
 // The higher, the more likely the worker ended because of another one.
 int innocence_of(const Worker& worker) {
+  // A survivor may die by any signal after it has lost its peer.
+  if (missed_a_peer(worker)) return 2;
   const int signal = worker.process().last_status().signal;
   // A C++ program that ends by an exception gets SIGABRT.
-  if (signal != 0 && signal != SIGABRT) return 0;
-  return missed_a_peer(worker) ? 2 : 1;
+  return signal != 0 && signal != SIGABRT ? 0 : 1;
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ class WorkerTable {
   std::vector<int> failed() const;
 
   // The one of `ranks`, failed workers in the order of their ends, that caused
-  // the failure: the first that an external signal killed; otherwise the first
-  // that ended by itself; last a survivor, whose last lines report a missing
-  // peer. Call drain() first.
+  // the failure. Survivors, whose last lines report a missing peer, come last,
+  // however they ended. Of the others, the first that an external signal killed
+  // comes first, then the first that ended by itself. Call drain() first.
   Worker& culprit(std::span<const int> ranks) const;
 
   // Signals the process groups of all workers, also of those that have ended.

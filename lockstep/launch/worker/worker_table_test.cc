@@ -76,6 +76,16 @@ TEST_F(WorkerTableOfShells, BlamesNoRankThatMissedAPeer) {
   EXPECT_EQ(culprit({2, 0}), 2);
 }
 
+TEST_F(WorkerTableOfShells, BlamesNoSurvivorThatASignalEnded) {
+  start(
+      "ulimit -c 0; echo 'PeerFailure: rank 1 is gone: it ended' >&2; "
+      "kill -SEGV $$");
+  start("exit 3");
+  wait_for_all();
+  EXPECT_EQ(culprit({0, 1}), 1);
+  EXPECT_EQ(culprit({0}), 0);
+}
+
 TEST_F(WorkerTableOfShells, HasNoFailureWhereAllWentWell) {
   start("exit 0");
   start("sleep 1000");

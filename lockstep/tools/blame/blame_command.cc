@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lockstep/launch/record/record_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -54,6 +56,7 @@ std::string to_json(const BlameVerdict& verdict, const Evidence& evidence) {
 }
 
 BlameReport blame(const BlameOptions& options) {
+  const FileDescriptor lock = lock_records(options.folder);
   const Evidence evidence = read_evidence(options.folder);
   const BlameVerdict verdict = judge(evidence);
   return {.text = options.format == ReportFormat::kJson

@@ -1,13 +1,21 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
+#include "lockstep/net/file_descriptor.h"
 #include "lockstep/tools/blame/blame_command.h"
 #include "lockstep/tools/testing/hand_made_records.h"
 
@@ -116,6 +124,26 @@ TEST_F(BlameFolder, IsReadWhateverHappenedToAFile) {
       EXPECT_THAT(report(), HasSubstr("records: of")) << byte << " at " << at;
     }
   }
+}
+
+TEST_F(BlameFolder, IsLockedWhileItIsRead) {
+  write_record(path_, rank_record(0));
+  std::atomic<bool> seen{false};
+  std::thread reader([&] {
+    while (!seen) report();
+  });
+  const FileDescriptor folder(
+      ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Deadline patience = std::chrono::seconds(20);
+  bool locked = false;
+  while (!locked && !patience.expired()) {
+    locked =
+        ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::flock(folder.get(), LOCK_UN);
+  }
+  seen = true;
+  reader.join();
+  EXPECT_TRUE(locked);
 }
 
 TEST_F(BlameFolder, IsToldAsJsonToo) {

@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-// A terminal is not passed on: a worker is in its background and would be
-// stopped when it reads.
+// A terminal is not passed on: it is not the controlling one of a worker, which
+// would take the keys that the user meant for the shell.
 int readable_input() {
   const bool open = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
   return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
@@ -74,6 +74,12 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
   options.job.token = random_hex(sizeof(Secret));
   options.standard_input = readable_input();
   const RecordFolder records = record_folder(options, lookup);
+  if (!records.earlier().empty())
+    std::fputs(fmt::format("lockstep: the records of an earlier job are now in "
+                           "{}\n",
+                           records.earlier().string())
+                   .c_str(),
+               stderr);
   options.job.dump_directory = records.path();
   options.job.plugin_folder = plugin_folder();
   // The signals first, because the server's thread must not receive them.
