@@ -53,8 +53,9 @@ struct DistributedDataParallelOptions {
   bool reduce_alone = false;
   // Whether sparse gradients, of embeddings for example, are made dense as they
   // arrive in .grad, in a group of one too; without it they are reduced as
-  // indices and values, stay sparse, and have no part in communication hooks.
-  // The first pass that brings one sends it as a dense one.
+  // indices and values, and stay sparse. The first pass that brings one of a
+  // parameter sends it as a dense one, through a communication hook too; hooks
+  // do not see the later ones.
   bool sparse_as_dense = false;
   // How backward() combines the ranks' gradients: kAverage, or kSum, for losses
   // that are divided by the global batch. With a sum the program calls

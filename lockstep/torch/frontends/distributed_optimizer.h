@@ -27,9 +27,8 @@
 // rank's own optimizer, and what it has changed of each parameter is combined
 // by Adasum, so that all ranks have the same parameters again. Their states
 // differ. synchronize() has nothing to do, passes are not counted, and clipping
-// is of a rank's own gradients. Each rank makes every step: a GradientScaler,
-// which may leave one out on one rank, is not for it. In a group of one it is
-// as kAverage.
+// is of a rank's own gradients. No test combines it with a GradientScaler. In a
+// group of one it is as kAverage.
 //
 // Threads: single-threaded. It may be moved, but not during a pass.
 // Errors:  when it is made: Mismatch on every rank when parameters or options
@@ -88,8 +87,8 @@ struct DistributedOptimizerOptions {
   // overflow nor vanish. Above 0; with kAverage alone.
   double gradient_predivide_factor = 1;
   // Whether sparse gradients are made dense before they are reduced; without it
-  // they are reduced as indices and values, which are never compressed, and
-  // stay sparse: see DistributedDataParallelOptions.
+  // they are reduced as indices and values, uncompressed from the second pass
+  // that brings one on, and stay sparse: see DistributedDataParallelOptions.
   bool sparse_as_dense = false;
 };
 

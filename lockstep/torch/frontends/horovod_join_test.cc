@@ -202,6 +202,41 @@ TEST(HorovodJoin, TakesPartInStepsOfFewerPassesThanUsual) {
   });
 }
 
+// What a rank has accumulated and not reduced belongs to no later step.
+TEST(HorovodJoin, BeginsAnewOnTheRankThatJoinsLastToo) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    allow_join(group);
+    ParameterBag bag("ab");
+    DistributedOptimizer optimizer(
+        torch::optim::SGD(bag.parameters(), 0.1), bag.named_parameters(),
+        {.group = group, .backward_passes_per_step = 2});
+    if (group->rank() == 0) bag.forward("ab", 64).backward();
+    EXPECT_EQ(join(group), 1);
+    for (int step = 0; step < 2; ++step) {
+      for (int pass = 0; pass < 2; ++pass) bag.forward("ab", 2).backward();
+      optimizer.step();
+      EXPECT_EQ(bag.gradients(), (std::vector<double>{4, 4})) << step;
+      optimizer.zero_grad();
+    }
+  });
+}
+
+TEST(HorovodJoin, RefusesOnOneRankWhatTheOthersDoNotHearOf) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    allow_join(group);
+    if (group->rank() == 0) {
+      const at::Tensor sparse = torch::eye(2).to_sparse();
+      for (const at::Tensor& bad : {at::Tensor(), sparse}) {
+        EXPECT_THAT(message_of([&] { allgather(bad, group); }),
+                    HasSubstr("allgather: the tensor is undefined or sparse"));
+        EXPECT_THAT(message_of([&] { adasum(bad, group); }),
+                    HasSubstr("adasum: the tensor is undefined or sparse"));
+      }
+    }
+    EXPECT_TRUE(all_are(allreduce(torch::ones({1}), ReduceOp::kSum, group), 2));
+  });
+}
+
 // On every rank: rank 1 has joined while the others call `body`.
 void expect_refused(const std::string& what,
                     const std::function<void(const Group&)>& body) {

@@ -357,5 +357,23 @@ TEST(GradientScaler, RefusesOptionsThatCannotWork) {
   });
 }
 
+// LibTorch's sparse gradient is a view of the gradient of the embedding's
+// output: two tables whose outputs are added share it.
+TEST(GradientScaler, DividesOnceWhatTwoSparseGradientsShare) {
+  run_ranks(kBackend, 1, [](const Group& group) {
+    const auto options = torch::nn::EmbeddingOptions(4, 2).sparse(true);
+    torch::nn::Embedding words(options), places(options);
+    torch::optim::SGD optimizer({words->weight, places->weight},
+                                torch::optim::SGDOptions(1));
+    const at::Tensor before = words->weight.detach().clone();
+    GradientScaler scaler({.group = group, .init_scale = 1024});
+    const at::Tensor some = torch::tensor({1, 3});
+    scaler.scale((words(some) + places(some)).sum()).backward();
+    scaler.step(optimizer);
+    for (const int row : {1, 3})
+      EXPECT_EQ((before - words->weight)[row][0].item<float>(), 1) << row;
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -11,7 +11,8 @@
 // made sparse.
 //
 // The result is sparse, coalesced and has the same bits on every rank.
-// Communication hooks have no part in it.
+// Communication hooks see a sparse gradient only in the first pass that brings
+// one of its parameter, where it is sent as a dense one.
 //
 // Threads: single-threaded, as the reducer that owns it.
 // Errors:  InvalidArgument naming the parameter whose gradient has another

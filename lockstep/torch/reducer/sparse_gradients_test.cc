@@ -366,5 +366,34 @@ TEST(SparseGradients, AreRefusedByOptimizersThatCannotTakeThem) {
   });
 }
 
+// A sum in 16 bits would overflow in float16, and stop at 256 in bfloat16.
+TEST(SparseGradients, OfSixteenBitsAreAveragedBeforeTheyAreRounded) {
+  constexpr int kRanks = 4;
+  const auto train = [&](at::ScalarType type, float of_rank, float common) {
+    run_ranks(kBackend, kRanks, [&](const Group& group) {
+      torch::nn::Embedding table(
+          torch::nn::EmbeddingOptions(6, 2).sparse(true));
+      table->to(type);
+      auto model = DistributedDataParallel(table, {.group = group});
+      for (int pass = 0; pass < 3; ++pass) {
+        model.zero_grad();
+        // Row 1 on every rank, and a row of the rank's own.
+        const at::Tensor out = model(torch::tensor({1, 2 + group->rank()}));
+        const at::Tensor factor =
+            torch::tensor({common, of_rank}).to(type).view({2, 1});
+        (out * factor).sum().backward();
+        const at::Tensor gradient = table->weight.grad();
+        EXPECT_EQ(gradient.is_sparse(), true) << pass;
+        EXPECT_EQ(gradient.scalar_type(), type);
+        const at::Tensor rows = gradient.to_dense().to(at::kFloat);
+        EXPECT_EQ(rows[1][0].item<float>(), common) << type << pass;
+        EXPECT_EQ(rows[2][0].item<float>(), of_rank / kRanks) << type << pass;
+      }
+    });
+  };
+  train(at::kHalf, 4, 30000);
+  train(at::kBFloat16, 4, 256);
+}
+
 }  // namespace
 }  // namespace lockstep
