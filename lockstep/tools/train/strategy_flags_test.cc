@@ -122,7 +122,7 @@ TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
   }
   EXPECT_EQ(parse({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
   EXPECT_THAT(error_of({"--strategy=mirrored", "--hook=bf16"}),
-              HasSubstr("DistributedDataParallel's"));
+              HasSubstr("belong to DistributedDataParallel"));
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
     EXPECT_THAT(error_of({"--strategy=data-parallel", flag}),
                 HasSubstr("device slots are not ranks"));
