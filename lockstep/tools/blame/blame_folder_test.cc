@@ -104,7 +104,7 @@ TEST_F(BlameFolder, IsReadWithoutRecordsOfAnotherVersionOfTheFormat) {
   write("rank-1.json", newer);
   EXPECT_THAT(report(),
               HasSubstr("unusable: rank-1.json: not a record: it has version 2 "
-                        "of the format, this is version 1"));
+                        "of the format, expected 1"));
 }
 
 // A record may be truncated anywhere, and any byte may be wrong.
