@@ -177,6 +177,8 @@ RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   if (is_set(lookup, kTorchrun)) {
     found.launcher = StartedBy::kTorchrun;
     read_place(lookup, kTorchrun, found);
+    if (const auto job = lookup("TORCHELASTIC_RUN_ID"))
+      found.job = "torchrun " + *job;
   } else if (is_rank_of_mpirun(lookup)) {
     check_agreement(lookup);
     found.launcher = StartedBy::kMpirun;

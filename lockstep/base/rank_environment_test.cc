@@ -136,6 +136,16 @@ TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
   EXPECT_EQ(read(within).master_port, 29500);
 }
 
+TEST(RankEnvironment, TellsTorchrunsJobsApart) {
+  const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  EXPECT_EQ(read(torchrun).job, "");
+  EXPECT_EQ(read(with(torchrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
+            "torchrun a-7");
+  // A job of another launcher within torchrun's.
+  EXPECT_EQ(read(with(kSrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
+            read(kSrun).job);
+}
+
 TEST(RankEnvironment, TakesABatchScriptOrAShellForNoRank) {
   Variables batch = kSrun;
   batch.erase("SLURM_STEP_ID");

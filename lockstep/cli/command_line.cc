@@ -35,14 +35,6 @@ Request parse_command(const char* usage, const char* description,
   return finish(command, command.remaining());
 }
 
-std::uint16_t to_port(int number) {
-  constexpr int kLast = 65535;
-  if (number > kLast)
-    throw InvalidArgument(
-        fmt::format("--master-port is {}; ports end at {}", number, kLast));
-  return static_cast<std::uint16_t>(number);
-}
-
 Request parse_run(Arguments arguments, int cores) {
   RunOptions options;
   std::string workers = "1";
@@ -67,7 +59,7 @@ Request parse_run(Arguments arguments, int cores) {
     command
         .add_option("--master-port,--master_port", port,
                     "MASTER_PORT for the workers [a free port]")
-        ->check(whole_number(1))
+        ->check(whole_number(1, 65535))
         ->type_name("PORT");
     add_launch_flags(command, options.launch);
   };
@@ -87,7 +79,7 @@ Request parse_run(Arguments arguments, int cores) {
         check_nodes(nodes);
         options.workers = parse_workers(
             workers, cores, [] { return visible_gpus(environment_variable); });
-        options.master_port = to_port(port);
+        options.master_port = static_cast<std::uint16_t>(port);
         options.command = std::move(rest);
         return options;
       });

@@ -144,7 +144,11 @@ TEST(CommandLine, RunRefusesWhatCannotBe) {
     EXPECT_THAT(error_of({"run", "--nnodes", text, "true"}),
                 HasSubstr("--nnodes"));
   EXPECT_THAT(error_of({"run", "--master-port", "65536", "true"}),
-              HasSubstr("65536"));
+              HasSubstr("\"65536\" is not a whole number from 1 to 65535"));
+  EXPECT_EQ(error_of({"train", "-o", "a", "--output=b"}),
+            "--output is given twice; give it once");
+  EXPECT_EQ(error_of({"train", "--lr=1", "--lr=2", "--lr=3"}),
+            "--lr is given 3 times; give it once");
   EXPECT_THAT(error_of({"run", "--cpu-bind", "core", "true"}),
               HasSubstr("did you mean \"cores\"?"));
   EXPECT_THAT(error_of({"run", "--nproc", "2", "true"}),

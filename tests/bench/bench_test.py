@@ -117,6 +117,19 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.stdout, "")
         self.check_document(json.loads(document.read_text()), 3)
 
+    def test_refuses_ranks_with_different_flags_on_every_rank(self):
+        ranks = [subprocess.Popen(
+            [COMMAND, "bench", "all_reduce", *SHORT, "--dtype", dtype],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2",
+                 "LOCKSTEP_STORE": f"file://{self.folder}/store"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for rank, dtype in enumerate(("float32", "float64"))]
+        for process in ranks:
+            _, errors = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 2, errors)
+            self.assertIn("--dtype is float32 on rank 0 and float64 on rank 1",
+                          errors)
+
     def test_shows_the_gpus_of_a_list_to_what_takes_part(self):
         program = self.folder / "shows_gpus"
         program.write_text("#!/bin/sh\necho GPUs $CUDA_VISIBLE_DEVICES\n")

@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "launched_command.h"
+#include "lockstep/base/progress_record.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/launch/worker/cpu_share.h"
 
@@ -75,6 +77,57 @@ TEST(Train, SaysHowToGoOnFromTheCheckpointsOfARunThatFailed) {
       {"run", "sh", "-c", "printf '%s|' " + words.substr(0, words.find('\n'))});
   EXPECT_EQ(echoed.out, "lockstep|train|-n|1|--checkpoint-dir|" + folder +
                             "|--resume|auto|");
+}
+
+// The kinds of run that fail beside checkpoints which existed before.
+TEST(Train, SaysHowToGoOnOnlyFromCheckpointsThatAreTheRuns) {
+  const TestDirectory made;
+  const std::string folder = made.path().string();
+  std::ofstream(folder + "/checkpoint-000100.safetensors") << "before";
+  // Takes the lock as FolderLock does, for process $OWNER or itself.
+  const TrainProgram program(
+      "for folder; do :; done; "
+      "echo \"process ${OWNER:-$$} on $(uname -n)\" >\"$folder/.lock\"; "
+      "[ -z \"$SAVES\" ] || : >\"$folder/checkpoint-000200.safetensors\"; "
+      "eval \"$ENDS\"");
+  const auto hint_of = [&](std::vector<std::string> flags,
+                           const std::vector<std::string>& environment) {
+    std::filesystem::remove(folder + "/checkpoint-000200.safetensors");
+    flags.insert(flags.end(), {"-n", "1", "--checkpoint-dir", folder});
+    const CommandResult result = program.run(flags, environment);
+    EXPECT_NE(result.exit_code, 0);
+    return result.err.find("to go on:") != std::string::npos;
+  };
+  const std::string refused = "ENDS=exit 1";
+  const std::string killed = "ENDS=kill -9 $$";
+  EXPECT_FALSE(hint_of({}, {refused}));
+  EXPECT_FALSE(hint_of({"--resume", "auto"}, {refused}));
+  EXPECT_TRUE(hint_of({"--resume", "auto"}, {killed}));
+  EXPECT_TRUE(hint_of({}, {refused, "SAVES=1"}));
+  EXPECT_FALSE(hint_of({"--no-hints"}, {refused, "SAVES=1"}));
+  // Another run saves meanwhile.
+  EXPECT_FALSE(hint_of({}, {refused, "SAVES=1", "OWNER=1"}));
+  EXPECT_FALSE(hint_of({"--resume", "auto"}, {killed, "OWNER=1"}));
+  // Rank 0 reports the start of the run once it has resumed.
+  EXPECT_TRUE(hint_of({"--resume", "auto"},
+                      {"ENDS=echo '" + encode_progress(StartRecord{}) +
+                       "' >/proc/self/fd/$LOCKSTEP_PROGRESS_FD; exit 1"}));
+}
+
+TEST(Train, RefusesAPartOfARanksEnvironment) {
+  const TrainProgram program("echo started");
+  for (const auto& [set, missing] :
+       {std::pair("WORLD_SIZE=4", "RANK is not"),
+        std::pair("RANK=0", "WORLD_SIZE is not")}) {
+    const CommandResult result = program.run({}, {set});
+    EXPECT_EQ(result.exit_code, 2) << set;
+    EXPECT_EQ(result.out, "") << set;
+    EXPECT_THAT(result.err, HasSubstr(missing));
+  }
+  const CommandResult mpi = program.run({}, {"OMPI_COMM_WORLD_RANK=1"});
+  EXPECT_EQ(mpi.exit_code, 2);
+  EXPECT_THAT(mpi.err,
+              HasSubstr("of mpirun has a rank but no number of ranks"));
 }
 
 TEST(Train, UsesEveryCoreUnlessTold) {

@@ -89,6 +89,26 @@ class EvaluateAndPredict(TrainedModel):
                          self.TEST_IMAGES)
         self.assertEqual(found[1:], [found[0]] * 2)
 
+    def test_ranks_with_different_flags_are_refused_on_every_rank(self):
+        self.have_model()
+        for number, (words, difference) in enumerate([
+                ((("evaluate",), ("predict", f"--output={self.csv}")),
+                 "the command is lockstep evaluate on rank 0 and lockstep "
+                 "predict on rank 1"),
+                ((("evaluate", "--split=test"), ("evaluate", "--split=train")),
+                 "--split is test on rank 0 and train on rank 1")]):
+            ranks = [subprocess.Popen(
+                [EVALUATE, verb, str(self.model), f"--data-dir={self.data}",
+                 *flags],
+                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2",
+                     "LOCKSTEP_STORE": f"file://{self.folder}/store{number}"},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for rank, (verb, *flags) in enumerate(words)]
+            for process in ranks:
+                _, errors = process.communicate()
+                self.assertEqual(process.returncode, 2, errors)
+                self.assertIn(difference, errors)
+
     def test_channels_last_finds_the_same_but_for_rounding(self):
         self.train(model=("--model=cnn",))
         _, usual = self.evaluate()

@@ -34,9 +34,10 @@ class TrainProgram(WithSmallData):
         return subprocess.run(command, capture_output=True, text=True,
                               check=False, stdin=subprocess.DEVNULL)
 
-    def start_rank(self, rank, **flags):
+    def start_rank(self, rank, store=None, **flags):
+        store = store or self.folder / "store"
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2",
-                       "LOCKSTEP_STORE": f"file://{self.folder}/store"}
+                       "LOCKSTEP_STORE": f"file://{store}"}
         return subprocess.Popen([TRAIN, *self.flags(**flags)], env=environment,
                                 stderr=subprocess.PIPE, text=True)
 
@@ -176,6 +177,32 @@ class TrainProgram(WithSmallData):
         self.assertAlmostEqual(float(metadata["lockstep.test_accuracy"]),
                                accuracy.item(), places=5)
 
+    def test_ranks_with_different_flags_are_refused_on_every_rank(self):
+        for number, (flag, values) in enumerate([
+                ("lr", (0.1, 0.001)), ("momentum", (0.9, 0)),
+                ("seed", (1, 2)), ("dropout", (0.1, 0.2)),
+                ("global_batch_size", (32, 64)), ("epochs", (1, 2)),
+                ("hidden", (32, 16)), ("dataset", ("mnist", "fashion-mnist"))]):
+            store = self.folder / f"store{number}"
+            ranks = [self.start_rank(rank, store=store, **{flag: value})
+                     for rank, value in enumerate(values)]
+            errors = [process.communicate()[1] for process in ranks]
+            name = flag.replace("_", "-")
+            for process, text in zip(ranks, errors):
+                self.assertEqual(process.returncode, 2, text)
+                self.assertIn(f"--{name} is {values[0]} on rank 0 and "
+                              f"{values[1]} on rank 1\n", text)
+            self.assertFalse(self.output.exists())
+
+    def test_what_fails_on_rank_0_alone_is_not_blamed_on_rank_1(self):
+        for _ in range(5):
+            result = self.run_program(
+                COMMAND, "train", "-n", "2",
+                *self.flags(resume=self.folder / "absent"))
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("lockstep: rank 0 of 2 exited with code 1",
+                          result.stderr)
+
     def test_wrong_flags_and_variables_are_usage_errors(self):
         for flags in (["--batch-size", "0"], ["--model", "cnm"], ["--nothing"]):
             result = self.run_program(TRAIN, *flags)
@@ -185,6 +212,11 @@ class TrainProgram(WithSmallData):
                                 capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 2)
         self.assertIn("RANK is \"x\"", result.stderr)
+        for command in ([TRAIN], [COMMAND, "train"]):
+            result = subprocess.run(command, env={**os.environ, "RANK": "0"},
+                                    capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("WORLD_SIZE is not", result.stderr)
 
     def test_missing_data_is_named_with_package_and_flag(self):
         self.data = self.folder / "absent"

@@ -9,7 +9,10 @@
 #include "lockstep/comm/diagnosis/operation_ring.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+
+#include "lockstep/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -97,14 +100,14 @@ std::uint64_t OperationRing::begin(std::uint32_t group,
     return number;
   words[kStarted].store(read_ticks(), kRelease);
   store_signature(words, operation);
-  const std::size_t length = std::min(operation.place.size(), kPlaceBytes);
+  std::array<char, kPlaceBytes> place{};
+  const std::size_t length = copy_shortened(operation.place, place);
   words[kGroup].store(std::uint64_t{length} << 32 | group, kRelease);
   words[kTicket].store(0, kRelease);
   words[kAwaited].store(0, kRelease);
   for (std::size_t at = 0; at < length; at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, operation.place.data() + at,
-                std::min(length - at, sizeof word));
+    std::memcpy(&word, place.data() + at, sizeof word);
     words[kPlace + at / sizeof word].store(word, kRelease);
   }
   words[kStamp].store(stamp_of(number, OperationState::kStarted), kRelease);

@@ -40,7 +40,7 @@ struct RingEntry {
   Signature signature{};
   int peer = 0;  // of messages, as in Operation
   int tag = 0;
-  std::string place;  // its first kPlaceBytes bytes
+  std::string place;  // of a long one beginning and end, kPlaceBytes bytes
   Time started{};
   Time ended{};              // once it is settled
   std::uint64_t ticket = 0;  // its Work's, unless it completed at once

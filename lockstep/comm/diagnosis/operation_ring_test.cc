@@ -1,5 +1,6 @@
 #include "lockstep/comm/diagnosis/operation_ring.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -9,6 +10,11 @@
 
 namespace lockstep {
 namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
 
 Operation all_reduce(std::uint64_t sequence, std::string_view place = "") {
   return {
@@ -59,10 +65,12 @@ TEST(OperationRing, CountsOnlyTheFirstEndOfAnOperation) {
 
 TEST(OperationRing, CutsPlacesThatAreLong) {
   const auto ring = std::make_unique<OperationRing>();
-  const std::string place(200, 'p');
+  const std::string place = std::string(200, 'p') + "/loop.cc:123";
   ring->begin(0, all_reduce(1, place));
-  EXPECT_EQ(ring->read().at(0).place,
-            std::string(OperationRing::kPlaceBytes, 'p'));
+  const std::string kept = ring->read().at(0).place;
+  EXPECT_EQ(kept.size(), OperationRing::kPlaceBytes);
+  EXPECT_THAT(kept, AllOf(StartsWith("ppp"), HasSubstr("p...p"),
+                          EndsWith("p/loop.cc:123")));
 }
 
 TEST(OperationRing, KeepsTheLastThousandAndLeavesNewerEntriesAlone) {

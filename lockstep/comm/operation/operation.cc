@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/comm/operation/captured_graph.h"
 
 namespace lockstep {
@@ -206,7 +207,7 @@ std::string describe(const Signature& signature, int peer, int tag,
     line += fmt::format(
         " from {}, tag {}",
         peer == kAnySource ? "any rank" : fmt::format("rank {}", peer), tag);
-  if (!place.empty()) line += fmt::format(" at {}", place);
+  if (!place.empty()) line += fmt::format(" at {}", printable(place));
   return line;
 }
 
@@ -227,8 +228,7 @@ AnnouncedCall announced_call_of(const Operation& operation) {
 
 void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
                std::string_view place) {
-  const std::size_t length = std::min(place.size(), room.size());
-  if (length > 0) std::memcpy(room.data(), place.data(), length);
+  const std::size_t length = copy_shortened(place, room);
   if (length < room.size()) room[length] = '\0';
 }
 
@@ -238,7 +238,7 @@ std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
   std::set<std::string> kinds;
   for (std::size_t r = 0; r < calls.size(); ++r) {
     const std::string kind = describe(calls[r].signature);
-    const std::string_view place = calls[r].place_name();
+    const std::string place = printable(calls[r].place_name());
     callers[place.empty() ? kind : fmt::format("{} at {}", kind, place)]
         .push_back(static_cast<int>(r));
     kinds.insert(kind);

@@ -206,7 +206,7 @@ static_assert(sizeof(AnnouncedCall) == 80);
 
 AnnouncedCall announced_call_of(const Operation& operation);
 
-// Copies a caller's name for an operation; truncates a long name.
+// Copies a name; of a long one the ends: copy_shortened() in base/printable.h.
 void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
                std::string_view place);
 

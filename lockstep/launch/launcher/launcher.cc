@@ -69,6 +69,7 @@ JobResult Launcher::run() {
     throw;
   }
   finish_output();
+  result_.pids = workers_.pids();
   return result_;
 }
 
@@ -134,7 +135,7 @@ void Launcher::turn() {
   screen_.watch(set);
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
-  set.wait(std::min(kill_at_, screen_.due()));
+  set.wait(std::min({kill_at_, cause_at_, screen_.due()}));
   look_for_failure();
   look_for_time();
   screen_.draw();
@@ -200,7 +201,6 @@ void Launcher::collect_records(Deadline deadline) {
 void Launcher::records_came() {
   const std::vector<int> written = collector_->written();
   collector_.reset();
-  if (phase_ == Phase::kCollecting) return end_job();
   if (phase_ != Phase::kRunning) return;
   screen_.print_line(
       OutputStream::kErr,
@@ -215,7 +215,7 @@ void Launcher::records_came() {
 void Launcher::look_for_failure() {
   if (phase_ == Phase::kCollecting) {
     note_failures();
-    if (workers_.ended()) end_job();
+    if (workers_.ended() || (!collector_ && knows_the_cause())) end_job();
     return;
   }
   if (phase_ != Phase::kRunning) return;
@@ -224,7 +224,8 @@ void Launcher::look_for_failure() {
     collector_.reset();
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
-    if (!collector_) end_job();
+    cause_at_ = Deadline(kLastRecords);
+    if (!collector_ && knows_the_cause()) end_job();
   } else if (workers_.ended() && !over()) {
     end_job();  // all succeeded, but a process that they started still runs
   }
@@ -232,8 +233,22 @@ void Launcher::look_for_failure() {
 
 void Launcher::note_failures() {
   for (const int rank : workers_.failed())
-    if (std::ranges::find(failed_, rank, &Failed::rank) == failed_.end())
+    if (std::ranges::find(failed_, rank, &Failed::rank) == failed_.end()) {
       failed_.push_back({rank, std::chrono::steady_clock::now()});
+      // Its last lines say whether another rank is the cause.
+      workers_.all()[static_cast<std::size_t>(rank)]->drain();
+    }
+}
+
+std::vector<int> Launcher::failed_ranks() const {
+  std::vector<int> ranks;
+  for (const Failed& failed : failed_) ranks.push_back(failed.rank);
+  return ranks;
+}
+
+// A rank that tells its peers of its own error may end after them.
+bool Launcher::knows_the_cause() const {
+  return cause_at_.expired() || !workers_.missed_peers(failed_ranks());
 }
 
 WorkerFailure Launcher::failure_of(int rank) const {
@@ -294,6 +309,7 @@ void Launcher::look_for_write_error() {
 
 void Launcher::end_job() {
   phase_ = Phase::kEnding;
+  cause_at_ = Deadline::never();
   kill_at_ = Deadline(options_.grace);
   signal_everything(SIGTERM);
   signal_everything(SIGCONT);  // a stopped process handles signals only then
@@ -301,6 +317,7 @@ void Launcher::end_job() {
 
 void Launcher::kill_job() {
   phase_ = Phase::kKilling;
+  cause_at_ = Deadline::never();
   kill_at_ = Deadline::never();
   signal_everything(SIGKILL);
 }
@@ -313,9 +330,7 @@ void Launcher::signal_everything(int signal) {
 
 void Launcher::report_end() {
   if (!failed_.empty()) {
-    std::vector<int> ranks;
-    for (const Failed& failed : failed_) ranks.push_back(failed.rank);
-    result_.failure = failure_of(workers_.culprit(ranks).rank());
+    result_.failure = failure_of(workers_.culprit(failed_ranks()).rank());
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
     std::istringstream report(describe(*result_.failure));

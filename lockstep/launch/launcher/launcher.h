@@ -61,6 +61,7 @@ struct JobResult {
   // for another reason.
   int exit_code = 0;
   std::optional<WorkerFailure> failure;
+  std::vector<pid_t> pids;  // of the workers, by rank
 };
 
 class Launcher {
@@ -92,6 +93,9 @@ class Launcher {
   void look_for_failure();
   // Records the workers that failed since the last call.
   void note_failures();
+  std::vector<int> failed_ranks() const;
+  // Whether no further failure can explain those so far, or none came in time.
+  bool knows_the_cause() const;
   WorkerFailure failure_of(int rank) const;
   void keep_failure();
   void look_for_time();
@@ -113,6 +117,8 @@ class Launcher {
   bool write_failed_ = false;  // and the user was told
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
+  // How long a failure may come after others that it caused.
+  Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
   // Ranks that failed, with times, before the launcher asked the others to end.
   struct Failed {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing/test_directory.h"
 #include "lockstep/launch/output/terminal_text.h"
 #include "lockstep/net/pipe.h"
 
@@ -172,6 +173,25 @@ TEST(FailureReport, SaysWhoHowAndWhatNext) {
   EXPECT_THAT(describe(failure), AllOf(HasSubstr("exited with code 2"),
                                        HasSubstr("output:  it wrote nothing"),
                                        Not(HasSubstr("likely"))));
+}
+
+TEST(Launcher, WaitsForTheRankWhoseErrorTheOthersQuote) {
+  const TestDirectory folder;
+  // Rank 0 fails once rank 1 has ended, and needs some processes' time for it.
+  const JobResult result = run_job(
+      2,
+      "cd " + folder.path().string() +
+          "; if [ $RANK = 1 ]; then echo $$ >new; mv new pid; echo 'saving "
+          "failed on rank 0, and therefore on rank 1 of 2:' >&2; exit 1; fi; "
+          "trap '' TERM; until [ -e pid ]; do :; done; "
+          "end=/proc/$(cat pid)/stat; "
+          "while [ -e $end ] && ! grep -q ') Z' $end; do :; done; "
+          "for i in 1 2 3 4 5 6 7 8; do env true; done; "
+          "echo no room >&2; exit 3",
+      24h);
+  ASSERT_TRUE(result.failure.has_value());
+  EXPECT_EQ(result.failure->rank, 0);
+  EXPECT_EQ(result.exit_code, 3);
 }
 
 TEST(TerminalText, KeepsColoursAndNothingElse) {

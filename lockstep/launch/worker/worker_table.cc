@@ -7,13 +7,15 @@
 namespace lockstep {
 namespace {
 
-// Whether the last lines report a missing peer: the message of a PeerFailure,
-// printed by the program or by the C++ runtime.
+// Whether the last lines report a missing peer, by the message of a
+// PeerFailure, printed by the program or by the C++ runtime, or another rank's
+// error, as train/checkpoint/rank_zero.h quotes it.
 bool missed_a_peer(const Worker& worker) {
   return std::ranges::any_of(
       worker.tail().lines(), [](const std::string& line) {
         return line.find("PeerFailure") != std::string::npos ||
-               line.find(" is gone: ") != std::string::npos;
+               line.find(" is gone: ") != std::string::npos ||
+               line.find(", and therefore on rank ") != std::string::npos;
       });
 }
 
@@ -48,6 +50,12 @@ std::vector<int> WorkerTable::failed() const {
     if (status && !status->ended_well()) ranks.push_back(worker->rank());
   }
   return ranks;
+}
+
+bool WorkerTable::missed_peers(std::span<const int> ranks) const {
+  return std::ranges::all_of(ranks, [this](int rank) {
+    return missed_a_peer(*workers_.at(static_cast<std::size_t>(rank)));
+  });
 }
 
 Worker& WorkerTable::culprit(std::span<const int> ranks) const {

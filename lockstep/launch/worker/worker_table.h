@@ -38,6 +38,10 @@ class WorkerTable {
   // comes first, then the first that ended by itself. Call drain() first.
   Worker& culprit(std::span<const int> ranks) const;
 
+  // Whether the last lines of each of `ranks` say that another rank failed.
+  // Call drain() first.
+  bool missed_peers(std::span<const int> ranks) const;
+
   // Signals the process groups of all workers, also of those that have ended.
   void signal_all(int signal) const noexcept;
 

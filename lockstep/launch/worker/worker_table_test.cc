@@ -86,6 +86,17 @@ TEST_F(WorkerTableOfShells, BlamesNoSurvivorThatASignalEnded) {
   EXPECT_EQ(culprit({0}), 0);
 }
 
+TEST_F(WorkerTableOfShells, BlamesNoRankThatQuotesAnotherRanksError) {
+  start(
+      "echo 'loading a checkpoint failed on rank 1, and therefore on rank 0 of "
+      "2:' >&2; echo 'no such file' >&2; exit 1");
+  start("echo 'no such file' >&2; exit 1");
+  wait_for_all();
+  EXPECT_EQ(culprit({0, 1}), 1);
+  EXPECT_TRUE(table_.missed_peers(std::vector{0}));
+  EXPECT_FALSE(table_.missed_peers(std::vector{0, 1}));
+}
+
 TEST_F(WorkerTableOfShells, HasNoFailureWhereAllWentWell) {
   start("exit 0");
   start("sleep 1000");

@@ -17,6 +17,7 @@
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/group/objects.h"
 #include "lockstep/comm/group/registry.h"
+#include "lockstep/comm/group/same_job.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/nccl/nccl_rendezvous.h"
@@ -206,12 +207,28 @@ void measure_all(const BenchOptions& options, std::vector<Contender> contenders,
   }
 }
 
+// What every rank must have been started for. Only rank 0 writes.
+std::vector<JobField> job_of(const BenchOptions& options) {
+  return {{"the command", "lockstep bench"},
+          {"the collective", options.collective},
+          {"--device", options.devices.device},
+          {"--backend", options.backend},
+          {"--bytes", options.bytes},
+          {"--step-factor", std::to_string(options.step_factor)},
+          {"--dtype", options.dtype},
+          {"--op", options.op},
+          {"--memory", options.memory.empty() ? "shared" : options.memory},
+          {"--iters", options.iterations ? std::to_string(*options.iterations)
+                                         : "not given"}};
+}
+
 }  // namespace
 
 void run_bench_rank(const BenchOptions& options, const Settings& settings) {
   const auto gpu = gpu_of_rank(options, settings);
   const auto control = init_process_group(
       {.backend = options.backend == "all" ? "auto" : options.backend});
+  check_same_job(*control, job_of(options));
   const int size = control->size();
   const int local =
       control->world()->settings().local_world_size.value_or(size);

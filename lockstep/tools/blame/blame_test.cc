@@ -132,6 +132,26 @@ TEST(Blame, ShowsWhoCalledWhatWhenRanksDisagree) {
             HasSubstr("\n  records: of ranks 0, 1, 2, 3\n")));
 }
 
+TEST(Blame, NamesTheRankAgainstTheOthersWhereEveryPlaceDiffers) {
+  std::vector<RankRecord> records;
+  for (int rank = 0; rank < 3; ++rank) {
+    RankRecord record = rank_record(rank);
+    add(record, 5, 1, rank == 1 ? 17 : 16).place =
+        "loop.cc:1" + std::to_string(rank) + "\n\x1b[2J";
+    fail(record, "Mismatch");
+    records.push_back(record);
+  }
+  const Evidence evidence{.records = records};
+  const BlameVerdict verdict = judge(evidence);
+  EXPECT_THAT(verdict.ranks, ElementsAre(1));
+  EXPECT_EQ(verdict.operation, "all_reduce #5 (sum, 16 x float32)");
+  EXPECT_THAT(
+      to_text(verdict, evidence),
+      AllOf(HasSubstr("Against the others: rank 1."),
+            HasSubstr("\n  called:  all_reduce #5 (sum, 17 x float32) at "
+                      "loop.cc:11??[2J by rank 1\n")));
+}
+
 TEST(Blame, FindsADisagreementBehindATimeout) {
   RankRecord one = rank_record(0);
   add(one, 5, 30, 16);

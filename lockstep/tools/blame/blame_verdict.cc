@@ -109,6 +109,23 @@ BlameVerdict judge_death(const Evidence& evidence, const Root& root) {
   return verdict;
 }
 
+// The calls without their places, which may differ between ranks that call the
+// same operation. The text of a call has the place of all its ranks, if they
+// have the same.
+std::vector<Call> calls_at_any_place(const Disagreement& disagreement) {
+  std::map<std::string, Call> kinds;
+  for (const auto& caller : disagreement.callers) {
+    const std::string kind = describe(caller.operation->signature);
+    const std::string whole = describe(*caller.operation);
+    Call& call = kinds.try_emplace(kind, Call{whole, {}}).first->second;
+    if (call.call != whole) call.call = kind;
+    call.ranks.push_back(caller.rank);
+  }
+  std::vector<Call> calls;
+  for (auto& [kind, call] : kinds) calls.push_back(std::move(call));
+  return calls;
+}
+
 BlameVerdict judge_disagreement(const Evidence& evidence,
                                 const Disagreement& disagreement) {
   BlameVerdict verdict{.fault = RootFault::kDisagreement,
@@ -117,10 +134,11 @@ BlameVerdict judge_disagreement(const Evidence& evidence,
   for (const auto& caller : disagreement.callers)
     calls[describe(*caller.operation)].push_back(caller.rank);
   for (auto& [call, ranks] : calls) verdict.calls.push_back({call, ranks});
+  const std::vector<Call> kinds = calls_at_any_place(disagreement);
   // The minority is more likely wrong; with two equal groups the verdict blames
   // neither.
   const auto [fewest, most] = std::ranges::minmax_element(
-      verdict.calls, {}, [](const Call& call) { return call.ranks.size(); });
+      kinds, {}, [](const Call& call) { return call.ranks.size(); });
   if (fewest->ranks.size() < most->ranks.size()) verdict.ranks = fewest->ranks;
   verdict.operation = most->call;
   const std::uint64_t sequence =
@@ -129,7 +147,7 @@ BlameVerdict judge_disagreement(const Evidence& evidence,
       "The {} ranks of {} called operations that do not fit together: number "
       "{} of the group's collectives was not the same everywhere.",
       disagreement.group->size, quoted_group(*disagreement.group), sequence);
-  if (verdict.calls.size() == 1)
+  if (kinds.size() == 1)
     verdict.paragraph +=
         " They differ in the sizes within the list of buffers.";
   if (!verdict.ranks.empty())

@@ -16,9 +16,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/same_job.h"
 #include "lockstep/data/image_samples.h"
 #include "lockstep/tools/evaluate/evaluate_options.h"
 #include "lockstep/tools/job/device_flags.h"
@@ -150,9 +152,36 @@ void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
                      [&] { model.to(device); });
 }
 
+// What every rank must have been started for. Only rank 0 reads the model's
+// file and writes.
+std::vector<JobField> job_of(const EvaluateOptions& flags) {
+  const auto yes_or_no = [](const bool& yes) { return yes ? "yes" : "no"; };
+  const std::string& path = result_path(flags);
+  return {
+      {"the command", "lockstep " + std::string(name_of(flags.verb))},
+      {"--model", flags.model.empty() ? "the file's" : flags.model},
+      {"--dataset", flags.dataset.empty() ? "the file's" : flags.dataset},
+      {"--split", flags.split},
+      {"--images", flags.images.empty() ? "not given" : "given"},
+      {"--probabilities", yes_or_no(flags.probabilities)},
+      {"writing a file", yes_or_no(!path.empty() && path != kStandardOutput)},
+      {"--device", flags.devices.device},
+      {"--tf32", yes_or_no(flags.compute.tf32)},
+      {"--channels-last", yes_or_no(flags.compute.channels_last)}};
+}
+
+// Each rank reads the images itself.
+void check_same_data(ProcessGroup& group, const ImageDataset& dataset) {
+  const std::vector<JobField> data{
+      {"the data set", dataset.title},
+      {"the number of images", std::to_string(dataset.count)}};
+  check_same_job(group, data);
+}
+
 void run(const EvaluateOptions& flags, const Settings& settings) {
   at::set_num_threads(flags.threads.value());
   const auto group = init_process_group();
+  check_same_job(*group, job_of(flags));
   const at::Device device =
       training_device(device_of_rank(flags.devices, gpu_of_rank(settings)));
   const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
@@ -164,6 +193,7 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
   SavedModel saved = read_saved_model(flags.file, *group);
   if (!flags.model.empty()) saved.name = flags.model;
   const ImageDataset dataset = images_of(flags, saved);
+  check_same_data(*group, dataset);
   const auto model = rebuild_model(saved, dataset);
   if (flags.compute.channels_last) store_channels_last(*model);
   if (flags.compute.tf32) allow_tf32();

@@ -41,6 +41,16 @@ void take_np_for_n(const CLI::App& command, std::vector<std::string>& words) {
   }
 }
 
+// CLI11's text, or a plain one where a flag of one value is given again.
+std::string text_of_mismatch(const std::string& text) {
+  constexpr std::string_view kAgain = ": At Most 1 required but received ";
+  const std::size_t at = text.find(kAgain);
+  if (at == std::string::npos) return text;
+  const std::string times = text.substr(at + kAgain.size());
+  return fmt::format("{} is given {}; give it once", text.substr(0, at),
+                     times == "2" ? "twice" : times + " times");
+}
+
 }  // namespace
 
 FlagCheck whole_number(std::int64_t least) {
@@ -113,6 +123,8 @@ void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
     command.parse(std::move(words));
   } catch (const CLI::Success&) {
     throw;
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw InvalidArgument(text_of_mismatch(error.what()));
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   }

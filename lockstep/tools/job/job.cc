@@ -13,6 +13,7 @@
 #include "lockstep/launch/record/record_folder.h"
 #include "lockstep/launch/worker/free_port.h"
 #include "lockstep/store/tcp_store_server.h"
+#include "lockstep/tools/job/rank_place.h"
 
 namespace lockstep {
 namespace {
@@ -51,11 +52,11 @@ LaunchOptions launch_options(const CompanionJob& job,
 void join_ranks_of_launcher(const LaunchOptions& options,
                             const EnvironmentLookup& lookup) {
   const RankEnvironment place = read_rank_environment(lookup);
-  if (place.launcher == StartedBy::kNone || !place.rank) return;
+  check_rank_environment(place);
+  if (place.launcher == StartedBy::kNone) return;
   if (*place.rank == 0)
     std::fputs(fmt::format("lockstep: joins the {} rank{} that {} started\n",
-                           place.world_size.value_or(1),
-                           place.world_size.value_or(1) == 1 ? "" : "s",
+                           *place.world_size, *place.world_size == 1 ? "" : "s",
                            place.launcher == StartedBy::kTorchrun
                                ? "torchrun or lockstep run"
                                : name_of(place.launcher))
@@ -87,7 +88,9 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
   const TcpStoreServer store("127.0.0.1", 0, options.job.token);
   options.job.store_url = store.url();
   Screen screen(view.out, view.err, lookup, view.on_progress);
-  return Launcher(std::move(options), signals, screen).run().exit_code;
+  const JobResult result = Launcher(std::move(options), signals, screen).run();
+  if (view.on_end) view.on_end(result);
+  return result.exit_code;
 }
 
 }  // namespace lockstep

@@ -34,7 +34,7 @@ LaunchOptions launch_options(const CompanionJob& job,
 // When a launcher started this process as a rank (torchrun, `lockstep run`,
 // mpirun, srun, or a user who set RANK and WORLD_SIZE), this process becomes
 // the companion and takes part as that rank; rank 0 reports it. Otherwise
-// returns.
+// returns. InvalidArgument where check_rank_environment() throws it.
 void join_ranks_of_launcher(const LaunchOptions& options,
                             const EnvironmentLookup& lookup);
 
@@ -45,6 +45,8 @@ struct JobView {
   int err = STDERR_FILENO;
   // If set, also receives rank 0's progress records.
   std::function<void(const ProgressRecord&)> on_progress{};
+  // If set, receives the result of the job.
+  std::function<void(const JobResult&)> on_end{};
 };
 
 // Fills in the store, the token and, when it is 0, the master port, then runs

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lockstep/base/environment.h"
+#include "lockstep/base/rank_environment.h"
 
 namespace lockstep {
 
@@ -20,6 +21,11 @@ struct RankPlace {
   // Counts the visible GPUs; empty: they are not counted.
   std::function<int()> gpus{};
 };
+
+// InvalidArgument for a rank without the number of ranks or the reverse, which
+// is a mistake of the launcher or of the user who sets RANK and WORLD_SIZE. The
+// message names the missing one.
+void check_rank_environment(const RankEnvironment& environment);
 
 // The number of ranks: that of `place` if fixed, otherwise `asked`, otherwise
 // `usual`. Refuses an `asked` that contradicts `place`.

@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_environment.h"
 #include "lockstep/base/version.h"
+#include "lockstep/comm/group/same_job.h"
 #include "lockstep/launch/worker/cpu_share.h"
 #include "lockstep/launch/worker/gpu_inventory.h"
 #include "lockstep/net/wait.h"
@@ -74,6 +75,7 @@ int run_rank_program(const RankProgram& program, int count,
   Settings settings;
   try {
     settings = Settings::from_environment();
+    check_rank_environment(settings);
     const int ranks = settings.world_size.value_or(1);
     if (ranks > 1)
       who += " on rank " + std::to_string(settings.rank.value_or(0)) + " of " +
@@ -89,6 +91,8 @@ int run_rank_program(const RankProgram& program, int count,
   }
   try {
     job();
+  } catch (const DifferentJobs& error) {
+    return complain(who, error, kUsageError, settings);
   } catch (const InvalidArgument& error) {
     return complain(who, error, program.refused, settings);
   } catch (const std::exception& error) {

@@ -34,7 +34,8 @@ struct RankProgram {
 
 // Runs the program with main()'s arguments; with only --version, prints the
 // program's version. Returns the exit code: 0, kUsageError for invalid flags
-// and environment variables, kFailed for all other errors.
+// and environment variables and for flags that differ between ranks, kFailed
+// for all other errors.
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments);
 

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "lockstep/base/tf_config.h"
 #include "lockstep/launch/worker/cpu_share.h"
+#include "lockstep/store/host_address.h"
 #include "lockstep/tools/job/device_flags.h"
 #include "lockstep/tools/job/job.h"
 #include "lockstep/tools/train/strategy_flags.h"
@@ -55,11 +58,44 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+// What the command has seen of an incomplete run.
+struct SeenRun {
+  std::set<std::string> before;  // the checkpoints at its start
+  bool began = false;            // rank 0 has restored what it resumes from
+  JobResult result;
+};
+
+// The text of the folder's lock, which names the last process that owned the
+// folder: see train/checkpoint/folder_lock.h. Empty where the file system has
+// no locks.
+std::string lock_text(const std::string& folder) {
+  std::ifstream file(std::filesystem::path(folder) / ".lock");
+  std::string text;
+  std::getline(file, text);
+  return text;
+}
+
+// Whether the folder holds checkpoints of the run, and not of another one that
+// kept this run from saving.
+bool left_checkpoints(const TrainOptions& options, const SeenRun& run) {
+  const auto now = checkpoints_in(options.checkpoint_dir);
+  const bool saved = !std::ranges::includes(run.before, now);
+  const std::string owner = lock_text(options.checkpoint_dir);
+  if (owner.empty()) return saved;
+  const bool owned = std::ranges::any_of(run.result.pids, [&](pid_t pid) {
+    return owner == fmt::format("process {} on {}", pid, own_host_name());
+  });
+  // A resumed run that died before its first checkpoint can resume again; one
+  // that was refused cannot.
+  constexpr int kKilled = 128;
+  const bool resumed = !options.resume.empty() && !now.empty() &&
+                       (run.began || run.result.exit_code > kKilled);
+  return owned && (saved || resumed);
+}
+
 // After an incomplete run: prints the command that resumes it.
-void suggest_to_resume(const TrainRequest& request,
-                       const std::set<std::string>& before) {
-  const auto now = checkpoints_in(request.options.checkpoint_dir);
-  if (std::ranges::includes(before, now)) return;
+void suggest_to_resume(const TrainRequest& request, const SeenRun& run) {
+  if (!request.options.hints || !left_checkpoints(request.options, run)) return;
   std::string command = "lockstep train";
   bool is_value = false;
   for (const std::string& argument : request.arguments) {
@@ -101,9 +137,19 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = default_threads(usable_cores(), processes);
   join_ranks_of_launcher(launch, lookup);
-  const auto before = checkpoints_in(request.options.checkpoint_dir);
-  const int exit_code = run_job(std::move(launch), lookup, view);
-  if (exit_code != 0) suggest_to_resume(request, before);
+  SeenRun seen{.before = checkpoints_in(request.options.checkpoint_dir),
+               .result = {}};
+  JobView watched = view;
+  watched.on_progress = [&](const ProgressRecord& record) {
+    seen.began |= std::holds_alternative<StartRecord>(record);
+    if (view.on_progress) view.on_progress(record);
+  };
+  watched.on_end = [&](const JobResult& result) {
+    seen.result = result;
+    if (view.on_end) view.on_end(result);
+  };
+  const int exit_code = run_job(std::move(launch), lookup, watched);
+  if (exit_code != 0) suggest_to_resume(request, seen);
   return exit_code;
 }
 

@@ -8,14 +8,18 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/process_environment.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/same_job.h"
 #include "lockstep/launch/output/progress_display.h"
 #include "lockstep/tools/job/device_flags.h"
 #include "lockstep/tools/job/rank_program.h"
@@ -24,6 +28,7 @@
 #include "lockstep/torch/frontends/strategy.h"
 #include "lockstep/train/evaluate/evaluation_report.h"
 #include "lockstep/train/trainer/progress_writer.h"
+#include "lockstep/train/trainer/run_description.h"
 #include "lockstep/train/trainer/trainer.h"
 #include "lockstep/train/trainer/training_device.h"
 
@@ -121,8 +126,8 @@ void report_end(const TrainOptions& flags, const TrainerOptions& options,
     return;
   }
   std::cout << "test accuracy " << percent(result.test.accuracy()) << " after "
-            << flags.epochs << " epochs; the model is in " << flags.output
-            << std::endl;
+            << flags.epochs << (flags.epochs == 1 ? " epoch" : " epochs")
+            << "; the model is in " << flags.output << std::endl;
   for (const std::string& note : notes) std::cout << note << std::endl;
 }
 
@@ -142,14 +147,25 @@ class PlainProgress {
   ProgressDisplay display_;
 };
 
+// What every rank must have been started for.
+std::vector<JobField> job_of_command(const TrainOptions& flags,
+                                     const TrainerOptions& options) {
+  std::vector<JobField> job{{"the command", "lockstep train"},
+                            {"--dataset", flags.dataset}};
+  std::ranges::move(job_fields(options), std::back_inserter(job));
+  return job;
+}
+
 void run(const TrainOptions& flags, const Settings& settings) {
   if (flags.threads)
     at::set_num_threads(*flags.threads * ranks_of_a_process(flags));
+  const auto group = flags.strategy == "multi-worker" ? group_of_workers()
+                                                      : init_process_group();
+  const TrainerOptions options = trainer_options(flags, gpu_of_rank(settings));
+  check_same_job(*group, job_of_command(flags, options));
   const TrainingData data{
       load_dataset(flags.dataset, Split::kTrain, flags.data_dir),
       load_dataset(flags.dataset, Split::kTest, flags.data_dir)};
-  const auto group = flags.strategy == "multi-worker" ? group_of_workers()
-                                                      : init_process_group();
   std::optional<ProgressWriter> writer;
   std::optional<PlainProgress> plain;
   if (group->rank() == 0) {
@@ -158,7 +174,6 @@ void run(const TrainOptions& flags, const Settings& settings) {
     else
       plain.emplace();
   }
-  const TrainerOptions options = trainer_options(flags, gpu_of_rank(settings));
   const TrainingResult result =
       train(options, data, group, [&](const ProgressRecord& record) {
         if (writer) writer->write(record);

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/same_text.h"
 #include "lockstep/torch/tensor/distinct_parameters.h"
-#include "lockstep/torch/tensor/same_text.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 #include "lockstep/torch/tensor/tensor_lists.h"
 #include "lockstep/torch/tensor/tensor_memory.h"

@@ -16,11 +16,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/same_text.h"
 #include "lockstep/torch/ddp/replicate.h"
 #include "lockstep/torch/frontends/adasum.h"
 #include "lockstep/torch/hooks/compress_hook.h"
 #include "lockstep/torch/reducer/join_announcements.h"
-#include "lockstep/torch/tensor/same_text.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 
 namespace lockstep {

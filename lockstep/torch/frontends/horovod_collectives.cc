@@ -13,10 +13,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/same_text.h"
 #include "lockstep/torch/frontends/adasum.h"
 #include "lockstep/torch/frontends/horovod.h"
 #include "lockstep/torch/reducer/join_announcements.h"
-#include "lockstep/torch/tensor/same_text.h"
 #include "lockstep/torch/tensor/tensor_collectives.h"
 
 namespace lockstep {

@@ -2,51 +2,18 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
-#include <charconv>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/checkpoint/rank_zero.h"
+#include "lockstep/train/trainer/run_description.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
-
-std::string text_of(double number) {
-  std::array<char, 32> text{};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return {text.data(), end};
-}
-
-// The options that determine which sample a position means and which tensors
-// exist. All others may change between two parts of a run.
-std::map<std::string, std::string> job_of(const TrainerOptions& options,
-                                          const TrainingData& data) {
-  std::string hidden;
-  for (const std::int64_t size : options.hidden)
-    hidden += (hidden.empty() ? "" : ",") + std::to_string(size);
-  return {
-      {"model", options.model},
-      {"hidden", options.model == "mlp" ? hidden : "none"},
-      {"dropout", options.dropout ? text_of(*options.dropout) : "the model's"},
-      {"dataset", data.train.title},
-      {"training images", std::to_string(data.train.count)},
-      {"augmentation", options.augment ? "on" : "off"},
-      {"global batch size", std::to_string(options.global_batch)},
-      {"logical shards", std::to_string(options.logical_shards.value_or(0))},
-      {"seed", std::to_string(options.seed)},
-      {"optimizer", options.optimizer},
-      {"momentum",
-       options.optimizer == "sgd" ? text_of(options.momentum) : "none"},
-      {"weight decay", text_of(options.weight_decay)},
-      {"hook", options.hook},
-      {"precision", options.precision}};
-}
 
 TrainingState state_of(const RunParts& parts) {
   const TrainedReplica& replica = parts.replica;
@@ -71,8 +38,9 @@ bool is_of(const std::filesystem::path& resumed,
            const std::filesystem::path& folder) {
   std::error_code error;
   const auto whole = std::filesystem::weakly_canonical(resumed, error);
-  return std::filesystem::equivalent(whole, folder, error) ||
-         std::filesystem::equivalent(whole.parent_path(), folder, error);
+  if (std::filesystem::is_directory(whole, error))
+    return std::filesystem::equivalent(whole, folder, error);
+  return std::filesystem::equivalent(whole.parent_path(), folder, error);
 }
 
 }  // namespace
@@ -104,7 +72,7 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
   state_.counters["hook"] = &numbers_.passes;
   state_.counters["shards"] = &numbers_.shard_runs;
   state_.own["metrics"] = numbers_.metrics;
-  state_.job = job_of(options, data);
+  state_.job = checkpointed_job(options, data);
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::begin() {

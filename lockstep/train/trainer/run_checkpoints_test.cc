@@ -197,6 +197,27 @@ TEST_F(StopAndResume, SavesAfterEachEpochAndAtTheEndUnlessToldOtherwise) {
   EXPECT_EQ(folder.files().size(), 4u);
 }
 
+TEST_F(StopAndResume, RefusesToSaveAboveTheFolderThatItResumesFrom) {
+  const TestDirectory runs;
+  quick_.checkpoint_dir = runs.path();
+  train_on(1, quick_);  // another run
+  const std::string names = names_in(runs);
+  quick_.checkpoint_dir = runs / "b";
+  quick_.seed = 7;
+  train_on(1, quick_);
+  quick_.resume = (runs / "b").string();
+  quick_.checkpoint_dir = runs.path();
+  quick_.keep = 1;
+  quick_.epochs = 3;
+  EXPECT_THAT(error_text<InvalidArgument>([&] { train_on(1, quick_); }),
+              HasSubstr("holds checkpoints of a run already"));
+  EXPECT_EQ(names_in(runs), "b" + names);
+  // A file of the folder itself is of its run.
+  quick_.checkpoint_dir = runs / "b";
+  quick_.resume = CheckpointFolder(runs / "b").files().back().string();
+  EXPECT_EQ(train_on(1, quick_).resumed_from, quick_.resume);
+}
+
 TEST_F(StopAndResume, GoesOnFromAFileInAnotherFolderToo) {
   const TestDirectory first, second;
   quick_.checkpoint_every = 1;

@@ -29,6 +29,7 @@
 #include "lockstep/train/trainer/gradient_traffic.h"
 #include "lockstep/train/trainer/learning_rate.h"
 #include "lockstep/train/trainer/run_checkpoints.h"
+#include "lockstep/train/trainer/run_description.h"
 #include "lockstep/train/trainer/run_log.h"
 #include "lockstep/train/trainer/strategies.h"
 #include "lockstep/train/trainer/trainer_options.h"
@@ -171,10 +172,12 @@ class Run {
 
 TrainingResult Run::run() {
   const auto start = Clock::now();
-  report_start();
   TrainingResult result;
   if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
   result.resumed_from = checkpoints_.begin();
+  // A launcher takes it as the sign that the folder of checkpoints is the
+  // run's.
+  report_start();
   // Where parameters are shared, only one replica has loaded buffers.
   model_.broadcast_buffers();
   const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
@@ -400,11 +403,20 @@ void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
   if (progress_) progress_(record);
 }
 
+// Before any rank refuses its own options, while others go on.
+void check_same_run(const TrainerOptions& options, const TrainingData& data,
+                    ProcessGroup& group) {
+  std::vector<JobField> run = job_fields(options);
+  std::ranges::move(job_fields(data), std::back_inserter(run));
+  check_same_job(group, run);
+}
+
 }  // namespace
 
 TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      std::shared_ptr<ProcessGroup> group,
                      const ProgressSink& progress) {
+  check_same_run(options, data, *group);
   check_trainer_options(options, data, group->size());
   if (!options.output.empty())
     run_on_rank_zero(*group, "preparing to save the trained model",

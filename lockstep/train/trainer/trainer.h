@@ -14,7 +14,9 @@
 //
 // Threads: every process of the group calls train(), each with its own options
 //          that are equal to the others'. Rank 0's thread calls `progress`.
-// Errors:  InvalidArgument for options and data that do not fit together, on
+// Errors:  DifferentJobs (comm/group/same_job.h) where the processes' options
+//          or data differ: see train/trainer/run_description.h.
+//          InvalidArgument for options and data that do not fit together, on
 //          every rank, before any computation; an output that cannot be written
 //          fails then too. Mismatch on every rank when a requested check finds
 //          replicas that differ. SystemError (ENOMEM) where a GPU has no room

@@ -11,12 +11,15 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <utility>
 #include <variant>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
+#include "lockstep/comm/group/same_job.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/tensor/tensor_collectives.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
@@ -453,6 +456,38 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
               HasSubstr("unknown precision \"half\""));
   EXPECT_THAT(with([](auto& o) { o.learning_rate = -1; }),
               HasSubstr("learning rate"));
+}
+
+TEST_F(Trainer, RefusesRanksWithDifferentOptionsOrDataOnEveryRank) {
+  const auto refusal_of = [&](const auto& change) {
+    std::mutex mutex;
+    std::set<std::string> texts;
+    run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+      TrainerOptions options = quick_;
+      TrainingData data = data_;
+      if (group->rank() == 1) change(options, data);
+      const auto text =
+          error_text<DifferentJobs>([&] { train(options, data, group); });
+      const std::lock_guard lock(mutex);
+      texts.insert(text);
+    });
+    return texts.size() == 1 ? *texts.begin() : "different messages";
+  };
+  EXPECT_THAT(refusal_of([](auto& o, auto&) { o.learning_rate = 0.001; }),
+              HasSubstr("--lr is 0.05 on rank 0 and 0.001 on rank 1\n"));
+  EXPECT_THAT(refusal_of([](auto& o, auto&) { o.global_batch = 1; }),
+              HasSubstr("--global-batch-size is 32 on rank 0 and 1 on rank 1"));
+  EXPECT_THAT(refusal_of([](auto& o, auto&) { o.dropout = 0.5; }),
+              HasSubstr("--dropout is the model's on rank 0 and 0.5 on rank"));
+  EXPECT_THAT(refusal_of([](auto& o, auto&) { o.momentum = 0; }),
+              HasSubstr("--momentum is 0.9 on rank 0 and 0 on rank 1"));
+  EXPECT_THAT(refusal_of([](auto& o, auto&) { o.resume = "auto"; }),
+              HasSubstr("--resume is not given on rank 0 and auto on rank 1"));
+  EXPECT_THAT(refusal_of([](auto&, auto& d) { d.train.title = "MNIST"; }),
+              HasSubstr("the data set is "));
+  EXPECT_THAT(
+      refusal_of([](auto&, auto& d) { d.test = striped_images(104, 2); }),
+      HasSubstr("the number of test images is 103 on rank 0 and 104 on rank"));
 }
 
 TEST_F(Trainer, RefusesFewerImagesThanRanks) {

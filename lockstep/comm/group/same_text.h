@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/group/process_group.h"
 
@@ -19,8 +20,13 @@ struct TextDifference {
   std::string next;
 };
 
-// Compares hashes, 16 bytes per rank; ranks exchange texts only where hashes
-// differ, to name the first line that differs. A group of one always agrees.
+// All ranks' texts, by rank, if they differ; nothing if they are equal, as
+// those of a group of one always are. Ranks compare hashes, 16 bytes per rank,
+// and exchange texts, which hold no zero, only where hashes differ.
+std::vector<std::string> texts_if_different(ProcessGroup& group,
+                                            const std::string& text);
+
+// Names the first line that differs.
 void check_same_text(ProcessGroup& group, const std::string& text,
                      const TextDifference& difference);
 

@@ -1,6 +1,7 @@
-#include "lockstep/torch/tensor/same_text.h"
+#include "lockstep/comm/group/same_text.h"
 
-#include <c10/util/StringUtil.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -64,20 +65,21 @@ std::vector<std::size_t> ranks_unlike_the_first(
                                   const TextDifference& difference) {
   const std::vector<std::size_t> unlike = ranks_unlike_the_first(texts);
   const std::size_t first = unlike.front();
-  throw Mismatch(c10::str(
-      "the ranks of group \"", group.name(), "\" ", difference.what,
-      " (seen on rank ", group.rank(), " of ", group.size(),
-      ")\n  rank 0:  ", first_difference(texts[0], texts[first]), "\n  rank ",
-      first, ":  ", first_difference(texts[first], texts[0]),
-      "\n  differ:  rank 0 and rank ", c10::Join(", ", unlike),
-      "\n  likely:  ", difference.likely, "\n  next:    ", difference.next));
+  throw Mismatch(fmt::format(
+      "the ranks of group \"{}\" {} (seen on rank {} of {})\n"
+      "  rank 0:  {}\n  rank {}:  {}\n  differ:  rank 0 and rank {}\n"
+      "  likely:  {}\n  next:    {}",
+      group.name(), difference.what, group.rank(), group.size(),
+      first_difference(texts[0], texts[first]), first,
+      first_difference(texts[first], texts[0]), fmt::join(unlike, ", "),
+      difference.likely, difference.next));
 }
 
 }  // namespace
 
-void check_same_text(ProcessGroup& group, const std::string& text,
-                     const TextDifference& difference) {
-  if (group.size() == 1) return;
+std::vector<std::string> texts_if_different(ProcessGroup& group,
+                                            const std::string& text) {
+  if (group.size() == 1) return {};
   const std::vector<std::int64_t> mine{hash_of(text),
                                        static_cast<std::int64_t>(text.size())};
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
@@ -89,10 +91,14 @@ void check_same_text(ProcessGroup& group, const std::string& text,
     same = same && all[i] == all[0] && all[i + 1] == all[1];
     longest = std::max(longest, all[i + 1]);
   }
-  if (same) return;
-  throw_different(group,
-                  gather_texts(group, text, static_cast<std::size_t>(longest)),
-                  difference);
+  if (same) return {};
+  return gather_texts(group, text, static_cast<std::size_t>(longest));
+}
+
+void check_same_text(ProcessGroup& group, const std::string& text,
+                     const TextDifference& difference) {
+  const std::vector<std::string> texts = texts_if_different(group, text);
+  if (!texts.empty()) throw_different(group, texts, difference);
 }
 
 }  // namespace lockstep
