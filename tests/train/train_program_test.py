@@ -141,7 +141,7 @@ class TrainProgram(WithSmallData):
             COMMAND, "train", "-n", "2", "--check-consistency",
             *self.flags(fingerprint_every=2, show_values="fc1.bias"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertRegex(result.stdout, r"updated weights +equal +equal\n")
+        self.assertRegex(result.stdout, r"updated weights +equal +equal +equal\n")
         self.assertRegex(result.stdout, r"fc1\.bias, gradient, reduced +\S")
         self.assertIn("the ranks are consistent, as far as step 3",
                       result.stdout)
