@@ -124,7 +124,6 @@ class AllGathered : public torch::autograd::Function<AllGathered> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const std::shared_ptr<ProcessGroup>& group) {
-    check_dense(tensor, "allgather");
     JoinAnnouncements::of(group)->announce(HorovodCall::other("allgather"));
     const auto rows = rows_of_ranks(*group, tensor);
     const auto mine = rows.begin() + group->rank();
@@ -184,6 +183,7 @@ at::Tensor adasum(const at::Tensor& tensor,
 
 at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op,
                      std::shared_ptr<ProcessGroup> group) {
+  check_dense(tensor, "allreduce");
   return AllReduced::apply(tensor, given_or_default(std::move(group)), op);
 }
 
@@ -197,6 +197,7 @@ const at::Tensor& allreduce_(const at::Tensor& tensor, ReduceOp op,
 
 at::Tensor allgather(const at::Tensor& tensor,
                      std::shared_ptr<ProcessGroup> group) {
+  check_dense(tensor, "allgather");
   return AllGathered::apply(tensor, given_or_default(std::move(group)));
 }
 

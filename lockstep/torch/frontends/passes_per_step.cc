@@ -137,7 +137,9 @@ class PassesPerStep::TakesPartAsJoined final : public JoinedGradients {
   }
 
   void forget_passes() override {
-    for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+    if (!count_->is_reduced())
+      for (at::Tensor& parameter : parameters_)
+        parameter.mutable_grad().reset();
     count_->begin_anew();
   }
 

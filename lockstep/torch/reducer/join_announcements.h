@@ -56,8 +56,8 @@ class JoinedGradients {
  public:
   virtual ~JoinedGradients() = default;
   virtual void take_part(HorovodCall::Kind kind) = 0;
-  // Every rank has joined: the gradients of passes that no step has used, and
-  // their count, are dropped.
+  // Every rank has joined: drops the gradients of passes that were not reduced,
+  // and their count.
   virtual void forget_passes() = 0;
 };
 
