@@ -57,11 +57,11 @@ using Jobs = std::vector<std::vector<JobField>>;  // by rank
 std::string difference_in(const Jobs& jobs, const std::string& name) {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> values;
   for (std::size_t rank = 0; rank < jobs.size(); ++rank) {
-    std::string value = value_in(jobs[rank], name);
+    const std::string value = value_in(jobs[rank], name);
     auto found = std::ranges::find(values, value,
                                    [](const auto& each) { return each.first; });
     if (found == values.end())
-      found = values.insert(values.end(), {std::move(value), {}});
+      found = values.insert(values.end(), {value, {}});
     found->second.push_back(rank);
   }
   if (values.size() == 1) return "";

@@ -133,7 +133,7 @@ void remove_forgotten(const fs::path& parent) {
 fs::path make_place_for_earlier(const fs::path& folder) {
   std::error_code error;
   for (int number = 1;; ++number) {
-    const fs::path place = folder / fmt::format("earlier-{}", number);
+    fs::path place = folder / fmt::format("earlier-{}", number);
     if (fs::create_directory(place, error)) return place;
     if (error) return {};
   }
@@ -147,7 +147,7 @@ fs::path set_earlier_aside(const fs::path& folder) {
     fs::remove(folder / kJobRecordName, error);
     return {};
   }
-  const fs::path place = make_place_for_earlier(folder);
+  fs::path place = make_place_for_earlier(folder);
   if (place.empty()) return {};
   for (const fs::path& file : contents_of(folder).job_files)
     fs::rename(file, place / file.filename(), error);
