@@ -60,8 +60,7 @@ std::string difference_in(const Jobs& jobs, const std::string& name) {
     const std::string value = value_in(jobs[rank], name);
     auto found = std::ranges::find(values, value,
                                    [](const auto& each) { return each.first; });
-    if (found == values.end())
-      found = values.insert(values.end(), {value, {}});
+    if (found == values.end()) found = values.insert(values.end(), {value, {}});
     found->second.push_back(rank);
   }
   if (values.size() == 1) return "";
