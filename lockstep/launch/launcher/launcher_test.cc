@@ -121,8 +121,14 @@ TEST(Launcher, FailsWhereItsOutputCannotBeWritten) {
     EXPECT_THAT(errors, HasSubstr("lockstep: output cannot be written (No "
                                   "space left on device)"));
   }
+}
+
+// A line without its end is written once the worker is gone: before that, the
+// launcher would end the worker.
+TEST(Launcher, KeepsTheCodeOfAJobThatFailedBeforeItsOutputDid) {
+  const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   const auto [exit_code, errors] =
-      run_with_output("echo important; exit 7", full.get());
+      run_with_output("printf 'no newline'; exit 7", full.get());
   EXPECT_EQ(exit_code, 7);
   EXPECT_THAT(errors, HasSubstr("output cannot be written"));
 }
