@@ -391,8 +391,9 @@ std::vector<int> ShmBackend::missing_of(const WaitTarget& target) {
 }
 
 void ShmBackend::check_peers() {
-  const std::vector<int> nobody{identity_.rank};
-  if (const auto peer_exit = peer_status_.find(nobody); peer_exit && !broken_)
+  const std::vector<int> only_this_rank{identity_.rank};
+  if (const auto peer_exit = peer_status_.find(only_this_rank);
+      peer_exit && !broken_)
     end_with(peer_status_.error_for("the group's work", *peer_exit),
              *peer_exit);
   if (broken_) std::rethrow_exception(error_of_all());
