@@ -35,8 +35,6 @@
 #include "lockstep/torch/verify/running_fingerprint.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/checkpoint_folder.h"
-#include "lockstep/train/checkpoint/module_copy.h"
-#include "lockstep/train/checkpoint/training_state.h"
 #include "lockstep/train/evaluate/evaluation.h"
 #include "lockstep/train/evaluate/saved_model.h"
 #include "lockstep/train/log/event_file.h"

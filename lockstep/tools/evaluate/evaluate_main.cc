@@ -29,6 +29,8 @@
 #include "lockstep/train/checkpoint/atomic_file.h"
 #include "lockstep/train/checkpoint/rank_zero.h"
 #include "lockstep/train/evaluate/evaluation.h"
+#include "lockstep/train/evaluate/evaluation_report.h"
+#include "lockstep/train/evaluate/metrics.h"
 #include "lockstep/train/evaluate/prediction_file.h"
 #include "lockstep/train/evaluate/saved_model.h"
 #include "lockstep/train/evaluate/unlabelled_images.h"

@@ -1,22 +1,49 @@
 #include "lockstep/train/checkpoint/checkpoint.h"
 
-#include <algorithm>
-#include <string>
-#include <string_view>
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kWrapperPrefix = "module.";
+// Copies by their original tensor.
+using Copies = std::map<const c10::TensorImpl*, at::Tensor>;
 
-// In PyTorch's file of a wrapped module all names have the prefix, while no
-// name in the module itself has it.
-bool has_prefix(const NamedTensors::value_type& item) {
-  return item.first.starts_with(kWrapperPrefix);
+at::Tensor copy_of(const std::string& name, const at::Tensor& tensor,
+                   Copies& copies) {
+  check_not_parents(name, tensor);
+  at::Tensor& copy = copies[tensor.unsafeGetTensorImpl()];
+  if (!copy.defined())
+    copy = tensor.detach().to(at::kCPU, tensor.scalar_type(),
+                              /*non_blocking=*/false, /*copy=*/true);
+  return copy;
+}
+
+// The tensors of one module, and below it those of its children.
+struct Tensors : torch::nn::Module {
+  explicit Tensors(const std::string& name) : Module(name) {}
+};
+
+std::shared_ptr<torch::nn::Module> copy_level(const torch::nn::Module& module,
+                                              Copies& copies) {
+  const auto level = std::make_shared<Tensors>(module.name());
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    level->register_parameter(item.key(),
+                              copy_of(item.key(), item.value(), copies),
+                              item.value().requires_grad());
+  for (const auto& item : module.named_buffers(/*recurse=*/false))
+    if (item.value().defined())
+      level->register_buffer(item.key(),
+                             copy_of(item.key(), item.value(), copies));
+  for (const auto& child : module.named_children())
+    level->register_module(child.key(), copy_level(*child.value(), copies));
+  return level;
 }
 
 }  // namespace
@@ -26,15 +53,6 @@ void save_checkpoint(const std::filesystem::path& path,
                      const SafetensorsMetadata& metadata,
                      CheckpointFormat format) {
   write_archive(path, {tensors_of(module), metadata}, format);
-}
-
-NamedTensors model_tensors(const TensorArchive& file,
-                           const NamedTensors& ours) {
-  if (is_sealed(file.metadata)) return part_of(file.tensors, kModelPrefix);
-  if (std::ranges::all_of(file.tensors, has_prefix) &&
-      std::ranges::none_of(ours, has_prefix))
-    return part_of(file.tensors, kWrapperPrefix);
-  return file.tensors;
 }
 
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
@@ -49,6 +67,13 @@ SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
         lines + "\n  next:    load it into the model that it was saved from");
   copy_over(ours, stored);
   return file.metadata;
+}
+
+std::shared_ptr<torch::nn::Module> module_cpu_copy(
+    const torch::nn::Module& module) {
+  const c10::AutoGradMode no_grad(false);
+  Copies copies;
+  return copy_level(module, copies);
 }
 
 }  // namespace lockstep

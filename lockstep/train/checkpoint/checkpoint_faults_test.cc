@@ -31,6 +31,8 @@
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/net/file_descriptor.h"
 #include "lockstep/train/checkpoint/checkpoint_folder.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
+#include "lockstep/train/checkpoint/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -67,7 +69,8 @@ bool is_leftover(const std::string& name) { return name.ends_with(".tmp"); }
 [[noreturn]] void save_for_ever(CheckpointFolder folder, std::int64_t first,
                                 int pipe) {
   for (std::int64_t value = first;; ++value) {
-    folder.write(checkpoint_of(value, std::int64_t{1} << 14), value);
+    write_checkpoint(folder, checkpoint_of(value, std::int64_t{1} << 14),
+                     value);
     if (::write(pipe, &value, sizeof value) != sizeof value) ::_exit(1);
   }
 }
@@ -135,7 +138,7 @@ TEST(CheckpointsOfAKilledWriter, AreWholeAndNoneThatWasSavedIsLost) {
               seed, in_the_middle, static_cast<long long>(last));
   EXPECT_GT(in_the_middle, 0) << "seed " << seed;
   EXPECT_GT(last, 0) << "seed " << seed;
-  folder.write(checkpoint_of(last + 1, 1), last + 1);
+  write_checkpoint(folder, checkpoint_of(last + 1, 1), last + 1);
   // Plus the lock file, which every killed writer had.
   EXPECT_EQ(directory.entries().size(), std::size_t{kKeep} + 1)
       << "seed " << seed;
@@ -210,7 +213,7 @@ TEST(CheckpointsThatAreDamaged, AreDeletedBeforeThoseThatAreWhole) {
 TEST(CheckpointsThatCannotBeRead, AreAnErrorRatherThanPassedOver) {
   const TestDirectory directory;
   CheckpointFolder folder(directory.path());
-  folder.write(checkpoint_of(1, 2), 1);
+  write_checkpoint(folder, checkpoint_of(1, 2), 1);
   const std::string newest = "checkpoint-000002.safetensors";
   for (const char* target : {newest.c_str(), "absent"}) {
     std::filesystem::create_symlink(target, directory / newest);
@@ -227,11 +230,11 @@ TEST(CheckpointsThatAreDeletedMeanwhile, GiveWayToNewerOnes) {
   at::set_num_threads(1);
   const TestDirectory directory;
   CheckpointFolder folder(directory.path(), {.keep = 1});
-  folder.write(checkpoint_of(1, 2), 1);
+  write_checkpoint(folder, checkpoint_of(1, 2), 1);
   std::atomic<bool> over = false;
   std::jthread writer([&] {
     for (int value = 2; value < 400; ++value)
-      folder.write(checkpoint_of(value, 2), value);
+      write_checkpoint(folder, checkpoint_of(value, 2), value);
     over = true;
   });
   const CheckpointFolder of_reader(directory.path());

@@ -18,7 +18,10 @@
 #include "lockstep/comm/group/objects.h"
 #include "lockstep/train/checkpoint/atomic_file.h"
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
+#include "lockstep/train/checkpoint/folder_lock.h"
 #include "lockstep/train/checkpoint/rank_zero.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
+#include "lockstep/train/checkpoint/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -187,6 +190,11 @@ CheckpointFolder::CheckpointFolder(fs::path folder,
                           " of them; the minimum is 1");
 }
 
+CheckpointFolder::~CheckpointFolder() = default;
+CheckpointFolder::CheckpointFolder(CheckpointFolder&&) noexcept = default;
+CheckpointFolder& CheckpointFolder::operator=(CheckpointFolder&&) noexcept =
+    default;
+
 ProcessGroup& CheckpointFolder::group() {
   if (!options_.group) options_.group = default_group();
   return *options_.group;
@@ -194,7 +202,7 @@ ProcessGroup& CheckpointFolder::group() {
 
 void CheckpointFolder::save(const TrainingState& state, std::int64_t step) {
   collect(state, group(), [&](TensorArchive checkpoint) {
-    write(std::move(checkpoint), step);
+    write_checkpoint(*this, std::move(checkpoint), step);
   });
 }
 
@@ -219,7 +227,8 @@ void CheckpointFolder::prepare() {
   prepare_to_replace(folder_ / name_of(0, options_.format));
   // Another run may have created the folder again after a user deleted it.
   if (lock_ && lock_->is_of(folder_)) return;
-  lock_.emplace(folder_, Deadline(patience()));
+  lock_.reset();
+  lock_ = std::make_unique<FolderLock>(folder_, Deadline(patience()));
 }
 
 std::chrono::nanoseconds CheckpointFolder::patience() const {
@@ -261,18 +270,20 @@ std::optional<fs::path> CheckpointFolder::newest() const {
   return found ? std::optional(found->path) : std::nullopt;
 }
 
-fs::path CheckpointFolder::write(TensorArchive checkpoint, std::int64_t step) {
-  prepare();
-  check_step(step);
-  for (const fs::path& path : entries_of(folder_))
+fs::path write_checkpoint(CheckpointFolder& folder, TensorArchive checkpoint,
+                          std::int64_t step) {
+  folder.prepare();
+  folder.check_step(step);
+  for (const fs::path& path : entries_of(folder.folder_))
     if (is_leftover(path)) remove_or_warn(path);
   for (auto& [name, tensor] : checkpoint.tensors)
     tensor = storable(name, tensor);
   seal(checkpoint);
-  const fs::path path = folder_ / name_of(step, options_.format);
-  write_archive(path, checkpoint, options_.format);
-  damaged_.erase(path);
-  delete_old(path);
+  const CheckpointFormat format = folder.options_.format;
+  const fs::path path = folder.folder_ / name_of(step, format);
+  write_archive(path, checkpoint, format);
+  folder.damaged_.erase(path);
+  folder.delete_old(path);
   return path;
 }
 

@@ -1,8 +1,13 @@
-// A folder of a run's checkpoints. It finds the newest complete one after a
-// kill at any moment, a full disk or a damaged file.
+// The whole state of a training run, and a folder of its checkpoints, which
+// finds the newest complete one after a kill at any moment, a full disk or a
+// damaged file. The state refers to the variables that the training loop itself
+// uses.
 //
 //     lockstep::CheckpointFolder folder("runs/1", {.keep = 3});
-//     lockstep::TrainingState state{…};
+//     lockstep::TrainingState state{
+//         .model = model.module(),
+//         .optimizer = &optimizer,
+//         .counters = {{"epoch", &epoch}, {"step", &step}}};
 //     folder.resume(state);       // resumes from the newest, if any
 //     for (; epoch < 10; ++epoch, step = 0)
 //       for (; step < steps; …) {
@@ -15,9 +20,11 @@
 // run's steps so far, and the highest is the newest. Each is one file that a
 // rename makes visible when it is complete and on the disk; older ones are
 // deleted after that. A folder belongs to one object from the object's first
-// write or prepare() until its destruction, within the limits of
-// train/checkpoint/folder_lock.h. Only rank 0 accesses it, so the ranks need no
-// shared file system.
+// write or prepare() until its destruction: the file `.lock` in it, locked with
+// flock(2), names the process. A process that was forked from the owner without
+// exec and outlives it keeps holding the lock. Where the file system does not
+// support locks, a warning is logged instead. Only rank 0 accesses the folder,
+// so the ranks need no shared file system.
 //
 // Threads: single-threaded. save(), resume() and load() are collectives: every
 //          rank of the group calls them at the same point of the program, and
@@ -32,20 +39,51 @@
 // See docs/guides/checkpoints.md and docs/formats/checkpoint.md.
 #pragma once
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/train/checkpoint/folder_lock.h"
-#include "lockstep/train/checkpoint/tensor_archive.h"
-#include "lockstep/train/checkpoint/training_state.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 
 namespace lockstep {
+
+class FolderLock;
+class GradientScaler;
+struct TensorArchive;
+
+// LibTorch's random number generator for the CPU, which torch::rand() and
+// torch::nn::Dropout use.
+at::Generator default_cpu_generator();
+
+// The objects named here must outlive the state. Parameters, buffers,
+// optimizer, scaler and counters are saved from rank 0: with data parallelism
+// all ranks have the same. Generators and `own` are saved per rank.
+struct TrainingState {
+  // Without its wrapper; null where this rank shares rank 0's memory.
+  std::shared_ptr<torch::nn::Module> model{};
+  torch::optim::Optimizer* optimizer = nullptr;
+  GradientScaler* scaler = nullptr;
+  // The position of the run: epoch, step within it, …
+  std::map<std::string, std::int64_t*> counters{};
+  std::map<std::string, at::Generator> generators{
+      {"cpu", default_cpu_generator()}};
+  // Anything else, of the same shapes on every rank; written to in place.
+  std::map<std::string, at::Tensor> own{};
+  // Properties that must match those of a checkpoint: data set, batch size, …
+  std::map<std::string, std::string> job{};
+};
 
 struct CheckpointFolderOptions {
   // The number of newest checkpoints to keep, at least 1; those that resume()
@@ -62,6 +100,9 @@ class CheckpointFolder {
   // Does not access the folder yet. An empty path is the working directory.
   explicit CheckpointFolder(std::filesystem::path folder,
                             CheckpointFolderOptions options = {});
+  ~CheckpointFolder();
+  CheckpointFolder(CheckpointFolder&&) noexcept;
+  CheckpointFolder& operator=(CheckpointFolder&&) noexcept;
 
   // Writes the checkpoint of `step`, at least 0, which becomes the newest;
   // replaces one of the same step. Rank 0's buffers, such as running
@@ -99,10 +140,11 @@ class CheckpointFolder {
   // SystemError for one that cannot be read: it may be complete.
   std::optional<std::filesystem::path> newest() const;
 
-  // Writes the result of collect() as save() does, and returns the path.
-  std::filesystem::path write(TensorArchive checkpoint, std::int64_t step);
-
  private:
+  friend std::filesystem::path write_checkpoint(CheckpointFolder& folder,
+                                                TensorArchive checkpoint,
+                                                std::int64_t step);
+
   ProcessGroup& group();
   void delete_old(const std::filesystem::path& written);
   // How long to wait for another writer: the other ranks of a group wait
@@ -112,7 +154,7 @@ class CheckpointFolder {
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;
   std::set<std::filesystem::path> damaged_;  // skipped
-  std::optional<FolderLock> lock_;           // for writing
+  std::unique_ptr<FolderLock> lock_;         // for writing
 };
 
 }  // namespace lockstep

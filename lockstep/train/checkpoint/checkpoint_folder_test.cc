@@ -22,9 +22,13 @@
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/optim/fused_optimizer.h"
+#include "lockstep/torch/optim/gradient_scaler.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
+#include "lockstep/train/checkpoint/folder_lock.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
+#include "lockstep/train/checkpoint/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -365,8 +369,8 @@ TEST(CheckpointFolder, WithoutANameIsTheWorkingDirectory) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
   CheckpointFolder folder("");
-  folder.write({}, 1);
-  folder.write({}, 2);
+  write_checkpoint(folder, {}, 1);
+  write_checkpoint(folder, {}, 2);
   EXPECT_EQ(folder.files().size(), 2u);
   EXPECT_TRUE(folder.newest());
   std::filesystem::current_path(before);
@@ -383,7 +387,7 @@ TEST(CheckpointFolder, IgnoresWhatIsNoCheckpointAndDeletesLeftovers) {
     std::ofstream(directory / name) << "x";
   CheckpointFolder folder(directory.path());
   EXPECT_EQ(folder.newest(), std::nullopt);
-  folder.write({}, 1);
+  write_checkpoint(folder, {}, 1);
   EXPECT_THAT(directory.entries(),
               UnorderedElementsAre(".lock", "checkpoint-1.safetensors.bak",
                                    "checkpoint-.pt", "model.safetensors",
@@ -419,9 +423,11 @@ TEST(CheckpointFolder, RefusesAnEarlierStepThanThatOfAWholeCheckpoint) {
 
 TEST(CheckpointFolder, ReplacesOneOfTheSameStepInTheOtherFormat) {
   const TestDirectory directory;
-  CheckpointFolder(directory.path()).write({}, 3);
-  CheckpointFolder(directory.path(), {.format = CheckpointFormat::kLibTorch})
-      .write({}, 3);
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kSafetensors, CheckpointFormat::kLibTorch}) {
+    CheckpointFolder folder(directory.path(), {.format = format});
+    write_checkpoint(folder, {}, 3);
+  }
   EXPECT_THAT(directory.entries(),
               UnorderedElementsAre(".lock", "checkpoint-000003.pt"));
 }
@@ -429,7 +435,7 @@ TEST(CheckpointFolder, ReplacesOneOfTheSameStepInTheOtherFormat) {
 TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
   const TestDirectory directory;
   CheckpointFolder first(directory / "runs/1");
-  first.write({}, 1);
+  write_checkpoint(first, {}, 1);
   run_ranks("shm", 2, [&](const Group& whole) {
     // The timeout is a second; a folder waits half of it for the other run to
     // end.
@@ -450,9 +456,9 @@ TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
 TEST(CheckpointFolder, IsItsRunsAgainAfterItWasDeletedMeanwhile) {
   const TestDirectory directory;
   CheckpointFolder folder(directory / "runs/1");
-  folder.write({}, 1);
+  write_checkpoint(folder, {}, 1);
   std::filesystem::remove_all(directory / "runs/1");
-  folder.write({}, 1);
+  write_checkpoint(folder, {}, 1);
   EXPECT_THAT(error_text([&] {
                 const FolderLock another(directory / "runs/1",
                                          std::chrono::seconds(0));

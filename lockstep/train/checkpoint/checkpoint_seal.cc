@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
@@ -83,6 +84,14 @@ bool is_ours_but_for_version(TensorArchive archive) {
   return checksum_of(archive) == checksum->second;
 }
 
+constexpr std::string_view kWrapperPrefix = "module.";
+
+// In PyTorch's file of a wrapped module all names have the prefix, while no
+// name in the module itself has it.
+bool has_prefix(const NamedTensors::value_type& item) {
+  return item.first.starts_with(kWrapperPrefix);
+}
+
 }  // namespace
 
 void seal(TensorArchive& archive) {
@@ -120,6 +129,15 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
   if (const std::string found = checksum_of(archive); found != checksum->second)
     refuse_damaged(
         file, "its checksum is " + found + ", expected " + checksum->second);
+}
+
+NamedTensors model_tensors(const TensorArchive& file,
+                           const NamedTensors& ours) {
+  if (is_sealed(file.metadata)) return part_of(file.tensors, kModelPrefix);
+  if (std::ranges::all_of(file.tensors, has_prefix) &&
+      std::ranges::none_of(ours, has_prefix))
+    return part_of(file.tensors, kWrapperPrefix);
+  return file.tensors;
 }
 
 }  // namespace lockstep

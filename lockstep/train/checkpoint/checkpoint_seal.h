@@ -38,4 +38,10 @@ bool is_sealed(const SafetensorsMetadata& metadata);
 // NewerCheckpoint for a later format.
 void check_seal(const TensorArchive& archive, const std::string& file);
 
+// The model's tensors in a file, under the model's own names: without the
+// prefix of a run's checkpoint, and without a wrapper's `module.`, unless a
+// name in `ours`, the module's tensors, has that prefix.
+NamedTensors model_tensors(const TensorArchive& file,
+                           const NamedTensors& ours = {});
+
 }  // namespace lockstep

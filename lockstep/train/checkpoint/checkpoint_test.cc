@@ -15,7 +15,7 @@
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/memory/heap.h"
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
-#include "lockstep/train/checkpoint/module_copy.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
 namespace {

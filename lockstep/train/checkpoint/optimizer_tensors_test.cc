@@ -21,7 +21,7 @@
 #include "lockstep/torch/optim/fused_optimizer.h"
 #include "lockstep/torch/optim/zero_redundancy_optimizer.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
-#include "lockstep/train/checkpoint/module_copy.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
 namespace {

@@ -1,12 +1,5 @@
-// A file of named tensors and texts, in either of two formats.
-//
-// Safetensors is the default: Python reads and writes it. The other is
-// LibTorch's own archive, as torch::save() writes it, for programs that read
-// their models with torch::load(); Python's torch.load() refuses it with
-// weights_only = True, its default, and torch.jit.load() takes it. Files from
-// untrusted sources should be safetensors, which holds only data; reading an
-// archive runs LibTorch's loader, which trusts it. Dots in names are the levels
-// of an archive, as of a module. See docs/formats/checkpoint.md.
+// A file of named tensors and texts, in either CheckpointFormat. See
+// train/checkpoint/checkpoint.h and docs/formats/checkpoint.md.
 //
 // Threads: for writing see train/checkpoint/atomic_file.h.
 // Errors:  InvalidArgument naming the file unless it is a whole file of either
@@ -18,14 +11,14 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/named_tensors.h"
 #include "lockstep/train/checkpoint/safetensors.h"
 
 namespace lockstep {
-
-enum class CheckpointFormat { kSafetensors, kLibTorch };
 
 // The file name extension of the format: ".safetensors", ".pt".
 std::string_view ending_of(CheckpointFormat format);

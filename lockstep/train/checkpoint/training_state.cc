@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/ddp/replicate.h"
+#include "lockstep/torch/optim/gradient_scaler.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
 #include "lockstep/train/checkpoint/optimizer_tensors.h"

@@ -15,6 +15,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/optim/fused_optimizer.h"
+#include "lockstep/torch/optim/gradient_scaler.h"
 
 namespace lockstep {
 namespace {

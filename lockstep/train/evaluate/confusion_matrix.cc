@@ -1,10 +1,9 @@
-#include "lockstep/train/evaluate/confusion_matrix.h"
-
 #include <limits>
 #include <numeric>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/evaluate/evaluation.h"
 
 namespace lockstep {
 namespace {

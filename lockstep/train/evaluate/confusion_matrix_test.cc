@@ -1,11 +1,10 @@
-#include "lockstep/train/evaluate/confusion_matrix.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/evaluate/evaluation.h"
 
 namespace lockstep {
 namespace {

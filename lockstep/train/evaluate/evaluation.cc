@@ -1,17 +1,18 @@
 #include "lockstep/train/evaluate/evaluation.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <deque>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/init.h"
-#include "lockstep/torch/device/device_copies.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/torch/data/device_batches.h"
 #include "lockstep/torch/device/out_of_memory.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
+#include "lockstep/train/evaluate/model_outputs.h"
 #include "lockstep/train/evaluate/pending_metrics.h"
 
 namespace lockstep {
@@ -19,9 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Batches queued on a device beyond the one being read: the device computes
-// while the host reads outputs.
-constexpr std::size_t kUnreadOutputs = 1;
+// Where a GPU has no room for a pass.
+constexpr std::string_view kMemoryAdvice =
+    "try a smaller EvaluationOptions::batch_size, a larger GPU, or the CPU "
+    "(--device cpu)";
 
 // This rank's blocks of the samples, and their positions.
 class Blocks {
@@ -121,7 +123,7 @@ MemoryUser memory_user(ProcessGroup& group, at::Device device) {
   return {.group = group,
           .device = device,
           .what = "evaluating a model",
-          .next = std::string(kEvaluationMemoryAdvice)};
+          .next = std::string(kMemoryAdvice)};
 }
 
 }  // namespace
@@ -135,33 +137,6 @@ EvaluationMode::EvaluationMode(torch::nn::Module& module) {
 
 EvaluationMode::~EvaluationMode() {
   for (const auto& [module, training] : was_training_) module->train(training);
-}
-
-void for_each_output(
-    Loader& loader, DeviceBatches& batches, const Forward& forward,
-    std::chrono::nanoseconds patience,
-    const std::function<void(const at::Tensor& logits,
-                             const at::Tensor& labels)>& take) {
-  // Sets the number of compute threads before this thread's first matrix
-  // product: see train() in train/trainer/trainer.cc.
-  at::get_num_threads();
-  const at::NoGradGuard no_grad;
-  struct Output {
-    CopyToHost logits;
-    at::Tensor labels;
-  };
-  std::deque<Output> unread;
-  const auto take_all_but = [&](std::size_t last) {
-    for (; unread.size() > last; unread.pop_front())
-      take(unread.front().logits.wait(), unread.front().labels);
-  };
-  const std::size_t ahead = batches.device().is_cpu() ? 0 : kUnreadOutputs;
-  while (auto next = loader.next(patience)) {
-    const BatchTensors batch = batches.copy_images(*std::move(next));
-    unread.push_back({CopyToHost(forward(batch.images)), batch.labels});
-    take_all_but(ahead);
-  }
-  take_all_but(0);
 }
 
 Evaluation evaluate(const Forward& forward, const SampleSource& samples,

@@ -21,10 +21,9 @@
 //          DistributedDataParallel's buffers are made equal first.
 // Errors:  InvalidArgument for options that cannot work, for a model that does
 //          not return one number per class, and for labels outside the classes;
-//          SystemError (ENOMEM) where a GPU has no room for a pass, see
-//          torch/device/out_of_memory.h; those of the samples and of
-//          collectives: when a rank fails alone and leaves, the others get
-//          PeerFailure.
+//          SystemError (ENOMEM) where a GPU has no room for a pass; those of
+//          the samples and of collectives: when a rank fails alone and leaves,
+//          the others get PeerFailure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,19 +32,17 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string_view>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/data/loader.h"
 #include "lockstep/data/sample_source.h"
-#include "lockstep/torch/data/device_batches.h"
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/train/evaluate/evaluation_report.h"
 
 namespace lockstep {
 
@@ -54,11 +51,6 @@ namespace lockstep {
 using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
 inline constexpr std::int64_t kEvaluationBatch = 250;
-
-// Advice where a GPU has no room for a pass of evaluate() or predict().
-inline constexpr std::string_view kEvaluationMemoryAdvice =
-    "try a smaller EvaluationOptions::batch_size, a larger GPU, or the CPU "
-    "(--device cpu)";
 
 struct EvaluationOptions {
   std::int64_t classes = 0;  // number of the model's classes; at least 1
@@ -71,6 +63,66 @@ struct EvaluationOptions {
   bool probabilities = false;
   // The ranks that share the samples; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
+};
+
+// Counts how often a sample of one class was predicted to be of another.
+// Counts of parts can be added, also over ranks. InvalidArgument for a class
+// outside 0 … classes - 1.
+class ConfusionMatrix {
+ public:
+  // For classes 0 … classes - 1, at least one.
+  explicit ConfusionMatrix(std::int64_t classes);
+
+  // Counts one sample.
+  void add(std::int64_t label, std::int64_t predicted);
+
+  std::int64_t classes() const { return classes_; }
+  std::int64_t count(std::int64_t label, std::int64_t predicted) const {
+    return counts_[place(label, predicted)];
+  }
+  // All counts, label by label.
+  std::span<const std::int64_t> counts() const { return counts_; }
+  std::vector<std::int64_t>& counts() { return counts_; }
+
+  std::int64_t samples() const;
+  std::int64_t correct() const;
+  // Samples of the class, and samples predicted to be of it.
+  std::int64_t labelled(std::int64_t label) const;
+  std::int64_t predicted(std::int64_t label) const;
+
+  // The share of all samples that is predicted right. This and the shares below
+  // are NaN without samples to divide by.
+  double accuracy() const;
+  // Of the samples of the class, the share predicted right: its accuracy.
+  double recall(std::int64_t label) const;
+  // Of the samples predicted to be of the class, the share that is.
+  double precision(std::int64_t label) const;
+  // The harmonic mean of the two.
+  double f1(std::int64_t label) const;
+
+  friend bool operator==(const ConfusionMatrix&,
+                         const ConfusionMatrix&) = default;
+
+ private:
+  std::size_t place(std::int64_t label, std::int64_t predicted) const;
+
+  std::int64_t classes_;
+  std::vector<std::int64_t> counts_;
+};
+
+struct Evaluation {
+  ConfusionMatrix confusion;
+  double loss = 0;  // the sum of the samples' losses
+  // From the beginning of the pass to the end of the merge, on this rank.
+  std::chrono::duration<double> duration{};
+
+  // NaN without samples.
+  double mean_loss() const {
+    return loss / static_cast<double>(confusion.samples());
+  }
+  double images_per_second() const {
+    return static_cast<double>(confusion.samples()) / duration.count();
+  }
 };
 
 // One row per sample, in the samples' order, on rank 0; undefined on other
@@ -88,15 +140,6 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
                     const EvaluationOptions& options);
 Predictions predict(const Forward& forward, const SampleSource& samples,
                     const EvaluationOptions& options);
-
-// Passes the logits and labels of each batch of `loader` to `take`, both on the
-// host; `batches` copies images to the model's device, which gets the next
-// batch while the host waits for an output. Waits at most `patience` for a
-// batch.
-void for_each_output(Loader& loader, DeviceBatches& batches,
-                     const Forward& forward, std::chrono::nanoseconds patience,
-                     const std::function<void(const at::Tensor& logits,
-                                              const at::Tensor& labels)>& take);
 
 // A scope in which a module and all within it are in evaluation mode: no
 // dropout, and batch normalisation by its running statistics. The destructor

@@ -15,6 +15,7 @@
 #include "lockstep/torch/testing/cuda_ranks.h"
 #include "lockstep/torch/testing/small_nets.h"
 #include "lockstep/train/evaluate/evaluation.h"
+#include "lockstep/train/evaluate/model_outputs.h"
 #include "lockstep/train/model/models.h"
 #include "lockstep/train/testing/striped_images.h"
 

@@ -112,9 +112,8 @@ std::string to_text(const Evaluation& evaluation,
        << " set: " << with_commas(matrix.samples()) << " images on "
        << subject.ranks << (subject.ranks == 1 ? " rank" : " ranks")
        << "\n\nloss " << std::fixed << std::setprecision(4)
-       << evaluation.metrics().mean_loss() << " · accuracy "
-       << percent(matrix.accuracy()) << " · "
-       << with_commas(std::llround(evaluation.images_per_second()))
+       << evaluation.mean_loss() << " · accuracy " << percent(matrix.accuracy())
+       << " · " << with_commas(std::llround(evaluation.images_per_second()))
        << " images/s\n\n";
   write(text, class_table(matrix, subject.class_names));
   text << "\nA row is a class, a column the class that was predicted:\n\n";
@@ -147,7 +146,7 @@ std::string to_json(const Evaluation& evaluation,
                  {"split", subject.split},
                  {"ranks", subject.ranks},
                  {"images", matrix.samples()},
-                 {"loss", number(evaluation.metrics().mean_loss())},
+                 {"loss", number(evaluation.mean_loss())},
                  {"accuracy", number(matrix.accuracy())},
                  {"seconds", evaluation.duration.count()},
                  {"images_per_second", number(evaluation.images_per_second())},

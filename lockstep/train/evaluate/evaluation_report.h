@@ -1,28 +1,13 @@
 // The results of an evaluation, as text for people and as JSON for programs.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "lockstep/train/evaluate/confusion_matrix.h"
-#include "lockstep/train/evaluate/metrics.h"
+#include "lockstep/train/evaluate/evaluation.h"
 
 namespace lockstep {
-
-struct Evaluation {
-  ConfusionMatrix confusion;
-  double loss = 0;  // the sum of the samples' losses
-  // From the beginning of the pass to the end of the merge, on this rank.
-  std::chrono::duration<double> duration{};
-
-  Metrics metrics() const {
-    return {loss, confusion.correct(), confusion.samples()};
-  }
-  double images_per_second() const {
-    return static_cast<double>(confusion.samples()) / duration.count();
-  }
-};
 
 // The model and the data of the evaluation, for the report.
 struct EvaluationSubject {

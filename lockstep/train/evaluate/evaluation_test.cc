@@ -106,7 +106,7 @@ TEST_F(EvaluationOfAModel, IsWhatOneForwardPassOverAllGives) {
   const Evaluation found = evaluation_on(2);
   EXPECT_EQ(found.confusion.correct(),
             logits.argmax(1).eq(expected).sum().item<std::int64_t>());
-  EXPECT_NEAR(found.metrics().mean_loss(),
+  EXPECT_NEAR(found.mean_loss(),
               at::cross_entropy_loss(logits, expected).item<double>(), 1e-5);
 
   const Predictions predictions =
@@ -239,9 +239,7 @@ TEST_F(EvaluationOfAModel, TakesRankZerosBuffersOfAWrappedOne) {
 
 class ModelInAFile : public EvaluationOfAModel {
  protected:
-  SavedModel read() const {
-    return parse_saved_model(read_bytes(file()), file());
-  }
+  SavedModel read() const { return read_saved_model(file()); }
   std::string file() const { return folder_ / "m.safetensors"; }
   std::string refusal_of(const SavedModel& saved,
                          const ImageDataset& dataset) const {

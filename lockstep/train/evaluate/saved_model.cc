@@ -11,6 +11,7 @@
 #include "lockstep/train/checkpoint/checkpoint_folder.h"
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
 #include "lockstep/train/checkpoint/rank_zero.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
 namespace {
@@ -106,6 +107,21 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
            other);
 }
 
+// Reads the bytes of a whole file. `file` names it in errors. The tensors share
+// `bytes`.
+SavedModel parse_saved_model(const SharedBytes& bytes,
+                             const std::string& file) {
+  const TensorArchive archive = parse_archive(bytes, file);
+  const bool of_run = is_sealed(archive.metadata);
+  if (of_run) check_seal(archive, file);
+  return {.file = file,
+          .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
+          .dataset =
+              text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
+          .images = text_of(archive.metadata, kImagesKey),
+          .tensors = model_tensors(archive)};
+}
+
 }  // namespace
 
 std::vector<std::string> take_weights(const SavedModel& saved,
@@ -144,17 +160,9 @@ SafetensorsMetadata model_metadata(std::string_view name,
           {kImagesKey, in_words(trained_on)}};
 }
 
-SavedModel parse_saved_model(const SharedBytes& bytes,
-                             const std::string& file) {
-  const TensorArchive archive = parse_archive(bytes, file);
-  const bool of_run = is_sealed(archive.metadata);
-  if (of_run) check_seal(archive, file);
-  return {.file = file,
-          .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
-          .dataset =
-              text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
-          .images = text_of(archive.metadata, kImagesKey),
-          .tensors = model_tensors(archive)};
+SavedModel read_saved_model(const fs::path& path) {
+  const fs::path file = file_at(path);
+  return parse_saved_model(read_bytes(file), file.string());
 }
 
 SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {

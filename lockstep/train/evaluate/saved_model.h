@@ -8,12 +8,15 @@
 // tensors determine the number of classes and the hidden layers. Files of other
 // programs have no such texts: the caller then sets `name`.
 //
-// Threads: read_saved_model() is a collective.
+// Threads: read_saved_model() with a group is a collective.
 // Errors:  InvalidArgument naming the file, the difference and what to do; see
-//          also train/checkpoint/tensor_archive.h.
+//          also train/checkpoint/checkpoint.h.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,7 +24,6 @@
 
 #include "lockstep/comm/group/process_group.h"
 #include "lockstep/data/image_dataset.h"
-#include "lockstep/train/checkpoint/tensor_archive.h"
 #include "lockstep/train/model/models.h"
 
 namespace lockstep {
@@ -32,16 +34,14 @@ struct SavedModel {
   std::string dataset;  // the title of the one that it was trained on; empty:
                         // not known
   std::string images;   // as in_words() returns it; empty if unknown
-  NamedTensors tensors{};  // parameters and buffers
+  std::map<std::string, at::Tensor> tensors{};  // parameters and buffers
 };
 
-// Reads the bytes of a whole file. `file` names it in errors. The tensors share
-// `bytes`.
-SavedModel parse_saved_model(const SharedBytes& bytes, const std::string& file);
+// Reads the file at `path`; from a folder of checkpoints the newest.
+SavedModel read_saved_model(const std::filesystem::path& path);
 
-// The same from `path` on rank 0, which sends the bytes to all ranks: they need
-// no common file system. From a folder of checkpoints it reads the newest.
-// Every rank learns of an error: see train/checkpoint/rank_zero.h.
+// The same on rank 0, which sends the bytes to all ranks: they need no common
+// file system. When rank 0 fails, every rank throws.
 SavedModel read_saved_model(const std::filesystem::path& path,
                             ProcessGroup& group);
 
@@ -57,9 +57,9 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
 std::vector<std::string> take_weights(const SavedModel& saved,
                                       const Classifier& model);
 
-// The texts that a file needs for the functions above.
-SafetensorsMetadata model_metadata(std::string_view name,
-                                   const ImageDataset& trained_on);
+// The metadata that a file of save_checkpoint() needs for the functions above.
+std::map<std::string, std::string> model_metadata(
+    std::string_view name, const ImageDataset& trained_on);
 
 // The size of the images: "1 x 28 x 28", of channels, height and width.
 std::string in_words(const ImageDataset& dataset);

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "lockstep/net/file_descriptor.h"
@@ -40,5 +41,9 @@ class AppendedFile {
   FileDescriptor file_;
   off_t size_ = 0;  // of the complete records
 };
+
+// `data` as a record in TensorFlow's TFRecord format, of which event files
+// consist.
+std::string framed_record(std::string_view data);
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "lockstep/train/log/event_file.h"
 
-#include <isa-l/crc.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +9,7 @@
 #include <protozero/pbf_builder.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/log/appended_file.h"
 
 namespace lockstep {
 namespace {
@@ -32,23 +32,6 @@ constexpr std::int32_t kSessionStarts = 1;
 
 using EventBuilder = protozero::pbf_builder<EventField>;
 
-// CRC-32C, rotated and offset, so that data which holds checksums can have one.
-std::uint32_t masked_checksum(std::string_view data) {
-  std::string bytes(data);  // the library needs them writable
-  const std::uint32_t checksum =
-      ~crc32_iscsi(reinterpret_cast<unsigned char*>(bytes.data()),
-                   static_cast<int>(bytes.size()), ~std::uint32_t{0});
-  return (checksum >> 15 | checksum << 17) + 0xa282ead8U;
-}
-
-template <class Number>
-std::string little_endian(Number number) {
-  std::string bytes;
-  for (std::size_t i = 0; i < sizeof number; ++i)
-    bytes.push_back(static_cast<char>(number >> 8 * i & 0xff));
-  return bytes;
-}
-
 // Seconds since 1970.
 double now() {
   return std::chrono::duration<double>(
@@ -64,7 +47,7 @@ std::string host_name() {
 
 // TensorBoard reads files in the order of their names, which begin with the
 // time.
-AppendedFile make_file(const std::filesystem::path& folder) {
+std::unique_ptr<AppendedFile> make_file(const std::filesystem::path& folder) {
   std::array<char, 16> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld",
                 static_cast<long long>(now()));
@@ -72,8 +55,9 @@ AppendedFile make_file(const std::filesystem::path& folder) {
                            seconds.data() + "." + host_name() + "." +
                            std::to_string(::getpid()) + ".";
   for (int number = 0;; ++number) try {
-      return {folder / (stem + std::to_string(number)),
-              AppendedFile::Existing::kRefuse};
+      return std::make_unique<AppendedFile>(
+          folder / (stem + std::to_string(number)),
+          AppendedFile::Existing::kRefuse);
     } catch (const SystemError& error) {
       if (error.error_number() != EEXIST) throw;
     }
@@ -81,20 +65,18 @@ AppendedFile make_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::string framed_record(std::string_view data) {
-  const std::string length = little_endian(std::uint64_t{data.size()});
-  return length + little_endian(masked_checksum(length)) + std::string(data) +
-         little_endian(masked_checksum(data));
-}
-
 EventFile::EventFile(const std::filesystem::path& folder)
     : file_(make_file(folder)) {
   std::string event;
   EventBuilder builder(event);
   builder.add_double(EventField::kWallTime, now());
   builder.add_string(EventField::kFileVersion, "brain.Event:2");
-  file_.append(framed_record(event));
+  file_->append(framed_record(event));
 }
+
+EventFile::~EventFile() = default;
+EventFile::EventFile(EventFile&&) noexcept = default;
+EventFile& EventFile::operator=(EventFile&&) noexcept = default;
 
 void EventFile::begin_at(std::int64_t step) {
   std::string session;
@@ -105,7 +87,7 @@ void EventFile::begin_at(std::int64_t step) {
   builder.add_double(EventField::kWallTime, now());
   builder.add_int64(EventField::kStep, step);
   builder.add_message(EventField::kSessionLog, session);
-  file_.append(framed_record(event));
+  file_->append(framed_record(event));
 }
 
 void EventFile::add(std::int64_t step, std::span<const Scalar> scalars) {
@@ -124,7 +106,9 @@ void EventFile::add(std::int64_t step, std::span<const Scalar> scalars) {
   builder.add_double(EventField::kWallTime, now());
   builder.add_int64(EventField::kStep, step);
   builder.add_message(EventField::kSummary, summary);
-  file_.append(framed_record(event));
+  file_->append(framed_record(event));
 }
+
+const std::filesystem::path& EventFile::path() const { return file_->path(); }
 
 }  // namespace lockstep

@@ -3,18 +3,19 @@
 // The format is TensorFlow's: records, each with its length and masked CRC-32C
 // checksums, around protocol buffers of type Event (docs/formats/metrics.md).
 //
-// Threads: one at a time, like AppendedFile.
+// When a method returns, other processes see the record, and it survives a
+// kill; a crash of the machine may lose it.
+//
+// Threads: an object belongs to one thread at a time.
 // Errors:  SystemError naming the file and the reason; a record that cannot be
 //          written leaves the file as it was.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-
-#include "lockstep/train/log/appended_file.h"
 
 namespace lockstep {
 
@@ -25,14 +26,16 @@ struct Scalar {
   double value = 0;  // stored as float32
 };
 
-// `data` as a record in TensorFlow's TFRecord format.
-std::string framed_record(std::string_view data);
+class AppendedFile;
 
 class EventFile {
  public:
   // Creates a new file in `folder`, which must exist, under a unique name that
   // TensorBoard recognises: events.out.tfevents.SECONDS.HOST.PID.NUMBER.
   explicit EventFile(const std::filesystem::path& folder);
+  ~EventFile();
+  EventFile(EventFile&&) noexcept;
+  EventFile& operator=(EventFile&&) noexcept;
 
   // Marks the beginning or the resumption of a run: TensorBoard discards points
   // of earlier files in the folder from this step on.
@@ -42,10 +45,10 @@ class EventFile {
   // has them when this returns.
   void add(std::int64_t step, std::span<const Scalar> scalars);
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const;
 
  private:
-  AppendedFile file_;
+  std::unique_ptr<AppendedFile> file_;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "lockstep/base/testing/file_size_limit.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
+#include "lockstep/train/log/appended_file.h"
 
 namespace lockstep {
 namespace {

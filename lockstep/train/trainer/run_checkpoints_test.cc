@@ -17,6 +17,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/train/checkpoint/tensor_archive.h"
 #include "lockstep/train/testing/striped_images.h"
 #include "lockstep/train/testing/train_on_ranks.h"
 
