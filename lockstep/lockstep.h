@@ -36,6 +36,6 @@
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/checkpoint_folder.h"
 #include "lockstep/train/evaluate/evaluation.h"
-#include "lockstep/train/evaluate/saved_model.h"
 #include "lockstep/train/log/event_file.h"
+#include "lockstep/train/model/saved_model.h"
 #include "lockstep/train/trainer/cosine_annealing.h"

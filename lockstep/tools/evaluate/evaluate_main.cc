@@ -32,10 +32,10 @@
 #include "lockstep/train/evaluate/evaluation_report.h"
 #include "lockstep/train/evaluate/metrics.h"
 #include "lockstep/train/evaluate/prediction_file.h"
-#include "lockstep/train/evaluate/saved_model.h"
 #include "lockstep/train/evaluate/unlabelled_images.h"
 #include "lockstep/train/model/models.h"
 #include "lockstep/train/model/precision.h"
+#include "lockstep/train/model/saved_model.h"
 #include "lockstep/train/trainer/training_device.h"
 
 namespace lockstep {

@@ -57,7 +57,7 @@ struct EvaluationOptions {
   std::int64_t batch_size = kEvaluationBatch;
   // The model's device, to which images are copied.
   at::Device device = at::kCPU;
-  // How images are stored: see store_channels_last() of train/model/models.h.
+  // How images are stored: as the weights of the model's convolutions are.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   // predict(): whether to keep the probability of every class.
   bool probabilities = false;

@@ -21,9 +21,9 @@
 #include "lockstep/train/checkpoint/named_tensors.h"
 #include "lockstep/train/checkpoint/safetensors.h"
 #include "lockstep/train/evaluate/prediction_file.h"
-#include "lockstep/train/evaluate/saved_model.h"
 #include "lockstep/train/evaluate/unlabelled_images.h"
 #include "lockstep/train/model/models.h"
+#include "lockstep/train/model/saved_model.h"
 #include "lockstep/train/testing/striped_images.h"
 
 namespace lockstep {

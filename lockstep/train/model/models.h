@@ -28,7 +28,6 @@
 //          options that do not suit the model.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
@@ -38,14 +37,9 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/train/model/saved_model.h"
 
-class Classifier : public torch::nn::Module {
- public:
-  // Images (samples x channels x height x width, float32) to logits
-  // (samples x classes).
-  virtual at::Tensor forward(const at::Tensor& images) = 0;
-};
+namespace lockstep {
 
 struct ModelOptions {
   std::int64_t channels = 1;

@@ -27,7 +27,7 @@
 #include "lockstep/train/evaluate/evaluation.h"
 #include "lockstep/train/evaluate/model_outputs.h"
 #include "lockstep/train/evaluate/pending_metrics.h"
-#include "lockstep/train/evaluate/saved_model.h"
+#include "lockstep/train/model/saved_model.h"
 #include "lockstep/train/trainer/gradient_traffic.h"
 #include "lockstep/train/trainer/learning_rate.h"
 #include "lockstep/train/trainer/run_checkpoints.h"

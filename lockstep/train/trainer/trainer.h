@@ -97,7 +97,7 @@ struct TrainerOptions {
   ReplicaChecksOptions checks{};
   std::uint64_t seed = 0;
   // A trained model's file with the run's initial weights, as far as the models
-  // agree: see take_weights() of train/evaluate/saved_model.h. Empty: random
+  // agree: see take_weights() of train/model/saved_model.h. Empty: random
   // weights from the seed. A checkpoint that the run resumes from takes
   // precedence.
   std::filesystem::path weights{};

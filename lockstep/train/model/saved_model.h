@@ -14,6 +14,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <filesystem>
 #include <map>
@@ -24,13 +25,20 @@
 
 #include "lockstep/comm/group/process_group.h"
 #include "lockstep/data/image_dataset.h"
-#include "lockstep/train/model/models.h"
 
 namespace lockstep {
 
+// One of `lockstep train`'s models: an image classifier.
+class Classifier : public torch::nn::Module {
+ public:
+  // Images (samples x channels x height x width, float32) to logits
+  // (samples x classes).
+  virtual at::Tensor forward(const at::Tensor& images) = 0;
+};
+
 struct SavedModel {
   std::string file;     // for errors
-  std::string name;     // as make_model() takes it; empty if unknown
+  std::string name;     // as --model takes it; empty if unknown
   std::string dataset;  // the title of the one that it was trained on; empty:
                         // not known
   std::string images;   // as in_words() returns it; empty if unknown

@@ -1,4 +1,4 @@
-#include "lockstep/train/evaluate/saved_model.h"
+#include "lockstep/train/model/saved_model.h"
 
 #include <algorithm>
 #include <span>
@@ -12,6 +12,7 @@
 #include "lockstep/train/checkpoint/checkpoint_seal.h"
 #include "lockstep/train/checkpoint/rank_zero.h"
 #include "lockstep/train/checkpoint/tensor_archive.h"
+#include "lockstep/train/model/models.h"
 
 namespace lockstep {
 namespace {
