@@ -49,7 +49,7 @@ int main() {
     loss_of_last_step = loss.item<double>();
   }
   std::printf("rank %d: loss %.3f, %zu bytes of state\n", group->rank(),
-              loss_of_last_step, optimizer.shard().state_bytes());
+              loss_of_last_step, optimizer.state_bytes());
 
   // Rank 0 gets the complete state and writes it, here to a string.
   optimizer.consolidate_state_dict(0);  // (*) on every rank

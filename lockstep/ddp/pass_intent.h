@@ -11,7 +11,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -21,7 +20,7 @@ enum class PassKind { kReduced, kLocal };
 
 class PassIntent {
  public:
-  // Scopes may nest.
+  // Of a NoSync. Scopes may nest.
   void enter_no_sync() { ++scopes_; }
   void leave_no_sync() { --scopes_; }
 
@@ -51,22 +50,6 @@ class PassIntent {
   int scopes_ = 0;
   std::optional<PassKind> said_;  // set by the last forward pass
   std::function<PassKind()> rule_;
-};
-
-// A scope whose backward passes are local: gradients accumulate in .grad, and
-// the next pass outside reduces the sum.
-class [[nodiscard]] NoSync {
- public:
-  explicit NoSync(std::shared_ptr<PassIntent> intent)
-      : intent_(std::move(intent)) {
-    intent_->enter_no_sync();
-  }
-  ~NoSync() { intent_->leave_no_sync(); }
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-
- private:
-  std::shared_ptr<PassIntent> intent_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,4 @@
 // Uneven inputs: ranks that run different numbers of passes.
-#include "lockstep/torch/ddp/join.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

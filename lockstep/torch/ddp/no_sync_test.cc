@@ -7,6 +7,7 @@
 
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
+#include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/testing/recording_group.h"
 #include "lockstep/torch/testing/small_nets.h"
 
@@ -74,7 +75,7 @@ TEST(NoSync, MayBeDifferentlyLongOnEachRank) {
     const at::Tensor weight = wave({4}, 0).requires_grad_();
     const Reducer reducer({{"weight", weight}}, group);
     {
-      const auto guard = reducer.no_sync();
+      const NoSync guard(reducer.intent());
       for (int i = 0; i < group->rank(); ++i) weight.sum().backward();
     }
     weight.sum().backward();
@@ -114,7 +115,7 @@ TEST(NoSync, CountsWhatOnlyALocalPassHasUsed) {
     const Reducer reducer({{"a", a}, {"b", b}}, group);
     for (int step = 0; step < 2; ++step) {
       {
-        const auto guard = reducer.no_sync();
+        const NoSync guard(reducer.intent());
         (a * (group->rank() + 1)).sum().backward();
       }
       b.sum().backward();
@@ -140,7 +141,7 @@ TEST(NoSync, CountsNothingOfALocalPassThatThrew) {
     const at::Tensor b = wave({4}, 1).requires_grad_();
     const Reducer reducer({{"a", a}, {"b", b}}, group);
     {
-      const auto guard = reducer.no_sync();
+      const NoSync guard(reducer.intent());
       // Its gradient arrives before the pass throws.
       const at::Tensor inner = b * 2;
       inner.register_hook([](const at::Tensor&) {
@@ -159,7 +160,7 @@ TEST(NoSync, CountsNoLocalPassBeforeAReducedOneThatFailed) {
     const at::Tensor c = wave({4}, 2).requires_grad_();
     const Reducer reducer({{"a", a}, {"b", b}, {"c", c}}, group);
     {
-      const auto guard = reducer.no_sync();
+      const NoSync guard(reducer.intent());
       a.sum().backward();
     }
     EXPECT_THAT(message_of([&] { b.sum().backward(); }),

@@ -50,7 +50,7 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
 
 }  // namespace
 
-Replica::Replica(std::shared_ptr<const torch::nn::Module> module,
+Replica::Replica(std::shared_ptr<torch::nn::Module> module,
                  const DistributedDataParallelOptions& options)
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
@@ -105,7 +105,11 @@ void Replica::begin_join(const JoinOptions& options) {
         "\n  next:    leave average_gradients at true for uneven inputs");
   if (join_coordinator_)
     throw InvalidArgument("join() within join(): one scope is enough");
-  join_coordinator_ = std::make_shared<JoinCoordinator>(group_, options);
+  join_coordinator_ = std::make_shared<JoinCoordinator>(
+      group_,
+      JoinCoordinatorOptions{
+          .divide_by_initial_world_size = options.divide_by_initial_world_size,
+          .throw_on_early_termination = options.throw_on_early_termination});
   reducer_.set_roll_call(join_coordinator_);
 }
 

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
+#include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/testing/checkpoint.h"
 #include "lockstep/torch/testing/parameter_bag.h"
 #include "lockstep/torch/testing/recording_group.h"
@@ -159,7 +160,7 @@ TEST(StaticGraph, IsTheFirstReducedPassAndWorksWithNoSync) {
     for (int step = 0; step < 3; ++step) {
       bag.zero_grad();
       {
-        const auto guard = reducer.no_sync();
+        const NoSync guard(reducer.intent());
         bag.forward("ba", 1).backward();
       }
       bag.forward("ba", group->rank()).backward();

@@ -1,11 +1,14 @@
 #include "lockstep/torch/hooks/compress_hook.h"
 
+#include <ATen/TensorOperators.h>
 #include <c10/util/StringUtil.h>
 
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/optim/clip_gradients.h"
+#include "lockstep/torch/optim/gradient_norm.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +21,42 @@ class AllReduceHook final : public CommHook {
 };
 
 }  // namespace
+
+void CompressingHook::sent(const GradBucket& bucket, std::int64_t bytes) {
+  report_.bytes_before += static_cast<std::int64_t>(bucket.buffer.nbytes());
+  report_.bytes_after += bytes;
+  if (!bucket.is_last) return;
+  ++report_.passes;
+  ++report_.compressed_passes;
+}
+
+void CompressingHook::sent_uncompressed(const GradBucket& bucket) {
+  const auto bytes = static_cast<std::int64_t>(bucket.buffer.nbytes());
+  report_.bytes_before += bytes;
+  report_.bytes_after += bytes;
+  if (bucket.is_last) ++report_.passes;
+}
+
+bool CompressingHook::measures() const {
+  const auto pass = static_cast<std::uint64_t>(report_.compressed_passes) + 1;
+  return std::has_single_bit(pass) || pass % kMeasureEvery == 0;
+}
+
+void CompressingHook::measured(const at::Tensor& squares,
+                               const at::Tensor& squares_lost) {
+  const bool begins =
+      std::exchange(pass_measured_, report_.passes) != report_.passes;
+  squares_ = begins ? squares : squares_ + squares;
+  squares_lost_ = begins ? squares_lost : squares_lost_ + squares_lost;
+}
+
+CompressionReport CompressingHook::report() const {
+  CompressionReport report = report_;
+  const double squares = squares_.defined() ? squares_.item<double>() : 0;
+  if (squares != 0)
+    report.relative_error = std::sqrt(squares_lost_.item<double>() / squares);
+  return report;
+}
 
 std::shared_ptr<CommHook> allreduce_hook() {
   return std::make_shared<AllReduceHook>();

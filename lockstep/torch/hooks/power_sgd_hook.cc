@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/optim/clip_gradients.h"
+#include "lockstep/torch/optim/gradient_norm.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 
 namespace lockstep {

@@ -29,7 +29,7 @@
 #include <random>
 #include <vector>
 
-#include "lockstep/torch/hooks/compression.h"
+#include "lockstep/torch/hooks/compress_hook.h"
 #include "lockstep/torch/reducer/comm_hook.h"
 
 namespace lockstep {

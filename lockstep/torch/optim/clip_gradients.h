@@ -18,39 +18,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <span>
-
 namespace lockstep {
 
-// The sum of the squares of all elements of dense floating-point tensors, in
-// float64. On a GPU each tensor's norm is computed in float32, and the host
-// waits.
-double sum_of_squares(at::TensorList tensors);
-
-// The same for one tensor, as a scalar on its device (float64, []), without
-// waiting for the device.
-at::Tensor sum_of_squares_there(const at::Tensor& tensor);
-
-// The norm of all gradients as one vector: for p = 2 by sum_of_squares(), else
-// in float64, tensor by tensor; 0 when no parameter has a gradient. A parameter
-// that is given twice counts once.
+// The norm of all gradients as one vector; 0 when no parameter has a gradient.
+// It is computed in float64, but for p = 2 on a GPU each tensor's in float32. A
+// parameter that is given twice counts once.
 double grad_norm(at::TensorList parameters, double norm_type = 2);
 
-// The norm of tensors as one vector, and of a vector whose parts have these
-// norms.
-double norm_of(at::TensorList tensors, double norm_type);
-double norm_of_norms(std::span<const double> norms, double norm_type);
-
-// InvalidArgument unless the p is above 0.
-void check_norm_type(double norm_type);
-
-// The factor that brings gradients of norm `norm` to at most `max_norm`: 1 when
-// they are within it. NaN for a norm of NaN and 0 for an infinite one, as in
-// PyTorch.
-double clip_coefficient(double norm, double max_norm);
-
-// Multiplies the gradients by that factor, in place, and returns their norm
-// before.
+// Multiplies the gradients by the factor that brings their norm to at most
+// `max_norm`, in place, and returns their norm before. The factor is NaN for a
+// norm of NaN and 0 for an infinite one, as in PyTorch.
 double clip_grad_norm(at::TensorList parameters, double max_norm,
                       double norm_type = 2);
 

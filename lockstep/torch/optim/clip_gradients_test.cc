@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/optim/gradient_norm.h"
 #include "lockstep/torch/testing/formula_parameters.h"
 
 namespace lockstep {

@@ -3,13 +3,16 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <memory>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "lockstep/torch/optim/clip_gradients.h"
 #include "lockstep/torch/optim/device_update.h"
+#include "lockstep/torch/optim/gradient_norm.h"
 #include "lockstep/torch/optim/update_state.h"
+#include "lockstep/torch/reducer/gradient_factor.h"
 #include "lockstep/torch/tensor/distinct_parameters.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 
@@ -117,15 +120,23 @@ class FirstPlacesOnly {
 template <class Optimizer, class Options>
 Fused<Optimizer, Options>::Fused(std::vector<at::Tensor> parameters,
                                  const Options& options)
-    : Optimizer(std::move(parameters), checked(options)) {
+    : Optimizer(std::move(parameters), checked(options)),
+      factor_(std::make_unique<GradientFactor>()) {
   check(this->param_groups());
 }
 
 template <class Optimizer, class Options>
 Fused<Optimizer, Options>::Fused(const Groups& groups, const Options& defaults)
-    : Optimizer(groups, checked(defaults)) {
+    : Optimizer(groups, checked(defaults)),
+      factor_(std::make_unique<GradientFactor>()) {
   check(this->param_groups());
 }
+
+template <class Optimizer, class Options>
+Fused<Optimizer, Options>::~Fused() = default;
+
+template <class Optimizer, class Options>
+Fused<Optimizer, Options>::Fused(Fused&&) noexcept = default;
 
 template <class Optimizer, class Options>
 at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
@@ -142,7 +153,7 @@ at::Tensor Fused<Optimizer, Options>::step(LossClosure closure) {
     gradients.push_back(updatable_gradient(parameter));
   }
   const auto rules = rules_of(this->param_groups());
-  const double scale = factor_.take(tensors_of(parameters));
+  const double scale = factor_->take(tensors_of(parameters));
   std::vector<DeviceUpdate> on_devices;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!gradients[i].defined()) continue;
@@ -177,12 +188,17 @@ void Fused<Optimizer, Options>::zero_grad(bool set_to_none) {
 
 template <class Optimizer, class Options>
 void Fused<Optimizer, Options>::scale_gradients(double factor) {
-  factor_.scale(factor, tensors_of(parameters_of(this->param_groups())));
+  factor_->scale(factor, tensors_of(parameters_of(this->param_groups())));
 }
 
 template <class Optimizer, class Options>
 double Fused<Optimizer, Options>::take_scaling() {
-  return factor_.take(tensors_of(parameters_of(this->param_groups())));
+  return factor_->take(tensors_of(parameters_of(this->param_groups())));
+}
+
+template <class Optimizer, class Options>
+void Fused<Optimizer, Options>::forget_scaling() {
+  factor_->forget();
 }
 
 template <class Optimizer, class Options>
@@ -190,8 +206,8 @@ double Fused<Optimizer, Options>::clip_grad_norm(double max_norm,
                                                  double norm_type) {
   const auto tensors = tensors_of(parameters_of(this->param_groups()));
   const double norm =
-      factor_.scaled_by(tensors) * grad_norm(tensors, norm_type);
-  factor_.clip(clip_coefficient(norm, max_norm), tensors);
+      factor_->scaled_by(tensors) * grad_norm(tensors, norm_type);
+  factor_->clip(clip_coefficient(norm, max_norm), tensors);
   return norm;
 }
 

@@ -30,12 +30,14 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <memory>
 #include <vector>
 
 #include "lockstep/torch/optim/scales_gradients.h"
-#include "lockstep/torch/reducer/gradient_factor.h"
 
 namespace lockstep {
+
+class GradientFactor;
 
 // `Optimizer` is LibTorch's class, `Options` its options.
 template <class Optimizer, class Options>
@@ -47,6 +49,8 @@ class Fused : public Optimizer, public ScalesGradients {
                  const Options& options = {});
   explicit Fused(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  const Options& defaults = {});
+  ~Fused() override;
+  Fused(Fused&&) noexcept;
 
   // One step on every parameter that has a gradient. Autograd counts it as a
   // modification, as in Python.
@@ -66,7 +70,7 @@ class Fused : public Optimizer, public ScalesGradients {
   void load(torch::serialize::InputArchive& archive) override;
 
   double take_scaling() override;
-  void forget_scaling() override { factor_.forget(); }
+  void forget_scaling() override;
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns the norm before, scale_gradients() included. Of several calls the
@@ -75,7 +79,7 @@ class Fused : public Optimizer, public ScalesGradients {
   double clip_grad_norm(double max_norm, double norm_type = 2);
 
  private:
-  GradientFactor factor_;  // of the next step
+  std::unique_ptr<GradientFactor> factor_;  // of the next step
 };
 
 using FusedSGD = Fused<torch::optim::SGD, torch::optim::SGDOptions>;

@@ -18,6 +18,7 @@
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
 #include "lockstep/torch/hooks/compress_hook.h"
 #include "lockstep/torch/optim/gradient_scaler.h"
+#include "lockstep/torch/optim/optimizer_shard.h"
 #include "lockstep/torch/optim/zero_redundancy_optimizer.h"
 #include "lockstep/torch/testing/cuda_ranks.h"
 #include "lockstep/torch/testing/formula_parameters.h"

@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,8 +17,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/group/objects.h"
-#include "lockstep/torch/optim/clip_gradients.h"
+#include "lockstep/torch/optim/fused_sharded_step.h"
+#include "lockstep/torch/optim/gradient_norm.h"
+#include "lockstep/torch/optim/local_gradients.h"
+#include "lockstep/torch/optim/optimizer_shard.h"
 #include "lockstep/torch/optim/shard_hook.h"
+#include "lockstep/torch/reducer/gradient_factor.h"
 #include "lockstep/torch/tensor/distinct_parameters.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 
@@ -98,10 +104,11 @@ void check_same_parameters(ProcessGroup& group, const Groups& groups) {
         "tensor.detach().clone()");
 }
 
-OptimizerShard make_shard(ProcessGroup& group, const Groups& groups) {
+std::unique_ptr<OptimizerShard> make_shard(ProcessGroup& group,
+                                           const Groups& groups) {
   has_repeated_parameters(groups);  // a line of the log
   check_same_parameters(group, groups);
-  return OptimizerShard(groups, group.size(), group.rank());
+  return std::make_unique<OptimizerShard>(groups, group.size(), group.rank());
 }
 
 // The memory of the pieces that one rank has updated, one list per data type.
@@ -159,17 +166,23 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     : Optimizer(groups, defaults.clone()),
       group_(options.group ? options.group : default_group()),
       shard_(make_shard(*group_, param_groups())),
-      tensors_(tensors_of(shard_.parameters())) {
+      tensors_(tensors_of(shard_->parameters())),
+      factor_(std::make_unique<GradientFactor>()) {
   if (options.averages_gradients) prepare_averages();
 }
 
+ZeroRedundancyOptimizer::~ZeroRedundancyOptimizer() = default;
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
+    ZeroRedundancyOptimizer&&) noexcept = default;
+
 // For all parameters of the shard.
 void ZeroRedundancyOptimizer::prepare_averages() {
-  local_gradients_.emplace(group_, shard_.parameters());
+  local_gradients_ =
+      std::make_unique<LocalGradients>(group_, shard_->parameters());
   one_pass_ = nullptr;
   if (group_->reduces_in_place() &&
-      std::ranges::all_of(shard_.parameters(), is_on_cpu))
-    one_pass_ = std::make_unique<FusedShardedStep>(group_, shard_);
+      std::ranges::all_of(shard_->parameters(), is_on_cpu))
+    one_pass_ = std::make_unique<FusedShardedStep>(group_, *shard_);
 }
 
 void ZeroRedundancyOptimizer::add_param_group(
@@ -183,12 +196,12 @@ void ZeroRedundancyOptimizer::add_param_group(
   try {
     has_repeated_parameters(param_groups());  // a line of the log
     check_same_parameters(*group_, param_groups());
-    shard_.add_parameters(param_groups());
+    shard_->add_parameters(param_groups());
   } catch (...) {
     param_groups().pop_back();
     throw;
   }
-  tensors_ = tensors_of(shard_.parameters());
+  tensors_ = tensors_of(shard_->parameters());
   whole_.reset();
   if (local_gradients_) prepare_averages();
 }
@@ -201,8 +214,8 @@ std::shared_ptr<CommHook> ZeroRedundancyOptimizer::gradient_hook() const {
         "\n  next:    leave averages_gradients at false, and average_gradients "
         "of DistributedDataParallel at true");
   gave_hook_ = true;
-  return std::make_shared<ShardHook>(group_, shard_.parameters(),
-                                     shard_.plan());
+  return std::make_shared<ShardHook>(group_, shard_->parameters(),
+                                     shard_->plan());
 }
 
 at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
@@ -216,7 +229,7 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   update_own_pieces(settled);
   exchange_pieces(settled);
   // The kernels and the peers write without autograd's knowledge.
-  for (const auto& parameter : shard_.parameters())
+  for (const auto& parameter : shard_->parameters())
     parameter.tensor.unsafeGetTensorImpl()->bump_version();
   return loss;
 }
@@ -224,18 +237,18 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
 // Checks all gradients, so that every rank throws and no rank waits for
 // another.
 void ZeroRedundancyOptimizer::check_gradients() const {
-  for (const auto& parameter : shard_.parameters()) check_gradient(parameter);
+  for (const auto& parameter : shard_->parameters()) check_gradient(parameter);
 }
 
 // Local gradients may have changed on one rank only.
 void ZeroRedundancyOptimizer::agree_on_factor() {
-  if (!local_gradients_ || group_->size() == 1 || !factor_.is_asked()) return;
-  std::array first{static_cast<std::int64_t>(factor_.first_call(tensors_))};
+  if (!local_gradients_ || group_->size() == 1 || !factor_->is_asked()) return;
+  std::array first{static_cast<std::int64_t>(factor_->first_call(tensors_))};
   group_
       ->all_reduce(view(std::span<std::int64_t>(first)), ReduceOp::kMax,
                    {.place = "which factors of gradients count"})
       .wait();
-  factor_.forget_before(static_cast<std::uint64_t>(first[0]));
+  factor_->forget_before(static_cast<std::uint64_t>(first[0]));
 }
 
 // Returns the settled parameters; the others have averages in .grad and are
@@ -245,10 +258,10 @@ ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
   if (!averages) check_gradients();
   agree_on_factor();
   const double factor =
-      factor_.take(tensors_);  // before averaging changes gradients
+      factor_->take(tensors_);  // before averaging changes gradients
   Settled settled =
       averages ? local_gradients_->missing_everywhere() : without_gradients();
-  shard_.begin_step(param_groups(), factor);
+  shard_->begin_step(param_groups(), factor);
   whole_.reset();
   begin_pieces(settled);
   if (averages && one_pass_) settled = one_pass_->run(std::move(settled));
@@ -260,29 +273,29 @@ ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::without_gradients()
     const {
   Settled settled;
-  for (const auto& parameter : shard_.parameters())
+  for (const auto& parameter : shard_->parameters())
     settled.push_back(parameter.tensor.grad().defined() ? 0 : 1);
   return settled;
 }
 
 void ZeroRedundancyOptimizer::begin_pieces(const Settled& settled) {
-  for (std::size_t i = 0; i < shard_.pieces().size(); ++i)
-    if (settled[shard_.pieces()[i].parameter] == 0) shard_.begin_piece(i);
+  for (std::size_t i = 0; i < shard_->pieces().size(); ++i)
+    if (settled[shard_->pieces()[i].parameter] == 0) shard_->begin_piece(i);
 }
 
 void ZeroRedundancyOptimizer::update_own_pieces(const Settled& settled) {
   std::vector<OptimizerShard::PieceGradient> on_devices;
-  for (std::size_t i = 0; i < shard_.pieces().size(); ++i) {
-    const ShardPlan::Piece& piece = shard_.pieces()[i];
+  for (std::size_t i = 0; i < shard_->pieces().size(); ++i) {
+    const ShardPlan::Piece& piece = shard_->pieces()[i];
     if (settled[piece.parameter] != 0) continue;
-    const OptimizedParameter& parameter = shard_.parameters()[piece.parameter];
+    const OptimizedParameter& parameter = shard_->parameters()[piece.parameter];
     const at::Tensor gradient = gradient_of(parameter);
     if (is_on_cpu(parameter))
-      shard_.update(i, 0, bytes_of(gradient, piece));
+      shard_->update(i, 0, bytes_of(gradient, piece));
     else
       on_devices.push_back({i, gradient});
   }
-  shard_.update_on_devices(on_devices);
+  shard_->update_on_devices(on_devices);
 }
 
 void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
@@ -292,7 +305,7 @@ void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
   for (std::size_t rank = 0; rank < size; ++rank) {
     const std::string place =
         "updated parameters of rank " + std::to_string(rank);
-    for (const auto& buffers : buffers_of(shard_, rank, settled))
+    for (const auto& buffers : buffers_of(*shard_, rank, settled))
       works.push_back(
           group_->broadcast(buffers, static_cast<int>(rank), {.place = place}));
   }
@@ -304,6 +317,20 @@ void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
   forget_scaling();
 }
 
+void ZeroRedundancyOptimizer::scale_gradients(double factor) {
+  factor_->scale(factor, tensors_);
+}
+
+double ZeroRedundancyOptimizer::take_scaling() {
+  return factor_->take(tensors_);
+}
+
+void ZeroRedundancyOptimizer::forget_scaling() { factor_->forget(); }
+
+std::size_t ZeroRedundancyOptimizer::state_bytes() const {
+  return shard_->state_bytes();
+}
+
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
                                                double norm_type) {
   const c10::AutoGradMode no_grad(false);
@@ -311,19 +338,19 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
                    max_norm);  // refuses an invalid norm before any rank waits
   check_norm_type(norm_type);
   agree_on_factor();
-  const double scale = factor_.scaled_by(tensors_);
+  const double scale = factor_->scaled_by(tensors_);
   if (local_gradients_ && !local_gradients_->averaged())
     local_gradients_->average_all();
   check_gradients();
   std::vector<at::Tensor> own;
-  for (const ShardPlan::Piece& piece : shard_.pieces()) {
+  for (const ShardPlan::Piece& piece : shard_->pieces()) {
     const at::Tensor gradient =
-        gradient_of(shard_.parameters()[piece.parameter]);
+        gradient_of(shard_->parameters()[piece.parameter]);
     if (gradient.defined())
       own.push_back(OptimizerShard::part_of(gradient, piece));
   }
   const double norm = scale * norm_over_ranks(*group_, own, norm_type);
-  factor_.clip(clip_coefficient(norm, max_norm), tensors_);
+  factor_->clip(clip_coefficient(norm, max_norm), tensors_);
   return norm;
 }
 

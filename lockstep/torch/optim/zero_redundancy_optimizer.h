@@ -31,9 +31,9 @@
 // Threads: single-threaded.
 // Errors:  the constructor: Mismatch on every rank when their parameters
 //          differ; InvalidArgument for an empty list, for different tensors in
-//          the same memory, and for what update_state.h refuses. step():
-//          InvalidArgument on every rank for a sparse gradient. Those of
-//          ProcessGroup's operations.
+//          the same memory, and for options and parameters that FusedSGD and
+//          its kind refuse. step(): InvalidArgument on every rank for a sparse
+//          gradient. Those of ProcessGroup's operations.
 // Source:  Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 //          Trillion Parameter Models", SC 2020.
 #pragma once
@@ -42,19 +42,19 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/optim/fused_sharded_step.h"
-#include "lockstep/torch/optim/local_gradients.h"
-#include "lockstep/torch/optim/optimizer_shard.h"
 #include "lockstep/torch/optim/scales_gradients.h"
 #include "lockstep/torch/reducer/comm_hook.h"
-#include "lockstep/torch/reducer/gradient_factor.h"
 
 namespace lockstep {
+
+class FusedShardedStep;
+class GradientFactor;
+class LocalGradients;
+class OptimizerShard;
 
 struct ZeroRedundancyOptimizerOptions {
   // The ranks that train together; default_group() when empty.
@@ -84,11 +84,13 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
       const std::vector<torch::optim::OptimizerParamGroup>& groups,
       const torch::optim::OptimizerOptions& defaults,
       const ZeroRedundancyOptimizerOptions& options = {});
+  ~ZeroRedundancyOptimizer() override;
+  ZeroRedundancyOptimizer(ZeroRedundancyOptimizer&&) noexcept;
 
-  // A ShardHook for DistributedDataParallel, which gives each rank only the
-  // averages of its share. Every rank registers it before the first backward
-  // pass. The model and the optimizer have the same group. InvalidArgument
-  // where step() averages gradients.
+  // A hook for DistributedDataParallel, which gives each rank only the averages
+  // of its share. Every rank registers it before the first backward pass. The
+  // model and the optimizer have the same group. InvalidArgument where step()
+  // averages gradients.
   std::shared_ptr<CommHook> gradient_hook() const;
 
   // Updates this rank's share of every parameter that has a gradient, and
@@ -102,12 +104,10 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   // The next step() multiplies every gradient by `factor`, the same on every
   // rank; factors of several calls multiply. Call it after backward(): a
   // gradient that changes before the step loses the factor.
-  void scale_gradients(double factor) override {
-    factor_.scale(factor, tensors_);
-  }
+  void scale_gradients(double factor) override;
 
-  double take_scaling() override { return factor_.take(tensors_); }
-  void forget_scaling() override { factor_.forget(); }
+  double take_scaling() override;
+  void forget_scaling() override;
 
   // Scales so that the norm of all gradients together is at most `max_norm`.
   // Returns the norm before, scale_gradients() included, the same on every
@@ -139,8 +139,11 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
-  // This rank's pieces and their state.
-  const OptimizerShard& shard() const { return shard_; }
+  // Bytes of this rank's share of the state.
+  std::size_t state_bytes() const;
+
+  // This rank's pieces and their state, for tests.
+  const OptimizerShard& shard() const { return *shard_; }
 
  private:
   // By parameter: whether this step has finished with it.
@@ -162,15 +165,15 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   std::unique_ptr<torch::optim::Optimizer> make_whole() const;
 
   std::shared_ptr<ProcessGroup> group_;
-  OptimizerShard shard_;
+  std::unique_ptr<OptimizerShard> shard_;
   // Set where step() averages gradients; one_pass_ where one pass can do it.
-  std::optional<LocalGradients> local_gradients_;
+  std::unique_ptr<LocalGradients> local_gradients_;
   std::unique_ptr<FusedShardedStep> one_pass_;
   mutable bool gave_hook_ = false;
-  std::vector<at::Tensor> tensors_;  // the shard's parameters
-  GradientFactor factor_;            // of the next step
-  std::unique_ptr<torch::optim::Optimizer>
-      whole_;  // on the rank that gathered it
+  std::vector<at::Tensor> tensors_;         // the shard's parameters
+  std::unique_ptr<GradientFactor> factor_;  // of the next step
+  // On the rank that gathered it.
+  std::unique_ptr<torch::optim::Optimizer> whole_;
 };
 
 }  // namespace lockstep

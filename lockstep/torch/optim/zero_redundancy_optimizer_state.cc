@@ -15,7 +15,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/optim/fused_optimizer.h"
+#include "lockstep/torch/optim/fused_sharded_step.h"
+#include "lockstep/torch/optim/local_gradients.h"
+#include "lockstep/torch/optim/optimizer_shard.h"
 #include "lockstep/torch/optim/zero_redundancy_optimizer.h"
+#include "lockstep/torch/reducer/gradient_factor.h"
 
 namespace lockstep {
 namespace {
@@ -108,7 +112,7 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_whole() const {
 
 std::vector<std::byte> ZeroRedundancyOptimizer::pack() const {
   std::vector<std::byte> packed;
-  for (const UpdateState& state : shard_.states()) {
+  for (const UpdateState& state : shard_->states()) {
     PieceHeader header{.step = state.step};
     for (const at::Tensor& numbers : state.numbers)
       if (numbers.defined()) ++header.numbers;
@@ -123,11 +127,11 @@ std::vector<std::byte> ZeroRedundancyOptimizer::pack() const {
 void ZeroRedundancyOptimizer::unpack(std::span<const std::byte> packed,
                                      std::size_t rank, Optimizer& whole) const {
   Reader reader(packed);
-  for (const auto& piece : shard_.plan().ranks[rank]) {
+  for (const auto& piece : shard_->plan().ranks[rank]) {
     PieceHeader header;
     reader.read(&header, sizeof header);
     if (header.numbers == 0) continue;
-    const auto& parameter = shard_.parameters()[piece.parameter];
+    const auto& parameter = shard_->parameters()[piece.parameter];
     const at::Tensor& tensor = parameter.tensor;
     auto& kept = whole.state()[tensor.unsafeGetTensorImpl()];
     UpdateState state = read_state(kept.get());
@@ -180,9 +184,9 @@ const Optimizer& ZeroRedundancyOptimizer::state_dict() const {
 void ZeroRedundancyOptimizer::load_state_dict(const Optimizer& whole) {
   check_same_kind(*this, whole);
   const c10::AutoGradMode no_grad(false);
-  for (std::size_t i = 0; i < shard_.pieces().size(); ++i) {
-    const ShardPlan::Piece& piece = shard_.pieces()[i];
-    const auto& parameter = shard_.parameters()[piece.parameter];
+  for (std::size_t i = 0; i < shard_->pieces().size(); ++i) {
+    const ShardPlan::Piece& piece = shard_->pieces()[i];
+    const auto& parameter = shard_->parameters()[piece.parameter];
     const at::Tensor& theirs =
         whole.param_groups()[parameter.group].params()[parameter.index];
     const auto found = whole.state().find(theirs.unsafeGetTensorImpl());
@@ -192,7 +196,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const Optimizer& whole) {
       if (numbers.defined())
         numbers = OptimizerShard::part_of(state_for(parameter, numbers), piece)
                       .clone();
-    shard_.set_state(i, std::move(state));
+    shard_->set_state(i, std::move(state));
   }
   for (std::size_t i = 0; i < param_groups_.size(); ++i)
     param_groups_[i].set_options(whole.param_groups()[i].options().clone());

@@ -107,7 +107,7 @@ TEST_P(ShardingRanks, KeepAnEqualShareOfTheStateEach) {
       auto parameters = formula_parameters();
       ZeroRedundancyOptimizer optimizer(parameters, *rule, {.group = group});
       train_by_formula(optimizer, 1, 1);
-      const std::size_t own = optimizer.shard().state_bytes();
+      const std::size_t own = optimizer.state_bytes();
       // Up to a cache line for each of two numbers per element.
       EXPECT_LE(own, total / static_cast<std::size_t>(group->size()) + 128);
       EXPECT_TRUE(optimizer.state().empty());

@@ -78,7 +78,7 @@ Participation full_participation(const ProcessGroup& group, Activity activity) {
 }
 
 JoinCoordinator::JoinCoordinator(std::shared_ptr<ProcessGroup> group,
-                                 const JoinOptions& options)
+                                 const JoinCoordinatorOptions& options)
     : group_(std::move(group)),
       options_(options),
       number_(agreed_number(*group_)),

@@ -22,12 +22,9 @@
 
 namespace lockstep {
 
-struct JoinOptions {
-  // Gradients are divided by the number of all ranks, so that a sample counts
-  // as much as any other whenever it comes; else by that of the ranks that
-  // still have data.
+struct JoinCoordinatorOptions {
+  // As in JoinOptions.
   bool divide_by_initial_world_size = true;
-  // As soon as one rank is out of data, all throw, in their next pass.
   bool throw_on_early_termination = false;
 };
 
@@ -49,7 +46,7 @@ class JoinCoordinator {
  public:
   // Every rank makes one at the same point.
   JoinCoordinator(std::shared_ptr<ProcessGroup> group,
-                  const JoinOptions& options);
+                  const JoinCoordinatorOptions& options);
 
   // Waits for every rank's answer.
   Participation announce(Activity mine);
@@ -61,7 +58,7 @@ class JoinCoordinator {
   std::vector<std::uint8_t> answers_to(Activity mine);
 
   std::shared_ptr<ProcessGroup> group_;
-  JoinOptions options_;
+  JoinCoordinatorOptions options_;
   std::int64_t number_;  // of the scope
   Participation last_;
 };

@@ -524,7 +524,9 @@ Reducer::~Reducer() = default;
 Reducer::Reducer(Reducer&&) noexcept = default;
 Reducer& Reducer::operator=(Reducer&&) noexcept = default;
 
-NoSync Reducer::no_sync() const { return NoSync(state_->intent()); }
+const std::shared_ptr<PassIntent>& Reducer::intent() const {
+  return state_->intent();
+}
 
 PassKind Reducer::forward_begins() { return state_->forward_begins(); }
 

@@ -110,8 +110,8 @@ class Reducer {
   Reducer(Reducer&&) noexcept;
   Reducer& operator=(Reducer&&) noexcept;
 
-  // A scope whose backward passes stay local. Outlives the Reducer if need be.
-  NoSync no_sync() const;
+  // Decides which passes stay local: for NoSync, which may outlive the Reducer.
+  const std::shared_ptr<PassIntent>& intent() const;
 
   // To be called before a forward pass, if it is to decide whether the backward
   // pass after it is reduced: see PassIntent. Returns what it decides.

@@ -218,7 +218,7 @@ void run_rank(const Plan& plan, const Group& group) {
       }
     const auto losses = plan.losses(step, group->rank());
     for (std::size_t i = 0; i + 1 < losses.size(); ++i) {
-      const auto guard = reducer.no_sync();
+      const NoSync guard(reducer.intent());
       random_loss(parameters, plan.kind.uses, losses[i]).backward();
     }
     random_loss(parameters, plan.kind.uses, losses.back()).backward();

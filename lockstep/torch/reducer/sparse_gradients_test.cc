@@ -15,6 +15,7 @@
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
 #include "lockstep/torch/frontends/horovod.h"
 #include "lockstep/torch/optim/fused_optimizer.h"
+#include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/tensor/tensor_collectives.h"
 #include "lockstep/torch/testing/small_nets.h"
 

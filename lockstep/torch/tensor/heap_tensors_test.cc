@@ -53,7 +53,7 @@ TEST(LazyClone, OfAGradientKeepsItsNumbersWhenThatIsReduced) {
     const auto pass = [&] { (weight * (group->rank() + 1)).sum().backward(); };
     at::Tensor kept;
     {
-      const NoSync local = reducer.no_sync();
+      const NoSync local(reducer.intent());
       pass();
       kept = at::_lazy_clone(weight.grad());
     }

@@ -21,6 +21,7 @@
 #include "lockstep/torch/optim/fused_optimizer.h"
 #include "lockstep/torch/optim/gradient_scaler.h"
 #include "lockstep/torch/optim/zero_redundancy_optimizer.h"
+#include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 #include "lockstep/torch/tensor/tensor_collectives.h"
 #include "lockstep/torch/testing/formula_parameters.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/ddp/replica.h"
+#include "lockstep/torch/ddp/distributed_data_parallel.h"
 
 namespace lockstep {
 

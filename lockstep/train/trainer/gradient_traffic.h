@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/hooks/compression.h"
+#include "lockstep/torch/hooks/compress_hook.h"
 #include "lockstep/torch/hooks/model_averager.h"
 #include "lockstep/torch/hooks/power_sgd_hook.h"
 #include "lockstep/train/model/models.h"

@@ -10,6 +10,7 @@
 #include "lockstep/torch/frontends/distributed_optimizer.h"
 #include "lockstep/torch/optim/clip_gradients.h"
 #include "lockstep/torch/optim/fused_optimizer.h"
+#include "lockstep/torch/optim/gradient_norm.h"
 #include "lockstep/torch/optim/zero_redundancy_optimizer.h"
 #include "lockstep/train/trainer/central_optimizer.h"
 
