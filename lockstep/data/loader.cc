@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/own_process.h"
 
 namespace lockstep {
 namespace loader_internal {
@@ -164,6 +166,31 @@ class Pass : public std::enable_shared_from_this<Pass> {
   std::int64_t taken_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
+// The thread of a pass, from here to the destructor.
+class PassThread {
+ public:
+  explicit PassThread(std::shared_ptr<Pass> pass)
+      : pass_(std::move(pass)),
+        thread_([shared = pass_] { shared->produce(); }) {}
+  ~PassThread() {
+    if (!process_.is_current()) {
+      thread_.detach();
+      return;
+    }
+    pass_->stop();
+    thread_.join();
+  }
+  PassThread(const PassThread&) = delete;
+  PassThread& operator=(const PassThread&) = delete;
+
+  Pass& pass() const { return *pass_; }
+
+ private:
+  const OwnProcess process_;
+  std::shared_ptr<Pass> pass_;
+  std::thread thread_;
+};
+
 }  // namespace loader_internal
 
 namespace {
@@ -218,24 +245,19 @@ std::span<std::int64_t> Batch::labels() const { return buffer_->labels; }
 Loader::Loader(const SampleSource& source, std::vector<std::int64_t> indices,
                const LoaderOptions& options) {
   check(source, indices, options);
-  pass_ = std::make_shared<loader_internal::Pass>(source, std::move(indices),
-                                                  options);
-  thread_ = std::thread([pass = pass_] { pass->produce(); });
+  thread_ = std::make_unique<loader_internal::PassThread>(
+      std::make_shared<loader_internal::Pass>(source, std::move(indices),
+                                              options));
 }
 
-Loader::~Loader() {
-  if (!process_.is_current()) {
-    thread_.detach();
-    return;
-  }
-  pass_->stop();
-  thread_.join();
-}
+Loader::~Loader() = default;
 
 std::optional<Batch> Loader::next(Deadline deadline) {
-  return pass_->next(deadline);
+  return thread_->pass().next(deadline);
 }
 
-std::int64_t Loader::batch_count() const { return pass_->batch_count(); }
+std::int64_t Loader::batch_count() const {
+  return thread_->pass().batch_count();
+}
 
 }  // namespace lockstep

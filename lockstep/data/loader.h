@@ -20,11 +20,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/base/own_process.h"
 #include "lockstep/data/sample_source.h"
 
 namespace lockstep {
@@ -46,6 +44,7 @@ struct LoaderOptions {
 
 namespace loader_internal {
 class Pass;
+class PassThread;
 struct Buffer;
 }  // namespace loader_internal
 
@@ -96,9 +95,7 @@ class Loader {
   std::int64_t batch_count() const;
 
  private:
-  const OwnProcess process_;
-  std::shared_ptr<loader_internal::Pass> pass_;
-  std::thread thread_;
+  std::unique_ptr<loader_internal::PassThread> thread_;
 };
 
 }  // namespace lockstep

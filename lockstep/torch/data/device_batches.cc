@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/device/device_copies.h"
 #include "lockstep/torch/device/device_streams.h"
 
 namespace lockstep {
@@ -38,11 +39,13 @@ at::Tensor as_stored(const at::Tensor& tensor) {
 
 DeviceBatches::DeviceBatches(const SampleSource& source, c10::Device device,
                              at::MemoryFormat format)
-    : device_(device), format_(format), copies_(device) {
+    : device_(device),
+      format_(format),
+      copies_(std::make_shared<CopiesToDevice>(device)) {
   const std::span<const float> levels = source.levels();
   if (device.is_cpu() || levels.empty()) return;
-  levels_ = copies_.copy(view_of(levels));
-  begins_ = copies_.copy(
+  levels_ = copies_->copy(view_of(levels));
+  begins_ = copies_->copy(
       at::arange(0, std::ssize(levels), kLevels, at::kInt).view({-1, 1, 1}));
 }
 
@@ -52,7 +55,7 @@ ImageElements DeviceBatches::elements() const {
 
 BatchTensors DeviceBatches::copy(Batch batch) {
   BatchTensors tensors = copy_images(std::move(batch));
-  tensors.labels = copies_.copy(tensors.labels);
+  tensors.labels = copies_->copy(tensors.labels);
   return tensors;
 }
 
@@ -67,7 +70,7 @@ BatchTensors DeviceBatches::copy_images(Batch batch) {
     return {aligned.images.contiguous(format_), aligned.labels};
   }
   const BatchTensors borrowed = as_tensors(std::move(batch));
-  return {on_device(copies_.copy(borrowed.images)), borrowed.labels.clone()};
+  return {on_device(copies_->copy(borrowed.images)), borrowed.labels.clone()};
 }
 
 // `images` has the loader's elements, on the device.

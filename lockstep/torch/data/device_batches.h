@@ -19,12 +19,15 @@
 #include <c10/core/Device.h>
 #include <c10/core/MemoryFormat.h>
 
+#include <memory>
+
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sample_source.h"
-#include "lockstep/torch/device/device_copies.h"
 #include "lockstep/torch/tensor/batch_tensors.h"
 
 namespace lockstep {
+
+class CopiesToDevice;
 
 class DeviceBatches {
  public:
@@ -51,7 +54,7 @@ class DeviceBatches {
 
   c10::Device device_;
   at::MemoryFormat format_;
-  CopiesToDevice copies_;
+  std::shared_ptr<CopiesToDevice> copies_;
   // On a device that converts pixels: all channels' levels, and the index at
   // which each channel's levels begin.
   at::Tensor levels_;

@@ -4,7 +4,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/own_process.h"
+#include "lockstep/torch/device/device_threads.h"
 #include "lockstep/torch/device/replica_devices.h"
+#include "lockstep/torch/frontends/module_replicas.h"
+#include "lockstep/torch/frontends/parallel_apply.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +42,11 @@ DataParallelReplicas::DataParallelReplicas(
           static_cast<int>(devices_.size()))),
       replicas_(std::make_shared<ModuleReplicas>(checked(module), devices_,
                                                  options.factory)),
-      last_pass_(devices_.size()) {}
+      last_pass_(std::make_shared<std::vector<PassMemory>>(devices_.size())) {}
+
+torch::nn::Module& DataParallelReplicas::replica(int index) const {
+  return *(*replicas_)[index];
+}
 
 std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
     const std::vector<at::Tensor>& inputs) const {
@@ -64,11 +71,14 @@ std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
   return pieces;
 }
 
-std::vector<at::Tensor> DataParallelReplicas::apply(DevicePass pass) {
-  pass.dim = dim_;
-  pass.output_device = output_device_;
+std::vector<at::Tensor> DataParallelReplicas::apply(
+    std::vector<std::vector<at::Tensor>> pieces, Forward forward) {
+  const DevicePass pass{.inputs = std::move(pieces),
+                        .forward = std::move(forward),
+                        .dim = dim_,
+                        .output_device = output_device_};
   replicas_->refresh();
-  return parallel_apply(threads_, replicas_, pass, &last_pass_);
+  return parallel_apply(threads_, replicas_, pass, last_pass_.get());
 }
 
 std::vector<DeviceMemory> DataParallelReplicas::memory() const {
@@ -76,7 +86,7 @@ std::vector<DeviceMemory> DataParallelReplicas::memory() const {
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const int index = static_cast<int>(i);
     const PassMemory pass =
-        i < last_pass_.size() ? last_pass_[i] : PassMemory{};
+        i < last_pass_->size() ? (*last_pass_)[i] : PassMemory{};
     report.push_back(
         {.device = devices_[i],
          .replica_bytes = replicas_->bytes_on(index),

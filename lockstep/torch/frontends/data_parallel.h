@@ -42,21 +42,24 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "lockstep/torch/device/device_threads.h"
-#include "lockstep/torch/frontends/module_replicas.h"
-#include "lockstep/torch/frontends/parallel_apply.h"
 #include "lockstep/torch/tensor/distinct_parameters.h"
 #include "lockstep/torch/tensor/load_in_place.h"
 #include "lockstep/torch/tensor/tensors_in.h"
 
 namespace lockstep {
+
+class DeviceThreads;
+class ModuleReplicas;
+struct PassMemory;
 
 struct DataParallelOptions {
   // The first holds the module; each has a replica. When empty: all CUDA
@@ -71,7 +74,7 @@ struct DataParallelOptions {
   std::optional<at::Device> output_device{};
   // Makes another module like the given one, for a device. Without it the
   // module is cloned, which requires that it derives from torch::nn::Cloneable.
-  ModuleReplicas::Factory factory{};
+  std::function<std::shared_ptr<torch::nn::Module>()> factory{};
 };
 
 // Bytes on a device: of its replica (on the first device the module itself,
@@ -88,20 +91,26 @@ struct DeviceMemory {
 // The part of DataParallel that does not depend on the module's type.
 class DataParallelReplicas {
  public:
+  // Runs a replica on its pieces, in its thread, and returns its outputs, the
+  // same number for all replicas.
+  using Forward = std::function<std::vector<at::Tensor>(
+      int replica, const std::vector<at::Tensor>& pieces)>;
+
   DataParallelReplicas(std::shared_ptr<torch::nn::Module> module,
                        DataParallelOptions options);
 
   const std::vector<at::Device>& devices() const { return devices_; }
-  torch::nn::Module& replica(int index) const { return *(*replicas_)[index]; }
+  torch::nn::Module& replica(int index) const;
 
   // The pieces of `inputs`, by replica. A small batch gives fewer pieces than
   // devices.
   std::vector<std::vector<at::Tensor>> scatter_all(
       const std::vector<at::Tensor>& inputs) const;
 
-  // Updates the replicas, runs the pass, and joins its outputs as the options
-  // say.
-  std::vector<at::Tensor> apply(DevicePass pass);
+  // Updates the replicas, runs a pass over `pieces`, by replica, and joins its
+  // outputs as the options say.
+  std::vector<at::Tensor> apply(std::vector<std::vector<at::Tensor>> pieces,
+                                Forward forward);
 
   std::vector<DeviceMemory> memory() const;
 
@@ -111,7 +120,7 @@ class DataParallelReplicas {
   std::optional<at::Device> output_device_;
   std::shared_ptr<DeviceThreads> threads_;
   std::shared_ptr<ModuleReplicas> replicas_;
-  std::vector<PassMemory> last_pass_;
+  std::shared_ptr<std::vector<PassMemory>> last_pass_;
 };
 
 // `Module` is deduced as by DistributedDataParallel.
@@ -150,11 +159,9 @@ class DataParallel {
     using Output =
         decltype(module_->forward(std::declval<std::decay_t<Arguments>&>()...));
     All all(std::forward<Arguments>(arguments)...);
-    DevicePass pass{.inputs = replicas_.scatter_all(tensors_in(all)),
-                    .forward = {}};
-    std::vector<std::optional<std::decay_t<Output>>> outputs(
-        pass.inputs.size());
-    pass.forward = [&](int replica, const std::vector<at::Tensor>& pieces) {
+    auto inputs = replicas_.scatter_all(tensors_in(all));
+    std::vector<std::optional<std::decay_t<Output>>> outputs(inputs.size());
+    const auto run = [&](int replica, const std::vector<at::Tensor>& pieces) {
       All own = all;
       replace_tensors(own, pieces);
       auto& module = static_cast<Module&>(replicas_.replica(replica));
@@ -163,7 +170,7 @@ class DataParallel {
           [&](auto&... each) { return module.forward(each...); }, own));
       return tensors_in(*output);
     };
-    const auto joined = replicas_.apply(std::move(pass));
+    const auto joined = replicas_.apply(std::move(inputs), run);
     replace_tensors(*outputs[0], joined);
     return *std::move(outputs[0]);
   }

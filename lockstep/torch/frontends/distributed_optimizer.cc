@@ -19,6 +19,7 @@
 #include "lockstep/comm/group/same_text.h"
 #include "lockstep/torch/ddp/replicate.h"
 #include "lockstep/torch/frontends/adasum.h"
+#include "lockstep/torch/frontends/passes_per_step.h"
 #include "lockstep/torch/hooks/compress_hook.h"
 #include "lockstep/torch/reducer/join_announcements.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
@@ -209,11 +210,12 @@ StepGradients::StepGradients(
     : group_(group_of(options)),
       combines_steps_(options.op == StepOp(Adasum{}) && group_->size() > 1),
       compression_(options.compression),
-      passes_(agreed_parameters(optimizer, names, options), group_,
-              step_reducer_options(options, combines_steps_
-                                                ? Steps::kCombined
-                                                : Steps::kOfReducedGradients),
-              options.backward_passes_per_step),
+      passes_(std::make_shared<PassesPerStep>(
+          agreed_parameters(optimizer, names, options), group_,
+          step_reducer_options(options, combines_steps_
+                                            ? Steps::kCombined
+                                            : Steps::kOfReducedGradients),
+          options.backward_passes_per_step)),
       names_(names),
       trained_(trained_by(optimizer)) {
   if (combines_steps_) {
@@ -222,13 +224,19 @@ StepGradients::StepGradients(
     return;
   }
   if (auto hook = hook_for(options))
-    passes_.reducer().register_comm_hook(std::move(hook));
+    passes_->reducer().register_comm_hook(std::move(hook));
 }
 
 void StepGradients::synchronize(const torch::optim::Optimizer& optimizer) {
   check_trained(optimizer);
-  if (!combines_steps_) passes_.synchronize();
+  if (!combines_steps_) passes_->synchronize();
 }
+
+bool StepGradients::are_synchronized() const {
+  return combines_steps_ || passes_->are_synchronized();
+}
+
+void StepGradients::begin_anew() { passes_->begin_anew(); }
 
 void StepGradients::begin_own_step(const torch::optim::Optimizer& optimizer) {
   check_trained(optimizer);

@@ -52,11 +52,12 @@
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/frontends/passes_per_step.h"
 #include "lockstep/torch/optim/scales_gradients.h"
 #include "lockstep/torch/tensor/distinct_parameters.h"
 
 namespace lockstep {
+
+class PassesPerStep;
 
 // What travels in the place of gradients, which are widened again after it: see
 // compress_hook.h.
@@ -102,10 +103,9 @@ class StepGradients {
   // To be called before a step of `optimizer` reads gradients: makes them what
   // it is to read. InvalidArgument where it trains other parameters by now.
   void synchronize(const torch::optim::Optimizer& optimizer);
-  bool are_synchronized() const {
-    return combines_steps() || passes_.are_synchronized();
-  }
-  void begin_anew() { passes_.begin_anew(); }
+  bool are_synchronized() const;
+  // A step was made, or gradients were dropped.
+  void begin_anew();
 
   // Whether it combines what each rank's own step changes, by Adasum.
   bool combines_steps() const { return combines_steps_; }
@@ -123,7 +123,7 @@ class StepGradients {
   std::shared_ptr<ProcessGroup> group_;
   bool combines_steps_;
   Compression compression_;
-  PassesPerStep passes_;
+  std::shared_ptr<PassesPerStep> passes_;
   torch::OrderedDict<std::string, at::Tensor> names_;
   std::vector<at::Tensor> trained_;  // when it was made, as the optimizer's
   // Where it combines steps: these in the order of names, and their values

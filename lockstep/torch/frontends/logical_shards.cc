@@ -17,6 +17,7 @@
 #include "lockstep/torch/ddp/replicate.h"
 #include "lockstep/torch/optim/tree_reduction.h"
 #include "lockstep/torch/optim/update_state.h"
+#include "lockstep/torch/reducer/autograd_hooks.h"
 #include "lockstep/torch/tensor/distinct_parameters.h"
 #include "lockstep/torch/tensor/heap_allocator.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
@@ -123,10 +124,13 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
     throw InvalidArgument(
         "LogicalShards: no parameter of the module requires a gradient");
   if (group_->size() == 1) return;
-  claim_.emplace(parameters_, names_, [](std::size_t) {});
+  claim_ =
+      std::make_unique<GradientHooks>(parameters_, names_, [](std::size_t) {});
   if (parameters_.front().is_cpu()) allocate_tensors_from(group_->heap());
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
 }
+
+LogicalShards::~LogicalShards() = default;
 
 void LogicalShards::run(const std::function<void(const LogicalShard&)>& pass) {
   const Tensors buffers = module_->buffers();

@@ -42,19 +42,20 @@
 // See docs/guides/reproducibility.md.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/reducer/autograd_hooks.h"
 
 namespace lockstep {
+
+class GradientHooks;
 
 struct LogicalShardsOptions {
   // The ranks that train together; default_group() when empty.
@@ -81,6 +82,7 @@ class LogicalShards {
   // Copies rank 0's parameters and buffers to all ranks.
   LogicalShards(std::shared_ptr<const torch::nn::Module> module,
                 const LogicalShardsOptions& options);
+  ~LogicalShards();
 
   // Calls `pass` for each shard of this rank, in order; it runs forward and
   // backward passes, with a loss that is a mean over the shard. Then every
@@ -119,7 +121,7 @@ class LogicalShards {
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
   // Claims the parameters, so that no other object reduces their gradients too.
-  std::optional<GradientHooks> claim_;
+  std::unique_ptr<GradientHooks> claim_;
 };
 
 }  // namespace lockstep

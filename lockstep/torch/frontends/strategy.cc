@@ -17,6 +17,7 @@
 #include "lockstep/comm/group/objects.h"
 #include "lockstep/torch/ddp/replicate.h"
 #include "lockstep/torch/device/replica_devices.h"
+#include "lockstep/torch/frontends/replica_threads.h"
 #include "lockstep/torch/tensor/tensor_collectives.h"
 #include "lockstep/torch/tensor/tensor_memory.h"
 
@@ -187,6 +188,8 @@ Strategy::Strategy(std::shared_ptr<ProcessGroup> group, at::Device device)
     : contexts_{{.local_replica = 0,
                  .device = replica_devices({device}).front(),
                  .group = std::move(group)}} {}
+
+Strategy::~Strategy() = default;
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
     const MultiWorkerStrategyOptions& options)

@@ -53,10 +53,11 @@
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
 #include "lockstep/torch/frontends/distributed_dataset.h"
 #include "lockstep/torch/frontends/per_replica.h"
-#include "lockstep/torch/frontends/replica_threads.h"
 #include "lockstep/torch/frontends/strategy_optimizer.h"
 
 namespace lockstep {
+
+class ReplicaThreads;
 
 struct AverageLossOptions {
   // Samples of all replicas together. The default assumes the same number on
@@ -71,7 +72,7 @@ struct AverageLossOptions {
 
 class Strategy {
  public:
-  virtual ~Strategy() = default;
+  virtual ~Strategy();
 
   // The number of replicas in all processes together.
   int num_replicas_in_sync() const { return group_of_first().size(); }

@@ -14,6 +14,9 @@
 #include "lockstep/comm/group/init.h"
 #include "lockstep/torch/ddp/sync_batch_norm.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
+#include "lockstep/torch/verify/consistency_table.h"
+#include "lockstep/torch/verify/own_gradients.h"
+#include "lockstep/torch/verify/replica_difference.h"
 
 namespace lockstep {
 namespace {
@@ -71,7 +74,8 @@ ConsistencyReport::ConsistencyReport(
     const ConsistencyReportOptions& options)
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
-      options_(options) {
+      options_(options),
+      own_(std::make_unique<OwnHashes>()) {
   if (!module_) throw InvalidArgument("ConsistencyReport: the module is null");
   if (options.steps < 1 || options.show_elements < 1)
     throw InvalidArgument(
@@ -87,10 +91,12 @@ ConsistencyReport::ConsistencyReport(
     tensors.push_back(item.value());
   }
   check_names(options.show, trained_);
-  own_gradients_.emplace(tensors,
-                         options.show.empty() ? 0 : options.show_elements);
+  own_->gradients.emplace(tensors,
+                          options.show.empty() ? 0 : options.show_elements);
   compare_start();
 }
+
+ConsistencyReport::~ConsistencyReport() = default;
 
 bool ConsistencyReport::add(std::string what, Expected must,
                             const std::vector<Fingerprint>& by_rank) {
@@ -101,9 +107,9 @@ bool ConsistencyReport::add(std::string what, Expected must,
 
 void ConsistencyReport::compare_start() {
   const NamedTensorList parameters = module_->named_parameters().pairs();
-  weights_ = total_of(parameters);
+  own_->weights = total_of(parameters);
   weights_were_equal_ = add("initial weights", options_.initial_weights,
-                            gather(*group_, weights_));
+                            gather(*group_, own_->weights));
   began_apart_ = group_->size() > 1 && rows_.back().found != "equal";
   if (!weights_were_equal_)
     accuse(describe(*find_difference(*group_, parameters)),
@@ -114,7 +120,7 @@ void ConsistencyReport::compare_start() {
            "report that begins before, set .initial_weights = "
            "Expected::kEither");
   const NamedTensorList buffers = module_->named_buffers().pairs();
-  buffers_ = fingerprints_of(buffers);
+  own_->buffers = fingerprints_of(buffers);
   if (!buffers.empty() && !add("initial buffers", options_.initial_weights,
                                gather(*group_, total_of(buffers))))
     accuse(describe(*find_difference(*group_, buffers)),
@@ -125,15 +131,15 @@ void ConsistencyReport::compare_start() {
 }
 
 void ConsistencyReport::data(const at::Tensor& input) {
-  if (!done()) append(data_, input);
+  if (!done()) append(own_->data, input);
 }
 
 void ConsistencyReport::outputs(const at::Tensor& output) {
-  if (!done()) append(outputs_, output);
+  if (!done()) append(own_->outputs, output);
 }
 
 void ConsistencyReport::loss(const at::Tensor& loss) {
-  if (!done()) append(loss_, loss);
+  if (!done()) append(own_->loss, loss);
 }
 
 void ConsistencyReport::gradients() {
@@ -141,7 +147,7 @@ void ConsistencyReport::gradients() {
   compare_wrapped();
   compare_pass();
   const auto own = gather(*group_, fingerprint_of(std::span<const Fingerprint>(
-                                       own_gradients_->fingerprints())));
+                                       own_->gradients->fingerprints())));
   const Expected different = options_.data == Expected::kDifferent
                                  ? Expected::kDifferent
                                  : Expected::kEither;
@@ -179,9 +185,9 @@ void ConsistencyReport::step_done() {
 void ConsistencyReport::compare_wrapped() {
   if (step_ != 1 || options_.initial_weights == Expected::kEqual) return;
   const NamedTensorList parameters = module_->named_parameters().pairs();
-  weights_ = total_of(parameters);
+  own_->weights = total_of(parameters);
   weights_were_equal_ =
-      add("weights, wrapped", Expected::kEqual, gather(*group_, weights_));
+      add("weights, wrapped", Expected::kEqual, gather(*group_, own_->weights));
   if (!weights_were_equal_)
     accuse(describe(*find_difference(*group_, parameters)),
            "the module was not wrapped before the first step, or weights were "
@@ -196,10 +202,10 @@ void ConsistencyReport::compare_weights() {
   const bool equal =
       add("updated weights", Expected::kEqual, gather(*group_, own));
   if (!equal) {
-    const auto unchanged = ranks_that(own == weights_);
+    const auto unchanged = ranks_that(own == own_->weights);
     explain_weights(*find_difference(*group_, parameters), unchanged);
   }
-  weights_ = own;
+  own_->weights = own;
   weights_were_equal_ = equal;
 }
 
@@ -212,9 +218,9 @@ void ConsistencyReport::compare_buffers() {
   const std::vector<Fingerprint> now = fingerprints_of(buffers);
   std::vector<Fingerprint> written(now.size());
   for (std::size_t i = 0; i < now.size(); ++i)
-    written[i].low = now[i] != buffers_[i];
+    written[i].low = now[i] != own_->buffers[i];
   const std::vector<Fingerprint> flags = gather_lists(*group_, written);
-  buffers_ = now;
+  own_->buffers = now;
   const auto synchronized = synchronized_buffers(*module_);
   NamedTensorList shared, own;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -277,8 +283,9 @@ std::string ConsistencyReport::shown_values() {
     const auto at =
         std::ranges::find(trained_, name, &NamedTensorList::value_type::first);
     show(name, at->second);
-    show(name + ", gradient of each rank",
-         own_gradients_->head(static_cast<std::size_t>(at - trained_.begin())));
+    show(
+        name + ", gradient of each rank",
+        own_->gradients->head(static_cast<std::size_t>(at - trained_.begin())));
     show(name + ", gradient, reduced",
          i < reduced_heads_.size() ? reduced_heads_[i] : at::Tensor());
   }
@@ -290,13 +297,13 @@ void ConsistencyReport::end_step() {
   if (accused || step_ == options_.steps)
     text_ += table_of(rows_, group_->size()) + note_on_wrapping();
   if (accused) text_ += text_of(*verdict_) + "\n";
-  data_ = outputs_ = loss_ = Fingerprint();
+  own_->data = own_->outputs = own_->loss = Fingerprint();
   pass_compared_ = false;
   reduced_heads_.clear();
-  own_gradients_->clear();
+  own_->gradients->clear();
   ++step_;
   if (!done()) return;
-  own_gradients_.reset();
+  own_->gradients.reset();
   if (consistent())
     text_ += "verdict: the ranks are consistent, as far as step " +
              std::to_string(options_.steps) + "\n";

@@ -28,21 +28,44 @@
 // See docs/guides/consistency.md.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/verify/consistency_table.h"
-#include "lockstep/torch/verify/own_gradients.h"
-#include "lockstep/torch/verify/replica_difference.h"
 
 namespace lockstep {
+
+struct Fingerprint;
+struct OwnHashes;
+struct ReplicaDifference;
+
+// How a quantity must compare across ranks: equal, all different, or either.
+enum class Expected { kEqual, kDifferent, kEither };
+
+struct ConsistencyRow {
+  std::int64_t step = 0;  // from 1; 0 is before the first
+  std::string what;
+  Expected must = Expected::kEither;
+  // "equal", "different", or in groups: "equal on ranks 0 and 2".
+  std::string found;
+  bool right = true;
+};
+
+// About the first wrong row.
+struct ConsistencyVerdict {
+  std::int64_t step = 0;
+  std::string what;
+  std::string where;   // parameter, ranks, largest difference
+  std::string likely;  // the cause
+  std::string next;    // what to do
+};
 
 struct ConsistencyReportOptions {
   // The ranks that train together; default_group() when empty.
@@ -67,6 +90,7 @@ class ConsistencyReport {
   // Compares weights and buffers as they are now.
   explicit ConsistencyReport(std::shared_ptr<const torch::nn::Module> module,
                              const ConsistencyReportOptions& options = {});
+  ~ConsistencyReport();
 
   // Call these in the order of the step; several times where a step has
   // several.
@@ -113,19 +137,15 @@ class ConsistencyReport {
   std::shared_ptr<const torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;
   ConsistencyReportOptions options_;
-  std::int64_t step_ = 0;    // the current one; 0 before the first
-  NamedTensorList trained_;  // parameters that require a gradient
-  std::optional<OwnGradients> own_gradients_;
-
-  // Of this step; zero where the program passed nothing.
-  Fingerprint data_, outputs_, loss_;
-  bool pass_compared_ = false;
+  std::int64_t step_ = 0;  // the current one; 0 before the first
+  // Parameters that require a gradient, by name.
+  std::vector<std::pair<std::string, at::Tensor>> trained_;
+  std::unique_ptr<OwnHashes> own_;
+  bool pass_compared_ = false;  // data, outputs and loss of this step
   std::vector<at::Tensor> reduced_heads_;  // of shown parameters' gradients
 
-  Fingerprint weights_;  // this rank's, before the step
   bool weights_were_equal_ = true;
-  bool began_apart_ = false;          // initial weights differed
-  std::vector<Fingerprint> buffers_;  // likewise, one per buffer
+  bool began_apart_ = false;  // initial weights differed
 
   std::vector<ConsistencyRow> rows_;
   std::optional<ConsistencyVerdict> verdict_;

@@ -2,6 +2,9 @@
 #include <algorithm>
 
 #include "lockstep/torch/verify/consistency_report.h"
+#include "lockstep/torch/verify/consistency_table.h"
+#include "lockstep/torch/verify/own_gradients.h"
+#include "lockstep/torch/verify/replica_difference.h"
 
 namespace lockstep {
 
@@ -33,7 +36,7 @@ void ConsistencyReport::compare_pass() {
     return std::ranges::any_of(
         by_rank, [](const Fingerprint& one) { return one != Fingerprint(); });
   };
-  const auto data = gather(*group_, data_);
+  const auto data = gather(*group_, own_->data);
   if (told(data) && !add("data", options_.data, data)) {
     if (options_.data == Expected::kDifferent)
       accuse(equal_ranks(data) + " have read the same samples",
@@ -48,7 +51,7 @@ void ConsistencyReport::compare_pass() {
   const Expected expected = options_.data == Expected::kDifferent
                                 ? Expected::kDifferent
                                 : Expected::kEither;
-  const auto outputs = gather(*group_, outputs_);
+  const auto outputs = gather(*group_, own_->outputs);
   bool outputs_differ = false;
   if (told(outputs)) {
     outputs_differ = add("outputs", expected, outputs);
@@ -57,7 +60,7 @@ void ConsistencyReport::compare_pass() {
              "the model does not use its input, or data() got another tensor",
              "check the arguments of forward()");
   }
-  const auto loss = gather(*group_, loss_);
+  const auto loss = gather(*group_, own_->loss);
   if (!told(loss) || add("loss", expected, loss)) return;
   if (outputs_differ) {  // two numbers may be equal by chance
     rows_.back().must = Expected::kEither;
@@ -72,7 +75,7 @@ void ConsistencyReport::compare_pass() {
 void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {
   const auto unreduced = [&](std::size_t i) {
     return fingerprint_of(trained_[i].second.grad()) ==
-           own_gradients_->unreduced()[i];
+           own_->gradients->unreduced()[i];
   };
   bool all_unreduced = true;
   bool this_unreduced = false;

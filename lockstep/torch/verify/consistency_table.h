@@ -6,30 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/torch/verify/consistency_report.h"
 #include "lockstep/torch/verify/fingerprint.h"
 
 namespace lockstep {
-
-// How a quantity must compare across ranks: equal, all different, or either.
-enum class Expected { kEqual, kDifferent, kEither };
-
-struct ConsistencyRow {
-  std::int64_t step = 0;  // from 1; 0 is before the first
-  std::string what;
-  Expected must = Expected::kEither;
-  // "equal", "different", or in groups: "equal on ranks 0 and 2".
-  std::string found;
-  bool right = true;
-};
-
-// About the first wrong row.
-struct ConsistencyVerdict {
-  std::int64_t step = 0;
-  std::string what;
-  std::string where;   // parameter, ranks, largest difference
-  std::string likely;  // the cause
-  std::string next;    // what to do
-};
 
 // The row for a quantity with these fingerprints, one per rank.
 ConsistencyRow compare(std::string what, Expected must,

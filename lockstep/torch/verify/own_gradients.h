@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/torch/verify/fingerprint.h"
@@ -47,6 +48,16 @@ class OwnGradients {
   struct State;
   std::shared_ptr<State> state_;
   std::vector<unsigned> hooks_;  // one per parameter
+};
+
+// The hashes of this rank that a ConsistencyReport compares with the others'.
+struct OwnHashes {
+  std::optional<OwnGradients> gradients{};
+  // Of this step; zero where the program passed nothing.
+  Fingerprint data{}, outputs{}, loss{};
+  // Before the step; of buffers one each.
+  Fingerprint weights{};
+  std::vector<Fingerprint> buffers{};
 };
 
 }  // namespace lockstep

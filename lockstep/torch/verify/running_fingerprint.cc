@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/torch/verify/replica_difference.h"
 
 namespace lockstep {
 namespace {

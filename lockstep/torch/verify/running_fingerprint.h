@@ -22,16 +22,49 @@
 // See docs/guides/consistency.md.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/torch/verify/replica_difference.h"
 
 namespace lockstep {
+
+using NamedTensorList = std::vector<std::pair<std::string, at::Tensor>>;
+
+// The first tensor that differs.
+struct ReplicaDifference {
+  std::string tensor;             // its name
+  std::int64_t more_tensors = 0;  // that also differ
+  // The ranks that differ from the majority; without a majority, from rank 0.
+  std::vector<int> ranks;
+  bool ranks_are_fewer = false;  // than half: they are probably wrong
+  // False where ranks have different shapes, or some have no tensor; then the
+  // members below are not set.
+  bool comparable = false;
+  std::int64_t elements = 0;          // that differ on some rank
+  std::int64_t first_element = 0;     // of them, in the order of a dense tensor
+  std::vector<std::int64_t> index{};  // the same element, by dimensions
+  std::vector<double> values{};       // of that element, by rank
+  int differing_bits = 0;             // of that element
+  double largest = 0;  // difference of an element; NaN where one is
+};
+
+// Empty if all ranks hold the same bits in all of `tensors`. Every rank of the
+// group calls it at the same point of its program, with the same number of
+// tensors under the same names.
+std::optional<ReplicaDifference> find_difference(
+    ProcessGroup& group, const NamedTensorList& tensors);
+
+// `weight[3, 17] is 0.25 on rank 1 and 0.5 on ranks 0 and 2; 1 element of the
+// tensor differs, by at most 0.25`, in one line.
+std::string describe(const ReplicaDifference& difference);
 
 struct RunningFingerprintOptions {
   // The ranks that train together; default_group() when empty.

@@ -1,6 +1,7 @@
 #include "lockstep/train/trainer/replica_checks.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/verify/consistency_table.h"
 
 namespace lockstep {
 
