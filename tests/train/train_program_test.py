@@ -117,6 +117,16 @@ class TrainProgram(WithSmallData):
             self.assertEqual(result.stdout.count("on 2 ranks"), 1,
                              name + result.stdout + result.stderr)
 
+    def test_ranks_started_by_hand_divide_the_cores_and_give_the_same_file(self):
+        self.run_program(COMMAND, "train", "-n", "2", *self.flags())
+        expected = self.output.read_bytes()
+        self.output.unlink()
+        ranks = [self.start_rank(rank) for rank in range(2)]
+        for rank in ranks:
+            _, errors = rank.communicate()
+            self.assertEqual(rank.returncode, 0, errors)
+        self.assertEqual(self.output.read_bytes(), expected)
+
     def test_scales_under_no_launcher(self):
         result = subprocess.run([COMMAND, "scale"], env={
             **os.environ, "RANK": "0", "WORLD_SIZE": "1"}, capture_output=True,

@@ -10,17 +10,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/base/process_environment.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/objects.h"
 #include "lockstep/comm/group/same_job.h"
 #include "lockstep/launch/output/progress_display.h"
+#include "lockstep/launch/worker/cpu_share.h"
 #include "lockstep/tools/job/device_flags.h"
 #include "lockstep/tools/job/rank_program.h"
 #include "lockstep/tools/train/strategy_flags.h"
@@ -156,11 +162,37 @@ std::vector<JobField> job_of_command(const TrainOptions& flags,
   return job;
 }
 
-void run(const TrainOptions& flags, const Settings& settings) {
+// The number of ranks, this one included, that run on this rank's cores. A
+// collective.
+int ranks_on_own_cores(ProcessGroup& group) {
+  std::string mine;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), mine);
+  std::error_code ignored;
+  mine += std::filesystem::read_symlink("/proc/self/ns/cgroup", ignored);
+  for (const int core : allowed_cores()) mine += " " + std::to_string(core);
+  const auto all =
+      all_gather_bytes(group, std::as_bytes(std::span(mine)),
+                       {.place = "counting the ranks on the same cores"});
+  const auto is_mine = [&](const Bytes& other) {
+    return std::ranges::equal(other, std::as_bytes(std::span(mine)));
+  };
+  return static_cast<int>(std::ranges::count_if(all, is_mine));
+}
+
+// Unless the user or a launcher has set the number of compute threads, ranks
+// that share cores divide them: LibTorch would use every core on each rank.
+void set_threads(const TrainOptions& flags, ProcessGroup& group) {
+  const int ranks = ranks_on_own_cores(group);
   if (flags.threads)
     at::set_num_threads(*flags.threads * ranks_of_a_process(flags));
+  else if (ranks > 1 && !environment_variable("OMP_NUM_THREADS"))
+    at::set_num_threads(default_threads(usable_cores(), ranks));
+}
+
+void run(const TrainOptions& flags, const Settings& settings) {
   const auto group = flags.strategy == "multi-worker" ? group_of_workers()
                                                       : init_process_group();
+  set_threads(flags, *group);
   const TrainerOptions options = trainer_options(flags, gpu_of_rank(settings));
   check_same_job(*group, job_of_command(flags, options));
   const TrainingData data{
