@@ -14,6 +14,8 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/frontends/module_replicas.h"
+#include "lockstep/torch/frontends/parallel_apply.h"
 #include "lockstep/torch/testing/small_nets.h"
 
 namespace lockstep {
@@ -114,12 +116,11 @@ TEST(DataParallel, RunsEachReplicaInAThreadOfItsOwnBothWays) {
   DataParallelReplicas replicas(std::make_shared<NotesThreads>(),
                                 {.devices = devices});
   const auto outputs = replicas.apply(
-      {.inputs = replicas.scatter_all({torch::ones({6, 6})}),
-       .forward = [&](int i, const std::vector<at::Tensor>& inputs) {
-         return std::vector<at::Tensor>{
-             static_cast<NotesThreads&>(replicas.replica(i))
-                 .forward(inputs[0])};
-       }});
+      replicas.scatter_all({torch::ones({6, 6})}),
+      [&](int i, const std::vector<at::Tensor>& inputs) {
+        return std::vector<at::Tensor>{
+            static_cast<NotesThreads&>(replicas.replica(i)).forward(inputs[0])};
+      });
   outputs[0].sum().backward();
   std::set<std::thread::id> threads{std::this_thread::get_id()};
   for (int i = 0; i < 3; ++i) {
