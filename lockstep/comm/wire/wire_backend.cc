@@ -71,7 +71,6 @@ class WireBackend : public Backend,
         core_(std::move(core)),
         way_(std::move(way)) {
     if (!core_) return;
-    if (way_) core_->follow_waits();
     control_ = std::make_unique<ControlExchange>(*core_);
     matcher_ = std::make_unique<WireMessageMatcher>(*core_);
   }

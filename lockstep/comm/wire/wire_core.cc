@@ -53,7 +53,6 @@ WireCore::WireCore(const WireCore& same, const GroupIdentity& identity,
                    int duplicate)
     : parts_(same.parts_),
       abort_notice_(same.abort_notice_),
-      follows_waits_(same.follows_waits_),
       awaited_(index(identity.size)),
       lost_(index(identity.size)),
       last_seen_(index(identity.size)) {
@@ -332,7 +331,7 @@ std::exception_ptr WireCore::give_up(
   const auto late = missing_when_expired(error);
   std::vector<int> awaited =
       late && !late->empty() ? *late : missing_in(operation);
-  if (late && follows_waits_) {
+  if (late) {
     parts_.fault->say_awaited(rank(), awaited);
     awaited = awaited_by_all(awaited);
   }
@@ -357,9 +356,8 @@ std::exception_ptr WireCore::give_up(
       fault.sequence == sequence_of(operation) && fault.culprit != rank() &&
       !awaited.empty() && awaited != std::vector<int>{fault.culprit})
     return std::make_exception_ptr(Timeout(
-        follows_waits_ && !late
-            ? describe_timeout(operation, begun, awaited_by_all(awaited))
-            : expired));
+        late ? expired
+             : describe_timeout(operation, begun, awaited_by_all(awaited))));
   if (is(FaultKind::kMismatch)) return error_of(mine, operation);
   if (fault.culprit == rank() && is(FaultKind::kAborted)) return error;
   return error_of(fault, operation);

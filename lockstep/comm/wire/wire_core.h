@@ -132,12 +132,6 @@ class WireCore {
   // and a Timeout names `peer` first.
   void lost(int peer) { lost_[index(peer)] = true; }
 
-  // From now on a rank that gives up publishes the ranks that it waits for, and
-  // follows what others publish to the ranks that wait for no other: only so do
-  // ranks learn whom others wait for inside their hosts. Call before the first
-  // wait.
-  void follow_waits() { follows_waits_ = true; }
-
   // Notes the last call of `peer`.
   void saw(int peer, const Signature& signature);
   // The lines of a Timeout that name the missing ranks.
@@ -176,7 +170,6 @@ class WireCore {
   Parts parts_;
   // Set if the transport itself detects the end of a connection.
   std::shared_ptr<AbortNotice> abort_notice_;
-  bool follows_waits_ = false;
   Scratch scratch_;
   std::vector<std::atomic<int>> awaited_;
   std::vector<std::atomic<bool>> lost_;

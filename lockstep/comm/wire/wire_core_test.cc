@@ -79,7 +79,6 @@ TEST_F(ARankOfMany, FindsTheOneThatEnded) {
 // The rank waits for all silent ranks together, and follows the chain from a
 // rank that publishes awaited ranks.
 TEST_F(ARankOfMany, WaitsForWhatAllOthersSayAtOnce) {
-  core->follow_waits();
   GroupFault other(store, "fault");
   other.say_awaited(5, {6});
   const int before = store->calls();
