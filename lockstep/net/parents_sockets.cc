@@ -13,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -50,14 +51,11 @@ class ParentsSockets {
     return sockets;
   }
 
-  void add(int socket) {
-    const auto inode = inode_of(socket);
-    if (!inode) return;
+  FileDescriptor add(const std::function<FileDescriptor()>& open) {
     const std::lock_guard lock(mutex_);
-    if (inodes_.size() >= most_) forget_closed();
-    const auto place = std::ranges::lower_bound(inodes_, *inode);
-    if (place == inodes_.end() || *place != *inode)
-      inodes_.insert(place, *inode);
+    FileDescriptor socket = open();
+    if (socket) add(socket.get());
+    return socket;
   }
 
  private:
@@ -74,6 +72,17 @@ class ParentsSockets {
     ::pthread_atfork([] { of_process().mutex_.lock(); },
                      [] { of_process().mutex_.unlock(); },
                      [] { of_process().be_forked(); });
+  }
+
+  void add(int socket) noexcept try {
+    const auto inode = inode_of(socket);
+    if (!inode) return;
+    if (inodes_.size() >= most_) forget_closed();
+    const auto place = std::ranges::lower_bound(inodes_, *inode);
+    if (place == inodes_.end() || *place != *inode)
+      inodes_.insert(place, *inode);
+  } catch (const std::exception&) {
+    return;
   }
 
   bool knows(ino_t inode) const {
@@ -151,10 +160,8 @@ class ParentsSockets {
 
 }  // namespace
 
-void keep_from_children(int socket) noexcept try {
-  ParentsSockets::of_process().add(socket);
-} catch (const std::exception&) {
-  return;
+FileDescriptor keep_from_children(const std::function<FileDescriptor()>& open) {
+  return ParentsSockets::of_process().add(open);
 }
 
 }  // namespace lockstep

@@ -7,13 +7,19 @@
 // that still uses it gets an error. The parent's socket does not change.
 //
 // Threads: any thread.
-// Errors:  none; when a socket cannot be registered, children keep it.
+// Errors:  those of `open`; when a socket cannot be registered, children keep
+//          it.
 #pragma once
+
+#include <functional>
+
+#include "lockstep/net/file_descriptor.h"
 
 namespace lockstep {
 
-// Children that are forked from now on do not keep `socket`. Closing the socket
-// ends the registration.
-void keep_from_children(int socket) noexcept;
+// Returns the socket that `open` returns, which may be none. No child keeps it:
+// no fork() comes between `open` and the registration. Closing the socket ends
+// the registration. `open` must not wait, and leaves its errno.
+FileDescriptor keep_from_children(const std::function<FileDescriptor()>& open);
 
 }  // namespace lockstep

@@ -7,11 +7,16 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "lockstep/net/file_descriptor.h"
+#include "lockstep/net/socket.h"
+#include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
 
 namespace lockstep {
@@ -22,11 +27,26 @@ using namespace std::chrono_literals;
 struct Pair {
   FileDescriptor ours, theirs;
 };
-Pair make_pair() {
+// Children do not keep `ours` if it is `kept`.
+Pair make_pair(bool kept = true) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()),
             0);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  const auto ours = [&] { return FileDescriptor(ends[0]); };
+  return {kept ? keep_from_children(ours) : ours(), FileDescriptor(ends[1])};
+}
+
+// The descriptors below 1,000 that are TCP sockets. Makes system calls only.
+int open_tcp_sockets() {
+  int count = 0;
+  for (int number = 0; number < 1000; ++number) {
+    int domain = 0;
+    socklen_t length = sizeof domain;
+    if (::getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+        (domain == AF_INET || domain == AF_INET6))
+      ++count;
+  }
+  return count;
 }
 
 // A child of this process that lives until it is killed.
@@ -49,7 +69,6 @@ class Child {
 // Issue 19, point 15.
 TEST(SocketsOfAParent, EndWithItThoughAChildLives) {
   Pair pair = make_pair();
-  keep_from_children(pair.ours.get());
   FileDescriptor copy(::fcntl(pair.ours.get(), F_DUPFD_CLOEXEC, 0));
   const Child child;
   // The connection ends when the parent closes it, not when the child starts.
@@ -61,7 +80,6 @@ TEST(SocketsOfAParent, EndWithItThoughAChildLives) {
 
 TEST(SocketsOfAParent, LeaveTheirNumbersTakenInAChild) {
   const Pair pair = make_pair();
-  keep_from_children(pair.ours.get());
   const pid_t child = ::fork();
   if (child == 0) {
     const std::array<char, 1> byte{};
@@ -79,10 +97,9 @@ TEST(SocketsOfAParent, AreNotThoseThatHaveTheirNumbersLater) {
   int number = -1;
   {
     const Pair pair = make_pair();
-    keep_from_children(pair.ours.get());
     number = pair.ours.get();
   }
-  const Pair other = make_pair();
+  const Pair other = make_pair(/*kept=*/false);
   ASSERT_EQ(other.ours.get(), number);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -94,12 +111,35 @@ TEST(SocketsOfAParent, AreNotThoseThatHaveTheirNumbersLater) {
   EXPECT_EQ(status, 0);
 }
 
+// A fork() in another thread comes at any moment of listening, connecting and
+// accepting.
+TEST(SocketsOfAParent, EndWithItThoughAChildIsForkedWhileTheyOpen) {
+  std::atomic<bool> done{false};
+  std::thread opens([&] {
+    while (!done) {
+      const FileDescriptor listener = listen_at("127.0.0.1", 0);
+      const FileDescriptor called =
+          connect_to("127.0.0.1", local_address(listener.get()).port(), 1min);
+      accept_from(listener.get());
+    }
+  });
+  int kept = 0;
+  for (int turn = 0; turn < 300 && kept == 0; ++turn) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(std::min(open_tcp_sockets(), 255));
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    kept = status;
+  }
+  done = true;
+  opens.join();
+  EXPECT_EQ(kept, 0);
+}
+
 TEST(SocketsOfAParent, AreForgottenWhenManyHaveBeenClosed) {
   Pair kept = make_pair();
-  keep_from_children(kept.ours.get());
   for (int turn = 0; turn < 2000; ++turn) {
     const Pair pair = make_pair();
-    keep_from_children(pair.ours.get());
   }
   const Child child;
   kept.ours.reset();

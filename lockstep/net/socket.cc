@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
 
@@ -37,8 +38,10 @@ std::string reason(int error_number) {
 }
 
 FileDescriptor open_socket(int family) {
-  FileDescriptor socket(
-      ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor socket = keep_from_children([family] {
+    return FileDescriptor(
+        ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  });
   if (!socket && (errno == EMFILE || errno == ENFILE))
     throw SystemError("could not create a socket", errno);
   return socket;
@@ -181,8 +184,10 @@ FileDescriptor listen_everywhere(int port) {
 }
 
 FileDescriptor accept_from(int listener) {
-  FileDescriptor socket(
-      ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  FileDescriptor socket = keep_from_children([listener] {
+    return FileDescriptor(
+        ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  });
   if (socket) {
     tune(socket.get());
     return socket;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket.h"
 
 namespace lockstep {
@@ -25,7 +24,6 @@ TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
                              const StoreCall& call, Deadline deadline,
                              const Cancellation* cancellation)
     : socket_(std::move(socket)), reader_(sizeof(Introduction)) {
-  keep_from_children(socket_.get());
   const auto challenge = random_value<Challenge>();
   append(outgoing_, store_preamble());
   append(outgoing_, make_frame(encode(challenge)));

@@ -18,7 +18,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/signals_blocked.h"
-#include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wake_up.h"
@@ -164,7 +163,6 @@ void TcpStoreServer::Loop::accept_some() {
     while (accepted < kAcceptedAtOnce) {
       FileDescriptor socket = accept_from(listener_.get());
       if (!socket) break;
-      keep_from_children(socket.get());
       ++accepted;
       told_of_shortage_ = false;
       connections_.try_emplace(++last_client_, std::move(socket),
@@ -356,7 +354,6 @@ void TcpStoreServer::serve(FileDescriptor listener, std::string token,
                     address.is_loopback()
                         ? "every user of this host"
                         : "every process that reaches this address"));
-  keep_from_children(listener.get());
   loop_ = make_unique_in_own_process<Loop>(std::move(listener),
                                            std::move(token), limits);
 }

@@ -16,7 +16,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/secret.h"
-#include "lockstep/net/parents_sockets.h"
 #include "lockstep/net/socket.h"
 #include "lockstep/net/socket_address.h"
 #include "lockstep/net/wait.h"
@@ -277,7 +276,6 @@ class Meeting {
     }
     ::setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT,
                  &kUnansweredMilliseconds, sizeof kUnansweredMilliseconds);
-    keep_from_children(peer.socket.get());
     mesh_.sockets[r] = std::move(peer.socket);
     --missing_;
   }

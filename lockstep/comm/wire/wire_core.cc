@@ -246,14 +246,17 @@ std::string WireCore::describe_timeout(const Operation& operation,
 // publishes awaited ranks is late because of those.
 std::vector<int> WireCore::awaited_by_all(const std::vector<int>& ranks) const {
   const Deadline deadline(kOthersGiveUp);
-  std::vector<bool> seen(index(size()));
-  seen[index(rank())] = true;
+  std::vector<int> found;   // all ranks of the chains, in the order of `ranks`
   std::vector<int> silent;  // the rank waits for all of these at once
-  std::vector<int> ends;
+  std::vector<int> waiting;
+  const auto has = [](const std::vector<int>& list, int wanted) {
+    return std::ranges::find(list, wanted) != list.end();
+  };
   const auto follow = [&](const std::vector<int>& further) {
     for (const int next : further) {
-      if (next < 0 || next >= size() || seen[index(next)]) continue;
-      seen[index(next)] = true;
+      if (next < 0 || next >= size() || next == rank() || has(found, next))
+        continue;
+      found.push_back(next);
       silent.push_back(next);
     }
   };
@@ -264,12 +267,11 @@ std::vector<int> WireCore::awaited_by_all(const std::vector<int>& ranks) const {
     if (!said) break;
     std::erase(silent, *said);
     const auto further = parts_.fault->awaited_by(*said, kStoreAnswers);
-    if (further.empty()) ends.push_back(*said);
+    if (!further.empty()) waiting.push_back(*said);
     follow(further);
   }
-  ends.insert(ends.end(), silent.begin(), silent.end());
-  std::ranges::sort(ends);
-  return ends.empty() ? ranks : ends;
+  std::erase_if(found, [&](int next) { return has(waiting, next); });
+  return found.empty() ? ranks : found;
 }
 
 // The collective's number among those of the group and its duplicates, 0 for a
