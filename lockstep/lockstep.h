@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/objects.h"
 #include "lockstep/data/data_partitioner.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_samples.h"

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -51,6 +52,9 @@ float to_float(Float16 value);
 float to_float(BFloat16 value);
 Float16 to_float16(float value);
 BFloat16 to_bfloat16(float value);
+
+// A value or a message of any content.
+using Bytes = std::vector<std::byte>;
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 

@@ -22,11 +22,10 @@
 #include <vector>
 
 #include "lockstep/base/cancellation.h"
+#include "lockstep/base/data_type.h"
 #include "lockstep/base/deadline.h"
 
 namespace lockstep {
-
-using Bytes = std::vector<std::byte>;
 
 class Store {
  public:

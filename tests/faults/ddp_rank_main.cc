@@ -24,6 +24,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/memory/heap.h"
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
@@ -167,7 +168,7 @@ class Training {
 
  private:
   void say_where_gradients_are() const {
-    const auto heap = group_->heap();
+    const auto heap = group_->core().heap();
     int in_place = 0, all = 0;
     for (const at::Tensor& gradient : gradients_of(*model_)) {
       ++all;

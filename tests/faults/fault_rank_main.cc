@@ -30,6 +30,7 @@
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/init.h"
+#include "lockstep/store/store.h"
 #include "own_resources.h"
 
 namespace lockstep {

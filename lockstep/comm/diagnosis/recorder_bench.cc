@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/rendezvous/world.h"
 
 namespace lockstep {
@@ -46,9 +46,9 @@ void run(benchmark::State& state, Record record,
       record == Record::kKept
           ? std::make_shared<World>(open_store("memory:"), Settings())
           : nullptr;
-  ProcessGroup group(std::make_shared<IdleBackend>(completion),
-                     GroupIdentity{.size = 2}, ProcessGroup::kDefaultTimeout,
-                     world);
+  ProcessGroup group(std::make_unique<GroupCore>(
+      std::make_shared<IdleBackend>(completion), GroupIdentity{.size = 2},
+      ProcessGroup::kDefaultTimeout, world));
   for ([[maybe_unused]] auto _ : state) group.barrier({.place = place}).wait();
 }
 

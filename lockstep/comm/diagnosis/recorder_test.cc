@@ -16,7 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
-#include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/comm/testing/scripted_backend.h"
 
@@ -34,9 +34,9 @@ class RecordedRank : public testing::Test {
     settings.dump_directory = folder_;
     world_ = std::make_shared<World>(open_store("memory:"), settings);
     backend_ = std::make_shared<ScriptedBackend>();
-    group_ = std::make_shared<ProcessGroup>(backend_,
-                                            GroupIdentity{.rank = 2, .size = 4},
-                                            std::chrono::minutes(1), world_);
+    group_ = std::make_shared<ProcessGroup>(std::make_unique<GroupCore>(
+        backend_, GroupIdentity{.rank = 2, .size = 4}, std::chrono::minutes(1),
+        world_));
   }
 
   Recorder& recorder() { return *world_->recorder(); }
@@ -115,7 +115,7 @@ TEST(Recorder, CountsTheTimeThatOthersKeepARankWaiting) {
   std::atomic<Recorder*> early{nullptr};
   nanoseconds late_by{};
   run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
-    Recorder& recorder = *group->world()->recorder();
+    Recorder& recorder = *group->core().world()->recorder();
     const nanoseconds before = recorder.time_waited();
     if (group->rank() == 0) {
       early = &recorder;
@@ -157,8 +157,9 @@ TEST_F(RecordedRank, NamesTheTypeOfEachError) {
   };
   for (const auto& [type, error] : errors) {
     const auto backend = std::make_shared<ScriptedBackend>();
-    ProcessGroup group(backend, {.name = type, .rank = 0, .size = 4},
-                       std::chrono::minutes(1), world_);
+    ProcessGroup group(std::make_unique<GroupCore>(
+        backend, GroupIdentity{.name = type, .rank = 0, .size = 4},
+        std::chrono::minutes(1), world_));
     backend->next = ScriptedBackend::Outcome::kFailed;
     backend->fail(error);
     EXPECT_THROW(group.barrier().wait(), Error);
@@ -181,9 +182,10 @@ TEST_F(RecordedRank, ThrowsTheOriginalErrorWhenNoDumpCanBeWritten) {
 
 TEST_F(RecordedRank, NamesCulpritsByTheirRankInTheJob) {
   const auto backend = std::make_shared<ScriptedBackend>();
-  ProcessGroup group(
-      backend, {.name = "[2,0]#1", .rank = 0, .size = 2, .members = {2, 0}},
-      std::chrono::minutes(1), world_);
+  ProcessGroup group(std::make_unique<GroupCore>(
+      backend,
+      GroupIdentity{.name = "[2,0]#1", .rank = 0, .size = 2, .members = {2, 0}},
+      std::chrono::minutes(1), world_));
   backend->next = ScriptedBackend::Outcome::kFailed;
   backend->fail(std::make_exception_ptr(PeerFailure(1, "")));
   EXPECT_THROW(group.barrier().wait(), PeerFailure);
@@ -192,16 +194,18 @@ TEST_F(RecordedRank, NamesCulpritsByTheirRankInTheJob) {
 
 TEST_F(RecordedRank, ForgetsGroupsThatWereLeftLongAgo) {
   for (int i = 0; i < 5; ++i)
-    ProcessGroup(std::make_shared<ScriptedBackend>(),
-                 {.name = "short-lived", .size = 2}, std::chrono::minutes(1),
-                 world_)
+    ProcessGroup(std::make_unique<GroupCore>(
+                     std::make_shared<ScriptedBackend>(),
+                     GroupIdentity{.name = "short-lived", .size = 2},
+                     std::chrono::minutes(1), world_))
         .barrier()
         .wait();
   EXPECT_EQ(recorder().snapshot("").groups.size(), 6u);
   for (std::size_t i = 0; i <= OperationRing::kEntries; ++i)
     group_->barrier().wait();
-  ProcessGroup last(std::make_shared<ScriptedBackend>(), {.size = 2},
-                    std::chrono::minutes(1), world_);
+  ProcessGroup last(std::make_unique<GroupCore>(
+      std::make_shared<ScriptedBackend>(), GroupIdentity{.size = 2},
+      std::chrono::minutes(1), world_));
   EXPECT_EQ(recorder().snapshot("").groups.size(), 2u);
 }
 
@@ -246,7 +250,8 @@ TEST_F(RecordedRank, SaysWhatItIsDoing) {
 
 TEST(AGroupMadeByHand, GoesUnrecorded) {
   const auto backend = std::make_shared<ScriptedBackend>();
-  ProcessGroup group(backend, {.size = 2});
+  ProcessGroup group(
+      std::make_unique<GroupCore>(backend, GroupIdentity{.size = 2}));
   backend->next = ScriptedBackend::Outcome::kFailed;
   backend->fail(std::make_exception_ptr(Mismatch("m")));
   EXPECT_THROW(group.barrier().wait(), Mismatch);

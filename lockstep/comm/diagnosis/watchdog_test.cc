@@ -8,9 +8,12 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/settings.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/base/text_file.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/rendezvous/world.h"
 #include "lockstep/comm/testing/scripted_backend.h"
 #include "lockstep/store/record_request.h"
 
@@ -219,8 +222,9 @@ TEST(Watchdog, IsThereOnceARankOfSeveralHasCalledSomething) {
   for (const int size : {1, 2}) {
     const std::shared_ptr<Store> store = open_store("memory:");
     const auto world = std::make_shared<World>(store, Settings{});
-    ProcessGroup group(std::make_shared<ScriptedBackend>(), {.size = size},
-                       1min, world);
+    ProcessGroup group(
+        std::make_unique<GroupCore>(std::make_shared<ScriptedBackend>(),
+                                    GroupIdentity{.size = size}, 1min, world));
     group.barrier().wait();
     if (size == 2) {
       EXPECT_EQ(to_text(store->get(listening_key(0), kPatience)), "yes");

@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
-#include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/group/group_core.h"
 
 namespace lockstep {
 
@@ -75,7 +76,7 @@ class Duplicates::Kept {
 namespace {
 
 std::size_t lowest_free(const std::array<std::uint8_t, Duplicates::kMost>& free,
-                        const ProcessGroup& original) {
+                        const GroupCore& original) {
   const auto found = std::ranges::find(free, 1);
   if (found == free.end())
     throw InvalidArgument(fmt::format(
@@ -83,8 +84,20 @@ std::size_t lowest_free(const std::array<std::uint8_t, Duplicates::kMost>& free,
         "DistributedDataParallel, optimizer or Reducer on it\n"
         "  next:    destroy unused ones, or make separate groups with "
         "new_group()",
-        original.name(), Duplicates::kMost));
+        original.identity().name, Duplicates::kMost));
   return static_cast<std::size_t>(found - free.begin());
+}
+
+// Makes each element the least of all ranks'.
+void combine(GroupCore& group, std::span<std::uint8_t> elements,
+             std::string_view place) {
+  const Buffer buffer = view(elements);
+  group
+      .run({.kind = OperationKind::kAllReduce,
+            .outputs = Buffers(buffer),
+            .reduction = ReduceOp::kMin},
+           {.place = place})
+      .wait();
 }
 
 }  // namespace
@@ -98,15 +111,12 @@ void Duplicates::share(const Duplicates& of_group) {
 }
 
 // If one rank cannot make it, no rank gets it.
-std::shared_ptr<ProcessGroup> Duplicates::take(ProcessGroup& original,
+std::shared_ptr<ProcessGroup> Duplicates::take(GroupCore& original,
                                                const Make& make) {
   const std::shared_ptr<Kept> kept = kept_.lock();
   LOCKSTEP_CHECK(kept, "a duplicate is in use that was given back");
   Kept::Free free = kept->free();
-  original
-      .all_reduce(view(std::span(free.data(), free.size())), ReduceOp::kMin,
-                  {.place = "number of a duplicate"})
-      .wait();
+  combine(original, free, "number of a duplicate");
   const std::size_t index = lowest_free(free, original);
   std::exception_ptr error;
   try {
@@ -115,16 +125,13 @@ std::shared_ptr<ProcessGroup> Duplicates::take(ProcessGroup& original,
     error = std::current_exception();
   }
   std::array<std::uint8_t, 1> made{static_cast<std::uint8_t>(error ? 0 : 1)};
-  original
-      .all_reduce(view(std::span(made.data(), made.size())), ReduceOp::kMin,
-                  {.place = "making a duplicate"})
-      .wait();
+  combine(original, made, "making a duplicate");
   if (error) std::rethrow_exception(error);
   if (made[0] == 0)
     throw InvalidArgument(
         fmt::format("group \"{}\" could not be duplicated on another rank\n"
                     "  next:    read the other ranks' logs",
-                    original.name()));
+                    original.identity().name));
   auto group = kept->take(index);
   ProcessGroup* const plain = group.get();
   return {plain, [kept, group = std::move(group), index](ProcessGroup*) {

@@ -21,6 +21,7 @@
 
 namespace lockstep {
 
+class GroupCore;
 class ProcessGroup;
 
 class Duplicates {
@@ -41,7 +42,7 @@ class Duplicates {
   // Returns a duplicate that no rank uses; the caller holds it until the
   // pointer is destroyed. Every rank calls this at the same point of
   // `original`, which is the group or a duplicate.
-  std::shared_ptr<ProcessGroup> take(ProcessGroup& original, const Make& make);
+  std::shared_ptr<ProcessGroup> take(GroupCore& original, const Make& make);
 
   // Leaves all duplicates, unless they are shared with the group.
   void leave() noexcept;

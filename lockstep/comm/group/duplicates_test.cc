@@ -14,6 +14,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/own_resources.h"
 #include "lockstep/base/testing/test_seed.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/process_group.h"
 #include "lockstep/comm/memory/heap.h"
@@ -89,8 +90,8 @@ TEST_P(Duplicate, HasAnOrderOfItsOwn) {
   const std::uint64_t seed = test_seed();
   run(3, [&](Group group) {
     SCOPED_TRACE("LOCKSTEP_TEST_SEED=" + std::to_string(seed));
-    const auto first = group->duplicate();
-    const auto second = group->duplicate();
+    const auto first = group->core().duplicate();
+    const auto second = group->core().duplicate();
     std::vector<Sums> orders{Sums(group), Sums(first), Sums(second)};
     std::mt19937_64 random(seed + static_cast<std::uint64_t>(group->rank()));
     for (std::size_t left = orders.size() * kOperations; left > 0;) {
@@ -108,7 +109,7 @@ TEST_P(Duplicate, HasAnOrderOfItsOwn) {
 
 TEST_P(Duplicate, CarriesMessagesOfItsOwn) {
   run(2, [](Group group) {
-    const auto duplicate = group->duplicate();
+    const auto duplicate = group->core().duplicate();
     std::vector<int> here{1}, there{2};
     if (group->rank() == 0) {
       const Work one = duplicate->isend(view(there), 1);
@@ -141,7 +142,7 @@ TEST_P(Duplicate, TakesNoDescriptors) {
     measure(before);
     std::vector<Group> duplicates;
     for (int i = 0; i < kDuplicates; ++i) {
-      duplicates.push_back(group->duplicate());
+      duplicates.push_back(group->core().duplicate());
       std::vector<float> data(100'000, 1);
       duplicates.back()->all_reduce(view(data), ReduceOp::kSum).wait(kPatience);
     }
@@ -153,14 +154,14 @@ TEST_P(Duplicate, TakesNoDescriptors) {
 // Rank 0 keeps its duplicate longer than the others.
 TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
   run(2, [](Group group) {
-    Group first = group->duplicate();
+    Group first = group->core().duplicate();
     const std::string name = first->name();
     EXPECT_THAT(name, HasSubstr("duplicate 1"));
     if (group->rank() != 0) first.reset();
-    EXPECT_THAT(group->duplicate()->name(), HasSubstr("duplicate 2"));
+    EXPECT_THAT(group->core().duplicate()->name(), HasSubstr("duplicate 2"));
     first.reset();
     for (int i = 0; i < 3; ++i) {
-      first = group->duplicate();
+      first = group->core().duplicate();
       EXPECT_EQ(first->name(), name);
       Sums sums(first);
       for (int j = 0; j <= i; ++j) sums.start();
@@ -173,10 +174,10 @@ TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
 // For example, a program passes one to a reducer, which makes another.
 TEST_P(Duplicate, OfADuplicateIsAnotherOfTheGroup) {
   run(2, [](Group group) {
-    const auto first = group->duplicate();
-    const auto second = first->duplicate();
+    const auto first = group->core().duplicate();
+    const auto second = first->core().duplicate();
     EXPECT_THAT(second->name(), HasSubstr("test (duplicate 2)"));
-    const auto third = group->duplicate();
+    const auto third = group->core().duplicate();
     std::vector<Sums> orders{Sums(group), Sums(first), Sums(second),
                              Sums(third)};
     if (group->rank() != 0) std::ranges::reverse(orders);
@@ -191,7 +192,7 @@ TEST_P(Duplicate, WorksAsTheLastOfAsManyAsThereMayBe) {
   run(2, [](Group group) {
     std::vector<Group> all;
     for (int i = 0; i < Duplicates::kMost; ++i) {
-      all.push_back(group->duplicate());
+      all.push_back(group->core().duplicate());
       all.back()->barrier().wait(kPatience);
     }
     for (const Group& each : all) {
@@ -204,8 +205,9 @@ TEST_P(Duplicate, WorksAsTheLastOfAsManyAsThereMayBe) {
 
 TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
   run(2, [](Group group) {
-    const auto first = new_group(*group, std::vector<int>{0, 1})->duplicate();
-    Sums sums(first->duplicate());
+    const auto first =
+        new_group(*group, std::vector<int>{0, 1})->core().duplicate();
+    Sums sums(first->core().duplicate());
     for (int i = 0; i < 4; ++i) sums.start();
     sums.check();
     group->barrier().wait(kPatience);
@@ -217,7 +219,7 @@ TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
 TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
   run(2, [](Group group) {
     auto other = new_group(*group, std::vector<int>{0, 1});
-    other->duplicate();  // made, and given back
+    other->core().duplicate();  // made, and given back
     std::vector<float> data(1000, 1);
     if (group->rank() == 1) group->barrier().wait(kPatience);
     const Work work = other->all_reduce(view(data), ReduceOp::kSum);
@@ -233,7 +235,7 @@ TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
   for (const bool in_duplicate : {false, true})
     run(2, [&](Group group) {
       const auto other = new_group(*group, std::vector<int>{0, 1});
-      const auto duplicate = other->duplicate();
+      const auto duplicate = other->core().duplicate();
       const auto& used = in_duplicate ? duplicate : other;
       std::vector<float> data(1 << 20, 1);  // more than one round
       if (group->rank() == 0) {
@@ -257,8 +259,8 @@ TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
 TEST_P(Duplicate, MayBeDroppedWhileTheEndOfAnotherReachesIt) {
   for (int round = 0; round < 20; ++round)
     run(2, [](Group group) {
-      auto duplicate = group->duplicate();
-      auto other = group->duplicate();
+      auto duplicate = group->core().duplicate();
+      auto other = group->core().duplicate();
       std::vector<float> data(1000), more(1000);
       // Each has a thread that advances its operations.
       Work never = other->irecv(view(more), 1 - group->rank());
@@ -274,7 +276,7 @@ TEST(SharedMemoryGroups, ReduceListsWithEmptyBuffersAfterAFailure) {
     constexpr std::int64_t kCount = 1 << 16;
     if (group->rank() == 0) {
       const auto given_up = group->allocate(1 << 16);
-      group->heap()->detach(given_up.get(), 1 << 16);
+      group->core().heap()->detach(given_up.get(), 1 << 16);
     }
     group->barrier().wait(kPatience);
     const auto block = group->allocate(kCount * sizeof(float));
@@ -289,7 +291,7 @@ TEST(SharedMemoryGroups, ReduceListsWithEmptyBuffersAfterAFailure) {
 
 TEST_P(Duplicate, TellsOfCallsThatDoNotFit) {
   run(2, [](Group group) {
-    const auto duplicate = group->duplicate();
+    const auto duplicate = group->core().duplicate();
     std::vector<float> data(group->rank() == 0 ? 3 : 4);
     const Work work = duplicate->all_reduce(view(data), ReduceOp::kSum);
     EXPECT_THROW(work.wait(kPatience), Mismatch);
@@ -305,8 +307,8 @@ void expect_end_of(ProcessGroup& group) {
 
 TEST_P(Duplicate, EndsTheGroupWhenItIsAborted) {
   run(2, [](Group group) {
-    const auto duplicate = group->duplicate();
-    const auto other = group->duplicate();
+    const auto duplicate = group->core().duplicate();
+    const auto other = group->core().duplicate();
     if (group->rank() == 0) duplicate->abort("a bucket is lost");
     expect_end_of(*group);
     expect_end_of(*duplicate);
@@ -316,7 +318,7 @@ TEST_P(Duplicate, EndsTheGroupWhenItIsAborted) {
 
 TEST_P(Duplicate, EndsWithTheGroup) {
   run(2, [](Group group) {
-    const auto duplicate = group->duplicate();
+    const auto duplicate = group->core().duplicate();
     if (group->rank() == 0) group->abort("no more");
     expect_end_of(*duplicate);
     expect_end_of(*group);
@@ -327,7 +329,7 @@ TEST_P(Duplicate, EndsWithTheGroup) {
 // must end.
 TEST_P(Duplicate, EndsWhereARankGivesUpInTheGroup) {
   run(2, [](Group group) {
-    const auto duplicate = group->duplicate();
+    const auto duplicate = group->core().duplicate();
     std::vector<float> data(4);
     if (group->rank() == 0) {
       const Work work =
@@ -344,7 +346,7 @@ TEST_P(Duplicate, EndsWhereARankGivesUpInTheGroup) {
 
 TEST_P(Duplicate, IsLeftWithTheGroup) {
   run(2, [](Group group) {
-    const auto duplicate = group->duplicate();
+    const auto duplicate = group->core().duplicate();
     if (group->rank() == 0) {
       group->leave();
       std::vector<float> data(4);
@@ -358,7 +360,7 @@ TEST_P(Duplicate, IsLeftWithTheGroup) {
 
 TEST_P(Duplicate, OfAGroupOfOneNeedsNobody) {
   run(1, [](Group group) {
-    Sums sums(group->duplicate());
+    Sums sums(group->core().duplicate());
     for (int i = 0; i < 4; ++i) sums.start();
     sums.check();
   });
@@ -368,17 +370,17 @@ TEST(Duplicates, OfAGroupAreSoMany) {
   run_ranks("shm", 2, [](Group group) {
     std::vector<Group> all;
     for (int i = 0; i < Duplicates::kMost; ++i)
-      all.push_back(group->duplicate());
-    EXPECT_THAT(error_text([&] { group->duplicate(); }),
+      all.push_back(group->core().duplicate());
+    EXPECT_THAT(error_text([&] { group->core().duplicate(); }),
                 HasSubstr("next:    destroy unused ones"));
     all.pop_back();
-    EXPECT_NO_THROW(group->duplicate());
+    EXPECT_NO_THROW(group->core().duplicate());
   });
 }
 
 TEST(Duplicates, AreNotForABackendThatCarriesOutWhatItStarts) {
   run_ranks("reference", 2,
-            [](Group group) { EXPECT_EQ(group->duplicate(), nullptr); });
+            [](Group group) { EXPECT_EQ(group->core().duplicate(), nullptr); });
 }
 
 }  // namespace

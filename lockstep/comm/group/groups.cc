@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/rendezvous/formation.h"
 
@@ -31,17 +32,17 @@ void check_ranks(const ProcessGroup& parent, std::span<const int> ranks) {
 }
 
 World& world_of(const ProcessGroup& parent) {
-  if (!parent.world())
+  if (!parent.core().world())
     throw InvalidArgument(fmt::format(
         "group \"{}\" was made by hand, so no group can be made from it; use "
         "make_group() or init_process_group()",
         parent.name()));
-  return *parent.world();
+  return *parent.core().world();
 }
 
 // Throws unless `group` can be used for new groups and barriers.
 void check_usable(std::string_view call, const ProcessGroup& group) {
-  group.check_process();
+  group.core().check_process();
   if (group.backend() == "none")
     throw InvalidArgument(fmt::format(
         "{}: group \"{}\" {}", call, group.name(),
@@ -79,7 +80,7 @@ class MonitoredBarrier {
       : group_(group),
         timeout_(timeout),
         name_(world_of(group).numbered("monitored_barrier/" + group.name())),
-        store_(group.world()->store()) {}
+        store_(group.core().world()->store()) {}
 
   void run() {
     const Deadline deadline(timeout_);
@@ -177,6 +178,13 @@ class MonitoredBarrier {
   const std::shared_ptr<Store> store_;
 };
 
+// The group as a process sees it that is not a member.
+std::shared_ptr<ProcessGroup> make_without_member(
+    const ProcessGroup& parent, const GroupIdentity& identity) {
+  return std::make_shared<ProcessGroup>(std::make_unique<GroupCore>(
+      nullptr, identity, parent.timeout(), parent.core().world()));
+}
+
 }  // namespace
 
 std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
@@ -187,17 +195,15 @@ std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
   for (int r = 0; r < identity.size; ++r) {
     const int in_parent = ranks[static_cast<std::size_t>(r)];
     if (in_parent == parent.rank()) identity.rank = r;
-    identity.members.push_back(parent.identity().rank_in_job(in_parent));
+    identity.members.push_back(parent.core().identity().rank_in_job(in_parent));
   }
   identity.name = fmt::format("[{}]", fmt::join(identity.members, ","));
-  if (identity.rank < 0)
-    return std::make_shared<ProcessGroup>(nullptr, identity, parent.timeout(),
-                                          parent.world());
+  if (identity.rank < 0) return make_without_member(parent, identity);
   check_usable("new_group", parent);
   number_group(world_of(parent), identity);
   return make_group(
       options.backend.empty() ? parent.backend() : options.backend, identity,
-      parent.world(), options.timeout.value_or(parent.timeout()));
+      parent.core().world(), options.timeout.value_or(parent.timeout()));
 }
 
 std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
@@ -214,9 +220,7 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
   std::vector<int> ranks;
   for (const auto& [key, rank] : members) ranks.push_back(rank);
   if (mine.color >= 0) return new_group(parent, ranks, options);
-  return std::make_shared<ProcessGroup>(
-      nullptr, GroupIdentity{.name = "no color", .rank = -1}, parent.timeout(),
-      parent.world());
+  return make_without_member(parent, {.name = "no color", .rank = -1});
 }
 
 void monitored_barrier(ProcessGroup& group, std::chrono::nanoseconds timeout) {

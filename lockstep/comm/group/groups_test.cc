@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/comm/testing/scripted_backend.h"
@@ -102,7 +103,7 @@ TEST_P(Groups, NestAndNameTheirMembersByTheJobsRanks) {
     // Ranks 1, 2 and 3 of `outer` are 3, 2 and 1 of the job.
     const Group inner = new_group(*outer, std::vector<int>{3, 1, 2});
     EXPECT_THAT(ask_members(*inner, world->rank()), ElementsAre(1, 3, 2));
-    EXPECT_THAT(inner->identity().members, ElementsAre(1, 3, 2));
+    EXPECT_THAT(inner->core().identity().members, ElementsAre(1, 3, 2));
     EXPECT_THAT(inner->name(), HasSubstr("[1,3,2]"));
   });
 }
@@ -323,8 +324,9 @@ void run_patient_ranks(const std::vector<std::chrono::milliseconds>& patience,
       settings.host_id = rank % 2 == 0 ? "even" : "odd";
       settings.rendezvous_timeout = patience[static_cast<std::size_t>(rank)];
       const auto world = std::make_shared<World>(store, settings);
-      ProcessGroup parent(std::make_shared<ScriptedBackend>(),
-                          {.rank = rank, .size = size}, kPatience, world);
+      ProcessGroup parent(std::make_unique<GroupCore>(
+          std::make_shared<ScriptedBackend>(),
+          GroupIdentity{.rank = rank, .size = size}, kPatience, world));
       body(parent);
     });
   for (std::thread& thread : threads) thread.join();
@@ -397,7 +399,7 @@ TEST(NewGroups, LeaveNothingInTheStoreOnceTheyAreFormed) {
       for (const char* key : {"verdict", "ready", "left", "ready/0", "ready/1",
                               "ready/2", "host/0", "host/1", "host/2",
                               "shm/leader", "wire/0", "wire/1", "wire/2"})
-        EXPECT_FALSE(parent.world()->store()->erase(
+        EXPECT_FALSE(parent.core().world()->store()->erase(
             std::string("group/[0,1,2]#1/") + key, kPatience))
             << backend << ": " << key;
     });

@@ -13,6 +13,7 @@
 #include "lockstep/base/own_process.h"
 #include "lockstep/base/process_environment.h"
 #include "lockstep/comm/group/bootstrap.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/membership.h"
 #include "lockstep/comm/group/registry.h"
 #include "lockstep/comm/group/store_address.h"
@@ -153,10 +154,10 @@ std::shared_ptr<ProcessGroup> make_group(
   const auto check_peers = [of_cpu = std::weak_ptr(made)] {
     if (const auto still = of_cpu.lock()) still->check_peers();
   };
-  auto group =
-      std::make_shared<ProcessGroup>(std::move(made), identity, chosen, world);
+  auto core =
+      std::make_unique<GroupCore>(std::move(made), identity, chosen, world);
   const auto memory = make_device_memory(identity, world->settings());
-  group->set_device_backend(
+  core->set_device_backend(
       [=, world = std::move(world)](Device device) {
         GroupIdentity on_gpus = identity;
         on_gpus.name += "/gpu";
@@ -169,7 +170,7 @@ std::shared_ptr<ProcessGroup> make_group(
       [memory](Device device, std::size_t bytes) {
         return memory->allocate(device, bytes);
       });
-  return group;
+  return std::make_shared<ProcessGroup>(std::move(core));
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {

@@ -16,9 +16,7 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/base/settings.h"
 #include "lockstep/comm/group/process_group.h"
-#include "lockstep/store/store.h"
 
 namespace lockstep {
 
@@ -52,12 +50,5 @@ bool is_initialized();
 // even while the caller still holds it or a Work of it. Other ranks that wait
 // for this one get PeerFailure at once.
 void destroy_process_group();
-
-// Makes a group of `identity.size` ranks in `world`, whose store all of them
-// share; init_process_group uses it. `backend` is a name as in InitOptions.
-std::shared_ptr<ProcessGroup> make_group(
-    const std::string& backend, const GroupIdentity& identity,
-    std::shared_ptr<World> world,
-    std::optional<std::chrono::nanoseconds> timeout = {});
 
 }  // namespace lockstep

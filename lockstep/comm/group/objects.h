@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/data_type.h"
 #include "lockstep/comm/group/process_group.h"
 
 namespace lockstep {

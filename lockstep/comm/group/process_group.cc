@@ -1,434 +1,154 @@
 #include "lockstep/comm/group/process_group.h"
 
-#include <fmt/format.h>
-#include <pthread.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
-#include <new>
 #include <utility>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
 #include "lockstep/comm/diagnosis/recorder.h"
-#include "lockstep/comm/operation/captured_graph.h"
-#include "lockstep/comm/operation/current_stream.h"
-#include "lockstep/comm/operation/validation.h"
+#include "lockstep/comm/group/group_core.h"
 
 namespace lockstep {
 
-std::exception_ptr group_was_left(const GroupIdentity& identity) {
-  return std::make_exception_ptr(Error(fmt::format(
-      "group \"{}\" was destroyed on {} while this operation was in flight\n"
-      "  next:    wait for every operation before the group is destroyed",
-      identity.name, identity.describe(identity.rank))));
+ProcessGroup::ProcessGroup(std::unique_ptr<GroupCore> core)
+    : core_(std::move(core)),
+      rank_(core_->identity().rank),
+      size_(core_->identity().size) {}
+
+ProcessGroup::~ProcessGroup() = default;
+
+const std::string& ProcessGroup::name() const { return core_->identity().name; }
+
+std::string ProcessGroup::backend() const { return core_->backend_name(); }
+
+std::chrono::nanoseconds ProcessGroup::timeout() const {
+  return core_->timeout();
 }
 
-std::shared_ptr<std::byte> Backend::allocate(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 64;
-  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment)
-    throw InvalidArgument(
-        fmt::format("allocate: {} bytes are more than a process can address\n"
-                    "  likely:  the size was computed from a negative number\n"
-                    "  next:    check the sizes that it was computed from",
-                    bytes));
-  const std::size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, rounded);
-  return {static_cast<std::byte*>(memory), &std::free};
+std::chrono::nanoseconds ProcessGroup::time_waited() const {
+  const auto& world = core_->world();
+  return world ? world->recorder()->time_waited() : std::chrono::nanoseconds{};
 }
 
-void Backend::attach(const std::shared_ptr<CapturedGraph>& /*graph*/,
-                     void* /*stream*/) {
-  throw InvalidArgument(
-      fmt::format("attach: the backend \"{}\" has no operations that could be "
-                  "captured\n  next:    capture those on a GPU",
-                  name()));
-}
-
-namespace {
-
-// Whether this is the forked child of a process that had loaded this code.
-// Reading it is fast; asking the kernel takes as long as a small operation.
-std::atomic<bool> is_forked{false};
-[[maybe_unused]] const int kForkIsSeen =
-    ::pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
-
-std::shared_ptr<GroupRecorder> make_recorder(
-    const std::shared_ptr<World>& world, const GroupIdentity& identity,
-    const std::shared_ptr<Backend>& backend) {
-  if (!world || !backend) return nullptr;
-  return std::make_shared<GroupRecorder>(world->recorder(), identity, backend);
-}
-
-}  // namespace
-
-ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend,
-                           GroupIdentity identity,
-                           std::chrono::nanoseconds timeout,
-                           std::shared_ptr<World> world)
-    : identity_(std::move(identity)),
-      timeout_(timeout),
-      world_(std::move(world)),
-      recorder_(make_recorder(world_, identity_, backend)),
-      backend_(std::move(backend)),
-      duplicates_(identity_.name) {
-  if (backend_) abortable_.push_back(backend_);
-}
-
-ProcessGroup::~ProcessGroup() {
-  if (recorder_) recorder_->leave();
-}
-
-// A forked child shares the rank's group memory, where peers would take the
-// child's calls for the rank's.
-void ProcessGroup::check_process() const {
-  if (!is_forked || process_.is_current()) return;
-  throw InvalidArgument(fmt::format(
-      "this process was forked from rank {} of group \"{}\", and cannot act "
-      "for it\n  next:    call the group in the process that made it, or make "
-      "another group here",
-      rank(), name()));
-}
-
-void ProcessGroup::refuse_call() const {
-  if (!is_member())
-    throw InvalidArgument(fmt::format(
-        "this rank is not a member of group \"{}\"\n  next:    check "
-        "is_member() before calling into a group made by new_group()",
-        name()));
-  throw InvalidArgument(fmt::format(
-      "group \"{}\" was destroyed on rank {}\n  next:    make a new group, or "
-      "destroy this one after its last use",
-      name(), rank()));
-}
-
-std::shared_ptr<Backend> ProcessGroup::member() const {
-  check_process();
-  MutexLock lock(start_order_);
-  if (!backend_) refuse_call();
-  return backend_;
-}
-
-std::string ProcessGroup::backend() const {
-  MutexLock lock(start_order_);
-  return backend_ ? std::string(backend_->name()) : "none";
+std::shared_ptr<std::byte> ProcessGroup::allocate(std::size_t bytes) {
+  return core_->member()->allocate(bytes);
 }
 
 void ProcessGroup::abort(std::string_view reason) noexcept {
-  if (!process_.is_current()) return;
-  std::vector<std::shared_ptr<Backend>> backends;
-  {
-    MutexLock lock(abort_mutex_);
-    backends = abortable_;
-    if (!aborted_) aborted_ = reason;
-  }
-  for (const auto& backend : backends) backend->abort(reason);
+  core_->abort(reason);
 }
 
-void ProcessGroup::leave() noexcept {
-  if (recorder_) recorder_->leave();
-  // The backends leave, and are destroyed, after the locks are released.
-  std::shared_ptr<Backend> last, last_of_group, last_of_device;
-  std::vector<std::shared_ptr<Backend>> abortable;
-  {
-    MutexLock lock(start_order_);
-    last.swap(backend_);
-    last_of_group.swap(of_group_);
-  }
-  {
-    MutexLock lock(abort_mutex_);
-    left_ = true;
-    abortable.swap(abortable_);
-    last_of_device.swap(device_backend_);
-  }
-  // The device's backend first, which was made from the CPU's.
-  for (; !abortable.empty(); abortable.pop_back())
-    if (process_.is_current()) abortable.back()->leave();
-  // After the group, which names its operations in flight while its connections
-  // exist.
-  duplicates_.leave();
-}
-
-std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {
-  const auto backend = member();
-  if (!backend->can_duplicate()) return nullptr;
-  std::shared_ptr<Backend> of_group;
-  {
-    MutexLock lock(start_order_);
-    of_group = of_group_ ? of_group_ : backend;
-  }
-  return duplicates_.take(*this, [&](int number, const std::string& name) {
-    GroupIdentity identity = identity_;
-    identity.name = name;
-    auto made = std::make_shared<ProcessGroup>(
-        backend->duplicate(identity, number), identity, timeout_, world_);
-    made->duplicates_.share(duplicates_);
-    MutexLock lock(made->start_order_);
-    made->of_group_ = of_group;
-    return made;
-  });
-}
-
-void ProcessGroup::set_device_backend(MakeDeviceBackend make,
-                                      AllocateOnDevice allocate) {
-  MutexLock making(making_);
-  make_device_backend_ = std::move(make);
-  MutexLock lock(abort_mutex_);
-  allocate_on_device_ = std::move(allocate);
-}
-
-std::shared_ptr<std::byte> ProcessGroup::allocate_on(Device device,
-                                                     std::size_t bytes) {
-  const auto backend = member();
-  if (device.kind == DeviceKind::kCpu) return backend->allocate(bytes);
-  AllocateOnDevice allocate;
-  {
-    MutexLock lock(abort_mutex_);
-    allocate = allocate_on_device_;
-  }
-  if (allocate) return allocate(device, bytes);
-  throw InvalidArgument(fmt::format(
-      "allocate_on: group \"{}\" has no memory on GPU {}, because it was made "
-      "by hand with the backend \"{}\" alone\n  next:    use make_group() or "
-      "init_process_group(), or memory of the CPU",
-      name(), device.index, backend->name()));
-}
-
-std::shared_ptr<Backend> ProcessGroup::device_backend(Device device) {
-  MutexLock making(making_);
-  {
-    MutexLock lock(abort_mutex_);
-    if (device_error_) std::rethrow_exception(device_error_);
-    if (device_backend_ || !make_device_backend_) return device_backend_;
-  }
-  std::shared_ptr<Backend> made;
-  std::exception_ptr error;
-  try {
-    member();
-    made = make_device_backend_(device);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  MutexLock lock(abort_mutex_);
-  // A second attempt would find this attempt's keys in the store.
-  device_error_ = error;
-  if (error) std::rethrow_exception(error);
-  device_backend_ = made;
-  abortable_.push_back(made);
-  if (aborted_) made->abort(*aborted_);
-  if (left_) made->leave();
-  return made;
-}
-
-void ProcessGroup::check_supported(const Backend& backend,
-                                   const Operation& operation) const {
-  if (backend.supports(operation)) return;
-  throw InvalidArgument(
-      fmt::format("the backend \"{}\" cannot do {} on these buffers",
-                  backend.name(), describe(operation)));
-}
-
-Work ProcessGroup::run(Operation&& operation, const CallOptions& options) {
-  check_process();
-  if (!is_member()) refuse_call();
-  validate(operation, identity_);
-  operation.timeout = options.timeout.value_or(timeout_);
-  operation.place = options.place;
-  operation.stream = options.stream;
-  std::shared_ptr<Backend> of_device;
-  if (const Device device = device_of(operation);
-      device.kind != DeviceKind::kCpu)
-    of_device = device_backend(device);
-  if (operation.graph != nullptr && !of_device)
-    throw InvalidArgument(
-        "replay: the graph is attached to another group, and this one has "
-        "nothing on GPUs\n"
-        "  next:    replay it by the group that it is attached to");
-  if (is_point_to_point(operation.kind)) {
-    const auto backend = of_device ? of_device : member();
-    check_supported(*backend, operation);
-    operation.sequence = ++messages_;
-    return start(*backend, operation);
-  }
-  MutexLock lock(start_order_);
-  if (!backend_) refuse_call();
-  Backend& backend = of_device ? *of_device : *backend_;
-  check_supported(backend, operation);
-  operation.sequence = ++sequence_;
-  return start(backend, operation);
-}
-
-Work ProcessGroup::start(Backend& backend, Operation& operation) {
-  return recorder_ ? start_recorded(backend, operation)
-                   : backend.start(operation);
-}
-
-Work ProcessGroup::start_recorded(Backend& backend, Operation& operation) {
-  const std::uint64_t number = recorder_->begin(operation);
-  operation.record = number;
-  if (number == 0) world_->watch();
-  if (log_enabled(LogLevel::kDebug))
-    log(LogLevel::kDebug,
-        fmt::format("rank {} of {} calls {} (group \"{}\")", rank(), size(),
-                    describe(operation), name()));
-  Work work = backend.start(operation);
-  recorder_->started(number, operation, work);
-  return work;
-}
+void ProcessGroup::leave() noexcept { core_->leave(); }
 
 Work ProcessGroup::broadcast(Buffers buffers, int root,
                              const CallOptions& options) {
-  return run(
+  return core_->run(
       {.kind = OperationKind::kBroadcast, .outputs = buffers, .root = root},
       options);
 }
 
 Work ProcessGroup::all_reduce(Buffers buffers, ReduceOp op,
                               const CallOptions& options) {
-  return run(
+  return core_->run(
       {.kind = OperationKind::kAllReduce, .outputs = buffers, .reduction = op},
       options);
 }
 
-Work ProcessGroup::sharded_update(Buffers gradients, Buffers parameters,
-                                  ReduceOp op, ShardUpdate& update,
-                                  const CallOptions& options) {
-  update.carried_out = false;
-  if (!reduces_in_place()) return Work();
-  return run({.kind = OperationKind::kShardedUpdate,
-              .inputs = gradients,
-              .outputs = parameters,
-              .reduction = op,
-              .update = &update},
-             options);
-}
-
 Work ProcessGroup::reduce(Buffers buffers, ReduceOp op, int root,
                           const CallOptions& options) {
-  return run({.kind = OperationKind::kReduce,
-              .outputs = buffers,
-              .reduction = op,
-              .root = root},
-             options);
+  return core_->run({.kind = OperationKind::kReduce,
+                     .outputs = buffers,
+                     .reduction = op,
+                     .root = root},
+                    options);
 }
 
 Work ProcessGroup::all_gather(Buffers inputs, Buffers outputs,
                               const CallOptions& options) {
-  return run(
+  return core_->run(
       {.kind = OperationKind::kAllGather, .inputs = inputs, .outputs = outputs},
       options);
 }
 
 Work ProcessGroup::all_gather_v(const Buffer& input, Buffers outputs,
                                 const CallOptions& options) {
-  return run({.kind = OperationKind::kAllGather,
-              .division = Division::kPerRank,
-              .inputs = Buffers(input),
-              .outputs = outputs},
-             options);
+  return core_->run({.kind = OperationKind::kAllGather,
+                     .division = Division::kPerRank,
+                     .inputs = Buffers(input),
+                     .outputs = outputs},
+                    options);
 }
 
 Work ProcessGroup::gather(Buffers inputs, Buffers outputs, int root,
                           const CallOptions& options) {
-  return run({.kind = OperationKind::kGather,
-              .inputs = inputs,
-              .outputs = rank() == root ? outputs : Buffers(),
-              .root = root},
-             options);
+  return core_->run({.kind = OperationKind::kGather,
+                     .inputs = inputs,
+                     .outputs = rank() == root ? outputs : Buffers(),
+                     .root = root},
+                    options);
 }
 
 Work ProcessGroup::scatter(Buffers inputs, Buffers outputs, int root,
                            const CallOptions& options) {
-  return run({.kind = OperationKind::kScatter,
-              .inputs = rank() == root ? inputs : Buffers(),
-              .outputs = outputs,
-              .root = root},
-             options);
+  return core_->run({.kind = OperationKind::kScatter,
+                     .inputs = rank() == root ? inputs : Buffers(),
+                     .outputs = outputs,
+                     .root = root},
+                    options);
 }
 
 Work ProcessGroup::reduce_scatter(Buffers inputs, Buffers outputs, ReduceOp op,
                                   const CallOptions& options) {
-  return run({.kind = OperationKind::kReduceScatter,
-              .inputs = inputs,
-              .outputs = outputs,
-              .reduction = op},
-             options);
+  return core_->run({.kind = OperationKind::kReduceScatter,
+                     .inputs = inputs,
+                     .outputs = outputs,
+                     .reduction = op},
+                    options);
 }
 
 Work ProcessGroup::reduce_scatter_v(Buffers inputs, const Buffer& output,
                                     ReduceOp op, const CallOptions& options) {
-  return run({.kind = OperationKind::kReduceScatter,
-              .division = Division::kPerRank,
-              .inputs = inputs,
-              .outputs = Buffers(output),
-              .reduction = op},
-             options);
+  return core_->run({.kind = OperationKind::kReduceScatter,
+                     .division = Division::kPerRank,
+                     .inputs = inputs,
+                     .outputs = Buffers(output),
+                     .reduction = op},
+                    options);
 }
 
 Work ProcessGroup::all_to_all(Buffers inputs, Buffers outputs,
                               const CallOptions& options) {
-  return run(
+  return core_->run(
       {.kind = OperationKind::kAllToAll, .inputs = inputs, .outputs = outputs},
       options);
 }
 
 Work ProcessGroup::all_to_all_v(Buffers inputs, Buffers outputs,
                                 const CallOptions& options) {
-  return run({.kind = OperationKind::kAllToAll,
-              .division = Division::kPerRank,
-              .inputs = inputs,
-              .outputs = outputs},
-             options);
-}
-
-void ProcessGroup::attach(const std::shared_ptr<CapturedGraph>& graph,
-                          const CallOptions& options) {
-  if (!graph) throw InvalidArgument("attach: the graph pointer is null");
-  member();
-  std::shared_ptr<Backend> of_device;
-  {
-    MutexLock lock(abort_mutex_);
-    of_device = device_backend_;
-  }
-  // Without a device backend no operation is captured.
-  if (of_device) of_device->attach(graph, options.stream);
-}
-
-Work ProcessGroup::replay(const std::shared_ptr<CapturedGraph>& graph,
-                          const CallOptions& options) {
-  if (!graph) throw InvalidArgument("replay: the graph pointer is null");
-  if (graph->contents().operations > 0)
-    return run({.kind = OperationKind::kReplay, .graph = graph.get()}, options);
-  member();
-  graph->launch(options.stream != nullptr ? options.stream
-                                          : current_stream(graph->device()));
-  return Work();
+  return core_->run({.kind = OperationKind::kAllToAll,
+                     .division = Division::kPerRank,
+                     .inputs = inputs,
+                     .outputs = outputs},
+                    options);
 }
 
 Work ProcessGroup::barrier(const CallOptions& options) {
-  return run({.kind = OperationKind::kBarrier}, options);
+  return core_->run({.kind = OperationKind::kBarrier}, options);
 }
 
 Work ProcessGroup::isend(const Buffer& buffer, int to, int tag,
                          const CallOptions& options) {
-  return run({.kind = OperationKind::kSend,
-              .inputs = Buffers(buffer),
-              .peer = to,
-              .tag = tag},
-             options);
+  return core_->run({.kind = OperationKind::kSend,
+                     .inputs = Buffers(buffer),
+                     .peer = to,
+                     .tag = tag},
+                    options);
 }
 
 Work ProcessGroup::irecv(const Buffer& buffer, int from, int tag,
                          const CallOptions& options) {
-  return run({.kind = OperationKind::kReceive,
-              .outputs = Buffers(buffer),
-              .peer = from,
-              .tag = tag},
-             options);
+  return core_->run({.kind = OperationKind::kReceive,
+                     .outputs = Buffers(buffer),
+                     .peer = from,
+                     .tag = tag},
+                    options);
 }
 
 void ProcessGroup::send(const Buffer& buffer, int to, int tag,
@@ -445,30 +165,7 @@ int ProcessGroup::recv(const Buffer& buffer, int from, int tag,
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(
     std::span<const Message> messages, const CallOptions& options) {
-  if (!is_member()) refuse_call();
-  const auto operation_of = [](const Message& message) -> Operation {
-    const bool sends = message.direction == Message::Direction::kSend;
-    return {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
-            .inputs = sends ? Buffers(message.buffer) : Buffers(),
-            .outputs = sends ? Buffers() : Buffers(message.buffer),
-            .peer = message.peer,
-            .tag = message.tag};
-  };
-  // Checks all before it starts the first: after an InvalidArgument the caller
-  // may free the memory of all messages.
-  for (const Message& message : messages) {
-    const Operation operation = operation_of(message);
-    validate(operation, identity_);
-    const auto of_device = message.buffer.device.kind == DeviceKind::kCpu
-                               ? nullptr
-                               : device_backend(message.buffer.device);
-    check_supported(of_device ? *of_device : *member(), operation);
-  }
-  std::vector<Work> works;
-  works.reserve(messages.size());
-  for (const Message& message : messages)
-    works.push_back(run(operation_of(message), options));
-  return works;
+  return core_->run_batch(messages, options);
 }
 
 }  // namespace lockstep

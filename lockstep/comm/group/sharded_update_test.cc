@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep {
@@ -82,7 +83,8 @@ TEST_P(ShardedUpdate, ChangesEveryParameterOnceAndGivesItToAll) {
     const auto n = static_cast<float>(group->size());
     const float average = (n + 1) / 2;
     for (int step = 1; step <= 3; ++step) {
-      group->sharded_update(gradients, parameters, ReduceOp::kAverage, descent)
+      group->core()
+          .sharded_update(gradients, parameters, ReduceOp::kAverage, descent)
           .wait();
       EXPECT_TRUE(descent.carried_out);
       EXPECT_TRUE(
@@ -105,7 +107,8 @@ TEST(ShardedUpdateElsewhere, DoesNothingOnAllRanksWhenOneIsOutOfReach) {
     auto parameters = filled(*group, {1000}, 100, keep);
     if (group->rank() == 1) parameters.front().data = own.data();
     Descent descent(*group, parameters);
-    group->sharded_update(gradients, parameters, ReduceOp::kSum, descent)
+    group->core()
+        .sharded_update(gradients, parameters, ReduceOp::kSum, descent)
         .wait();
     EXPECT_FALSE(descent.carried_out);
     EXPECT_TRUE(all_are(parameters, 100));
@@ -118,7 +121,8 @@ TEST(ShardedUpdateElsewhere, DoesNothingBetweenHosts) {
     const auto gradients = filled(*group, {10}, 1, keep);
     const auto parameters = filled(*group, {10}, 100, keep);
     Descent descent(*group, parameters);
-    group->sharded_update(gradients, parameters, ReduceOp::kSum, descent)
+    group->core()
+        .sharded_update(gradients, parameters, ReduceOp::kSum, descent)
         .wait();
     EXPECT_FALSE(descent.carried_out);
   });
@@ -135,8 +139,8 @@ TEST(ShardedUpdateElsewhere, IsAMismatchWithAnAllReduceOfTheSame) {
           if (group->rank() == 0)
             group->all_reduce(gradients, ReduceOp::kSum).wait();
           else
-            group
-                ->sharded_update(gradients, parameters, ReduceOp::kSum, descent)
+            group->core()
+                .sharded_update(gradients, parameters, ReduceOp::kSum, descent)
                 .wait();
         },
         Mismatch);
@@ -150,9 +154,9 @@ TEST(ShardedUpdateElsewhere, RefusesListsThatDoNotFit) {
     const auto gradients = filled(*group, {10}, 1, keep);
     const auto parameters = filled(*group, {11}, 100, keep);
     Descent descent(*group, parameters);
-    EXPECT_THROW(
-        group->sharded_update(gradients, parameters, ReduceOp::kSum, descent),
-        InvalidArgument);
+    EXPECT_THROW(group->core().sharded_update(gradients, parameters,
+                                              ReduceOp::kSum, descent),
+                 InvalidArgument);
   });
 }
 

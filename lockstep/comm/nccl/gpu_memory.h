@@ -12,7 +12,7 @@
 // drops other memory frees it.
 //
 // Threads: every method may be called from any thread.
-// Errors:  those of ProcessGroup::allocate_on().
+// Errors:  those of GroupCore::allocate_on().
 // Source:  ncclMemAlloc() and ncclCommRegister(), in NCCL's "User Buffer
 //          Registration".
 #pragma once

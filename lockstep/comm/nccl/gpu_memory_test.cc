@@ -15,6 +15,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/reference/reference_backend.h"
 #include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
@@ -65,7 +66,7 @@ class NcclMemory : public ::testing::Test {
 
   // A block of ones.
   Memory ones(const Group& group) {
-    Memory memory = group->allocate_on(device_of(group), kBytes);
+    Memory memory = group->core().allocate_on(device_of(group), kBytes);
     fake_.host_writes(memory.get(), kBytes);
     std::ranges::fill(floats(memory), 1.0F);
     return memory;
@@ -92,9 +93,9 @@ class NcclMemory : public ::testing::Test {
 TEST_F(NcclMemory, IsZeroedAndOfTheDeviceAndWaitsForNobody) {
   run(2, [&](const Group& group) {
     if (group->rank() == 1) return;  // allocates nothing, calls nothing
-    const Memory memory = group->allocate_on(device_of(group), kBytes);
+    const Memory memory = group->core().allocate_on(device_of(group), kBytes);
     EXPECT_THAT(floats(memory), Each(0.0F));
-    EXPECT_NE(group->allocate_on(device_of(group), 0), nullptr);
+    EXPECT_NE(group->core().allocate_on(device_of(group), 0), nullptr);
     EXPECT_EQ(fake_.alive().comms, 0u);
     EXPECT_EQ(registered(), 0u);
   });
@@ -120,7 +121,8 @@ TEST_F(NcclMemory, IsRegisteredByTheFirstOperationAndByLaterOnes) {
 TEST_F(NcclMemory, IsNotRegisteredWhereItIsOnAnotherDevice) {
   run(1, [&](const Group& group) {
     const Memory used = ones(group);
-    const Memory other = group->allocate_on({DeviceKind::kCuda, 3}, kBytes);
+    const Memory other =
+        group->core().allocate_on({DeviceKind::kCuda, 3}, kBytes);
     sum_up(used, group).synchronize();
     EXPECT_EQ(registered(), 1u);
   });
@@ -170,12 +172,12 @@ TEST_F(NcclMemory, IsFreedOnlyWhenNothingOfTheGroupIsUnderWay) {
 
 TEST_F(NcclMemory, IsFreedByManyThreadsWhileOthersReduce) {
   run(2, [&](const Group& group) {
-    const Memory kept = group->allocate_on(device_of(group), kBytes);
+    const Memory kept = group->core().allocate_on(device_of(group), kBytes);
     std::vector<std::thread> others;
     for (int i = 0; i < 3; ++i)
       others.emplace_back([&] {
         for (int n = 0; n < 30; ++n)
-          group->allocate_on(device_of(group), kBytes);
+          group->core().allocate_on(device_of(group), kBytes);
       });
     for (int n = 0; n < 30; ++n) {
       const Memory used = ones(group);
@@ -193,8 +195,9 @@ TEST_F(NcclMemory, SurvivesItsGroup) {
     mine = ones(group);
     sum_up(mine, group).synchronize();
     group->leave();
-    EXPECT_THAT(error_text([&] { group->allocate_on(device_of(group), 1); }),
-                HasSubstr("was destroyed"));
+    EXPECT_THAT(
+        error_text([&] { group->core().allocate_on(device_of(group), 1); }),
+        HasSubstr("was destroyed"));
   });
   EXPECT_EQ(registered(), 0u);
   EXPECT_EQ(allocated(), 2u);
@@ -250,7 +253,7 @@ TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
     fake_.host_writes(kept.get(), kBytes);
     std::ranges::fill(floats(kept), 2.0F);
     kept.reset();
-    const Memory late = group->allocate_on(device_of(group), kBytes);
+    const Memory late = group->core().allocate_on(device_of(group), kBytes);
     EXPECT_THAT(floats(late), Each(0.0F));
   });
 }
@@ -298,7 +301,7 @@ TEST_F(NcclMemory, SaysWhoAskedForHowMuchWhenThereIsNoneLeft) {
     if (group->rank() == 0) return;
     fake_.set_memory(FakeGpu::Memory::kNone);
     try {
-      group->allocate_on(device_of(group), 12345);
+      group->core().allocate_on(device_of(group), 12345);
       ADD_FAILURE() << "there was memory";
     } catch (const SystemError& error) {
       EXPECT_EQ(error.error_number(), ENOMEM);
@@ -314,7 +317,7 @@ TEST_F(NcclMemory, SaysWhoAskedForHowMuchWhenThereIsNoneLeft) {
 TEST_F(NcclMemory, IsRefusedOnAGpuThatIsNotThere) {
   run(1, [&](const Group& group) {
     EXPECT_THAT(error_text([&] {
-                  group->allocate_on({DeviceKind::kCuda, 4}, 1);
+                  group->core().allocate_on({DeviceKind::kCuda, 4}, 1);
                 }),
                 AllOf(HasSubstr("no GPU 4"), HasSubstr("next:")));
   });
@@ -322,17 +325,17 @@ TEST_F(NcclMemory, IsRefusedOnAGpuThatIsNotThere) {
 
 TEST_F(NcclMemory, IsTheGroupsOwnOnTheCpu) {
   run(1, [&](const Group& group) {
-    const Memory memory = group->allocate_on({}, kBytes);
+    const Memory memory = group->core().allocate_on({}, kBytes);
     EXPECT_THAT(floats(memory), Each(0.0F));
     EXPECT_EQ(allocated(), 0u);
   });
 }
 
 TEST_F(NcclMemory, IsRefusedByAGroupThatHasNoGpus) {
-  const auto group = std::make_shared<ProcessGroup>(
-      make_reference_backend({}, open_store("memory:")), GroupIdentity{});
+  const auto group = std::make_shared<ProcessGroup>(std::make_unique<GroupCore>(
+      make_reference_backend({}, open_store("memory:")), GroupIdentity{}));
   EXPECT_THAT(error_text([&] {
-                group->allocate_on({DeviceKind::kCuda, 0}, 1);
+                group->core().allocate_on({DeviceKind::kCuda, 0}, 1);
               }),
               AllOf(HasSubstr("GPU 0"), HasSubstr("\"reference\""),
                     HasSubstr("\n  next:    ")));

@@ -11,8 +11,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
-#include "lockstep/comm/group/init.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/store/store.h"

@@ -11,6 +11,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/nccl/gpu.h"
 #include "lockstep/comm/testing/fake_gpu/fake_gpu_graph.h"
 #include "lockstep/comm/testing/gpu_ranks.h"
@@ -81,7 +82,7 @@ class Rank {
   }
   std::shared_ptr<FakeGpuGraph> begin_capture() {
     auto graph = begin_unattached();
-    group->attach(graph, options());
+    group->core().attach(graph, options());
     return graph;
   }
   // elements = the sum of input over ranks, repeated `times` times; result =
@@ -152,7 +153,7 @@ TEST_F(NcclGraph, GivesTheSumsOfWhatIsThereAtEachReplay) {
       const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
       for (const float factor : {1.0F, 2.0F, 5.0F}) {
         rank.set_input(factor * own);
-        rank.group->replay(graph, rank.options()).wait();
+        rank.group->core().replay(graph, rank.options()).wait();
         EXPECT_THAT(rank.read_result(), Each(factor * sum));
       }
     });
@@ -164,14 +165,14 @@ TEST_F(NcclGraph, IsInOrderWithTheStreamAndWithOtherCollectives) {
     Floats ones(kCount, 1), doubled(kCount), between(kCount);
     for (int i = 0; i < 5; ++i) {
       rank.copy(rank.input, ones);
-      const Work first = rank.group->replay(graph, rank.options());
+      const Work first = rank.group->core().replay(graph, rank.options());
       first.wait();
       rank.copy(between, rank.elements);
       const Work sum = rank.group->all_reduce(rank.buffer(rank.elements),
                                               ReduceOp::kSum, rank.options());
       sum.wait();
       rank.copy(doubled, rank.elements);
-      const Work again = rank.group->replay(graph, rank.options());
+      const Work again = rank.group->core().replay(graph, rank.options());
       again.wait();
       again.synchronize();
       fake_.host_reads(between.data(), kBytes);
@@ -198,7 +199,7 @@ TEST_F(NcclGraph, LeavesOutWhatIsGivenToAnotherStreamMeanwhile) {
     EXPECT_THAT(beside, Each(2.0F));
     EXPECT_EQ(graph->contents().operations, 2U);
     rank.set_input(0);
-    rank.group->replay(graph, rank.options()).synchronize();
+    rank.group->core().replay(graph, rank.options()).synchronize();
     EXPECT_THAT(beside, Each(2.0F));
   });
 }
@@ -212,7 +213,7 @@ TEST_F(NcclGraph, ForgetsACaptureThatWasGivenUp) {
     const auto graph = rank.capture();
     EXPECT_EQ(graph->contents().operations, 1U);
     rank.set_input(3);
-    rank.group->replay(graph, rank.options()).wait();
+    rank.group->core().replay(graph, rank.options()).wait();
     EXPECT_THAT(rank.read_result(), Each(6.0F));
   });
 }
@@ -223,7 +224,7 @@ TEST_F(NcclGraph, IsLaunchedAloneWhereTheGroupHasNothingInIt) {
     rank.copy(rank.result, rank.input);
     graph->end_capture();
     rank.set_input(7);
-    rank.group->replay(graph, rank.options()).wait();
+    rank.group->core().replay(graph, rank.options()).wait();
     EXPECT_THAT(rank.read_result(), Each(7.0F));
   });
 }
@@ -233,8 +234,8 @@ TEST_F(NcclGraph, TellsAllRanksThatTheirGraphsDiffer) {
     const auto once = rank.capture(1), twice = rank.capture(2);
     EXPECT_THAT(
         error_text<Mismatch>([&] {
-          rank.group
-              ->replay(rank.group->rank() == 0 ? once : twice, rank.options())
+          rank.group->core()
+              .replay(rank.group->rank() == 0 ? once : twice, rank.options())
               .synchronize();
         }),
         AllOf(HasSubstr("a graph of 1 operations"),
@@ -246,9 +247,9 @@ TEST_F(NcclGraph, TellsAllRanksThatTheyReplayGraphsOfDifferentCaptures) {
   run(2, [&](Rank& rank) {
     const auto one = rank.capture(), other = rank.capture();
     EXPECT_THAT(error_text<Mismatch>([&] {
-                  rank.group
-                      ->replay(rank.group->rank() == 0 ? one : other,
-                               rank.options())
+                  rank.group->core()
+                      .replay(rank.group->rank() == 0 ? one : other,
+                              rank.options())
                       .synchronize();
                 }),
                 HasSubstr("differs: the operations that were captured"));
@@ -280,8 +281,9 @@ TEST_F(NcclGraph, TellsWhoDoesNotReplay) {
     if (rank.group->rank() == 1) return;
     CallOptions options = rank.options();
     options.timeout = 300ms;
-    EXPECT_THAT(error_text<Error>(
-                    [&] { rank.group->replay(graph, options).synchronize(); }),
+    EXPECT_THAT(error_text<Error>([&] {
+                  rank.group->core().replay(graph, options).synchronize();
+                }),
                 HasSubstr("rank 1"));
     EXPECT_TRUE(graph->ended());
   });
@@ -295,12 +297,13 @@ TEST_F(NcclGraph, EndsOnEveryRankWhenADeviceHangs) {
     rank.group->barrier().wait();
     CallOptions options = rank.options();
     options.timeout = 300ms;
-    EXPECT_NE(error_text<Error>(
-                  [&] { rank.group->replay(graph, options).synchronize(); }),
+    EXPECT_NE(error_text<Error>([&] {
+                rank.group->core().replay(graph, options).synchronize();
+              }),
               "");
     EXPECT_TRUE(graph->ended());
     EXPECT_NE(error_text<Error>([&] {
-                rank.group->replay(graph, rank.options()).synchronize();
+                rank.group->core().replay(graph, rank.options()).synchronize();
               }),
               "");
   });
@@ -319,9 +322,9 @@ TEST_F(NcclGraph, IsOverAtOnceWhereTheGroupEndsWithinItsCapture) {
                 HasSubstr("the test ends it"));
     EXPECT_THAT(error_text<Error>([&] { rank.all_reduce(rank.elements); }),
                 HasSubstr("the test ends it"));
-    EXPECT_THAT(
-        error_text<Error>([&] { rank.group->attach(graph, rank.options()); }),
-        HasSubstr("the test ends it"));
+    EXPECT_THAT(error_text<Error>(
+                    [&] { rank.group->core().attach(graph, rank.options()); }),
+                HasSubstr("the test ends it"));
     EXPECT_TRUE(last.done());
     await([&] { return graph->ended(); });
     EXPECT_THAT(error_text<Error>([&] { graph->end_capture(); }),
@@ -344,7 +347,7 @@ TEST_F(NcclGraph, RefusesAGraphThatIsNotAttached) {
     stranger->end_capture();
     stranger->set_contents({.operations = 1});
     EXPECT_THAT(error_text<InvalidArgument>([&] {
-                  rank.group->replay(stranger, rank.options()).wait();
+                  rank.group->core().replay(stranger, rank.options()).wait();
                 }),
                 AllOf(HasSubstr("attach()"), HasSubstr("next:")));
   });
@@ -354,16 +357,18 @@ TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
   run(2, [&](Rank& rank) {
     const auto graph = rank.capture();
     EXPECT_THAT(error_text<InvalidArgument>(
-                    [&] { rank.group->attach(graph, rank.options()); }),
+                    [&] { rank.group->core().attach(graph, rank.options()); }),
                 AllOf(HasSubstr("not being captured"), HasSubstr("next:")));
     const auto next = rank.begin_capture();
     EXPECT_THAT(error_text<InvalidArgument>(
-                    [&] { rank.group->attach(graph, rank.options()); }),
+                    [&] { rank.group->core().attach(graph, rank.options()); }),
                 AllOf(HasSubstr("a group already"), HasSubstr("next:")));
     next->end_capture();
-    EXPECT_NE(error_text<InvalidArgument>([&] { rank.group->attach(nullptr); }),
+    EXPECT_NE(error_text<InvalidArgument>(
+                  [&] { rank.group->core().attach(nullptr); }),
               "");
-    EXPECT_NE(error_text<InvalidArgument>([&] { rank.group->replay(nullptr); }),
+    EXPECT_NE(error_text<InvalidArgument>(
+                  [&] { rank.group->core().replay(nullptr); }),
               "");
   });
 }

@@ -11,8 +11,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/error_text.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/nccl/gpu.h"
+#include "lockstep/comm/operation/backend.h"
 #include "lockstep/comm/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/comm/testing/gpu_ranks.h"
 
@@ -428,7 +430,7 @@ TEST_F(Nccl, MakesGroupsOfRanksThatDoNotDisturbEachOther) {
   run(4, [&](const Group& group) {
     Floats all = numbers(group);
     const auto half = split(*group, {.color = group->rank() % 2});
-    half->set_device_backend([&](Device) -> std::shared_ptr<Backend> {
+    half->core().set_device_backend([&](Device) -> std::shared_ptr<Backend> {
       ADD_FAILURE() << "asked for without a buffer on a GPU";
       return nullptr;
     });

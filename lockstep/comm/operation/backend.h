@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "lockstep/comm/operation/operation.h"
-#include "lockstep/comm/operation/work.h"
+#include "lockstep/comm/operation/pending_work.h"
 
 namespace lockstep {
 

@@ -38,4 +38,43 @@ std::vector<Buffer> split(const Buffer& buffer,
   return parts;
 }
 
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kAverage:
+      return "average";
+    case ReduceOp::kBand:
+      return "band";
+    case ReduceOp::kBor:
+      return "bor";
+    case ReduceOp::kBxor:
+      return "bxor";
+  }
+  return "unknown reduction";
+}
+
+bool is_defined(ReduceOp op, DataType type) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return true;
+    case ReduceOp::kAverage:
+      return is_floating_point(type);
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor:
+      return !is_floating_point(type) && type != DataType::kBool;
+  }
+  return false;
+}
+
 }  // namespace lockstep

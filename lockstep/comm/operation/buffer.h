@@ -1,14 +1,17 @@
-// A contiguous range of elements in memory, which every collective works on.
+// What collectives work on: buffers, which are contiguous ranges of elements in
+// memory, and the reductions that combine elements.
 //
 // A Buffer does not own its memory; the caller keeps that alive until the Work
 // of the operation is done. A list of buffers is one operation (other libraries
 // say coalesced).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -76,6 +79,28 @@ class Buffers : public std::span<const Buffer> {
   Buffers(std::initializer_list<Buffer> list)
       : span(list.begin(), list.size()) {}
 };
+
+enum class ReduceOp : std::uint8_t {
+  kSum = 0,
+  kProduct = 1,
+  kMin = 2,
+  kMax = 3,
+  kAverage = 4,  // the sum divided by the number of ranks; floating point only
+  kBand = 5,     // bitwise; integers only
+  kBor = 6,
+  kBxor = 7,
+};
+
+inline constexpr std::array kAllReductions{
+    ReduceOp::kSum,     ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
+    ReduceOp::kAverage, ReduceOp::kBand,    ReduceOp::kBor, ReduceOp::kBxor};
+
+// The name in messages: "sum".
+std::string_view name_of(ReduceOp op);
+
+// Whether `op` is defined on `type`. On bool, sum and max are "or", product and
+// min are "and"; average and the bitwise three are not defined there.
+bool is_defined(ReduceOp op, DataType type);
 
 // Adds `buffer` to the list of its type, or to a new list: the buffers of one
 // operation have one type.

@@ -59,45 +59,6 @@ std::string_view name_of(OperationKind kind) {
   return "unknown operation";
 }
 
-std::string_view name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kProduct:
-      return "product";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-    case ReduceOp::kAverage:
-      return "average";
-    case ReduceOp::kBand:
-      return "band";
-    case ReduceOp::kBor:
-      return "bor";
-    case ReduceOp::kBxor:
-      return "bxor";
-  }
-  return "unknown reduction";
-}
-
-bool is_defined(ReduceOp op, DataType type) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kProduct:
-    case ReduceOp::kMin:
-    case ReduceOp::kMax:
-      return true;
-    case ReduceOp::kAverage:
-      return is_floating_point(type);
-    case ReduceOp::kBand:
-    case ReduceOp::kBor:
-    case ReduceOp::kBxor:
-      return !is_floating_point(type) && type != DataType::kBool;
-  }
-  return false;
-}
-
 bool reduces(OperationKind kind) {
   return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
          kind == OperationKind::kReduceScatter ||

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/comm/operation/buffer.h"
+#include "lockstep/comm/operation/work.h"
 
 namespace lockstep {
 
@@ -52,28 +53,8 @@ enum class Division : std::uint8_t {
   kPerRank = 1,  // list[r] belongs to rank r: all_gather_v and similar
 };
 
-enum class ReduceOp : std::uint8_t {
-  kSum = 0,
-  kProduct = 1,
-  kMin = 2,
-  kMax = 3,
-  kAverage = 4,  // the sum divided by the number of ranks; floating point only
-  kBand = 5,     // bitwise; integers only
-  kBor = 6,
-  kBxor = 7,
-};
-
-inline constexpr std::array kAllReductions{
-    ReduceOp::kSum,     ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
-    ReduceOp::kAverage, ReduceOp::kBand,    ReduceOp::kBor, ReduceOp::kBxor};
-
-// The name in messages: "all_reduce", "sum".
+// The name in messages: "all_reduce".
 std::string_view name_of(OperationKind kind);
-std::string_view name_of(ReduceOp op);
-
-// Whether `op` is defined on `type`. On bool, sum and max are "or", product and
-// min are "and"; average and the bitwise three are not defined there.
-bool is_defined(ReduceOp op, DataType type);
 
 // Whether the kind combines elements, and so uses `reduction`.
 bool reduces(OperationKind kind);
@@ -82,7 +63,6 @@ bool has_root(OperationKind kind);
 // Whether the kind moves elements between two ranks instead of among all.
 bool is_point_to_point(OperationKind kind);
 
-inline constexpr int kAnySource = -1;
 inline constexpr auto kNotRecorded = ~std::uint64_t{0};
 
 // The callback of sharded_update, a reduction whose result is consumed at once.

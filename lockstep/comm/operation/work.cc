@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lockstep/comm/operation/pending_work.h"
 #include "lockstep/comm/operation/tick_clock.h"
 
 namespace lockstep {
@@ -54,6 +55,20 @@ void Work::synchronize_pending(std::optional<Deadline> deadline) const {
       observer->failed(number_, std::current_exception());
     throw;
   }
+}
+
+void Work::order_before_pending(void* stream) const {
+  pending_->order_before(ticket_, stream);
+}
+
+std::vector<int> Work::missing() const {
+  return pending_ ? pending_->missing(ticket_) : std::vector<int>{};
+}
+
+int Work::source_rank() const {
+  if (!pending_) return source_;
+  if (source_ >= 0) return done() ? source_ : -1;
+  return pending_->source_rank(ticket_);
 }
 
 // An operation that has failed is recorded when wait() throws its error.

@@ -11,10 +11,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/own_resources.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/reduce/reduce_kernels.h"
+#include "lockstep/comm/rendezvous/world.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/store/host_address.h"
+#include "lockstep/store/store.h"
 
 namespace lockstep {
 namespace {

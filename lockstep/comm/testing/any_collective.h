@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/operation/operation.h"
 
 namespace lockstep {
 

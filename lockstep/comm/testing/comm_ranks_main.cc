@@ -25,6 +25,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing/own_resources.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
@@ -120,7 +121,7 @@ int conformance_without_a_heap() {
                                 : limit(RLIMIT_FSIZE, heap_bytes() / 2)))
     return 1;
   const int code = conformance();
-  const bool has_heap = default_group()->heap() != nullptr;
+  const bool has_heap = default_group()->core().heap() != nullptr;
   say(has_heap ? "with a heap" : "without a heap");
   return has_heap == limited ? 1 : code;
 }
@@ -202,7 +203,7 @@ int forked_child_with_static_objects() {
     const bool refused =
         refuses([] { group->barrier(); }) &&
         refuses([&] { group->isend(view(own), 1 - group->rank(), 5); }) &&
-        refuses([] { group->duplicate(); }) &&
+        refuses([] { group->core().duplicate(); }) &&
         refuses([] { monitored_barrier(*group, minutes(1)); });
     destroy_process_group();
     std::exit(refused ? 0 : 1);
@@ -317,13 +318,13 @@ int die_while_a_group_forms() {
   const auto world = join();
   world->barrier().wait();
   if (world->rank() == number_from("VICTIM", 1)) {
-    world->world()->store()->wait_any(std::vector<std::string>{"waits"},
-                                      std::chrono::minutes(2));
+    world->core().world()->store()->wait_any(std::vector<std::string>{"waits"},
+                                             std::chrono::minutes(2));
     ::raise(SIGKILL);
   }
   std::vector<int> ranks(static_cast<std::size_t>(world->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  world->world()->store()->set("waits", {}, std::chrono::minutes(2));
+  world->core().world()->store()->set("waits", {}, std::chrono::minutes(2));
   new_group(*world, ranks);
   return 0;
 }

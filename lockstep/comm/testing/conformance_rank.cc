@@ -12,6 +12,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/reference/reference_arithmetic.h"
 #include "lockstep/comm/testing/any_collective.h"
 #include "lockstep/comm/testing/random_elements.h"
@@ -83,7 +84,8 @@ class DeviceBlock {
               bool from_group)
       : gpu_(gpu) {
     const Device device{DeviceKind::kCuda, gpu.index()};
-    memory_ = from_group ? group.allocate_on(device, bytes) : allocate(bytes);
+    memory_ =
+        from_group ? group.core().allocate_on(device, bytes) : allocate(bytes);
   }
 
   std::byte* data() const { return memory_.get(); }

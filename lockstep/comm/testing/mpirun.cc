@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group/bootstrap.h"
-#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/membership.h"
 
 namespace lockstep {

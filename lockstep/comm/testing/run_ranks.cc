@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/comm/diagnosis/root_cause.h"
-#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/testing/mpirun.h"
 
 namespace lockstep {

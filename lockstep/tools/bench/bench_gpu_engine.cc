@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 
 namespace lockstep {
 
@@ -24,7 +25,7 @@ std::shared_ptr<std::byte> GpuEngine::allocate(std::size_t bytes,
                                                Memory memory) {
   if (memory == Memory::kPlain) return allocate_plain(bytes);
   try {
-    return group().allocate_on({DeviceKind::kCuda, gpu_.index()}, bytes);
+    return group().core().allocate_on({DeviceKind::kCuda, gpu_.index()}, bytes);
   } catch (const SystemError& error) {
     if (error.error_number() == ENOMEM) refuse_for_room(bytes);
     throw;

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_file.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/group/objects.h"
@@ -231,7 +232,7 @@ void run_bench_rank(const BenchOptions& options, const Settings& settings) {
   check_same_job(*control, job_of(options));
   const int size = control->size();
   const int local =
-      control->world()->settings().local_world_size.value_or(size);
+      control->core().world()->settings().local_world_size.value_or(size);
   check_memory(options, size, std::max(1, size / std::max(1, local)));
   BenchReport report{
       .what = options.wanted, .ranks = control->size(), .backends = {}};

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/memory/heap.h"
 #include "lockstep/comm/nccl/gpu_plugin.h"
 #include "lockstep/comm/wire/transport_plugin.h"

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/settings.h"
 #include "lockstep/tools/job/rank_place.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/torch/ddp/sync_batch_norm.h"
@@ -119,7 +120,7 @@ void replace(const Step& step, const std::shared_ptr<ProcessGroup>& group) {
 
 std::shared_ptr<ProcessGroup> group_of_its_own(
     const std::shared_ptr<ProcessGroup>& group) {
-  if (group->size() == 1 || !group->world()) return group;
+  if (group->size() == 1 || !group->core().world()) return group;
   std::vector<int> ranks(static_cast<std::size_t>(group->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return new_group(*group, ranks);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/torch/device/device_streams.h"
 
 namespace lockstep {
@@ -47,7 +48,7 @@ std::vector<at::Tensor> CapturedPass::run(at::TensorList inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs_[i].copy_(inputs[i]);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     parameters_[i].mutable_grad() = gradients_[i];
-  group_->replay(graph_, options("a captured pass")).wait();
+  group_->core().replay(graph_, options("a captured pass")).wait();
   // The graph writes without autograd's knowledge.
   for (const at::Tensor& gradient : gradients_)
     if (gradient.defined()) gradient.unsafeGetTensorImpl()->bump_version();
@@ -109,7 +110,7 @@ void CapturedPass::capture_pass(const std::shared_ptr<DeviceGraph>& graph) {
   graph->begin_capture();
   std::exception_ptr error;
   try {
-    group_->attach(graph, options("a captured pass"));
+    group_->core().attach(graph, options("a captured pass"));
     outputs_ = pass_(inputs_);
   } catch (...) {
     error = std::current_exception();

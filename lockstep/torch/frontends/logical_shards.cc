@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/data/sample_random.h"
 #include "lockstep/torch/ddp/replicate.h"
@@ -126,7 +127,8 @@ LogicalShards::LogicalShards(std::shared_ptr<const torch::nn::Module> module,
   if (group_->size() == 1) return;
   claim_ =
       std::make_unique<GradientHooks>(parameters_, names_, [](std::size_t) {});
-  if (parameters_.front().is_cpu()) allocate_tensors_from(group_->heap());
+  if (parameters_.front().is_cpu())
+    allocate_tensors_from(group_->core().heap());
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
 }
 

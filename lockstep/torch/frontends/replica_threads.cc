@@ -8,7 +8,7 @@
 
 #include "lockstep/base/settings.h"
 #include "lockstep/comm/diagnosis/root_cause.h"
-#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/rendezvous/world.h"
 #include "lockstep/store/store.h"
 #include "lockstep/torch/device/device_streams.h"

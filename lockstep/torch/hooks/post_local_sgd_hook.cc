@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 
 namespace lockstep {
 
@@ -17,7 +18,7 @@ PostLocalSgdHook::PostLocalSgdHook(PostLocalSgdOptions options)
         "gradients\n"
         "  next:    make one on every rank with split(), or set "
         "post_local_gradient_allreduce to false");
-  order_ = options_.subgroup->duplicate();
+  order_ = options_.subgroup->core().duplicate();
   if (!order_) order_ = options_.subgroup;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/round_up.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/memory/heap.h"
 #include "lockstep/torch/tensor/heap_allocator.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
@@ -99,7 +100,7 @@ FusedShardedStep::FusedShardedStep(std::shared_ptr<ProcessGroup> group,
                                    OptimizerShard& shard)
     : group_(std::move(group)), shard_(shard) {
   const c10::AutoGradMode no_grad(false);
-  allocate_tensors_from(group_->heap());
+  allocate_tensors_from(group_->core().heap());
   for (std::size_t i = 0; i < shard_.parameters().size(); ++i) add(i);
   for (const auto& type : types_) lay_out(*type);
 }
@@ -140,7 +141,7 @@ void FusedShardedStep::bring_home(const OfType& type) {
         tensor.const_data_ptr() != type.parameters.get() + offset)
       move_to(type.parameters, offset, tensor);
   }
-  const auto heap = group_->heap();
+  const auto heap = group_->core().heap();
   for (const std::size_t parameter : type.large) {
     const at::Tensor& tensor = parameters[parameter].tensor;
     if (heap &&
@@ -168,9 +169,9 @@ void FusedShardedStep::run(const OfType& type, std::vector<char>& settled) {
       update.add(i,
                  {place->buffer, place->begin + piece.begin, piece.elements});
   }
-  group_
-      ->sharded_update(lists.gradients, lists.values, ReduceOp::kAverage,
-                       update, {.place = "step of a sharded optimizer"})
+  group_->core()
+      .sharded_update(lists.gradients, lists.values, ReduceOp::kAverage, update,
+                      {.place = "step of a sharded optimizer"})
       .wait();
   if (!update.carried_out) return;
   for (std::size_t i = 0; i < parameters.size(); ++i)

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/memory/heap.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
@@ -200,8 +201,8 @@ TEST(FusedShardedStep, MovesParametersToTheHeapWithWhatTheyHold) {
     EXPECT_TRUE(torch::equal(model.small, before));
     for (const at::Tensor& parameter : model.parameters()) {
       if (parameter.numel() == 0) continue;
-      EXPECT_TRUE(group->heap()->offset_of(parameter.const_data_ptr(),
-                                           parameter.nbytes()));
+      EXPECT_TRUE(group->core().heap()->offset_of(parameter.const_data_ptr(),
+                                                  parameter.nbytes()));
     }
   });
 }

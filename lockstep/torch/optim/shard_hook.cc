@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 
 namespace lockstep {
@@ -40,7 +41,8 @@ Work average_whole(const GradBucket& bucket,
 bool has_ranks_of(const ProcessGroup& one, const ProcessGroup& other) {
   if (one.rank() != other.rank() || one.size() != other.size()) return false;
   for (int r = 0; r < one.size(); ++r)
-    if (one.identity().rank_in_job(r) != other.identity().rank_in_job(r))
+    if (one.core().identity().rank_in_job(r) !=
+        other.core().identity().rank_in_job(r))
       return false;
   return true;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/comm/diagnosis/recorder.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/groups.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/ddp/distributed_data_parallel.h"
@@ -85,7 +86,7 @@ Tensors learn(const Group& group, at::Device device, Averages averages) {
 // This rank's operations so far whose place begins with `place`.
 std::vector<OperationRecord> operations(const ProcessGroup& group,
                                         std::string_view place) {
-  auto all = group.world()->recorder()->snapshot("").operations;
+  auto all = group.core().world()->recorder()->snapshot("").operations;
   std::erase_if(all, [&](const OperationRecord& operation) {
     return !operation.place.starts_with(place);
   });

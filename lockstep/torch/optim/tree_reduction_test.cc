@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/diagnosis/recorder.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/frontends/logical_shards.h"
 #include "lockstep/torch/testing/cuda_ranks.h"
@@ -50,7 +51,8 @@ class TreeReductionOnCuda : public CudaRanks {
   // The kinds of the operations so far.
   static std::vector<OperationKind> kinds(const ProcessGroup& group) {
     std::vector<OperationKind> found;
-    for (const auto& one : group.world()->recorder()->snapshot("").operations)
+    for (const auto& one :
+         group.core().world()->recorder()->snapshot("").operations)
       if (one.place == "sums over logical shards")
         found.push_back(static_cast<OperationKind>(one.signature.kind));
     return found;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/group/init.h"
 #include "lockstep/comm/group/objects.h"
 #include "lockstep/torch/optim/fused_sharded_step.h"
@@ -180,7 +181,7 @@ void ZeroRedundancyOptimizer::prepare_averages() {
   local_gradients_ =
       std::make_unique<LocalGradients>(group_, shard_->parameters());
   one_pass_ = nullptr;
-  if (group_->reduces_in_place() &&
+  if (group_->core().reduces_in_place() &&
       std::ranges::all_of(shard_->parameters(), is_on_cpu))
     one_pass_ = std::make_unique<FusedShardedStep>(group_, *shard_);
 }

@@ -18,6 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/round_up.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/torch/tensor/heap_allocator.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 #include "lockstep/torch/tensor/tensor_memory.h"
@@ -67,11 +68,11 @@ bool empty_cache(at::Device device) {
 std::shared_ptr<std::byte> allocate(std::size_t bytes, at::Device device,
                                     Device where, ProcessGroup& group) {
   try {
-    return group.allocate_on(where, bytes);
+    return group.core().allocate_on(where, bytes);
   } catch (const SystemError& error) {
     if (error.error_number() != ENOMEM || !empty_cache(device)) throw;
   }
-  return group.allocate_on(where, bytes);
+  return group.core().allocate_on(where, bytes);
 }
 
 // Zeroed, and where peers, or NCCL, reach it. A GPU's goes back to it once the
@@ -161,7 +162,7 @@ bool GradientBuckets::stays_in_place(const at::Tensor& parameter,
                                      std::size_t bytes,
                                      ProcessGroup& group) const {
   return layout_ == Layout::kFast && parameter.is_cpu() &&
-         group.reduces_in_place() && bytes >= kLeastHeapTensor;
+         group.core().reduces_in_place() && bytes >= kLeastHeapTensor;
 }
 
 // The flat block comes first in the bucket's list.

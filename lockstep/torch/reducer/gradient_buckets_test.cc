@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/memory/heap.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/reducer/reducer.h"
@@ -60,13 +61,13 @@ TEST(GradientBuckets, LeaveLargeGradientsWhereTheyAreBorn) {
     (weight * (group->rank() + 1.0)).sum().backward();
     EXPECT_EQ(weight.grad().const_data_ptr(), born);
     EXPECT_TRUE((weight.grad() == 1.5).all().item<bool>());
-    EXPECT_TRUE(group->heap()->offset_of(born, weight.nbytes()));
+    EXPECT_TRUE(group->core().heap()->offset_of(born, weight.nbytes()));
   });
 }
 
 TEST(GradientBuckets, HoldNoSecondCopyOfTheGradients) {
   run_ranks(kBackend, 1, [](const Group& one) {
-    const auto heap = one->heap();
+    const auto heap = one->core().heap();
     const std::size_t before = heap->bytes_in_use();
     allocate_tensors_from(heap);
     const BucketPlan plan = plan_buckets(std::vector<ParameterSize>(

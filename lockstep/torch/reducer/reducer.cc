@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/ddp/bucket_plan.h"
 #include "lockstep/ddp/gradient_tracker.h"
 #include "lockstep/ddp/pass_expectation.h"
@@ -89,7 +90,7 @@ std::shared_ptr<ProcessGroup> own_order(
   const bool on_cpu = std::ranges::all_of(
       parameters, [](const auto& one) { return one.tensor.is_cpu(); });
   if (!reduces(*group, options) || !on_cpu) return group;
-  auto duplicate = group->duplicate();
+  auto duplicate = group->core().duplicate();
   return duplicate ? duplicate : group;
 }
 
@@ -218,7 +219,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
     names_.push_back(std::move(parameter.name));
   }
   if (std::ranges::any_of(tensors_, &at::Tensor::is_cpu))
-    allocate_tensors_from(group_->heap());
+    allocate_tensors_from(group_->core().heap());
   sparse_.emplace(tensors_);
   if (reduces_) adopt_plan(plan_buckets(sizes_, plan_options_));
   if (reduces_ || sparse_as_dense_)

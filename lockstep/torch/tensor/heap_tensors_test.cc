@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/torch/reducer/reducer.h"
 #include "lockstep/torch/tensor/heap_allocator.h"
@@ -22,7 +23,7 @@ constexpr std::int64_t kHeapElements = kLeastHeapTensor / sizeof(float);
 // the clone must have its own memory before the address is published.
 TEST(LazyClone, IsMadeBeforePeersWriteToTheTensor) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    allocate_tensors_from(group->heap());
+    allocate_tensors_from(group->core().heap());
     for (int i = 0; i < 3; ++i) {
       at::Tensor tensor = torch::full({kHeapElements}, group->rank() + 1.0);
       const at::Tensor clone = at::_lazy_clone(tensor);
@@ -37,7 +38,7 @@ TEST(LazyClone, IsMadeBeforePeersWriteToTheTensor) {
 // The same where the clone itself is reduced.
 TEST(LazyClone, IsMadeBeforePeersWriteToIt) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    allocate_tensors_from(group->heap());
+    allocate_tensors_from(group->core().heap());
     const at::Tensor tensor = torch::full({kHeapElements}, group->rank() + 1.0);
     at::Tensor clone = at::_lazy_clone(tensor);
     broadcast(*group, clone, 1).wait();
@@ -71,7 +72,7 @@ TEST(TensorsOfTheHeap, MayBeFreedAtExit) {
     // Made before the heap, so destroyed after all that the heap has made.
     static at::Tensor kept;
     run_ranks(kBackend, 2, [](const Group& group) {
-      allocate_tensors_from(group->heap());
+      allocate_tensors_from(group->core().heap());
       if (group->rank() == 0) kept = torch::ones({kHeapElements});
       group->barrier().wait();
     });

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/comm/operation/pending_work.h"
 #include "lockstep/torch/device/device_streams.h"
 #include "lockstep/torch/tensor/tensor_buffer.h"
 #include "lockstep/torch/tensor/tensor_memory.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/group/group_core.h"
 
 namespace lockstep {
 
@@ -22,8 +22,10 @@ class RecordingBackend : public Backend {
 
   std::string_view name() const override { return "recording"; }
   bool supports(const Operation&) const override { return true; }
-  std::shared_ptr<Heap> heap() const override { return group_->heap(); }
-  bool reduces_in_place() const override { return group_->reduces_in_place(); }
+  std::shared_ptr<Heap> heap() const override { return group_->core().heap(); }
+  bool reduces_in_place() const override {
+    return group_->core().reduces_in_place();
+  }
   void abort(std::string_view reason) noexcept override {
     group_->abort(reason);
   }

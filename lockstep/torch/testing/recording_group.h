@@ -15,10 +15,10 @@ class RecordingGroup {
  public:
   explicit RecordingGroup(const std::shared_ptr<ProcessGroup>& group)
       : backend_(std::make_shared<RecordingBackend>(group)),
-        group_(std::make_shared<ProcessGroup>(
+        group_(std::make_shared<ProcessGroup>(std::make_unique<GroupCore>(
             backend_, GroupIdentity{.name = "recorded",
                                     .rank = group->rank(),
-                                    .size = group->size()})) {}
+                                    .size = group->size()}))) {}
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   void record(const std::string& event) const { backend_->record(event); }

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/diagnosis/recorder.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/train/checkpoint/rank_zero.h"
 
 namespace lockstep {
@@ -81,7 +82,7 @@ bool RunLog::is_due() const {
 
 // Zero without a recorder, as in groups made by hand.
 RunLog::Seconds RunLog::time_waited() const {
-  const auto& world = group_->world();
+  const auto& world = group_->core().world();
   return world ? Seconds(world->recorder()->time_waited()) : Seconds();
 }
 

@@ -12,6 +12,7 @@
 #include "lockstep/base/testing/error_text.h"
 #include "lockstep/base/testing/test_directory.h"
 #include "lockstep/comm/diagnosis/recorder.h"
+#include "lockstep/comm/group/group_core.h"
 #include "lockstep/torch/testing/cuda_ranks.h"
 #include "lockstep/train/checkpoint/checkpoint_folder.h"
 #include "lockstep/train/model/models.h"
@@ -150,7 +151,8 @@ TEST_F(TrainerOnCuda, ReplaysEveryWholeBatchAfterTheFirstThree) {
     own.device = gpu_of(*group).str();
     train(own, data_, group);
     int replays = 0;
-    for (const auto& one : group->world()->recorder()->snapshot("").operations)
+    for (const auto& one :
+         group->core().world()->recorder()->snapshot("").operations)
       if (one.place == "a captured pass") ++replays;
     EXPECT_EQ(replays, 2 * quick_.epochs - 3);
   });
@@ -206,7 +208,7 @@ TEST_F(TrainerOnCuda, ReducesGradientsToWhoUpdatesThemWhenSharded) {
     train(own, data_, group);
     int to_owners = 0;
     for (const auto& one :
-         group->world()->recorder()->snapshot("").operations) {
+         group->core().world()->recorder()->snapshot("").operations) {
       if (one.place == "gradients, to their owners") ++to_owners;
       EXPECT_NE(one.place, "gradients of a sharded optimizer");
       EXPECT_FALSE(one.place.starts_with("gradients, bucket")) << one.place;
