@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "benchmarks/requests.h"
-#include "lockstep/tools/bench/bench_measure.h"
+#include "src/tools/bench/bench_measure.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>

@@ -14,7 +14,7 @@
 
 #include <string>
 
-#include "lockstep/tools/bench/bench_engine.h"
+#include "src/tools/bench/bench_engine.h"
 
 namespace lockstep {
 

@@ -14,8 +14,8 @@
 
 #include "benchmarks/collective_answers.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/group/init.h"
-#include "lockstep/tools/bench/bench_group_engine.h"
+#include "lockstep/comm/init.h"
+#include "src/tools/bench/bench_group_engine.h"
 
 namespace lockstep {
 namespace {

@@ -24,13 +24,13 @@
 #include <vector>
 
 #include "benchmarks/requests.h"
-#include "lockstep/comm/group/init.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/device/captured_pass.h"
-#include "lockstep/torch/device/device_streams.h"
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/train/model/models.h"
-#include "lockstep/train/model/precision.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "src/torch/device/captured_pass.h"
+#include "src/torch/device/device_streams.h"
+#include "src/train/model/models.h"
+#include "src/train/model/precision.h"
 
 namespace lockstep {
 namespace {

@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "benchmarks/requests.h"
-#include "lockstep/base/settings.h"
-#include "lockstep/comm/group/init.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "src/base/settings.h"
 
 namespace lockstep {
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "benchmarks/causal_transformer.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/torch/optim/zero_redundancy_optimizer.h"
-#include "lockstep/train/model/models.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

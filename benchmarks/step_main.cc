@@ -29,11 +29,11 @@
 #include "benchmarks/requests.h"
 #include "benchmarks/step_job.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/settings.h"
-#include "lockstep/comm/group/init.h"
-#include "lockstep/torch/tensor/tensor_buffer.h"
-#include "lockstep/torch/verify/running_fingerprint.h"
-#include "lockstep/train/model/models.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/running_fingerprint.h"
+#include "lockstep/torch/tensor_buffer.h"
+#include "src/base/settings.h"
+#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

@@ -8,9 +8,11 @@ list(REMOVE_ITEM layers tools cli)
 add_library(lockstep_all INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep_all)
 set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
-file(GLOB umbrella CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lockstep/*.h")
+file(GLOB umbrella CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/include/lockstep/*.h")
 target_sources(lockstep_all INTERFACE FILE_SET HEADERS BASE_DIRS
-                                      "${PROJECT_SOURCE_DIR}" FILES ${umbrella})
+                                      "${PROJECT_SOURCE_DIR}/include"
+                                      FILES ${umbrella})
 foreach(layer ${layers})
   set_target_properties(lockstep_${layer} PROPERTIES EXPORT_NAME ${layer})
   target_link_libraries(lockstep_all INTERFACE lockstep_${layer})

@@ -2,7 +2,8 @@
 #
 #   lockstep_layer(NAME [USES layer…] [LIBRARIES library…])
 #     Declares the layer in the current folder: target lockstep_NAME, alias
-#     lockstep::NAME, installed and exported. The names of files select their use:
+#     lockstep::NAME, installed and exported with its public headers, which are
+#     include/lockstep/NAME/*.h. The names of files select their use:
 #       *_test.cc    go into the GoogleTest program lockstep_NAME_test
 #       *_fuzz.cc    are one libFuzzer target each, run briefly as a test
 #       *_bench.cc, *_main.cc   are separate programs, which other CMake lists
@@ -24,6 +25,8 @@
 #     precompiled header.
 
 add_library(lockstep_flags INTERFACE)
+# Everything that is built here may include "src/…"; users get include/ alone.
+target_include_directories(lockstep_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow
                                                 -Wnon-virtual-dtor)
 target_compile_options(
@@ -75,8 +78,10 @@ endfunction()
 function(lockstep_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "USES;LIBRARIES")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "*.h")
-  list(FILTER headers EXCLUDE REGEX "/(testing|plugin)/|_test\\.h$")
+  file(GLOB_RECURSE internal CONFIGURE_DEPENDS "*.h")
+  list(FILTER internal EXCLUDE REGEX "/(testing|plugin)/|_test\\.h$")
+  set(include "${PROJECT_SOURCE_DIR}/include")
+  file(GLOB public CONFIGURE_DEPENDS "${include}/lockstep/${name}/*.h")
   set(tests ${sources})
   set(fuzzers ${sources})
   set(testing ${sources})
@@ -97,8 +102,8 @@ function(lockstep_layer name)
   add_library(${target} STATIC ${sources})
   add_library(lockstep::${name} ALIAS ${target})
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS
-                                  "${PROJECT_SOURCE_DIR}" FILES ${headers})
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${include}" FILES
+                                  ${public})
   list(TRANSFORM layer_USES PREPEND lockstep_)
   target_link_libraries(
     ${target} PUBLIC ${layer_USES}
@@ -107,6 +112,11 @@ function(lockstep_layer name)
     target_link_libraries(${target} PUBLIC lockstep::libtorch)
     lockstep_use_torch(${target})
   endif()
+  # Not installed: lets CMake compile the other headers on their own too.
+  add_library(${target}_internal INTERFACE)
+  target_sources(${target}_internal INTERFACE FILE_SET HEADERS BASE_DIRS
+                                    "${PROJECT_SOURCE_DIR}" FILES ${internal})
+  target_link_libraries(${target}_internal INTERFACE ${target} lockstep_flags)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
   set_property(TARGET ${target} PROPERTY LOCKSTEP_LIBRARIES ${layer_LIBRARIES})
 

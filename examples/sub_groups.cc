@@ -1,8 +1,8 @@
 // Groups of some of the ranks: new_group and split.
 //
 //     lockstep run -n 4 ./sub_groups
-#include <lockstep/comm/group/groups.h>
-#include <lockstep/comm/group/init.h>
+#include <lockstep/comm/groups.h>
+#include <lockstep/comm/init.h>
 
 #include <cstdio>
 #include <vector>

@@ -1,7 +1,7 @@
 // Must not compile, with a reason in the compiler's message: wrapping a module
 // that the caller keeps would copy it. LOCKSTEP_WRAPPER is the wrapper.
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/frontends/data_parallel.h"
+#include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/distributed_data_parallel.h"
 
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) { return input; }

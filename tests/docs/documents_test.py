@@ -14,7 +14,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = os.environ.get("LOCKSTEP_COMMAND", "")
-FOLDERS = "lockstep|docs|tests|examples|benchmarks|scripts|cmake"
+FOLDERS = "include|src|docs|tests|examples|benchmarks|scripts|cmake"
 PATH = re.compile(r"`((?:%s)/[\w./*-]*|(?:[\w-]+/)*[\w-]+\.(?:h|cc|inc|\*))`"
                   % FOLDERS)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")

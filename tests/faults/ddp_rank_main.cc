@@ -24,14 +24,14 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/group/group_core.h"
-#include "lockstep/comm/group/init.h"
-#include "lockstep/comm/memory/heap.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/torch/optim/zero_redundancy_optimizer.h"
-#include "lockstep/torch/testing/flat_parameters.h"
-#include "lockstep/torch/testing/small_nets.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/comm/group/group_core.h"
+#include "src/comm/memory/heap.h"
+#include "src/torch/testing/flat_parameters.h"
+#include "src/torch/testing/small_nets.h"
 
 namespace lockstep {
 namespace {

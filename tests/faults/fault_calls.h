@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/comm/group/process_group.h"
+#include "lockstep/comm/process_group.h"
 
 namespace lockstep {
 

@@ -27,11 +27,11 @@
 
 #include "fault_calls.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/settings.h"
-#include "lockstep/comm/group/groups.h"
-#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/comm/init.h"
 #include "lockstep/store/store.h"
 #include "own_resources.h"
+#include "src/base/settings.h"
 
 namespace lockstep {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/testing/rank_processes.h"
+#include "src/comm/testing/rank_processes.h"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 
 #include "fault_calls.h"
 #include "fault_round.h"
-#include "lockstep/launch/worker/free_port.h"
 #include "lockstep/store/store.h"
+#include "src/launch/worker/free_port.h"
 
 namespace lockstep {
 namespace {

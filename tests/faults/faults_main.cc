@@ -12,8 +12,8 @@
 
 #include "faults.h"
 #include "leftovers.h"
-#include "lockstep/base/settings.h"
-#include "lockstep/comm/wire/transport_plugin.h"
+#include "src/base/settings.h"
+#include "src/comm/wire/transport_plugin.h"
 
 namespace lockstep {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/net/file_descriptor.h"
+#include "src/net/file_descriptor.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <thread>
 
-#include "lockstep/base/testing/own_resources.h"
+#include "src/base/testing/own_resources.h"
 
 namespace lockstep {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/torch/testing/tensor_file.h"
-#include "lockstep/train/trainer/cosine_annealing.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/train/cosine_annealing.h"
+#include "src/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"
 
 namespace lockstep {

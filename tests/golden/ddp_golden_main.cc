@@ -21,16 +21,16 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/frontends/data_parallel.h"
-#include "lockstep/torch/frontends/horovod.h"
-#include "lockstep/torch/frontends/strategy.h"
-#include "lockstep/torch/optim/clip_gradients.h"
-#include "lockstep/torch/optim/zero_redundancy_optimizer.h"
-#include "lockstep/torch/testing/flat_parameters.h"
-#include "lockstep/torch/testing/tensor_file.h"
-#include "lockstep/train/model/models.h"
+#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/testing/flat_parameters.h"
+#include "src/torch/testing/tensor_file.h"
+#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

@@ -17,12 +17,12 @@
 #include <stdexcept>
 #include <string>
 
-#include "lockstep/comm/group/init.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/torch/optim/zero_redundancy_optimizer.h"
-#include "lockstep/torch/testing/tensor_file.h"
-#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "lockstep/train/checkpoint.h"
+#include "src/torch/testing/tensor_file.h"
 
 namespace lockstep {
 namespace {

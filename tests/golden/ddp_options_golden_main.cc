@@ -12,15 +12,15 @@
 #include <variant>
 #include <vector>
 
-#include "lockstep/comm/group/groups.h"
-#include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/hooks/compress_hook.h"
-#include "lockstep/torch/hooks/model_averager.h"
-#include "lockstep/torch/hooks/post_local_sgd_hook.h"
-#include "lockstep/torch/hooks/power_sgd_hook.h"
-#include "lockstep/torch/testing/flat_parameters.h"
-#include "lockstep/torch/testing/tensor_file.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/model_averager.h"
+#include "lockstep/torch/post_local_sgd_hook.h"
+#include "lockstep/torch/power_sgd_hook.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/testing/flat_parameters.h"
+#include "src/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"
 
 namespace lockstep {

@@ -25,11 +25,11 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/frontends/horovod.h"
-#include "lockstep/torch/frontends/strategy.h"
-#include "lockstep/torch/tensor/tensor_collectives.h"
-#include "lockstep/torch/testing/flat_parameters.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/tensor_collectives.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/testing/flat_parameters.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-"""Compares the indices of lockstep/data with those of PyTorch and Python.
+"""Compares the indices of src/data with those of PyTorch and Python.
 
 usage: sampler_golden.py PROGRAM [--long]
 

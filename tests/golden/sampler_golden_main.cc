@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "lockstep/data/data_partitioner.h"
-#include "lockstep/data/random_permutation.h"
 #include "lockstep/data/sampler_sequence.h"
+#include "src/data/random_permutation.h"
 
 namespace {
 

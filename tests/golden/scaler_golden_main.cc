@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/optim/clip_gradients.h"
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/torch/optim/gradient_scaler.h"
-#include "lockstep/torch/optim/zero_redundancy_optimizer.h"
-#include "lockstep/torch/testing/tensor_file.h"
+#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"
 
 namespace lockstep {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/ddp/sync_batch_norm.h"
-#include "lockstep/torch/testing/flat_parameters.h"
-#include "lockstep/torch/testing/tensor_file.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/sync_batch_norm.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/testing/flat_parameters.h"
+#include "src/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"
 
 namespace lockstep {

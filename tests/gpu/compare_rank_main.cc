@@ -25,14 +25,14 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/group/init.h"
-#include "lockstep/torch/ddp/distributed_data_parallel.h"
-#include "lockstep/torch/optim/fused_optimizer.h"
-#include "lockstep/train/checkpoint/checkpoint.h"
-#include "lockstep/train/checkpoint/tensor_archive.h"
-#include "lockstep/train/model/models.h"
-#include "lockstep/train/model/precision.h"
-#include "lockstep/train/trainer/training_device.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/train/checkpoint.h"
+#include "src/train/checkpoint/tensor_archive.h"
+#include "src/train/model/models.h"
+#include "src/train/model/precision.h"
+#include "src/train/trainer/training_device.h"
 
 namespace lockstep {
 namespace {

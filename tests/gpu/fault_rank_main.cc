@@ -30,12 +30,12 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/group/init.h"
-#include "lockstep/torch/device/captured_pass.h"
-#include "lockstep/torch/device/device_streams.h"
-#include "lockstep/torch/device/out_of_memory.h"
-#include "lockstep/torch/tensor/tensor_collectives.h"
-#include "lockstep/train/trainer/training_device.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/tensor_collectives.h"
+#include "src/torch/device/captured_pass.h"
+#include "src/torch/device/device_streams.h"
+#include "src/torch/device/out_of_memory.h"
+#include "src/train/trainer/training_device.h"
 
 namespace lockstep {
 namespace {

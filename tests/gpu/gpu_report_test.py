@@ -140,10 +140,10 @@ class Bundle(Folder):
         built = "build/cuda/"
         for name in ("bin/lockstep-bench", "bin/lockstep-evaluate",
                      "bin/lockstep-train", "bin/liblockstep_nccl.so",
-                     "lockstep/comm/lockstep_comm_ranks",
-                     "lockstep/comm/lockstep_plugin_nccl_test",
-                     "lockstep/torch/lockstep_torch_test",
-                     "lockstep/train/lockstep_train_test",
+                     "src/comm/lockstep_comm_ranks",
+                     "src/comm/lockstep_plugin_nccl_test",
+                     "src/torch/lockstep_torch_test",
+                     "src/train/lockstep_train_test",
                      "tests/gpu/lockstep_compare_rank",
                      "tests/gpu/lockstep_fault_on_gpu",
                      "benchmarks/lockstep_gpu_step"):

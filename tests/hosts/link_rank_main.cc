@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/group/init.h"
+#include "lockstep/comm/init.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <csignal>
 
 #include "launched_command.h"
-#include "lockstep/base/testing/test_directory.h"
+#include "src/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {

@@ -21,7 +21,7 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/net/pipe.h"
+#include "src/net/pipe.h"
 
 namespace lockstep {
 namespace {

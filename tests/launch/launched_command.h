@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/base/testing/test_directory.h"
-#include "lockstep/net/file_descriptor.h"
+#include "src/base/testing/test_directory.h"
+#include "src/net/file_descriptor.h"
 
 namespace lockstep {
 

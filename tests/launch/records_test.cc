@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "launched_command.h"
-#include "lockstep/base/testing/test_directory.h"
+#include "src/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {

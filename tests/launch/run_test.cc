@@ -11,8 +11,8 @@
 #include <set>
 
 #include "launched_command.h"
-#include "lockstep/base/testing/test_directory.h"
-#include "lockstep/launch/worker/cpu_share.h"
+#include "src/base/testing/test_directory.h"
+#include "src/launch/worker/cpu_share.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/settings.h"
 #include "lockstep/store/store.h"
+#include "src/base/settings.h"
 
 namespace {
 

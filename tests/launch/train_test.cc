@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "launched_command.h"
-#include "lockstep/base/progress_record.h"
-#include "lockstep/base/testing/test_directory.h"
-#include "lockstep/launch/worker/cpu_share.h"
+#include "src/base/progress_record.h"
+#include "src/base/testing/test_directory.h"
+#include "src/launch/worker/cpu_share.h"
 
 namespace lockstep {
 namespace {

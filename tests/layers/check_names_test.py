@@ -16,7 +16,7 @@ class CheckNames(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def plant(self, name, text):
-        path = self.folder / "lockstep" / name
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
@@ -35,18 +35,18 @@ class CheckNames(unittest.TestCase):
                      "enum class Share : int {",
                      "template <class T>\nclass alignas(64) Share {"):
             with self.subTest(kind):
-                self.plant("a/one.h", f"namespace x {{\n{kind} }};\n}}\n")
-                self.plant("b/two.cc", "namespace x { struct Share {}; }\n")
+                self.plant("include/one.h", f"namespace x {{\n{kind} }};\n}}\n")
+                self.plant("src/two.cc", "namespace x { struct Share {}; }\n")
                 code, text = self.check()
                 self.assertEqual(code, 1, text)
-                self.assertEqual(text, "x::Share is defined in lockstep/a/one.h "
-                                       "and in lockstep/b/two.cc\n")
+                self.assertEqual(text, "x::Share is defined in include/one.h "
+                                       "and in src/two.cc\n")
 
     def test_allows_one_name_in_two_scopes(self):
-        self.plant("one.h", "namespace x { struct Share { struct Part {}; }; }")
-        self.plant("two.h", "namespace y { struct Share {}; }\n"
+        self.plant("src/one.h", "namespace x { struct Share { struct Part {}; }; }")
+        self.plant("src/two.h", "namespace y { struct Share {}; }\n"
                             "namespace x { struct Other { struct Part {}; }; }")
-        self.plant("three.cc", "namespace x { namespace { struct Share {}; } }\n"
+        self.plant("src/three.cc", "namespace x { namespace { struct Share {}; } }\n"
                                "namespace x { void f() { struct Share {}; } }\n"
                                "namespace x { class Share; }\n"
                                "namespace x { struct Other::Share {}; }\n"

@@ -1,7 +1,7 @@
 /* The protocol of the shared-memory backend, for the model checker spin: rounds,
  * units, the doorbell, and two threads a rank of which either may carry the
  * rank's operations forward. docs/design/shm.md says what it is meant to do;
- * rounds.cc, doorbell.cc and shm_backend.cc in lockstep/comm/shm do it.
+ * rounds.cc, doorbell.cc and shm_backend.cc in src/comm/shm do it.
  *
  * What is checked, in every interleaving:
  *   - no wake-up is lost: nobody sleeps for ever (an invalid end state). The

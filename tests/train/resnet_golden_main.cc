@@ -12,9 +12,9 @@
 #include <exception>
 #include <string>
 
-#include "lockstep/torch/testing/tensor_file.h"
-#include "lockstep/train/checkpoint/checkpoint.h"
-#include "lockstep/train/model/models.h"
+#include "lockstep/train/checkpoint.h"
+#include "src/torch/testing/tensor_file.h"
+#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

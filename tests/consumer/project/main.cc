@@ -1,8 +1,9 @@
 // The smallest outside project without LibTorch.
-#include <lockstep/base/settings.h>
+#include <lockstep/store/store.h>
+
+#include <chrono>
 
 int main() {
-  const auto settings =
-      lockstep::Settings::read([](const std::string&) { return std::nullopt; });
-  return settings.backend == "auto" ? 0 : 1;
+  const auto store = lockstep::open_store("memory:");
+  return store->add("ranks", 2, std::chrono::seconds(1)) == 2 ? 0 : 1;
 }

@@ -1,27 +1,63 @@
-// plugins FOLDER NAME…: fails unless the library finds the plug-ins in that
-// folder without a setting.
-#include <lockstep/comm/wire/transport_plugin.h>
+// plugins FOLDER: two ranks add over gloo, which fails unless the library loads
+// gloo's plug-in; and that it must do from this folder without a setting.
+#include <lockstep/comm/init.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <span>
-#include <string_view>
+#include <string>
 
-int main(int count, char** values) {
-  const std::span<char*> arguments(values, static_cast<std::size_t>(count));
-  int lost = 0;
-  for (const auto& plugin : lockstep::plugin_status({})) {
-    const auto wanted = arguments.subspan(2);
-    if (std::ranges::find(wanted, std::string_view(plugin.name)) ==
-        wanted.end())
-      continue;
-    std::cout << plugin.name << ": " << plugin.detail << '\n';
-    std::error_code error;
-    if (!plugin.found || !std::filesystem::equivalent(
-                             std::filesystem::path(plugin.detail).parent_path(),
-                             arguments[1], error))
-      ++lost;
-  }
-  return lost;
+namespace {
+
+// Whether the loader has taken gloo's plug-in from `folder`.
+bool loaded_from(const std::string& folder) {
+  const auto plugin =
+      std::filesystem::canonical(folder) / "liblockstep_gloo.so";
+  std::ifstream maps("/proc/self/maps");
+  const std::string text(std::istreambuf_iterator<char>(maps), {});
+  return text.find(plugin) != std::string::npos;
+}
+
+int run_rank(int rank, const std::string& store, const std::string& folder) {
+  lockstep::init_process_group({.backend = "gloo",
+                                .init_method = "file://" + store,
+                                .world_size = 2,
+                                .rank = rank});
+  std::array<float, 4> values = {1, 2, 3, 4};
+  lockstep::default_group()
+      ->all_reduce(lockstep::view(std::span(values)), lockstep::ReduceOp::kSum)
+      .wait(std::chrono::seconds(60));
+  const bool right = values == std::array<float, 4>{2, 4, 6, 8};
+  const bool found = loaded_from(folder);
+  if (!right) std::cerr << "rank " << rank << ": the sum is wrong\n";
+  if (!found)
+    std::cerr << "rank " << rank << ": gloo is not of " << folder << '\n';
+  lockstep::destroy_process_group();
+  return right && found ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** values) try {
+  if (count != 2) return 2;
+  const std::string store = std::filesystem::temp_directory_path() /
+                            ("lockstep_consumer_" + std::to_string(getpid()));
+  const pid_t child = fork();
+  const int rank = child == 0 ? 1 : 0;
+  int status = run_rank(rank, store, values[1]);
+  if (child == 0) return status;
+  int of_child = 1;
+  waitpid(child, &of_child, 0);
+  std::filesystem::remove(store);
+  return status != 0 ? status : of_child;
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  return 1;
 }

@@ -1,2 +1,0 @@
-#define LOCKSTEP_KERNELS update_kernels_avx2
-#include "lockstep/ddp/update_kernels.inc"

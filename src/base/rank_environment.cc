@@ -1,0 +1,202 @@
+#include "src/base/rank_environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kMost = std::numeric_limits<int>::max();
+
+std::optional<int> read_int(const EnvironmentLookup& lookup, const char* name,
+                            int least, int most = kMost) {
+  const auto number = read_integer(lookup, name, least, most);
+  if (!number) return std::nullopt;
+  return static_cast<int>(*number);
+}
+
+// The variables in which a launcher describes a rank.
+struct Names {
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
+};
+constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                          "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                         "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kPmi{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                     "MPI_LOCALNRANKS"};
+
+bool is_set(const EnvironmentLookup& lookup, const Names& names) {
+  return lookup(names.rank).has_value() || lookup(names.world_size).has_value();
+}
+
+void read_place(const EnvironmentLookup& lookup, const Names& names,
+                RankEnvironment& found) {
+  found.rank = read_int(lookup, names.rank, 0);
+  found.world_size = read_int(lookup, names.world_size, 1);
+  found.local_rank = read_int(lookup, names.local_rank, 0);
+  found.local_world_size = read_int(lookup, names.local_world_size, 1);
+  if (found.rank && found.world_size && *found.rank >= *found.world_size)
+    throw InvalidArgument(fmt::format(
+        "{} is {} but {} is {}: ranks count from 0, so {} must be at most {}",
+        names.rank, *found.rank, names.world_size, *found.world_size,
+        names.rank, *found.world_size - 1));
+}
+
+// When both kinds of mpirun set variables, they must agree.
+void check_agreement(const EnvironmentLookup& lookup) {
+  const auto check = [&](const char* one, const char* other) {
+    const auto first = lookup(one);
+    const auto second = lookup(other);
+    if (first && second && *first != *second)
+      throw InvalidArgument(fmt::format(
+          "the environment variable {} is {}, but {} is {}: they come from two "
+          "MPI launchers\n  next:    start the program by one of them, or "
+          "unset the variables of the other",
+          one, *first, other, *second));
+  };
+  check(kOpenMpi.rank, kPmi.rank);
+  check(kOpenMpi.world_size, kPmi.world_size);
+}
+
+// Maps neighbouring numbers to different ones.
+int made_port(std::int64_t number) {
+  constexpr int kFirstPort = 12000;
+  constexpr int kPorts = 16000;
+  return kFirstPort + static_cast<int>(number % kPorts);
+}
+
+// Slurm also sets its variables in batch scripts and shells of an allocation,
+// which are not ranks; their step numbers are near 2^32.
+bool is_step_of_srun(const EnvironmentLookup& lookup) {
+  constexpr std::int64_t kFirstSpecial = 0xfffffff0;
+  const auto step = read_integer(lookup, "SLURM_STEP_ID", 0, 0xffffffff);
+  return step && *step < kFirstSpecial && lookup("SLURM_PROCID");
+}
+
+const char* name_of_step_size(const EnvironmentLookup& lookup) {
+  return lookup("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS"
+                                        : "SLURM_NTASKS";
+}
+
+// srun may set PMI's variables itself. An mpirun that starts its agents by srun
+// leaves both, and the agents' numbers are not the ranks'.
+bool is_rank_of_mpirun(const EnvironmentLookup& lookup) {
+  if (is_set(lookup, kOpenMpi)) return true;
+  if (!is_set(lookup, kPmi)) return false;
+  return !is_step_of_srun(lookup) ||
+         lookup(kPmi.rank) != lookup("SLURM_PROCID") ||
+         lookup(kPmi.world_size) != lookup(name_of_step_size(lookup));
+}
+
+// The number of tasks on node `node` in a list such as "2(x3),1".
+std::optional<int> tasks_of_node(std::string_view list, int node) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    const std::size_t brace = entry.find("(x");
+    const auto number = [](std::string_view text) {
+      const std::string digits(text.substr(0, text.find(')')));
+      return read_int([&](const std::string&) { return std::optional(digits); },
+                      "SLURM_STEP_TASKS_PER_NODE", 1);
+    };
+    const int nodes = brace == std::string_view::npos
+                          ? 1
+                          : number(entry.substr(brace + 2)).value_or(1);
+    if (node < nodes) return number(entry.substr(0, brace));
+    node -= nodes;
+  }
+  return std::nullopt;
+}
+
+void read_srun(const EnvironmentLookup& lookup, RankEnvironment& found) {
+  read_place(lookup,
+             {"SLURM_PROCID", name_of_step_size(lookup), "SLURM_LOCALID", ""},
+             found);
+  const int node = read_int(lookup, "SLURM_NODEID", 0).value_or(0);
+  if (const auto list = lookup("SLURM_STEP_TASKS_PER_NODE"))
+    found.local_world_size = tasks_of_node(*list, node);
+  if (const auto hosts = lookup("SLURM_STEP_NODELIST"))
+    found.master_address = first_host(*hosts);
+  const auto job = read_integer(lookup, "SLURM_JOB_ID", 0, 0xffffffff);
+  const auto step = read_integer(lookup, "SLURM_STEP_ID", 0, 0xffffffff);
+  if (!job || !step) return;
+  found.job = fmt::format("slurm {}.{}", *job, *step);
+  // 7: neighbouring jobs have a few steps each before their ports collide.
+  found.master_port = made_port(*job * 7 + *step);
+}
+
+// Whether torchrun's agent itself serves PyTorch's store at MASTER_PORT.
+bool agent_holds_port(const EnvironmentLookup& lookup,
+                      const RankEnvironment& found) {
+  return found.launcher == StartedBy::kTorchrun &&
+         lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
+}
+
+}  // namespace
+
+std::string_view name_of(StartedBy launcher) {
+  switch (launcher) {
+    case StartedBy::kNone:
+      return "none";
+    case StartedBy::kTorchrun:
+      return "torchrun";
+    case StartedBy::kMpirun:
+      return "mpirun";
+    case StartedBy::kSrun:
+      return "srun";
+  }
+  return "unknown launcher";
+}
+
+std::string first_host(std::string_view list) {
+  std::string host;
+  while (!list.empty() && list.front() != ',') {
+    const std::size_t open = std::min(list.find_first_of("[,"), list.size());
+    host += list.substr(0, open);
+    list.remove_prefix(open);
+    if (list.empty() || list.front() == ',') break;
+    const std::size_t close = std::min(list.find(']'), list.size() - 1);
+    const std::string_view range = list.substr(1, close - 1);
+    host += range.substr(0, range.find_first_of("-,"));
+    list.remove_prefix(close + 1);
+  }
+  return host;
+}
+
+RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
+  RankEnvironment found;
+  if (is_set(lookup, kTorchrun)) {
+    found.launcher = StartedBy::kTorchrun;
+    read_place(lookup, kTorchrun, found);
+    if (const auto job = lookup("TORCHELASTIC_RUN_ID"))
+      found.job = "torchrun " + *job;
+  } else if (is_rank_of_mpirun(lookup)) {
+    check_agreement(lookup);
+    found.launcher = StartedBy::kMpirun;
+    read_place(lookup, is_set(lookup, kOpenMpi) ? kOpenMpi : kPmi, found);
+    if (const auto job = lookup("PMIX_NAMESPACE")) found.job = "mpirun " + *job;
+  } else if (is_step_of_srun(lookup)) {
+    found.launcher = StartedBy::kSrun;
+    read_srun(lookup, found);
+  } else {
+    found.local_rank = read_int(lookup, kTorchrun.local_rank, 0);
+    found.local_world_size = read_int(lookup, kTorchrun.local_world_size, 1);
+  }
+  if (const auto address = lookup("MASTER_ADDR"))
+    found.master_address = *address;
+  if (const auto port = read_int(lookup, "MASTER_PORT", 0, 65535))
+    found.master_port =
+        agent_holds_port(lookup, found) ? made_port(*port) : *port;
+  return found;
+}
+
+}  // namespace lockstep

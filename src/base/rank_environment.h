@@ -1,0 +1,49 @@
+// A process's rank, world size and rendezvous address, read from the
+// environment that torchrun, `lockstep run`, mpirun or srun sets.
+//
+// Only the first of these that has set a variable counts. A launcher that srun
+// started passes srun's variables on, and they do not describe its workers.
+//
+// Threads: any thread on which the lookup may run.
+// Errors:  InvalidArgument for malformed or contradictory numbers.
+// Source:  the manuals of mpirun(1) and srun(1); PMI_RANK and PMI_SIZE are what
+//          MPICH's and Intel's mpirun set.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/base/environment.h"
+
+namespace lockstep {
+
+enum class StartedBy { kNone, kTorchrun, kMpirun, kSrun };
+
+// "torchrun", …; "none".
+std::string_view name_of(StartedBy launcher);
+
+struct RankEnvironment {
+  StartedBy launcher = StartedBy::kNone;
+  std::optional<int> rank;              // 0 … world_size - 1
+  std::optional<int> world_size;        // at least 1
+  std::optional<int> local_rank;        // within this host
+  std::optional<int> local_world_size;  // ranks of this host
+  // The address of rank 0 and a port on its host: MASTER_ADDR and MASTER_PORT.
+  // Under srun they are the first host of the step and a port derived from the
+  // job and step numbers. Where torchrun's agent holds MASTER_PORT, the port is
+  // derived from that one. A derived port lies between 12000 and 27999, below
+  // the kernel's ephemeral range.
+  std::optional<std::string> master_address;
+  std::optional<int> master_port;  // 0 … 65535
+  // Distinguishes this job from others, for example "slurm 71.0"; "" when the
+  // launcher gives no job id.
+  std::string job;
+};
+
+RankEnvironment read_rank_environment(const EnvironmentLookup& lookup);
+
+// The first host of a Slurm host list: "node01" of "node[01-03,07],gpu4".
+std::string first_host(std::string_view list);
+
+}  // namespace lockstep

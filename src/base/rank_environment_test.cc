@@ -1,0 +1,203 @@
+#include "src/base/rank_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "src/base/testing/error_text.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+RankEnvironment read(const Variables& variables) {
+  return read_rank_environment(
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        if (found == variables.end()) return std::nullopt;
+        return found->second;
+      });
+}
+
+std::string refusal(const Variables& variables) {
+  return error_text([&] { read(variables); });
+}
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+// OpenMPI 4.1's variables for the last of 4 ranks on 2 hosts.
+const Variables kMpirun{{"OMPI_COMM_WORLD_RANK", "3"},
+                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                        {"PMIX_NAMESPACE", "3957325825"}};
+
+// Slurm's variables for the last of 5 ranks on 3 hosts.
+const Variables kSrun{{"SLURM_JOB_ID", "71"},
+                      {"SLURM_STEP_ID", "2"},
+                      {"SLURM_PROCID", "4"},
+                      {"SLURM_NTASKS", "5"},
+                      {"SLURM_LOCALID", "0"},
+                      {"SLURM_NODEID", "2"},
+                      {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+                      {"SLURM_STEP_NODELIST", "gpu[07-08],login"}};
+
+TEST(RankEnvironment, IsEmptyWhereNobodyStartedRanks) {
+  const RankEnvironment found = read({});
+  EXPECT_EQ(found.launcher, StartedBy::kNone);
+  EXPECT_FALSE(found.rank || found.world_size || found.master_address);
+}
+
+TEST(RankEnvironment, RecognisesMpirun) {
+  const RankEnvironment found = read(kMpirun);
+  EXPECT_EQ(found.launcher, StartedBy::kMpirun);
+  EXPECT_EQ(found.rank, 3);
+  EXPECT_EQ(found.world_size, 4);
+  EXPECT_EQ(found.local_rank, 1);
+  EXPECT_EQ(found.local_world_size, 2);
+  EXPECT_EQ(found.job, "mpirun 3957325825");
+  EXPECT_FALSE(found.master_address || found.master_port);
+}
+
+TEST(RankEnvironment, RecognisesTheOtherMpiruns) {
+  const RankEnvironment found = read({{"PMI_RANK", "1"},
+                                      {"PMI_SIZE", "2"},
+                                      {"MPI_LOCALRANKID", "0"},
+                                      {"MPI_LOCALNRANKS", "1"}});
+  EXPECT_EQ(found.launcher, StartedBy::kMpirun);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.world_size, 2);
+  EXPECT_EQ(found.local_rank, 0);
+  EXPECT_EQ(found.local_world_size, 1);
+}
+
+TEST(RankEnvironment, RecognisesSrunAndWhereItsRankZeroIs) {
+  const RankEnvironment found = read(kSrun);
+  EXPECT_EQ(found.launcher, StartedBy::kSrun);
+  EXPECT_EQ(found.rank, 4);
+  EXPECT_EQ(found.world_size, 5);
+  EXPECT_EQ(found.local_rank, 0);
+  EXPECT_EQ(found.local_world_size, 1);
+  EXPECT_EQ(found.master_address, "gpu07");
+  EXPECT_EQ(found.job, "slurm 71.2");
+}
+
+TEST(RankEnvironment, CountsTheRanksOfEachHostOfASlurmStep) {
+  for (const auto& [node, ranks] : std::map<int, int>{{0, 2}, {1, 2}, {2, 1}})
+    EXPECT_EQ(read(with(kSrun, {{"SLURM_NODEID", std::to_string(node)}}))
+                  .local_world_size,
+              ranks)
+        << node;
+}
+
+TEST(RankEnvironment, GivesEachSlurmStepAPortOfItsOwnBelowTheKernels) {
+  const auto port = [](const std::string& job, const std::string& step) {
+    return read(with(kSrun, {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}}))
+        .master_port.value();
+  };
+  EXPECT_EQ(port("71", "2"), 12000 + 71 * 7 + 2);
+  EXPECT_NE(port("71", "2"), port("71", "3"));
+  EXPECT_NE(port("71", "2"), port("72", "2"));
+  for (const char* job : {"0", "9999", "4294967295"}) {
+    EXPECT_GE(port(job, "0"), 12000);
+    EXPECT_LT(port(job, "0"), 28000);
+  }
+}
+
+TEST(RankEnvironment, LetsMasterVariablesOverruleSlurms) {
+  const RankEnvironment found =
+      read(with(kSrun, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "99"}}));
+  EXPECT_EQ(found.master_address, "10.0.0.1");
+  EXPECT_EQ(found.master_port, 99);
+}
+
+TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
+  const Variables by_hand{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(read(by_hand).master_port, 29500);
+  const Variables agents =
+      with(by_hand, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(read(agents).master_port, 25500);
+  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "29501"}})).master_port, 25501);
+  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "65535"}})).master_port, 13535);
+  EXPECT_EQ(read(with(agents, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
+                .master_port,
+            29500);
+  // A job of another launcher within torchrun's.
+  Variables within = with(kSrun, agents);
+  within.erase("RANK");
+  within.erase("WORLD_SIZE");
+  EXPECT_EQ(read(within).master_port, 29500);
+}
+
+TEST(RankEnvironment, TellsTorchrunsJobsApart) {
+  const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  EXPECT_EQ(read(torchrun).job, "");
+  EXPECT_EQ(read(with(torchrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
+            "torchrun a-7");
+  // A job of another launcher within torchrun's.
+  EXPECT_EQ(read(with(kSrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
+            read(kSrun).job);
+}
+
+TEST(RankEnvironment, TakesABatchScriptOrAShellForNoRank) {
+  Variables batch = kSrun;
+  batch.erase("SLURM_STEP_ID");
+  EXPECT_EQ(read(batch).launcher, StartedBy::kNone);
+  for (const char* special : {"4294967290", "4294967291", "4294967292"})
+    EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_ID", special}})).launcher,
+              StartedBy::kNone);
+}
+
+TEST(RankEnvironment, BelievesTheInnermostLauncher) {
+  const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).rank, 0);
+  EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).launcher,
+            StartedBy::kTorchrun);
+  EXPECT_EQ(read(with(kSrun, kMpirun)).rank, 3);
+  // An mpirun whose agents srun started, and srun with its own PMI.
+  EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "7"}, {"PMI_SIZE", "8"}})).rank, 7);
+  EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}})).launcher,
+            StartedBy::kSrun);
+}
+
+TEST(RankEnvironment, RefusesTwoMpirunsThatContradictEachOther) {
+  EXPECT_THAT(refusal(with(kMpirun, {{"PMI_RANK", "2"}})),
+              HasSubstr("OMPI_COMM_WORLD_RANK is 3, but PMI_RANK is 2"));
+  EXPECT_THAT(refusal(with(kMpirun, {{"PMI_SIZE", "5"}})),
+              HasSubstr("OMPI_COMM_WORLD_SIZE is 4, but PMI_SIZE is 5"));
+}
+
+TEST(RankEnvironment, RefusesARankBeyondTheWorldByItsName) {
+  EXPECT_THAT(refusal(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "4"}})),
+              HasSubstr("OMPI_COMM_WORLD_RANK must be at most 3"));
+  EXPECT_THAT(refusal(with(kSrun, {{"SLURM_PROCID", "5"}})),
+              HasSubstr("SLURM_PROCID is 5 but SLURM_NTASKS is 5"));
+  EXPECT_THAT(refusal(with(kSrun, {{"SLURM_PROCID", "first"}})),
+              HasSubstr("SLURM_PROCID is \"first\""));
+}
+
+TEST(FirstHost, UnderstandsSlurmsLists) {
+  const std::map<std::string, std::string> lists{
+      {"node1", "node1"},
+      {"node1,node2", "node1"},
+      {"node[3-5]", "node3"},
+      {"node[007,009-011],gpu1", "node007"},
+      {"rack[1-2]n[30-31]", "rack1n30"},
+      {"a[2-3]-ib0,b", "a2-ib0"},
+      {"[5-6]", "5"},
+      {"", ""},
+      {"cut[1-", "cut1"},
+      {"cut[", "cut"},
+  };
+  for (const auto& [list, host] : lists) EXPECT_EQ(first_host(list), host);
+}
+
+}  // namespace
+}  // namespace lockstep

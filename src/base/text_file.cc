@@ -1,0 +1,74 @@
+#include "src/base/text_file.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Streams do not guarantee errno, but nothing else tells the reason.
+[[noreturn]] void fail(const char* what, const fs::path& path) {
+  const int reason = errno != 0 ? errno : EIO;
+  throw SystemError(fmt::format("cannot {} {}", what, path.string()), reason);
+}
+
+// Past the limit on files' sizes the kernel sends SIGXFSZ, which would end the
+// program.
+bool is_too_large(std::string_view text) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur;
+}
+
+}  // namespace
+
+void replace_text_file(const fs::path& path, std::string_view text) {
+  if (is_too_large(text))
+    throw SystemError(
+        fmt::format("cannot write {} (see `ulimit -f`)", path.string()), EFBIG);
+  const fs::path temporary =
+      path.parent_path() /
+      fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid());
+  errno = 0;
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  std::error_code error;
+  if (!file) {
+    const int reason = errno;
+    fs::remove(temporary, error);
+    errno = reason;
+    fail("write", path);
+  }
+  fs::rename(temporary, path, error);
+  if (!error) return;
+  errno = error.value();
+  fs::remove(temporary, error);
+  fail("write", path);
+}
+
+std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail("read", path);
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > most_bytes)
+      throw InvalidArgument(
+          fmt::format("{} is larger than {} bytes", path.string(), most_bytes));
+  }
+  if (file.bad()) fail("read", path);
+  return text;
+}
+
+}  // namespace lockstep

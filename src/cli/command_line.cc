@@ -1,0 +1,320 @@
+#include "src/cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <sstream>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "src/base/process_environment.h"
+#include "src/base/suggest.h"
+#include "src/launch/worker/gpu_inventory.h"
+#include "src/tools/job/flags.h"
+
+namespace lockstep {
+namespace {
+
+using Arguments = std::span<const char* const>;
+
+// Each command has its own CLI::App. As a subcommand it would take a program
+// with the name of another command for that command.
+template <class Register, class Finish>
+Request parse_command(const char* usage, const char* description,
+                      Arguments arguments, Register add_flags, Finish finish) {
+  CLI::App command(description, usage);
+  command.allow_extras();
+  command.set_help_flag("-h,--help", "Print this and exit");
+  add_flags(command);
+  try {
+    parse_flags(command, arguments);
+  } catch (const CLI::CallForHelp&) {
+    return HelpRequest{command.help()};
+  }
+  return finish(command, command.remaining());
+}
+
+Request parse_run(Arguments arguments, int cores) {
+  RunOptions options;
+  std::string workers = "1";
+  std::string nodes = "1";
+  int port = 0;
+  const auto add_flags = [&](CLI::App& command) {
+    command.prefix_command();
+    command.footer(
+        "The program comes last, with its own flags:\n"
+        "  lockstep run -n 2 ./program --its-flag");
+    command
+        .add_option("-n,--nproc-per-node,--nproc_per_node", workers,
+                    "Workers on this host: a number, cpu or gpu for one per "
+                    "core or GPU, or auto for gpu if there are any, else cpu")
+        ->capture_default_str()
+        ->type_name("N");
+    command.add_option("--nnodes", nodes, "Hosts; so far only 1")
+        ->capture_default_str()
+        ->type_name("N");
+    command.add_flag("--standalone")
+        ->description("No effect; accepted for torchrun's users");
+    command
+        .add_option("--master-port,--master_port", port,
+                    "MASTER_PORT for the workers [a free port]")
+        ->check(whole_number(1, 65535))
+        ->type_name("PORT");
+    add_launch_flags(command, options.launch);
+  };
+  return parse_command(
+      "lockstep run",
+      "Run a program as several ranks on this host, with torchrun's "
+      "environment.",
+      arguments, add_flags,
+      [&](const CLI::App& command, std::vector<std::string> rest) -> Request {
+        if (!rest.empty() && rest.front() == "--") rest.erase(rest.begin());
+        if (rest.empty())
+          throw InvalidArgument(
+              "run needs a program: lockstep run -n 2 ./program");
+        if (rest.front().starts_with('-'))
+          throw InvalidArgument(
+              unknown_argument(command, "lockstep run", rest.front()));
+        check_nodes(nodes);
+        options.workers = parse_workers(
+            workers, cores, [] { return visible_gpus(environment_variable); });
+        options.master_port = static_cast<std::uint16_t>(port);
+        options.command = std::move(rest);
+        return options;
+      });
+}
+
+Request parse_train(Arguments arguments, int cores) {
+  TrainRequest request;
+  request.arguments.assign(arguments.begin(), arguments.end());
+  return parse_command(
+      "lockstep train",
+      "Train an image classifier over all ranks of this host.", arguments,
+      [&](CLI::App& command) {
+        add_train_options(command, request.options);
+        add_launch_flags(command, request.launch, kTrainLogs);
+      },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep train");
+        complete_train_options(
+            request.options,
+            {.cores = cores, .lookup = environment_variable, .gpus = [] {
+               return visible_gpus(environment_variable);
+             }});
+        return request;
+      });
+}
+
+Request parse_with_model(ModelVerb verb, const char* description,
+                         Arguments arguments, int cores) {
+  EvaluateRequest request;
+  const std::string name = fmt::format("lockstep {}", name_of(verb));
+  request.options.verb = verb;
+  request.arguments = {std::string(name_of(verb))};
+  request.arguments.insert(request.arguments.end(), arguments.begin(),
+                           arguments.end());
+  return parse_command(
+      name.c_str(), description, arguments,
+      [&](CLI::App& command) {
+        add_evaluate_options(command, request.options);
+        add_launch_flags(command, request.launch);
+      },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, name);
+        complete_evaluate_options(request.options,
+                                  {.cores = cores, .gpus = [] {
+                                     return visible_gpus(environment_variable);
+                                   }});
+        return request;
+      });
+}
+
+Request parse_evaluate(Arguments arguments, int cores) {
+  return parse_with_model(
+      ModelVerb::kEvaluate,
+      "Measure a trained model: loss, accuracy, and which classes it confuses.",
+      arguments, cores);
+}
+
+Request parse_predict(Arguments arguments, int cores) {
+  return parse_with_model(
+      ModelVerb::kPredict,
+      "Write a trained model's prediction for each image, as CSV.", arguments,
+      cores);
+}
+
+Request parse_bench(Arguments arguments, int cores) {
+  BenchRequest request;
+  request.arguments.assign(arguments.begin(), arguments.end());
+  return parse_command(
+      "lockstep bench",
+      "Time a collective over the ranks of this host, and verify its results.",
+      arguments,
+      [&](CLI::App& command) {
+        add_bench_options(command, request.options);
+        add_launch_flags(command, request.launch);
+      },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep bench");
+        complete_bench_options(request.options,
+                               {.cores = cores, .gpus = [] {
+                                  return visible_gpus(environment_variable);
+                                }});
+        return request;
+      });
+}
+
+Request parse_scale(Arguments arguments, int cores) {
+  ScaleRequest request{.options = {}, .job = {}, .cores = cores};
+  return parse_command(
+      "lockstep scale",
+      "Train on 1, 2, 4, ... ranks, and report how that scales.", arguments,
+      [&](CLI::App& command) { add_scale_options(command, request.options); },
+      [&](const CLI::App&, std::vector<std::string> rest) -> Request {
+        complete_scale_options(request.options, cores);
+        request.job = std::move(rest);
+        return request;
+      });
+}
+
+Request parse_version(Arguments arguments, int /*cores*/) {
+  return parse_command(
+      "lockstep version", "Print the version.", arguments, [](CLI::App&) {},
+      [](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep version");
+        return VersionRequest{};
+      });
+}
+
+void add_json_flag(CLI::App& command, ReportFormat& format) {
+  command.add_flag_callback(
+      "--json", [&format] { format = ReportFormat::kJson; },
+      "Print it as JSON, for programs");
+}
+
+Request parse_blame(Arguments arguments, int /*cores*/) {
+  BlameOptions options;
+  return parse_command(
+      "lockstep blame",
+      "Name the ranks at fault, from the records of a job's ranks.", arguments,
+      [&](CLI::App& command) {
+        command.footer(
+            "Exits with 0 when it names a fault, 3 when the records show none, "
+            "2 when\nthe folder cannot be used.");
+        command
+            .add_option("DIR", options.folder,
+                        "The folder with the records: a failure report names "
+                        "it, and LOCKSTEP_DUMP_DIR chooses it. SIGUSR1 to "
+                        "`lockstep run` requests the records of a hanging job")
+            ->type_name("");
+        add_json_flag(command, options.format);
+      },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep blame");
+        if (options.folder.empty())
+          throw InvalidArgument(
+              "blame needs the folder with the records: lockstep blame DIR");
+        return options;
+      });
+}
+
+// The flags of a command that only reports.
+template <class Options>
+Request parse_report(const char* usage, const char* description,
+                     Arguments arguments) {
+  Options options;
+  return parse_command(
+      usage, description, arguments,
+      [&](CLI::App& command) { add_json_flag(command, options.format); },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, usage);
+        return options;
+      });
+}
+
+Request parse_doctor(Arguments arguments, int /*cores*/) {
+  return parse_report<DoctorOptions>(
+      "lockstep doctor", "Show what this machine has for training.", arguments);
+}
+
+Request parse_status(Arguments arguments, int /*cores*/) {
+  return parse_report<StatusOptions>(
+      "lockstep status",
+      "Show how busy this host is: its cores, its memory, and each GPU with "
+      "the processes on it.",
+      arguments);
+}
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  Request (*parse)(Arguments, int cores);
+};
+
+constexpr std::array<Command, 10> kCommands{{
+    {"train", "train an image classifier on every core", parse_train},
+    {"evaluate", "measure a trained model", parse_evaluate},
+    {"predict", "write what a trained model predicts", parse_predict},
+    {"run", "run a program as several ranks", parse_run},
+    {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
+    {"bench", "time a collective and verify its results", parse_bench},
+    {"blame", "name the ranks at fault when a job failed", parse_blame},
+    {"doctor", "show what this machine has for training", parse_doctor},
+    {"status", "show how busy this host and its GPUs are", parse_status},
+    {"version", "print the version", parse_version},
+}};
+
+HelpRequest general_help() {
+  std::string text =
+      "Lockstep: data-parallel training for C++ on LibTorch\n\n"
+      "Usage: lockstep COMMAND [flags]\n\nCommands:\n";
+  for (const Command& command : kCommands)
+    text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+  return {text + "\nlockstep COMMAND --help lists a command's flags.\n"};
+}
+
+// The column of a flag's description, after two blanks or more. Other lines
+// continue at their beginning.
+std::size_t description_column(std::string_view line) {
+  const std::size_t flag = line.find_first_not_of(' ');
+  if (flag == std::string_view::npos) return 0;
+  const std::size_t gap = flag == 0 ? line.npos : line.find("  ", flag);
+  const std::size_t text = line.find_first_not_of(' ', gap);
+  return gap == line.npos || text == line.npos ? flag : text;
+}
+
+}  // namespace
+
+std::string wrap_help(const std::string& text, std::size_t columns) {
+  constexpr std::size_t kNarrowest = 20;
+  std::istringstream lines(text);
+  std::string wrapped;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t indent = description_column(line);
+    while (line.size() > columns && indent + kNarrowest <= columns) {
+      const std::size_t blank = line.rfind(' ', columns);
+      if (blank == std::string::npos || blank <= indent) break;
+      wrapped += line.substr(0, blank) + "\n";
+      line = std::string(indent, ' ') + line.substr(blank + 1);
+    }
+    wrapped += line + "\n";
+  }
+  return wrapped;
+}
+
+Request parse_command_line(Arguments arguments, int cores) {
+  if (arguments.empty())
+    throw InvalidArgument("a command is missing: lockstep --help lists them");
+  const std::string_view name = arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") return general_help();
+  if (name == "--version") return VersionRequest{};
+  std::vector<std::string_view> known;
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.parse(arguments.subspan(1), cores);
+    known.push_back(command.name);
+  }
+  throw InvalidArgument(unknown_name("command", name, known));
+}
+
+}  // namespace lockstep

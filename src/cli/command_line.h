@@ -1,0 +1,42 @@
+// Parses the arguments after `lockstep` into a request.
+//
+// Threads: any thread; a strategy that uses TF_CONFIG reads the environment.
+// Errors:  InvalidArgument with one line for a usage error.
+#pragma once
+
+#include <span>
+#include <string>
+#include <variant>
+
+#include "src/tools/bench/bench_command.h"
+#include "src/tools/blame/blame_command.h"
+#include "src/tools/doctor/doctor_command.h"
+#include "src/tools/evaluate/evaluate_command.h"
+#include "src/tools/run/run_command.h"
+#include "src/tools/scale/scale_command.h"
+#include "src/tools/status/status_command.h"
+#include "src/tools/train/train_command.h"
+
+namespace lockstep {
+
+// --help: of the command, or of one of its commands. Wraps `text` at blanks to
+// lines of at most `columns`. A continuation line is indented below the
+// description of its flag.
+std::string wrap_help(const std::string& text, std::size_t columns);
+
+struct HelpRequest {
+  std::string text;
+};
+
+struct VersionRequest {};
+
+using Request =
+    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest,
+                 EvaluateRequest, ScaleRequest, BenchRequest, BlameOptions,
+                 DoctorOptions, StatusOptions>;
+
+// `arguments` are those after the program's name; `cores` is the number of
+// cores that the process may use.
+Request parse_command_line(std::span<const char* const> arguments, int cores);
+
+}  // namespace lockstep

@@ -1,0 +1,266 @@
+#include "src/cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <sstream>
+#include <vector>
+
+#include "src/base/testing/error_text.h"
+#include "src/launch/launcher/launcher.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Request parse(const std::vector<const char*>& arguments, int cores = 4) {
+  return parse_command_line(arguments, cores);
+}
+
+RunOptions parse_run(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "run");
+  return std::get<RunOptions>(parse(arguments));
+}
+
+std::string error_of(const std::vector<const char*>& arguments) {
+  const std::string text = error_text([&] { parse(arguments); });
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+  return text;
+}
+
+std::string help_of(const std::vector<const char*>& arguments) {
+  return std::get<HelpRequest>(parse(arguments)).text;
+}
+
+TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
+  const RunOptions options = parse_run(
+      {"-n", "2", "--cpu-bind", "none", "--log-dir", "logs",
+       "--master-port=29500", "./program", "-n", "7", "--help", "--", "x"});
+  EXPECT_EQ(options.workers, 2);
+  EXPECT_EQ(options.master_port, 29500);
+  EXPECT_EQ(options.launch.cpu_bind, "none");
+  EXPECT_EQ(options.launch.log_dir, "logs");
+  EXPECT_THAT(options.command,
+              ElementsAre("./program", "-n", "7", "--help", "--", "x"));
+}
+
+TEST(CommandLine, TakesMpirunsNpForN) {
+  const RunOptions options =
+      parse_run({"--grace", "3", "-np", "2", "./program", "-np", "7"});
+  EXPECT_EQ(options.workers, 2);
+  EXPECT_THAT(options.command, ElementsAre("./program", "-np", "7"));
+  const Request train = parse({"train", "--model", "mlp", "-np", "2"});
+  EXPECT_EQ(std::get<TrainRequest>(train).options.ranks, 2);
+}
+
+TEST(CommandLine, RefusesWhatWouldBringTheHostDownWithTheLimit) {
+  EXPECT_THAT(error_of({"train", "-n", "100000"}), HasSubstr("1 to 1024"));
+  EXPECT_THAT(error_of({"train", "--threads", "100000"}),
+              HasSubstr("1 to 1024"));
+  EXPECT_THAT(error_of({"run", "-n", "100000", "true"}),
+              HasSubstr("1 to 1024"));
+  EXPECT_THAT(error_of({"bench", "all_reduce", "-n", "100000"}),
+              HasSubstr("1 to 1024"));
+}
+
+TEST(Help, WrapsAtBlanksBelowTheDescription) {
+  EXPECT_EQ(wrap_help("Usage: x\n"
+                      "  --flag N    of a description that is long\n"
+                      "              and is continued as it was\n"
+                      "one line of plain words that go on and on and on\n",
+                      34),
+            "Usage: x\n"
+            "  --flag N    of a description\n"
+            "              that is long\n"
+            "              and is continued as\n"
+            "              it was\n"
+            "one line of plain words that go on\n"
+            "and on and on\n");
+  const std::string help = help_of({"train", "--help"});
+  std::istringstream lines(wrap_help(help, 70));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.size(), 70u) << line;
+}
+
+// Issue 19, point 21: as long as torchrun's by default.
+TEST(CommandLine, RunGivesWorkersTheGraceThatItIsTold) {
+  LaunchOptions launch;
+  apply(parse_run({"./program"}).launch, launch);
+  EXPECT_EQ(launch.grace, std::chrono::seconds(30));
+  apply(parse_run({"--grace", "2.5", "./program"}).launch, launch);
+  EXPECT_EQ(launch.grace, std::chrono::milliseconds(2500));
+  EXPECT_THAT(error_of({"run", "--grace", "-1", "./program"}),
+              HasSubstr("--grace"));
+}
+
+TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {
+  const auto none = [] { return 0; };
+  const auto three = [] { return 3; };
+  EXPECT_EQ(parse_workers("auto", 8, none), 8);
+  EXPECT_EQ(parse_workers("auto", 8, three), 3);
+  EXPECT_EQ(parse_workers("cpu", 8, three), 8);
+  EXPECT_EQ(parse_workers("gpu", 8, three), 3);
+  EXPECT_THAT(error_text([&] { parse_workers("gpu", 8, none); }),
+              HasSubstr("there is no GPU that these workers could use"));
+}
+
+TEST(CommandLine, RunIsOneWorkerUnlessTold) {
+  const RunOptions options = parse_run({"true"});
+  EXPECT_EQ(options.workers, 1);
+  EXPECT_EQ(options.master_port, 0);
+  EXPECT_EQ(options.launch.cpu_bind, "cores");
+}
+
+TEST(CommandLine, RunTakesTorchrunsSpellings) {
+  EXPECT_EQ(parse_run({"--nproc-per-node", "3", "true"}).workers, 3);
+  EXPECT_EQ(parse_run({"--nproc_per_node=3", "true"}).workers, 3);
+  EXPECT_EQ(parse_run({"-n4", "--standalone", "true"}).workers, 4);
+  EXPECT_EQ(parse_run({"-n", "cpu", "--nnodes", "1", "true"}).workers, 4);
+}
+
+TEST(CommandLine, RunMayBeGivenAProgramNamedLikeOneOfOurCommands) {
+  EXPECT_THAT(parse_run({"version"}).command, ElementsAre("version"));
+  EXPECT_THAT(parse_run({"train", "run"}).command, ElementsAre("train", "run"));
+}
+
+TEST(CommandLine, TwoDashesEndTheFlags) {
+  EXPECT_THAT(parse_run({"-n", "2", "--", "true", "-n"}).command,
+              ElementsAre("true", "-n"));
+}
+
+TEST(CommandLine, RunRefusesWhatCannotBe) {
+  EXPECT_THAT(error_of({"run"}), HasSubstr("run needs a program"));
+  EXPECT_THAT(error_of({"run", "-n", "2"}), HasSubstr("run needs a program"));
+  EXPECT_THAT(error_of({"run", "-n"}), HasSubstr("-n"));
+  for (const char* text : {"0", "-1", "two", "1025", "", "gpu", "2.0"})
+    EXPECT_THAT(error_of({"run", "-n", text, "true"}),
+                AllOf(HasSubstr("--nproc-per-node"), HasSubstr(text)));
+  for (const char* text : {"2", "1:4", "0", ""})
+    EXPECT_THAT(error_of({"run", "--nnodes", text, "true"}),
+                HasSubstr("--nnodes"));
+  EXPECT_THAT(error_of({"run", "--master-port", "65536", "true"}),
+              HasSubstr("\"65536\" is not a whole number from 1 to 65535"));
+  EXPECT_EQ(error_of({"train", "-o", "a", "--output=b"}),
+            "--output is given twice; give it once");
+  EXPECT_EQ(error_of({"train", "--lr=1", "--lr=2", "--lr=3"}),
+            "--lr is given 3 times; give it once");
+  EXPECT_THAT(error_of({"run", "--cpu-bind", "core", "true"}),
+              HasSubstr("did you mean \"cores\"?"));
+  EXPECT_THAT(error_of({"run", "--nproc", "2", "true"}),
+              HasSubstr("unknown flag \"--nproc\""));
+}
+
+TEST(CommandLine, TrainHandsOnWhatWasTyped) {
+  const auto request = std::get<TrainRequest>(
+      parse({"train", "--epochs", "1", "--cpu-bind=none"}));
+  EXPECT_EQ(request.options.epochs, 1);
+  EXPECT_EQ(request.options.ranks, 4);
+  EXPECT_EQ(request.launch.cpu_bind, "none");
+  EXPECT_THAT(request.arguments,
+              ElementsAre("--epochs", "1", "--cpu-bind=none"));
+}
+
+TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
+  EXPECT_THAT(error_of({"train", "--batch-size", "0"}),
+              HasSubstr("--batch-size"));
+  EXPECT_THAT(error_of({"train", "-n", "3"}), HasSubstr("3 ranks"));
+  EXPECT_THAT(error_of({"train", "--epoch=3"}),
+              HasSubstr("did you mean \"--epochs\"?"));
+  EXPECT_THAT(error_of({"train", "mnist"}), HasSubstr("\"mnist\""));
+}
+
+TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
+  // Any file suffices: the command does not read it here.
+  const auto evaluate = std::get<EvaluateRequest>(
+      parse({"evaluate", "/proc/self/exe", "-n3", "--cpu-bind=none"}));
+  EXPECT_EQ(evaluate.options.verb, ModelVerb::kEvaluate);
+  EXPECT_EQ(evaluate.options.ranks, 3);
+  EXPECT_EQ(evaluate.launch.cpu_bind, "none");
+  EXPECT_THAT(evaluate.arguments, ElementsAre("evaluate", "/proc/self/exe",
+                                              "-n3", "--cpu-bind=none"));
+  const auto predict = std::get<EvaluateRequest>(
+      parse({"predict", "/proc/self/exe", "--output", "p.csv"}));
+  EXPECT_EQ(predict.options.verb, ModelVerb::kPredict);
+  EXPECT_EQ(predict.options.ranks, 4);
+  EXPECT_EQ(predict.arguments.front(), "predict");
+  EXPECT_THAT(error_of({"evaluate"}), HasSubstr("needs a trained model"));
+  EXPECT_THAT(error_of({"predict", "/no/such/file", "--output", "p.csv"}),
+              HasSubstr("no file"));
+  EXPECT_THAT(error_of({"evaluate", "/proc/self/exe", "--output=x"}),
+              HasSubstr("lockstep evaluate --help"));
+}
+
+TEST(CommandLine, BenchHandsOnWhatWasTyped) {
+  const auto request = std::get<BenchRequest>(
+      parse({"bench", "all_reduce", "--bytes", "4", "--cpu-bind=none"}));
+  EXPECT_EQ(request.options.collective, "all_reduce");
+  EXPECT_EQ(request.options.ranks, 4);
+  EXPECT_EQ(request.launch.cpu_bind, "none");
+  EXPECT_THAT(request.arguments,
+              ElementsAre("all_reduce", "--bytes", "4", "--cpu-bind=none"));
+  EXPECT_THAT(error_of({"bench", "allreduce"}),
+              HasSubstr("did you mean \"all_reduce\"?"));
+}
+
+TEST(CommandLine, BlameTakesAFolder) {
+  const auto options =
+      std::get<BlameOptions>(parse({"blame", "--json", "records"}));
+  EXPECT_EQ(options.folder, "records");
+  EXPECT_EQ(options.format, ReportFormat::kJson);
+  EXPECT_THAT(error_of({"blame"}), HasSubstr("lockstep blame DIR"));
+  EXPECT_THAT(error_of({"blame", "a", "b"}), HasSubstr("\"b\""));
+}
+
+TEST(CommandLine, StatusTakesNothingButTheFormat) {
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status"})).format,
+            ReportFormat::kText);
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status", "--json"})).format,
+            ReportFormat::kJson);
+  EXPECT_THAT(error_of({"status", "now"}), HasSubstr("\"now\""));
+}
+
+TEST(CommandLine, DoctorTakesNothingButTheFormat) {
+  EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor"})).format,
+            ReportFormat::kText);
+  EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor", "--json"})).format,
+            ReportFormat::kJson);
+  EXPECT_THAT(error_of({"doctor", "now"}), HasSubstr("\"now\""));
+}
+
+TEST(CommandLine, HelpListsCommandsAndFlags) {
+  EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("train"), HasSubstr("run"),
+                                         HasSubstr("version")));
+  EXPECT_THAT(help_of({"run", "--help"}),
+              AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--cpu-bind")));
+  EXPECT_THAT(help_of({"train", "-h"}),
+              AllOf(HasSubstr("--global-batch-size"), HasSubstr("--log-dir")));
+  EXPECT_THAT(help_of({"evaluate", "--help"}),
+              AllOf(HasSubstr("--json"), HasSubstr("--split")));
+  EXPECT_THAT(help_of({"predict", "--help"}),
+              AllOf(HasSubstr("--probabilities"), Not(HasSubstr("--json"))));
+  EXPECT_THAT(help_of({"blame", "--help"}),
+              AllOf(HasSubstr("LOCKSTEP_DUMP_DIR"), HasSubstr("3 when")));
+  EXPECT_THAT(help_of({"bench", "--help"}),
+              AllOf(HasSubstr("reduce_scatter"), HasSubstr("--plot")));
+}
+
+TEST(CommandLine, VersionIsAskedForAsUsersDo) {
+  EXPECT_TRUE(std::holds_alternative<VersionRequest>(parse({"version"})));
+  EXPECT_TRUE(std::holds_alternative<VersionRequest>(parse({"--version"})));
+  EXPECT_THAT(error_of({"version", "2"}), HasSubstr("\"2\""));
+}
+
+TEST(CommandLine, AnUnknownCommandSuggestsTheNearest) {
+  EXPECT_THAT(error_of({"trian"}), AllOf(HasSubstr("unknown command \"trian\""),
+                                         HasSubstr("did you mean \"train\"?")));
+  EXPECT_THAT(error_of({}), HasSubstr("a command is missing"));
+  EXPECT_THAT(error_of({"--frobnicate"}), HasSubstr("unknown command"));
+}
+
+}  // namespace
+}  // namespace lockstep

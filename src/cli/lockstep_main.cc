@@ -1,0 +1,117 @@
+// The command `lockstep`: parses the command line and executes it.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "src/base/process_environment.h"
+#include "src/base/version.h"
+#include "src/cli/command_line.h"
+#include "src/launch/output/terminal_style.h"
+#include "src/launch/worker/cpu_share.h"
+#include "src/launch/worker/find_program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsageError = 2;
+
+// If the caller closed one of the first three descriptors, one of our files
+// would take its number.
+void open_standard_streams() {
+  for (int number = 0; number < 3; ++number)
+    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
+}
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : kFailed;
+}
+
+// Without a terminal lines stay whole, for programs that search them.
+int carry_out(const HelpRequest& request) {
+  const auto window = terminal_window(STDOUT_FILENO);
+  return print(window && window->ws_col > 0
+                   ? wrap_help(request.text, window->ws_col)
+                   : request.text);
+}
+
+int carry_out(const VersionRequest&) {
+  std::string text = "lockstep " + std::string(version()) + "\n";
+  const auto trainer = find_train_program(environment_variable);
+  text += "trainer  " + trainer.value_or("not built") + "\n";
+  return print(text);
+}
+
+int carry_out(const RunOptions& options) {
+  return run_program(options, environment_variable);
+}
+
+int carry_out(const TrainRequest& request) {
+  become_named_worker(request, environment_variable);
+  return run_training(request, environment_variable);
+}
+
+int carry_out(const EvaluateRequest& request) {
+  return run_evaluation(request, environment_variable);
+}
+
+int carry_out(const ScaleRequest& request) {
+  return run_scale(request, environment_variable);
+}
+
+int carry_out(const BenchRequest& request) {
+  return run_bench(request, environment_variable);
+}
+
+int carry_out(const BlameOptions& options) {
+  const BlameReport report = blame(options);
+  const int printed = print(report.text);
+  return printed == 0 && report.fault == RootFault::kNone ? kNoFault : printed;
+}
+
+int carry_out(const DoctorOptions& options) {
+  const DoctorReport report = examine(environment_variable);
+  const int printed =
+      print(options.format == ReportFormat::kJson ? to_json(report)
+                                                  : to_text(report));
+  return printed == 0 && !report.can_train() ? kFailed : printed;
+}
+
+int carry_out(const StatusOptions& options) {
+  const HostStatus status = look_at_host();
+  return print(options.format == ReportFormat::kJson ? to_json(status)
+                                                     : to_text(status));
+}
+
+int complain(const std::exception& error, int exit_code) {
+  std::fprintf(stderr, "lockstep: %s\n", error.what());
+  return exit_code;
+}
+
+int run(std::span<const char* const> arguments) {
+  try {
+    return std::visit([](const auto& request) { return carry_out(request); },
+                      parse_command_line(arguments, usable_cores()));
+  } catch (const InvalidArgument& error) {
+    return complain(error, kUsageError);
+  } catch (const CannotExecute& error) {
+    return complain(error, error.exit_code());
+  } catch (const std::exception& error) {
+    return complain(error, kFailed);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  lockstep::open_standard_streams();
+  const auto size = static_cast<std::size_t>(count);
+  return lockstep::run(
+      std::span<const char* const>(arguments, size).subspan(size > 0 ? 1 : 0));
+}

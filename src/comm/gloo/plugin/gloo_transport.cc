@@ -1,0 +1,210 @@
+#include "src/comm/gloo/plugin/gloo_transport.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <mutex>
+
+#include "src/base/signals_blocked.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+// No message uses it: channels are not negative.
+constexpr std::uint64_t kCanarySlot = std::uint64_t{1} << 63;
+
+std::uint64_t slot_of(const LockstepTransportMessage& message) {
+  return static_cast<std::uint64_t>(message.channel) << 32 |
+         static_cast<std::uint32_t>(message.tag);
+}
+
+// Blocks SIGPIPE: Gloo writes to connections that may be closed, without
+// MSG_NOSIGNAL.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~NoSigpipe() {
+    if (sigismember(&before_, SIGPIPE) != 0) return;
+    sigset_t pending;
+    sigpending(&pending);
+    const timespec at_once{};
+    if (sigismember(&pending, SIGPIPE) != 0)
+      ::sigtimedwait(&signal_, nullptr, &at_once);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t signal_;
+  sigset_t before_;
+};
+
+// The process's device, which owns Gloo's thread. That thread takes no signals.
+std::shared_ptr<gloo::transport::Device> shared_device() {
+  static std::mutex mutex;
+  static std::weak_ptr<gloo::transport::Device> shared;
+  const std::lock_guard lock(mutex);
+  if (auto device = shared.lock()) return device;
+  const SignalsBlocked blocked;
+  // Pairs listen there until they get their connections; other hosts cannot
+  // reach it.
+  gloo::transport::tcp::attr loopback("127.0.0.1");
+  auto device = gloo::transport::tcp::CreateDevice(loopback);
+  shared = device;
+  return device;
+}
+
+// Whether sent bytes have not reached the peer's kernel, and may still do so.
+bool has_unsent(int socket) {
+  int unsent = 0;
+  if (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0) return false;
+  pollfd item{socket, 0, 0};
+  return ::poll(&item, 1, 1) == 0;  // else the connection has ended
+}
+
+// Closing a socket with unread bytes resets the connection and drops bytes that
+// the peer's kernel has not taken yet. So this rank announces the end, and
+// keeps the sockets open until the peers' kernels have all bytes. They usually
+// have; this rank does not wait for a frozen peer. Gloo's thread reads bytes
+// that come meanwhile.
+void deliver_what_was_sent(const std::vector<int>& sockets) {
+  const auto end = Clock::now() + std::chrono::seconds(2);
+  for (const int socket : sockets) ::shutdown(socket, SHUT_WR);
+  for (const int socket : sockets)
+    while (has_unsent(socket) && Clock::now() < end) continue;
+}
+
+}  // namespace
+
+GlooTransport::GlooTransport(const LockstepTransportConfig& config)
+    : rank_(config.rank),
+      size_(config.size),
+      device_(shared_device()),
+      context_(device_->createContext(config.rank, config.size)),
+      canaries_(static_cast<std::size_t>(config.size)) {
+  const NoSigpipe guard;
+  context_->setTimeout(std::chrono::hours(24));
+  auto probe = context_->createUnboundBuffer(&nothing_, 1);
+  GlooBuffer::check_layout(
+      static_cast<gloo::transport::tcp::UnboundBuffer&>(*probe));
+  auto& device = static_cast<gloo::transport::tcp::Device&>(*device_);
+  auto& context = static_cast<gloo::transport::tcp::Context&>(*context_);
+  GlooPair::check_layout(context, rank_ == 0 ? 1 : 0);
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_)
+      GlooPair::connect(context, device, peer, config.sockets[peer]);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    try {
+      auto canary = context_->createUnboundBuffer(&nothing_, 1);
+      canary->recv(peer, kCanarySlot, 0, 1);
+      canaries_[static_cast<std::size_t>(peer)] = std::move(canary);
+    } catch (const std::exception&) {
+      continue;  // it has left already, which alone is not an error
+    }
+  }
+}
+
+GlooTransport::~GlooTransport() {
+  leave();
+  canaries_.clear();
+  context_.reset();
+}
+
+GlooPair& GlooTransport::pair(int peer) const {
+  return static_cast<GlooPair&>(*context_->getPair(peer));
+}
+
+std::unique_ptr<GlooRequest> GlooTransport::post(
+    const LockstepTransportMessage& message, GlooDirection direction) {
+  const NoSigpipe guard;
+  auto request = std::make_unique<GlooRequest>();
+  request->buffer = context_->createUnboundBuffer(message.data, message.bytes);
+  request->direction = direction;
+  request->peer = message.peer;
+  const std::uint64_t slot = slot_of(message);
+  try {
+    if (direction == GlooDirection::kSend)
+      request->buffer->send(message.peer, slot, 0, message.bytes);
+    else
+      request->buffer->recv(message.peer, slot, 0, message.bytes);
+  } catch (const std::exception& error) {
+    throw BrokenConnection(message.peer, error.what());
+  }
+  return request;
+}
+
+std::unique_ptr<GlooRequest> GlooTransport::send(
+    const LockstepTransportMessage& message) {
+  return post(message, GlooDirection::kSend);
+}
+
+std::unique_ptr<GlooRequest> GlooTransport::receive(
+    const LockstepTransportMessage& message) {
+  return post(message, GlooDirection::kReceive);
+}
+
+bool GlooTransport::connected(int peer) const {
+  const auto& canary = canaries_[static_cast<std::size_t>(peer)];
+  return canary != nullptr &&
+         GlooBuffer::look(static_cast<gloo::transport::tcp::UnboundBuffer&>(
+             *canary)) == GlooProgress::kPending;
+}
+
+LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
+                                            microseconds patience) {
+  constexpr microseconds kPeerCheckInterval{20000};
+  const auto end = Clock::now() + patience;
+  while (true) {
+    if (closed_) return kTransportClosed;
+    // Check the connection first: a message that completed before it ended is
+    // done.
+    const bool was_connected = connected(request.peer);
+    const GlooProgress progress = GlooBuffer::look(request.tcp());
+    if (progress == GlooProgress::kDone) return kTransportDone;
+    if (!was_connected || progress == GlooProgress::kBroken)
+      throw BrokenConnection(request.peer, "the connection to it ended");
+    const auto left =
+        std::chrono::duration_cast<microseconds>(end - Clock::now());
+    if (left.count() <= 0) return kTransportNotYet;
+    GlooBuffer::wait(request.tcp(), request.direction,
+                     std::min(left, kPeerCheckInterval));
+  }
+}
+
+void GlooTransport::leave() {
+  if (closed_.exchange(true)) return;
+  std::vector<int> sockets;
+  for (int peer = 0; peer < size_; ++peer) {
+    const int copy = peer == rank_ ? -1 : pair(peer).copy_socket();
+    if (copy >= 0) sockets.push_back(copy);
+  }
+  deliver_what_was_sent(sockets);
+  for (const int socket : sockets) ::close(socket);
+}
+
+void GlooTransport::close() {
+  if (closed_.exchange(true)) return;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) context_->getPair(peer)->close();
+}
+
+}  // namespace lockstep

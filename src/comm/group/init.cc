@@ -1,0 +1,227 @@
+#include "lockstep/comm/init.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "src/base/log.h"
+#include "src/base/own_process.h"
+#include "src/base/process_environment.h"
+#include "src/comm/group/bootstrap.h"
+#include "src/comm/group/group_core.h"
+#include "src/comm/group/membership.h"
+#include "src/comm/group/registry.h"
+#include "src/comm/group/store_address.h"
+#include "src/comm/nccl/gpu_memory.h"
+#include "src/comm/rendezvous/formation.h"
+#include "src/comm/rendezvous/rendezvous.h"
+#include "src/net/wake_up.h"
+
+namespace lockstep {
+namespace {
+
+// Runs before main(), since a stream's buffering is set before its first use.
+// The launcher requests it: in a pipe, lines would otherwise come in blocks of
+// 4 KiB, and a killed rank would lose its last lines.
+[[gnu::constructor]] void print_line_by_line_under_a_launcher() {
+  if (environment_variable("LOCKSTEP_LINE_BUFFERED").value_or("") == "1")
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+}
+
+// The result of init_process_group and the objects under it.
+struct DefaultGroup {
+  Bootstrap bootstrap;
+  OwnProcessPointer<Rendezvous> seat;
+  std::shared_ptr<ProcessGroup> group;
+  // The store through which this default group or an earlier one was made.
+  std::string reached_store;
+};
+
+// The default group is the one singleton: users of torch.distributed expect it.
+DefaultGroup& default_group_slot() {
+  static DefaultGroup slot;
+  return slot;
+}
+
+// The store's server does not answer a rank for which it has no descriptor, and
+// so all others wait too: it needs two per rank (its calls, its last will), and
+// some for the server and this rank's client.
+void check_that_all_can_be_served(int world_size) {
+  constexpr int kListenerWakeUpAndClient = 4;
+  const std::vector<WakeUp> room(
+      static_cast<std::size_t>(2 * world_size + kListenerWakeUpAndClient));
+}
+
+// A store that no rank serves was there before the ranks: if this process
+// reached it once and cannot reach it now, it has ended and will not come back.
+std::shared_ptr<Store> open_job_store(const Membership& membership,
+                                      StoreOptions options) {
+  constexpr std::chrono::seconds kStillThere{2};
+  if (membership.rank_zero_serves ||
+      default_group_slot().reached_store != membership.store_url)
+    return open_store(membership.store_url, options);
+  options.deadline = std::min<Deadline>(options.deadline, kStillThere);
+  try {
+    return open_store(membership.store_url, options);
+  } catch (const Timeout&) {
+    throw NetworkError(fmt::format(
+        "init_process_group: the store at {}, through which this process has "
+        "made a group before, does not answer any more\n"
+        "  likely:  the process that served it, as a rule the launcher, has "
+        "ended\n"
+        "  next:    read its log, and start the job anew",
+        membership.store_url));
+  }
+}
+
+// Opens the store and takes this rank's seat in it. Rank 0 may still serve an
+// earlier group's store at the same address: that store then ends during the
+// call, and the new one comes up.
+OwnProcessPointer<Rendezvous> take_rank(const Membership& membership,
+                                        const Settings& settings) {
+  const JobInfo card{.rank = membership.rank,
+                     .world_size = membership.world_size,
+                     .job = settings.job,
+                     .has_token = !settings.token.empty()};
+  StoreOptions options{.token = settings.token,
+                       .serve = membership.serves_store,
+                       .bind = settings.store_bind,
+                       .deadline = settings.rendezvous_timeout};
+  if (membership.rank_zero_serves) check_store_address(membership, settings);
+  if (membership.serves_store)
+    check_that_all_can_be_served(membership.world_size);
+  const auto sit_down = [&] {
+    return make_unique_in_own_process<Rendezvous>(
+        open_job_store(membership, options), card, settings.rendezvous_timeout);
+  };
+  try {
+    return sit_down();
+  } catch (const NetworkError&) {
+    if (!membership.rank_zero_serves || membership.rank == 0 ||
+        options.deadline.expired())
+      throw;
+  }
+  // One retry is enough: rank 0 cannot be two groups ahead of this rank.
+  constexpr std::chrono::seconds kComesUp{10};
+  options.deadline = std::min<Deadline>(options.deadline, kComesUp);
+  return sit_down();
+}
+
+std::string choose_backend(const std::string& asked, const Settings& settings) {
+  const std::string& name = asked == "auto" ? settings.backend : asked;
+  // Every backend uses NCCL for buffers on a GPU; "nccl" requires a GPU.
+  if (name == "nccl") require_gpus(settings);
+  // On one host, hybrid is shared memory alone.
+  return name == "auto" || name == "nccl" ? "hybrid" : name;
+}
+
+using MakeBackend =
+    std::function<std::shared_ptr<Backend>(std::shared_ptr<Store> store)>;
+
+// Returns the result of `make`, once it has returned on all ranks of the group.
+std::shared_ptr<Backend> form(const GroupIdentity& identity, const World& world,
+                              const MakeBackend& make) {
+  if (identity.size == 1) return make(world.store());
+  Formation formation(identity, world.store(),
+                      world.settings().rendezvous_timeout);
+  try {
+    auto made = make(formation.store());
+    formation.complete();
+    return made;
+  } catch (...) {
+    formation.fail(std::current_exception());
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> make_group(
+    const std::string& backend, const GroupIdentity& identity,
+    std::shared_ptr<World> world,
+    std::optional<std::chrono::nanoseconds> timeout) {
+  auto made = form(identity, *world, [&](std::shared_ptr<Store> store) {
+    return make_backend(choose_backend(backend, world->settings()), identity,
+                        std::move(store), world->settings());
+  });
+  const auto chosen =
+      timeout.value_or(std::chrono::duration_cast<std::chrono::nanoseconds>(
+          world->settings().timeout));
+  const auto check_peers = [of_cpu = std::weak_ptr(made)] {
+    if (const auto still = of_cpu.lock()) still->check_peers();
+  };
+  auto core =
+      std::make_unique<GroupCore>(std::move(made), identity, chosen, world);
+  const auto memory = make_device_memory(identity, world->settings());
+  core->set_device_backend(
+      [=, world = std::move(world)](Device device) {
+        GroupIdentity on_gpus = identity;
+        on_gpus.name += "/gpu";
+        return form(on_gpus, *world, [&](std::shared_ptr<Store> store) {
+          return make_device_backend(
+              device, {identity, std::move(store), world->settings(), memory,
+                       check_peers});
+        });
+      },
+      [memory](Device device, std::size_t bytes) {
+        return memory->allocate(device, bytes);
+      });
+  return std::make_shared<ProcessGroup>(std::move(core));
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+  if (is_initialized())
+    throw InvalidArgument(
+        "init_process_group: the default group exists already; call "
+        "destroy_process_group() first");
+  Settings settings = Settings::from_environment();
+  set_log_level(settings.log_level);
+  if (options.timeout) settings.timeout = *options.timeout;
+  Membership membership = resolve_membership(options, settings);
+  DefaultGroup made;
+  made.reached_store = membership.store_url;
+  if (membership.needs_bootstrap) {
+    made.bootstrap = bootstrap_by_mpi(membership, settings);
+    membership.store_url = made.bootstrap.store_url;
+    settings.store = made.bootstrap.store_url;
+    settings.token = made.bootstrap.token;
+  }
+  std::shared_ptr<Store> store, whole_store;
+  if (membership.world_size > 1) {
+    made.seat = take_rank(membership, settings);
+    store = made.seat->store();
+    whole_store = made.seat->whole_store();
+  } else {
+    store = open_store(membership.store_url);
+  }
+  made.group = make_group(
+      options.backend, {.rank = membership.rank, .size = membership.world_size},
+      std::make_shared<World>(std::move(store), settings,
+                              std::move(whole_store)));
+  default_group_slot() = std::move(made);
+  return default_group();
+}
+
+std::shared_ptr<ProcessGroup> default_group() {
+  if (!is_initialized())
+    throw InvalidArgument(
+        "there is no default group\n  next:    call init_process_group() "
+        "first, or pass a group of your own");
+  return default_group_slot().group;
+}
+
+bool is_initialized() { return default_group_slot().group != nullptr; }
+
+void destroy_process_group() {
+  if (!is_initialized()) return;
+  default_group_slot().group->leave();
+  DefaultGroup none;
+  none.reached_store = std::move(default_group_slot().reached_store);
+  default_group_slot() = std::move(none);
+}
+
+}  // namespace lockstep

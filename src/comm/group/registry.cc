@@ -1,0 +1,61 @@
+#include "src/comm/group/registry.h"
+
+#include <array>
+
+#include "lockstep/base/error.h"
+#include "src/base/own_process.h"
+#include "src/base/suggest.h"
+#include "src/comm/hybrid/hybrid_backend.h"
+#include "src/comm/nccl/gpu.h"
+#include "src/comm/nccl/gpu_memory.h"
+#include "src/comm/nccl/gpu_plugin.h"
+#include "src/comm/nccl/nccl_backend.h"
+#include "src/comm/reference/reference_backend.h"
+#include "src/comm/shm/shm_backend.h"
+#include "src/comm/wire/wire_backend.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 5> kNames{"shm", "hybrid", "gloo", "mpi",
+                                                 "reference"};
+
+}  // namespace
+
+std::span<const std::string_view> backend_names() { return kNames; }
+
+std::shared_ptr<Backend> make_backend(const std::string& name,
+                                      const GroupIdentity& identity,
+                                      std::shared_ptr<Store> store,
+                                      const Settings& settings) {
+  if (name == "shm") return make_shm_backend(identity, *store, settings);
+  if (name == "hybrid")
+    return make_hybrid_backend(identity, std::move(store), settings);
+  if (name == "gloo" || name == "mpi")
+    return make_wire_backend(name, identity, std::move(store), settings);
+  if (name == "reference")
+    return make_reference_backend(identity, std::move(store));
+  throw InvalidArgument(unknown_name("backend", name, kNames));
+}
+
+void require_gpus(const Settings& settings) {
+  const LockstepGpuTable& table = load_gpu_table(settings);
+  if (Gpu::count(table) > 0) return;
+  throw InvalidArgument(
+      std::string("the backend \"nccl\" needs a GPU, and this process sees "
+                  "none (") +
+      table.libraries +
+      ")\n  next:    look at nvidia-smi, and at CUDA_VISIBLE_DEVICES");
+}
+
+std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
+                                              const Settings& settings) {
+  return make_shared_in_own_process<GpuMemory>(identity, settings);
+}
+
+std::shared_ptr<Backend> make_device_backend(Device device,
+                                             const DeviceGroup& group) {
+  return make_nccl_backend(device, group);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// The backends that exist, by name.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/store/store.h"
+#include "src/base/settings.h"
+#include "src/comm/nccl/device_group.h"
+#include "src/comm/operation/backend.h"
+
+namespace lockstep {
+
+// Every name that make_backend accepts: the backends for CPU memory, without
+// "auto".
+std::span<const std::string_view> backend_names();
+
+// Makes the backend called `name` together with the other ranks of `identity`'s
+// group, all of which call this with the same store. Throws InvalidArgument
+// with the known names for an unknown name.
+std::shared_ptr<Backend> make_backend(const std::string& name,
+                                      const GroupIdentity& identity,
+                                      std::shared_ptr<Store> store,
+                                      const Settings& settings);
+
+// Throws InvalidArgument with the reason and the next step if no GPU is usable.
+void require_gpus(const Settings& settings);
+
+// A group's GPU memory. The machine need not have a GPU.
+std::shared_ptr<GpuMemory> make_device_memory(const GroupIdentity& identity,
+                                              const Settings& settings);
+
+// Makes the backend "nccl" for a rank's buffers on `device`, likewise. Throws
+// InvalidArgument if this machine has no GPU support.
+std::shared_ptr<Backend> make_device_backend(Device device,
+                                             const DeviceGroup& group);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// Checks at the start of a program that its ranks were started for one job:
+// each describes its job by fields, such as its flags, and the ranks compare
+// them.
+//
+// Threads: called by every rank of the group, like the collectives inside.
+// Errors:  DifferentJobs with the same message on every rank; those of
+//          ProcessGroup's operations.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// An input in which all ranks of a job agree: {"--lr", "0.1"}.
+struct JobField {
+  std::string name;
+  std::string value;
+};
+
+// A usage error: the ranks of a job have different fields.
+class DifferentJobs : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
+// Names the fields that differ, and their values by rank. A group of one always
+// agrees. Each name occurs once in `fields`; the ranks' lists may have
+// different names.
+void check_same_job(ProcessGroup& group, std::span<const JobField> fields);
+
+}  // namespace lockstep

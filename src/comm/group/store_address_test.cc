@@ -1,0 +1,60 @@
+#include "src/comm/group/store_address.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "src/base/testing/error_text.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The error of rank `rank` of four, two per host, for the address `host`.
+std::string fault_of(const std::string& host, int rank,
+                     Settings settings = {}) {
+  settings.launcher = StartedBy::kTorchrun;
+  settings.rank = rank;
+  settings.local_rank = rank % 2;
+  if (!settings.local_world_size) settings.local_world_size = 2;
+  Membership membership{.rank = rank, .world_size = 4};
+  membership.store_url = "tcp://" + host + ":29500";
+  return error_text([&] { check_store_address(membership, settings); });
+}
+
+TEST(TheStoresAddress, IsRefusedWhereItIsLoopbackAndTheRanksAreOnSeveralHosts) {
+  for (const char* host : {"127.0.0.1", "127.0.1.1", "localhost", "[::1]"})
+    for (const int rank : {0, 1, 2, 3}) {
+      const std::string fault = fault_of(host, rank);
+      EXPECT_THAT(fault, HasSubstr("rank " + std::to_string(rank) +
+                                   " of 4 cannot reach rank 0's store"));
+      EXPECT_THAT(fault, HasSubstr("set MASTER_ADDR to"));
+    }
+}
+
+TEST(TheStoresAddress, MayBeLoopbackOnOneHost) {
+  Settings on_one_host;
+  on_one_host.local_world_size = 4;
+  EXPECT_EQ(fault_of("127.0.0.1", 3, on_one_host), "no error");
+  Settings bound;
+  bound.store_bind = "127.0.0.1";
+  EXPECT_EQ(fault_of("127.0.0.1", 3, bound), "no error");
+}
+
+TEST(TheStoresAddress, MayBeAnyOther) {
+  for (const int rank : {0, 3})
+    EXPECT_EQ(fault_of("192.0.2.1", rank), "no error");
+}
+
+// A host's own name is loopback on Debian. "127.1" is such a name: only the
+// resolver maps it to loopback.
+TEST(TheStoresAddress, MayBeANameThatMeansLoopbackOnRankZerosHost) {
+  for (const int rank : {0, 1}) EXPECT_EQ(fault_of("127.1", rank), "no error");
+  for (const int rank : {2, 3})
+    EXPECT_THAT(fault_of("127.1", rank), HasSubstr("loopback"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// The ranks of one host within a group of several, and the memory they share.
+//
+// Its errors name ranks by their numbers in the whole group.
+//
+// Threads: one thread at a time, except abort() and allocate().
+// Errors:  wait() throws exceptions that WireCore::give_up() accepts.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/store/store.h"
+#include "src/base/settings.h"
+#include "src/comm/operation/backend.h"
+
+namespace lockstep {
+
+class HostGroup {
+ public:
+  // `ranks` are the ranks of `whole` on this host; `host` is its number.
+  HostGroup(const GroupIdentity& whole, int host, std::vector<int> ranks,
+            Store& store, const Settings& settings);
+
+  // The same ranks, for a duplicate of the whole group; see Backend.
+  HostGroup duplicate(const GroupIdentity& whole, int number) const;
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // Starts a collective of the host's ranks and fills in its sequence.
+  Work start(Operation operation);
+
+  // The ranks of the whole group that `work` waits for.
+  std::vector<int> missing(const Work& work) const;
+
+  // Waits for `work`, which start() returned.
+  void wait(const Work& work);
+
+  // Returns when no thread touches the memory of `work` any more. `work` may
+  // have failed.
+  static void forget(const Work& work) noexcept;
+
+  void abort(std::string_view reason) noexcept { backend_->abort(reason); }
+  void leave() noexcept { backend_->leave(); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    return backend_->allocate(bytes);
+  }
+
+ private:
+  HostGroup(int host, std::vector<int> ranks, std::shared_ptr<Backend> backend);
+
+  std::vector<int> in_whole_group(std::vector<int> ranks) const;
+
+  const int host_;
+  const std::vector<int> ranks_;
+  const std::shared_ptr<Backend> backend_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace lockstep

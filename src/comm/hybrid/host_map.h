@@ -1,0 +1,37 @@
+// Which ranks of a group are on one host, that is, can share memory.
+//
+// Threads: called once by each rank, from any thread.
+// Errors:  those of store_all_gather().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/store/store.h"
+#include "src/base/settings.h"
+#include "src/comm/operation/backend.h"
+
+namespace lockstep {
+
+struct HostMap {
+  // The ranks of each host, ascending; hosts in the order of their first rank.
+  std::vector<std::vector<int>> ranks_of;
+  // Rank r is ranks_of[host_of[r]][index_of[r]].
+  std::vector<int> host_of;
+  std::vector<int> index_of;
+
+  int hosts() const { return static_cast<int>(ranks_of.size()); }
+  // The smallest and the largest number of ranks on a host.
+  int fewest() const;
+  int most() const;
+};
+
+// The map of ranks where rank r is on the host called ids[r].
+HostMap map_hosts(const std::vector<std::string>& ids);
+
+// The group's ranks tell each other their host. Settings::host_id identifies
+// it, or else the running kernel and its namespaces.
+HostMap find_hosts(const GroupIdentity& identity, Store& store,
+                   const Settings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,234 @@
+// Tests hosts, chunks, and the behaviour of groups with several hosts of
+// several ranks; the conformance suite tests the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "src/comm/hybrid/chunks.h"
+#include "src/comm/hybrid/host_group.h"
+#include "src/comm/hybrid/host_map.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/comm/wire/wire_core.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Six ranks on three hosts, which have one, two and three ranks.
+const std::vector<std::string> kUneven{"c", "a", "c", "b", "c", "a"};
+const std::vector<std::string> kEven{"a", "b", "a", "b", "c", "c"};
+
+TEST(HostMap, NumbersHostsByTheirFirstRank) {
+  const HostMap map = map_hosts(kUneven);
+  EXPECT_THAT(map.ranks_of, ElementsAre(ElementsAre(0, 2, 4), ElementsAre(1, 5),
+                                        ElementsAre(3)));
+  EXPECT_THAT(map.host_of, ElementsAre(0, 1, 0, 2, 0, 1));
+  EXPECT_THAT(map.index_of, ElementsAre(0, 0, 1, 0, 2, 1));
+  EXPECT_EQ(map.fewest(), 1);
+  EXPECT_EQ(map.most(), 3);
+}
+
+// Lists of buffers of `counts` elements, numbered throughout.
+struct Numbered {
+  explicit Numbered(const std::vector<int>& counts) {
+    float next = 0;
+    for (const int count : counts) {
+      auto& values = memory.emplace_back(static_cast<std::size_t>(count));
+      std::iota(values.begin(), values.end(), next);
+      next += static_cast<float>(count);
+      buffers.push_back(view(values));
+    }
+  }
+  std::vector<std::vector<float>> memory;
+  std::vector<Buffer> buffers;
+};
+
+void expect_every_element_once(const Chunks& chunks, const Chunks::Shape& shape,
+                               float elements) {
+  float next = 0;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    chunks.fetch(c);
+    for (std::size_t b = 0; b < shape.blocks; ++b)
+      for (std::size_t p = 0; p < shape.pieces; ++p) {
+        const Buffer piece = chunks.piece(c, b, p);
+        const auto* values = static_cast<const float*>(piece.data);
+        for (std::int64_t i = 0; i < piece.count; ++i)
+          ASSERT_EQ(values[i], next++);
+      }
+  }
+  EXPECT_EQ(next, elements);
+}
+
+TEST(Chunks, HaveEveryElementOnceAndInOrder) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<int> counts{1};
+    for (unsigned i = random() % 4; i > 0; --i)
+      counts.push_back(static_cast<int>(random() % 400'000));
+    const Numbered numbered(counts);
+    const Chunks::Shape shape{1 + random() % 4, 1 + random() % 4};
+    std::vector<std::byte> places;
+    const Chunks chunks(numbered.buffers, shape, [&](std::size_t bytes) {
+      places.resize(bytes);
+      return places.data();
+    });
+    expect_every_element_once(
+        chunks, shape,
+        static_cast<float>(std::accumulate(counts.begin(), counts.end(), 0)));
+  }
+}
+
+TEST(Chunks, GoBackToTheBuffersTheyCameFrom) {
+  Numbered numbered({100'000, 3, 70'000, 200'001});
+  const auto before = numbered.memory;
+  std::vector<std::byte> places;
+  const Chunks chunks(numbered.buffers, {2, 2}, [&](std::size_t bytes) {
+    places.resize(bytes);
+    return places.data();
+  });
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    chunks.fetch(c);
+    const Buffer whole = chunks.whole(c);
+    auto* values = static_cast<float*>(whole.data);
+    for (std::int64_t i = 0; i < whole.count; ++i) values[i] += 1;
+    chunks.put_back(c);
+  }
+  for (std::size_t i = 0; i < before.size(); ++i)
+    for (std::size_t j = 0; j < before[i].size(); ++j)
+      ASSERT_EQ(numbered.memory[i][j], before[i][j] + 1);
+}
+
+class Hybrid : public testing::TestWithParam<std::vector<std::string>> {};
+
+INSTANTIATE_TEST_SUITE_P(Hosts, Hybrid, testing::Values(kUneven, kEven),
+                         [](const auto& hosts) {
+                           return hosts.param == kEven ? "OfTwoRanksEach"
+                                                       : "OfOneToThreeRanks";
+                         });
+
+float value_of(int rank, std::size_t i) {
+  return static_cast<float>(rank + 1) * static_cast<float>(i % 1000);
+}
+
+// Several chunks, in one buffer and in several.
+const std::vector<std::vector<std::size_t>> kCuts{
+    {2'500'000}, {700'001, 5, 300'000, 1'500'000}, {10'000}};
+
+TEST_P(Hybrid, ReducesTheSameOnEveryRankWhateverTheCut) {
+  run_ranks_on(GetParam(), "hybrid", [](std::shared_ptr<ProcessGroup> group) {
+    EXPECT_EQ(group->backend(), "hybrid");
+    for (const auto& cut : kCuts) {
+      std::vector<std::vector<float>> memory;
+      std::vector<Buffer> buffers;
+      for (const std::size_t count : cut) {
+        auto& values = memory.emplace_back(count);
+        for (std::size_t i = 0; i < count; ++i)
+          values[i] = value_of(group->rank(), i);
+        buffers.push_back(view(values));
+      }
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage})
+        group->all_reduce(buffers, op).wait();
+      // The mean of six equal sums is the sum.
+      for (const auto& values : memory)
+        for (std::size_t i = 0; i < values.size(); ++i)
+          ASSERT_EQ(values[i], 21 * static_cast<float>(i % 1000)) << i;
+    }
+  });
+}
+
+TEST_P(Hybrid, BroadcastsFromAnyRank) {
+  run_ranks_on(GetParam(), "hybrid", [](std::shared_ptr<ProcessGroup> group) {
+    for (int root = 0; root < group->size(); ++root) {
+      std::vector<float> head(3), tail(900'001);
+      if (group->rank() == root) {
+        std::iota(tail.begin(), tail.end(), static_cast<float>(root));
+        head = {1, 2, 3};
+      }
+      group->broadcast({view(head), view(tail)}, root).wait();
+      ASSERT_THAT(head, ElementsAre(1, 2, 3));
+      for (std::size_t i = 0; i < tail.size(); ++i)
+        ASSERT_EQ(tail[i], static_cast<float>(i) + static_cast<float>(root));
+    }
+  });
+}
+
+TEST_P(Hybrid, NamesARankOfAnyHostByItsRankInTheGroup) {
+  for (int culprit = 0; culprit < 6; ++culprit) {
+    run_ranks_on(
+        GetParam(), "hybrid", [&](std::shared_ptr<ProcessGroup> group) {
+          std::vector<float> values(1'000'000);
+          group->all_reduce(view(values), ReduceOp::kSum).wait();
+          if (group->rank() == culprit) return group->abort("it gave up");
+          try {
+            group->all_reduce(view(values), ReduceOp::kSum).wait();
+            ADD_FAILURE() << "rank " << group->rank() << " heard nothing";
+          } catch (const PeerFailure& failure) {
+            EXPECT_EQ(failure.rank(), culprit) << failure.what();
+            EXPECT_THAT(failure.what(), HasSubstr("it gave up"));
+          }
+        });
+  }
+}
+
+// Both for a wait for a rank of its own host and of another.
+TEST_P(Hybrid, IsLeftAtOnceWithAnOperationInFlight) {
+  run_ranks_on(GetParam(), "hybrid", [](std::shared_ptr<ProcessGroup> group) {
+    std::vector<float> values(1'000'000);
+    group->all_reduce(view(values), ReduceOp::kSum).wait();
+    if (group->rank() != 2)
+      static_cast<void>(group->all_reduce(view(values), ReduceOp::kSum));
+    group->leave();  // returns, and nothing touches the values any more
+  });
+}
+
+// A second thread that waits for the same operation may ask after the first has
+// given up.
+TEST(HostGroup, NamesWhoIsMissingEvenOnceItHasGivenUp) {
+  const auto store = open_store("memory:");
+  const auto join = [&](int rank) {
+    return std::make_unique<HostGroup>(GroupIdentity{.rank = rank, .size = 6},
+                                       0, std::vector<int>{2, 5}, *store,
+                                       Settings());
+  };
+  std::unique_ptr<HostGroup> here, there;
+  std::thread other([&] { there = join(5); });
+  here = join(2);
+  other.join();
+  const Work work = here->start({.kind = OperationKind::kBarrier,
+                                 .timeout = std::chrono::milliseconds(1)});
+  EXPECT_THAT(here->missing(work), ElementsAre(5));
+  EXPECT_THROW(here->wait(work), WaitExpired);
+  EXPECT_THAT(here->missing(work), ElementsAre(5));
+  // The barrier in which both have arrived is complete; the next is not.
+  const Operation barrier{.kind = OperationKind::kBarrier,
+                          .timeout = std::chrono::minutes(1)};
+  there->wait(there->start(barrier));
+  const Work alone = there->start(barrier);
+  EXPECT_THROW(there->wait(alone), TransportError);
+  EXPECT_THAT(there->missing(alone), ElementsAre(2));
+}
+
+TEST(HybridGroups, OfOneHostAreSharedMemoryAndOfLonelyRanksTheWire) {
+  const auto backend_on = [](const std::vector<std::string>& hosts) {
+    std::string name;
+    run_ranks_on(hosts, "auto", [&](std::shared_ptr<ProcessGroup> group) {
+      if (group->rank() == 0) name = group->backend();
+    });
+    return name;
+  };
+  EXPECT_EQ(backend_on({"a", "a", "a"}), "shm");
+  EXPECT_EQ(backend_on({"a", "b"}), "gloo");
+  EXPECT_EQ(backend_on({"a", "b", "a"}), "hybrid");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,356 @@
+#include "src/comm/rendezvous/formation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "src/base/log.h"
+#include "src/base/mutex.h"
+#include "src/comm/rendezvous/group_fault.h"
+
+// In the store, for group G:
+//
+//   group/G/verdict    kFormed, or the Fault that ended its forming
+//   group/G/ready      how many ranks have met all others
+//   group/G/ready/R    set by rank R when it has
+//   group/G/left       how many have read that the group is formed
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// For calls that the store answers without waiting for a rank.
+constexpr auto kStoreAnswers = 30s;
+// An error must not wait for a store that does not answer.
+constexpr auto kGoodbye = 2s;
+// Reading a key that was seen a moment ago takes no longer, unless it was
+// erased.
+constexpr auto kStillThere = 200ms;
+// A rank may notice a connection's end before the server has executed the will.
+constexpr auto kWillTakes = 200ms;
+
+// Too short to be a Fault.
+constexpr std::string_view kFormed = "formed";
+
+std::string key_of(std::string_view group, std::string_view what) {
+  return fmt::format("group/{}/{}", group, what);
+}
+
+// The value of `key`, empty if it does not exist. A compare_and_set that cannot
+// apply reads the store without waiting.
+Bytes peek(Store& store, std::string_view key, Deadline deadline) {
+  const Bytes never = to_bytes("nothing reads like this");
+  return store.compare_and_set(key, never, never, deadline);
+}
+
+[[noreturn]] void throw_fault(const Fault& fault,
+                              const GroupIdentity& identity) {
+  switch (fault.kind) {
+    case FaultKind::kGaveUp:
+      throw Timeout(fault.reason);
+    case FaultKind::kMismatch:
+      throw InvalidArgument(fmt::format(
+          "group \"{}\" could not form, as {} found: {}", identity.name,
+          identity.describe(fault.culprit), fault.reason));
+    case FaultKind::kPeerGone:
+      throw PeerFailure(fault.culprit, fault.reason);
+    case FaultKind::kAborted:
+      break;
+  }
+  throw PeerFailure(fault.culprit,
+                    fmt::format("{} gave up while group \"{}\" was forming: {}",
+                                identity.describe(fault.culprit), identity.name,
+                                fault.reason));
+}
+
+Fault end_of(const GroupIdentity& identity, int rank) {
+  return {FaultKind::kPeerGone, rank, 0,
+          fmt::format("group \"{}\" of {} ranks could not form: {} has ended, "
+                      "or has left the job\n  next:    read rank {}'s log",
+                      identity.name, identity.size, identity.describe(rank),
+                      identity.rank_in_job(rank))};
+}
+
+// The Fault that reports this rank's error to the others.
+Fault fault_of(const std::exception_ptr& error, int rank) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerFailure& gone) {
+    return {FaultKind::kPeerGone, gone.rank(), 0, gone.what()};
+  } catch (const Timeout& late) {
+    return {FaultKind::kGaveUp, rank, 0, late.what()};
+  } catch (const InvalidArgument& refused) {
+    return {FaultKind::kMismatch, rank, 0, refused.what()};
+  } catch (const std::exception& other) {
+    return {FaultKind::kAborted, rank, 0, other.what()};
+  }
+}
+
+// Whether `stands`, which this rank or another has written, explains this
+// rank's own error. Ranks that wait for the same rank give up at about the same
+// time, each with its own list of missing ranks.
+bool explains(const Fault& stands, const std::exception_ptr& error, int rank) {
+  const bool is_own =
+      stands.culprit == rank && stands.kind != FaultKind::kPeerGone;
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerFailure&) {
+    return !is_own;
+  } catch (const NetworkError&) {
+    return !is_own;
+  } catch (const Timeout&) {
+    return stands.kind != FaultKind::kGaveUp;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string ended_key(int rank_in_job) {
+  return fmt::format("ended/{}", rank_in_job);
+}
+
+class MeetingStore : public Store {
+ public:
+  MeetingStore(const GroupIdentity& identity, std::shared_ptr<Store> store)
+      : identity_(identity), store_(std::move(store)) {
+    trouble_.push_back(key_of(identity.name, "verdict"));
+    for (int rank = 0; rank < identity.size; ++rank) {
+      if (rank == identity.rank) continue;
+      trouble_.push_back(ended_key(identity.rank_in_job(rank)));
+      ranks_.push_back(rank);
+    }
+  }
+
+  Store& whole() { return *store_; }
+  const std::string& verdict_key() const { return trouble_.front(); }
+
+  void set(std::string_view key, std::span<const std::byte> value,
+           Deadline deadline) override {
+    if (!formed_) {
+      const MutexLock lock(mutex_);
+      own_.emplace_back(key);
+    }
+    store_->set(key, value, deadline);
+  }
+
+  Bytes get(std::string_view key, Deadline deadline,
+            const Cancellation* cancellation) override {
+    if (formed_) return store_->get(key, deadline, cancellation);
+    const std::string only(key);
+    while (true) {
+      Bytes there = peek(*store_, key, deadline);
+      if (!there.empty()) return there;
+      wait_any(std::span(&only, 1), deadline, cancellation);
+      // A rank that gives up meanwhile erases its keys.
+      try {
+        return store_->get(key, std::min(deadline, Deadline(kStillThere)),
+                           cancellation);
+      } catch (const Timeout&) {
+        if (deadline.expired()) throw;
+      }
+    }
+  }
+
+  std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
+                       const Cancellation* cancellation) override {
+    if (formed_) return store_->wait_any(keys, deadline, cancellation);
+    std::vector<std::string> all = trouble_;
+    all.insert(all.end(), keys.begin(), keys.end());
+    const std::size_t found = store_->wait_any(all, deadline, cancellation);
+    if (found >= trouble_.size()) return found - trouble_.size();
+    heed(found);
+    LOCKSTEP_CHECK(false, "a group formed without one of its ranks");
+    return 0;
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t amount,
+                   Deadline deadline) override {
+    return store_->add(key, amount, deadline);
+  }
+  Bytes compare_and_set(std::string_view key,
+                        std::optional<std::span<const std::byte>> expected,
+                        std::span<const std::byte> desired,
+                        Deadline deadline) override {
+    return store_->compare_and_set(key, expected, desired, deadline);
+  }
+  bool erase(std::string_view key, Deadline deadline) override {
+    {
+      const MutexLock lock(mutex_);
+      std::erase(own_, key);
+    }
+    return store_->erase(key, deadline);
+  }
+  void set_last_will(std::string_view key, std::span<const std::byte> value,
+                     Deadline deadline) override {
+    store_->set_last_will(key, value, deadline);
+  }
+  void withdraw_last_will(Deadline deadline) override {
+    store_->withdraw_last_will(deadline);
+  }
+
+  // Waits for the verdict, which takes precedence over a rank that ends after
+  // it. Returns whether it came; throws if the group did not form.
+  bool await_verdict(Deadline deadline) {
+    std::size_t found = 0;
+    try {
+      found = store_->wait_any(trouble_, deadline);
+    } catch (const Timeout&) {
+      return false;
+    }
+    heed(found);
+    return true;
+  }
+
+  // Writes `mine` as the verdict unless one exists; returns the Fault that
+  // stands, empty if the group formed.
+  std::optional<Fault> settle(const Bytes& mine, Deadline deadline) {
+    return decode(
+        store_->compare_and_set(verdict_key(), std::nullopt, mine, deadline));
+  }
+
+  // The rank, if any, whose end becomes known within `patience`.
+  std::optional<int> ended_within(Deadline patience) {
+    const std::span<const std::string> wills(trouble_.begin() + 1,
+                                             trouble_.end());
+    try {
+      return ranks_[store_->wait_any(wills, patience)];
+    } catch (const Timeout&) {
+      return std::nullopt;
+    }
+  }
+
+  // From now on it behaves like the underlying store.
+  void be_formed() { formed_ = true; }
+
+  // Erases this rank's keys.
+  void erase_own(Deadline deadline) {
+    std::vector<std::string> keys;
+    {
+      const MutexLock lock(mutex_);
+      keys.swap(own_);
+    }
+    for (const std::string& key : keys) store_->erase(key, deadline);
+  }
+
+ private:
+  // Throws the error that the key trouble_[index] stands for, if it is one.
+  void heed(std::size_t index) {
+    if (index > 0) throw_fault(end_of(identity_, ranks_[index - 1]), identity_);
+    if (const auto fault = decode(store_->get(verdict_key(), kStoreAnswers)))
+      throw_fault(*fault, identity_);
+  }
+
+  const GroupIdentity identity_;
+  const std::shared_ptr<Store> store_;
+  // Keys that mean that the group cannot form: the verdict, then the wills of
+  // the other ranks, ranks_.
+  std::vector<std::string> trouble_;
+  std::vector<int> ranks_;
+  std::atomic<bool> formed_{false};
+  Mutex mutex_;
+  std::vector<std::string> own_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+Formation::Formation(const GroupIdentity& identity,
+                     std::shared_ptr<Store> store, Seconds patience)
+    : identity_(identity),
+      patience_(patience),
+      store_(std::make_shared<MeetingStore>(identity, std::move(store))) {}
+
+std::shared_ptr<Store> Formation::store() const { return store_; }
+
+void Formation::complete() {
+  const std::string ready = key_of(identity_.name, "ready");
+  store_->set(fmt::format("{}/{}", ready, identity_.rank), to_bytes("yes"),
+              kStoreAnswers);
+  if (store_->add(ready, 1, kStoreAnswers) == identity_.size)
+    store_->settle(to_bytes(kFormed), kStoreAnswers);
+  if (!store_->await_verdict(patience_)) expire();
+  store_->be_formed();
+  try {
+    clean_up();
+  } catch (const Error& error) {
+    // The group is formed; its next operation reports the error again.
+    log(LogLevel::kDebug, error.what());
+  }
+}
+
+// Throws, unless the last rank came while this rank gave up.
+void Formation::expire() {
+  const Timeout late = late_ranks();
+  const Fault mine = fault_of(std::make_exception_ptr(late), identity_.rank);
+  if (store_->settle(encode(mine), kStoreAnswers)) throw late;
+}
+
+Timeout Formation::late_ranks() {
+  std::vector<std::string> missing;
+  for (int rank = 0; rank < identity_.size; ++rank) {
+    const std::string key =
+        key_of(identity_.name, fmt::format("ready/{}", rank));
+    if (peek(store_->whole(), key, kStoreAnswers).empty())
+      missing.push_back(identity_.describe(rank));
+  }
+  return Timeout(fmt::format(
+      "group \"{}\" of {} ranks could not form: timed out on {}\n"
+      "  missing: {}\n  likely:  slow or dead, or not started\n"
+      "  next:    read the logs of the missing ranks",
+      identity_.name, identity_.size, identity_.describe(identity_.rank),
+      fmt::join(missing, ", ")));
+}
+
+// The last rank to read the verdict erases the counters.
+void Formation::clean_up() {
+  store_->erase_own(kStoreAnswers);
+  const std::string left = key_of(identity_.name, "left");
+  if (store_->add(left, 1, kStoreAnswers) < identity_.size) return;
+  store_->erase(store_->verdict_key(), kStoreAnswers);
+  store_->erase(key_of(identity_.name, "ready"), kStoreAnswers);
+  store_->erase(left, kStoreAnswers);
+}
+
+void Formation::fail(const std::exception_ptr& error) {
+  std::optional<Fault> stands;
+  try {
+    Fault mine = fault_of(error, identity_.rank);
+    // The wills give the rank in this group's numbers.
+    if (mine.kind == FaultKind::kPeerGone)
+      if (const auto ended = store_->ended_within(kWillTakes))
+        mine = end_of(identity_, *ended);
+    stands = store_->settle(encode(mine), kGoodbye);
+    store_->erase_own(kGoodbye);
+  } catch (const Error& unreachable) {
+    log(LogLevel::kDebug, unreachable.what());
+  }
+  if (stands && explains(*stands, error, identity_.rank))
+    throw_fault(*stands, identity_);
+  std::rethrow_exception(error);
+}
+
+std::exception_ptr failure_to_form(const GroupIdentity& identity,
+                                   Store& store) {
+  auto fault =
+      decode(peek(store, key_of(identity.name, "verdict"), kStoreAnswers));
+  if (!fault) return nullptr;
+  if (fault->kind == FaultKind::kGaveUp)
+    fault->reason = fmt::format(
+        "{} came after the others had given up waiting for it\n  likely:  it "
+        "was slower than the others, or their timeout is shorter\n"
+        "  next:    find out what delayed it, or raise "
+        "LOCKSTEP_RENDEZVOUS_TIMEOUT; the ranks may repeat the call\n{}",
+        identity.describe(identity.rank), fault->reason);
+  try {
+    throw_fault(*fault, identity);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#include "src/comm/rendezvous/world.h"
+
+#include "lockstep/base/error.h"
+#include "src/base/log.h"
+#include "src/comm/diagnosis/recorder.h"
+#include "src/comm/diagnosis/watchdog.h"
+
+namespace lockstep {
+
+namespace {
+
+std::shared_ptr<Store> either(std::shared_ptr<Store> first,
+                              const std::shared_ptr<Store>& second) {
+  if (!first) return second;
+  return first;
+}
+
+}  // namespace
+
+World::World(std::shared_ptr<Store> store, Settings settings,
+             std::shared_ptr<Store> whole_store)
+    : store_(std::move(store)),
+      whole_store_(either(std::move(whole_store), store_)),
+      settings_(std::move(settings)),
+      recorder_(std::make_shared<Recorder>(settings_.dump_directory)) {}
+
+World::~World() = default;
+
+void World::watch() {
+  if (recorder_->world_size() == 1) return;
+  MutexLock lock(mutex_);
+  if (watchdog_) return;
+  try {
+    watchdog_ = make_unique_in_own_process<Watchdog>(
+        recorder_, whole_store_,
+        WatchdogOptions{.patience = settings_.stall_warning});
+  } catch (const std::exception& error) {
+    // Out of threads or descriptors: the operation that needs them reports it
+    // better.
+    log(LogLevel::kDebug, error.what());
+  }
+}
+
+std::string World::numbered(const std::string& name) {
+  MutexLock lock(mutex_);
+  return name + "#" + std::to_string(++counts_[name]);
+}
+
+std::string World::next_number(const std::string& name) {
+  MutexLock lock(mutex_);
+  return name + "#" + std::to_string(counts_[name] + 1);
+}
+
+}  // namespace lockstep

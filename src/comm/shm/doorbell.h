@@ -1,0 +1,79 @@
+// Lets the ranks of a shared-memory group wait for each other without occupying
+// a core and without losing a wake-up.
+//
+// A waiter first polls (a running peer answers within a microsecond), then
+// registers as a sleeper, checks once more and sleeps on the futex. A thread
+// that changes shared state calls ring(), which costs one load while no thread
+// sleeps.
+//
+// No wake-up is lost as long as changes are stored and loaded in sequentially
+// consistent order: either the waiter's last check sees the change, or the
+// ringer's load sees the sleeper.
+//
+// Threads: any thread of any process that maps the control block.
+#pragma once
+
+#include <chrono>
+
+#include "src/comm/shm/control_block.h"
+
+namespace lockstep {
+
+class Doorbell {
+ public:
+  // kCrowded: some ranks share a core, so polling rarely pays.
+  enum class Cores { kEnough, kCrowded };
+
+  Doorbell(ControlBlock& block, Cores cores) : block_(block), cores_(cores) {}
+
+  // Wakes every sleeper. Call after each seq_cst store that others may wait
+  // for.
+  void ring();
+
+  // Pauses between polls; returns false when polling on is pointless because
+  // another rank may need this core.
+  bool pause_briefly(int turn) const {
+    if (cores_ == Cores::kCrowded) return false;
+    pause(turn);
+    return true;
+  }
+
+  // Calls `ready` until it returns true; gives up and returns false after
+  // about `patience`, which must be positive.
+  template <class Ready>
+  bool wait(Ready&& ready, std::chrono::nanoseconds patience) {
+    for (int i = 0; i < spins(); ++i) {
+      if (ready()) return true;
+      pause(i);
+    }
+    const Sleeper sleeper(block_);
+    const std::uint32_t heard = block_.bell.load();
+    if (ready()) return true;
+    sleep(heard, patience);
+    return ready();
+  }
+
+ private:
+  // Registered as a sleeper while it lives.
+  class Sleeper {
+   public:
+    explicit Sleeper(ControlBlock& block) : block_(block) {
+      block_.sleepers.fetch_add(1);
+    }
+    ~Sleeper() { block_.sleepers.fetch_sub(1); }
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
+
+   private:
+    ControlBlock& block_;
+  };
+
+  int spins() const { return cores_ == Cores::kEnough ? 4000 : 20; }
+  void pause(int turn) const;
+  void sleep(std::uint32_t heard, std::chrono::nanoseconds patience);
+
+  ControlBlock& block_;
+  Cores cores_;
+};
+
+}  // namespace lockstep

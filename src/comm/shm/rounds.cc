@@ -1,0 +1,112 @@
+#include "src/comm/shm/rounds.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Bytes of a payload; fetching more would take longer than there is time.
+constexpr std::size_t kTakenBack = 4 << 10;
+
+}  // namespace
+
+void Rounds::arrive() {
+  ++round_;
+  seen_ = 0;
+  slot(rank_, round_).round.store(round_);
+  bell_.ring();
+}
+
+#if defined(__x86_64__)
+__attribute__((target("prfchw")))  // elsewhere it would fetch for reading
+#endif
+void Rounds::take_back_next_slot() {
+  const auto* const begin = reinterpret_cast<const std::byte*>(&next_slot());
+  const std::byte* const end =
+      next_slot().payload + std::min(std::size_t{next_slot().used}, kTakenBack);
+  for (const std::byte* at = begin; at < end; at += kCacheLine)
+    __builtin_prefetch(at, 1);
+}
+
+bool Rounds::all_arrived() {
+  while (seen_ < ranks_ && slot(seen_, round_).round.load() >= round_) ++seen_;
+  return seen_ == ranks_;
+}
+
+std::vector<int> Rounds::missing() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < ranks_; ++r)
+    if (slot(r, round_).round.load() < round_) ranks.push_back(r);
+  return ranks;
+}
+
+// A rank announces that it is at work before it claims a unit, and this counter
+// orders both: a rank that claimed its unit before the work was ended is seen
+// at work until it has finished.
+bool Rounds::end_work() {
+  std::atomic<std::uint64_t>& claimed = control_.block().claimed;
+  std::uint64_t seen = claimed.load();
+  do {
+    // A rank is in the next round, so this round is over.
+    if (is_later(seen)) return false;
+  } while (!claimed.compare_exchange_weak(
+      seen, tagged(count_of(seen) | ControlBlock::kEnded)));
+  return (count_of(seen) & ~ControlBlock::kEnded) != 0;
+}
+
+bool Rounds::discard_unless_finished() {
+  const std::uint32_t taken =
+      count_of(control_.block().claimed.load()) & ~ControlBlock::kEnded;
+  std::atomic<std::uint64_t>& finished = control_.block().finished;
+  std::uint64_t seen = finished.load();
+  do {
+    if (count_of(seen) == taken) return true;
+  } while (!finished.compare_exchange_weak(
+      seen, tagged(count_of(seen) | ControlBlock::kEnded)));
+  return false;
+}
+
+std::vector<int> Rounds::unfinished(Work work) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < ranks_; ++r) {
+    const Part part = part_of(r);
+    const bool holds_up =
+        work == Work::kOwn ? part != Part::kDone : part == Part::kAtWork;
+    if (holds_up) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+bool Rounds::claim(std::uint32_t units, std::uint32_t& unit) {
+  std::atomic<std::uint64_t>& claimed = control_.block().claimed;
+  std::uint64_t seen = claimed.load();
+  do {
+    unit = count_of(seen);
+    if (unit >= units || is_later(seen)) return false;
+  } while (!claimed.compare_exchange_weak(seen, tagged(unit + 1)));
+  return true;
+}
+
+void Rounds::finish(std::uint32_t count) {
+  std::atomic<std::uint64_t>& finished = control_.block().finished;
+  std::uint64_t seen = finished.load();
+  while (
+      !finished.compare_exchange_weak(seen, tagged(count_of(seen) + count))) {
+  }
+  bell_.ring();
+}
+
+bool Rounds::all_finished(std::uint32_t units) const {
+  const std::uint32_t count = count_of(control_.block().finished.load());
+  return count >= units && count < ControlBlock::kEnded;
+}
+
+std::string Rounds::last_seen(int r) const {
+  const Slot& even = control_.rank(r).slots[0];
+  const Slot& odd = control_.rank(r).slots[1];
+  const Slot& latest = even.round.load() > odd.round.load() ? even : odd;
+  if (latest.round.load() == 0) return "no operation";
+  return describe(latest.signature);
+}
+
+}  // namespace lockstep

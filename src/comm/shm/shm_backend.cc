@@ -1,0 +1,546 @@
+#include "src/comm/shm/shm_backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "src/base/log.h"
+#include "src/base/mutex.h"
+#include "src/base/own_process.h"
+#include "src/comm/shm/collective_queue.h"
+#include "src/comm/shm/local_exchange.h"
+#include "src/comm/shm/message_matcher.h"
+#include "src/comm/shm/peer_heaps.h"
+#include "src/comm/shm/peer_status.h"
+#include "src/comm/shm/progress_lock.h"
+#include "src/comm/shm/progress_thread.h"
+#include "src/comm/shm/shm_connection.h"
+#include "src/comm/shm/wait_target.h"
+#include "src/comm/shm/withdrawal.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// How long a waiting thread sleeps before it checks whether its peers are
+// alive.
+constexpr std::chrono::milliseconds kPeerCheckInterval{50};
+// The number of times that start() polls for peers that may be about to arrive,
+// before it leaves an operation to waiting threads.
+constexpr int kLooksInStart = 40;
+
+class ShmBackend : public Backend,
+                   public PendingWork,
+                   public ShmConnection::Member,
+                   public std::enable_shared_from_this<ShmBackend> {
+ public:
+  // `mapping` is its control block, which `heaps` uses too.
+  ShmBackend(const GroupIdentity& identity,
+             std::shared_ptr<ShmConnection> connection,
+             std::shared_ptr<SharedMapping> mapping, PeerHeaps heaps)
+      : identity_(identity),
+        connection_(std::move(connection)),
+        mapping_(std::move(mapping)),
+        control_(mapping_->data(), identity.size),
+        bell_(control_.block(), connection_->cores()),
+        rounds_(control_, identity.rank, identity.size, bell_),
+        peer_status_(identity, control_, connection_->processes()),
+        heaps_(std::move(heaps)),
+        context_{identity, control_, &rounds_, &heaps_},
+        matcher_(context_, bell_) {}
+
+  ~ShmBackend() override {
+    ShmBackend::leave();
+    connection_->remove(*this);
+  }
+
+  std::string_view name() const override { return "shm"; }
+
+  bool supports(const Operation& operation) const override {
+    const auto on_cpu = [](const Buffer& buffer) {
+      return buffer.device.kind == DeviceKind::kCpu;
+    };
+    return std::ranges::all_of(operation.inputs, on_cpu) &&
+           std::ranges::all_of(operation.outputs, on_cpu);
+  }
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    auto block = heaps_.allocate(bytes);
+    return block ? block : Backend::allocate(bytes);
+  }
+
+  std::shared_ptr<Heap> heap() const override { return heaps_.own(); }
+  bool reduces_in_place() const override { return true; }
+  void check_peers() override;
+  std::shared_ptr<Backend> duplicate(const GroupIdentity& identity,
+                                     int number) override;
+  bool can_duplicate() const override { return true; }
+  void end_with(const std::exception_ptr& error, const PeerExit& why) override;
+
+  Work start(const Operation& operation) override {
+    return is_point_to_point(operation.kind) ? start_message(operation)
+                                             : start_collective(operation);
+  }
+  void abort(std::string_view reason) noexcept override;
+  void leave() noexcept override;
+
+  void wait(std::uint64_t ticket, std::optional<Deadline> deadline) override {
+    wait_for(collective(ticket), deadline);
+  }
+  bool done(std::uint64_t ticket) override {
+    return settled_after_try(collective(ticket));
+  }
+  std::vector<int> missing(std::uint64_t ticket) override {
+    return missing_of(collective(ticket));
+  }
+
+ private:
+  friend class MessageWork;
+
+  WaitTarget collective(std::uint64_t ticket) { return {collectives_, ticket}; }
+  WaitTarget arrival(const ShmMessage& message) {
+    return {collectives_, message};
+  }
+
+  void abandon_what_is_in_flight();
+  Work start_collective(const Operation& operation);
+  Work start_message(const Operation& operation);
+  void be_carried_forward();
+  void look_a_few_times(PendingCollective& collective)
+      LOCKSTEP_REQUIRES(progress_lock_);
+
+  void advance_all() LOCKSTEP_REQUIRES(progress_lock_);
+  void advance_queue() LOCKSTEP_REQUIRES(progress_lock_);
+  bool advance_one(PendingCollective& collective)
+      LOCKSTEP_REQUIRES(progress_lock_);
+  void advance_messages() LOCKSTEP_REQUIRES(progress_lock_);
+  void advance_or_give_up() LOCKSTEP_REQUIRES(progress_lock_);
+  bool try_advance();
+  std::uint64_t tend();
+  std::uint64_t state_of_flights();
+
+  bool settled(const WaitTarget& target) const {
+    return broken_ || target.complete();
+  }
+  bool settled_after_try(const WaitTarget& target) {
+    if (settled(target)) return true;
+    return try_advance() && settled(target);
+  }
+  void wait_for(const WaitTarget& target, std::optional<Deadline> deadline);
+  std::vector<int> missing_of(const WaitTarget& target);
+  void check_peers(const WaitTarget& target, Deadline deadline);
+  void check_peers(const WaitTarget& target) LOCKSTEP_REQUIRES(progress_lock_);
+  void check_deadline(const WaitTarget& target, Deadline deadline)
+      LOCKSTEP_REQUIRES(progress_lock_);
+  // The caller holds the progress_lock: no other thread of this process touches
+  // the buffers of the operations any more.
+  void give_up(const std::exception_ptr& error, const PeerExit& why)
+      LOCKSTEP_REQUIRES(progress_lock_);
+
+  std::vector<int> missing_now(const WaitTarget& target)
+      LOCKSTEP_REQUIRES(progress_lock_);
+  bool is_in_flight(std::uint64_t ticket) {
+    return collectives_.visit(ticket, [](PendingCollective&) {});
+  }
+  std::exception_ptr error() {
+    MutexLock lock(mutex_);
+    return error_;
+  }
+  void end_duplicates();
+  // Like end_duplicates(), call it while no progress_lock is held.
+  std::exception_ptr error_of_all() {
+    end_duplicates();
+    return error();
+  }
+
+  const GroupIdentity identity_;
+  const std::shared_ptr<ShmConnection> connection_;
+  std::shared_ptr<SharedMapping> mapping_;
+  ControlView control_;
+  Doorbell bell_;
+  Rounds rounds_;
+  PeerStatus peer_status_;
+  PeerHeaps heaps_;
+
+  // The thread that holds `progress_lock_` advances the operations in flight;
+  // it never waits while holding it. `mutex_` is only held for a few
+  // instructions, so that starting an operation does not wait for another one's
+  // execution. If both are held, `progress_lock_` was taken first.
+  ProgressLock progress_lock_{bell_};
+  ShmContext context_ LOCKSTEP_GUARDED_BY(progress_lock_);
+  MessageMatcher matcher_ LOCKSTEP_GUARDED_BY(progress_lock_);
+  std::atomic<bool> has_messages_{false};
+  CollectiveQueue collectives_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<ShmMessage>> posted_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+  PeerExit why_ LOCKSTEP_GUARDED_BY(mutex_);  // with error_
+  std::atomic<bool> broken_{false};
+  std::atomic<bool> ended_duplicates_{false};
+  Deadline::Clock::time_point next_look_;  // the progress thread's
+  std::unique_ptr<ProgressThread> progress_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+// A send or receive that did not complete at once.
+class MessageWork : public PendingWork {
+ public:
+  MessageWork(std::shared_ptr<ShmBackend> backend,
+              std::shared_ptr<ShmMessage> message)
+      : backend_(std::move(backend)), message_(std::move(message)) {}
+
+  void wait(std::uint64_t, std::optional<Deadline> deadline) override {
+    backend_->wait_for(backend_->arrival(*message_), deadline);
+  }
+  bool done(std::uint64_t) override {
+    return backend_->settled_after_try(backend_->arrival(*message_));
+  }
+  std::vector<int> missing(std::uint64_t) override {
+    return backend_->missing_of(backend_->arrival(*message_));
+  }
+  int source_rank(std::uint64_t) override {
+    return message_->done.load() ? message_->source : -1;
+  }
+
+ private:
+  std::shared_ptr<ShmBackend> backend_;
+  std::shared_ptr<ShmMessage> message_;
+};
+
+// Peers that start the same operation arrive within a fraction of a
+// microsecond: polling a few times is cheaper than what follows.
+void ShmBackend::look_a_few_times(PendingCollective& collective) {
+  for (int i = 0; i < kLooksInStart && !broken_; ++i) {
+    try {
+      if (advance_one(collective)) return;
+    } catch (...) {
+      return advance_or_give_up();  // throws the same error and handles it
+    }
+    if (!collective.small() || !bell_.pause_briefly(i)) return;
+  }
+}
+
+Work ShmBackend::start_collective(const Operation& operation) {
+  if (broken_) return Work::failed(error_of_all());
+  const bool has_engine = progress_lock_.try_lock();
+  const auto [ticket, only] = collectives_.start(operation, identity_);
+  if (has_engine) {
+    if (only != nullptr) look_a_few_times(*only);
+    progress_lock_.unlock();
+  }
+  if (collectives_.completed() >= ticket) return Work();
+  if (broken_) return Work::failed(error_of_all());
+  collectives_.visit(
+      ticket, [](PendingCollective& collective) { collective.start_clock(); });
+  be_carried_forward();
+  return Work(shared_from_this(), ticket);
+}
+
+Work ShmBackend::start_message(const Operation& operation) {
+  auto message = std::make_shared<ShmMessage>(operation);
+  {
+    MutexLock lock(mutex_);
+    if (error_) return Work::failed(error_);
+    posted_.push_back(message);
+    has_messages_ = true;
+  }
+  if (settled_after_try(arrival(*message))) {
+    if (message->done.load()) return Work::received_from(message->source);
+    return Work::failed(error_of_all());
+  }
+  be_carried_forward();
+  return Work(
+      std::make_shared<MessageWork>(shared_from_this(), std::move(message)), 0);
+}
+
+// Ensures that a thread advances the operations in flight even if no caller
+// waits.
+void ShmBackend::be_carried_forward() {
+  MutexLock lock(mutex_);
+  if (!progress_) try {
+      progress_ = std::make_unique<ProgressThread>([this] { return tend(); });
+    } catch (const std::system_error& failure) {
+      // Then operations progress when a caller waits or starts another one.
+      log(LogLevel::kWarn,
+          fmt::format("no thread for group \"{}\": {}; its operations "
+                      "progress only while a thread waits for them",
+                      identity_.name, failure.what()));
+      return;
+    }
+  progress_->notify();
+}
+
+// Peers may still reduce into the memory of an operation that no caller waited
+// for.
+void ShmBackend::abandon_what_is_in_flight() {
+  const ProgressGuard progress_lock(progress_lock_);
+  if (state_of_flights() == 0) return;
+  give_up(group_was_left(identity_),
+          {identity_.rank, "it left the group with operations in flight"});
+}
+
+bool ShmBackend::advance_one(PendingCollective& collective) {
+  if (!collective.advance(context_)) return false;
+  collectives_.complete_oldest();
+  bell_.ring();  // for other threads of this process
+  return true;
+}
+
+// Carries out collectives, oldest first, until one has to wait for a peer.
+void ShmBackend::advance_queue() {
+  while (!broken_) {
+    PendingCollective* const oldest = collectives_.oldest();
+    if (oldest == nullptr || !advance_one(*oldest)) return;
+  }
+}
+
+void ShmBackend::advance_messages() {
+  if (broken_ || !has_messages_.load()) return;
+  std::vector<std::shared_ptr<ShmMessage>> posted;
+  {
+    MutexLock lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (auto& message : posted) matcher_.post(std::move(message));
+  matcher_.advance();
+  MutexLock lock(mutex_);
+  has_messages_ = !matcher_.idle() || !posted_.empty();
+}
+
+void ShmBackend::advance_all() {
+  advance_queue();
+  advance_messages();
+}
+
+void ShmBackend::advance_or_give_up() {
+  try {
+    advance_all();
+  } catch (const Mismatch& error) {
+    give_up(std::current_exception(), {identity_.rank, error.what(), true});
+  } catch (const std::exception& error) {
+    give_up(std::current_exception(),
+            {identity_.rank,
+             fmt::format("its operation failed: {}", error.what())});
+  }
+}
+
+// Advances unless another thread does.
+bool ShmBackend::try_advance() {
+  if (!progress_lock_.try_lock()) return false;
+  advance_or_give_up();
+  progress_lock_.unlock();
+  return true;
+}
+
+// A number that changes as operations complete; 0 if none is in flight.
+std::uint64_t ShmBackend::state_of_flights() {
+  if (broken_ || (collectives_.empty() && !has_messages_)) return 0;
+  return collectives_.completed() + 1;
+}
+
+// Called by the progress thread alone.
+std::uint64_t ShmBackend::tend() {
+  try_advance();
+  end_duplicates();
+  const std::uint64_t state = state_of_flights();
+  if (state == 0 || Deadline::Clock::now() < next_look_) return state;
+  next_look_ = Deadline::Clock::now() + kPeerCheckInterval;
+  const std::uint64_t oldest = collectives_.completed() + 1;
+  if (is_in_flight(oldest))
+    check_peers(collective(oldest), collective(oldest).deadline());
+  std::shared_ptr<ShmMessage> overdue;
+  {
+    const ProgressGuard progress_lock(progress_lock_);
+    overdue = matcher_.overdue();
+  }
+  if (overdue) check_peers(arrival(*overdue), overdue->deadline);
+  return state;
+}
+
+void ShmBackend::wait_for(const WaitTarget& target,
+                          std::optional<Deadline> deadline) {
+  const auto ready = [&] { return settled_after_try(target); };
+  if (!ready()) {
+    const Deadline own = target.deadline();
+    const Deadline limit = deadline ? std::min(*deadline, own) : own;
+    while (!settled(target)) {
+      const auto patience = std::clamp<nanoseconds>(
+          limit.remaining(), nanoseconds(1), nanoseconds(kPeerCheckInterval));
+      if (!bell_.wait(ready, patience)) check_peers(target, limit);
+    }
+  }
+  if (!target.complete()) std::rethrow_exception(error_of_all());
+}
+
+// Another thread may be advancing operations: this waits for it.
+void ShmBackend::check_peers(const WaitTarget& target, Deadline deadline) {
+  const ProgressGuard progress_lock(progress_lock_);
+  check_peers(target);
+  check_deadline(target, deadline);
+}
+
+std::vector<int> ShmBackend::missing_of(const WaitTarget& target) {
+  const ProgressGuard progress_lock(progress_lock_);
+  advance_or_give_up();
+  return missing_now(target);
+}
+
+void ShmBackend::check_peers() {
+  const std::vector<int> only_this_rank{identity_.rank};
+  if (const auto peer_exit = peer_status_.find(only_this_rank);
+      peer_exit && !broken_)
+    end_with(peer_status_.error_for("the group's work", *peer_exit),
+             *peer_exit);
+  if (broken_) std::rethrow_exception(error_of_all());
+}
+
+void ShmBackend::check_peers(const WaitTarget& target) {
+  if (settled(target)) return;
+  const auto peer_exit = peer_status_.find(
+      missing_now(target),
+      target.wants_any() ? PeerStatus::Need::kAnyOne : PeerStatus::Need::kEach);
+  if (!peer_exit) return;
+  advance_or_give_up();  // a peer may have completed it before it left
+  if (settled(target)) return;
+  give_up(peer_status_.error_for(target.describe_call(), *peer_exit),
+          *peer_exit);
+}
+
+void ShmBackend::check_deadline(const WaitTarget& target, Deadline deadline) {
+  if (settled(target) || !deadline.expired()) return;
+  advance_or_give_up();
+  if (settled(target)) return;
+  const std::string text = target.describe_timeout(context_);
+  give_up(std::make_exception_ptr(Timeout(text)),
+          {identity_.rank, "it gave up waiting: " + text});
+}
+
+// A caller that continues after a Timeout or a PeerFailure must know that peers
+// may still change its memory.
+Error unprotected(const std::string& why, const Error& failure) {
+  return Error(fmt::format(
+      "{}\n  and:     peers can still write to the buffers of this operation: "
+      "{}\n  next:    do not use these buffers again; end this process",
+      why, failure.what()));
+}
+
+std::vector<int> ShmBackend::missing_now(const WaitTarget& target) {
+  return broken_ ? std::vector<int>{} : target.missing(context_);
+}
+
+void ShmBackend::abort(std::string_view reason) noexcept {
+  end_with(std::make_exception_ptr(
+               Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
+                                 identity_.name, identity_.rank, reason))),
+           {identity_.rank, std::string(reason)});
+  end_duplicates();
+}
+
+void ShmBackend::end_with(const std::exception_ptr& error,
+                          const PeerExit& why) {
+  const ProgressGuard progress_lock(progress_lock_);
+  give_up(error, why);
+}
+
+// Called once this has ended: ends the group and its other duplicates too, so
+// that no rank waits in one of them for a rank that has given up in another.
+void ShmBackend::end_duplicates() {
+  if (!broken_ || ended_duplicates_.exchange(true)) return;
+  std::exception_ptr error;
+  PeerExit why;
+  {
+    MutexLock lock(mutex_);
+    error = error_;
+    why = why_;
+  }
+  connection_->end_members(error, why);
+}
+
+// The duplicate has its own control block behind the group's, and the same
+// heaps.
+std::shared_ptr<Backend> ShmBackend::duplicate(const GroupIdentity& identity,
+                                               int number) {
+  const std::size_t bytes = ControlView::bytes_for(identity_.size);
+  const std::size_t offset = bytes * static_cast<std::size_t>(number);
+  grow_shared_memory(connection_->control(), offset + bytes);
+  auto mapping = map_shared_memory(connection_->control(), offset, bytes);
+  const ControlView control(mapping->data(), identity.size);
+  auto made = make_shared_in_own_process<ShmBackend>(
+      identity, connection_, std::move(mapping),
+      PeerHeaps(control, identity.rank, heaps_));
+  connection_->add(*made);
+  if (broken_) {  // perhaps even before it was added
+    ended_duplicates_ = false;
+    end_duplicates();
+  }
+  return made;
+}
+
+void ShmBackend::leave() noexcept {
+  std::unique_ptr<ProgressThread> progress;
+  {
+    MutexLock lock(mutex_);
+    progress = std::move(progress_);
+  }
+  progress.reset();  // its thread may be about to take the lock
+  abandon_what_is_in_flight();
+  {
+    const ProgressGuard progress_lock(progress_lock_);
+    MutexLock lock(mutex_);
+    if (!error_) error_ = group_was_left(identity_);
+    ended_duplicates_ = true;  // leaving one of them ends no other
+    broken_ = true;
+  }
+  peer_status_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
+  bell_.ring();
+}
+
+void ShmBackend::give_up(const std::exception_ptr& error, const PeerExit& why) {
+  if (broken_) return;
+  // Withdraws the memory first: a late peer may still write to the buffers, and
+  // a caller that sees the error may free them.
+  std::exception_ptr outcome = error;
+  try {
+    withdraw_memory(context_, peer_status_, collectives_.oldest());
+  } catch (const Error& failure) {
+    outcome = std::make_exception_ptr(unprotected(why.reason, failure));
+  }
+  {
+    MutexLock lock(mutex_);
+    error_ = outcome;
+    why_ = why;
+    broken_ = true;
+  }
+  peer_status_.depart(Presence::kAborted, why);
+  bell_.ring();
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_shm_backend(const GroupIdentity& identity,
+                                          Store& store,
+                                          const Settings& settings) {
+  auto heap = process_heap(
+      {.bytes = settings.heap_bytes, .kept_bytes = settings.heap_kept_bytes});
+  const LocalRank own{.heap = heap.get(),
+                      .others = settings.token.empty() ? OtherUsers::kTurnedAway
+                                                       : OtherUsers::kAdmitted};
+  LocalPeers peers =
+      exchange_local(identity, store, own, settings.rendezvous_timeout);
+  auto mapping = map_shared_memory(peers.control, 0,
+                                   ControlView::bytes_for(identity.size));
+  const ControlView control(mapping->data(), identity.size);
+  PeerHeaps heaps(control, identity.rank, std::move(heap), peers.heaps);
+  auto connection = std::make_shared<ShmConnection>(std::move(peers));
+  auto made = make_shared_in_own_process<ShmBackend>(
+      identity, connection, std::move(mapping), std::move(heaps));
+  connection->add(*made);
+  return made;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// What a thread of a shared-memory group waits for: a collective, by its
+// ticket, or a message. Also makes the text of its Timeout.
+//
+// Threads: a value. Any thread may call its methods, except that only the
+//          thread that advances operations calls those with an ShmContext.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "src/comm/shm/collective_queue.h"
+#include "src/comm/shm/message_matcher.h"
+
+namespace lockstep {
+
+class WaitTarget {
+ public:
+  WaitTarget(CollectiveQueue& collectives, std::uint64_t ticket)
+      : collectives_(&collectives), ticket_(ticket) {}
+  WaitTarget(CollectiveQueue& collectives, const ShmMessage& message)
+      : collectives_(&collectives), message_(&message) {}
+
+  bool complete() const {
+    return message_ != nullptr ? message_->done.load()
+                               : collectives_->completed() >= ticket_;
+  }
+
+  // Whether any one of the ranks that missing() names is enough.
+  bool wants_any() const {
+    return message_ != nullptr && message_->operation.peer == kAnySource;
+  }
+
+  // The ranks without which it does not complete.
+  std::vector<int> missing(const ShmContext& context) const;
+
+  // The operation, as describe() gives it.
+  std::string describe_call() const;
+
+  // The text of a Timeout.
+  std::string describe_timeout(const ShmContext& context) const;
+
+  Deadline deadline() const;
+
+ private:
+  Deadline::Clock::time_point begun() const;
+
+  CollectiveQueue* collectives_;
+  std::uint64_t ticket_ = 0;
+  const ShmMessage* message_ = nullptr;  // null: waits for the collective
+};
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "src/comm/testing/scripted_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace lockstep {
+
+const LockstepTransportTable ScriptedTransport::kTable{
+    .version = kTransportVersion,
+    .world_rank = nullptr,
+    .create = create,
+    .post_send = post_send,
+    .post_receive = post_receive,
+    .wait = wait,
+    .release = release,
+    .leave = leave,
+    .close = close,
+    .destroy = destroy,
+    .bootstrap = nullptr,
+};
+
+std::unique_ptr<WireCore> ScriptedTransport::make_core(
+    int size, std::shared_ptr<Store> store,
+    std::vector<std::string> death_keys) {
+  LockstepTransportConfig config{};
+  config.size = size;
+  // create() finds this object through the name.
+  config.group = reinterpret_cast<const char*>(this);
+  WireCore::Parts parts{.identity = {.name = "scripted", .size = size},
+                        .death_keys = std::move(death_keys)};
+  parts.transport = std::make_unique<MessageTransport>(kTable, config);
+  parts.fault = std::make_unique<GroupFault>(std::move(store), "fault");
+  return std::make_unique<WireCore>(std::move(parts));
+}
+
+void ScriptedTransport::deliver(int peer, LockstepTransportChannel channel,
+                                std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto waiting = std::ranges::find_if(posted_, [&](const auto& one) {
+    return !one->sends && !one->released && one->status == kTransportNotYet &&
+           one->message.peer == peer && one->message.channel == channel;
+  });
+  LOCKSTEP_CHECK(waiting != posted_.end(), "nothing waits for the message");
+  std::memcpy((*waiting)->message.data, bytes.data(), bytes.size());
+  (*waiting)->status = kTransportDone;
+  changed_.notify_all();
+}
+
+void ScriptedTransport::lose(int peer) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : posted_)
+    if (one->message.peer == peer && one->status == kTransportNotYet)
+      one->status = kTransportBroken;
+  changed_.notify_all();
+}
+
+int ScriptedTransport::held() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::ranges::count_if(
+      posted_, [](const auto& one) { return !one->released; }));
+}
+
+int ScriptedTransport::held(LockstepTransportChannel channel) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(
+      std::ranges::count_if(posted_, [channel](const auto& one) {
+        return !one->released && one->message.channel == channel;
+      }));
+}
+
+LockstepTransportStatus ScriptedTransport::create(
+    const LockstepTransportConfig* config, LockstepTransport** transport,
+    LockstepTransportOutcome*) {
+  *transport =
+      reinterpret_cast<LockstepTransport*>(const_cast<char*>(config->group));
+  return kTransportDone;
+}
+
+LockstepTransportRequest* ScriptedTransport::post(const Posted& posted) {
+  const std::lock_guard lock(mutex_);
+  posted_.push_back(std::make_unique<Posted>(posted));
+  return reinterpret_cast<LockstepTransportRequest*>(posted_.back().get());
+}
+
+LockstepTransportStatus ScriptedTransport::post_send(
+    LockstepTransport* transport, const LockstepTransportMessage* message,
+    LockstepTransportRequest** request, LockstepTransportOutcome*) {
+  *request = of(transport).post({.message = *message, .sends = true});
+  return kTransportDone;
+}
+
+LockstepTransportStatus ScriptedTransport::post_receive(
+    LockstepTransport* transport, const LockstepTransportMessage* message,
+    LockstepTransportRequest** request, LockstepTransportOutcome*) {
+  *request = of(transport).post({.message = *message});
+  return kTransportDone;
+}
+
+LockstepTransportStatus ScriptedTransport::wait(
+    LockstepTransport* transport, LockstepTransportRequest* request,
+    std::int64_t microseconds, LockstepTransportOutcome* outcome) {
+  ScriptedTransport& script = of(transport);
+  const auto& posted = *reinterpret_cast<const Posted*>(request);
+  std::unique_lock lock(script.mutex_);
+  script.changed_.wait_for(lock, std::chrono::microseconds(microseconds),
+                           [&] { return posted.status != kTransportNotYet; });
+  outcome->peer = posted.message.peer;
+  return posted.status;
+}
+
+void ScriptedTransport::release(LockstepTransport* transport,
+                                LockstepTransportRequest* request) {
+  const std::lock_guard lock(of(transport).mutex_);
+  reinterpret_cast<Posted*>(request)->released = true;
+}
+
+void ScriptedTransport::close(LockstepTransport* transport) {
+  ScriptedTransport& script = of(transport);
+  const std::lock_guard lock(script.mutex_);
+  for (const auto& one : script.posted_)
+    if (one->status == kTransportNotYet) one->status = kTransportClosed;
+  script.changed_.notify_all();
+}
+
+void ScriptedTransport::destroy(LockstepTransport*) {}
+
+}  // namespace lockstep

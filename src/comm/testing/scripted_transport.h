@@ -1,0 +1,74 @@
+// A transport of a single rank of a wire group, whose messages arrive, or do
+// not, as a test says.
+//
+// Threads: any thread.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/comm/wire/wire_core.h"
+
+namespace lockstep {
+
+class ScriptedTransport {
+ public:
+  struct Posted {
+    LockstepTransportMessage message;
+    bool sends = false;
+    bool released = false;
+    LockstepTransportStatus status = kTransportNotYet;
+  };
+
+  // A group of `size` ranks of which this is rank 0. `death_keys` is as in
+  // WireCore::Parts, in the group's own store.
+  std::unique_ptr<WireCore> make_core(int size, std::shared_ptr<Store> store,
+                                      std::vector<std::string> death_keys = {});
+
+  // The oldest receive from `peer` that waits on `channel` gets `bytes`.
+  void deliver(int peer, LockstepTransportChannel channel,
+               std::span<const std::byte> bytes);
+
+  // The connection to `peer` ends.
+  void lose(int peer);
+
+  // The number of requests whose memory the transport may still access.
+  int held() const;
+  int held(LockstepTransportChannel channel) const;
+
+ private:
+  static ScriptedTransport& of(LockstepTransport* transport) {
+    return *reinterpret_cast<ScriptedTransport*>(transport);
+  }
+  static LockstepTransportStatus create(const LockstepTransportConfig* config,
+                                        LockstepTransport** transport,
+                                        LockstepTransportOutcome* outcome);
+  static LockstepTransportStatus post_send(
+      LockstepTransport* transport, const LockstepTransportMessage* message,
+      LockstepTransportRequest** request, LockstepTransportOutcome* outcome);
+  static LockstepTransportStatus post_receive(
+      LockstepTransport* transport, const LockstepTransportMessage* message,
+      LockstepTransportRequest** request, LockstepTransportOutcome* outcome);
+  static LockstepTransportStatus wait(LockstepTransport* transport,
+                                      LockstepTransportRequest* request,
+                                      std::int64_t microseconds,
+                                      LockstepTransportOutcome* outcome);
+  static void release(LockstepTransport* transport,
+                      LockstepTransportRequest* request);
+  static void leave(LockstepTransport*) {}
+  static void close(LockstepTransport* transport);
+  static void destroy(LockstepTransport* transport);
+  static const LockstepTransportTable kTable;
+
+  LockstepTransportRequest* post(const Posted& posted);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Posted>> posted_;
+};
+
+}  // namespace lockstep

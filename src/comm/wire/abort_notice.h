@@ -1,0 +1,61 @@
+// The abort notice: the fault that made a rank give up, which it sends to all
+// others before it breaks its connections.
+//
+// The store reports the fault to all ranks too, unless it ended with the rank
+// that served it or is unreachable, for example because a host lost its link.
+// Then only this notice keeps the others from blaming a rank that gave up
+// because of another. Delivery is best effort: a notice may be lost while a
+// connection breaks.
+//
+// Threads: every method may be called from any thread.
+// Errors:  none thrown: a notice that cannot be sent or received is skipped.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "src/base/mutex.h"
+#include "src/comm/rendezvous/group_fault.h"
+#include "src/comm/wire/message_transport.h"
+
+namespace lockstep {
+
+class AbortNotice {
+ public:
+  // The transport must have left or closed before this object is destroyed.
+  AbortNotice(MessageTransport& transport, int rank, int size);
+
+  // Returns when the others have sent theirs, so that no rank disconnects while
+  // another still listens; at most a tenth of a second later.
+  void say(const Fault& fault) noexcept;
+
+  // The notice from `peer`, if any.
+  std::optional<Fault> heard_from(int peer) noexcept;
+
+  // A notice from any peer.
+  std::optional<Fault> heard() noexcept;
+
+ private:
+  static constexpr std::size_t kBytes = 1024;
+  using Message = std::array<std::byte, kBytes>;
+  struct Peer {
+    Message memory{};
+    MessageTransport::Request request;
+  };
+
+  static std::optional<Fault> words_of(Peer& peer) noexcept;
+  static void wait(MessageTransport::Request& request,
+                   Deadline deadline) noexcept;
+
+  MessageTransport& transport_;
+  const int rank_;
+  Mutex mutex_;
+  Message own_ LOCKSTEP_GUARDED_BY(mutex_){};
+  std::vector<Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Sends that did not complete in time.
+  std::vector<MessageTransport::Request> unsaid_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

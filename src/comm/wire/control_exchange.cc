@@ -1,0 +1,89 @@
+#include "src/comm/wire/control_exchange.h"
+
+#include <cstring>
+
+namespace lockstep {
+
+ControlExchange::ControlExchange(WireCore& core)
+    : core_(core), peers_(static_cast<std::size_t>(core.size())) {
+  for (int rank = 0; rank < core.size(); ++rank) {
+    if (rank == core.rank()) continue;
+    peer(rank).out.memory.resize(kMessageBytes);
+    for (Mailbox& mailbox : peer(rank).in) {
+      mailbox.memory.resize(kMessageBytes);
+      post_if_there(rank, mailbox);
+    }
+  }
+}
+
+void ControlExchange::post(int rank, Mailbox& mailbox) {
+  mailbox.request = core_.receive(
+      {rank, kChannelControl, 0, mailbox.memory.data(), kMessageBytes});
+}
+
+// A rank's departure is an error only once another operation starts.
+void ControlExchange::post_if_there(int rank, Mailbox& mailbox) {
+  try {
+    post(rank, mailbox);
+  } catch (const TransportError&) {
+    mailbox.request.reset();
+  }
+}
+
+void ControlExchange::send(int rank, const AnnouncedCall& mine,
+                           const FillExtra& extra, Deadline deadline) {
+  Mailbox& out = peer(rank).out;
+  // The last operation's send: done long ago, since the peer has answered it.
+  core_.wait(out.request, deadline);
+  out.request.reset();
+  std::memcpy(out.memory.data(), &mine, sizeof mine);
+  const std::size_t bytes =
+      sizeof mine + extra(rank, std::span(out.memory).subspan(sizeof mine));
+  out.request =
+      core_.send({rank, kChannelControl, 0, out.memory.data(), bytes});
+}
+
+std::vector<AnnouncedCall> ControlExchange::run(const AnnouncedCall& mine,
+                                                const FillExtra& extra,
+                                                Deadline deadline) {
+  const auto for_each_peer = [&](const auto& action) {
+    // Every rank begins with the rank after it, so that not all of them send to
+    // the same rank first.
+    for (int step = 1; step < core_.size(); ++step)
+      action((core_.rank() + step) % core_.size());
+  };
+  for_each_peer([&](int rank) {
+    core_.expect(rank);
+    if (!in(rank).request) post(rank, in(rank));
+  });
+  for_each_peer([&](int rank) { send(rank, mine, extra, deadline); });
+  std::vector<AnnouncedCall> all(peers_.size(), mine);
+  for_each_peer([&](int rank) {
+    core_.wait_for_peer(in(rank).request, rank, deadline);
+    AnnouncedCall& theirs = all[static_cast<std::size_t>(rank)];
+    std::memcpy(&theirs, in(rank).memory.data(), sizeof theirs);
+    core_.saw(rank, theirs.signature);
+  });
+  return all;
+}
+
+const std::byte* ControlExchange::extra(int rank) const {
+  return peers_[static_cast<std::size_t>(rank)]
+             .in[turn_ % kAhead]
+             .memory.data() +
+         sizeof(AnnouncedCall);
+}
+
+// Waits for the sends too: after an operation has returned, this rank may leave
+// the group.
+void ControlExchange::finish(Deadline deadline) {
+  for (int rank = 0; rank < core_.size(); ++rank) {
+    if (rank == core_.rank()) continue;
+    core_.wait(peer(rank).out.request, deadline);
+    in(rank).request.reset();
+    post_if_there(rank, in(rank));
+  }
+  ++turn_;
+}
+
+}  // namespace lockstep

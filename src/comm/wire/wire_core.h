@@ -1,0 +1,182 @@
+// The state that the operations of one group share: its transport, the other
+// ranks' last known states, and the waits for them.
+//
+// Threads: every method may be called from any thread; scratch() belongs to the
+//          thread that carries out the group's collective.
+// Errors:  waits throw WaitExpired, TransportError and FaultSeen, which
+//          fault_error() turns into the user's errors.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "src/base/mutex.h"
+#include "src/base/settings.h"
+#include "src/comm/operation/backend.h"
+#include "src/comm/rendezvous/group_fault.h"
+#include "src/comm/wire/abort_notice.h"
+#include "src/comm/wire/message_transport.h"
+#include "src/comm/wire/scratch.h"
+
+namespace lockstep {
+
+// The deadline of an operation passed.
+class WaitExpired : public Error {
+ public:
+  // `missing` names the awaited ranks if the core cannot know them.
+  explicit WaitExpired(std::vector<int> missing = {})
+      : Error("a deadline passed"), missing_(std::move(missing)) {}
+  const std::vector<int>& missing() const { return missing_; }
+
+ private:
+  std::vector<int> missing_;
+};
+
+class WireCore {
+ public:
+  using Request = MessageTransport::Request;
+
+  struct Parts {
+    GroupIdentity identity;
+    OperationCheck check = OperationCheck::kAll;
+    std::vector<std::string> hosts{};  // of each rank
+    // The store key of each rank's death; empty if the transport detects deaths
+    // itself.
+    std::vector<std::string> death_keys{};
+    // Shared with the group's duplicates, like the state that ends the group.
+    std::shared_ptr<MessageTransport> transport{};
+    std::shared_ptr<GroupFault> fault{};
+    // 0, or the number of the duplicate.
+    int duplicate = 0;
+  };
+  explicit WireCore(Parts parts);
+  // The core of a duplicate of `same`'s group: the same connections, other
+  // channels.
+  WireCore(const WireCore& same, const GroupIdentity& identity, int duplicate);
+  ~WireCore();
+  WireCore(const WireCore&) = delete;
+  WireCore& operator=(const WireCore&) = delete;
+
+  const GroupIdentity& identity() const { return parts_.identity; }
+  int rank() const { return parts_.identity.rank; }
+  int size() const { return parts_.identity.size; }
+  OperationCheck check() const { return parts_.check; }
+  MessageTransport& transport() { return *parts_.transport; }
+  // Like the transport's, on the channels of this group or duplicate.
+  Request send(const LockstepTransportMessage& message) {
+    return parts_.transport->send(on_own_channel(message));
+  }
+  Request receive(const LockstepTransportMessage& message) {
+    return parts_.transport->receive(on_own_channel(message));
+  }
+  Scratch& scratch() { return scratch_; }
+
+  // Checks the group's state during a long wait.
+  class Vigil {
+   public:
+    // For a wait for the ranks that expect() named.
+    Vigil(WireCore& core, Deadline deadline);
+    // For a wait for a message to or from `peer`; with kAnySource, for all
+    // other ranks until none is left.
+    Vigil(WireCore& core, Deadline deadline, int peer);
+    // Throws when the deadline has passed. At intervals it also checks whether
+    // another rank has written a fault or has died, and throws then.
+    void check();
+    Deadline deadline() const { return deadline_; }
+
+   private:
+    void check_peers();
+    void look_for_deaths();
+    std::vector<int> awaited() const;
+
+    WireCore& core_;
+    const Deadline deadline_;
+    std::optional<int> peer_;
+    Deadline::Clock::time_point next_look_;
+  };
+
+  // Waits for `request`.
+  void wait(Request& request, Deadline deadline);
+
+  // The same for a receive from `peer` that the operation cannot continue
+  // without.
+  void wait_for_peer(Request& request, int peer, Deadline deadline);
+  // Notes that the collective begins, and ceases, to wait for a rank. A rank
+  // that holds up another rank's part is not counted twice.
+  void expect(int peer) { awaited_[index(peer)].fetch_add(1); }
+  void expect_nobody();
+  void arrived(int peer) { awaited_[index(peer)].fetch_sub(1); }
+  // Waits for all `requests`.
+  void wait_for_all(std::span<Request* const> requests, Deadline deadline);
+  // Notes the peers of the messages that the collective waits for.
+  void held_up_by(std::vector<int> peers);
+  // Sets the function that names the awaited ranks while a collective waits
+  // inside the host. Null: it does not.
+  void waits_inside(std::function<std::vector<int>()> missing);
+  // The ranks that the collective waits for; once all have brought their parts,
+  // those that do not receive or pass on elements.
+  std::vector<int> missing() const;
+  // The same for `operation`, which may be a message.
+  std::vector<int> missing_in(const Operation& operation) const;
+
+  // The fault that another rank has written as the cause of the group's end.
+  std::optional<Fault> look_for_fault();
+
+  // `peer` sends nothing more: a wait for any source waits only for the others,
+  // and a Timeout names `peer` first.
+  void lost(int peer) { lost_[index(peer)] = true; }
+
+  // Notes the last call of `peer`.
+  void saw(int peer, const Signature& signature);
+  // The lines of a Timeout that name the missing ranks.
+  std::string describe_missing(const std::vector<int>& ranks) const;
+  // "rank 5 on node-b", "rank 1 (rank 5 of the job) on node-b".
+  std::string name_of_rank(int rank) const;
+
+  // Ends the group because of `error`, which `operation` threw, and returns the
+  // error for its callers. Afterwards no thread touches buffers any more.
+  std::exception_ptr give_up(const std::exception_ptr& error,
+                             const Operation& operation,
+                             Deadline::Clock::time_point begun) noexcept;
+  // The same because this rank leaves while operations are in flight.
+  void leave_at_once(const std::string& reason) noexcept;
+  // This rank leaves, in good order unless the group has ended. The store is
+  // not used any more.
+  void leave() noexcept;
+
+ private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  LockstepTransportMessage on_own_channel(
+      LockstepTransportMessage message) const {
+    message.channel += parts_.duplicate * kTransportChannels;
+    return message;
+  }
+  std::uint64_t sequence_of(const Operation& operation) const;
+  Fault fault_of(const std::exception_ptr& error, const Operation& operation,
+                 const std::string& expired);
+  std::exception_ptr error_of(const Fault& fault, const Operation& operation);
+  std::vector<int> others() const;
+  std::string describe_timeout(const Operation& operation,
+                               Deadline::Clock::time_point begun,
+                               const std::vector<int>& ranks) const;
+  std::vector<int> awaited_by_all(const std::vector<int>& ranks) const;
+
+  Parts parts_;
+  // Set if the transport itself detects the end of a connection.
+  std::shared_ptr<AbortNotice> abort_notice_;
+  Scratch scratch_;
+  std::vector<std::atomic<int>> awaited_;
+  std::vector<std::atomic<bool>> lost_;
+  mutable Mutex mutex_;
+  std::vector<int> held_up_by_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::function<std::vector<int>()> missing_inside_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Signature> last_seen_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,331 @@
+#include "src/comm/wire/wire_message_matcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "src/comm/wire/start_thread.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+
+// How long one wait for a message lasts. While several messages may come, or
+// other threads wait, it is short at first and then longer.
+constexpr microseconds kShortestNap = 100us;
+constexpr microseconds kLongestNap = 2ms;
+constexpr microseconds kLoneNap = 20ms;
+// How long messages stay pending without a waiting thread before the background
+// thread advances them.
+constexpr microseconds kGrace = 500us;
+
+std::size_t bytes_of(const Signature& signature) {
+  return static_cast<std::size_t>(signature.elements) *
+         size_of(static_cast<DataType>(signature.type));
+}
+
+// A message's number among those of its sender, as a tag.
+int payload_tag(const Signature& signature) {
+  return static_cast<int>(signature.sequence & 0x7fffffff);
+}
+
+}  // namespace
+
+WireMessageMatcher::WireMessageMatcher(WireCore& core) : core_(core) {
+  const MutexLock lock(mutex_);
+  inboxes_ = std::vector<Inbox>(static_cast<std::size_t>(core.size()));
+  for (int from = 0; from < core.size(); ++from) {
+    if (from == core.rank()) continue;
+    for (Slot& slot : inboxes_[static_cast<std::size_t>(from)].slots)
+      post_slot(from, slot);
+  }
+}
+
+WireMessageMatcher::~WireMessageMatcher() {
+  std::thread postman;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    postman.swap(postman_);
+    postman_wakes_.notify_all();
+  }
+  if (postman.joinable()) postman.join();
+  // A envelope that comes now must not be written to the freed slots.
+  core_.transport().leave();
+}
+
+// A rank that has left sends nothing more, which alone is not an error.
+void WireMessageMatcher::post_slot(int from, Slot& slot) {
+  try {
+    slot.request = core_.receive(
+        {from, kChannelEnvelope, 0, slot.memory.data(), kEnvelopeBytes});
+  } catch (const TransportError&) {
+    inboxes_[static_cast<std::size_t>(from)].ending = true;
+  }
+}
+
+bool WireMessageMatcher::settled(const WireMessage& message) {
+  return message.done || message.error;
+}
+
+void WireMessageMatcher::post(const Pointer& message) {
+  const MutexLock lock(mutex_);
+  if (message->operation.kind == OperationKind::kReceive) {
+    receive(message);
+  } else {
+    try {
+      send(*message);
+      advance(*message);
+    } catch (const TransportError&) {
+      message->error = std::current_exception();
+    }
+    if (!settled(*message)) moving_.push_back(message);
+  }
+  call_postman();
+}
+
+// A message that this rank has begun must arrive even while this rank waits for
+// another operation: its peer may be unable to continue before.
+void WireMessageMatcher::call_postman() {
+  if (is_idle() || stopping_) return;
+  if (!postman_.joinable())
+    postman_ =
+        try_start_thread(core_.identity().name, [this] { run_postman(); });
+  else if (parked_)
+    postman_wakes_.notify_one();
+}
+
+// Only polls, so that a thread that begins to wait is not delayed by it.
+void WireMessageMatcher::run_postman() {
+  MutexLock lock(mutex_);
+  microseconds nap = kGrace;
+  while (!stopping_) {
+    parked_ = is_idle();
+    if (parked_) {
+      postman_wakes_.wait(lock);
+      nap = kGrace;
+      parked_ = false;
+    }
+    postman_wakes_.wait_for(lock, nap);
+    nap = std::min(2 * nap, kLongestNap);
+    if (!stopping_ && waiters_ == 0 && !pumped_) advance();
+  }
+}
+
+void WireMessageMatcher::send(WireMessage& message) {
+  const Envelope envelope{signature_of(message.operation),
+                          message.operation.tag};
+  const std::size_t bytes = message.buffer.bytes();
+  const bool is_short = bytes <= kShortBytes;
+  message.envelope.resize(sizeof envelope + (is_short ? bytes : 0));
+  std::memcpy(message.envelope.data(), &envelope, sizeof envelope);
+  if (is_short && bytes > 0)
+    std::memcpy(message.envelope.data() + sizeof envelope, message.buffer.data,
+                bytes);
+  const int to = message.operation.peer;
+  message.envelope_request =
+      core_.send({to, kChannelEnvelope, 0, message.envelope.data(),
+                  message.envelope.size()});
+  if (!is_short)
+    message.payload_request =
+        core_.send({to, kChannelPayload, payload_tag(envelope.signature),
+                    message.buffer.data, bytes});
+}
+
+void WireMessageMatcher::receive(const Pointer& message) {
+  const auto fits = [&](const Kept& kept) {
+    return message->matches(kept.from, kept.envelope.tag);
+  };
+  const auto found = std::ranges::find_if(kept_, fits);
+  if (found == kept_.end()) {
+    wanted_.push_back(message);
+    return;
+  }
+  deliver(*message, found->from, found->envelope, found->elements.data());
+  kept_.erase(found);
+  if (!settled(*message)) moving_.push_back(message);
+}
+
+// Gives a envelope to its receive: completes a short message, and posts the
+// receive of a long one's elements.
+void WireMessageMatcher::deliver(WireMessage& message, int from,
+                                 const Envelope& envelope,
+                                 const std::byte* elements) try {
+  check_message(message.operation, from, envelope.signature,
+                core_.identity().name);
+  message.source = from;
+  const std::size_t bytes = bytes_of(envelope.signature);
+  if (bytes > kShortBytes) {
+    message.payload_request =
+        core_.receive({from, kChannelPayload, payload_tag(envelope.signature),
+                       message.buffer.data, bytes});
+    return;
+  }
+  if (bytes > 0) std::memcpy(message.buffer.data, elements, bytes);
+  message.done = true;
+} catch (const Error&) {
+  message.error = std::current_exception();
+}
+
+// Finds the receive of a envelope, or keeps the envelope.
+void WireMessageMatcher::sort(int from, const Envelope& envelope,
+                              const std::byte* elements) {
+  const auto found = std::ranges::find_if(wanted_, [&](const Pointer& message) {
+    return message->matches(from, envelope.tag);
+  });
+  if (found == wanted_.end()) {
+    const std::size_t bytes = bytes_of(envelope.signature);
+    Kept kept{from, envelope, {}};
+    if (bytes <= kShortBytes) kept.elements.assign(elements, elements + bytes);
+    kept_.push_back(std::move(kept));
+    return;
+  }
+  const Pointer message = *found;
+  wanted_.erase(found);
+  deliver(*message, from, envelope, elements);
+  if (!settled(*message)) moving_.push_back(message);
+}
+
+// A rank that has left may have sent envelopes into the other slots before.
+void WireMessageMatcher::take_envelopes(int from) {
+  Inbox& inbox = inboxes_[static_cast<std::size_t>(from)];
+  if (inbox.lost) return;
+  try {
+    while (inbox.front().request.done()) {
+      Slot& slot = inbox.front();
+      if (!slot.request)
+        throw TransportError(kTransportBroken, from, "it left");
+      Envelope envelope;
+      std::memcpy(&envelope, slot.memory.data(), sizeof envelope);
+      sort(from, envelope, slot.memory.data() + sizeof envelope);
+      slot.request.reset();
+      inbox.oldest = (inbox.oldest + 1) % kEnvelopeSlots;
+      if (!inbox.ending) post_slot(from, slot);
+    }
+  } catch (const TransportError&) {
+    inbox.lost = std::current_exception();
+    core_.lost(from);
+  }
+}
+
+void WireMessageMatcher::advance(WireMessage& message) {
+  try {
+    if (message.envelope_request.done() && message.payload_request.done())
+      message.done = true;
+  } catch (const TransportError&) {
+    message.error = std::current_exception();
+  }
+  if (!settled(message)) return;
+  message.envelope_request.reset();
+  message.payload_request.reset();
+}
+
+void WireMessageMatcher::advance() {
+  std::exception_ptr lost;
+  int connected = 0;
+  for (int from = 0; from < core_.size(); ++from) {
+    if (from == core_.rank()) continue;
+    take_envelopes(from);
+    const auto& inbox = inboxes_[static_cast<std::size_t>(from)];
+    if (inbox.lost)
+      lost = inbox.lost;
+    else
+      ++connected;
+  }
+  // Fails receives that can get no message. A receive from any source can,
+  // while one rank is left.
+  for (const Pointer& message : wanted_) {
+    const int peer = message->operation.peer;
+    if (peer == kAnySource && connected == 0) message->error = lost;
+    if (peer != kAnySource)
+      message->error = inboxes_[static_cast<std::size_t>(peer)].lost;
+  }
+  for (const Pointer& message : moving_) advance(*message);
+  const auto is_settled = [](const Pointer& m) { return settled(*m); };
+  std::erase_if(wanted_, is_settled);
+  std::erase_if(moving_, is_settled);
+}
+
+// The request that `message` needs next; for a receive from any source, one
+// rank after the other.
+WireCore::Request* WireMessageMatcher::request_to_wait_for(
+    WireMessage& message) {
+  if (message.payload_request) return &message.payload_request;
+  if (message.envelope_request) return &message.envelope_request;
+  int from = message.operation.peer;
+  for (int tries = 0; from == kAnySource && tries < core_.size(); ++tries) {
+    next_inbox_ = (next_inbox_ + 1) % core_.size();
+    const auto& inbox = inboxes_[static_cast<std::size_t>(next_inbox_)];
+    if (next_inbox_ != core_.rank() && !inbox.lost) from = next_inbox_;
+  }
+  LOCKSTEP_CHECK(from >= 0, "a receive that nothing can come for");
+  return &inboxes_[static_cast<std::size_t>(from)].front().request;
+}
+
+bool WireMessageMatcher::done(const Pointer& message) {
+  const MutexLock lock(mutex_);
+  if (!pumped_ && !settled(*message)) advance();
+  return settled(*message);
+}
+
+void WireMessageMatcher::wait(const Pointer& message, Deadline deadline) {
+  WireCore::Vigil vigil(core_, deadline, message->operation.peer);
+  microseconds nap = kShortestNap;
+  ++waiters_;
+  const std::shared_ptr<void> leaving(nullptr, [&](void*) { --waiters_; });
+  MutexLock lock(mutex_);
+  while (true) {
+    if (!pumped_ && !settled(*message)) advance();
+    if (settled(*message)) break;
+    const bool alone = waiters_ == 1 && message->operation.peer != kAnySource;
+    doze(lock, *message, alone ? kLoneNap : nap);
+    nap = std::min(2 * nap, kLongestNap);
+    lock.unlock();
+    vigil.check();
+    lock.lock();
+  }
+  changed_.notify_all();
+  if (message->error) std::rethrow_exception(message->error);
+}
+
+void WireMessageMatcher::stop(const std::exception_ptr& error) {
+  MutexLock lock(mutex_);
+  for (Inbox& inbox : inboxes_) inbox.lost = error;
+  std::list<Pointer> ended = std::move(wanted_);
+  ended.splice(ended.end(), moving_);
+  wanted_.clear();
+  for (const Pointer& message : ended) message->error = error;
+  changed_.notify_all();
+  // A closed transport may still copy the data of a request. A thread that
+  // waits for a request returns within a nap.
+  while (pumped_) changed_.wait(lock);
+  for (const Pointer& message : ended) {
+    message->envelope_request.reset();
+    message->payload_request.reset();
+  }
+}
+
+// Waits a while for the next request of `message`, or for the thread that
+// advances all messages.
+void WireMessageMatcher::doze(MutexLock& lock, WireMessage& message,
+                              microseconds patience) {
+  if (pumped_) {
+    changed_.wait_for(lock, kLoneNap);
+    return;
+  }
+  pumped_ = true;
+  WireCore::Request* request = request_to_wait_for(message);
+  lock.unlock();
+  try {
+    request->wait(patience);
+  } catch (const TransportError&) {
+    // advance() gets the error again, and knows the message concerned.
+  }
+  lock.lock();
+  pumped_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,131 @@
+// Messages between two ranks of a wire group.
+//
+// A sender writes a envelope to the receiver: a description of the message, and
+// the elements themselves if they are few. Letters are received even before
+// their receive is posted, and matched with receives by source and tag, in
+// order; envelopes without a receive are kept. The elements of long messages
+// follow once their receive is known, directly into its buffer.
+//
+// Threads: every method may be called from any thread. One of the waiting
+//          threads advances all messages; while none waits, the object's own
+//          thread does.
+// Errors:  those of WireCore's waits, and Mismatch for a message that does not
+//          match its receive.
+// Source:  MPI's matching rules (MPI 4.0, section 3.5).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/comm/operation/posted_message.h"
+#include "src/comm/wire/wire_core.h"
+
+namespace lockstep {
+
+// WireMessageMatcher owns all members that it adds.
+struct WireMessage : PostedMessage {
+  using PostedMessage::PostedMessage;
+
+  std::vector<std::byte> envelope;  // of a send
+  WireCore::Request envelope_request;
+  WireCore::Request payload_request;
+  std::exception_ptr error;
+};
+
+class WireMessageMatcher {
+ public:
+  explicit WireMessageMatcher(WireCore& core);
+  ~WireMessageMatcher();
+
+  using Pointer = std::shared_ptr<WireMessage>;
+
+  void post(const Pointer& message);
+
+  // Waits until `message` is done.
+  void wait(const Pointer& message, Deadline deadline);
+
+  // Whether wait() would return or throw at once.
+  bool done(const Pointer& message);
+
+  // Delivers nothing more: every pending message ends with `error`, and no
+  // thread touches its buffer afterwards. Call once the transport is closed.
+  void stop(const std::exception_ptr& error);
+
+ private:
+  static constexpr std::size_t kEnvelopeSlots = 4;  // received ahead, from each
+
+  // The first part of a message.
+  struct Envelope {
+    Signature signature{};
+    std::int32_t tag = 0;
+    std::int32_t reserved = 0;
+  };
+  static constexpr std::size_t kShortBytes = std::size_t{4} << 10;
+  static constexpr std::size_t kEnvelopeBytes = sizeof(Envelope) + kShortBytes;
+
+  struct Slot {
+    std::array<std::byte, kEnvelopeBytes> memory{};
+    WireCore::Request request;
+  };
+  struct Inbox {
+    std::array<Slot, kEnvelopeSlots> slots;
+    std::size_t oldest = 0;
+    bool ending = false;      // nothing comes except what is in the slots
+    std::exception_ptr lost;  // why nothing more will come
+    Slot& front() { return slots[oldest]; }
+  };
+  // A envelope without a matching receive.
+  struct Kept {
+    int from = 0;
+    Envelope envelope;
+    std::vector<std::byte> elements;  // of a short message
+  };
+
+  void post_slot(int from, Slot& slot) LOCKSTEP_REQUIRES(mutex_);
+  void send(WireMessage& message);
+  void receive(const Pointer& message) LOCKSTEP_REQUIRES(mutex_);
+  void take_envelopes(int from) LOCKSTEP_REQUIRES(mutex_);
+  void sort(int from, const Envelope& envelope, const std::byte* elements)
+      LOCKSTEP_REQUIRES(mutex_);
+  void deliver(WireMessage& message, int from, const Envelope& envelope,
+               const std::byte* elements);
+  bool is_idle() const LOCKSTEP_REQUIRES(mutex_) {
+    return wanted_.empty() && moving_.empty();
+  }
+  void call_postman() LOCKSTEP_REQUIRES(mutex_);
+  void advance() LOCKSTEP_REQUIRES(mutex_);
+  void advance(WireMessage& message) LOCKSTEP_REQUIRES(mutex_);
+  WireCore::Request* request_to_wait_for(WireMessage& message)
+      LOCKSTEP_REQUIRES(mutex_);
+  void doze(MutexLock& lock, WireMessage& message,
+            std::chrono::microseconds patience) LOCKSTEP_REQUIRES(mutex_);
+  void run_postman();
+  static bool settled(const WireMessage& message);
+
+  WireCore& core_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  // Whether a thread waits on requests; they belong to that thread then.
+  bool pumped_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::atomic<int> waiters_{0};
+  int next_inbox_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::vector<Inbox> inboxes_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::list<Kept> kept_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::list<Pointer> wanted_ LOCKSTEP_GUARDED_BY(mutex_);  // not matched yet
+  std::list<Pointer> moving_ LOCKSTEP_GUARDED_BY(mutex_);  // matched, or sends
+
+  std::condition_variable_any postman_wakes_;
+  bool parked_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::thread postman_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,367 @@
+#include "src/launch/launcher/launcher.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/launch/record/job_record.h"
+#include "src/launch/record/record_folder.h"
+#include "src/launch/worker/cpu_share.h"
+#include "src/launch/worker/find_program.h"
+
+namespace lockstep {
+namespace {
+
+// Survivors detect a death within 50 ms and write their records a few ms later.
+// The end of a job may be delayed by this much.
+constexpr std::chrono::milliseconds kLastRecords{300};
+constexpr std::chrono::seconds kAskedRecords{5};
+
+std::string path_of(const std::vector<std::string>& environment) {
+  constexpr std::string_view kName = "PATH=";
+  for (const std::string& variable : environment)
+    if (variable.starts_with(kName)) return variable.substr(kName.size());
+  return "/usr/local/bin:/usr/bin:/bin";
+}
+
+// A share of the cores per worker; empty when workers are not bound.
+std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
+  if (binding == CpuBinding::kNone || workers == 1) return {};
+  const std::vector<int> cores = allowed_cores();
+  // Under a quota other processes share the cores, and the launcher cannot know
+  // which.
+  if (usable_cores() < static_cast<int>(cores.size())) return {};
+  return divide_cores(cores, workers);
+}
+
+bool asks_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
+
+}  // namespace
+
+Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
+    : options_(std::move(options)), signals_(signals), screen_(screen) {}
+
+JobResult Launcher::run() {
+  started_ = std::chrono::steady_clock::now();
+  old_records_ = has_records(options_.job.dump_directory);
+  try {
+    start_workers();
+    while (!over()) turn();
+    look_for_failure();  // a worker may have ended after the last turn
+  } catch (...) {
+    signal_everything(SIGKILL);
+    workers_.clear();
+    for (const pid_t orphan : orphans_.living({})) {
+      ::kill(orphan, SIGKILL);
+      ::waitpid(orphan, nullptr, 0);
+    }
+    throw;
+  }
+  finish_output();
+  result_.pids = workers_.pids();
+  return result_;
+}
+
+void Launcher::start_workers() {
+  if (options_.command.empty() || options_.job.workers < 1)
+    throw InvalidArgument("a job needs a program and at least one worker");
+  const std::string program =
+      find_program(options_.command.front(), path_of(options_.environment));
+  if (!options_.log_directory.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options_.log_directory, error);
+    if (error)
+      throw SystemError(
+          fmt::format("cannot create the folder {} for logs; name another "
+                      "with --log-dir",
+                      options_.log_directory),
+          error.value());
+  }
+  const int workers = options_.job.workers;
+  const auto shares = shares_of_cores(options_.cpu_binding, workers);
+  for (int rank = 0; rank < workers; ++rank)
+    start_worker(rank, program,
+                 shares.empty() ? std::vector<int>()
+                                : shares[static_cast<std::size_t>(rank)]);
+}
+
+void Launcher::start_worker(int rank, const std::string& program,
+                            const std::vector<int>& cores) {
+  WorkerCommand command{
+      .program = program,
+      .arguments = options_.command,
+      .environment =
+          worker_environment(options_.environment, options_.job, rank),
+      .cores = cores,
+      .standard_input = rank == 0 ? options_.standard_input : -1,
+      .signal_mask = signals_.original_mask()};
+  const bool untagged =
+      options_.job.workers == 1 || options_.tags == OutputTags::kNone;
+  const WorkerOptions worker{
+      .rank = rank,
+      .company = untagged ? Company::kAlone : Company::kOthers,
+      .log_path = log_path(rank)};
+  workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_));
+}
+
+std::string Launcher::log_path(int rank) const {
+  if (options_.log_directory.empty()) return "";
+  return fmt::format("{}/rank-{}.log", options_.log_directory, rank);
+}
+
+bool Launcher::over() {
+  if (!workers_.ended()) return false;
+  return orphans_.living(workers_.pids()).empty();
+}
+
+void Launcher::turn() {
+  PollSet set;
+  set.watch(signals_.descriptor(), POLLIN, [this] { take_signals(); });
+  for (const auto& worker : workers_.all()) {
+    worker->watch_end(set);
+    if (!screen_.full()) worker->watch_output(set);
+  }
+  screen_.watch(set);
+  if (collector_)
+    set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
+  set.wait(std::min({kill_at_, cause_at_, screen_.due()}));
+  look_for_failure();
+  look_for_time();
+  screen_.draw();
+  look_for_write_error();
+}
+
+void Launcher::take_signals() {
+  for (const int signal : signals_.take()) take_signal(signal);
+}
+
+void Launcher::take_signal(int signal) {
+  if (signal == SIGCHLD) return reap_orphans();
+  if (signal == SIGWINCH) return resize();
+  if (signal == SIGTSTP) return suspend();
+  if (signal == SIGUSR1) return collect_records(kAskedRecords);
+  // Also for a job that has just succeeded: its caller may have further jobs.
+  if (result_.exit_code == 0) result_.exit_code = 128 + signal;
+  if (phase_ != Phase::kRunning) return kill_job();
+  screen_.settle();
+  screen_.print_line(OutputStream::kErr,
+                     fmt::format("lockstep: SIG{} received; ending {} worker{}",
+                                 ::sigabbrev_np(signal), options_.job.workers,
+                                 options_.job.workers == 1 ? "" : "s"));
+  end_job();
+}
+
+void Launcher::resize() {
+  screen_.resize();
+  for (const auto& worker : workers_.all()) worker->resize();
+}
+
+void Launcher::reap_orphans() { orphans_.living(workers_.pids()); }
+
+// Ctrl-Z stops the workers too. The terminal does not signal them, because they
+// have their own process groups.
+void Launcher::suspend() {
+  if (phase_ != Phase::kRunning) return;
+  screen_.settle();
+  screen_.draw();
+  workers_.signal_all(SIGSTOP);
+  ::kill(::getpid(), SIGSTOP);
+  workers_.signal_all(SIGCONT);
+}
+
+// Makes every running rank write its record, unless that is in progress.
+void Launcher::collect_records(Deadline deadline) {
+  if (collector_ || phase_ != Phase::kRunning) return;
+  std::vector<int> living;
+  for (const auto& worker : workers_.all())
+    if (!worker->process().exit_status()) living.push_back(worker->rank());
+  try {
+    collector_ = std::make_unique<RecordCollector>(options_.job.store_url,
+                                                   options_.job.token,
+                                                   std::move(living), deadline);
+  } catch (const std::exception& error) {
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: the ranks' records are not available: {}",
+                    error.what()));
+  }
+}
+
+void Launcher::records_came() {
+  const std::vector<int> written = collector_->written();
+  collector_.reset();
+  if (phase_ != Phase::kRunning) return;
+  screen_.print_line(
+      OutputStream::kErr,
+      written.empty()
+          ? "lockstep: no rank listens, so no rank wrote its record"
+          : fmt::format(
+                "lockstep: records of rank{} {}; next: lockstep blame {}",
+                written.size() == 1 ? "" : "s", fmt::join(written, ", "),
+                options_.job.dump_directory));
+}
+
+void Launcher::look_for_failure() {
+  if (phase_ == Phase::kCollecting) {
+    note_failures();
+    if (workers_.ended() || (!collector_ && knows_the_cause())) end_job();
+    return;
+  }
+  if (phase_ != Phase::kRunning) return;
+  note_failures();
+  if (!failed_.empty()) {
+    collector_.reset();
+    collect_records(kLastRecords);
+    phase_ = Phase::kCollecting;
+    cause_at_ = Deadline(kLastRecords);
+    if (!collector_ && knows_the_cause()) end_job();
+  } else if (workers_.ended() && !over()) {
+    end_job();  // all succeeded, but a process that they started still runs
+  }
+}
+
+void Launcher::note_failures() {
+  for (const int rank : workers_.failed())
+    if (std::ranges::find(failed_, rank, &Failed::rank) == failed_.end()) {
+      failed_.push_back({rank, std::chrono::steady_clock::now()});
+      // Its last lines say whether another rank is the cause.
+      workers_.all()[static_cast<std::size_t>(rank)]->drain();
+    }
+}
+
+std::vector<int> Launcher::failed_ranks() const {
+  std::vector<int> ranks;
+  for (const Failed& failed : failed_) ranks.push_back(failed.rank);
+  return ranks;
+}
+
+// A rank that tells its peers of its own error may end after them.
+bool Launcher::knows_the_cause() const {
+  return cause_at_.expired() || !workers_.missed_peers(failed_ranks());
+}
+
+WorkerFailure Launcher::failure_of(int rank) const {
+  const Worker& worker = *workers_.all()[static_cast<std::size_t>(rank)];
+  const std::chrono::duration<double> lived =
+      std::ranges::find(failed_, rank, &Failed::rank)->when - started_;
+  return {.rank = rank,
+          .workers = options_.job.workers,
+          .pid = worker.process().pid(),
+          .status = worker.process().last_status(),
+          .seconds = lived.count(),
+          .program = options_.command.front(),
+          .last_lines = worker.tail().lines(),
+          .lines_in_sight = worker.in_sight(),
+          .log_path = log_path(rank),
+          .record_folder = {}};
+}
+
+// Next to the ranks' records, if there are any of this job.
+void Launcher::keep_failure() {
+  WorkerFailure& failure = result_.failure.value();
+  const std::string& folder = options_.job.dump_directory;
+  if (folder.empty() || old_records_ || !has_records(folder)) return;
+  failure.record_folder = folder;
+  try {
+    write_job_record(folder, {.workers = failure.workers,
+                              .rank = failure.rank,
+                              .signal = failure.status.signal,
+                              .exit_code = failure.status.code,
+                              .seconds = failure.seconds});
+  } catch (const SystemError& error) {
+    screen_.print_line(OutputStream::kErr,
+                       std::string("lockstep: ") + error.what());
+  }
+}
+
+void Launcher::look_for_time() {
+  if (phase_ == Phase::kEnding && kill_at_.expired()) kill_job();
+  // Processes that were not visible when the others were killed.
+  if (phase_ == Phase::kKilling) signal_everything(SIGKILL);
+}
+
+// Without a reader (`lockstep evaluate | head`) the job ends like a program in
+// a pipe. Any other error means that output is lost.
+void Launcher::look_for_write_error() {
+  const int error = screen_.error();
+  if (error == 0 || std::exchange(write_failed_, true)) return;
+  if (result_.exit_code == 0)
+    result_.exit_code = error == EPIPE ? 128 + SIGPIPE : 1;
+  const bool ends = phase_ == Phase::kRunning && !workers_.ended();
+  if (error != EPIPE)
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: output cannot be written ({}){}",
+                    std::strerror(error), ends ? "; ending the workers" : ""));
+  if (ends) end_job();
+}
+
+void Launcher::end_job() {
+  phase_ = Phase::kEnding;
+  cause_at_ = Deadline::never();
+  kill_at_ = Deadline(options_.grace);
+  signal_everything(SIGTERM);
+  signal_everything(SIGCONT);  // a stopped process handles signals only then
+}
+
+void Launcher::kill_job() {
+  phase_ = Phase::kKilling;
+  cause_at_ = Deadline::never();
+  kill_at_ = Deadline::never();
+  signal_everything(SIGKILL);
+}
+
+void Launcher::signal_everything(int signal) {
+  workers_.signal_all(signal);
+  for (const pid_t orphan : orphans_.living(workers_.pids()))
+    ::kill(orphan, signal);
+}
+
+void Launcher::report_end() {
+  if (!failed_.empty()) {
+    result_.failure = failure_of(workers_.culprit(failed_ranks()).rank());
+    result_.exit_code = result_.failure->status.exit_code();
+    keep_failure();
+    std::istringstream report(describe(*result_.failure));
+    for (std::string line; std::getline(report, line);)
+      screen_.print_line(OutputStream::kErr, line);
+  } else if (!old_records_ && has_records(options_.job.dump_directory)) {
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: ranks left records; next: lockstep blame {}",
+                    options_.job.dump_directory));
+  }
+}
+
+void Launcher::finish_output() {
+  for (const auto& worker : workers_.all()) worker->drain();
+  screen_.settle();
+  report_end();
+  for (;;) {
+    screen_.draw();
+    look_for_write_error();
+    if (screen_.drained()) return;
+    // Waits for a reader that pauses, until the user sends another signal.
+    bool tired = false;
+    PollSet set;
+    set.watch(signals_.descriptor(), POLLIN, [&] {
+      for (const int signal : signals_.take()) tired |= asks_to_end(signal);
+    });
+    screen_.watch(set);
+    set.wait(Deadline::never());
+    if (tired) return;
+  }
+}
+
+}  // namespace lockstep

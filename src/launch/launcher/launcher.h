@@ -1,0 +1,132 @@
+// Starts the workers of a job on this host, watches them, and ends all of them
+// when one dies or the user asks.
+//
+// The launcher tags workers' output with their rank and draws rank 0's progress
+// records. When the job is over, no worker and no process that a worker started
+// is left. See docs/design/launch.md.
+//
+// Threads: the thread that constructed the SignalWatch. Other threads may run,
+//          but must not start child processes meanwhile.
+// Errors:  CannotExecute when the program cannot be started, SystemError when
+//          the system refuses processes, pipes or logs, InvalidArgument. A
+//          worker's death is a result, not an error.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/launch/output/screen.h"
+#include "src/launch/record/failure_report.h"
+#include "src/launch/record/record_collector.h"
+#include "src/launch/worker/orphan_watch.h"
+#include "src/launch/worker/signal_watch.h"
+#include "src/launch/worker/worker_environment.h"
+#include "src/launch/worker/worker_table.h"
+
+namespace lockstep {
+
+// Whether each worker runs on its own share of the cores. It applies when
+// several workers have a core each and no control group's quota limits the
+// cores' time.
+enum class CpuBinding { kCores, kNone };
+
+// Whether workers' lines are tagged with their rank. Without tags a worker's
+// bytes pass unchanged, for jobs in which only one rank writes.
+enum class OutputTags { kRank, kNone };
+
+struct LaunchOptions {
+  // The program, searched for in PATH, and its arguments.
+  std::vector<std::string> command;
+  JobEnvironment job;
+  // "NAME=value"; the base of each worker's environment.
+  std::vector<std::string> environment = current_environment();
+  CpuBinding cpu_binding = CpuBinding::kCores;
+  OutputTags tags = OutputTags::kRank;  // for several workers
+  // The folder for rank-N.log, a copy of rank N's output; empty: no logs.
+  // Created when missing.
+  std::string log_directory;
+  // Rank 0's standard input; borrowed. Negative: none. Other ranks have none.
+  int standard_input = -1;
+  // How long workers may take to end after SIGTERM before they are killed.
+  std::chrono::milliseconds grace{30'000};
+};
+
+struct JobResult {
+  // 0 when every worker returned 0; the failed worker's ExitStatus::exit_code
+  // when one failed; 128 + the signal that asked the launcher to end; 128 +
+  // SIGPIPE when the output's reader has gone; 1 when output cannot be written
+  // for another reason.
+  int exit_code = 0;
+  std::optional<WorkerFailure> failure;
+  std::vector<pid_t> pids;  // of the workers, by rank
+};
+
+class Launcher {
+ public:
+  // `signals` and `screen` must outlive the launcher.
+  Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen);
+
+  // Runs the job to its end. Call it once.
+  JobResult run();
+
+ private:
+  // kCollecting: a worker has failed, and the others have time to write their
+  // records.
+  enum class Phase { kRunning, kCollecting, kEnding, kKilling };
+
+  void start_workers();
+  void start_worker(int rank, const std::string& program,
+                    const std::vector<int>& cores);
+  std::string log_path(int rank) const;
+  bool over();
+  void turn();
+  void take_signals();
+  void take_signal(int signal);
+  void resize();
+  void suspend();
+  void collect_records(Deadline deadline);
+  void records_came();
+  void reap_orphans();
+  void look_for_failure();
+  // Records the workers that failed since the last call.
+  void note_failures();
+  std::vector<int> failed_ranks() const;
+  // Whether no further failure can explain those so far, or none came in time.
+  bool knows_the_cause() const;
+  WorkerFailure failure_of(int rank) const;
+  void keep_failure();
+  void look_for_time();
+  void look_for_write_error();
+  void end_job();
+  void kill_job();
+  void signal_everything(int signal);
+  void finish_output();
+  void report_end();
+
+  LaunchOptions options_;
+  SignalWatch& signals_;
+  Screen& screen_;
+  OrphanWatch orphans_;
+  WorkerTable workers_;
+  std::unique_ptr<RecordCollector> collector_;
+  // The user's folder held records before the job, of another running job.
+  bool old_records_ = false;
+  bool write_failed_ = false;  // and the user was told
+  Phase phase_ = Phase::kRunning;
+  Deadline kill_at_ = Deadline::never();
+  // How long a failure may come after others that it caused.
+  Deadline cause_at_ = Deadline::never();
+  std::chrono::steady_clock::time_point started_;
+  // Ranks that failed, with times, before the launcher asked the others to end.
+  struct Failed {
+    int rank;
+    std::chrono::steady_clock::time_point when;
+  };
+  std::vector<Failed> failed_;
+  JobResult result_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "src/launch/record/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+// The likely cause of a signal; "" if unknown.
+std::string likely_cause(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return "another process killed it, or the kernel did because memory ran "
+             "out (then dmesg says \"Out of memory\")";
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+      return "a bug in the program: it accessed invalid memory";
+    case SIGABRT:
+      return "the program aborted: an uncaught exception or a failed check";
+    default:
+      return "";
+  }
+}
+
+std::string last_lines(const WorkerFailure& failure) {
+  if (failure.last_lines.empty()) return "\n  output:  it wrote nothing";
+  if (failure.lines_in_sight) return "";
+  std::string text =
+      fmt::format("\n  output:  its last {}",
+                  failure.last_lines.size() == 1
+                      ? std::string("line")
+                      : fmt::format("{} lines", failure.last_lines.size()));
+  for (const std::string& line : failure.last_lines) text += "\n    " + line;
+  return text;
+}
+
+std::string where_output_is(const WorkerFailure& failure) {
+  if (!failure.log_path.empty())
+    return fmt::format("its whole output is in {}", failure.log_path);
+  return "--log-dir DIR keeps each rank's whole output";
+}
+
+std::string next_step(const WorkerFailure& failure) {
+  if (!failure.record_folder.empty())
+    return fmt::format("lockstep blame {}\n           {}",
+                       failure.record_folder, where_output_is(failure));
+  return where_output_is(failure);
+}
+
+}  // namespace
+
+std::string describe(const WorkerFailure& failure) {
+  std::string text =
+      fmt::format("lockstep: rank {} of {} {} after {:.1f} s{}", failure.rank,
+                  failure.workers, describe(failure.status), failure.seconds,
+                  failure.workers > 1 ? "; the other ranks were ended" : "");
+  text +=
+      fmt::format("\n  program: {} (process {})", failure.program, failure.pid);
+  text += last_lines(failure);
+  const std::string cause = likely_cause(failure.status.signal);
+  if (!cause.empty()) text += "\n  likely:  " + cause;
+  return text + "\n  next:    " + next_step(failure);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// The launcher's report on a failed worker.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "src/launch/worker/worker_process.h"
+
+namespace lockstep {
+
+struct WorkerFailure {
+  int rank = 0;
+  int workers = 1;
+  pid_t pid = 0;
+  ExitStatus status;
+  double seconds = 0;  // from the job's start
+  std::string program;
+  std::deque<std::string> last_lines;  // as LineTail keeps them
+  bool lines_in_sight = false;         // they are still on the user's screen
+  std::string log_path = {};           // its log; empty: no log
+  std::string record_folder = {};      // of the ranks' records; empty: none
+};
+
+// The worker, how and when it ended, its last lines, the likely cause and the
+// next step. Several lines, without a final newline.
+std::string describe(const WorkerFailure& failure);
+
+}  // namespace lockstep

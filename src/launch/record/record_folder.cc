@@ -1,0 +1,213 @@
+#include "src/launch/record/record_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <ctime>
+#include <string_view>
+#include <vector>
+
+#include "src/launch/record/job_record.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kStem = "lockstep-records-";
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// "rank-3.json"
+bool is_record_name(std::string_view name) {
+  constexpr std::string_view kStart = "rank-";
+  constexpr std::string_view kEnd = ".json";
+  if (!name.starts_with(kStart) || !name.ends_with(kEnd)) return false;
+  name.remove_prefix(kStart.size());
+  return name.size() > kEnd.size() &&
+         is_number(name.substr(0, name.size() - kEnd.size()));
+}
+
+// Also the temporary names of replace_text_file(): ".rank-3.json.PID.tmp".
+bool is_job_file_name(std::string_view name) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (name.starts_with('.') && name.ends_with(kEnd)) {
+    name = name.substr(1, name.size() - 1 - kEnd.size());
+    const std::size_t dot = name.rfind('.');
+    if (dot == std::string_view::npos || !is_number(name.substr(dot + 1)))
+      return false;
+    name = name.substr(0, dot);
+  }
+  return name == kJobRecordName || is_record_name(name);
+}
+
+// The stem and the six characters of mkdtemp().
+bool is_made_name(std::string_view name) {
+  constexpr std::size_t kRandomCharacters = 6;
+  return name.starts_with(kStem) &&
+         name.size() == kStem.size() + kRandomCharacters &&
+         std::ranges::all_of(name.substr(kStem.size()), [](unsigned char c) {
+           return std::isalnum(c) != 0;
+         });
+}
+
+struct Contents {
+  std::vector<fs::path> job_files;  // of jobs' ranks and launchers
+  bool others = false;              // any other entry, or an unreadable folder
+};
+
+Contents contents_of(const fs::path& folder) {
+  Contents contents;
+  std::error_code error;
+  // operator++ throws; a folder that vanishes meanwhile has no entries.
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code unknown;
+    if (fs::is_regular_file(at->symlink_status(unknown)) &&
+        is_job_file_name(at->path().filename().string()))
+      contents.job_files.push_back(at->path());
+    else
+      contents.others = true;
+  }
+  contents.others |= static_cast<bool>(error);
+  return contents;
+}
+
+// Leaves a folder to which another process has added a file meanwhile.
+void remove_with(const fs::path& folder, const Contents& contents) {
+  std::error_code error;
+  for (const fs::path& file : contents.job_files) fs::remove(file, error);
+  fs::remove(folder, error);
+}
+
+// A file or folder of this user that was not modified for a week.
+bool is_old(const fs::path& path) {
+  constexpr std::time_t kWeek = 7 * 24 * 3600;
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid() &&
+         status.st_mtime < std::time(nullptr) - kWeek;
+}
+
+FileDescriptor open_folder(const fs::path& path, int more_flags = 0) {
+  return FileDescriptor(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
+}
+
+// Whether another process holds a lock of the folder. A file system without
+// locks cannot tell.
+bool is_used_by_others(const FileDescriptor& folder) {
+  return ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+void remove_if_forgotten(const fs::path& folder) {
+  if (!is_old(folder)) return;
+  const FileDescriptor lock = open_folder(folder, O_NOFOLLOW);
+  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+  const Contents contents = contents_of(folder);
+  if (!contents.others && is_old(folder) &&
+      std::ranges::all_of(contents.job_files, is_old))
+    remove_with(folder, contents);
+}
+
+void remove_forgotten(const fs::path& parent) {
+  std::error_code error;
+  std::vector<fs::path> made;
+  for (fs::directory_iterator at(parent, error), end; !error && at != end;
+       at.increment(error))
+    if (is_made_name(at->path().filename().string()))
+      made.push_back(at->path());
+  std::ranges::for_each(made, remove_if_forgotten);
+}
+
+// Creates `folder`/earlier-N; empty when that fails.
+fs::path make_place_for_earlier(const fs::path& folder) {
+  std::error_code error;
+  for (int number = 1;; ++number) {
+    fs::path place = folder / fmt::format("earlier-{}", number);
+    if (fs::create_directory(place, error)) return place;
+    if (error) return {};
+  }
+}
+
+// Moves the files of an earlier job away, so that they are no evidence of the
+// next one. Returns the folder to which it moved records of ranks.
+fs::path set_earlier_aside(const fs::path& folder) {
+  std::error_code error;
+  if (!has_records(folder)) {
+    fs::remove(folder / kJobRecordName, error);
+    return {};
+  }
+  fs::path place = make_place_for_earlier(folder);
+  if (place.empty()) return {};
+  for (const fs::path& file : contents_of(folder).job_files)
+    fs::rename(file, place / file.filename(), error);
+  return place;
+}
+
+}  // namespace
+
+RecordFolder::RecordFolder(fs::path chosen) : path_(std::move(chosen)) {
+  std::error_code error;
+  is_ours_ = fs::create_directories(path_, error);
+  lock_ = open_folder(path_);
+  if (!lock_) return;
+  if (!is_used_by_others(lock_)) earlier_ = set_earlier_aside(path_);
+  ::flock(lock_.get(), LOCK_SH | LOCK_NB);
+}
+
+RecordFolder RecordFolder::make_in(fs::path parent) {
+  std::error_code error;
+  if (parent.empty()) {
+    parent = fs::temp_directory_path(error);
+    if (!error) remove_forgotten(parent);
+  } else {
+    fs::create_directories(parent, error);
+  }
+  RecordFolder folder;
+  if (error) return folder;
+  std::string name =
+      (fs::absolute(parent, error) / fmt::format("{}XXXXXX", kStem)).string();
+  if (error || ::mkdtemp(name.data()) == nullptr) return folder;
+  folder.path_ = name;
+  folder.is_ours_ = true;
+  folder.lock_ = open_folder(folder.path_);
+  if (folder.lock_) ::flock(folder.lock_.get(), LOCK_SH | LOCK_NB);
+  return folder;
+}
+
+RecordFolder::RecordFolder(RecordFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      earlier_(std::move(other.earlier_)),
+      is_ours_(std::exchange(other.is_ours_, false)),
+      lock_(std::move(other.lock_)) {}
+
+RecordFolder::~RecordFolder() {
+  if (!is_ours_ || is_used_by_others(lock_)) return;
+  const Contents contents = contents_of(path_);
+  if (!contents.others && !has_records(path_)) remove_with(path_, contents);
+}
+
+FileDescriptor lock_records(const fs::path& folder) {
+  FileDescriptor lock = open_folder(folder);
+  if (lock) ::flock(lock.get(), LOCK_SH | LOCK_NB);
+  return lock;
+}
+
+bool has_records(const fs::path& folder) {
+  return std::ranges::any_of(contents_of(folder).job_files,
+                             [](const fs::path& file) {
+                               return is_record_name(file.filename().string());
+                             });
+}
+
+}  // namespace lockstep

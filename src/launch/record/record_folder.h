@@ -1,0 +1,56 @@
+// The folder to which the ranks of a job write their records after a failure
+// (docs/formats/record.md). A folder that was made for the job is removed with
+// it unless it holds records or files of others.
+//
+// Threads: one thread at a time.
+// Errors:  none; without a folder there are no records.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "src/net/file_descriptor.h"
+
+namespace lockstep {
+
+class RecordFolder {
+ public:
+  // Uses the folder that the user named, and creates it when missing. Records
+  // of an earlier job move into a new folder inside, earlier(), unless a job
+  // that is still running or `lockstep blame` uses the folder.
+  explicit RecordFolder(std::filesystem::path chosen);
+
+  // Creates a folder in `parent`, which is created when missing, or, when
+  // `parent` is empty, in the system's folder for temporary files. In the
+  // latter it also removes the folders that earlier calls made for this user
+  // and that no process uses, if they hold only files of jobs, all older than a
+  // week. path() is empty when the folder cannot be created.
+  static RecordFolder make_in(std::filesystem::path parent);
+
+  ~RecordFolder();
+  RecordFolder(RecordFolder&& other) noexcept;
+  RecordFolder& operator=(RecordFolder&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // The folder of an earlier job's records; empty: path() held none.
+  const std::filesystem::path& earlier() const { return earlier_; }
+
+ private:
+  RecordFolder() = default;
+
+  std::filesystem::path path_;
+  std::filesystem::path earlier_;
+  bool is_ours_ = false;  // created here
+  // Shared by the jobs that use the folder, so that no other launcher removes
+  // it as left over.
+  FileDescriptor lock_{};
+};
+
+// No launcher removes or moves the records in `folder` while the result lives.
+[[nodiscard]] FileDescriptor lock_records(const std::filesystem::path& folder);
+
+// Whether `folder` holds records of ranks.
+bool has_records(const std::filesystem::path& folder);
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+#include "src/launch/record/record_folder.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "src/base/testing/test_directory.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+void set_age(const fs::path& path, std::chrono::hours age) {
+  fs::last_write_time(path, fs::file_time_type::clock::now() - age);
+}
+
+// A folder of `files` that were written `age` ago.
+fs::path leave_files(const fs::path& path, std::chrono::hours age,
+                     const std::vector<std::string>& files) {
+  fs::create_directories(path);
+  for (const std::string& file : files) {
+    std::ofstream(path / file) << "{}";
+    set_age(path / file, age);
+  }
+  set_age(path, age);
+  return path;
+}
+
+fs::path leave_records(const fs::path& path, std::chrono::hours age) {
+  return leave_files(path, age, {"rank-0.json"});
+}
+
+constexpr std::chrono::hours kMonth{24 * 30};
+
+class RecordFolderAmongOthers : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const before = ::getenv("TMPDIR");
+    if (before != nullptr) before_ = before;
+    ::setenv("TMPDIR", made_.path().c_str(), 1);
+  }
+  void TearDown() override {
+    if (before_.empty())
+      ::unsetenv("TMPDIR");
+    else
+      ::setenv("TMPDIR", before_.c_str(), 1);
+  }
+
+  const TestDirectory made_;
+  const fs::path temporary_ = made_.path();
+  std::string before_;
+};
+
+TEST_F(RecordFolderAmongOthers, RemovesTheFailedJobsOfLastWeek) {
+  using std::chrono::hours;
+  const fs::path old =
+      leave_records(temporary_ / "lockstep-records-aaaaaa", hours(24 * 8));
+  const fs::path recent =
+      leave_records(temporary_ / "lockstep-records-bbbbbb", hours(24 * 6));
+  const fs::path others = leave_records(temporary_ / "others", hours(24 * 80));
+  fs::create_directory_symlink(others, temporary_ / "lockstep-records-cccccc");
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(recent / "rank-0.json"));
+  EXPECT_TRUE(fs::exists(others / "rank-0.json"));
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsThoseOfAJobThatRunsForLong) {
+  const auto running = RecordFolder::make_in("");
+  leave_records(running.path(), std::chrono::hours(24 * 30));
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_TRUE(fs::exists(running.path() / "rank-0.json"));
+}
+
+TEST_F(RecordFolderAmongOthers, RemovesEveryFileOfAForgottenJob) {
+  const fs::path old =
+      leave_files(temporary_ / "lockstep-records-aA0bB1", kMonth,
+                  {"rank-0.json", "rank-11.json", ".rank-3.json.77.tmp",
+                   ".job.json.77.tmp", "job.json"});
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_FALSE(fs::exists(old));
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsAFolderWhoseNameIsTheUsers) {
+  const std::vector<std::string> names{"mine", "toolong", "a_b.cd", ""};
+  for (const std::string& name : names)
+    leave_records(temporary_ / ("lockstep-records-" + name), kMonth);
+  { const auto own = RecordFolder::make_in(""); }
+  for (const std::string& name : names)
+    EXPECT_TRUE(
+        fs::exists(temporary_ / ("lockstep-records-" + name) / "rank-0.json"))
+        << name;
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsAFolderThatHoldsAnythingElse) {
+  for (const std::string file :
+       {"notes.txt", "rank-x.json", "rank-.json", ".rank-0.json.tmp"}) {
+    const fs::path old = leave_files(temporary_ / "lockstep-records-aaaaaa",
+                                     kMonth, {"rank-0.json", file});
+    { const auto own = RecordFolder::make_in(""); }
+    EXPECT_TRUE(fs::exists(old / "rank-0.json")) << file;
+    EXPECT_TRUE(fs::exists(old / file)) << file;
+    fs::remove_all(old);
+  }
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsAFolderWithAFileThatIsNew) {
+  const fs::path old =
+      leave_records(temporary_ / "lockstep-records-aaaaaa", kMonth);
+  set_age(old / "rank-0.json", std::chrono::hours(1));
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_TRUE(fs::exists(old / "rank-0.json"));
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsTheFolderThatARunningJobWasGiven) {
+  const RecordFolder running(temporary_ / "lockstep-records-chosen");
+  leave_records(running.path(), kMonth);
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_TRUE(fs::exists(running.path() / "rank-0.json"));
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsAFolderThatIsBeingRead) {
+  const fs::path old =
+      leave_records(temporary_ / "lockstep-records-aaaaaa", kMonth);
+  {
+    const FileDescriptor lock = lock_records(old);
+    const auto own = RecordFolder::make_in("");
+    EXPECT_TRUE(fs::exists(old / "rank-0.json"));
+  }
+  { const auto own = RecordFolder::make_in(""); }
+  EXPECT_FALSE(fs::exists(old));
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsWhatOthersPutIntoItsOwnFolder) {
+  fs::path path;
+  {
+    const auto own = RecordFolder::make_in("");
+    path = own.path();
+    std::ofstream(path / "notes.txt") << "a worker's";
+  }
+  EXPECT_TRUE(fs::exists(path / "notes.txt"));
+}
+
+TEST_F(RecordFolderAmongOthers, IsGoneWhenItsJobHasLeftNoRecords) {
+  fs::path made;
+  {
+    const auto own = RecordFolder::make_in("");
+    const RecordFolder chosen(temporary_ / "chosen");
+    made = own.path();
+    std::ofstream(made / ".rank-0.json.77.tmp") << "{";
+    EXPECT_TRUE(fs::exists(chosen.path()));
+  }
+  EXPECT_FALSE(fs::exists(made));
+  EXPECT_FALSE(fs::exists(temporary_ / "chosen"));
+}
+
+TEST_F(RecordFolderAmongOthers, MovesTheRecordsOfEarlierJobsAway) {
+  const std::chrono::hours now{0};
+  const fs::path path = leave_files(temporary_ / "chosen", now,
+                                    {"rank-0.json", "job.json", "notes.txt"});
+  const fs::path first = RecordFolder(path).earlier();
+  EXPECT_EQ(first.string(), (path / "earlier-1").string());
+  EXPECT_FALSE(has_records(path));
+  EXPECT_FALSE(fs::exists(path / "job.json"));
+  EXPECT_TRUE(fs::exists(path / "notes.txt"));
+  EXPECT_TRUE(fs::exists(first / "rank-0.json"));
+  EXPECT_TRUE(fs::exists(first / "job.json"));
+  leave_records(path, now);
+  EXPECT_TRUE(RecordFolder(path).earlier() == path / "earlier-2");
+  EXPECT_TRUE(fs::exists(first / "rank-0.json"));
+  EXPECT_TRUE(RecordFolder(path).earlier().empty());
+}
+
+TEST_F(RecordFolderAmongOthers, LeavesTheRecordsOfARunningJobInPlace) {
+  const RecordFolder running(temporary_ / "chosen");
+  leave_records(running.path(), std::chrono::hours(0));
+  const RecordFolder second(running.path());
+  EXPECT_TRUE(second.earlier().empty());
+  EXPECT_TRUE(has_records(running.path()));
+}
+
+TEST_F(RecordFolderAmongOthers, KeepsAllInAFolderThatTheUserNamed) {
+  const fs::path old = leave_records(temporary_ / "lockstep-records-aaaaaa",
+                                     std::chrono::hours(24 * 80));
+  { const auto own = RecordFolder::make_in(temporary_); }
+  EXPECT_TRUE(fs::exists(old / "rank-0.json"));
+}
+
+}  // namespace
+}  // namespace lockstep

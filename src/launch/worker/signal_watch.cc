@@ -1,0 +1,72 @@
+#include "src/launch/worker/signal_watch.h"
+
+#include <pthread.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<int, 6> kRequests{SIGINT,  SIGTERM, SIGHUP,
+                                       SIGQUIT, SIGTSTP, SIGUSR1};
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+// Ignored signals must not be watched, because a signalfd reports them too.
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGWINCH);
+  for (const int signal : kRequests)
+    if (!is_ignored(signal)) sigaddset(&set, signal);
+  return set;
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch() {
+  sigset_t set = watched_signals();
+  descriptor_ =
+      FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!descriptor_) throw SystemError("could not make a signalfd", errno);
+  // When SIGCHLD is ignored, the kernel discards the exit statuses of children.
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &usual, &original_child_action_);
+  sigaddset(&set, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &set, &original_mask_);
+}
+
+SignalWatch::~SignalWatch() {
+  take();
+  // A pending SIGPIPE of ours must not be delivered when it is unblocked.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  const timespec at_once{};
+  ::sigtimedwait(&pipe, nullptr, &at_once);
+  ::sigaction(SIGCHLD, &original_child_action_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
+}
+
+std::vector<int> SignalWatch::take() {
+  std::vector<int> signals;
+  signalfd_siginfo info{};
+  while (::read(descriptor_.get(), &info, sizeof info) ==
+         static_cast<ssize_t>(sizeof info))
+    signals.push_back(static_cast<int>(info.ssi_signo));
+  return signals;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,206 @@
+#include "src/launch/worker/worker.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+std::string tag_of(const WorkerOptions& options) {
+  if (options.company == Company::kAlone) return "";
+  return fmt::format("[rank {}] ", options.rank);
+}
+
+// A terminal's width without the tag.
+std::optional<winsize> beside_tag(std::optional<winsize> window,
+                                  const std::string& tag) {
+  if (window && window->ws_col > 2 * tag.size())
+    window->ws_col -= static_cast<unsigned short>(tag.size());
+  return window;
+}
+
+void set_variable(std::vector<std::string>& environment,
+                  const std::string& name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& variable) {
+    return variable.starts_with(name + "=");
+  });
+  environment.push_back(name + "=" + value);
+}
+
+// A worker writes to pseudo-terminals when the launcher writes to a terminal,
+// so it buffers at most a line. With a log it does not, because a log should
+// hold no colours and bars. A pager on a terminal would wait for keys, which no
+// worker receives.
+WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
+                             const std::string& tag,
+                             const WorkerOptions& options) {
+  if (!options.log_path.empty()) return command;
+  command.output_window = beside_tag(screen.window(OutputStream::kOut), tag);
+  command.error_window = beside_tag(screen.window(OutputStream::kErr), tag);
+  if (command.output_window)
+    for (const char* name : {"PAGER", "GIT_PAGER", "SYSTEMD_PAGER", "MANPAGER"})
+      set_variable(command.environment, name, "cat");
+  return command;
+}
+
+// The log stays locked while the job runs, so that no other job empties it. A
+// file system without locks has only O_APPEND, which keeps both jobs' later
+// lines.
+FileDescriptor open_log(const std::string& path) {
+  if (path.empty()) return {};
+  constexpr mode_t kMode = 0666;
+  FileDescriptor log(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
+  if (log && ::flock(log.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw InvalidArgument(
+        fmt::format("a job that is still running writes {}; name another "
+                    "folder with --log-dir",
+                    path));
+  // EINVAL: a pipe or a device, which holds no earlier job's lines.
+  if (!log || (::ftruncate(log.get(), 0) != 0 && errno != EINVAL))
+    throw SystemError(fmt::format("cannot create the log {}", path), errno);
+  return log;
+}
+
+// Passes on the bytes of one read. Returns false when the pipe has ended (and
+// closes it) or is empty.
+template <class Take>
+bool read_once(FileDescriptor& pipe, Take take) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
+  if (count > 0) {
+    take(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+    return true;
+  }
+  if (count == 0 || (errno != EAGAIN && errno != EINTR)) pipe.reset();
+  return false;
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerOptions& options, WorkerCommand command,
+               Screen& screen)
+    : rank_(options.rank),
+      tag_(tag_of(options)),
+      screen_(screen),
+      raw_(options.company == Company::kAlone),
+      log_(open_log(options.log_path)),
+      log_path_(options.log_path),
+      process_(with_terminals(std::move(command), screen, tag_, options),
+               options.rank == 0 ? ProgressPipe::kOpen : ProgressPipe::kNone),
+      out_{OutputStream::kOut, &process_.standard_output,
+           OutputTagger(tag_,
+                        [this](std::string_view line) {
+                          show_line(OutputStream::kOut, line);
+                        })},
+      err_{OutputStream::kErr, &process_.standard_error,
+           OutputTagger(tag_,
+                        [this](std::string_view line) {
+                          show_line(OutputStream::kErr, line);
+                        })},
+      records_(
+          "", [this](std::string_view line) { show_record(line); },
+          kMaxProgressLineBytes) {}
+
+void Worker::watch_output(PollSet& set) {
+  for (Channel* channel : {&out_, &err_})
+    set.watch(channel->pipe->get(), POLLIN,
+              [this, channel] { read_output(*channel); });
+  set.watch(process_.progress.get(), POLLIN, [this] { read_progress(); });
+}
+
+void Worker::watch_end(PollSet& set) {
+  // If the worker ends at this moment, SIGCHLD is pending and wakes the loop.
+  if (!process_.exit_status())
+    set.watch(process_.end(), POLLIN, [this] { process_.exit_status(); });
+}
+
+bool Worker::read_output(Channel& channel) {
+  return read_once(*channel.pipe, [&](std::string_view bytes) {
+    keep_log(bytes);
+    if (raw_) screen_.print_bytes(channel.stream, bytes);
+    channel.tagger.add(bytes);
+  });
+}
+
+bool Worker::read_progress() {
+  return read_once(process_.progress,
+                   [this](std::string_view bytes) { records_.add(bytes); });
+}
+
+// The screen already shows the lines that have begun, so only their rest is
+// still to be printed.
+void Worker::share_screen() {
+  if (!raw_) return;
+  for (Channel* channel : {&out_, &err_}) channel->tagger.break_line();
+  raw_ = false;
+}
+
+void Worker::show_record(std::string_view line) {
+  share_screen();
+  try {
+    if (const auto record = decode_progress(line)) screen_.show(*record);
+  } catch (const InvalidArgument&) {
+    show_line(OutputStream::kErr, tag_ + std::string(line));
+  }
+}
+
+void Worker::show_line(OutputStream stream, std::string_view line) {
+  tail_.add(line.substr(tag_.size()));
+  if (!raw_) screen_.print_line(stream, line);
+  lines_before_ = screen_.lines();
+  printed_elsewhere_ |= stream == OutputStream::kOut && !screen_.is_one_place();
+}
+
+bool Worker::in_sight() const {
+  return !printed_elsewhere_ &&
+         screen_.lines() - lines_before_ < std::int64_t{LineTail::kLines};
+}
+
+void Worker::resize() {
+  process_.resize(beside_tag(screen_.window(OutputStream::kOut), tag_),
+                  beside_tag(screen_.window(OutputStream::kErr), tag_));
+}
+
+void Worker::keep_log(std::string_view bytes) {
+  while (log_ && !bytes.empty()) {
+    const ssize_t written = ::write(log_.get(), bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      screen_.print_line(OutputStream::kErr,
+                         fmt::format("lockstep: {} is no longer written: {}",
+                                     log_path_, std::strerror(errno)));
+      log_.reset();
+    }
+  }
+}
+
+void Worker::drain() {
+  // A descendant that keeps writing must not delay this.
+  constexpr int kMostReads = 64;
+  for (Channel* channel : {&out_, &err_}) {
+    for (int i = 0; i < kMostReads && read_output(*channel); ++i) {
+    }
+    channel->tagger.finish();
+  }
+  for (int i = 0; i < kMostReads && read_progress(); ++i) {
+  }
+  records_.finish();
+}
+
+}  // namespace lockstep

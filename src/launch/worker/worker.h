@@ -1,0 +1,87 @@
+// A worker of a job: its process, and the route of its output to the screen,
+// its log and the last lines of a failure report.
+//
+// Threads: one thread at a time.
+// Errors:  SystemError when the process cannot be started or its log cannot be
+//          created; InvalidArgument when a worker of a running job writes that
+//          log.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/launch/output/line_tail.h"
+#include "src/launch/output/output_tagger.h"
+#include "src/launch/output/screen.h"
+#include "src/launch/worker/worker_process.h"
+#include "src/net/poll_set.h"
+
+namespace lockstep {
+
+// Whether a worker shares the screen with others.
+enum class Company { kAlone, kOthers };
+
+struct WorkerOptions {
+  int rank = 0;
+  Company company = Company::kOthers;
+  std::string log_path;  // empty: no log
+};
+
+class Worker {
+ public:
+  // Starts the process. `screen` must outlive the worker. Rank 0 gets a
+  // progress pipe.
+  Worker(const WorkerOptions& options, WorkerCommand command, Screen& screen);
+
+  int rank() const { return rank_; }
+  WorkerProcess& process() { return process_; }
+  const WorkerProcess& process() const { return process_; }
+  const LineTail& tail() const { return tail_; }
+  // Whether the reader of standard error still sees the worker's last lines:
+  // they went there, and few lines followed.
+  bool in_sight() const;
+
+  // Sets its pseudo-terminals to the screen's size.
+  void resize();
+
+  // Adds the worker's output to `set`; wait() then reads it.
+  void watch_output(PollSet& set);
+
+  // Adds the worker's end to `set`, to wake the loop.
+  void watch_end(PollSet& set);
+
+  // Reads all available output and passes on last lines without a newline. Does
+  // not wait for later output of the worker's descendants.
+  void drain();
+
+ private:
+  struct Channel {
+    OutputStream stream;
+    FileDescriptor* pipe;
+    OutputTagger tagger;
+  };
+
+  bool read_output(Channel& channel);
+  bool read_progress();
+  void share_screen();
+  void show_record(std::string_view line);
+  void show_line(OutputStream stream, std::string_view line);
+  void keep_log(std::string_view bytes);
+
+  int rank_;
+  std::string tag_;  // "[rank 1] "; empty for a single worker
+  Screen& screen_;
+  // A single worker has the screen to itself until it writes progress records.
+  bool raw_;
+  FileDescriptor log_;
+  std::string log_path_;
+  LineTail tail_;
+  std::int64_t lines_before_ = 0;   // screen lines up to its last one
+  bool printed_elsewhere_ = false;  // to another place than standard error
+  WorkerProcess process_;
+  Channel out_;
+  Channel err_;
+  OutputTagger records_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+#include "src/launch/worker/worker_environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+// Set for each job, so never inherited from an outer job.
+constexpr std::array<std::string_view, 10> kOurs{
+    "RANK",           "LOCAL_RANK",          "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",     "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
+    "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD"};
+
+// torchrun's own variables: with them a PyTorch program would look for
+// torchrun's agent at MASTER_PORT.
+constexpr std::string_view kTorchElastic = "TORCHELASTIC_";
+
+std::string_view name_of(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+bool has(std::span<const std::string> variables, std::string_view name) {
+  return std::any_of(
+      variables.begin(), variables.end(),
+      [&](const std::string& variable) { return name_of(variable) == name; });
+}
+
+bool is_launchers(std::string_view name) {
+  return name.starts_with(kTorchElastic) ||
+         std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
+}
+
+void remove(std::vector<std::string>& variables, std::string_view name) {
+  std::erase_if(variables, [&](const std::string& variable) {
+    return name_of(variable) == name;
+  });
+}
+
+void add_threads(std::vector<std::string>& variables,
+                 const JobEnvironment& job) {
+  constexpr std::string_view kName = "OMP_NUM_THREADS";
+  if (job.threads) {
+    remove(variables, kName);
+    variables.push_back(fmt::format("{}={}", kName, *job.threads));
+  } else if (job.workers > 1 && !has(variables, kName)) {
+    variables.push_back(fmt::format("{}=1", kName));
+  }
+}
+
+}  // namespace
+
+void prepend_library_folder(std::vector<std::string>& variables,
+                            const std::string& folder) {
+  if (folder.empty()) return;
+  const std::string name = "LD_LIBRARY_PATH=";
+  for (std::string& variable : variables) {
+    if (!variable.starts_with(name)) continue;
+    const std::string_view rest =
+        std::string_view(variable).substr(name.size());
+    variable =
+        fmt::format("{}{}{}{}", name, folder, rest.empty() ? "" : ":", rest);
+    return;
+  }
+  variables.push_back(name + folder);
+}
+
+std::vector<std::string> worker_environment(
+    std::span<const std::string> inherited, const JobEnvironment& job,
+    int rank) {
+  std::vector<std::string> variables;
+  for (const std::string& variable : inherited)
+    if (!is_launchers(name_of(variable))) variables.push_back(variable);
+  const auto set = [&](std::string_view name, const auto& value) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  };
+  // Python and C++ buffer output to a pipe until 4 or 8 KiB have accumulated.
+  if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
+  if (!has(variables, "LOCKSTEP_LINE_BUFFERED"))
+    set("LOCKSTEP_LINE_BUFFERED", 1);
+  prepend_library_folder(variables, job.library_folder);
+  if (!job.workers_are_ranks) return variables;
+  set("RANK", rank);
+  set("LOCAL_RANK", rank);
+  set("WORLD_SIZE", job.workers);
+  set("LOCAL_WORLD_SIZE", job.workers);
+  set("GROUP_RANK", 0);
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", job.master_port);
+  if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
+  if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
+  if (!job.dump_directory.empty()) {
+    remove(variables, "LOCKSTEP_DUMP_DIR");
+    set("LOCKSTEP_DUMP_DIR", job.dump_directory);
+  }
+  constexpr std::string_view kPlugins = "LOCKSTEP_PLUGIN_PATH";
+  if (!job.plugin_folder.empty() && !has(variables, kPlugins))
+    set(kPlugins, job.plugin_folder);
+  add_threads(variables, job);
+  return variables;
+}
+
+std::vector<std::string> current_environment() {
+  std::vector<std::string> variables;
+  for (char** variable = ::environ; variable != nullptr && *variable != nullptr;
+       ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+#include "src/launch/worker/worker_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/launch/worker/cpu_share.h"
+#include "src/launch/worker/find_program.h"
+#include "src/launch/worker/free_port.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+using Variables = std::vector<std::string>;
+
+TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
+  const Variables inherited{"PATH=/bin", "RANK=7", "TORCHELASTIC_RUN_ID=a",
+                            "LOCKSTEP_PROGRESS_FD=9", "RANKING=1"};
+  EXPECT_THAT(
+      worker_environment(inherited,
+                         {.workers = 4,
+                          .store_url = "tcp://127.0.0.1:5",
+                          .token = "secret",
+                          .master_port = 29500,
+                          .threads = std::nullopt},
+                         2),
+      UnorderedElementsAre("PATH=/bin", "RANKING=1", "RANK=2", "LOCAL_RANK=2",
+                           "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
+                           "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+                           "LOCKSTEP_STORE=tcp://127.0.0.1:5",
+                           "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1",
+                           "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1"));
+}
+
+TEST(WorkerEnvironment, IsTheUsersForAProgramThatHasRanksOfItsOwn) {
+  EXPECT_THAT(
+      worker_environment(Variables{"PATH=/bin", "RANK=7", "MASTER_PORT=1"},
+                         {.workers_are_ranks = false,
+                          .store_url = "tcp://127.0.0.1:5",
+                          .token = "secret",
+                          .threads = std::nullopt},
+                         0),
+      UnorderedElementsAre("PATH=/bin", "PYTHONUNBUFFERED=1",
+                           "LOCKSTEP_LINE_BUFFERED=1"));
+}
+
+TEST(WorkerEnvironment, HasThreadsAsTorchrunDoesUnlessToldOtherwise) {
+  const auto threads = [](const Variables& inherited, int workers,
+                          std::optional<int> told) {
+    JobEnvironment job;
+    job.workers = workers;
+    job.threads = told;
+    Variables found;
+    for (const std::string& variable : worker_environment(inherited, job, 0))
+      if (variable.starts_with("OMP_NUM_THREADS=")) found.push_back(variable);
+    return found;
+  };
+  EXPECT_THAT(threads({}, 1, {}), IsEmpty());
+  EXPECT_THAT(threads({}, 2, {}), ElementsAre("OMP_NUM_THREADS=1"));
+  EXPECT_THAT(threads({"OMP_NUM_THREADS=6"}, 2, {}),
+              ElementsAre("OMP_NUM_THREADS=6"));
+  EXPECT_THAT(threads({"OMP_NUM_THREADS=6"}, 1, 4),
+              ElementsAre("OMP_NUM_THREADS=4"));
+}
+
+TEST(WorkerEnvironment, NamesTheLaunchersPluginsUnlessTheUserDid) {
+  JobEnvironment job;
+  const auto plugins = [&](const Variables& inherited) {
+    Variables found;
+    for (const std::string& variable : worker_environment(inherited, job, 0))
+      if (variable.starts_with("LOCKSTEP_PLUGIN_PATH="))
+        found.push_back(variable);
+    return found;
+  };
+  EXPECT_THAT(plugins({}), IsEmpty());
+  job.plugin_folder = "/ours";
+  EXPECT_THAT(plugins({}), ElementsAre("LOCKSTEP_PLUGIN_PATH=/ours"));
+  EXPECT_THAT(plugins({"LOCKSTEP_PLUGIN_PATH=/users"}),
+              ElementsAre("LOCKSTEP_PLUGIN_PATH=/users"));
+}
+
+TEST(WorkerEnvironment, LeavesTheUsersPythonAlone) {
+  EXPECT_THAT(worker_environment(Variables{"PYTHONUNBUFFERED="}, {}, 0),
+              AllOf(Contains("PYTHONUNBUFFERED="),
+                    Not(Contains("PYTHONUNBUFFERED=1"))));
+}
+
+TEST(CpuShare, DividesCoresEvenlyAmongNeighbours) {
+  const std::vector<int> cores{0, 4, 1, 5, 2};
+  EXPECT_THAT(divide_cores(cores, 2),
+              ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5, 2)));
+  EXPECT_THAT(divide_cores(cores, 1), ElementsAre(ElementsAre(0, 4, 1, 5, 2)));
+  EXPECT_EQ(divide_cores(cores, 5).size(), 5u);
+}
+
+TEST(CpuShare, DividesNothingWhereRanksOutnumberCores) {
+  EXPECT_THAT(divide_cores(std::vector<int>{0, 1}, 3), IsEmpty());
+  EXPECT_THAT(divide_cores({}, 1), IsEmpty());
+  EXPECT_THAT(divide_cores(std::vector<int>{0}, 0), IsEmpty());
+}
+
+TEST(CpuShare, ReadsAControlGroupsQuota) {
+  EXPECT_EQ(parse_cpu_quota("200000 100000\n"), 2.0);
+  EXPECT_EQ(parse_cpu_quota("50000 100000\n"), 0.5);
+  for (const char* text :
+       {"max 100000\n", "", "200000", "200000 ", "1 0", "-1 100000", "x y"})
+    EXPECT_EQ(parse_cpu_quota(text), std::nullopt) << text;
+}
+
+TEST(CpuShare, CountsAtLeastOneCore) {
+  EXPECT_GE(usable_cores(), 1);
+  EXPECT_FALSE(allowed_cores().empty());
+}
+
+TEST(FindProgram, LooksAlongThePath) {
+  EXPECT_EQ(find_program("sh", "/no/such:/bin:/usr/bin"), "/bin/sh");
+  EXPECT_EQ(find_program("/bin/sh", ""), "/bin/sh");
+}
+
+TEST(FindProgram, TellsMissingFromForbidden) {
+  const auto code = [](const char* name) {
+    try {
+      find_program(name, "/no/such:/etc");
+    } catch (const CannotExecute& error) {
+      EXPECT_THAT(error.what(), HasSubstr(name));
+      return error.exit_code();
+    }
+    return 0;
+  };
+  EXPECT_EQ(code("no-such-program"), 127);
+  EXPECT_EQ(code("/no/such/program"), 127);
+  EXPECT_EQ(code(""), 127);
+  EXPECT_EQ(code("passwd"), 126);
+  EXPECT_EQ(code("/etc"), 126);
+}
+
+TEST(FindProgram, KnowsWhatWasMeant) {
+  try {
+    find_program("train.py", "/bin");
+    FAIL() << "found train.py";
+  } catch (const CannotExecute& error) {
+    EXPECT_THAT(error.what(), HasSubstr("python3 train.py"));
+  }
+}
+
+TEST(FreePort, IsOneThatCanBeBound) {
+  const std::uint16_t port = find_free_port();
+  EXPECT_GT(port, 1023);
+  EXPECT_NO_THROW(check_port_is_free(port));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#include "src/launch/worker/worker_table.h"
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+// Whether the last lines report a missing peer, by the message of a
+// PeerFailure, printed by the program or by the C++ runtime, or another rank's
+// error, as train/checkpoint/rank_zero.h quotes it.
+bool missed_a_peer(const Worker& worker) {
+  return std::ranges::any_of(
+      worker.tail().lines(), [](const std::string& line) {
+        return line.find("PeerFailure") != std::string::npos ||
+               line.find(" is gone: ") != std::string::npos ||
+               line.find(", and therefore on rank ") != std::string::npos;
+      });
+}
+
+// The higher, the more likely the worker ended because of another one.
+int innocence_of(const Worker& worker) {
+  // A survivor may die by any signal after it has lost its peer.
+  if (missed_a_peer(worker)) return 2;
+  const int signal = worker.process().last_status().signal;
+  // A C++ program that ends by an exception gets SIGABRT.
+  return signal != 0 && signal != SIGABRT ? 0 : 1;
+}
+
+}  // namespace
+
+std::vector<pid_t> WorkerTable::pids() const {
+  std::vector<pid_t> pids;
+  pids.reserve(workers_.size());
+  for (const auto& worker : workers_) pids.push_back(worker->process().pid());
+  return pids;
+}
+
+bool WorkerTable::ended() const {
+  return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+    return worker->process().exit_status().has_value();
+  });
+}
+
+std::vector<int> WorkerTable::failed() const {
+  std::vector<int> ranks;
+  for (const auto& worker : workers_) {
+    const auto status = worker->process().exit_status();
+    if (status && !status->ended_well()) ranks.push_back(worker->rank());
+  }
+  return ranks;
+}
+
+bool WorkerTable::missed_peers(std::span<const int> ranks) const {
+  return std::ranges::all_of(ranks, [this](int rank) {
+    return missed_a_peer(*workers_.at(static_cast<std::size_t>(rank)));
+  });
+}
+
+Worker& WorkerTable::culprit(std::span<const int> ranks) const {
+  const auto worker_of = [this](int rank) -> Worker& {
+    return *workers_.at(static_cast<std::size_t>(rank));
+  };
+  return worker_of(*std::ranges::min_element(
+      ranks, {}, [&](int rank) { return innocence_of(worker_of(rank)); }));
+}
+
+void WorkerTable::signal_all(int signal) const noexcept {
+  for (const auto& worker : workers_) worker->process().signal_group(signal);
+}
+
+}  // namespace lockstep

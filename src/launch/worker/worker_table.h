@@ -1,0 +1,55 @@
+// The workers of a job, by rank.
+//
+// Threads: one thread at a time.
+// Errors:  SystemError when a worker cannot be started; the started ones are
+//          killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "src/launch/worker/worker.h"
+
+namespace lockstep {
+
+class WorkerTable {
+ public:
+  void add(std::unique_ptr<Worker> worker) {
+    workers_.push_back(std::move(worker));
+  }
+
+  const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
+
+  // The workers' pids, also of those that have ended.
+  std::vector<pid_t> pids() const;
+
+  // Whether every worker has ended.
+  bool ended() const;
+
+  // The failed workers, by rank.
+  std::vector<int> failed() const;
+
+  // The one of `ranks`, failed workers in the order of their ends, that caused
+  // the failure. Survivors, whose last lines report a missing peer, come last,
+  // however they ended. Of the others, the first that an external signal killed
+  // comes first, then the first that ended by itself. Call drain() first.
+  Worker& culprit(std::span<const int> ranks) const;
+
+  // Whether the last lines of each of `ranks` say that another rank failed.
+  // Call drain() first.
+  bool missed_peers(std::span<const int> ranks) const;
+
+  // Signals the process groups of all workers, also of those that have ended.
+  void signal_all(int signal) const noexcept;
+
+  // Kills and removes all workers.
+  void clear() { workers_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// TCP sockets: listening, accepting and connecting. All sockets are
+// non-blocking and close-on-exec.
+//
+// Threads: every function may be called from any thread.
+// Errors:  NetworkError naming host, port, reason and next step; Timeout and
+//          Cancelled from connect_to; SystemError when the process is out of
+//          file descriptors (retrying does not help).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "lockstep/base/cancellation.h"
+#include "lockstep/base/deadline.h"
+#include "src/net/file_descriptor.h"
+
+namespace lockstep {
+
+// A socket that listens only at the address of `host`. Port 0 lets the kernel
+// choose (see local_address).
+FileDescriptor listen_at(const std::string& host, int port);
+
+// A socket that listens at all addresses of this host, IPv6 and IPv4.
+FileDescriptor listen_everywhere(int port);
+
+// The next pending connection of `listener`; invalid when no connection is
+// pending. SystemError when the process is out of file descriptors or memory.
+FileDescriptor accept_from(int listener);
+
+// Connects to the first address of `host` that answers, trying each once.
+FileDescriptor connect_once(const std::string& host, int port,
+                            Deadline deadline,
+                            const Cancellation* cancellation = nullptr);
+
+// Like connect_once, but retries until `deadline`, because the server may start
+// later. Logs one warning after `warn_after`.
+FileDescriptor connect_to(
+    const std::string& host, int port, Deadline deadline,
+    const Cancellation* cancellation = nullptr,
+    std::chrono::nanoseconds warn_after = std::chrono::seconds(10));
+
+// The result of one non-blocking read or write.
+struct Transfer {
+  std::size_t bytes = 0;
+  bool ended = false;  // the connection is closed or broken
+};
+
+// Reads the bytes that have arrived, at most room.size(); 0 when none have.
+Transfer receive_some(int socket, std::span<std::byte> room);
+
+// Writes as many bytes as the socket's buffer takes; never raises SIGPIPE.
+Transfer send_some(int socket, std::span<const std::byte> data);
+
+}  // namespace lockstep

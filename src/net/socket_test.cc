@@ -1,0 +1,206 @@
+#include "src/net/socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/base/testing/error_text.h"
+#include "src/net/socket_address.h"
+#include "src/net/testing/scarce_descriptors.h"
+#include "src/net/unix_socket.h"
+#include "src/net/wait.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 5min;
+constexpr const char* kHost = "127.0.0.1";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A port without a listener.
+int unused_port() { return local_address(listen_at(kHost, 0).get()).port(); }
+
+TEST(SocketAddress, KnowsLoopbackFromTheRest) {
+  const auto first = [](const char* host) { return resolve(host, 80).at(0); };
+  EXPECT_TRUE(first("127.0.0.1").is_loopback());
+  EXPECT_TRUE(first("127.8.9.1").is_loopback());
+  EXPECT_TRUE(first("::1").is_loopback());
+  EXPECT_TRUE(first("::ffff:127.0.0.1").is_loopback());
+  EXPECT_FALSE(first("0.0.0.0").is_loopback());
+  EXPECT_FALSE(first("::").is_loopback());
+  EXPECT_FALSE(first("192.0.2.1").is_loopback());
+  EXPECT_FALSE(first("::ffff:192.0.2.1").is_loopback());
+}
+
+TEST(SocketAddress, KnowsWhatEveryHostTakesForItself) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.0.1.1", "::1"})
+    EXPECT_TRUE(is_loopback_everywhere(host)) << host;
+  for (const char* host : {"192.0.2.1", "node-a", "::", "0.0.0.0", "127.1"})
+    EXPECT_FALSE(is_loopback_everywhere(host)) << host;
+}
+
+TEST(SocketAddress, KnowsWhatThisHostHas) {
+  EXPECT_TRUE(has_one_of(resolve("127.0.0.1", 80)));
+  // TEST-NET-1, RFC 5737: an unused address.
+  EXPECT_FALSE(has_one_of(resolve("192.0.2.1", 80)));
+}
+
+TEST(SocketAddress, WritesIpv6InBrackets) {
+  EXPECT_EQ(resolve("127.0.0.1", 80).at(0).text(), "127.0.0.1:80");
+  EXPECT_EQ(resolve("::1", 65535).at(0).text(), "[::1]:65535");
+  EXPECT_EQ(host_and_port("node-a", 1), "node-a:1");
+}
+
+TEST(SocketAddress, NamesTheHostThatNobodyKnows) {
+  const std::string message =
+      error_text<NetworkError>([] { resolve("no-such-host.invalid", 80); });
+  EXPECT_TRUE(contains(message, "\"no-such-host.invalid\"")) << message;
+}
+
+TEST(Socket, CarriesBytesBothWays) {
+  const FileDescriptor listener = listen_at(kHost, 0);
+  const int port = local_address(listener.get()).port();
+  const FileDescriptor client = connect_to(kHost, port, kPatience);
+  wait_for(listener.get(), POLLIN, kPatience);
+  const FileDescriptor server = accept_from(listener.get());
+  ASSERT_TRUE(server);
+  EXPECT_FALSE(accept_from(listener.get())) << "no other connection is pending";
+  std::array<std::byte, 3> room{};
+  const std::array<std::byte, 3> sent{std::byte{1}, std::byte{2}, std::byte{3}};
+  for (const auto& [from, to] :
+       {std::pair(client.get(), server.get()), {server.get(), client.get()}}) {
+    EXPECT_EQ(receive_some(to, room).bytes, 0u);
+    EXPECT_EQ(send_some(from, sent).bytes, sent.size());
+    wait_for(to, POLLIN, kPatience);
+    EXPECT_EQ(receive_some(to, room).bytes, sent.size());
+    EXPECT_EQ(room, sent);
+  }
+}
+
+TEST(Socket, ClosesItselfInAnExecutedProgramAndNeverBlocks) {
+  const FileDescriptor listener = listen_at(kHost, 0);
+  const int port = local_address(listener.get()).port();
+  const FileDescriptor client = connect_to(kHost, port, kPatience);
+  wait_for(listener.get(), POLLIN, kPatience);
+  const FileDescriptor server = accept_from(listener.get());
+  for (const int socket : {listener.get(), client.get(), server.get()}) {
+    EXPECT_NE(::fcntl(socket, F_GETFD) & FD_CLOEXEC, 0);
+    EXPECT_NE(::fcntl(socket, F_GETFL) & O_NONBLOCK, 0);
+  }
+}
+
+TEST(Socket, SaysThatThePeerIsGone) {
+  const FileDescriptor listener = listen_at(kHost, 0);
+  const int port = local_address(listener.get()).port();
+  const FileDescriptor client = connect_to(kHost, port, kPatience);
+  wait_for(listener.get(), POLLIN, kPatience);
+  accept_from(listener.get()).reset();
+  wait_for(client.get(), POLLIN, kPatience);
+  std::array<std::byte, 1> byte{};
+  EXPECT_TRUE(receive_some(client.get(), byte).ended);
+  // The first send may still succeed; the peer answers with a reset.
+  send_some(client.get(), byte);
+  wait_for(client.get(), POLLHUP, kPatience);
+  EXPECT_TRUE(send_some(client.get(), byte).ended);
+}
+
+TEST(Socket, BindsTheAddressOfItsHostAndNoOther) {
+  const FileDescriptor listener = listen_at("localhost", 0);
+  EXPECT_TRUE(local_address(listener.get()).is_loopback());
+}
+
+TEST(Socket, NamesThePortThatIsInUse) {
+  const FileDescriptor listener = listen_at(kHost, 0);
+  const int port = local_address(listener.get()).port();
+  const std::string message =
+      error_text<NetworkError>([&] { listen_at(kHost, port); });
+  EXPECT_TRUE(contains(message, "127.0.0.1:" + std::to_string(port)))
+      << message;
+  EXPECT_TRUE(contains(message, "choose another port")) << message;
+}
+
+TEST(Connect, TriesOnceOrUntilTheDeadline) {
+  const int port = unused_port();
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  const std::string once =
+      error_text<NetworkError>([&] { connect_once(kHost, port, kPatience); });
+  EXPECT_TRUE(contains(once, address + ": Connection refused")) << once;
+  const std::string patient =
+      error_text<Timeout>([&] { connect_to(kHost, port, 30ms); });
+  EXPECT_TRUE(contains(patient, address)) << patient;
+  EXPECT_TRUE(contains(patient, "next:")) << patient;
+}
+
+TEST(Connect, WaitsForAListenerThatComesLater) {
+  const int port = unused_port();
+  std::thread early([&] { EXPECT_TRUE(connect_to(kHost, port, kPatience)); });
+  const FileDescriptor listener = listen_at(kHost, port);
+  early.join();
+}
+
+TEST(Connect, EndsWhenItIsCancelled) {
+  const int port = unused_port();
+  Cancellation cancellation;
+  std::thread other([&] { cancellation.cancel(); });
+  EXPECT_THROW(connect_to(kHost, port, kPatience, &cancellation), Cancelled);
+  other.join();
+}
+
+TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
+  const int port = unused_port();
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(connect_to(kHost, port, 100ms, nullptr, 1ms), Timeout);
+  EXPECT_THROW(connect_to(kHost, port, 100ms, nullptr, 1h), Timeout);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "lockstep warning: still waiting for " +
+                host_and_port(kHost, port) +
+                ", where rank 0 or the launcher should serve the store: "
+                "Connection refused\n");
+}
+
+TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
+  const int port = unused_port();
+  UnixListener listener;
+  const UnixConnection waiting = connect_unix(listener.name(), kPatience);
+  const ScarceDescriptors limit(0);
+  const auto expect_told = [](auto call) {
+    const std::string text = error_text<SystemError>(call);
+    EXPECT_TRUE(contains(text, "Too many open files\n  next:    ")) << text;
+    EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
+  };
+  expect_told([&] { connect_to(kHost, port, kPatience); });
+  expect_told([&] { connect_once(kHost, port, kPatience); });
+  expect_told([&] { connect_to("localhost", port, kPatience); });
+  expect_told([] { listen_at(kHost, 0); });
+  expect_told([&] { listener.accept(); });
+}
+
+TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
+  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
+  UnixListener listener;
+  UnixConnection sender = connect_unix(listener.name(), kPatience);
+  UnixConnection receiver(listener.accept());
+  const std::array<int, 2> passed{0, 0};
+  sender.send(std::as_bytes(std::span("x")), passed, kPatience);
+  const ScarceDescriptors limit(0);
+  const std::string text =
+      error_text<SystemError>([&] { receiver.receive(kPatience); });
+  EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include "src/store/store_service.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::vector<StoreService::Reply> StoreService::handle(Client client,
+                                                      const Request& request) {
+  if (waits(client))
+    throw NetworkError("a client asks again while it waits for an answer");
+  Replies due;
+  Answer answer{.id = request.id};
+  if (request.kind == RequestKind::kGet ||
+      request.kind == RequestKind::kWaitAny) {
+    auto found = look(request.kind, request.keys);
+    if (!found) {
+      park(client, request);
+      return due;
+    }
+    answer.value = std::move(*found);
+  } else {
+    try {
+      answer.value = change(client, request, due);
+    } catch (const InvalidArgument& error) {
+      answer.status = AnswerStatus::kRefused;
+      answer.value = to_bytes(error.what());
+    }
+  }
+  due.push_back({client, std::move(answer)});
+  return due;
+}
+
+std::vector<StoreService::Reply> StoreService::leave(Client client) {
+  unpark(client);
+  Replies due;
+  const auto will = wills_.extract(client);
+  if (!will.empty()) put(will.mapped().first, will.mapped().second, due);
+  return due;
+}
+
+template <class Keys>
+std::optional<Bytes> StoreService::look(RequestKind kind,
+                                        const Keys& keys) const {
+  std::int64_t index = 0;
+  for (const std::string_view key : keys) {
+    const Bytes* value = table_.find(key);
+    if (value != nullptr)
+      return kind == RequestKind::kGet ? *value : encode_number(index);
+    ++index;
+  }
+  return std::nullopt;
+}
+
+void StoreService::park(Client client, const Request& request) {
+  Wait& wait = waits_[client];
+  wait.kind = request.kind;
+  wait.id = request.id;
+  for (const std::string_view key : request.keys) {
+    wait.keys.emplace_back(key);
+    waiting_for_[wait.keys.back()].insert(client);
+  }
+}
+
+void StoreService::unpark(Client client) {
+  const auto wait = waits_.extract(client);
+  if (wait.empty()) return;
+  for (const std::string& key : wait.mapped().keys) {
+    const auto waiting = waiting_for_.find(key);
+    // Already removed if the client named a key twice.
+    if (waiting == waiting_for_.end()) continue;
+    waiting->second.erase(client);
+    if (waiting->second.empty()) waiting_for_.erase(waiting);
+  }
+}
+
+Bytes StoreService::change(Client client, const Request& request,
+                           Replies& due) {
+  const std::string_view key = request.keys.empty() ? "" : request.keys[0];
+  switch (request.kind) {
+    case RequestKind::kSet:
+      put(key, request.value, due);
+      return {};
+    case RequestKind::kAdd: {
+      const std::int64_t sum = table_.sum(key, request.amount);
+      put(key, to_bytes(std::to_string(sum)), due);
+      return encode_number(sum);
+    }
+    case RequestKind::kCompareAndSet: {
+      if (table_.holds(key, request.expected)) put(key, request.value, due);
+      const Bytes* value = table_.find(key);
+      return value == nullptr ? Bytes() : *value;
+    }
+    case RequestKind::kErase:
+      return encode_number(table_.erase(key) ? 1 : 0);
+    case RequestKind::kSetLastWill:
+      wills_[client] = {std::string(key),
+                        Bytes(request.value.begin(), request.value.end())};
+      return {};
+    case RequestKind::kWithdrawLastWill:
+      wills_.erase(client);
+      return {};
+    case RequestKind::kGet:
+    case RequestKind::kWaitAny:
+      break;
+  }
+  throw NetworkError("a request of a kind that this version does not know");
+}
+
+void StoreService::put(std::string_view key, std::span<const std::byte> value,
+                       Replies& due) {
+  table_.set(key, value);
+  const auto waiting = waiting_for_.find(key);
+  if (waiting == waiting_for_.end()) return;
+  // A copy: unpark changes the set.
+  const std::set<Client> clients = waiting->second;
+  for (const Client client : clients) {
+    const Wait& wait = waits_.at(client);
+    Answer answer{.id = wait.id};
+    // The key exists, so the lookup succeeds.
+    answer.value = look(wait.kind, wait.keys).value_or(Bytes());
+    unpark(client);
+    due.push_back({client, std::move(answer)});
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,213 @@
+#include "src/store/tcp_store.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "src/base/log.h"
+#include "src/base/mutex.h"
+#include "src/base/own_process.h"
+#include "src/net/socket.h"
+#include "src/net/socket_address.h"
+#include "src/net/wait.h"
+#include "src/net/wake_up.h"
+#include "src/store/request_store.h"
+#include "src/store/tcp_connection.h"
+#include "src/store/tcp_store_server.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Not through the name that other ranks use, which may route through another
+// host.
+TcpEndpoint endpoint_of_own(const std::string& bind,
+                            const TcpStoreServer& server) {
+  return {bind.empty() ? "127.0.0.1" : bind, server.port()};
+}
+
+// The url may be right although this host lacks the address, behind NAT or a
+// mapped port; but a wrong address is a common mistake.
+void warn_of_foreign_address(const TcpEndpoint& endpoint) {
+  if (has_one_of(resolve(endpoint.host, endpoint.port))) return;
+  log(LogLevel::kWarn,
+      fmt::format(
+          "this process serves the store of {}, which is not an address of "
+          "this host: unless it is forwarded here, no other rank will "
+          "find the store (MASTER_ADDR names the host of rank 0)",
+          host_and_port(endpoint.host, endpoint.port)));
+}
+
+std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
+                                         const StoreOptions& options) {
+  if (!options.bind.empty())
+    return std::make_unique<TcpStoreServer>(options.bind, endpoint.port,
+                                            options.token);
+  warn_of_foreign_address(endpoint);
+  return std::make_unique<TcpStoreServer>(listen_everywhere(endpoint.port),
+                                          options.token);
+}
+
+// Every call has its own connection while it lasts, from a pool that grows to
+// the largest number in use at once. A call that gives up closes its
+// connection, which also ends the server's work for it. Only the last will has
+// a permanent connection, because the connection's end executes it.
+class TcpStore final : public RequestStore {
+ public:
+  // Errors name `endpoint`; the store reaches its own server directly.
+  TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
+           std::unique_ptr<TcpStoreServer> server);
+
+ private:
+  using Connection = std::unique_ptr<TcpConnection>;
+
+  Bytes carry_out(const StoreCall& call, Request& request, Deadline deadline,
+                  const Cancellation* cancellation) override;
+  Bytes carry_out_on_will(const StoreCall& call, Request& request,
+                          Deadline deadline);
+  Connection introduce(FileDescriptor socket, const StoreCall& call,
+                       Deadline deadline, const Cancellation* cancellation);
+  FileDescriptor connect_now(const StoreCall& call, Deadline deadline,
+                             const Cancellation* cancellation);
+  Connection connect(const StoreCall& call, Deadline deadline,
+                     const Cancellation* cancellation);
+  Connection take_connection(const StoreCall& call, Deadline deadline,
+                             const Cancellation* cancellation);
+
+  // Destroyed last: the connections close before our own server, if any.
+  const std::unique_ptr<TcpStoreServer> server_;
+  const TcpEndpoint endpoint_;
+  const std::string token_;
+  std::string server_name_;  // set once, before the object is shared
+
+  Mutex mutex_;
+  std::vector<Connection> idle_ LOCKSTEP_GUARDED_BY(mutex_);
+
+  Mutex will_mutex_;
+  Connection will_ LOCKSTEP_GUARDED_BY(will_mutex_);
+};
+
+TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
+                   std::unique_ptr<TcpStoreServer> server)
+    : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
+      server_(std::move(server)),
+      endpoint_(server_ ? endpoint_of_own(options.bind, *server_)
+                        : std::move(endpoint)),
+      token_(options.token) {
+  const StoreCall call("open_store", url());
+  // Only here does a client wait for its server to come up. Later, a server
+  // that refuses connections has died.
+  idle_.push_back(
+      introduce(connect_to(endpoint_.host, endpoint_.port, options.deadline),
+                call, options.deadline, nullptr));
+  server_name_ = idle_.back()->server();
+}
+
+Bytes TcpStore::carry_out(const StoreCall& call, Request& request,
+                          Deadline deadline, const Cancellation* cancellation) {
+  if (request.kind == RequestKind::kSetLastWill ||
+      request.kind == RequestKind::kWithdrawLastWill)
+    return carry_out_on_will(call, request, deadline);
+  Connection connection = take_connection(call, deadline, cancellation);
+  Answer answer = connection->call(call, request, deadline, cancellation);
+  {
+    const MutexLock lock(mutex_);
+    idle_.push_back(std::move(connection));
+  }
+  return take_value(std::move(answer));
+}
+
+TcpStore::Connection TcpStore::take_connection(
+    const StoreCall& call, Deadline deadline,
+    const Cancellation* cancellation) {
+  {
+    const MutexLock lock(mutex_);
+    if (!idle_.empty()) {
+      Connection connection = std::move(idle_.back());
+      idle_.pop_back();
+      return connection;
+    }
+  }
+  return connect(call, deadline, cancellation);
+}
+
+// A server with too many unauthenticated connections drops some, possibly this
+// one.
+TcpStore::Connection TcpStore::introduce(FileDescriptor socket,
+                                         const StoreCall& call,
+                                         Deadline deadline,
+                                         const Cancellation* cancellation) {
+  constexpr int kAttempts = 20;
+  Backoff backoff(10ms, 500ms);
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return std::make_unique<TcpConnection>(std::move(socket), token_, call,
+                                             deadline, cancellation);
+    } catch (const ConnectionDropped&) {
+      if (attempt == kAttempts) throw;
+    }
+    call.check(backoff.wait(deadline, cancellation));
+    socket = connect_now(call, deadline, cancellation);
+  }
+}
+
+FileDescriptor TcpStore::connect_now(const StoreCall& call, Deadline deadline,
+                                     const Cancellation* cancellation) {
+  try {
+    return connect_once(endpoint_.host, endpoint_.port, deadline, cancellation);
+  } catch (const NetworkError& error) {
+    if (deadline.expired()) call.check(WaitResult::kTimedOut);
+    call.fail_connection(error.what());
+  }
+}
+
+TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
+                                       const Cancellation* cancellation) {
+  auto connection = introduce(connect_now(call, deadline, cancellation), call,
+                              deadline, cancellation);
+  // Another server does not have the keys of this one.
+  if (connection->server() != server_name_)
+    call.fail_connection(
+        "the server has ended, and another one has taken its place");
+  return connection;
+}
+
+Bytes TcpStore::carry_out_on_will(const StoreCall& call, Request& request,
+                                  Deadline deadline) {
+  const MutexLock lock(will_mutex_);
+  if (!will_ && request.kind == RequestKind::kWithdrawLastWill) return {};
+  if (!will_) will_ = connect(call, deadline, nullptr);
+  try {
+    return take_value(will_->call(call, request, deadline, nullptr));
+  } catch (const NetworkError&) {
+    // The connection is broken, and the server has executed the will. A Timeout
+    // does not close the connection, because that would declare this client
+    // dead.
+    will_.reset();
+    throw;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
+                                      const StoreOptions& options) {
+  std::unique_ptr<TcpStoreServer> server;
+  if (options.serve) {
+    server = serve_at(endpoint, options);
+    endpoint.port = server->port();
+    // A server leaves connections pending when it has no descriptor for them.
+    // With our own server there must be a descriptor for each of our ends.
+    const std::array<WakeUp, 2> room;
+  }
+  return make_shared_in_own_process<TcpStore>(std::move(endpoint), options,
+                                              std::move(server));
+}
+
+}  // namespace lockstep

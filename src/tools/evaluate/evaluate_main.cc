@@ -1,0 +1,233 @@
+// lockstep-evaluate: one rank of `lockstep evaluate` and `lockstep predict`.
+// The launcher starts it with the verb and the flags that the user gave to the
+// command; started alone, it is the only rank of a world of size 1.
+//
+// Exit codes: 0 when everything is written, 2 for invalid flags or environment
+// variables, 1 for all other errors.
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/version.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/data/image_samples.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/saved_model.h"
+#include "src/comm/group/same_job.h"
+#include "src/tools/evaluate/evaluate_options.h"
+#include "src/tools/job/device_flags.h"
+#include "src/tools/job/rank_program.h"
+#include "src/torch/device/out_of_memory.h"
+#include "src/train/checkpoint/atomic_file.h"
+#include "src/train/checkpoint/rank_zero.h"
+#include "src/train/evaluate/evaluation_report.h"
+#include "src/train/evaluate/metrics.h"
+#include "src/train/evaluate/prediction_file.h"
+#include "src/train/evaluate/unlabelled_images.h"
+#include "src/train/model/models.h"
+#include "src/train/model/precision.h"
+#include "src/train/trainer/training_device.h"
+
+namespace lockstep {
+namespace {
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+      std::fflush(stdout) != 0)
+    throw SystemError("cannot write to standard output", errno);
+}
+
+// Writes atomically to a file, or to standard output.
+void write(const std::string& text, const std::string& path) {
+  if (path == kStandardOutput) return print(text);
+  const std::array<std::span<const std::byte>, 1> pieces{
+      std::as_bytes(std::span(text))};
+  replace_file(path, pieces);
+}
+
+// The model, the data and the device of an evaluation.
+struct Inquiry {
+  const EvaluateOptions& flags;
+  const SavedModel& saved;
+  const ImageDataset& dataset;
+  Classifier& model;
+  at::Device device;  // the model's
+  std::shared_ptr<ProcessGroup> group;
+
+  EvaluationOptions options() const {
+    return {.classes = std::ssize(dataset.class_names),
+            .device = device,
+            .memory_format = flags.compute.channels_last
+                                 ? at::MemoryFormat::ChannelsLast
+                                 : at::MemoryFormat::Contiguous,
+            .probabilities = flags.probabilities,
+            .group = group};
+  }
+};
+
+void evaluate(const Inquiry& asked) {
+  const Evaluation evaluation = lockstep::evaluate(
+      asked.model, ImageSamples(asked.dataset), asked.options());
+  run_on_rank_zero(*asked.group, "writing the results", [&] {
+    const EvaluationSubject subject{.model = asked.saved.name,
+                                    .file = asked.saved.file,
+                                    .trained_on = asked.saved.dataset,
+                                    .dataset = asked.dataset.title,
+                                    .split = asked.flags.split,
+                                    .ranks = asked.group->size(),
+                                    .class_names = asked.dataset.class_names};
+    const std::string& json = asked.flags.json;
+    if (!json.empty()) write(to_json(evaluation, subject), json);
+    if (json != kStandardOutput) print(to_text(evaluation, subject));
+  });
+}
+
+template <class Element>
+std::span<const Element> elements(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.const_data_ptr<Element>(),
+          static_cast<std::size_t>(tensor.numel())};
+}
+
+void predict(const Inquiry& asked) {
+  const Predictions found = lockstep::predict(
+      asked.model, ImageSamples(asked.dataset), asked.options());
+  run_on_rank_zero(*asked.group, "writing the predictions", [&] {
+    const bool labelled = asked.flags.images.empty();
+    const auto labels = labelled ? elements<std::int64_t>(found.labels)
+                                 : std::span<const std::int64_t>();
+    const auto predicted = elements<std::int64_t>(found.predicted);
+    const std::string& path = asked.flags.output;
+    write(to_csv({.labels = labels,
+                  .predicted = predicted,
+                  .probability = elements<float>(found.probability),
+                  .probabilities = elements<float>(found.probabilities),
+                  .class_names = asked.dataset.class_names}),
+          path);
+    if (path == kStandardOutput) return;
+    const std::string what = with_commas(std::ssize(predicted)) +
+                             " predictions of " + asked.saved.name +
+                             " are in " + path;
+    if (!labelled) return print(what + "\n");
+    Metrics metrics{.samples = std::ssize(labels)};
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      metrics.correct += labels[i] == predicted[i] ? 1 : 0;
+    print(what + ", " + percent(metrics.accuracy()) + " of them right\n");
+  });
+}
+
+// The name of the requested data set, or the one in the model's file.
+std::string dataset_name(const EvaluateOptions& flags,
+                         const SavedModel& saved) {
+  if (!flags.dataset.empty()) return flags.dataset;
+  if (const auto name = dataset_titled(saved.dataset); !name.empty())
+    return std::string(name);
+  throw InvalidArgument("the file \"" + saved.file +
+                        "\" does not say what its model was trained "
+                        "on\n  next:    name the data set with --dataset");
+}
+
+ImageDataset images_of(const EvaluateOptions& flags, const SavedModel& saved) {
+  const std::string name = dataset_name(flags, saved);
+  if (!flags.images.empty())
+    return read_unlabelled_images(flags.images, describe_dataset(name));
+  return load_dataset(name,
+                      flags.split == "train" ? Split::kTrain : Split::kTest,
+                      flags.data_dir);
+}
+
+void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
+  tell_out_of_memory({.group = group,
+                      .device = device,
+                      .what = "putting the model on the GPU",
+                      .next = "try a larger GPU, or the CPU (--device cpu)"},
+                     [&] { model.to(device); });
+}
+
+// What every rank must have been started for. Only rank 0 reads the model's
+// file and writes.
+std::vector<JobField> job_of(const EvaluateOptions& flags) {
+  const auto yes_or_no = [](const bool& yes) { return yes ? "yes" : "no"; };
+  const std::string& path = result_path(flags);
+  return {
+      {"the command", "lockstep " + std::string(name_of(flags.verb))},
+      {"--model", flags.model.empty() ? "the file's" : flags.model},
+      {"--dataset", flags.dataset.empty() ? "the file's" : flags.dataset},
+      {"--split", flags.split},
+      {"--images", flags.images.empty() ? "not given" : "given"},
+      {"--probabilities", yes_or_no(flags.probabilities)},
+      {"writing a file", yes_or_no(!path.empty() && path != kStandardOutput)},
+      {"--device", flags.devices.device},
+      {"--tf32", yes_or_no(flags.compute.tf32)},
+      {"--channels-last", yes_or_no(flags.compute.channels_last)}};
+}
+
+// Each rank reads the images itself.
+void check_same_data(ProcessGroup& group, const ImageDataset& dataset) {
+  const std::vector<JobField> data{
+      {"the data set", dataset.title},
+      {"the number of images", std::to_string(dataset.count)}};
+  check_same_job(group, data);
+}
+
+void run(const EvaluateOptions& flags, const Settings& settings) {
+  at::set_num_threads(flags.threads.value());
+  const auto group = init_process_group();
+  check_same_job(*group, job_of(flags));
+  const at::Device device =
+      training_device(device_of_rank(flags.devices, gpu_of_rank(settings)));
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt
+                                                       : std::optional(device));
+  const std::string& path = result_path(flags);
+  if (!path.empty() && path != kStandardOutput)
+    run_on_rank_zero(*group, "preparing to write " + path,
+                     [&] { prepare_to_replace(path); });
+  SavedModel saved = read_saved_model(flags.file, *group);
+  if (!flags.model.empty()) saved.name = flags.model;
+  const ImageDataset dataset = images_of(flags, saved);
+  check_same_data(*group, dataset);
+  const auto model = rebuild_model(saved, dataset);
+  if (flags.compute.channels_last) store_channels_last(*model);
+  if (flags.compute.tf32) allow_tf32();
+  put_on(device, *model, *group);
+  const Inquiry inquiry{flags, saved, dataset, *model, device, group};
+  switch (flags.verb) {
+    case ModelVerb::kEvaluate:
+      evaluate(inquiry);
+      break;
+    case ModelVerb::kPredict:
+      predict(inquiry);
+      break;
+  }
+  // No rank may leave while another still reads its data.
+  group->barrier({.place = "the end"}).wait();
+  destroy_process_group();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  using lockstep::EvaluateOptions, lockstep::RankPlace, lockstep::Settings;
+  return lockstep::run_rank_program(
+      {.name = "lockstep-evaluate",
+       .library = "LibTorch " TORCH_VERSION,
+       .prepare = [](std::span<const char* const> typed,
+                     const Settings& settings,
+                     const RankPlace& place) -> std::function<void()> {
+         const EvaluateOptions flags =
+             lockstep::parse_evaluate_options(typed, place);
+         return [=] { lockstep::run(flags, settings); };
+       }},
+      count, arguments);
+}

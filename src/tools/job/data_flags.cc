@@ -1,0 +1,41 @@
+#include "src/tools/job/data_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <string_view>
+
+#include "src/tools/job/flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 2> kDatasets{"fashion-mnist", "mnist"};
+constexpr std::array<std::string_view, 6> kModels{
+    "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
+
+}  // namespace
+
+CLI::Option* add_dataset_flag(CLI::App& command, std::string& dataset,
+                              const std::string& which) {
+  return command
+      .add_option("--dataset", dataset, "fashion-mnist or mnist" + which)
+      ->check(one_of("dataset", kDatasets));
+}
+
+CLI::Option* add_model_flag(CLI::App& command, std::string& model,
+                            const std::string& which) {
+  return command
+      .add_option("--model", model,
+                  "convnet, cnn, mlp, resnet18, resnet34 or resnet50" + which)
+      ->check(one_of("model", kModels));
+}
+
+CLI::Option* add_data_dir_flag(CLI::App& command, std::string& data_dir) {
+  return command
+      .add_option("--data-dir", data_dir,
+                  "Folder of the dataset's files, if not where Debian's "
+                  "package puts them")
+      ->type_name("DIR");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+#include "src/tools/job/flags.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "src/base/suggest.h"
+
+namespace lockstep {
+namespace {
+
+template <class Number>
+std::optional<Number> parse_number(const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// CLI11 does not support names of two letters after one dash. A program's own
+// arguments do not change.
+void take_np_for_n(const CLI::App& command, std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with('-') && command.get_prefix_command()) return;
+    if (words[i] == "-np") words[i] = "-n";
+    const CLI::Option* option = words[i].starts_with('-')
+                                    ? command.get_option_no_throw(words[i])
+                                    : nullptr;
+    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+  }
+}
+
+// CLI11's text, or a plain one where a flag of one value is given again.
+std::string text_of_mismatch(const std::string& text) {
+  constexpr std::string_view kAgain = ": At Most 1 required but received ";
+  const std::size_t at = text.find(kAgain);
+  if (at == std::string::npos) return text;
+  const std::string times = text.substr(at + kAgain.size());
+  return fmt::format("{} is given {}; give it once", text.substr(0, at),
+                     times == "2" ? "twice" : times + " times");
+}
+
+}  // namespace
+
+FlagCheck whole_number(std::int64_t least) {
+  // Every count of our flags fits into 32 bits, so an accepted value is stored
+  // without truncation.
+  return whole_number(least, std::numeric_limits<std::int32_t>::max());
+}
+
+FlagCheck whole_number(std::int64_t least, std::int64_t most) {
+  return [least, most](const std::string& text) -> std::string {
+    const auto value = parse_number<std::int64_t>(text);
+    if (value && *value >= least && *value <= most) return "";
+    return fmt::format("\"{}\" is not a whole number from {} to {}", text,
+                       least, most);
+  };
+}
+
+void check_file_to_write(std::string_view flag, const std::string& file) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  std::error_code error;
+  const fs::path path = fs::absolute(file, error);
+  const fs::path folder = path.parent_path();
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("{} {}: {}", flag, file, why));
+  };
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    refuse("that is not a file; name one");
+  if (!fs::is_directory(folder, error))
+    refuse(
+        fmt::format("there is no folder {}; make it first", folder.string()));
+  if (::access(folder.c_str(), W_OK) != 0)
+    refuse(fmt::format("cannot be written: {}", std::strerror(errno)));
+}
+
+FlagCheck number(double least, double below) {
+  return [least, below](const std::string& text) -> std::string {
+    const auto value = parse_number<double>(text);
+    if (value && *value >= least && *value < below) return "";
+    if (std::isinf(below))
+      return fmt::format("\"{}\" is not a number from {} on", text, least);
+    return fmt::format(
+        "\"{}\" is not a number from {} up to, but not including, {}", text,
+        least, below);
+  };
+}
+
+FlagCheck positive_number() {
+  return [](const std::string& text) -> std::string {
+    const auto value = parse_number<double>(text);
+    if (value && *value > 0 && std::isfinite(*value)) return "";
+    return fmt::format("\"{}\" is not a number greater than 0", text);
+  };
+}
+
+FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
+  return [what = std::move(what), known](const std::string& text) {
+    const bool found =
+        std::find(known.begin(), known.end(), text) != known.end();
+    return found ? std::string() : unknown_name(what, text, known);
+  };
+}
+
+void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  take_np_for_n(command, words);
+  std::reverse(words.begin(),
+               words.end());  // CLI11 expects them in reverse order
+  try {
+    command.parse(std::move(words));
+  } catch (const CLI::Success&) {
+    throw;
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw InvalidArgument(text_of_mismatch(error.what()));
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+}
+
+std::string unknown_argument(const CLI::App& command, std::string_view name,
+                             std::string_view argument) {
+  if (!argument.starts_with('-'))
+    return fmt::format("{} takes no argument \"{}\"; see {} --help", name,
+                       argument, name);
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& flag : option->get_lnames())
+      flags.push_back("--" + flag);
+  const std::vector<std::string_view> known(flags.begin(), flags.end());
+  const auto typed = argument.substr(0, argument.find('='));
+  const std::string nearest = nearest_name(typed, known);
+  return fmt::format(
+      "unknown flag \"{}\"{}; {} --help lists all", typed,
+      nearest.empty() ? "" : fmt::format(": did you mean \"{}\"?", nearest),
+      name);
+}
+
+void refuse_extras(const CLI::App& command, std::string_view name) {
+  const auto extras = command.remaining();
+  if (!extras.empty())
+    throw InvalidArgument(unknown_argument(command, name, extras.front()));
+}
+
+}  // namespace lockstep

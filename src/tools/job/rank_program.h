@@ -1,0 +1,42 @@
+// The main() of a program that is one rank of a command, such as
+// lockstep-train. The launcher starts it with the flags that the user gave to
+// the command; started alone, it is the only rank of a world of size 1.
+//
+// Threads: the main thread, before any other thread starts.
+// Errors:  none thrown. The program reports an error on standard error with its
+//          name and, among several ranks, the rank. Under our launcher only one
+//          rank reports an error that all ranks share.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "src/base/settings.h"
+#include "src/tools/job/rank_place.h"
+
+namespace lockstep {
+
+inline constexpr int kFailed = 1;
+inline constexpr int kUsageError = 2;
+
+struct RankProgram {
+  const char* name = "";  // "lockstep-train"
+  // The compute library and its version: "LibTorch 2.13.0".
+  const char* library = "";
+  // Creates the program's job from its flags; `arguments` are those after its
+  // name.
+  std::function<std::function<void()>(std::span<const char* const> arguments,
+                                      const Settings&, const RankPlace&)>
+      prepare{};
+  // The exit code when the job itself refuses its input.
+  int refused = kFailed;
+};
+
+// Runs the program with main()'s arguments; with only --version, prints the
+// program's version. Returns the exit code: 0, kUsageError for invalid flags
+// and environment variables and for flags that differ between ranks, kFailed
+// for all other errors.
+int run_rank_program(const RankProgram& program, int count,
+                     const char* const* arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// `lockstep status`: the current load of this host: its cores, its memory, and
+// each GPU with its processes.
+//
+// The command exits with 0, also without a GPU.
+//
+// Threads: any thread.
+// Errors:  none; an unavailable value is left out or reported as a problem.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "src/launch/worker/gpu_inventory.h"
+#include "src/tools/job/report_format.h"
+
+namespace lockstep {
+
+struct StatusOptions {
+  ReportFormat format = ReportFormat::kText;
+};
+
+struct HostStatus {
+  std::string host{};
+  int cores = 0;                  // cores that this process may use
+  double load = 0;                // runnable threads, mean of the last minute
+  std::uint64_t total_bytes = 0;  // memory of the host
+  std::uint64_t available_bytes = 0;  // the kernel's estimate
+  GpuInventory gpus{};
+  // The names of the processes on GPUs that this process may see.
+  std::map<unsigned, std::string> programs{};
+};
+
+// Reads everything; takes well under a second.
+HostStatus look_at_host();
+
+std::string to_text(const HostStatus& status);
+// One object: sizes in bytes; "gpus", a list with null for values that the
+// driver does not report; "problem", why the list is empty, or "".
+std::string to_json(const HostStatus& status);
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "src/tools/train/replica_flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/base/error.h"
+#include "src/tools/job/flags.h"
+
+namespace lockstep {
+
+void add_replica_flags(CLI::App& command, TrainOptions& options) {
+  command.add_flag("--sync-bn", options.sync_bn,
+                   "Let batch normalization see the samples of all ranks");
+  command
+      .add_flag("--check-consistency{3}", options.check_consistency,
+                "Show for the first 3 steps, or =N, which values agree on all "
+                "ranks; end the run where a difference is wrong")
+      ->check(whole_number(1));
+  command
+      .add_option("--show-values", options.show_values,
+                  "Parameters whose first values, and gradients, "
+                  "--check-consistency shows: conv1.weight,fc.bias")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,NAME,...");
+  command
+      .add_option("--fingerprint-every", options.fingerprint_every,
+                  "Compare a hash of all weights over the ranks every N steps; "
+                  "end the run where they differ")
+      ->check(whole_number(1))
+      ->type_name("N");
+}
+
+void check_replica_flags(const TrainOptions& options) {
+  if (options.sync_bn && !options.model.starts_with("resnet"))
+    throw InvalidArgument(fmt::format(
+        "--sync-bn is for --model resnet18, resnet34 and resnet50; {} has no "
+        "batch normalization",
+        options.model));
+  if (options.sync_bn && options.logical_shards)
+    throw InvalidArgument(
+        "--sync-bn would make the bits of --logical-shards depend on the "
+        "number of ranks: leave out one of the two");
+  if (!options.show_values.empty() && options.check_consistency == 0)
+    throw InvalidArgument(
+        "--show-values is for --check-consistency: give that too");
+  const bool checks =
+      options.check_consistency > 0 || options.fingerprint_every;
+  if (checks && options.hook == "post-local-sgd")
+    throw InvalidArgument(
+        fmt::format("{} is not for --hook post-local-sgd, with which ranks "
+                    "diverge on purpose: leave out one of the two",
+                    options.check_consistency > 0 ? "--check-consistency"
+                                                  : "--fingerprint-every"));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+#include "src/tools/train/replica_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "src/base/testing/error_text.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TrainOptions parse(const std::vector<const char*>& arguments) {
+  return parse_train_options(arguments, {.cores = 2});
+}
+
+std::string error_of(const std::vector<const char*>& arguments) {
+  return error_text([&] { parse(arguments); });
+}
+
+TEST(ReplicaFlags, AreOffUnlessGiven) {
+  const TrainOptions options = parse({});
+  EXPECT_FALSE(options.sync_bn);
+  EXPECT_EQ(options.check_consistency, 0);
+  EXPECT_EQ(options.fingerprint_every, std::nullopt);
+}
+
+TEST(ReplicaFlags, SayWhatIsChecked) {
+  EXPECT_EQ(parse({"--check-consistency", "--epochs", "1"}).check_consistency,
+            3);
+  const TrainOptions options =
+      parse({"--check-consistency=7", "--show-values", "fc.bias,conv1.weight",
+             "--fingerprint-every", "100", "--sync-bn", "--model", "resnet18"});
+  EXPECT_EQ(options.check_consistency, 7);
+  EXPECT_THAT(options.show_values, ElementsAre("fc.bias", "conv1.weight"));
+  EXPECT_EQ(options.fingerprint_every, 100);
+  EXPECT_TRUE(options.sync_bn);
+}
+
+TEST(ReplicaFlags, RefuseWhatIsNoNumberOfSteps) {
+  for (const char* text : {"0", "-1", "two", "1.5"}) {
+    const std::string flag = std::string("--check-consistency=") + text;
+    EXPECT_THAT(error_of({flag.c_str()}), HasSubstr("--check-consistency"))
+        << text;
+    EXPECT_THAT(error_of({"--fingerprint-every", text}),
+                AllOf(HasSubstr("--fingerprint-every"),
+                      HasSubstr("not a whole number from 1")))
+        << text;
+  }
+}
+
+TEST(ReplicaFlags, RefuseSyncBnWhereItHasNoMeaning) {
+  EXPECT_EQ(error_of({"--sync-bn"}),
+            "--sync-bn is for --model resnet18, resnet34 and resnet50; convnet "
+            "has no batch normalization");
+  EXPECT_THAT(
+      error_of({"--sync-bn", "--model", "resnet18", "--logical-shards", "2"}),
+      HasSubstr("leave out one of the two"));
+}
+
+TEST(ReplicaFlags, RefuseChecksOfRanksThatPartOnPurpose) {
+  for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
+    EXPECT_THAT(error_of({flag, "--hook", "post-local-sgd"}),
+                AllOf(HasSubstr("is not for --hook post-local-sgd"),
+                      HasSubstr("diverge on purpose")));
+}
+
+TEST(ReplicaFlags, RefuseValuesOfNoTable) {
+  EXPECT_THAT(error_of({"--show-values", "fc.bias"}),
+              HasSubstr("--show-values is for --check-consistency"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// The flags of `lockstep train` about the learning rate schedule, named as in
+// torchvision's reference scripts where those have them.
+//
+// Errors:  those of train_options.h.
+#pragma once
+
+#include "src/tools/train/train_options.h"
+
+namespace lockstep {
+
+// Adds the flags, with their help, to `command`. `options` must outlive the
+// parsing.
+void add_schedule_flags(CLI::App& command, TrainOptions& options);
+
+// Fills in defaults and refuses flags that contradict others. --lr must be set
+// before.
+void complete_schedule_flags(TrainOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+#include "src/tools/train/train_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "src/base/tf_config.h"
+#include "src/launch/worker/cpu_share.h"
+#include "src/store/host_address.h"
+#include "src/tools/job/device_flags.h"
+#include "src/tools/job/job.h"
+#include "src/tools/train/strategy_flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Companion kTrain{
+    .name = "lockstep-train",
+    .variable = "LOCKSTEP_TRAIN_PROGRAM",
+    .remedy = "this build has no LibTorch; build with it (./dev build)"};
+
+std::vector<std::string> command_of(const TrainRequest& request,
+                                    const EnvironmentLookup& lookup) {
+  std::vector<std::string> command{require_companion(kTrain, lookup)};
+  command.insert(command.end(), request.arguments.begin(),
+                 request.arguments.end());
+  return command;
+}
+
+// The checkpoints' names, which contain the step.
+std::set<std::string> checkpoints_in(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end;
+       !error && at != end; at.increment(error))
+    if (const std::string name = at->path().filename();
+        name.starts_with("checkpoint-") && name.ends_with(".safetensors"))
+      names.insert(name);
+  return names;
+}
+
+// Quotes a word for a shell.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+      "-_./,=:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+// What the command has seen of an incomplete run.
+struct SeenRun {
+  std::set<std::string> before;  // the checkpoints at its start
+  bool began = false;            // rank 0 has restored what it resumes from
+  JobResult result;
+};
+
+// The text of the folder's lock, which names the last process that owned the
+// folder: see train/checkpoint/folder_lock.h. Empty where the file system has
+// no locks.
+std::string lock_text(const std::string& folder) {
+  std::ifstream file(std::filesystem::path(folder) / ".lock");
+  std::string text;
+  std::getline(file, text);
+  return text;
+}
+
+// Whether the folder holds checkpoints of the run, and not of another one that
+// kept this run from saving.
+bool left_checkpoints(const TrainOptions& options, const SeenRun& run) {
+  const auto now = checkpoints_in(options.checkpoint_dir);
+  const bool saved = !std::ranges::includes(run.before, now);
+  const std::string owner = lock_text(options.checkpoint_dir);
+  if (owner.empty()) return saved;
+  const bool owned = std::ranges::any_of(run.result.pids, [&](pid_t pid) {
+    return owner == fmt::format("process {} on {}", pid, own_host_name());
+  });
+  // A resumed run that died before its first checkpoint can resume again; one
+  // that was refused cannot.
+  constexpr int kKilled = 128;
+  const bool resumed = !options.resume.empty() && !now.empty() &&
+                       (run.began || run.result.exit_code > kKilled);
+  return owned && (saved || resumed);
+}
+
+// After an incomplete run: prints the command that resumes it.
+void suggest_to_resume(const TrainRequest& request, const SeenRun& run) {
+  if (!request.options.hints || !left_checkpoints(request.options, run)) return;
+  std::string command = "lockstep train";
+  bool is_value = false;
+  for (const std::string& argument : request.arguments) {
+    const bool is_old = is_value || argument.starts_with("--resume");
+    is_value = argument == "--resume";
+    if (!is_old) command += " " + quoted(argument);
+  }
+  command += " --resume auto";
+  std::fputs(
+      fmt::format("lockstep: there are checkpoints in {}; to go on: {}\n",
+                  request.options.checkpoint_dir, command)
+          .c_str(),
+      stderr);
+}
+
+}  // namespace
+
+std::optional<std::string> find_train_program(const EnvironmentLookup& lookup) {
+  return find_companion(kTrain, lookup);
+}
+
+void become_named_worker(const TrainRequest& request,
+                         const EnvironmentLookup& lookup) {
+  if (request.options.strategy == "multi-worker" && read_tf_config(lookup))
+    become(command_of(request, lookup));
+}
+
+int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
+                 const JobView& view) {
+  const int processes =
+      request.options.ranks.value() / ranks_of_a_process(request.options);
+  LaunchOptions launch = launch_options({.companion = kTrain,
+                                         .arguments = request.arguments,
+                                         .ranks = processes,
+                                         .launch = request.launch},
+                                        lookup);
+  apply(request.options.devices, lookup, launch);
+  launch.job.threads = request.options.threads;
+  if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
+    launch.job.threads = default_threads(usable_cores(), processes);
+  join_ranks_of_launcher(launch, lookup);
+  SeenRun seen{.before = checkpoints_in(request.options.checkpoint_dir),
+               .result = {}};
+  JobView watched = view;
+  watched.on_progress = [&](const ProgressRecord& record) {
+    seen.began |= std::holds_alternative<StartRecord>(record);
+    if (view.on_progress) view.on_progress(record);
+  };
+  watched.on_end = [&](const JobResult& result) {
+    seen.result = result;
+    if (view.on_end) view.on_end(result);
+  };
+  const int exit_code = run_job(std::move(launch), lookup, watched);
+  if (exit_code != 0) suggest_to_resume(request, seen);
+  return exit_code;
+}
+
+}  // namespace lockstep

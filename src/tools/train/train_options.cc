@@ -1,0 +1,384 @@
+#include "src/tools/train/train_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "src/tools/job/data_flags.h"
+#include "src/tools/job/device_flags.h"
+#include "src/tools/job/flags.h"
+#include "src/tools/job/launch_flags.h"
+#include "src/tools/train/replica_flags.h"
+#include "src/tools/train/schedule_flags.h"
+#include "src/tools/train/strategy_flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
+constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
+                                                      "float16"};
+constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
+                                                 "power-sgd", "post-local-sgd"};
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kDefaultGlobalBatch = 128;
+constexpr int kDefaultKeep = 3;
+
+void add_data_flags(CLI::App& command, TrainOptions& options) {
+  add_dataset_flag(command, options.dataset)->capture_default_str();
+  add_data_dir_flag(command, options.data_dir);
+  command.add_flag("--augment", options.augment,
+                   "Shift and flip training images at random");
+}
+
+void add_model_flags(CLI::App& command, TrainOptions& options) {
+  add_model_flag(command, options.model)->capture_default_str();
+  command
+      .add_option("--hidden", options.hidden,
+                  "Sizes of the mlp's hidden layers: 512,256")
+      ->check(whole_number(1))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("N,N,...");
+  command
+      .add_option("--dropout", options.dropout,
+                  "Share of activations dropped in training; the model's own "
+                  "when not given")
+      ->check(number(0, 1));
+  command
+      .add_option("--weights", options.weights,
+                  "Begin with the weights of a trained model: ours, or "
+                  "torchvision's as safetensors; a first or last layer whose "
+                  "shape differs begins anew")
+      ->type_name("FILE");
+}
+
+void add_step_flags(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--epochs", options.epochs, "Passes over the training set")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  command
+      .add_option("--global-batch-size", options.global_batch_size,
+                  "Images per step, divided over the ranks [128]")
+      ->check(whole_number(1));
+  command
+      .add_option("--batch-size", options.batch_size,
+                  "Images per step and rank, as in PyTorch")
+      ->check(whole_number(1));
+  command.add_option("--seed", options.seed, "The same seed, the same run")
+      ->check(whole_number(0))
+      ->capture_default_str();
+}
+
+void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
+  command.add_option("--optimizer", options.optimizer, "sgd or adam")
+      ->check(one_of("optimizer", kOptimizers))
+      ->capture_default_str();
+  command
+      .add_option("--lr", options.learning_rate,
+                  "Learning rate; never scaled by the number of ranks "
+                  "[sgd: 0.05, adam: 0.001]")
+      ->check(positive_number());
+  command.add_option("--momentum", options.momentum, "Of sgd")
+      ->check(number(0, 1))
+      ->capture_default_str();
+  command.add_option("--weight-decay", options.weight_decay, "L2 penalty")
+      ->check(number(0, kNoLimit))
+      ->capture_default_str();
+}
+
+void add_parallel_flags(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--accumulate", options.accumulate,
+                  "Micro-batches into which a rank divides its part of a "
+                  "batch, to save memory")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  command
+      .add_option("--clip-norm", options.clip_norm,
+                  "Largest norm of all gradients together")
+      ->check(positive_number());
+  command.add_flag("--sharded", options.sharded,
+                   "Divide the optimizer's state and work over the ranks");
+  command.add_flag("--find-unused", options.find_unused,
+                   "Let a pass leave parameters without a gradient");
+  command
+      .add_option("--logical-shards", options.logical_shards,
+                  "Shards of every batch, a power of two: 1, 2, 4 ... up to "
+                  "this many ranks then give the same bits")
+      ->check(whole_number(1))
+      ->type_name("N");
+  command
+      .add_option(
+          "--precision", options.precision,
+          "Precision of convolutions and matrix products in training: float32, "
+          "bfloat16 or float16; weights stay float32")
+      ->check(one_of("precision", kPrecisions))
+      ->capture_default_str();
+  add_compute_flags(command, options.compute);
+  command.add_flag("--cuda-graph", options.cuda_graph,
+                   "Capture the pass once, and have GPUs replay it: for small "
+                   "steps, where the host limits");
+  command
+      .add_option("--hook", options.hook,
+                  "What ranks send instead of gradients: none (the "
+                  "gradients), fp16, bf16, power-sgd (thin matrices) or "
+                  "post-local-sgd (models, every 4th step)")
+      ->check(one_of("hook", kHooks))
+      ->capture_default_str();
+}
+
+void add_run_flags(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("-n,--ranks,--nproc-per-node", options.ranks,
+                  "Ranks that train together: processes, or what --strategy "
+                  "makes of them [the largest power of two up to the number of "
+                  "cores and 8]")
+      ->check(whole_number(1, kMostRanksOfAHost))
+      ->type_name("N");
+  command
+      .add_option("--threads", options.threads,
+                  "Compute threads per rank [cores / ranks; 1 with "
+                  "--logical-shards, since bits depend on it]")
+      ->check(whole_number(1, kMostThreadsOfARank));
+  command
+      .add_option("-o,--output", options.output,
+                  "Where the trained model is saved "
+                  "[MODEL-DATASET.safetensors]")
+      ->type_name("FILE");
+  command
+      .add_option("--evaluate-every", options.evaluate_every,
+                  "Epochs between two evaluations on the test set")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  command
+      .add_option("--log-interval", options.log_interval,
+                  "Steps between two reports of progress")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  command.add_flag("!--no-hints", options.hints,
+                   "Print no next commands when the run is over");
+}
+
+void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--checkpoint-dir", options.checkpoint_dir,
+                  "Save the whole run there regularly, to resume it")
+      ->type_name("DIR");
+  command
+      .add_option("--checkpoint-every", options.checkpoint_every,
+                  "Steps between two checkpoints [one epoch]")
+      ->check(whole_number(1));
+  command
+      .add_option("--keep", options.keep,
+                  "Newest checkpoints that are kept [3]")
+      ->check(whole_number(1));
+  command
+      .add_option("--resume", options.resume,
+                  "Resume from a checkpoint, or the newest in a folder; auto: "
+                  "from the newest in --checkpoint-dir, if it has one")
+      ->type_name("auto|PATH");
+}
+
+std::string divisors_up_to(std::int64_t number, int most) {
+  std::vector<int> divisors;
+  for (int i = 1; i <= most; ++i)
+    if (number % i == 0) divisors.push_back(i);
+  return fmt::format("{}", fmt::join(divisors, ", "));
+}
+
+void divide_batch(TrainOptions& options) {
+  const int ranks = *options.ranks;
+  if (options.batch_size) {
+    const std::int64_t total = *options.batch_size * ranks;
+    if (options.global_batch_size.value_or(total) != total)
+      throw InvalidArgument(fmt::format(
+          "--batch-size {} on {} ranks makes a global batch of {}, but "
+          "--global-batch-size is {}: give only one of them",
+          *options.batch_size, ranks, total, *options.global_batch_size));
+    options.global_batch_size = total;
+    return;
+  }
+  const std::int64_t total =
+      options.global_batch_size.value_or(kDefaultGlobalBatch);
+  if (total % ranks != 0) {
+    const std::int64_t below = total / ranks * ranks;
+    throw InvalidArgument(fmt::format(
+        "a global batch of {} cannot be divided over {} ranks: use -n with one "
+        "of {}, or --global-batch-size {}{}",
+        total, ranks, divisors_up_to(total, std::max(ranks, kMostDefaultRanks)),
+        below > 0 ? fmt::format("{} or ", below) : "", below + ranks));
+  }
+  options.global_batch_size = total;
+  options.batch_size = total / ranks;
+}
+
+void check_hook(const TrainOptions& options) {
+  if (options.hook == "none") return;
+  const char* other = options.sharded          ? "--sharded"
+                      : options.logical_shards ? "--logical-shards"
+                                               : nullptr;
+  if (other != nullptr)
+    throw InvalidArgument(fmt::format(
+        "--hook {} would never be asked with {}, which averages gradients "
+        "itself: leave out one of the two",
+        options.hook, other));
+}
+
+// Only the command checks the disk, because ranks may run on other hosts.
+void check_weights(const TrainOptions& options, const RankPlace& place) {
+  std::error_code unreadable;
+  if (options.weights.empty() || place.world_size ||
+      std::filesystem::exists(options.weights, unreadable))
+    return;
+  throw InvalidArgument(fmt::format(
+      "there is no file \"{}\" for --weights: name a safetensors file of the "
+      "model, or a folder of checkpoints",
+      options.weights));
+}
+
+void check_checkpoints(TrainOptions& options) {
+  const bool saves = !options.checkpoint_dir.empty();
+  const char* needs_folder = options.checkpoint_every   ? "--checkpoint-every"
+                             : options.keep             ? "--keep"
+                             : options.resume == "auto" ? "--resume auto"
+                                                        : nullptr;
+  if (!saves && needs_folder != nullptr)
+    throw InvalidArgument(
+        fmt::format("{} needs --checkpoint-dir, the folder of the checkpoints",
+                    needs_folder));
+  if ((saves || !options.resume.empty()) && options.hook == "post-local-sgd")
+    throw InvalidArgument(
+        "--hook post-local-sgd is not for checkpoints: each holds one model, "
+        "and ranks have different ones between two averages");
+  if (!options.keep) options.keep = kDefaultKeep;
+}
+
+// The requirements of include/lockstep/torch/logical_shards.h in terms of
+// flags.
+void check_shards(TrainOptions& options) {
+  if (!options.logical_shards) return;
+  const auto shards = static_cast<unsigned>(*options.logical_shards);
+  const auto ranks = static_cast<unsigned>(*options.ranks);
+  if (!std::has_single_bit(shards))
+    throw InvalidArgument(fmt::format(
+        "--logical-shards {} is not a power of two: use {} or {}", shards,
+        std::bit_floor(shards), std::uint64_t{std::bit_floor(shards)} * 2));
+  if (!std::has_single_bit(ranks) || ranks > shards)
+    throw InvalidArgument(fmt::format(
+        "--logical-shards {} cannot be divided evenly over {} ranks in a "
+        "balanced tree: use -n with a power of two of at most {}",
+        shards, ranks, shards));
+  if (*options.global_batch_size % shards != 0)
+    throw InvalidArgument(fmt::format(
+        "a global batch of {} cannot be divided into {} logical shards: use "
+        "--global-batch-size {}",
+        *options.global_batch_size, shards,
+        (*options.global_batch_size / shards + 1) * shards));
+  if (options.accumulate != 1)
+    throw InvalidArgument(
+        "--accumulate is not for --logical-shards, which are micro-batches "
+        "already: use more of them where memory is short");
+  if (!options.threads) options.threads = 1;
+}
+
+// Options that a captured pass does not support.
+void check_graph(const TrainOptions& options) {
+  if (!options.cuda_graph) return;
+  if (options.devices.device == "cpu")
+    throw InvalidArgument(
+        "--cuda-graph is for GPUs: add --device cuda, or leave it out");
+  const std::array<std::pair<bool, const char*>, 11> others{{
+      {options.strategy != "ddp", "--strategy"},
+      {options.sharded, "--sharded"},
+      {options.logical_shards.has_value(), "--logical-shards"},
+      {options.accumulate != 1, "--accumulate"},
+      {options.precision == "float16", "--precision float16"},
+      {options.hook == "power-sgd", "--hook power-sgd"},
+      {options.hook == "post-local-sgd", "--hook post-local-sgd"},
+      {options.find_unused, "--find-unused"},
+      {options.sync_bn, "--sync-bn"},
+      {options.check_consistency != 0, "--check-consistency"},
+      {options.fingerprint_every.has_value(), "--fingerprint-every"},
+  }};
+  for (const auto& [given, flag] : others)
+    if (given)
+      throw InvalidArgument(
+          fmt::format("--cuda-graph is not for {}, with which passes differ or "
+                      "the host has a part in them: leave out one of the two",
+                      flag));
+}
+
+}  // namespace
+
+void add_train_options(CLI::App& command, TrainOptions& options) {
+  add_run_flags(command, options);
+  add_strategy_flag(command, options);
+  add_device_flags(command, options.devices, "compute on");
+  add_data_flags(command, options);
+  add_model_flags(command, options);
+  add_step_flags(command, options);
+  add_optimizer_flags(command, options);
+  add_schedule_flags(command, options);
+  add_parallel_flags(command, options);
+  add_checkpoint_flags(command, options);
+  add_replica_flags(command, options);
+}
+
+void complete_train_options(TrainOptions& options, const RankPlace& place) {
+  complete_device_flags(options.devices, options.ranks,
+                        place_of_ranks(options, place));
+  check_compute_flags(options.compute, options.devices);
+  check_graph(options);
+  choose_ranks(options, place);
+  check_strategy_flag(options);
+  divide_batch(options);
+  check_hook(options);
+  check_shards(options);
+  check_checkpoints(options);
+  check_weights(options, place);
+  check_replica_flags(options);
+  if (options.accumulate > *options.batch_size)
+    throw InvalidArgument(fmt::format(
+        "--accumulate {} is more than the {} images that each of {} ranks has "
+        "of a batch: use at most {}, or a larger --global-batch-size",
+        options.accumulate, *options.batch_size, *options.ranks,
+        *options.batch_size));
+  if (!options.hidden.empty() && options.model != "mlp")
+    throw InvalidArgument(fmt::format(
+        "--hidden is for --model mlp; the model is {}", options.model));
+  if (options.dropout.value_or(0) != 0 && options.model.starts_with("resnet"))
+    throw InvalidArgument(fmt::format(
+        "--dropout is for --model convnet, cnn and mlp; {} has none",
+        options.model));
+  if (options.model == "mlp" && options.hidden.empty())
+    options.hidden = {512, 256};
+  if (!options.learning_rate)
+    options.learning_rate = options.optimizer == "adam" ? 0.001 : 0.05;
+  complete_schedule_flags(options);
+  if (options.output.empty())
+    options.output =
+        fmt::format("{}-{}.safetensors", options.model, options.dataset);
+}
+
+TrainOptions parse_train_options(std::span<const char* const> arguments,
+                                 const RankPlace& place) {
+  TrainOptions options;
+  options.log_dir =
+      parse_worker_flags("lockstep train", arguments, [&](CLI::App& command) {
+        add_train_options(command, options);
+      }).log_dir;
+  complete_train_options(options, place);
+  return options;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "lockstep/torch/distributed_sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/data/dataloader.h>
+#include <torch/data/datasets/base.h>
+#include <torch/serialize.h>
+
+#include <set>
+#include <sstream>
+
+#include "lockstep/data/sampler_sequence.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/testing/small_nets.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAreArray;
+
+std::vector<std::int64_t> deal_out(DistributedSampler& sampler,
+                                   std::size_t batch_size) {
+  std::vector<std::int64_t> dealt;
+  while (const auto batch = sampler.next(batch_size))
+    dealt.insert(dealt.end(), batch->begin(), batch->end());
+  return dealt;
+}
+
+TEST(DistributedSampler, DealsOutTheRanksSequenceInBatches) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    DistributedSampler sampler(20, {.group = group, .seed = 5});
+    EXPECT_EQ(sampler.size(), 7u);
+    for (const std::size_t epoch : {0, 1, 2}) {
+      sampler.set_epoch(epoch);
+      sampler.reset();
+      const auto expected = sampler_sequence(
+          20,
+          {.world_size = 3, .rank = group->rank(), .seed = 5, .epoch = epoch});
+      EXPECT_EQ(sampler.indices(), expected);
+      EXPECT_EQ(sampler.next(4)->size(), 4u);
+      EXPECT_EQ(sampler.next(4)->size(), 3u);
+      EXPECT_EQ(sampler.next(4), std::nullopt);
+      sampler.reset();
+      EXPECT_EQ(deal_out(sampler, 2), expected);
+    }
+  });
+}
+
+TEST(DistributedSampler, DropsOrRepeatsWhatTheRanksDoNotDivide) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    DistributedSampler all(
+        5, {.group = group, .shuffle = false, .drop_last = false});
+    DistributedSampler fewer(
+        5, {.group = group, .shuffle = false, .drop_last = true});
+    const std::int64_t rank = group->rank();
+    EXPECT_THAT(deal_out(all, 9), ElementsAreArray({rank, (rank + 3) % 5}));
+    EXPECT_THAT(deal_out(fewer, 9), ElementsAreArray({rank}));
+    EXPECT_EQ(all.size(), 2u);
+    EXPECT_EQ(fewer.size(), 1u);
+  });
+}
+
+struct Numbers : torch::data::datasets::Dataset<Numbers, std::int64_t> {
+  std::int64_t get(std::size_t index) override {
+    return static_cast<std::int64_t>(index);
+  }
+  std::optional<std::size_t> size() const override { return 12; }
+};
+
+TEST(DistributedSampler, TellsADataLoadersCopyTheEpoch) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    DistributedSampler sampler(12, {.group = group});
+    const auto loader = torch::data::make_data_loader(Numbers(), sampler, 4);
+    for (const std::size_t epoch : {0, 3}) {
+      sampler.set_epoch(epoch);
+      std::vector<std::int64_t> seen;
+      for (const auto& batch : *loader)
+        seen.insert(seen.end(), batch.begin(), batch.end());
+      EXPECT_EQ(seen, sampler_sequence(12, {.world_size = 2,
+                                            .rank = group->rank(),
+                                            .epoch = epoch}));
+    }
+  });
+}
+
+TEST(DistributedSampler, GoesOnWhereItWasSaved) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    DistributedSampler saved(12, {.group = group});
+    saved.set_epoch(4);
+    saved.reset();
+    saved.next(2);
+    std::stringstream stream;
+    torch::serialize::OutputArchive out;
+    saved.save(out);
+    out.save_to(stream);
+
+    DistributedSampler loaded(12, {.group = group});
+    torch::serialize::InputArchive in;
+    in.load_from(stream);
+    loaded.load(in);
+    EXPECT_EQ(loaded.epoch(), 4u);
+    EXPECT_EQ(deal_out(loaded, 3), deal_out(saved, 3));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

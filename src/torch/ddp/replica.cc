@@ -1,0 +1,135 @@
+#include "src/torch/ddp/replica.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/sync_batch_norm.h"
+#include "src/torch/ddp/replicate.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<NamedParameter> trained_parameters(
+    const torch::nn::Module& module) {
+  std::vector<NamedParameter> parameters;
+  for (const auto& item : distinct_named_parameters(module))
+    if (item.value().requires_grad())
+      parameters.push_back({item.key(), item.value()});
+  return parameters;
+}
+
+// Every rank refuses the same irreducible parameters, since all have agreed on
+// names, types and requires_grad.
+std::vector<NamedParameter> agreed_parameters(const torch::nn::Module* module,
+                                              ProcessGroup& group) {
+  if (module == nullptr)
+    throw InvalidArgument(
+        "DistributedDataParallel: the pointer or holder of the module is "
+        "empty");
+  check_same_model(group, *module);
+  check_one_device(*module);
+  check_dense(*module);
+  return trained_parameters(*module);
+}
+
+ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
+  return {.first_bucket_bytes = options.first_bucket_bytes,
+          .bucket_bytes = options.bucket_bytes,
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph,
+          .gradient_as_bucket_view = options.gradient_as_bucket_view,
+          .average_gradients = options.average_gradients,
+          .reduce_alone = options.reduce_alone,
+          .sparse_as_dense = options.sparse_as_dense,
+          .op = options.op};
+}
+
+}  // namespace
+
+Replica::Replica(std::shared_ptr<torch::nn::Module> module,
+                 const DistributedDataParallelOptions& options)
+    : module_(std::move(module)),
+      group_(options.group ? options.group : default_group()),
+      reducer_(agreed_parameters(module_.get(), *group_), group_,
+               reducer_options(options)),
+      buffers_(module_->buffers()),  // after a null module was refused
+      broadcasts_buffers_(options.broadcast_buffers),
+      wrapped_(*module_),
+      averages_(options.average_gradients),
+      communicates_(group_->size() > 1 || options.reduce_alone) {
+  broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
+  reducer_.when_aborted([wrapped = module_](const std::string& reason) {
+    abort_groups_of_batch_norms(*wrapped, reason);
+  });
+}
+
+void Replica::before_forward() {
+  if (!communicates_ || !c10::GradMode::is_enabled()) return;
+  wrapped_.check(*module_);
+  if (reducer_.forward_begins() == PassKind::kLocal) return;
+  if (broadcasts_buffers_ && module_->is_training()) exchange_buffers();
+}
+
+void Replica::broadcast_buffers() {
+  if (!communicates_) return;
+  wrapped_.check(*module_);
+  exchange_buffers();
+}
+
+void Replica::exchange_buffers() {
+  if (buffers_.empty()) return;
+  const Participation roll =
+      join_coordinator_ ? join_coordinator_->announce(Activity::kForward)
+                        : full_participation(*group_, Activity::kForward);
+  broadcast_even_alone(*group_, buffers_, roll.root);
+}
+
+void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  if (!averages_)
+    throw InvalidArgument(
+        "register_comm_hook: an optimizer averages the gradients, so a hook "
+        "would never be called"
+        "\n  next:    leave average_gradients at true");
+  reducer_.register_comm_hook(std::move(hook));
+}
+
+void Replica::begin_join(const JoinOptions& options) {
+  if (!averages_)
+    throw InvalidArgument(
+        "join() cannot stand in for ranks without data if an optimizer "
+        "averages the gradients"
+        "\n  next:    leave average_gradients at true for uneven inputs");
+  if (join_coordinator_)
+    throw InvalidArgument("join() within join(): one scope is enough");
+  join_coordinator_ = std::make_shared<JoinCoordinator>(
+      group_,
+      JoinCoordinatorOptions{
+          .divide_by_initial_world_size = options.divide_by_initial_world_size,
+          .throw_on_early_termination = options.throw_on_early_termination});
+  reducer_.set_roll_call(join_coordinator_);
+}
+
+void Replica::shadow_the_others() {
+  while (true) {
+    const Participation roll =
+        join_coordinator_->announce(Activity::kOutOfData);
+    if (roll.active == 0) break;
+    if (roll.activity == Activity::kForward)
+      broadcast_tensors(*group_, buffers_, roll.root);
+    else
+      reducer_.shadow_pass(roll);
+  }
+  broadcast_tensors(*group_, parameters_and_buffers(*module_),
+                    join_coordinator_->last_with_data().root);
+}
+
+void Replica::end_join() noexcept {
+  reducer_.set_roll_call(nullptr);
+  join_coordinator_.reset();
+}
+
+}  // namespace lockstep

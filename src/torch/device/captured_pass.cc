@@ -1,0 +1,131 @@
+#include "src/torch/device/captured_pass.h"
+
+#include <ATen/ops/empty_like.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/comm/group/group_core.h"
+#include "src/torch/device/device_streams.h"
+
+namespace lockstep {
+namespace {
+
+// The first pass gives a new plan of buckets, the second makes them; a third
+// lets libraries choose kernels by trial.
+constexpr int kPassesBefore = 3;
+
+}  // namespace
+
+CapturedPass::CapturedPass(std::shared_ptr<ProcessGroup> group,
+                           std::vector<at::Tensor> parameters, Pass pass)
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      pass_(std::move(pass)) {}
+
+// Whether `inputs` have the shapes that are captured, or will be.
+bool CapturedPass::fits(at::TensorList inputs) const {
+  return !inputs_.empty() &&
+         std::ranges::equal(inputs, inputs_, [](const auto& a, const auto& b) {
+           return a.sizes() == b.sizes() && a.strides() == b.strides() &&
+                  a.scalar_type() == b.scalar_type() &&
+                  a.device() == b.device();
+         });
+}
+
+std::vector<at::Tensor> CapturedPass::run(at::TensorList inputs) {
+  replayed_ = false;
+  if (!fits(inputs) && !takes_over(inputs)) return pass_(inputs);
+  if (passes_ < kPassesBefore) {
+    ++passes_;
+    return pass_(inputs);
+  }
+  check_stream_and_gradients(inputs);
+  if (!graph_) capture(inputs.front().device());
+  for (std::size_t i = 0; i < inputs.size(); ++i) inputs_[i].copy_(inputs[i]);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    parameters_[i].mutable_grad() = gradients_[i];
+  group_->core().replay(graph_, options("a captured pass")).wait();
+  // The graph writes without autograd's knowledge.
+  for (const at::Tensor& gradient : gradients_)
+    if (gradient.defined()) gradient.unsafeGetTensorImpl()->bump_version();
+  replayed_ = true;
+  return outputs_;
+}
+
+// A run may begin with a short batch, and whole ones are more frequent.
+bool CapturedPass::takes_over(at::TensorList inputs) {
+  if (graph_) return false;
+  if (!inputs_.empty() && inputs.front().numel() <= inputs_.front().numel())
+    return false;
+  inputs_.clear();
+  for (const at::Tensor& input : inputs)
+    inputs_.push_back(at::empty_like(input));
+  passes_ = 0;
+  return true;
+}
+
+void CapturedPass::check_stream_and_gradients(at::TensorList inputs) const {
+  const at::Device device = inputs.front().device();
+  if (!device.is_cuda() || current_stream_on(device).id() == 0)
+    throw InvalidArgument(
+        "a pass can be captured only on a GPU, on a stream other than the "
+        "default one"
+        "\n  next:    make a StreamOfItsOwn before the model is wrapped, and "
+        "keep it");
+  const bool clean = std::ranges::none_of(
+      parameters_, [](const at::Tensor& it) { return it.grad().defined(); });
+  if (!clean)
+    throw InvalidArgument(
+        "a captured pass overwrites gradients, and cannot accumulate them"
+        "\n  next:    call zero_grad() before each pass");
+}
+
+CallOptions CapturedPass::options(std::string_view place) const {
+  const c10::Stream stream = current_stream_on(inputs_.front().device());
+  return {.place = place, .stream = stream.native_handle()};
+}
+
+void CapturedPass::capture(at::Device device) {
+  const c10::DeviceGuard guard(device);
+  const auto graph = make_device_graph(device);
+  try {
+    capture_pass(graph);
+  } catch (...) {
+    outputs_.clear();
+    for (const at::Tensor& parameter : parameters_)
+      parameter.mutable_grad() = at::Tensor();
+    throw;
+  }
+  for (const at::Tensor& parameter : parameters_)
+    gradients_.push_back(parameter.grad());
+  graph_ = graph;
+}
+
+// The pass's own exception says more than a failed capture's.
+void CapturedPass::capture_pass(const std::shared_ptr<DeviceGraph>& graph) {
+  graph->begin_capture();
+  std::exception_ptr error;
+  try {
+    group_->core().attach(graph, options("a captured pass"));
+    outputs_ = pass_(inputs_);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  try {
+    graph->end_capture();
+  } catch (...) {
+    if (!error) throw;
+  }
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    rethrow_uncapturable();
+  }
+}
+
+}  // namespace lockstep

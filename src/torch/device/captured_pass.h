@@ -1,0 +1,85 @@
+// A forward and backward pass whose GPU work is captured once, in a CUDA graph,
+// and then launched by one call: for models whose kernels take the host longer
+// to launch than the device to run.
+//
+//     CapturedPass pass(group, model.parameters(), [&](at::TensorList inputs) {
+//       const at::Tensor logits = model(inputs[0]);
+//       const at::Tensor loss = at::cross_entropy_loss(logits, inputs[1]);
+//       loss.backward();
+//       return std::vector<at::Tensor>{loss.detach(), logits.detach()};
+//     });
+//     while (…) {
+//       optimizer.zero_grad();
+//       const auto outputs = pass.run({images, labels});
+//       optimizer.step();
+//     }
+//
+// The first passes run as usual: libraries choose kernels, and buckets find
+// their order. The next pass is captured, with its collectives. Each later run
+// copies its inputs to where the captured pass read them and replays the graph;
+// code that runs only on the host is not repeated. So the pass must not wait
+// for the device, depend on values there, or change from pass to pass on the
+// host. Inputs of other shapes, such as an epoch's last batch, run as usual:
+// the graph has the largest shapes that came before it.
+//
+// Every rank runs the same passes, whose inputs have the same shapes.
+//
+// Threads: single-threaded. One stream, not the default one, is current during
+//          the whole life of model and passes: see StreamOfItsOwn.
+// Errors:  InvalidArgument for a pass that cannot be captured; it leaves no
+//          gradients. Exceptions of the pass.
+// Source:  torch.cuda.make_graphed_callables, and PyTorch's notes on capturing
+//          DistributedDataParallel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "src/torch/device/device_graph.h"
+
+namespace lockstep {
+
+class CapturedPass {
+ public:
+  // Returns the pass's results, detached from its autograd graph.
+  using Pass = std::function<std::vector<at::Tensor>(at::TensorList inputs)>;
+
+  // `parameters` get their gradients in `pass`, whose collectives are those of
+  // `group`.
+  CapturedPass(std::shared_ptr<ProcessGroup> group,
+               std::vector<at::Tensor> parameters, Pass pass);
+
+  // Does the pass on `inputs`, which are on one GPU. The parameters have no
+  // gradients before (zero_grad()), and have them afterwards. The next run()
+  // may overwrite the returned tensors.
+  std::vector<at::Tensor> run(at::TensorList inputs);
+
+  // Whether the last run() was a replay.
+  bool replayed() const { return replayed_; }
+
+ private:
+  bool fits(at::TensorList inputs) const;
+  // Whether passes of these shapes are captured from now on.
+  bool takes_over(at::TensorList inputs);
+  void check_stream_and_gradients(at::TensorList inputs) const;
+  CallOptions options(std::string_view place) const;
+  void capture(at::Device device);
+  void capture_pass(const std::shared_ptr<DeviceGraph>& graph);
+
+  const std::shared_ptr<ProcessGroup> group_;
+  const std::vector<at::Tensor> parameters_;
+  const Pass pass_;
+  int passes_ = 0;  // of the shapes to capture
+  bool replayed_ = false;
+  // The tensors below, which the graph reads and writes, are destroyed before
+  // it.
+  std::shared_ptr<DeviceGraph> graph_;  // null: nothing is captured yet
+  std::vector<at::Tensor> inputs_, gradients_, outputs_;
+};
+
+}  // namespace lockstep

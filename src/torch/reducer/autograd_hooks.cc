@@ -1,0 +1,225 @@
+#include "src/torch/reducer/autograd_hooks.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using torch::autograd::PostAccumulateGradHook;
+using Arrived = std::function<void(std::size_t)>;
+
+class GradientHook : public PostAccumulateGradHook {
+ public:
+  GradientHook(std::weak_ptr<const Arrived> arrived, std::size_t parameter,
+               std::unique_ptr<PostAccumulateGradHook> earlier)
+      : arrived_(std::move(arrived)),
+        parameter_(parameter),
+        earlier_(std::move(earlier)) {}
+
+  void operator()(const at::Tensor& tensor) override {
+    if (earlier_) (*earlier_)(tensor);
+    if (const auto arrived = arrived_.lock()) (*arrived)(parameter_);
+  }
+
+  bool armed() const { return !arrived_.expired(); }
+  std::unique_ptr<PostAccumulateGradHook> take_earlier() {
+    return std::move(earlier_);
+  }
+
+ private:
+  std::weak_ptr<const Arrived> arrived_;
+  std::size_t parameter_;
+  std::unique_ptr<PostAccumulateGradHook> earlier_;
+};
+
+std::unique_ptr<PostAccumulateGradHook>& slot_of(const at::Tensor& tensor) {
+  return torch::autograd::impl::post_acc_grad_hooks(tensor);
+}
+
+// Calls `abandon` unless the pass reached its end.
+class PassEnd {
+ public:
+  explicit PassEnd(EndOfBackward end) : end_(std::move(end)) {}
+  ~PassEnd() {
+    if (!reached_) end_.abandon();
+  }
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+
+  std::uint64_t number() const { return end_.number; }
+  const std::exception_ptr& error() const { return error_; }
+
+  void start_rest() {
+    reached_ = true;
+    keep_error_of(end_.start_rest);
+  }
+  void finish() {
+    if (!error_) keep_error_of(end_.finish);
+  }
+
+ private:
+  void keep_error_of(const std::function<void()>& step) noexcept {
+    try {
+      step();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  EndOfBackward end_;
+  bool reached_ = false;
+  std::exception_ptr error_;
+};
+
+using PassEnds = std::vector<std::unique_ptr<PassEnd>>;
+
+void finish_all(PassEnds ends) {
+  std::ranges::sort(ends, {}, [](const auto& end) { return end->number(); });
+  for (const auto& end : ends) end->start_rest();
+  for (const auto& end : ends) end->finish();
+  for (const auto& end : ends)
+    if (end->error()) std::rethrow_exception(end->error());
+}
+
+// The work for the end of a pass, of all callers. The engine owns it, through a
+// callback, while it runs the pass.
+class EndsOfPass {
+ public:
+  void add(std::unique_ptr<PassEnd> end) {
+    const std::lock_guard lock(mutex_);
+    ends_.push_back(std::move(end));
+  }
+  PassEnds take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(ends_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  PassEnds ends_;
+};
+
+// The EndsOfPass of the running passes, by the engine's number for a pass.
+// Backward passes belong to the process, hence the one global here.
+class PassesUnderWay {
+ public:
+  // Creates the entry if it is missing, and then calls `created` with it.
+  template <class Created>
+  void add(int pass, std::unique_ptr<PassEnd> end, const Created& created) {
+    const std::lock_guard lock(mutex_);
+    auto ends = passes_[pass].lock();
+    if (!ends) {
+      std::erase_if(passes_, [&](const auto& entry) {
+        return entry.first != pass && entry.second.expired();
+      });
+      ends = std::make_shared<EndsOfPass>();
+      created(ends);
+      passes_[pass] = ends;
+    }
+    ends->add(std::move(end));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::weak_ptr<EndsOfPass>> passes_;
+};
+
+PassesUnderWay& passes_under_way() {
+  static PassesUnderWay& passes =
+      *new PassesUnderWay;  // outlives static objects
+  return passes;
+}
+
+void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end);
+
+// Installed on the nodes after the one in which a pass ran: the first of them
+// that the outer pass reaches takes over the inner pass's work.
+class OuterPassHook : public torch::autograd::FunctionPreHook {
+ public:
+  explicit OuterPassHook(std::shared_ptr<EndsOfPass> ends)
+      : ends_(std::move(ends)) {}
+
+  std::vector<at::Tensor> operator()(
+      const std::vector<at::Tensor>& gradients) override {
+    for (auto& end : ends_->take()) call_at_end_of_this_pass(std::move(end));
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<EndsOfPass> ends_;
+};
+
+// Passes the end of a pass inside `node` on to the pass around it. False if the
+// outer pass has no node after `node`.
+bool hand_outwards(const std::shared_ptr<EndsOfPass>& ends,
+                   const torch::autograd::Node& node) {
+  bool handed = false;
+  for (const torch::autograd::Edge& edge : node.next_edges()) {
+    if (!edge.is_valid()) continue;
+    edge.function->add_pre_hook(std::make_unique<OuterPassHook>(ends));
+    handed = true;
+  }
+  return handed;
+}
+
+void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end) {
+  const auto queue = [](const std::shared_ptr<EndsOfPass>& ends) {
+    torch::autograd::Engine::get_default_engine().queue_callback([ends] {
+      // All nodes of this pass have returned: a node that is still being
+      // evaluated belongs to a pass around it.
+      const auto node = torch::autograd::get_current_node();
+      if (!node || !hand_outwards(ends, *node)) finish_all(ends->take());
+    });
+  };
+  passes_under_way().add(torch::autograd::get_current_graph_task_id(),
+                         std::move(end), queue);
+}
+
+}  // namespace
+
+GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
+                             std::span<const std::string> names,
+                             std::function<void(std::size_t)> arrived)
+    : parameters_(std::move(parameters)),
+      arrived_(std::make_shared<const Arrived>(std::move(arrived))) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto* present =
+        dynamic_cast<const GradientHook*>(slot_of(parameters_[i]).get());
+    if (present != nullptr && present->armed())
+      throw InvalidArgument(
+          "parameter " + names[i] +
+          " is reduced by another DistributedDataParallel or Reducer already"
+          "\n  next:    wrap the module only once, or destroy the other "
+          "wrapper first");
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        parameters_[i], std::make_unique<GradientHook>(
+                            arrived_, i, std::move(slot_of(parameters_[i]))));
+}
+
+GradientHooks::~GradientHooks() {
+  arrived_.reset();
+  for (const at::Tensor& parameter : parameters_) {
+    auto& slot = slot_of(parameter);
+    auto* hook = dynamic_cast<GradientHook*>(slot.get());
+    if (hook != nullptr && !hook->armed()) slot = hook->take_earlier();
+  }
+}
+
+void at_end_of_backward(EndOfBackward end) {
+  call_at_end_of_this_pass(std::make_unique<PassEnd>(std::move(end)));
+}
+
+}  // namespace lockstep

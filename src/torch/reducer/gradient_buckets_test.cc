@@ -1,0 +1,144 @@
+#include "src/torch/reducer/gradient_buckets.h"
+
+#include <gtest/gtest.h>
+
+#include "src/comm/group/group_core.h"
+#include "src/comm/memory/heap.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/torch/reducer/reducer.h"
+#include "src/torch/tensor/heap_allocator.h"
+#include "src/torch/testing/small_nets.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSide = 128;  // squared, more than kLeastHeapTensor
+
+at::Tensor parameter(double phase) {
+  return wave({kSide, kSide}, phase).requires_grad_();
+}
+
+std::vector<NamedParameter> named(const std::vector<at::Tensor>& tensors) {
+  std::vector<NamedParameter> parameters;
+  for (const at::Tensor& tensor : tensors)
+    parameters.push_back({"p" + std::to_string(parameters.size()), tensor});
+  return parameters;
+}
+
+using Loss = std::function<at::Tensor(const std::vector<at::Tensor>&, double)>;
+
+// Two ranks, whose losses differ by a factor, must find the gradient of their
+// average, though each is reduced as soon as it arrives.
+void expect_averages(const Loss& loss, std::size_t parameters) {
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    std::vector<at::Tensor> own, alone;
+    for (std::size_t i = 0; i < parameters; ++i) {
+      own.push_back(parameter(static_cast<double>(i)));
+      alone.push_back(parameter(static_cast<double>(i)));
+    }
+    const Reducer reducer(named(own), group,
+                          {.first_bucket_bytes = 0, .bucket_bytes = 0});
+    for (int step = 0; step < 3; ++step) {
+      for (at::Tensor& tensor : own) tensor.mutable_grad().reset();
+      for (at::Tensor& tensor : alone) tensor.mutable_grad().reset();
+      loss(own, group->rank() + 1).backward();
+      ((loss(alone, 1) + loss(alone, 2)) / 2).backward();
+      for (std::size_t i = 0; i < parameters; ++i)
+        EXPECT_LE((own[i].grad() - alone[i].grad()).abs().max().item<double>(),
+                  1e-5)
+            << "parameter " << i << ", step " << step;
+    }
+  });
+}
+
+TEST(GradientBuckets, LeaveLargeGradientsWhereTheyAreBorn) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor weight = parameter(0);
+    const Reducer reducer(named({weight}), group);
+    const void* born = nullptr;
+    weight.register_hook(
+        [&](const at::Tensor& gradient) { born = gradient.const_data_ptr(); });
+    (weight * (group->rank() + 1.0)).sum().backward();
+    EXPECT_EQ(weight.grad().const_data_ptr(), born);
+    EXPECT_TRUE((weight.grad() == 1.5).all().item<bool>());
+    EXPECT_TRUE(group->core().heap()->offset_of(born, weight.nbytes()));
+  });
+}
+
+TEST(GradientBuckets, HoldNoSecondCopyOfTheGradients) {
+  run_ranks(kBackend, 1, [](const Group& one) {
+    const auto heap = one->core().heap();
+    const std::size_t before = heap->bytes_in_use();
+    allocate_tensors_from(heap);
+    const BucketPlan plan = plan_buckets(std::vector<ParameterSize>(
+        4, {.elements = static_cast<std::size_t>(kSide * kSide)}));
+    std::vector<at::Tensor> tensors;
+    for (int i = 0; i < 4; ++i) tensors.push_back(parameter(i));
+    GradientBuckets buckets(tensors, plan, *one);
+    (tensors[0] * 2 + tensors[1] * 3 + tensors[2] * 4 + tensors[3] * 5)
+        .sum()
+        .backward();
+    for (std::size_t i = 0; i < 4; ++i)
+      buckets.take(i, tensors[i], std::to_string(i));
+    buckets.let_go();
+    const std::size_t bytes = tensors[0].nbytes();
+    EXPECT_LT(heap->bytes_in_use() - before, 4 * 2 * bytes + bytes / 2);
+    for (at::Tensor& tensor : tensors) tensor.mutable_grad().reset();
+    EXPECT_LT(heap->bytes_in_use() - before, 4 * bytes + bytes / 2);
+  });
+}
+
+TEST(GradientBuckets, CopyGradientsThatAreHalvesOfOneStorage) {
+  expect_averages(
+      [](const std::vector<at::Tensor>& p, double factor) {
+        const at::Tensor both = torch::cat({p[0], p[1]});
+        return (both * both * factor).sum();
+      },
+      2);
+}
+
+// The view's gradient has the sum's storage, and is there before that has gone
+// on to the other term.
+TEST(GradientBuckets, CopyAGradientThatStillFlowsToAnother) {
+  expect_averages(
+      [](const std::vector<at::Tensor>& p, double factor) {
+        const at::Tensor inner = (torch::tanh(p[1]) * factor).view({-1});
+        const at::Tensor sum = p[0].view({-1}) + inner;
+        return (sum * factor * wave({kSide * kSide}, 5)).sum();
+      },
+      2);
+}
+
+TEST(GradientBuckets, TakeGradientsOfTransposedParametersAsTheyLie) {
+  expect_averages(
+      [](const std::vector<at::Tensor>& p, double factor) {
+        return torch::matmul(p[0].t(), p[1]).tanh().sum() * factor;
+      },
+      2);
+}
+
+TEST(GradientBuckets, FollowAGradientThatIsKeptAndAccumulatedInto) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor weight = parameter(0);
+    const Reducer reducer(named({weight}), group);
+    const auto pass = [&] {
+      (weight * (group->rank() + 1.0)).sum().backward();
+      return weight.grad().const_data_ptr();
+    };
+    const void* const first = pass();
+    EXPECT_EQ(pass(), first);
+    EXPECT_TRUE((weight.grad() == 3).all().item<bool>());
+  });
+}
+
+TEST(GradientBuckets, WorkWhereTensorsAreNotInTheHeap) {
+  run_ranks("gloo", 2, [](const Group& group) {
+    const at::Tensor weight = parameter(0);
+    const Reducer reducer(named({weight}), group);
+    (weight * (group->rank() + 1.0)).sum().backward();
+    EXPECT_TRUE((weight.grad() == 1.5).all().item<bool>());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

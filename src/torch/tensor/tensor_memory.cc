@@ -1,0 +1,66 @@
+#include "src/torch/tensor/tensor_memory.h"
+
+#include <ATen/ops/clone.h>
+#include <c10/core/GradMode.h>
+
+#include <cstdint>
+
+namespace lockstep {
+// Some derivatives return zeros without memory.
+bool holds_its_elements(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_neg() &&
+         !tensor.is_conj() && !tensor._is_zerotensor();
+}
+
+at::Tensor resolved(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || holds_its_elements(tensor))
+    return tensor;
+  return tensor.clone();
+}
+
+void resolve_gradient(const at::Tensor& parameter) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (!gradient.defined() || gradient.layout() != at::kStrided ||
+      holds_its_elements(gradient))
+    return;
+  const c10::AutoGradMode no_grad(false);
+  gradient = gradient.clone();
+}
+
+bool is_exclusive(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.storage().use_count() == 1;
+}
+
+bool is_alias_of(const at::Tensor& alias, const at::Tensor& tensor) {
+  return alias.const_data_ptr() == tensor.const_data_ptr() &&
+         alias.sizes() == tensor.sizes() &&
+         alias.strides() == tensor.strides() &&
+         alias.scalar_type() == tensor.scalar_type() &&
+         alias.is_neg() == tensor.is_neg() &&
+         alias.is_conj() == tensor.is_conj();
+}
+
+void make_alias(const at::Tensor& alias, const at::Tensor& tensor) {
+  if (!is_alias_of(alias, tensor)) alias.set_data(tensor);
+  if (!alias.is_inference() && !tensor.is_inference())
+    alias.unsafeGetTensorImpl()->set_version_counter(
+        tensor.unsafeGetTensorImpl()->version_counter());
+}
+
+std::pair<const std::byte*, const std::byte*> extent_of(
+    const at::Tensor& tensor) {
+  const auto* const begin =
+      static_cast<const std::byte*>(tensor.const_data_ptr());
+  if (tensor.numel() == 0) return {begin, begin};
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    last += (tensor.size(i) - 1) * tensor.stride(i);
+  return {begin,
+          begin + static_cast<std::size_t>(last + 1) * tensor.itemsize()};
+}
+
+at::ScalarType gradient_type(const at::Tensor& parameter) {
+  return parameter.grad_dtype().value_or(parameter.scalar_type());
+}
+
+}  // namespace lockstep

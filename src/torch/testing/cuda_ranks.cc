@@ -1,0 +1,113 @@
+#include "src/torch/testing/cuda_ranks.h"
+
+#include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <numeric>
+
+#include "lockstep/comm/groups.h"
+#include "lockstep/comm/init.h"
+#include "src/comm/nccl/gpu.h"
+#include "src/comm/nccl/gpu_plugin.h"
+
+namespace lockstep {
+namespace {
+
+int real_devices() {
+  static const int count = Gpu::count(load_gpu_table({}));
+  return count;
+}
+
+// The time that ranks wait for each other after a test.
+constexpr std::chrono::seconds kEndOfTest{15};
+
+// An exception of `body` fails the test on this rank only and affects no other
+// test: the ranks always meet after it. A rank that has given up aborts its
+// group, in which the others would wait for it.
+void run_member(ProcessGroup& world, int ranks, const RankBody& body) {
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  std::shared_ptr<ProcessGroup> group;
+  bool gave_up = false;
+  try {
+    group = new_group(world, members);
+    const c10::DeviceGuard guard(gpu_of(*group));
+    body(group);
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << world.rank() << " threw: " << error.what();
+    gave_up = true;
+  }
+  gave_up = gave_up || ::testing::Test::HasFatalFailure();
+  if (group && gave_up) group->abort("the test has failed on this rank");
+}
+
+// The ranks of this process's world: made by the first test, left at the end.
+ProcessGroup& world_of_processes() {
+  static const auto world = init_process_group();
+  return *world;
+}
+
+}  // namespace
+
+at::Device gpu_of(const ProcessGroup& group) {
+  const int rank =
+      FakeCuda::possible() ? group.rank() : group.rank() % real_devices();
+  return {at::kCUDA, static_cast<at::DeviceIndex>(rank)};
+}
+
+std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors)
+    copies.push_back(tensor.defined() ? tensor.cpu() : tensor);
+  return copies;
+}
+
+void CudaRanks::SetUp() {
+  // GPUs' TF32 results differ from the CPU's by more than tests allow.
+  at::globalContext().setFloat32MatmulPrecision("highest");
+  at::globalContext().setAllowTF32CuDNN(false);
+  if (FakeCuda::possible())
+    cuda_.emplace(gpu_);
+  else if (gpu_status({}).devices == 0)
+    GTEST_SKIP() << "LibTorch has a CUDA of its own, which finds no GPU: "
+                 << gpu_status({}).detail;
+}
+
+void CudaRanks::TearDown() {
+  if (!cuda_) return;
+  EXPECT_TRUE(cuda_->all_given_back());
+  gpu_.carry_out_all();
+  EXPECT_THAT(gpu_.violations(), ::testing::IsEmpty());
+}
+
+void CudaRanks::run(int ranks, const RankBody& body) {
+  if (!is_fake()) return run_on_real_devices(ranks, body);
+  run_gpu_ranks(gpu_.table(), ranks,
+                [&](const std::shared_ptr<ProcessGroup>& group) {
+                  const c10::DeviceGuard guard(gpu_of(*group));
+                  body(group);
+                });
+  gpu_.hear_from_all_threads();
+}
+
+void CudaRanks::run_process(int gpus, const RankBody& body) {
+  if (!is_fake() && gpus > real_devices())
+    GTEST_SKIP() << "for " << gpus << " GPUs, of which there are "
+                 << real_devices();
+  run(1, body);
+}
+
+void CudaRanks::run_on_real_devices(int ranks, const RankBody& body) {
+  ProcessGroup& world = world_of_processes();
+  if (ranks > world.size())
+    GTEST_SKIP() << "for " << ranks << " ranks, of which there are "
+                 << world.size();
+  if (world.rank() < ranks) run_member(world, ranks, body);
+  // No rank begins the next test while another is in this one.
+  world.barrier({.timeout = kEndOfTest, .place = "the end of a test"}).wait();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// Tests on devices "cuda", one per rank: a FakeCuda's, or real ones where
+// LibTorch has CUDA.
+//
+// With the fake, ranks are threads, and a test also fails when something on the
+// devices went well only by chance: see comm/testing/fake_gpu/fake_gpu.h. On
+// real devices ranks are the processes of
+//
+//     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
+//
+// all of which run the same tests. Tests that need more ranks or more GPUs than
+// exist, and tests of the fake itself, are skipped. With more ranks than GPUs
+// some ranks share a GPU, which NCCL refuses within one host: so each rank
+// claims a host of its own.
+//
+// Threads: like run_ranks().
+#pragma once
+
+#include <c10/core/Device.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "src/comm/testing/gpu_ranks.h"
+#include "src/torch/testing/fake_cuda.h"
+
+namespace lockstep {
+
+// The device of the calling rank.
+at::Device gpu_of(const ProcessGroup& group);
+
+std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors);
+
+class CudaRanks : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  // Each rank's device is current.
+  void run(int ranks, const RankBody& body);
+  // One rank, of a process with at least `gpus` devices, from index 0 on.
+  void run_process(int gpus, const RankBody& body);
+
+  bool is_fake() const { return cuda_.has_value(); }
+
+  FakeGpu gpu_{
+      {.devices = 4, .threads = FakeGpuOptions::Threads::kKnowWhatAnySaw}};
+  std::optional<FakeCuda> cuda_;
+
+ private:
+  void run_on_real_devices(int ranks, const RankBody& body);
+};
+
+}  // namespace lockstep

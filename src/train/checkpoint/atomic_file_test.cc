@@ -1,0 +1,164 @@
+#include "src/train/checkpoint/atomic_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <span>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "src/base/testing/file_size_limit.h"
+#include "src/base/testing/test_directory.h"
+#include "src/train/testing/other_user.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kLarge = std::size_t{1} << 20;
+
+void replace(const std::filesystem::path& path, const std::string& text) {
+  const std::array pieces{std::as_bytes(std::span(text))};
+  replace_file(path, pieces);
+}
+
+TEST(ReplaceFile, ReplacesWhatWasThereAndLeavesNothingElse) {
+  const TestDirectory directory;
+  replace(directory / "model", "old");
+  const std::string one = "new ", two = "content";
+  const std::array pieces{std::as_bytes(std::span(one)),
+                          std::as_bytes(std::span(two))};
+  replace_file(directory / "model", pieces);
+  EXPECT_EQ(contents(directory / "model"), "new content");
+  EXPECT_THAT(directory.entries(), ElementsAre("model"));
+}
+
+TEST(ReplaceFile, GivesTheFileThePermissionsThatTheUmaskAllows) {
+  const TestDirectory directory;
+  const mode_t before = ::umask(027);
+  replace(directory / "model", "x");
+  ::umask(before);
+  struct stat status {};
+  ASSERT_EQ(::stat((directory / "model").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+TEST(ReplaceFile, PastAFileSizeLimitKeepsTheEarlierFile) {
+  const TestDirectory directory;
+  replace(directory / "model", "old");
+  try {
+    const SigxfszIgnored no_signal;
+    const FileSizeLimit limit(kLarge / 2);
+    replace(directory / "model", std::string(kLarge, 'x'));
+    FAIL() << "it was written";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.error_number(), EFBIG);
+    EXPECT_THAT(error.what(), HasSubstr("stopped after 524288 bytes"));
+  }
+  EXPECT_EQ(contents(directory / "model"), "old");
+  EXPECT_THAT(directory.entries(), ElementsAre("model"));
+}
+
+TEST(ReplaceFile, OnAFullDiskKeepsTheEarlierFile) {
+  const TestDirectory directory;
+  if (::mount("none", directory.path().c_str(), "tmpfs", 0, "size=256k") != 0)
+    GTEST_SKIP() << "a small file system needs root";
+  replace(directory / "model", "old");
+  try {
+    replace(directory / "model", std::string(kLarge, 'x'));
+    ADD_FAILURE() << "it was written";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.error_number(), ENOSPC);
+    EXPECT_THAT(error.what(), HasSubstr("model"));
+  }
+  EXPECT_EQ(contents(directory / "model"), "old");
+  EXPECT_THAT(directory.entries(), ElementsAre("model"));
+  EXPECT_EQ(::umount2(directory.path().c_str(), MNT_DETACH), 0);
+}
+
+TEST(ReplaceFile, KilledInTheMiddleLeavesTheEarlierFile) {
+  const TestDirectory directory;
+  replace(directory / "model", "old");
+  const std::string next(kLarge, 'x');
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // The limit allows half the file; the next write stops the process.
+    const rlimit limit{kLarge / 2, kLarge / 2};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, [](int) { ::raise(SIGSTOP); });
+    replace(directory / "model", next);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_EQ(directory.entries().size(), 2u) << "it stopped outside the write";
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(contents(directory / "model"), "old");
+  replace(directory / "model", next);
+  EXPECT_EQ(contents(directory / "model"), next);
+}
+
+TEST(ReplaceFile, NamesAFolderThatIsNotThere) {
+  const TestDirectory directory;
+  try {
+    replace(directory / "absent/model", "x");
+    FAIL() << "it was written";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.error_number(), ENOENT);
+    EXPECT_THAT(error.what(), HasSubstr("absent\": No such file"));
+  }
+}
+
+TEST(ReplaceFile, NeverTakesThePlaceOfADeviceOrAPipe) {
+  const TestDirectory directory;
+  const auto pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", directory / "link");
+  for (const auto& path : {pipe, directory / "link"}) {
+    EXPECT_THROW(replace(path, "x"), SystemError);
+    EXPECT_THROW(prepare_to_replace(path), SystemError);
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(directory / "link"));
+  EXPECT_EQ(directory.entries().size(), 2u);
+}
+
+TEST(PrepareToReplace, MakesTheFolderAndTouchesNothingElse) {
+  const TestDirectory directory;
+  prepare_to_replace(directory / "runs/1/model");
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "runs/1"));
+}
+
+TEST(PrepareToReplace, MakesAFolderInOneThatMayBeWrittenButNotRead) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 01733), 0);
+  const OtherUser user;
+  if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+  EXPECT_NO_THROW(prepare_to_replace(directory / "runs/1/model"));
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "runs/1"));
+}
+
+TEST(PrepareToReplace, RefusesWhatCanNeverBeWritten) {
+  const TestDirectory directory;
+  replace(directory / "file", "x");
+  EXPECT_THROW(prepare_to_replace(directory / "file/model"), SystemError);
+  EXPECT_THROW(prepare_to_replace(directory.path()), SystemError);
+  EXPECT_THROW(prepare_to_replace("/proc/model"), SystemError);
+  EXPECT_THAT(directory.entries(), ElementsAre("file"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+#include "lockstep/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/tensor_archive.h"
+
+namespace lockstep {
+namespace {
+
+// Copies by their original tensor.
+using Copies = std::map<const c10::TensorImpl*, at::Tensor>;
+
+at::Tensor copy_of(const std::string& name, const at::Tensor& tensor,
+                   Copies& copies) {
+  check_not_parents(name, tensor);
+  at::Tensor& copy = copies[tensor.unsafeGetTensorImpl()];
+  if (!copy.defined())
+    copy = tensor.detach().to(at::kCPU, tensor.scalar_type(),
+                              /*non_blocking=*/false, /*copy=*/true);
+  return copy;
+}
+
+// The tensors of one module, and below it those of its children.
+struct Tensors : torch::nn::Module {
+  explicit Tensors(const std::string& name) : Module(name) {}
+};
+
+std::shared_ptr<torch::nn::Module> copy_level(const torch::nn::Module& module,
+                                              Copies& copies) {
+  const auto level = std::make_shared<Tensors>(module.name());
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    level->register_parameter(item.key(),
+                              copy_of(item.key(), item.value(), copies),
+                              item.value().requires_grad());
+  for (const auto& item : module.named_buffers(/*recurse=*/false))
+    if (item.value().defined())
+      level->register_buffer(item.key(),
+                             copy_of(item.key(), item.value(), copies));
+  for (const auto& child : module.named_children())
+    level->register_module(child.key(), copy_level(*child.value(), copies));
+  return level;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path,
+                     const torch::nn::Module& module,
+                     const SafetensorsMetadata& metadata,
+                     CheckpointFormat format) {
+  write_archive(path, {tensors_of(module), metadata}, format);
+}
+
+SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
+                                    torch::nn::Module& module) {
+  const TensorArchive file = parse_archive(read_bytes(path), path.string());
+  if (is_sealed(file.metadata)) check_seal(file, path.string());
+  const NamedTensors ours = tensors_of(module);
+  const NamedTensors stored = model_tensors(file, ours);
+  if (const std::string lines = differences(ours, stored); !lines.empty())
+    throw InvalidArgument(
+        "the checkpoint \"" + path.string() + "\" does not fit the model:" +
+        lines + "\n  next:    load it into the model that it was saved from");
+  copy_over(ours, stored);
+  return file.metadata;
+}
+
+std::shared_ptr<torch::nn::Module> module_cpu_copy(
+    const torch::nn::Module& module) {
+  const c10::AutoGradMode no_grad(false);
+  Copies copies;
+  return copy_level(module, copies);
+}
+
+}  // namespace lockstep

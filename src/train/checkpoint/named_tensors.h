@@ -1,0 +1,52 @@
+// Tensors by name: the contents of a module or a file.
+//
+// Threads: a module must not be trained during a call.
+// Errors:  InvalidArgument naming the tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "src/train/checkpoint/safetensors.h"
+
+namespace lockstep {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+// The module's parameters and buffers, not copies, under the names of
+// named_parameters() and named_buffers().
+NamedTensors tensors_of(const torch::nn::Module& module);
+
+// The file type for elements of this type, and back. InvalidArgument for a type
+// without a counterpart.
+SafetensorsType stored_type_of(at::ScalarType type);
+at::ScalarType scalar_type_of(SafetensorsType type);
+
+// Throws if the parent process may write to the memory of `tensor` after a
+// fork: its elements might not be from the same moment.
+void check_not_parents(const std::string& name, const at::Tensor& tensor);
+
+// `tensor` as dense rows on the CPU, copied only if necessary. InvalidArgument
+// for a type that files cannot hold, and where check_not_parents() throws.
+at::Tensor storable(const std::string& name, const at::Tensor& tensor);
+
+// The tensors whose names begin with `prefix`, without the prefix.
+NamedTensors part_of(const NamedTensors& tensors, std::string_view prefix);
+
+// Adds `part` to `tensors` with `prefix` before each name.
+void add_part(NamedTensors& tensors, const std::string& prefix,
+              const NamedTensors& part);
+
+// One line per difference between a file's tensors, `stored`, and a model's,
+// `ours`: names, shapes, types. Empty if they fit.
+std::string differences(const NamedTensors& ours, const NamedTensors& stored);
+
+// Copies the elements of `stored` over those of `ours`, which keep their
+// memory. There must be no differences.
+void copy_over(const NamedTensors& ours, const NamedTensors& stored);
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "src/train/checkpoint/rank_zero.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "src/comm/testing/run_ranks.h"
+#include "src/train/evaluate/metrics.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RunOnRankZero, RunsOnceAndIsOverOnEveryRankAfterwards) {
+  std::atomic<int> runs = 0;
+  run_ranks("shm", 3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    run_on_rank_zero(*group, "counting", [&] { ++runs; });
+    EXPECT_EQ(runs, 1);
+  });
+}
+
+TEST(RunOnRankZero, TellsEveryRankWhatWentWrongThereAndKeepsTheGroup) {
+  run_ranks("shm", 3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    std::string message;
+    try {
+      run_on_rank_zero(*group, "saving the model",
+                       [] { throw SystemError("no room", ENOSPC); });
+    } catch (const SystemError& error) {
+      EXPECT_EQ(group->rank(), 0);
+      message = error.what();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("saving the model failed on rank 0, "
+                                          "and therefore on rank " +
+                                          std::to_string(group->rank())));
+      message = error.what();
+    }
+    EXPECT_THAT(message, HasSubstr("no room: No space left on device"));
+    group->barrier().wait();
+  });
+}
+
+TEST(RunOnAllRanks, IsFineOnAllOrAnErrorOnAllAndKeepsTheGroup) {
+  run_ranks("shm", 3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    EXPECT_NO_THROW(run_on_all_ranks(*group, "looking", [] {}));
+    std::string message;
+    try {
+      run_on_all_ranks(*group, "looking", [&] {
+        if (group->rank() > 0)
+          throw InvalidArgument("not for " + std::to_string(group->rank()));
+      });
+    } catch (const InvalidArgument& error) {
+      message = error.what();
+      EXPECT_EQ(message, "not for " + std::to_string(group->rank()));
+    } catch (const Error& error) {
+      EXPECT_EQ(group->rank(), 0);
+      message = error.what();
+      EXPECT_THAT(message, HasSubstr("looking failed on rank 1, and therefore "
+                                     "on rank 0 of 3:\nnot for 1"));
+    }
+    EXPECT_NE(message, "");
+    group->barrier().wait();
+  });
+}
+
+TEST(Metrics, AreSummedOverTheRanks) {
+  run_ranks("shm", 3, [](const std::shared_ptr<ProcessGroup>& group) {
+    const std::int64_t n = group->rank() + 1;
+    const Metrics sum = reduce(
+        {.loss = 0.5 * static_cast<double>(n), .correct = n, .samples = 2 * n},
+        *group);
+    EXPECT_EQ(sum, (Metrics{.loss = 3, .correct = 6, .samples = 12}));
+    EXPECT_EQ(sum.mean_loss(), 0.25);
+    EXPECT_EQ(sum.accuracy(), 0.5);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

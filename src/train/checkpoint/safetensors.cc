@@ -1,0 +1,345 @@
+#include "src/train/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/train/checkpoint/atomic_file.h"
+
+namespace lockstep {
+namespace {
+
+using HeaderJson = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little,
+              "elements are stored as they lie in memory: little-endian");
+
+constexpr std::size_t kLengthBytes = 8;
+// The reference implementation's limit.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+struct TypeRow {
+  std::string_view name;
+  std::size_t bytes = 0;
+};
+
+// In the order of SafetensorsType.
+constexpr std::array<TypeRow, kSafetensorsTypes> kScalarTypes{{{"F64", 8},
+                                                               {"F32", 4},
+                                                               {"F16", 2},
+                                                               {"BF16", 2},
+                                                               {"F8_E4M3", 1},
+                                                               {"F8_E5M2", 1},
+                                                               {"F8_E8M0", 1},
+                                                               {"C64", 8},
+                                                               {"I64", 8},
+                                                               {"I32", 4},
+                                                               {"I16", 2},
+                                                               {"I8", 1},
+                                                               {"U64", 8},
+                                                               {"U32", 4},
+                                                               {"U16", 2},
+                                                               {"U8", 1},
+                                                               {"BOOL", 1}}};
+
+const TypeRow& row_of(SafetensorsType type) {
+  return kScalarTypes[static_cast<std::size_t>(type)];
+}
+
+std::string in_quotes(std::string_view text) {
+  return "\"" + std::string(text) + "\"";
+}
+
+// The input, for messages.
+struct Source {
+  const std::string& file;
+
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw InvalidArgument(
+        in_quotes(file) + " is not a readable safetensors file: " + problem +
+        "\n  likely:  it is damaged, was cut short, or is another kind of "
+        "file\n  next:    name another file, or write this one again");
+  }
+  [[noreturn]] void refuse(const std::string& tensor,
+                           const std::string& problem) const {
+    refuse("tensor " + in_quotes(tensor) + ": " + problem);
+  }
+};
+
+// Refuses input that the library would silently accept: a repeated key in one
+// object (the later wins there), and nesting deeper than the format's.
+class HeaderGuard {
+ public:
+  explicit HeaderGuard(const Source& source) : source_(source) {}
+
+  bool operator()(int depth, HeaderJson::parse_event_t event,
+                  const HeaderJson& parsed) {
+    constexpr int kDeepest = 4;
+    if (depth > kDeepest) source_.refuse("its header is nested too deeply");
+    const auto level = static_cast<std::size_t>(depth);
+    if (event == HeaderJson::parse_event_t::object_start) keys_[level].clear();
+    if (event == HeaderJson::parse_event_t::key &&
+        !keys_[level - 1].insert(parsed.get<std::string>()).second)
+      source_.refuse("its header has the key " + parsed.dump() + " twice");
+    return true;
+  }
+
+ private:
+  const Source& source_;
+  std::array<std::set<std::string>, 8> keys_;
+};
+
+std::uint64_t header_length(std::span<const std::byte> bytes,
+                            const Source& source) {
+  if (bytes.size() < kLengthBytes)
+    source.refuse("expected at least " + std::to_string(kLengthBytes) +
+                  " bytes, found " + std::to_string(bytes.size()));
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  const std::uint64_t room = bytes.size() - kLengthBytes;
+  if (length > std::min(room, kMaxHeaderBytes))
+    source.refuse("its first 8 bytes announce a header of " +
+                  std::to_string(length) + " bytes; " + std::to_string(room) +
+                  " bytes follow, and at most " +
+                  std::to_string(kMaxHeaderBytes) + " are allowed");
+  return length;
+}
+
+HeaderJson parse_header(std::string_view text, const Source& source) {
+  if (text.empty() || text.front() != '{')
+    source.refuse("expected a header that begins with '{' at byte 8");
+  // The parser would take it for the end and ignore the rest.
+  if (text.find('\0') != std::string_view::npos)
+    source.refuse("its header is not JSON: it contains a zero byte");
+  HeaderJson header;
+  try {
+    header = HeaderJson::parse(text, HeaderGuard(source));
+  } catch (const HeaderJson::exception& error) {
+    source.refuse(std::string("its header is not JSON: ") + error.what());
+  }
+  return header;
+}
+
+SafetensorsMetadata read_metadata(const HeaderJson& object,
+                                  const Source& source) {
+  if (!object.is_object()) source.refuse("__metadata__ is not an object");
+  SafetensorsMetadata metadata;
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_string())
+      source.refuse("__metadata__ " + in_quotes(key) + " is not a string");
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
+// An array of non-negative integers, or empty if it is anything else.
+std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
+                                                      const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) return std::nullopt;
+  std::vector<std::int64_t> numbers;
+  for (const HeaderJson& value : *found) {
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() >
+            static_cast<std::uint64_t>(
+                std::numeric_limits<std::int64_t>::max()))
+      return std::nullopt;
+    numbers.push_back(value.get<std::int64_t>());
+  }
+  return numbers;
+}
+
+// Bytes of a tensor, or empty on overflow. With row-major strides that includes
+// shapes with an extent of 0 whose other extents are too large.
+std::optional<std::size_t> bytes_of(SafetensorsType type,
+                                    std::span<const std::int64_t> shape) {
+  auto bytes = static_cast<std::int64_t>(size_of(type));
+  for (const std::int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(
+                          bytes, std::max<std::int64_t>(extent, 1), &bytes))
+      return std::nullopt;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  return static_cast<std::size_t>(bytes);
+}
+
+std::string type_names() {
+  std::string names;
+  for (const TypeRow& row : kScalarTypes)
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+SafetensorsType read_type(const std::string& tensor, const HeaderJson& entry,
+                          const Source& source) {
+  const auto found = entry.find("dtype");
+  if (found == entry.end() || !found->is_string())
+    source.refuse(tensor, "it has no dtype");
+  const auto name = found->get<std::string>();
+  const auto known = std::ranges::find(kScalarTypes, name, &TypeRow::name);
+  if (known == kScalarTypes.end())
+    source.refuse(tensor, "its dtype " + in_quotes(name) + " is not one of " +
+                              type_names());
+  return static_cast<SafetensorsType>(known - kScalarTypes.begin());
+}
+
+TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
+                        std::span<const std::byte> data, const Source& source) {
+  if (!entry.is_object()) source.refuse(name, "its entry is not an object");
+  TensorBytes tensor{name, read_type(name, entry, source), {}, {}};
+  const auto shape = read_numbers(entry, "shape");
+  if (!shape) source.refuse(name, "its shape is not a list of integers");
+  tensor.shape = *shape;
+  const auto range = read_numbers(entry, "data_offsets");
+  if (!range || range->size() != 2 || (*range)[0] > (*range)[1])
+    source.refuse(name, "its data_offsets are not [begin, end]");
+  const auto begin = static_cast<std::size_t>((*range)[0]);
+  const auto end = static_cast<std::size_t>((*range)[1]);
+  if (end > data.size())
+    source.refuse(name, "its data ends at byte " + std::to_string(end) +
+                            ", but only " + std::to_string(data.size()) +
+                            " bytes of data exist");
+  const auto expected = bytes_of(tensor.type, tensor.shape);
+  if (expected != end - begin)
+    source.refuse(
+        name, "its shape takes " +
+                  (expected ? std::to_string(*expected) : "uncountably many") +
+                  " bytes, its data_offsets span " +
+                  std::to_string(end - begin));
+  tensor.bytes = data.subspan(begin, end - begin);
+  const auto is_bool = [](std::byte b) { return std::to_integer<int>(b) <= 1; };
+  if (tensor.type == SafetensorsType::kBool &&
+      !std::ranges::all_of(tensor.bytes, is_bool))
+    source.refuse(name, "a BOOL is neither 0 nor 1");
+  return tensor;
+}
+
+// Every byte of data belongs to exactly one tensor. `tensors` are in the order
+// of their data.
+void check_cover(const std::vector<TensorBytes>& tensors,
+                 std::span<const std::byte> data, const Source& source) {
+  const std::byte* expected = data.data();
+  for (const TensorBytes& tensor : tensors) {
+    if (tensor.bytes.data() != expected)
+      source.refuse(tensor.name,
+                    "its data begins at byte " +
+                        std::to_string(tensor.bytes.data() - data.data()) +
+                        ", expected at " +
+                        std::to_string(expected - data.data()) +
+                        ", where the data before it ends");
+    expected += tensor.bytes.size();
+  }
+  if (expected != data.data() + data.size())
+    source.refuse(std::to_string(data.data() + data.size() - expected) +
+                  " bytes at its end belong to no tensor");
+}
+
+std::string header_text(std::span<const TensorBytes> tensors,
+                        const SafetensorsMetadata& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  std::size_t offset = 0;
+  for (const TensorBytes& tensor : tensors) {
+    const std::size_t end = offset + tensor.bytes.size();
+    if (tensor.name == kMetadataKey || header.contains(tensor.name))
+      throw InvalidArgument("two tensors to save have the name " +
+                            in_quotes(tensor.name));
+    if (bytes_of(tensor.type, tensor.shape) != tensor.bytes.size())
+      throw InvalidArgument("tensor " + in_quotes(tensor.name) + " has " +
+                            std::to_string(tensor.bytes.size()) +
+                            " bytes, which do not fit its shape");
+    header[tensor.name] = {{"dtype", name_of(tensor.type)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const HeaderJson::exception& error) {
+    throw InvalidArgument(
+        std::string("a tensor's name or the metadata to save is not UTF-8: ") +
+        error.what());
+  }
+  // Pads with spaces, so that the data begins at a multiple of 8.
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
+
+std::size_t size_of(SafetensorsType type) { return row_of(type).bytes; }
+
+SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
+                                  const std::string& file) {
+  const Source source{file};
+  const std::size_t length = header_length(bytes, source);
+  const auto text = bytes.subspan(kLengthBytes, length);
+  const auto data = bytes.subspan(kLengthBytes + length);
+  const HeaderJson header = parse_header(
+      {reinterpret_cast<const char*>(text.data()), text.size()}, source);
+  SafetensorsView view;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == kMetadataKey)
+      view.metadata = read_metadata(entry, source);
+    else
+      view.tensors.push_back(read_tensor(name, entry, data, source));
+  }
+  std::ranges::sort(view.tensors, {}, [](const TensorBytes& tensor) {
+    return std::pair(tensor.bytes.data(), tensor.bytes.size());
+  });
+  check_cover(view.tensors, data, source);
+  return view;
+}
+
+std::vector<std::byte> read_whole_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error)
+    throw SystemError("cannot read \"" + path.string() + "\"", error.value());
+  std::vector<std::byte> bytes(size);
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(bytes.data()),
+            static_cast<std::streamsize>(size));
+  if (!file)
+    throw SystemError("cannot read the " + std::to_string(size) +
+                          " bytes of \"" + path.string() + "\"",
+                      errno);
+  return bytes;
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : bytes_(read_whole_file(path)),
+      view_(parse_safetensors(bytes_, path.string())) {}
+
+void write_safetensors(const std::filesystem::path& path,
+                       std::span<const TensorBytes> tensors,
+                       const SafetensorsMetadata& metadata) {
+  std::vector<TensorBytes> ordered(tensors.begin(), tensors.end());
+  std::ranges::sort(ordered, [](const TensorBytes& a, const TensorBytes& b) {
+    if (size_of(a.type) != size_of(b.type))
+      return size_of(a.type) > size_of(b.type);
+    return a.name < b.name;
+  });
+  const std::string header = header_text(ordered, metadata);
+  const std::uint64_t length = header.size();
+  std::vector<std::span<const std::byte>> pieces{
+      std::as_bytes(std::span(&length, 1)), std::as_bytes(std::span(header))};
+  for (const TensorBytes& tensor : ordered) pieces.push_back(tensor.bytes);
+  replace_file(path, pieces);
+}
+
+}  // namespace lockstep

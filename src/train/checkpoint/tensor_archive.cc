@@ -1,0 +1,198 @@
+#include "src/train/checkpoint/tensor_archive.h"
+
+#include <ATen/ATen.h>
+#include <torch/serialize/archive.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/train/checkpoint/atomic_file.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
+
+// The key in LibTorch's archive of the texts, as one JSON text.
+constexpr const char* kTextsKey = "__metadata__";
+
+std::span<const std::byte> bytes_of(const at::Tensor& dense) {
+  return {static_cast<const std::byte*>(dense.const_data_ptr()),
+          dense.nbytes()};
+}
+
+void write_as_safetensors(const fs::path& path, const TensorArchive& archive) {
+  std::vector<at::Tensor> kept;  // owns what `stored` borrows
+  std::vector<TensorBytes> stored;
+  for (const auto& [name, tensor] : archive.tensors) {
+    const at::Tensor dense = storable(name, tensor);
+    kept.push_back(dense);
+    stored.push_back({name, stored_type_of(dense.scalar_type()),
+                      dense.sizes().vec(), bytes_of(dense)});
+  }
+  write_safetensors(path, stored, archive.metadata);
+}
+
+TensorArchive parse_as_safetensors(const SharedBytes& bytes,
+                                   const std::string& file) {
+  SafetensorsView view = parse_safetensors(*bytes, file);
+  TensorArchive archive{.metadata = std::move(view.metadata)};
+  for (const TensorBytes& tensor : view.tensors)
+    archive.tensors.emplace(
+        tensor.name,
+        at::from_blob(
+            const_cast<std::byte*>(tensor.bytes.data()), tensor.shape,
+            [bytes](void*) {}, at::TensorOptions(scalar_type_of(tensor.type))));
+  return archive;
+}
+
+// Writes one level of an archive: a name without a dot is a tensor; otherwise
+// the part before its first dot is a level of its own.
+void write_level(OutputArchive& level, const NamedTensors& tensors) {
+  std::map<std::string, NamedTensors> below;
+  for (const auto& [name, tensor] : tensors) {
+    const std::size_t dot = name.find('.');
+    if (dot == std::string::npos)
+      level.write(name, tensor, /*is_buffer=*/!tensor.is_floating_point());
+    else
+      below[name.substr(0, dot)].emplace(name.substr(dot + 1), tensor);
+  }
+  for (const auto& [name, part] : below) {
+    OutputArchive nested(level.compilation_unit());
+    write_level(nested, part);
+    level.write(name, nested);
+  }
+}
+
+void write_as_archive(const fs::path& path, const TensorArchive& archive) {
+  NamedTensors dense;
+  for (const auto& [name, tensor] : archive.tensors)
+    dense.emplace(name, storable(name, tensor));
+  OutputArchive output;
+  write_level(output, dense);
+  output.write(kTextsKey, c10::IValue(nlohmann::json(archive.metadata).dump()));
+  std::vector<std::byte> bytes;
+  output.save_to([&](const void* from, std::size_t count) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    bytes.insert(bytes.end(), begin, begin + count);
+    return count;
+  });
+  const std::array<std::span<const std::byte>, 1> pieces{bytes};
+  replace_file(path, pieces);
+}
+
+// Whether all elements of the tensor lie in its storage: LibTorch trusts the
+// extents and strides in a file.
+bool lies_in_storage(const at::Tensor& tensor) {
+  std::int64_t last = tensor.storage_offset();
+  if (last < 0) return false;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    std::int64_t reach = 0;
+    if (tensor.size(i) == 0) return true;
+    if (tensor.size(i) < 0 || tensor.stride(i) < 0 ||
+        __builtin_mul_overflow(tensor.size(i) - 1, tensor.stride(i), &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      return false;
+  }
+  return last < static_cast<std::int64_t>(tensor.storage().nbytes() /
+                                          tensor.element_size());
+}
+
+at::Tensor dense_rows(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu())
+    throw InvalidArgument("\"" + name + "\" is not a dense tensor on the CPU");
+  if (!lies_in_storage(tensor))
+    throw InvalidArgument("\"" + name + "\" reaches beyond its memory");
+  return tensor.contiguous();
+}
+
+void read_level(InputArchive& level, const std::string& prefix,
+                TensorArchive& archive) {
+  for (const std::string& key : level.keys()) {
+    at::Tensor tensor;
+    InputArchive below;
+    c10::IValue value;
+    if (level.try_read(key, tensor))
+      archive.tensors.emplace(prefix + key, dense_rows(prefix + key, tensor));
+    else if (prefix.empty() && key == kTextsKey && level.try_read(key, value))
+      nlohmann::json::parse(value.toStringRef()).get_to(archive.metadata);
+    else if (level.try_read(key, below))
+      read_level(below, prefix + key + ".", archive);
+  }
+}
+
+TensorArchive parse_as_archive(const SharedBytes& bytes,
+                               const std::string& file) {
+  TensorArchive archive;
+  try {
+    InputArchive input;
+    input.load_from(reinterpret_cast<const char*>(bytes->data()), bytes->size(),
+                    at::Device(at::kCPU));
+    read_level(input, "", archive);
+  } catch (const std::exception& error) {
+    std::string_view reason = error.what();
+    reason.remove_prefix(
+        std::min(reason.find_first_not_of('\n'), reason.size()));
+    throw InvalidArgument(
+        "\"" + file + "\" is not a readable LibTorch archive: " +
+        std::string(reason.substr(0, reason.find('\n'))) +
+        "\n  likely:  it is damaged or was cut short"
+        "\n  next:    name another file, or write this one again");
+  }
+  return archive;
+}
+
+// Whether it begins like a zip file, as LibTorch's archives do.
+bool is_archive(const std::vector<std::byte>& bytes) {
+  constexpr std::array<char, 4> kZip{'P', 'K', 3, 4};
+  return bytes.size() >= kZip.size() &&
+         std::memcmp(bytes.data(), kZip.data(), kZip.size()) == 0;
+}
+
+}  // namespace
+
+std::string_view ending_of(CheckpointFormat format) {
+  switch (format) {
+    case CheckpointFormat::kSafetensors:
+      return ".safetensors";
+    case CheckpointFormat::kLibTorch:
+      return ".pt";
+  }
+  return "";
+}
+
+SharedBytes read_bytes(const fs::path& path) {
+  return std::make_shared<const std::vector<std::byte>>(read_whole_file(path));
+}
+
+TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file) {
+  // The name must reveal the risk: reading LibTorch's archive runs its loader.
+  if (is_archive(*bytes) &&
+      file.ends_with(ending_of(CheckpointFormat::kSafetensors)))
+    throw InvalidArgument(
+        "\"" + file +
+        "\" is not a safetensors file, but a LibTorch archive"
+        "\n  likely:  it was renamed"
+        "\n  next:    if you trust its author, rename it to .pt");
+  return is_archive(*bytes) ? parse_as_archive(bytes, file)
+                            : parse_as_safetensors(bytes, file);
+}
+
+void write_archive(const fs::path& path, const TensorArchive& archive,
+                   CheckpointFormat format) {
+  switch (format) {
+    case CheckpointFormat::kSafetensors:
+      return write_as_safetensors(path, archive);
+    case CheckpointFormat::kLibTorch:
+      return write_as_archive(path, archive);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,324 @@
+#include "src/train/checkpoint/training_state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/tensor_buffer.h"
+#include "src/torch/ddp/replicate.h"
+#include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/optimizer_tensors.h"
+#include "src/train/checkpoint/rank_zero.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kRanksKey = "lockstep.ranks";
+constexpr const char* kOptimizerKey = "lockstep.optimizer";
+constexpr const char* kJobPrefix = "lockstep.job.";
+constexpr const char* kCounterPrefix = "counter.";
+constexpr const char* kOptimizerPrefix = "optimizer.";
+constexpr const char* kScale = "scaler.scale";
+constexpr const char* kGrowthTracker = "scaler.growth_tracker";
+
+std::string rank_prefix(std::int64_t rank) {
+  return "rank." + std::to_string(rank) + ".";
+}
+
+// A rank's own state, as tensors.
+NamedTensors own_tensors(const TrainingState& state) {
+  NamedTensors tensors;
+  for (auto [name, generator] : state.generators) {
+    const std::scoped_lock lock(generator.mutex());
+    tensors["generator." + name] = generator.get_state();
+  }
+  for (const auto& [name, tensor] : state.own)
+    tensors["own." + name] = storable(name, tensor);
+  return tensors;
+}
+
+// Every rank's `own` on rank 0, named by rank. Ranks send them as concatenated
+// bytes.
+NamedTensors gather_own(const NamedTensors& own, ProcessGroup& group) {
+  std::vector<at::Tensor> bytes{at::zeros({1}, at::kByte)};  // never empty
+  for (const auto& [name, tensor] : own)
+    bytes.push_back(tensor.flatten().view(at::kByte));
+  const at::Tensor packed = at::cat(bytes);
+  const at::Tensor all = at::empty({group.size(), packed.numel()}, at::kByte);
+  group
+      .gather(view(packed), view(all), 0,
+              {.place = "saving a checkpoint: what each rank has"})
+      .wait();
+  NamedTensors gathered;
+  for (int rank = 0; group.rank() == 0 && rank < group.size(); ++rank) {
+    std::int64_t at = 1;
+    for (const auto& [name, tensor] : own) {
+      const auto count = static_cast<std::int64_t>(tensor.nbytes());
+      gathered[rank_prefix(rank) + name] = all[rank]
+                                               .narrow(0, at, count)
+                                               .clone()
+                                               .view(tensor.scalar_type())
+                                               .view(tensor.sizes());
+      at += count;
+    }
+  }
+  return gathered;
+}
+
+// The whole state; each rank's `own` is gathered already.
+TensorArchive assemble(const TrainingState& state, NamedTensors own,
+                       int ranks) {
+  TensorArchive archive{.tensors = std::move(own)};
+  archive.metadata = {{"format", "pt"}, {kRanksKey, std::to_string(ranks)}};
+  add_part(archive.tensors, std::string(kModelPrefix),
+           tensors_of(*state.model));
+  if (state.optimizer != nullptr) {
+    const OptimizerTensors optimizer =
+        tensors_of(*state.optimizer, *state.model);
+    archive.metadata[kOptimizerKey] = optimizer.kind;
+    add_part(archive.tensors, kOptimizerPrefix, optimizer.tensors);
+  }
+  for (const auto& [name, counter] : state.counters)
+    archive.tensors[kCounterPrefix + name] =
+        at::scalar_tensor(*counter, at::kLong);
+  if (state.scaler != nullptr && state.scaler->is_enabled()) {
+    const auto& scale = state.scaler->state_dict();
+    archive.tensors[kScale] = at::scalar_tensor(scale.scale, at::kDouble);
+    archive.tensors[kGrowthTracker] =
+        at::scalar_tensor(scale.growth_tracker, at::kLong);
+  }
+  for (const auto& [key, text] : state.job)
+    archive.metadata[kJobPrefix + key] = text;
+  return archive;
+}
+
+// First checks whether everything fits, then applies it; in between, the ranks
+// agree.
+class Restoring {
+ public:
+  Restoring(const TrainingState& state, const TensorArchive& checkpoint,
+            const ProcessGroup& group, const std::string& file)
+      : state_(state),
+        checkpoint_(checkpoint),
+        rank_(group.rank()),
+        ranks_(group.size()),
+        file_(file) {}
+
+  // Throws if something does not fit; changes nothing.
+  void check() {
+    read_saved_ranks();
+    check_job();
+    check_model();
+    for (const auto& [name, counter] : state_.counters)
+      tensor(kCounterPrefix + name, at::kLong, 1);
+    if (has_scale()) check_scale();
+    for (const auto& [name, generator] : state_.generators)
+      check_generator(name, generator);
+    for (const auto& [name, mine] : state_.own)
+      own_[name] = own_value(name, mine);
+    if (state_.optimizer != nullptr)
+      put_optimizer_ = prepare_optimizer(
+          {text(kOptimizerKey), part_of(checkpoint_.tensors, kOptimizerPrefix)},
+          *state_.model, *state_.optimizer);
+  }
+
+  // Call it after check(). It starts with the optimizer, the only part that may
+  // still refuse.
+  void apply() const {
+    if (put_optimizer_) put_optimizer_();
+    copy_over(ours_, model_);
+    for (const auto& [name, counter] : state_.counters)
+      *counter =
+          tensor(kCounterPrefix + name, at::kLong, 1).item<std::int64_t>();
+    if (has_scale()) state_.scaler->load_state_dict(saved_scale());
+    for (const auto& [name, generator] : state_.generators)
+      restore_generator(name, generator);
+    const c10::AutoGradMode no_grad(false);
+    for (const auto& [name, mine] : state_.own)
+      at::Tensor(mine).copy_(own_.at(name));
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw InvalidArgument("the checkpoint \"" + file_ + "\" " + problem +
+                          "\n  next:    resume the job that saved it, or "
+                          "train from the start into another folder");
+  }
+
+  std::string text(const std::string& key) const {
+    const auto found = checkpoint_.metadata.find(key);
+    if (found == checkpoint_.metadata.end()) refuse("lacks the text " + key);
+    return found->second;
+  }
+
+  const at::Tensor& tensor(const std::string& name, at::ScalarType type,
+                           std::int64_t count) const {
+    const auto found = checkpoint_.tensors.find(name);
+    if (found == checkpoint_.tensors.end()) refuse("lacks \"" + name + "\"");
+    if (found->second.scalar_type() != type || found->second.numel() != count)
+      refuse("has \"" + name + "\" of another size or type");
+    return found->second;
+  }
+
+  void read_saved_ranks() {
+    const std::string number = text(kRanksKey);
+    const char* const end = number.data() + number.size();
+    const auto [rest, error] =
+        std::from_chars(number.data(), end, saved_ranks_);
+    if (error != std::errc{} || rest != end || saved_ranks_ < 1)
+      refuse("claims that \"" + number +
+             "\" ranks saved it, which is not a number of ranks");
+  }
+
+  void check_job() const {
+    std::string lines;
+    for (const auto& [key, here] : state_.job) {
+      const auto found = checkpoint_.metadata.find(kJobPrefix + key);
+      const std::string there =
+          found == checkpoint_.metadata.end() ? "not known" : found->second;
+      if (here != there)
+        lines += "\n  " + key + " was " + there + ", but is " + here + " now";
+    }
+    if (!lines.empty()) refuse("belongs to another job:" + lines);
+  }
+
+  void check_model() {
+    if (!state_.model) return;
+    model_ = part_of(checkpoint_.tensors, kModelPrefix);
+    ours_ = tensors_of(*state_.model);
+    if (const std::string lines = differences(ours_, model_); !lines.empty())
+      refuse("belongs to another model:" + lines);
+  }
+
+  // The scale comes from the file if both have one: a run may change its
+  // precision.
+  bool has_scale() const {
+    return state_.scaler != nullptr && state_.scaler->is_enabled() &&
+           checkpoint_.tensors.contains(kScale);
+  }
+
+  GradientScaler::State saved_scale() const {
+    return {.scale = tensor(kScale, at::kDouble, 1).item<double>(),
+            .growth_tracker = static_cast<int>(
+                tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>())};
+  }
+
+  void check_scale() const {
+    const auto saved = saved_scale();
+    if (tensor(kGrowthTracker, at::kLong, 1).item<std::int64_t>() !=
+        saved.growth_tracker)
+      refuse("has \"" + std::string(kGrowthTracker) + "\" out of range");
+    try {
+      GradientScaler(*state_.scaler).load_state_dict(saved);
+    } catch (const InvalidArgument& error) {
+      refuse(std::string("cannot be restored: ") + error.what());
+    }
+  }
+
+  // The state of this rank, or of an earlier rank.
+  at::Tensor generator_state(const std::string& name) const {
+    const std::string key =
+        rank_prefix(rank_ % saved_ranks_) + "generator." + name;
+    const auto found = checkpoint_.tensors.find(key);
+    if (found == checkpoint_.tensors.end()) refuse("lacks \"" + key + "\"");
+    return found->second.clone();
+  }
+
+  // Only a generator can check its state; this copy draws nothing.
+  void check_generator(const std::string& name, at::Generator generator) const {
+    const at::Tensor saved = generator_state(name);
+    const std::scoped_lock lock(generator.mutex());
+    try {
+      generator.clone().set_state(saved);
+    } catch (const c10::Error& error) {
+      refuse("has an invalid state of the generator \"" + name +
+             "\": " + error.what_without_backtrace());
+    }
+  }
+
+  void restore_generator(const std::string& name,
+                         at::Generator generator) const {
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_state(generator_state(name));
+    if (rank_ < saved_ranks_) return;
+    // Two ranks must not draw the same numbers.
+    const std::uint64_t drawn = generator.current_seed();
+    generator.set_current_seed(drawn + static_cast<std::uint64_t>(rank_) *
+                                           0x9e3779b97f4a7c15U);
+  }
+
+  // Every rank checks all ranks' values.
+  at::Tensor own_value(const std::string& name, const at::Tensor& mine) const {
+    const auto of_rank = [&](std::int64_t rank) {
+      return tensor(rank_prefix(rank) + "own." + name, mine.scalar_type(),
+                    mine.numel())
+          .view(mine.sizes());
+    };
+    if (saved_ranks_ == ranks_) return of_rank(rank_);
+    at::Tensor sum = at::zeros_like(mine, mine.options().device(at::kCPU));
+    for (std::int64_t rank = 0; rank < saved_ranks_; ++rank)
+      if (const at::Tensor theirs = of_rank(rank); rank_ == 0) sum.add_(theirs);
+    return sum;
+  }
+
+  const TrainingState& state_;
+  const TensorArchive& checkpoint_;
+  const std::int64_t rank_;
+  const std::int64_t ranks_;
+  const std::string& file_;
+
+  // From check(), for apply().
+  std::int64_t saved_ranks_ = 1;
+  NamedTensors ours_, model_;
+  NamedTensors own_;
+  std::function<void()> put_optimizer_;
+};
+
+// Copies the saved buffers to all ranks, so that a continued run equals a
+// resumed one. If a rank has no model of its own, buffers stay unchanged.
+void broadcast_buffers(const TrainingState& state, ProcessGroup& group) {
+  std::vector<at::Tensor> buffers;
+  if (state.model) buffers = state.model->buffers();
+  std::vector<std::int64_t> count{std::ssize(buffers)};
+  group
+      .all_reduce(view(count), ReduceOp::kMin,
+                  {.place = "saving a checkpoint: buffers"})
+      .wait();
+  if (count[0] > 0) broadcast_tensors(group, buffers, 0);
+}
+
+}  // namespace
+
+at::Generator default_cpu_generator() {
+  return at::detail::getDefaultCPUGenerator();
+}
+
+void collect(const TrainingState& state, ProcessGroup& group,
+             const std::function<void(TensorArchive)>& keep) {
+  const c10::AutoGradMode no_grad(false);
+  NamedTensors own = gather_own(own_tensors(state), group);
+  broadcast_buffers(state, group);
+  if (state.optimizer != nullptr) consolidate_if_sharded(*state.optimizer);
+  run_on_rank_zero(group, "saving a checkpoint", [&] {
+    keep(assemble(state, std::move(own), group.size()));
+  });
+}
+
+void restore(const TrainingState& state, const TensorArchive& checkpoint,
+             ProcessGroup& group, const std::string& file) {
+  Restoring restoring(state, checkpoint, group, file);
+  run_on_all_ranks(group, "loading a checkpoint", [&] { restoring.check(); });
+  restoring.apply();
+}
+
+}  // namespace lockstep

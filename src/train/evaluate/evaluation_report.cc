@@ -1,0 +1,159 @@
+#include "src/train/evaluate/evaluation_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kLineWidth = 80;
+
+using Line = std::vector<std::string>;
+using Json = nlohmann::ordered_json;
+
+// Columns are two spaces apart; numbers are right-aligned, the names in the
+// first column left-aligned.
+std::size_t width_of(const std::vector<Line>& lines, std::size_t column) {
+  std::size_t width = 0;
+  for (const Line& line : lines) width = std::max(width, line[column].size());
+  return width;
+}
+
+std::size_t width_of(const std::vector<Line>& lines) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < lines[0].size(); ++i)
+    width += width_of(lines, i) + (i > 0 ? 2 : 0);
+  return width;
+}
+
+void write(std::ostream& text, const std::vector<Line>& lines) {
+  for (const Line& line : lines) {
+    text << std::left << std::setw(static_cast<int>(width_of(lines, 0)))
+         << line[0] << std::right;
+    for (std::size_t i = 1; i < line.size(); ++i)
+      text << "  " << std::setw(static_cast<int>(width_of(lines, i)))
+           << line[i];
+    text << "\n";
+  }
+}
+
+std::vector<Line> class_table(const ConfusionMatrix& matrix,
+                              const std::vector<std::string>& names) {
+  std::vector<Line> lines{{"class", "images", "recall", "precision", "f1"}};
+  for (std::int64_t i = 0; i < matrix.classes(); ++i)
+    lines.push_back({names[static_cast<std::size_t>(i)],
+                     with_commas(matrix.labelled(i)), percent(matrix.recall(i)),
+                     percent(matrix.precision(i)), percent(matrix.f1(i))});
+  return lines;
+}
+
+std::vector<Line> confusion_table(const ConfusionMatrix& matrix,
+                                  const std::vector<std::string>& rows,
+                                  const std::vector<std::string>& columns) {
+  std::vector<Line> lines{{"confusion"}};
+  lines[0].insert(lines[0].end(), columns.begin(), columns.end());
+  for (std::int64_t i = 0; i < matrix.classes(); ++i) {
+    lines.push_back({rows[static_cast<std::size_t>(i)]});
+    for (std::int64_t j = 0; j < matrix.classes(); ++j)
+      lines.back().push_back(with_commas(matrix.count(i, j)));
+  }
+  return lines;
+}
+
+// With the classes' names as column headers, or with numbers.
+std::vector<Line> confusion_table(const ConfusionMatrix& matrix,
+                                  const std::vector<std::string>& names) {
+  auto table = confusion_table(matrix, names, names);
+  if (width_of(table) <= kLineWidth) return table;
+  std::vector<std::string> numbers, rows;
+  const std::size_t digits = std::to_string(names.size() - 1).size();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    numbers.push_back(std::to_string(i));
+    rows.push_back(std::string(digits - numbers[i].size(), ' ') + numbers[i] +
+                   " " + names[i]);
+  }
+  return confusion_table(matrix, rows, numbers);
+}
+
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+}  // namespace
+
+std::string with_commas(std::int64_t number) {
+  std::string text = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > first + 3;)
+    text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+std::string percent(double share) {
+  if (std::isnan(share)) return "-";
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(2) << 100 * share << " %";
+  return text.str();
+}
+
+std::string to_text(const Evaluation& evaluation,
+                    const EvaluationSubject& subject) {
+  const ConfusionMatrix& matrix = evaluation.confusion;
+  std::ostringstream text;
+  text << subject.model << " from " << subject.file;
+  if (!subject.trained_on.empty() && subject.trained_on != subject.dataset)
+    text << ", trained on " << subject.trained_on;
+  text << "\n"
+       << subject.dataset << ", " << subject.split
+       << " set: " << with_commas(matrix.samples()) << " images on "
+       << subject.ranks << (subject.ranks == 1 ? " rank" : " ranks")
+       << "\n\nloss " << std::fixed << std::setprecision(4)
+       << evaluation.mean_loss() << " · accuracy " << percent(matrix.accuracy())
+       << " · " << with_commas(std::llround(evaluation.images_per_second()))
+       << " images/s\n\n";
+  write(text, class_table(matrix, subject.class_names));
+  text << "\nA row is a class, a column the class that was predicted:\n\n";
+  write(text, confusion_table(matrix, subject.class_names));
+  return text.str();
+}
+
+std::string to_json(const Evaluation& evaluation,
+                    const EvaluationSubject& subject) {
+  const ConfusionMatrix& matrix = evaluation.confusion;
+  Json classes = Json::array();
+  Json rows = Json::array();
+  for (std::int64_t i = 0; i < matrix.classes(); ++i) {
+    classes.push_back({{"name", subject.class_names[static_cast<size_t>(i)]},
+                       {"images", matrix.labelled(i)},
+                       {"recall", number(matrix.recall(i))},
+                       {"precision", number(matrix.precision(i))},
+                       {"f1", number(matrix.f1(i))}});
+    Json row = Json::array();
+    for (std::int64_t j = 0; j < matrix.classes(); ++j)
+      row.push_back(matrix.count(i, j));
+    rows.push_back(std::move(row));
+  }
+  const Json trained_on =
+      subject.trained_on.empty() ? Json(nullptr) : Json(subject.trained_on);
+  const Json all{{"model", subject.model},
+                 {"file", subject.file},
+                 {"trained_on", trained_on},
+                 {"dataset", subject.dataset},
+                 {"split", subject.split},
+                 {"ranks", subject.ranks},
+                 {"images", matrix.samples()},
+                 {"loss", number(evaluation.mean_loss())},
+                 {"accuracy", number(matrix.accuracy())},
+                 {"seconds", evaluation.duration.count()},
+                 {"images_per_second", number(evaluation.images_per_second())},
+                 {"classes", std::move(classes)},
+                 {"confusion_matrix", std::move(rows)}};
+  // A path may hold any bytes.
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,216 @@
+#include "lockstep/train/saved_model.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/checkpoint_folder.h"
+#include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/rank_zero.h"
+#include "src/train/checkpoint/tensor_archive.h"
+#include "src/train/model/models.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModelKey = "lockstep.model";
+constexpr const char* kDatasetKey = "lockstep.dataset";
+constexpr const char* kImagesKey = "lockstep.images";
+// A run's checkpoint has them among the job's properties: run_checkpoints.cc.
+constexpr const char* kJobModelKey = "lockstep.job.model";
+constexpr const char* kJobDatasetKey = "lockstep.job.dataset";
+
+std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? "" : found->second;
+}
+
+// A file, or the newest checkpoint in a folder.
+fs::path file_at(const fs::path& path) {
+  if (!fs::is_directory(path)) return path;
+  if (auto newest = CheckpointFolder(path).newest()) return *newest;
+  throw InvalidArgument("the folder \"" + path.string() +
+                        "\" holds no checkpoint\n  next:    name a trained "
+                        "model, or the folder given to --checkpoint-dir");
+}
+
+// The output widths of the last, fully connected layers. All our models end in
+// such layers, named fc, or fc1, fc2, ….
+std::vector<std::int64_t> widths_of(const NamedTensors& tensors) {
+  std::vector<std::int64_t> widths;
+  const auto add = [&](const std::string& name) {
+    const auto found = tensors.find(name + ".weight");
+    const bool fits = found != tensors.end() && found->second.dim() == 2;
+    if (fits) widths.push_back(found->second.size(0));
+    return fits;
+  };
+  if (add("fc")) return widths;
+  for (int i = 1; add("fc" + std::to_string(i));) ++i;
+  return widths;
+}
+
+// The first few of `lines`; each begins with a line break.
+std::string first_of(const std::string& lines) {
+  constexpr int kShown = 6;
+  std::size_t end = 0;
+  for (int i = 0; i < kShown && end != std::string::npos; ++i)
+    end = lines.find('\n', end + 1);
+  if (end == std::string::npos) return lines;
+  const auto more = std::count(lines.begin() + static_cast<std::ptrdiff_t>(end),
+                               lines.end(), '\n');
+  return lines.substr(0, end) + "\n  and " + std::to_string(more) + " more";
+}
+
+[[noreturn]] void refuse(const SavedModel& saved, const std::string& problem,
+                         const std::string& next) {
+  throw InvalidArgument("the model in \"" + saved.file + "\" " + problem +
+                        "\n  next:    " + next);
+}
+
+bool is_of_layer(const std::string& tensor, const std::string& layer) {
+  return tensor.starts_with(layer + ".");
+}
+
+bool has_same_shapes(const std::string& layer, const NamedTensors& ours,
+                     const NamedTensors& stored) {
+  return std::ranges::all_of(ours, [&](const auto& tensor) {
+    if (!is_of_layer(tensor.first, layer)) return true;
+    const auto found = stored.find(tensor.first);
+    return found != stored.end() &&
+           found->second.sizes() == tensor.second.sizes();
+  });
+}
+
+void check_fit(const SavedModel& saved, const ImageDataset& dataset,
+               const std::vector<std::int64_t>& widths) {
+  const std::string other =
+      dataset.labels.empty() ? "give it images like those of its training"
+      : saved.dataset.empty() || saved.dataset == dataset.title
+          ? "name the data set that it was trained on with --dataset and "
+            "--data-dir"
+          : "it was trained on " + saved.dataset + ": name that with --dataset";
+  const auto classes = std::ssize(dataset.class_names);
+  if (!widths.empty() && widths.back() != classes)
+    refuse(saved,
+           "tells " + std::to_string(widths.back()) + " classes apart, but " +
+               dataset.title + " has " + std::to_string(classes),
+           other);
+  if (!saved.images.empty() && saved.images != in_words(dataset))
+    refuse(saved,
+           "takes images of " + saved.images + ", but those of " +
+               dataset.title + " are " + in_words(dataset),
+           other);
+}
+
+// Reads the bytes of a whole file. `file` names it in errors. The tensors share
+// `bytes`.
+SavedModel parse_saved_model(const SharedBytes& bytes,
+                             const std::string& file) {
+  const TensorArchive archive = parse_archive(bytes, file);
+  const bool of_run = is_sealed(archive.metadata);
+  if (of_run) check_seal(archive, file);
+  return {.file = file,
+          .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
+          .dataset =
+              text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
+          .images = text_of(archive.metadata, kImagesKey),
+          .tensors = model_tensors(archive)};
+}
+
+}  // namespace
+
+std::vector<std::string> take_weights(const SavedModel& saved,
+                                      const Classifier& model) {
+  NamedTensors ours = tensors_of(model), stored = saved.tensors;
+  const auto names = model.named_parameters().keys();
+  std::vector<std::string> kept;
+  for (const std::string& name : {names.front(), names.back()}) {
+    const std::string layer = name.substr(0, name.rfind('.'));
+    if (has_same_shapes(layer, ours, stored)) continue;
+    for (NamedTensors* tensors : {&ours, &stored})
+      std::erase_if(*tensors, [&](const auto& tensor) {
+        return is_of_layer(tensor.first, layer);
+      });
+    kept.push_back(layer);
+  }
+  const std::string lines = ours.empty()
+                                ? differences(tensors_of(model), saved.tensors)
+                                : differences(ours, stored);
+  if (!lines.empty())
+    refuse(saved, "does not fit the model to train:" + first_of(lines),
+           "name its model with --model, and an mlp's layers with --hidden");
+  copy_over(ours, stored);
+  return kept;
+}
+
+std::string in_words(const ImageDataset& dataset) {
+  return std::to_string(dataset.channels) + " x " +
+         std::to_string(dataset.height) + " x " + std::to_string(dataset.width);
+}
+
+SafetensorsMetadata model_metadata(std::string_view name,
+                                   const ImageDataset& trained_on) {
+  return {{kModelKey, std::string(name)},
+          {kDatasetKey, trained_on.title},
+          {kImagesKey, in_words(trained_on)}};
+}
+
+SavedModel read_saved_model(const fs::path& path) {
+  const fs::path file = file_at(path);
+  return parse_saved_model(read_bytes(file), file.string());
+}
+
+SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {
+  constexpr std::string_view kPlace = "reading a trained model";
+  SavedModel saved;
+  SharedBytes bytes;
+  run_on_rank_zero(group, kPlace, [&] {
+    const fs::path file = file_at(path);
+    bytes = read_bytes(file);
+    saved = parse_saved_model(bytes, file.string());
+  });
+  const auto share = [&](std::span<const std::byte> own) {
+    return broadcast_bytes(group, own, 0, {.place = kPlace});
+  };
+  const Bytes name = share(std::as_bytes(std::span(saved.file)));
+  Bytes all = share(bytes ? std::span<const std::byte>(*bytes)
+                          : std::span<const std::byte>());
+  if (group.rank() == 0) return saved;
+  return parse_saved_model(
+      std::make_shared<const std::vector<std::byte>>(std::move(all)),
+      {reinterpret_cast<const char*>(name.data()), name.size()});
+}
+
+std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
+                                          const ImageDataset& dataset) {
+  if (saved.name.empty())
+    refuse(saved, "is not known by name: another program wrote the file",
+           "name the model with --model");
+  std::vector<std::int64_t> widths = widths_of(saved.tensors);
+  check_fit(saved, dataset, widths);
+  ModelOptions options{.channels = dataset.channels,
+                       .height = dataset.height,
+                       .width = dataset.width,
+                       .classes = std::ssize(dataset.class_names)};
+  if (!widths.empty()) widths.pop_back();
+  options.hidden = widths;  // which only an mlp uses
+  auto model = make_model(saved.name, options);
+  const NamedTensors ours = tensors_of(*model);
+  if (const std::string lines = differences(ours, saved.tensors);
+      !lines.empty())
+    refuse(saved,
+           "is not a " + saved.name + " for images of " + in_words(dataset) +
+               ":" + first_of(lines),
+           "name the model with --model, or the data set that it was trained "
+           "on with --dataset");
+  copy_over(ours, saved.tensors);
+  return model;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#include "lockstep/train/cosine_annealing.h"
+
+#include <cmath>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "src/train/trainer/learning_rate.h"
+
+namespace lockstep {
+namespace {
+
+const CosineAnnealingOptions& checked(const CosineAnnealingOptions& options) {
+  if (options.t_max >= 1 && std::isfinite(options.eta_min) &&
+      options.last_epoch >= 0)
+    return options;
+  throw InvalidArgument(
+      "CosineAnnealingLR: t_max is " + std::to_string(options.t_max) +
+      ", eta_min " + std::to_string(options.eta_min) + ", last_epoch " +
+      std::to_string(options.last_epoch) +
+      "\n  next:    use a t_max of at least 1, a finite eta_min and a "
+      "last_epoch of at least 0");
+}
+
+}  // namespace
+
+CosineAnnealingLR::CosineAnnealingLR(torch::optim::Optimizer& optimizer,
+                                     const CosineAnnealingOptions& options)
+    : LRScheduler(optimizer),
+      options_(checked(options)),
+      first_rates_(get_current_lrs()) {
+  if (options.last_epoch == 0) return;
+  const auto rates = rates_after(options.last_epoch);
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    optimizer.param_groups()[i].options().set_lr(rates[i]);
+}
+
+std::vector<double> CosineAnnealingLR::get_lrs() {
+  return rates_after(last_epoch() + 1);
+}
+
+std::vector<double> CosineAnnealingLR::rates_after(std::int64_t steps) const {
+  const double progress =
+      static_cast<double>(steps) / static_cast<double>(options_.t_max);
+  std::vector<double> rates;
+  for (const double first : first_rates_)
+    rates.push_back(options_.eta_min +
+                    (first - options_.eta_min) * half_cosine(progress));
+  return rates;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+// Saves and resumes a run of `lockstep train`: connects the trainer's parts to
+// a CheckpointFolder.
+//
+// Threads: an object belongs to one thread; every rank of the group makes it
+//          and calls its methods at the same point of the program.
+// Errors:  InvalidArgument for options that do not fit together and for a
+//          checkpoint of another job; see also
+//          train/checkpoint/checkpoint_folder.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/logical_shards.h"
+#include "lockstep/train/checkpoint_folder.h"
+#include "src/train/evaluate/metrics.h"
+#include "src/train/trainer/gradient_traffic.h"
+#include "src/train/trainer/strategies.h"
+#include "src/train/trainer/trainer.h"
+#include "src/train/trainer/training_step.h"
+
+namespace lockstep {
+
+// The position of a run.
+struct RunPosition {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  // steps of this epoch that are done
+  Metrics so_far{};       // this rank's, of this epoch
+};
+
+// The parts of a run; all must outlive the RunCheckpoints.
+struct RunParts {
+  RunPosition& position;
+  const TrainedReplica& replica;
+  TrainingStep& training_step;
+  GradientTraffic& traffic;
+  std::int64_t steps_per_epoch;
+  LogicalShards* shards = nullptr;
+};
+
+// InvalidArgument, in the trainer's name, for checkpoint options that cannot
+// work.
+void check_checkpoint_options(const TrainerOptions& options);
+
+class RunCheckpoints {
+ public:
+  // `options` and `data` must outlive the object.
+  RunCheckpoints(const TrainerOptions& options, const TrainingData& data,
+                 const RunParts& parts);
+
+  // Checks that checkpoints can be written, and resumes from one if the options
+  // say so; returns its path.
+  std::optional<std::filesystem::path> begin();
+
+  // Call it after each step of the optimizer: whether it is time to save().
+  bool are_due() const;
+  void save();
+
+ private:
+  std::optional<std::filesystem::path> restore();
+  void refuse_used_folder() const;
+  std::int64_t steps_done() const;
+
+  const TrainerOptions& options_;
+  std::shared_ptr<ProcessGroup> group_;
+  RunParts parts_;
+  CheckpointFolder folder_;
+  // The parts' counters, for state_.
+  struct Numbers {
+    std::int64_t skipped = 0;
+    std::int64_t passes = 0;
+    std::int64_t shard_runs = 0;
+    at::Tensor metrics;
+  } numbers_;
+  TrainingState state_;
+};
+
+}  // namespace lockstep

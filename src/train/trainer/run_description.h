@@ -1,0 +1,30 @@
+// The description of a run: the one list of its options that matter to other
+// ranks, which must have the same, and to checkpoints, which belong to one job.
+//
+// Threads: any thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/comm/group/same_job.h"
+#include "src/train/trainer/trainer.h"
+
+namespace lockstep {
+
+// The options in which all ranks agree, by the flags of `lockstep train`. Of
+// paths, which only rank 0 uses, the ranks agree whether they are given; the
+// index of a rank's device and the sinks of its output are its own.
+std::vector<JobField> job_fields(const TrainerOptions& options);
+
+// The same of the data: its title and its sizes.
+std::vector<JobField> job_fields(const TrainingData& data);
+
+// What a checkpoint keeps to recognize its job: the options that determine
+// which sample a position means and which tensors exist. All others may change
+// between two parts of a run.
+std::map<std::string, std::string> checkpointed_job(
+    const TrainerOptions& options, const TrainingData& data);
+
+}  // namespace lockstep

@@ -1,0 +1,326 @@
+#include "src/train/trainer/strategies.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/sync_batch_norm.h"
+#include "src/base/suggest.h"
+#include "src/torch/ddp/replicate.h"
+#include "src/torch/device/device_streams.h"
+#include "src/torch/device/out_of_memory.h"
+#include "src/train/model/precision.h"
+#include "src/train/trainer/trainer_options.h"
+#include "src/train/trainer/training_device.h"
+
+namespace lockstep {
+namespace {
+
+using Model = DistributedDataParallel<Classifier>;
+using Train = std::function<void(TrainedReplica&)>;
+
+constexpr std::array<std::string_view, 6> kStrategies{
+    "ddp", "horovod", "mirrored", "multi-worker", "central", "data-parallel"};
+
+bool is_one_process(std::string_view strategy) {
+  return strategy == "mirrored" || strategy == "central" ||
+         strategy == "data-parallel";
+}
+
+[[noreturn]] void refuse(const TrainerOptions& options,
+                         const std::string& problem, const std::string& next) {
+  throw InvalidArgument("cannot train: the strategy " + options.strategy + " " +
+                        problem + "\n  next:    " + next);
+}
+
+void check_numbers(const TrainerOptions& options, int processes) {
+  if (is_one_process(options.strategy)) {
+    if (options.replicas < 1)
+      refuse(options,
+             "cannot have " + std::to_string(options.replicas) + " replicas",
+             "use at least 1");
+    if (processes != 1)
+      refuse(options,
+             "has all replicas in one process, but this is one of " +
+                 std::to_string(processes),
+             "start one process and set its number of replicas, or use "
+             "multi-worker");
+  } else if (options.replicas != 1) {
+    refuse(options,
+           "has one replica in each process, not " +
+               std::to_string(options.replicas),
+           "start one process per replica, or use mirrored");
+  }
+}
+
+void check_device(const TrainerOptions& options) {
+  if (options.tf32 && options.device == "cpu")
+    throw InvalidArgument(
+        "cannot train: only GPUs support TF32"
+        "\n  next:    train on cuda, or omit it");
+}
+
+void check_reduction(const TrainerOptions& options) {
+  if (options.strategy == "ddp") return;
+  const char* ddp = "use ddp, or omit it";
+  if (options.sharded)
+    refuse(options,
+           "averages gradients itself, but so does a sharded optimizer", ddp);
+  if (options.logical_shards)
+    refuse(options, "averages gradients itself, but so do logical shards", ddp);
+  if (hook_of_model(options) == "none") return;
+  if (options.strategy == "horovod")
+    refuse(options, "cannot compress with the hook " + options.hook,
+           "use the hook fp16 or bf16, or ddp");
+  refuse(options,
+         "would never call the hook " + options.hook +
+             ", which is one of DistributedDataParallel's",
+         ddp);
+}
+
+// Horovod's compressions correspond to our hooks that round.
+Compression compression_of(const TrainerOptions& options) {
+  if (options.strategy != "horovod") return Compression::kNone;
+  if (options.hook == "fp16") return Compression::kFp16;
+  if (options.hook == "bf16") return Compression::kBf16;
+  return Compression::kNone;
+}
+
+ModelOptions model_options(const TrainerOptions& options,
+                           const ImageDataset& dataset) {
+  return {.channels = dataset.channels,
+          .height = dataset.height,
+          .width = dataset.width,
+          .classes = static_cast<std::int64_t>(dataset.class_names.size()),
+          .hidden = options.hidden,
+          .dropout = options.dropout,
+          .seed = options.seed};
+}
+
+// Every rank makes the same model; the wrapper copies rank 0's weights to all.
+std::shared_ptr<Classifier> new_model(const TrainerOptions& options,
+                                      const ImageDataset& dataset) {
+  auto model = make_model(options.model, model_options(options, dataset));
+  if (options.channels_last) store_channels_last(*model);
+  return model;
+}
+
+OptimizerOptions optimizer_options(const TrainerOptions& options) {
+  return {.learning_rate = options.learning_rate,
+          .momentum = options.momentum,
+          .weight_decay = options.weight_decay};
+}
+
+std::optional<at::Device> if_gpu(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return device;
+}
+
+MemoryUser memory_user(const TrainerOptions& options, ProcessGroup& group,
+                       at::Device device) {
+  const int processes = is_one_process(options.strategy) ? 1 : group.size();
+  return {.group = group,
+          .device = device,
+          .what = "training",
+          .next = memory_advice(options, processes)};
+}
+
+// It calls collectives, so it runs in the replica's own thread.
+void train_one(const TrainerOptions& options, TrainedReplica replica,
+               const Train& train) {
+  if (options.sync_batch_norm &&
+      convert_sync_batch_norm(*replica.model, replica.group) == 0)
+    throw InvalidArgument("cannot train: the model " + options.model +
+                          " has no batch normalization to synchronize");
+  // Only this call informs ranks that wait for this replica in those groups.
+  const auto abort = [&](const std::string& why) {
+    abort_groups_of_batch_norms(
+        *replica.model,
+        "rank " + std::to_string(replica.group->rank()) + " failed: " + why);
+  };
+  try {
+    tell_out_of_memory(memory_user(options, *replica.group, replica.device),
+                       [&] { train(replica); });
+  } catch (const std::exception& error) {
+    abort(error.what());
+    throw;
+  } catch (...) {
+    abort("it threw an exception that is not a std::exception");
+    throw;
+  }
+}
+
+// On the CPU averaging within the step is one pass over memory, and the
+// fastest.
+ShardedGradients sharded_gradients(const TrainerOptions& options,
+                                   at::Device device) {
+  if (options.logical_shards) return ShardedGradients::kAveragedBefore;
+  return device.is_cpu() ? ShardedGradients::kAveragedInStep
+                         : ShardedGradients::kReducedToOwners;
+}
+
+// Whether gradients are reduced in backward(), and not later by the optimizer.
+bool reduces_in_backward(const TrainerOptions& options, at::Device device) {
+  if (options.logical_shards || options.strategy == "horovod") return false;
+  return !options.sharded || sharded_gradients(options, device) ==
+                                 ShardedGradients::kReducedToOwners;
+}
+
+void train_in_processes(const TrainerOptions& options,
+                        const ImageDataset& dataset,
+                        const std::shared_ptr<ProcessGroup>& group,
+                        const Train& train) {
+  const bool horovod = options.strategy == "horovod";
+  const at::Device device = training_device(options.device);
+  if (options.logical_shards && !device.is_cpu()) use_deterministic_kernels();
+  const c10::OptionalDeviceGuard guard(if_gpu(device));
+  std::optional<StreamOfItsOwn> stream;  // a capture covers only this stream
+  if (options.cuda_graph) stream.emplace(device);
+  const auto module = new_model(options, dataset);
+  module->to(device);
+  Model model(module,
+              {.group = group,
+               .broadcast_buffers = !options.logical_shards,
+               .find_unused_parameters = options.find_unused,
+               .average_gradients = reduces_in_backward(options, device)});
+  OptimizerOptions rule = optimizer_options(options);
+  rule.sharded_gradients = sharded_gradients(options, device);
+  if (options.sharded) rule.sharded_over = group;
+  if (horovod) {
+    rule.distributed_over = group;
+    rule.named_parameters = model.named_parameters();
+    rule.passes_per_step = options.accumulate;
+    rule.compression = compression_of(options);
+  }
+  ClippingOptimizer optimizer =
+      make_optimizer(options.optimizer, model.parameters(), rule);
+  if (optimizer.gradient_hook)
+    model.register_comm_hook(optimizer.gradient_hook);
+  train_one(options,
+            {.group = group,
+             .device = device,
+             .model = model,
+             .optimizer = std::move(optimizer)},
+            train);
+  if (!stream) return;
+  stream.reset();
+  // The caller owns the model now, and reads it on its own stream.
+  keep_for_current_stream(parameters_and_buffers(*module));
+}
+
+void train_by(Strategy& strategy, const TrainerOptions& options,
+              const ImageDataset& dataset, const Train& train) {
+  const auto models = strategy.create(
+      [&](const ReplicaContext&) { return new_model(options, dataset); });
+  strategy.run([&](const ReplicaContext& here) {
+    Model& model = models[here];
+    OptimizerOptions rule = optimizer_options(options);
+    const bool central = options.strategy == "central";
+    if (central) rule.central_in = here.group;
+    const bool steps = !central || here.local_replica == 0;
+    train_one(options,
+              {.group = here.group,
+               .local_replica = here.local_replica,
+               .device = here.device,
+               .model = model,
+               .optimizer =
+                   make_optimizer(options.optimizer, model.parameters(), rule),
+               .owns_parameters = steps || !here.device.is_cpu(),
+               .owns_optimizer = steps,
+               .loss_share = 1.0 / here.num_replicas_in_sync()},
+              train);
+  });
+}
+
+void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
+                    const std::shared_ptr<ProcessGroup>& group,
+                    const std::vector<at::Device>& devices,
+                    const Train& train) {
+  std::vector<std::shared_ptr<Classifier>> slots;
+  const auto next_slot = [&] {
+    return slots.emplace_back(new_model(options, dataset));
+  };
+  const c10::OptionalDeviceGuard guard(if_gpu(devices[0]));
+  const auto module = new_model(options, dataset);
+  DataParallel<Classifier> divided(module,
+                                   {.devices = devices, .factory = next_slot});
+  Model model(module, {.group = group});  // a group of one: averages nothing
+  train_one(
+      options,
+      {.group = group,
+       .device = devices[0],
+       .model = model,
+       .optimizer = make_optimizer(options.optimizer, model.parameters(),
+                                   optimizer_options(options)),
+       .forward = [&](const at::Tensor& images) { return divided(images); },
+       .slots = slots},
+      train);
+}
+
+void train_by_name(const TrainerOptions& options, const ImageDataset& dataset,
+                   const std::shared_ptr<ProcessGroup>& processes,
+                   const std::vector<at::Device>& devices, const Train& train) {
+  const StrategyOptions threads{.devices = devices,
+                                .timeout = processes->timeout()};
+  if (options.strategy == "mirrored") {
+    MirroredStrategy strategy(threads);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "central") {
+    CentralStorageStrategy strategy(threads);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "multi-worker") {
+    MultiWorkerMirroredStrategy strategy(processes, devices[0]);
+    train_by(strategy, options, dataset, train);
+  } else if (options.strategy == "data-parallel") {
+    train_on_slots(options, dataset, processes, devices, train);
+  } else {
+    train_in_processes(options, dataset, processes, train);
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> known_strategies() { return kStrategies; }
+
+void check_strategy(const TrainerOptions& options, int processes) {
+  if (std::ranges::find(kStrategies, options.strategy) == kStrategies.end())
+    throw InvalidArgument(
+        unknown_name("strategy", options.strategy, kStrategies));
+  check_numbers(options, processes);
+  check_device(options);
+  check_reduction(options);
+  if (options.strategy == "data-parallel" &&
+      (options.sync_batch_norm || options.checks.any()))
+    refuse(options,
+           "has slots of one rank without collectives: it can neither "
+           "synchronize nor compare them",
+           "use mirrored, or omit it");
+}
+
+std::string_view hook_of_model(const TrainerOptions& options) {
+  if (compression_of(options) != Compression::kNone) return "none";
+  return options.hook;
+}
+
+void for_each_replica(const TrainerOptions& options,
+                      const ImageDataset& dataset,
+                      const std::shared_ptr<ProcessGroup>& processes,
+                      const Train& train) {
+  if (options.tf32) allow_tf32();
+  const auto devices = training_devices(options.device, options.replicas);
+  // For errors while making models; training reports more details itself.
+  tell_out_of_memory(memory_user(options, *processes, devices[0]), [&] {
+    train_by_name(options, dataset, processes, devices, train);
+  });
+}
+
+}  // namespace lockstep

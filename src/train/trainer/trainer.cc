@@ -1,0 +1,438 @@
+#include "src/train/trainer/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/image_samples.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/sampler_sequence.h"
+#include "lockstep/torch/device_batches.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/logical_shards.h"
+#include "lockstep/torch/tensor_collectives.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/saved_model.h"
+#include "src/base/version.h"
+#include "src/data/sample_random.h"
+#include "src/train/checkpoint/atomic_file.h"
+#include "src/train/checkpoint/rank_zero.h"
+#include "src/train/checkpoint/tensor_archive.h"
+#include "src/train/evaluate/model_outputs.h"
+#include "src/train/evaluate/pending_metrics.h"
+#include "src/train/trainer/gradient_traffic.h"
+#include "src/train/trainer/learning_rate.h"
+#include "src/train/trainer/run_checkpoints.h"
+#include "src/train/trainer/run_description.h"
+#include "src/train/trainer/run_log.h"
+#include "src/train/trainer/strategies.h"
+#include "src/train/trainer/trainer_options.h"
+#include "src/train/trainer/training_step.h"
+
+namespace lockstep {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using Clock = std::chrono::steady_clock;
+
+// Steps whose metrics stay on the device while the host continues: the host is
+// at most this many steps ahead, which bounds their memory.
+constexpr std::size_t kUnreadSteps = 1;
+
+Seconds since(Clock::time_point start) { return Clock::now() - start; }
+
+AugmentationOptions augmentation(const TrainerOptions& options) {
+  if (!options.augment) return {};
+  return {.crop_padding = 2, .horizontal_flip = true, .seed = options.seed};
+}
+
+at::MemoryFormat memory_format(const TrainerOptions& options) {
+  return options.channels_last ? at::MemoryFormat::ChannelsLast
+                               : at::MemoryFormat::Contiguous;
+}
+
+// The memory format for evaluation. On the CPU it is contiguous, whatever
+// training uses.
+at::MemoryFormat evaluated_format(const TrainerOptions& options,
+                                  at::Device device) {
+  return device.is_cpu() ? at::MemoryFormat::Contiguous
+                         : memory_format(options);
+}
+
+// Whether the optimizer averages gradients, or its hook gives each rank only
+// its share of the averages: in both cases .grad is not averaged.
+bool optimizer_averages(const TrainerOptions& options) {
+  return options.sharded && !options.logical_shards;
+}
+
+std::unique_ptr<LogicalShards> make_shards(
+    const TrainerOptions& options,
+    std::shared_ptr<const torch::nn::Module> model,
+    const std::shared_ptr<ProcessGroup>& group) {
+  if (!options.logical_shards) return nullptr;
+  return std::make_unique<LogicalShards>(
+      std::move(model), LogicalShardsOptions{.group = group,
+                                             .count = *options.logical_shards,
+                                             .seed = options.seed});
+}
+
+std::int64_t steps_per_epoch(const TrainerOptions& options,
+                             std::int64_t images) {
+  const std::int64_t batch = options.global_batch;
+  return (images + batch - 1) / batch;
+}
+
+class Run {
+ public:
+  Run(const TrainerOptions& options, const TrainingData& data,
+      TrainedReplica& replica, const ProgressSink& progress)
+      : options_(options),
+        data_(data),
+        replica_(replica),
+        group_(*replica.group),
+        progress_(group_.rank() == 0 ? progress : ProgressSink()),
+        train_samples_(data.train, augmentation(options)),
+        test_samples_(data.test),
+        train_batches_(train_samples_, replica.device, memory_format(options)),
+        test_batches_(test_samples_, replica.device,
+                      evaluated_format(options, replica.device)),
+        schedule_(options.schedule, options.learning_rate, options.epochs),
+        model_(replica.model),
+        shards_(make_shards(options, model_.module(), replica.group)),
+        optimizer_(replica.optimizer),
+        traffic_(hook_of_model(options), model_,
+                 options.epochs * steps_per_epoch(options, data.train.count)),
+        training_step_(model_, optimizer_,
+                       {.accumulate = options.accumulate,
+                        .clip_norm = options.clip_norm,
+                        .precision = parse_precision(options.precision),
+                        .device = replica.device.type(),
+                        .logical_shards = shards_.get(),
+                        .forward = replica.forward,
+                        .loss_share = replica.loss_share,
+                        .cuda_graph = options.cuda_graph,
+                        .optimizer_averages = optimizer_averages(options)}),
+        log_(options, replica.group, training_step_),
+        checkpoints_(
+            options, data,
+            {.position = position_,
+             .replica = replica,
+             .training_step = training_step_,
+             .traffic = traffic_,
+             .steps_per_epoch = steps_per_epoch(options, data.train.count),
+             .shards = shards_.get()}) {}
+
+  TrainingResult run();
+
+ private:
+  std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
+  std::vector<std::string> take_weights();
+  void read_metrics(std::size_t unread);
+  void settle();
+  void seed_step(std::int64_t step);
+  Metrics train_epoch();
+  Metrics evaluate();
+  void save(const TrainingResult& result);
+
+  StartRecord start_record() const;
+  void report_start();
+  void report_step(std::int64_t steps, Seconds elapsed);
+  void report_epoch(const TrainingResult& result, Seconds elapsed);
+
+  const TrainerOptions& options_;
+  const TrainingData& data_;
+  TrainedReplica& replica_;
+  ProcessGroup& group_;
+  ProgressSink progress_;
+  ImageSamples train_samples_;
+  ImageSamples test_samples_;
+  DeviceBatches train_batches_;
+  DeviceBatches test_batches_;
+  LearningRate schedule_;
+  DistributedDataParallel<Classifier>& model_;
+  std::unique_ptr<LogicalShards> shards_;  // if the options ask for them
+  ClippingOptimizer& optimizer_;
+  GradientTraffic traffic_;
+  std::optional<ReplicaChecks> checks_;  // from the first step on
+  TrainingStep training_step_;
+  RunLog log_;
+  RunPosition position_;
+  std::int64_t first_step_ = 0;  // this process's first step of this epoch
+  std::deque<PendingMetrics> pending_;  // for the last steps
+  Metrics since_report_;                // this rank's, for step records
+  bool evaluated_ = false;              // in this epoch
+  RunCheckpoints checkpoints_;
+};
+
+TrainingResult Run::run() {
+  const auto start = Clock::now();
+  TrainingResult result;
+  if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
+  result.resumed_from = checkpoints_.begin();
+  // A launcher takes it as the sign that the folder of checkpoints is the
+  // run's.
+  report_start();
+  // Where parameters are shared, only one replica has loaded buffers.
+  model_.broadcast_buffers();
+  const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
+  const std::int64_t steps_done = position_.epoch * steps + position_.step;
+  log_.begin(start_record(), steps_done, steps);
+  checks_.emplace(options_.checks, model_, optimizer_averages(options_),
+                  steps_done);
+  training_step_.report_to(checks_->report());
+  for (; position_.epoch < options_.epochs;
+       position_ = {.epoch = position_.epoch + 1}) {
+    const auto epoch_start = Clock::now();
+    result.train = train_epoch();
+    traffic_.settle();
+    const Seconds elapsed = since(epoch_start);
+    const std::int64_t done = position_.epoch + 1;
+    evaluated_ = done % options_.evaluate_every == 0 || done == options_.epochs;
+    if (evaluated_) result.test = evaluate();
+    settle();
+    report_epoch(result, elapsed);
+  }
+  result.model = model_.module();
+  result.skipped_steps = training_step_.skipped();
+  if (!options_.output.empty())
+    run_on_rank_zero(group_, "saving the trained model", [&] { save(result); });
+  result.compression = traffic_.summary();
+  result.duration = since(start);
+  return result;
+}
+
+std::vector<std::string> Run::take_weights() {
+  const SavedModel saved = read_saved_model(options_.weights, group_);
+  std::vector<std::string> anew;
+  if (replica_.owns_parameters) anew = lockstep::take_weights(saved, *model_);
+  // One replica may have written memory that others are about to read.
+  group_.barrier({.place = "after reading weights"}).wait();
+  return anew;
+}
+
+// Each rank, logical shard or device slot has every n-th sample of the epoch's
+// sequence; a rank's batch is its shards' samples, concatenated.
+std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
+  const int own = shards_ ? shards_->own_count() : replica_.shares();
+  const int parts = group_.size() * own;
+  const std::int64_t batch = options_.global_batch / parts;
+  std::vector<std::vector<std::int64_t>> sequences;
+  for (int i = 0; i < own; ++i)
+    sequences.push_back(sampler_sequence(train_samples_.size(),
+                                         {.world_size = parts,
+                                          .rank = group_.rank() * own + i,
+                                          .seed = options_.seed,
+                                          .epoch = epoch}));
+  const auto length = std::ssize(sequences[0]);
+  std::vector<std::int64_t> order;
+  for (std::int64_t begin = 0; begin < length; begin += batch)
+    for (const auto& sequence : sequences)
+      order.insert(order.end(), sequence.begin() + begin,
+                   sequence.begin() + std::min(begin + batch, length));
+  return order;
+}
+
+// Reads the metrics of all finished steps except the last `unread`.
+void Run::read_metrics(std::size_t unread) {
+  for (; pending_.size() > unread; pending_.pop_front()) {
+    const Metrics metrics = pending_.front().read();
+    position_.so_far += metrics;
+    since_report_ += metrics;
+    log_.add(metrics);
+  }
+}
+
+// Streams continue with the leftovers of an aborted operation: before weights
+// are used, this collective shows whether one was aborted.
+void Run::settle() {
+  if (replica_.device.is_cpu() || group_.size() == 1) return;
+  const at::Tensor number = at::zeros({1}, replica_.device);
+  all_reduce(group_, number, ReduceOp::kSum, {.place = "before saving"})
+      .synchronize();
+}
+
+// By the step's number in the whole run, and by rank, as for logical shards:
+// dropout does not depend on where a run resumed, or on the strategy.
+void Run::seed_step(std::int64_t step) {
+  const auto seed = [&](const Classifier& model, int part) {
+    seed_dropout(model,
+                 SampleRandom(options_.seed, static_cast<std::uint64_t>(step),
+                              static_cast<std::uint64_t>(part))
+                     .next());
+  };
+  if (replica_.slots.empty()) seed(*model_, group_.rank());
+  int slot = 0;
+  for (const auto& model : replica_.slots) seed(*model, slot++);
+}
+
+// Trains from the run's present step on.
+Metrics Run::train_epoch() {
+  const auto start = Clock::now();
+  log_.epoch_begins();
+  const auto number = static_cast<std::uint64_t>(position_.epoch);
+  const std::int64_t batch_size = options_.global_batch / group_.size();
+  std::int64_t& step = position_.step;
+  first_step_ = step;
+  auto order = training_order(number);
+  const auto done = std::min(step * batch_size, std::ssize(order));
+  order.erase(order.begin(), order.begin() + done);
+  Loader loader(train_samples_, std::move(order),
+                {.batch_size = batch_size,
+                 .epoch = number,
+                 .elements = train_batches_.elements()});
+  const std::int64_t steps = step + loader.batch_count();
+  model_.train();
+  while (auto batch = loader.next(group_.timeout())) {
+    const std::int64_t number_of_all = position_.epoch * steps + step;
+    const double rate = schedule_.at(number_of_all, steps);
+    set_learning_rate(*optimizer_.optimizer, rate);
+    log_.step_begins(rate);
+    seed_step(number_of_all);
+    pending_.push_back(
+        training_step_.run(train_batches_.copy(*std::move(batch))));
+    traffic_.step_done();
+    ++step;
+    const bool reports = step % options_.log_interval == 0 || step == steps;
+    const bool saves = checkpoints_.are_due();
+    read_metrics(reports || saves ? 0 : kUnreadSteps);
+    log_.step_done();
+    checks_->step_done();
+    if (reports) report_step(steps, since(start));
+    if (!saves) continue;
+    settle();
+    checkpoints_.save();
+  }
+  return reduce(position_.so_far, group_);
+}
+
+// Evaluates the model as it will be saved: with rank 0's running statistics,
+// since each rank has gathered its own, and in float32, whatever training
+// computes in.
+Metrics Run::evaluate() {
+  const at::NoGradGuard no_grad;
+  model_.eval();
+  model_.broadcast_buffers();
+  Loader loader(
+      test_samples_,
+      each_sample_once(test_samples_.size(), group_.size(), group_.rank()),
+      {.batch_size = kEvaluationBatch, .elements = test_batches_.elements()});
+  Metrics total;
+  for_each_output(
+      loader, test_batches_,
+      [&](const at::Tensor& images) {
+        return replica_.forward ? replica_.forward(images) : model_(images);
+      },
+      group_.timeout(),
+      [&](const at::Tensor& logits, const at::Tensor& labels) {
+        total += PendingMetrics(at::cross_entropy_loss(logits, labels), logits,
+                                labels)
+                     .read();
+      });
+  return reduce(total, group_);
+}
+
+// Writes the tensors and the texts that are needed to use them, but nothing
+// that differs between equal runs: equal runs give equal files.
+void Run::save(const TrainingResult& result) {
+  SafetensorsMetadata metadata{
+      {"format", "pt"},
+      {"lockstep.version", std::string(version())},
+      {"lockstep.epochs", std::to_string(options_.epochs)},
+      {"lockstep.test_accuracy", std::to_string(result.test.accuracy())}};
+  metadata.merge(model_metadata(options_.model, data_.train));
+  save_checkpoint(options_.output, *model_, metadata);
+}
+
+StartRecord Run::start_record() const {
+  const int ranks = group_.size() * replica_.shares();
+  return {.version = std::string(version()),
+          .ranks = ranks,
+          .backend = std::string(group_.backend()),
+          .libtorch_version = TORCH_VERSION,
+          .dataset = data_.train.title,
+          .train_images = data_.train.count,
+          .test_images = data_.test.count,
+          .model = options_.model,
+          .parameters = parameter_count(*model_),
+          .global_batch = options_.global_batch,
+          .batch_per_rank = options_.global_batch / ranks};
+}
+
+void Run::report_start() {
+  if (progress_) progress_(start_record());
+}
+
+void Run::report_step(std::int64_t steps, Seconds elapsed) {
+  const Metrics recent = std::exchange(since_report_, {});
+  if (!progress_) return;
+  const std::int64_t step = position_.step;
+  const auto done = static_cast<double>(step - first_step_);
+  progress_(StepRecord{
+      .epoch = static_cast<int>(position_.epoch) + 1,
+      .epochs = options_.epochs,
+      .step = step,
+      .steps = steps,
+      .loss = recent.mean_loss(),
+      .images_per_second =
+          done * static_cast<double>(options_.global_batch) / elapsed.count(),
+      .seconds_left =
+          elapsed.count() / done * static_cast<double>(steps - step)});
+}
+
+void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
+  // Steps from before the run was resumed do not count.
+  const double made = static_cast<double>(position_.step - first_step_) /
+                      static_cast<double>(position_.step);
+  EpochRecord record{
+      .epoch = static_cast<int>(position_.epoch) + 1,
+      .epochs = options_.epochs,
+      .train_loss = result.train.mean_loss(),
+      .train_accuracy = result.train.accuracy(),
+      .test_accuracy = std::nullopt,
+      .images_per_second =
+          made * static_cast<double>(result.train.samples) / elapsed.count(),
+      .seconds = elapsed.count()};
+  if (evaluated_) record.test_accuracy = result.test.accuracy();
+  log_.epoch_done(record, result.test);
+  if (progress_) progress_(record);
+}
+
+// Before any rank refuses its own options, while others go on.
+void check_same_run(const TrainerOptions& options, const TrainingData& data,
+                    ProcessGroup& group) {
+  std::vector<JobField> run = job_fields(options);
+  std::ranges::move(job_fields(data), std::back_inserter(run));
+  check_same_job(group, run);
+}
+
+}  // namespace
+
+TrainingResult train(const TrainerOptions& options, const TrainingData& data,
+                     std::shared_ptr<ProcessGroup> group,
+                     const ProgressSink& progress) {
+  check_same_run(options, data, *group);
+  check_trainer_options(options, data, group->size());
+  if (!options.output.empty())
+    run_on_rank_zero(*group, "preparing to save the trained model",
+                     [&] { prepare_to_replace(options.output); });
+  TrainingResult result;
+  for_each_replica(options, data.train, group, [&](TrainedReplica& replica) {
+    // LibTorch sets the number of compute threads per thread, before the
+    // thread's first parallel loop, which may come after its first matrix
+    // product: the product's bits would depend on where a run begins.
+    at::get_num_threads();
+    TrainingResult own = Run(options, data, replica, progress).run();
+    if (replica.local_replica == 0) result = std::move(own);
+  });
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+// One step of training: forward and backward passes over a batch, in
+// micro-batches where memory is short, then the optimizer.
+//
+// Threads: an object belongs to one thread at a time; every rank of the model's
+//          group steps on batches of the same size.
+// Errors:  InvalidArgument for options that cannot work; those of passes and
+//          collectives.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/consistency_report.h"
+#include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/logical_shards.h"
+#include "src/torch/device/captured_pass.h"
+#include "src/train/evaluate/pending_metrics.h"
+#include "src/train/model/models.h"
+#include "src/train/model/precision.h"
+#include "src/train/trainer/optimizers.h"
+
+namespace lockstep {
+
+struct TrainingStepOptions {
+  // Micro-batches, whose gradients add up to the batch's before one reduction.
+  // A batch with fewer samples has one micro-batch per sample.
+  int accumulate = 1;
+  // The largest norm of the averaged gradients; larger ones are scaled down. No
+  // limit when empty.
+  std::optional<double> clip_norm{};
+  // In float16 losses are scaled, and a step whose gradients overflow on some
+  // rank is skipped.
+  Precision precision = Precision::kFloat32;
+  at::DeviceType device = at::kCPU;  // of the model and the batches
+  // If set, a batch is the samples of this rank's shards, concatenated, of
+  // equal length; the shards replace micro-batches, and average the gradients.
+  // They must outlive the TrainingStep.
+  LogicalShards* logical_shards = nullptr;
+  // Replaces model(images) as the forward pass, if set.
+  std::function<at::Tensor(const at::Tensor&)> forward{};
+  // The factor of a rank's losses: 1/n where the gradients of n ranks are added
+  // up instead of averaged.
+  double loss_share = 1;
+  // Whether passes on a GPU are captured in a CUDA graph: see CapturedPass.
+  // Only for whole batches and losses that are not scaled.
+  bool cuda_graph = false;
+  // Whether the optimizer averages, so that .grad is not averaged after
+  // backward().
+  bool optimizer_averages = false;
+};
+
+class TrainingStep {
+ public:
+  // Both must outlive the object.
+  TrainingStep(DistributedDataParallel<Classifier>& model,
+               ClippingOptimizer& optimizer,
+               const TrainingStepOptions& options);
+
+  TrainingStep(const TrainingStep&) = delete;
+  TrainingStep& operator=(const TrainingStep&) = delete;
+
+  // Returns loss and accuracy of this rank's batch before the step. Waits for
+  // the device only for a norm and for scaled losses.
+  PendingMetrics run(const BatchTensors& batch);
+
+  // From the next run() on, passes the tensors to compare to `report`, unless
+  // it is null; except those of captured passes. It must outlive the
+  // TrainingStep; the caller calls its step_done().
+  void report_to(ConsistencyReport* report) { report_ = report; }
+
+  // The next run() computes the norm of the gradients even without clipping,
+  // which costs one more read. Not for a sharded optimizer: its norm needs a
+  // collective.
+  void measure_grad_norm() { measures_norm_ = true; }
+
+  // The norm of the last step's averaged gradients before they were clipped;
+  // empty where it was not computed. With post-local SGD, of this rank's own
+  // gradients.
+  std::optional<double> grad_norm() const { return grad_norm_; }
+
+  // The number of skipped steps; a run that resumes from a checkpoint sets it.
+  std::int64_t skipped() const { return skipped_; }
+  void set_skipped(std::int64_t skipped) { skipped_ = skipped; }
+
+  GradientScaler& scaler() { return scaler_; }
+
+ private:
+  struct Forward {
+    at::Tensor logits, loss;
+  };
+  Forward forward(const BatchTensors& batch);
+  // `share`: the fraction of the batch's samples in this micro-batch.
+  PendingMetrics pass(const BatchTensors& micro_batch, double share);
+  void check_can_capture() const;
+  std::vector<at::Tensor> captured_pass(at::TensorList inputs);
+  PendingMetrics pass_micro_batches(const BatchTensors& batch);
+  PendingMetrics pass_shards(const BatchTensors& batch);
+  void update();
+  std::optional<double> measured_norm();
+
+  DistributedDataParallel<Classifier>& model_;
+  ClippingOptimizer& optimizer_;
+  TrainingStepOptions options_;
+  GradientScaler scaler_;
+  std::optional<CapturedPass> captured_;
+  ConsistencyReport* report_ = nullptr;
+  bool measures_norm_ = false;  // in the next step
+  std::optional<double> grad_norm_;
+  std::int64_t skipped_ = 0;
+};
+
+}  // namespace lockstep
