@@ -1,7 +1,14 @@
 #include "lockstep/base/deadline.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <limits>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 
@@ -15,6 +22,20 @@ int Deadline::poll_milliseconds() const {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining());
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(
       left.count(), std::numeric_limits<int>::max()));
+}
+
+Cancellation::Cancellation()
+    : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (descriptor_ < 0) throw SystemError("could not create an eventfd", errno);
+}
+
+Cancellation::~Cancellation() { ::close(descriptor_); }
+
+void Cancellation::cancel() noexcept {
+  cancelled_.store(true);
+  const std::uint64_t one = 1;
+  // It fails only when the counter is full, and then it is already readable.
+  [[maybe_unused]] const auto written = ::write(descriptor_, &one, sizeof one);
 }
 
 }  // namespace lockstep

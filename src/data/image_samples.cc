@@ -1,5 +1,3 @@
-#include "lockstep/data/image_samples.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/image_dataset.h"
 #include "src/data/sample_random.h"
 
 namespace lockstep {

@@ -1,5 +1,3 @@
-#include "lockstep/data/image_samples.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/image_dataset.h"
 #include "src/data/sample_random.h"
 
 namespace lockstep {

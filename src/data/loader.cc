@@ -260,4 +260,10 @@ std::int64_t Loader::batch_count() const {
   return thread_->pass().batch_count();
 }
 
+std::int64_t SampleSource::read_pixels(std::int64_t, std::uint64_t,
+                                       std::span<std::uint8_t>) const {
+  throw InvalidArgument(
+      "cannot read pixels: this source has no pixels; use read()");
+}
+
 }  // namespace lockstep

@@ -211,7 +211,7 @@ FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
                           const Cancellation* cancellation,
                           std::chrono::nanoseconds warn_after) {
   const auto start = Deadline::Clock::now();
-  const Deadline patience(warn_after);
+  const Deadline timeout(warn_after);
   Backoff backoff(10ms, 500ms);
   bool told = false;
   bool warned = false;
@@ -222,7 +222,7 @@ FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
       log(LogLevel::kInfo,
           fmt::format("waiting for {}: {}", host_and_port(host, port),
                       made.failure));
-    if (patience.expired() && !std::exchange(warned, true))
+    if (timeout.expired() && !std::exchange(warned, true))
       log(LogLevel::kWarn, describe_long_wait(host, port, made.failure));
     const WaitResult waited = backoff.wait(deadline, cancellation);
     if (waited == WaitResult::kReady) continue;

@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 
-#include "lockstep/base/cancellation.h"
 #include "lockstep/base/deadline.h"
 #include "src/net/file_descriptor.h"
 

@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 constexpr const char* kHost = "127.0.0.1";
 
 bool contains(const std::string& text, const std::string& part) {
@@ -73,8 +73,8 @@ TEST(SocketAddress, NamesTheHostThatNobodyKnows) {
 TEST(Socket, CarriesBytesBothWays) {
   const FileDescriptor listener = listen_at(kHost, 0);
   const int port = local_address(listener.get()).port();
-  const FileDescriptor client = connect_to(kHost, port, kPatience);
-  wait_for(listener.get(), POLLIN, kPatience);
+  const FileDescriptor client = connect_to(kHost, port, kTimeout);
+  wait_for(listener.get(), POLLIN, kTimeout);
   const FileDescriptor server = accept_from(listener.get());
   ASSERT_TRUE(server);
   EXPECT_FALSE(accept_from(listener.get())) << "no other connection is pending";
@@ -84,7 +84,7 @@ TEST(Socket, CarriesBytesBothWays) {
        {std::pair(client.get(), server.get()), {server.get(), client.get()}}) {
     EXPECT_EQ(receive_some(to, room).bytes, 0u);
     EXPECT_EQ(send_some(from, sent).bytes, sent.size());
-    wait_for(to, POLLIN, kPatience);
+    wait_for(to, POLLIN, kTimeout);
     EXPECT_EQ(receive_some(to, room).bytes, sent.size());
     EXPECT_EQ(room, sent);
   }
@@ -93,8 +93,8 @@ TEST(Socket, CarriesBytesBothWays) {
 TEST(Socket, ClosesItselfInAnExecutedProgramAndNeverBlocks) {
   const FileDescriptor listener = listen_at(kHost, 0);
   const int port = local_address(listener.get()).port();
-  const FileDescriptor client = connect_to(kHost, port, kPatience);
-  wait_for(listener.get(), POLLIN, kPatience);
+  const FileDescriptor client = connect_to(kHost, port, kTimeout);
+  wait_for(listener.get(), POLLIN, kTimeout);
   const FileDescriptor server = accept_from(listener.get());
   for (const int socket : {listener.get(), client.get(), server.get()}) {
     EXPECT_NE(::fcntl(socket, F_GETFD) & FD_CLOEXEC, 0);
@@ -105,15 +105,15 @@ TEST(Socket, ClosesItselfInAnExecutedProgramAndNeverBlocks) {
 TEST(Socket, SaysThatThePeerIsGone) {
   const FileDescriptor listener = listen_at(kHost, 0);
   const int port = local_address(listener.get()).port();
-  const FileDescriptor client = connect_to(kHost, port, kPatience);
-  wait_for(listener.get(), POLLIN, kPatience);
+  const FileDescriptor client = connect_to(kHost, port, kTimeout);
+  wait_for(listener.get(), POLLIN, kTimeout);
   accept_from(listener.get()).reset();
-  wait_for(client.get(), POLLIN, kPatience);
+  wait_for(client.get(), POLLIN, kTimeout);
   std::array<std::byte, 1> byte{};
   EXPECT_TRUE(receive_some(client.get(), byte).ended);
   // The first send may still succeed; the peer answers with a reset.
   send_some(client.get(), byte);
-  wait_for(client.get(), POLLHUP, kPatience);
+  wait_for(client.get(), POLLHUP, kTimeout);
   EXPECT_TRUE(send_some(client.get(), byte).ended);
 }
 
@@ -136,7 +136,7 @@ TEST(Connect, TriesOnceOrUntilTheDeadline) {
   const int port = unused_port();
   const std::string address = "127.0.0.1:" + std::to_string(port);
   const std::string once =
-      error_text<NetworkError>([&] { connect_once(kHost, port, kPatience); });
+      error_text<NetworkError>([&] { connect_once(kHost, port, kTimeout); });
   EXPECT_TRUE(contains(once, address + ": Connection refused")) << once;
   const std::string patient =
       error_text<Timeout>([&] { connect_to(kHost, port, 30ms); });
@@ -146,7 +146,7 @@ TEST(Connect, TriesOnceOrUntilTheDeadline) {
 
 TEST(Connect, WaitsForAListenerThatComesLater) {
   const int port = unused_port();
-  std::thread early([&] { EXPECT_TRUE(connect_to(kHost, port, kPatience)); });
+  std::thread early([&] { EXPECT_TRUE(connect_to(kHost, port, kTimeout)); });
   const FileDescriptor listener = listen_at(kHost, port);
   early.join();
 }
@@ -155,7 +155,7 @@ TEST(Connect, EndsWhenItIsCancelled) {
   const int port = unused_port();
   Cancellation cancellation;
   std::thread other([&] { cancellation.cancel(); });
-  EXPECT_THROW(connect_to(kHost, port, kPatience, &cancellation), Cancelled);
+  EXPECT_THROW(connect_to(kHost, port, kTimeout, &cancellation), Cancelled);
   other.join();
 }
 
@@ -175,16 +175,16 @@ TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
   LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const int port = unused_port();
   UnixListener listener;
-  const UnixConnection waiting = connect_unix(listener.name(), kPatience);
+  const UnixConnection waiting = connect_unix(listener.name(), kTimeout);
   const ScarceDescriptors limit(0);
   const auto expect_told = [](auto call) {
     const std::string text = error_text<SystemError>(call);
     EXPECT_TRUE(contains(text, "Too many open files\n  next:    ")) << text;
     EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
   };
-  expect_told([&] { connect_to(kHost, port, kPatience); });
-  expect_told([&] { connect_once(kHost, port, kPatience); });
-  expect_told([&] { connect_to("localhost", port, kPatience); });
+  expect_told([&] { connect_to(kHost, port, kTimeout); });
+  expect_told([&] { connect_once(kHost, port, kTimeout); });
+  expect_told([&] { connect_to("localhost", port, kTimeout); });
   expect_told([] { listen_at(kHost, 0); });
   expect_told([&] { listener.accept(); });
 }
@@ -192,13 +192,13 @@ TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
 TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
   LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   UnixListener listener;
-  UnixConnection sender = connect_unix(listener.name(), kPatience);
+  UnixConnection sender = connect_unix(listener.name(), kTimeout);
   UnixConnection receiver(listener.accept());
   const std::array<int, 2> passed{0, 0};
-  sender.send(std::as_bytes(std::span("x")), passed, kPatience);
+  sender.send(std::as_bytes(std::span("x")), passed, kTimeout);
   const ScarceDescriptors limit(0);
   const std::string text =
-      error_text<SystemError>([&] { receiver.receive(kPatience); });
+      error_text<SystemError>([&] { receiver.receive(kTimeout); });
   EXPECT_TRUE(contains(text, "(ulimit -n)")) << text;
 }
 

@@ -20,14 +20,14 @@ namespace {
 using namespace std::chrono_literals;
 
 // Long enough never to pass in a successful test.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 constexpr auto kImpatience = 5ms;
 
 // The two ends of a connection.
 struct Pair {
   Pair() {
     UnixListener listener;
-    near = connect_unix(listener.name(), kPatience);
+    near = connect_unix(listener.name(), kTimeout);
     far = UnixConnection(listener.accept());
   }
   UnixConnection near;
@@ -54,7 +54,7 @@ TEST(AUnixConnection, KnowsTheUserAtEachEnd) {
   UnixListener listener;
   const UnixConnection near = [&] {
     const AnotherUser user;
-    return connect_unix(listener.name(), kPatience);
+    return connect_unix(listener.name(), kTimeout);
   }();
   const UnixConnection far(listener.accept());
   EXPECT_TRUE(near.is_of_own_user()) << "the listener is root's";
@@ -64,17 +64,17 @@ TEST(AUnixConnection, KnowsTheUserAtEachEnd) {
 TEST(AUnixConnection, KeepsTheBordersOfMessagesAndPassesDescriptors) {
   Pair pair;
   const std::array descriptors{STDIN_FILENO, STDOUT_FILENO};
-  pair.near.send(kHello, descriptors, kPatience);
-  pair.near.send(std::span(kHello).first(1), {}, kPatience);
-  EXPECT_EQ(pair.far.receive(kPatience).descriptors.size(), 2u);
-  EXPECT_EQ(pair.far.receive(kPatience).bytes.size(), 1u);
+  pair.near.send(kHello, descriptors, kTimeout);
+  pair.near.send(std::span(kHello).first(1), {}, kTimeout);
+  EXPECT_EQ(pair.far.receive(kTimeout).descriptors.size(), 2u);
+  EXPECT_EQ(pair.far.receive(kTimeout).bytes.size(), 1u);
 }
 
 TEST(AUnixConnection, SaysWhenThePeerIsGone) {
   Pair pair;
   pair.far = UnixConnection();
-  EXPECT_THROW(pair.near.send(kHello, {}, kPatience), NetworkError);
-  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+  EXPECT_THROW(pair.near.send(kHello, {}, kTimeout), NetworkError);
+  EXPECT_THROW(pair.near.receive(kTimeout), NetworkError);
 }
 
 // The kernel may find no message and then the end, although the peer sent and
@@ -83,27 +83,27 @@ TEST(AUnixConnection, SaysWhenThePeerIsGone) {
 TEST(AUnixConnection, IsNotOverWhileThereIsAMessage) {
   Pair pair;
   ASSERT_EQ(::send(pair.far.descriptor(), "", 0, MSG_NOSIGNAL), 0);
-  pair.far.send(kHello, std::array{STDIN_FILENO}, kPatience);
+  pair.far.send(kHello, std::array{STDIN_FILENO}, kTimeout);
   pair.far = UnixConnection();
-  const auto last = pair.near.receive(kPatience);
+  const auto last = pair.near.receive(kTimeout);
   EXPECT_EQ(last.bytes.size(), kHello.size());
   EXPECT_EQ(last.descriptors.size(), 1u);
-  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+  EXPECT_THROW(pair.near.receive(kTimeout), NetworkError);
 }
 
 TEST(AUnixConnection, IsNotOverBecauseThePeerLeftSomethingUnread) {
   Pair pair;
-  pair.near.send(kHello, {}, kPatience);
-  pair.far.send(kHello, {}, kPatience);
+  pair.near.send(kHello, {}, kTimeout);
+  pair.far.send(kHello, {}, kTimeout);
   pair.far = UnixConnection();
-  EXPECT_EQ(pair.near.receive(kPatience).bytes.size(), kHello.size());
-  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+  EXPECT_EQ(pair.near.receive(kTimeout).bytes.size(), kHello.size());
+  EXPECT_THROW(pair.near.receive(kTimeout), NetworkError);
 }
 
 TEST(AUnixConnection, EndsForWhoReceivesAnEmptyMessageAndNoMore) {
   Pair pair;
   ASSERT_EQ(::send(pair.far.descriptor(), "", 0, MSG_NOSIGNAL), 0);
-  EXPECT_THROW(pair.near.receive(kPatience), NetworkError);
+  EXPECT_THROW(pair.near.receive(kTimeout), NetworkError);
 }
 
 TEST(ConnectUnix, WaitsWhileTooManyOthersWaitToBeAccepted) {
@@ -118,12 +118,12 @@ TEST(ConnectUnix, WaitsWhileTooManyOthersWaitToBeAccepted) {
   while (waiting.size() < 10'000 && connects()) continue;
   ASSERT_LT(waiting.size(), 10'000u);
   ASSERT_TRUE(listener.accept());
-  connect(kPatience);
+  connect(kTimeout);
 }
 
 TEST(ConnectUnix, SaysWhenNobodyListens) {
   const std::string name = UnixListener().name();
-  EXPECT_THROW(connect_unix(name, kPatience), NetworkError);
+  EXPECT_THROW(connect_unix(name, kTimeout), NetworkError);
 }
 
 // The view of a user without privileges; the exit code tells what failed.
@@ -146,9 +146,9 @@ int send_more_descriptors_than_may_be_on_their_way() {
   while (!refused && sent < 4 * kLimit)
     refused = times_out([&] { send(kImpatience); });
   if (!refused) return 2;
-  while (sent-- > 0) pair.far.receive(kPatience);
-  pair.near.send(kHello, descriptors, kPatience);
-  return pair.far.receive(kPatience).descriptors.size() == 1 ? 0 : 3;
+  while (sent-- > 0) pair.far.receive(kTimeout);
+  pair.near.send(kHello, descriptors, kTimeout);
+  return pair.far.receive(kTimeout).descriptors.size() == 1 ? 0 : 3;
 }
 
 TEST(AUnixConnection, WaitsWhileTheUserHasTooManyDescriptorsOnTheirWay) {

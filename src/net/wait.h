@@ -7,7 +7,6 @@
 
 #include <chrono>
 
-#include "lockstep/base/cancellation.h"
 #include "lockstep/base/deadline.h"
 
 namespace lockstep {

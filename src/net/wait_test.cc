@@ -13,12 +13,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 
 TEST(WaitFor, ComesBackWhenTheDescriptorIsReady) {
   WakeUp wake_up;
   std::thread other([&] { wake_up.signal(); });
-  EXPECT_EQ(wait_for(wake_up.descriptor(), POLLIN, kPatience),
+  EXPECT_EQ(wait_for(wake_up.descriptor(), POLLIN, kTimeout),
             WaitResult::kReady);
   other.join();
   wake_up.reset();
@@ -29,7 +29,7 @@ TEST(WaitFor, ComesBackWhenItIsCancelled) {
   const WakeUp silent;
   Cancellation cancellation;
   std::thread other([&] { cancellation.cancel(); });
-  EXPECT_EQ(wait_for(silent.descriptor(), POLLIN, kPatience, &cancellation),
+  EXPECT_EQ(wait_for(silent.descriptor(), POLLIN, kTimeout, &cancellation),
             WaitResult::kCancelled);
   other.join();
   EXPECT_EQ(wait_for(-1, POLLIN, Deadline::never(), &cancellation),
@@ -57,7 +57,7 @@ TEST(Backoff, WaitsLongerEachTimeUpToItsLimit) {
   Backoff backoff(1ms, 4ms);
   for (const auto pause : {1ms, 2ms, 4ms, 4ms}) {
     const Deadline earliest(pause);
-    EXPECT_EQ(backoff.wait(kPatience), WaitResult::kReady);
+    EXPECT_EQ(backoff.wait(kTimeout), WaitResult::kReady);
     EXPECT_TRUE(earliest.expired());
   }
 }
@@ -68,10 +68,10 @@ TEST(Backoff, EndsWithTheDeadlineTheCancellationOrTheDescriptor) {
   Cancellation cancellation;
   WakeUp wake_up;
   wake_up.signal();
-  EXPECT_EQ(backoff.wait(kPatience, &cancellation, wake_up.descriptor()),
+  EXPECT_EQ(backoff.wait(kTimeout, &cancellation, wake_up.descriptor()),
             WaitResult::kReady);
   cancellation.cancel();
-  EXPECT_EQ(backoff.wait(kPatience, &cancellation), WaitResult::kCancelled);
+  EXPECT_EQ(backoff.wait(kTimeout, &cancellation), WaitResult::kCancelled);
 }
 
 }  // namespace

@@ -88,17 +88,17 @@ class FileStore final : public Store {
   };
 
   // The limits of a call's wait.
-  struct Patience {
+  struct WaitLimits {
     Deadline deadline;
     const Cancellation* cancellation = nullptr;
   };
 
   // Runs `action` with the file locked and the table up to date.
   template <class Action>
-  auto locked(Access access, const StoreCall& call, Patience patience,
+  auto locked(Access access, const StoreCall& call, WaitLimits limits,
               Action action);
   Found wait(const StoreCall& call, std::span<const std::string> keys,
-             Patience patience);
+             WaitLimits limits);
   std::optional<Found> look(std::span<const std::string> keys) const;
 
   const std::string url_;
@@ -112,7 +112,7 @@ class FileStore final : public Store {
 };
 
 template <class Action>
-auto FileStore::locked(Access access, const StoreCall& call, Patience patience,
+auto FileStore::locked(Access access, const StoreCall& call, WaitLimits limits,
                        Action action) {
   Backoff backoff(1ms, 50ms);
   while (true) {
@@ -123,7 +123,7 @@ auto FileStore::locked(Access access, const StoreCall& call, Patience patience,
         return action();
       }
     }
-    call.check(backoff.wait(patience.deadline, patience.cancellation));
+    call.check(backoff.wait(limits.deadline, limits.cancellation));
   }
 }
 
@@ -169,9 +169,9 @@ std::optional<FileStore::Found> FileStore::look(
 
 FileStore::Found FileStore::wait(const StoreCall& call,
                                  std::span<const std::string> keys,
-                                 Patience patience) {
+                                 WaitLimits limits) {
   const auto look_now = [&] {
-    return locked(Access::kRead, call, patience, [&] { return look(keys); });
+    return locked(Access::kRead, call, limits, [&] { return look(keys); });
   };
   if (auto found = look_now()) return std::move(*found);
   FileWatch watch(log_->path());
@@ -180,11 +180,11 @@ FileStore::Found FileStore::wait(const StoreCall& call,
     // Checks again, because the watch does not see earlier writes.
     if (auto found = look_now()) return std::move(*found);
     // Checked here too, because a file under constant writes is always ready.
-    if (patience.cancellation != nullptr && patience.cancellation->cancelled())
+    if (limits.cancellation != nullptr && limits.cancellation->cancelled())
       call.check(WaitResult::kCancelled);
-    if (patience.deadline.expired()) call.check(WaitResult::kTimedOut);
-    call.check(backoff.wait(patience.deadline, patience.cancellation,
-                            watch.descriptor()));
+    if (limits.deadline.expired()) call.check(WaitResult::kTimedOut);
+    call.check(
+        backoff.wait(limits.deadline, limits.cancellation, watch.descriptor()));
     watch.reset();
   }
 }

@@ -30,7 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 
 class FileStore : public testing::Test {
  protected:
@@ -67,18 +67,18 @@ TEST_F(FileStore, LosesNoAddOfManyProcesses) {
     children.push_back(std::make_unique<StoreChild>(
         std::vector<std::string>{"add", url(), "secret", "count", "100"}));
   for (const auto& child : children) EXPECT_EQ(child->wait(), 0);
-  EXPECT_EQ(store->add("count", 0, kPatience), 400);
+  EXPECT_EQ(store->add("count", 0, kTimeout), 400);
 }
 
 TEST_F(FileStore, LosesNoAddWhenAProcessIsKilled) {
   const auto store = open();
   {
     StoreChild killed({"add", url(), "secret", "count", "1000000"});
-    store->get("count", kPatience);
+    store->get("count", kTimeout);
   }
-  const std::int64_t before = store->add("count", 0, kPatience);
+  const std::int64_t before = store->add("count", 0, kTimeout);
   EXPECT_GT(before, 0);
-  EXPECT_EQ(open()->add("count", 1, kPatience), before + 1);
+  EXPECT_EQ(open()->add("count", 1, kTimeout), before + 1);
 }
 
 TEST_F(FileStore, DeletesItsFileWhenTheLastOneLeaves) {
@@ -86,11 +86,11 @@ TEST_F(FileStore, DeletesItsFileWhenTheLastOneLeaves) {
   auto other = open();
   one.reset();
   EXPECT_TRUE(std::filesystem::exists(path()));
-  other->set("key", {}, kPatience);
+  other->set("key", {}, kTimeout);
   other.reset();
   EXPECT_FALSE(std::filesystem::exists(path()));
   // The path can be reused and holds no old keys.
-  EXPECT_FALSE(open()->erase("key", kPatience));
+  EXPECT_FALSE(open()->erase("key", kTimeout));
 }
 
 TEST_F(FileStore, DeletesItsFileWhenTwoLeaveAtOnce) {
@@ -114,7 +114,7 @@ TEST_F(FileStore, SurvivesThatManyComeAndGo) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&] {
-      for (int j = 0; j < 20; ++j) open()->add("count", 1, kPatience);
+      for (int j = 0; j < 20; ++j) open()->add("count", 1, kTimeout);
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(std::filesystem::exists(path()));
@@ -160,7 +160,7 @@ TEST_F(FileStore, RefusesAFileThatAKilledJobLeft) {
   {
     StoreChild child({"leave-will", url(), "secret", "rank 0"});
     while (!std::filesystem::exists(path())) std::this_thread::yield();
-    open()->get("rank 0/ready", kPatience);
+    open()->get("rank 0/ready", kTimeout);
   }
   EXPECT_TRUE(std::filesystem::exists(path()));
   const std::string message = error_text([&] { open(); });
@@ -191,20 +191,20 @@ TEST_F(FileStore, RefusesAnotherVersionOfItsFormat) {
 
 TEST_F(FileStore, OverwritesHalfARecordOfAProcessThatDied) {
   const auto store = open();
-  store->set("key", to_bytes("value"), kPatience);
+  store->set("key", to_bytes("value"), kTimeout);
   // Longer than the record that overwrites it.
   append(std::string("\xff\0\0\0\x01\x03\0key", 10) + std::string(200, 'v'));
-  EXPECT_EQ(to_text(store->get("key", kPatience)), "value");
+  EXPECT_EQ(to_text(store->get("key", kTimeout)), "value");
   const auto other = open();
-  other->set("other", to_bytes("value"), kPatience);
-  EXPECT_EQ(to_text(store->get("other", kPatience)), "value");
-  EXPECT_EQ(to_text(open()->get("key", kPatience)), "value");
+  other->set("other", to_bytes("value"), kTimeout);
+  EXPECT_EQ(to_text(store->get("other", kTimeout)), "value");
+  EXPECT_EQ(to_text(open()->get("key", kTimeout)), "value");
 }
 
 TEST_F(FileStore, SaysWhereItsFileIsDamaged) {
   const auto store = open();
   append(std::string("\x03\0\0\0\x09\0\0", 7));
-  const std::string message = error_text([&] { store->get("key", kPatience); });
+  const std::string message = error_text([&] { store->get("key", kTimeout); });
   EXPECT_THAT(message, HasSubstr(path() + " is damaged at byte 16"));
   std::filesystem::remove(path());
 }
@@ -212,13 +212,13 @@ TEST_F(FileStore, SaysWhereItsFileIsDamaged) {
 TEST_F(FileStore, NoticesThatItsFileWasDeleted) {
   const auto store = open();
   std::thread waiting(
-      [&] { EXPECT_THROW(store->get("never", kPatience), NetworkError); });
+      [&] { EXPECT_THROW(store->get("never", kTimeout), NetworkError); });
   std::filesystem::remove(path());
   waiting.join();
-  EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
+  EXPECT_THROW(store->set("key", {}, kTimeout), NetworkError);
   // The old store must not delete a new store at the same path.
   const auto next = open();
-  next->set("key", to_bytes("new"), kPatience);
+  next->set("key", to_bytes("new"), kTimeout);
   EXPECT_TRUE(std::filesystem::exists(path()));
 }
 
@@ -233,14 +233,14 @@ TEST_F(FileStore, DeletesNoOtherFileThatTookItsPlace) {
 TEST_F(FileStore, LosesNothingWhenTheDiskIsFull) {
   const auto store = open();
   EXPECT_EQ(StoreChild({"fill", url(), "secret"}).wait(), 0);
-  EXPECT_EQ(to_text(store->get("before", kPatience)), "small");
-  EXPECT_EQ(to_text(store->get("after", kPatience)), "small");
-  EXPECT_FALSE(store->erase("large", kPatience));
+  EXPECT_EQ(to_text(store->get("before", kTimeout)), "small");
+  EXPECT_EQ(to_text(store->get("after", kTimeout)), "small");
+  EXPECT_FALSE(store->erase("large", kTimeout));
 }
 
 TEST_F(FileStore, WaitsNoLongerThanItMayForAStoppedProcess) {
   const auto store = open();
-  store->set("key", {}, kPatience);
+  store->set("key", {}, kTimeout);
   std::optional<FileLog> other(path());
   {
     const auto lock = other->try_lock(FileLog::Access::kWrite);
@@ -251,10 +251,10 @@ TEST_F(FileStore, WaitsNoLongerThanItMayForAStoppedProcess) {
                  Timeout);
     Cancellation cancellation;
     std::thread canceller([&] { cancellation.cancel(); });
-    EXPECT_THROW(store->get("key", kPatience, &cancellation), Cancelled);
+    EXPECT_THROW(store->get("key", kTimeout, &cancellation), Cancelled);
     canceller.join();
   }
-  store->get("key", kPatience);
+  store->get("key", kTimeout);
 }
 
 TEST_F(FileStore, NamesTheFileThatItCannotOpen) {
@@ -266,7 +266,7 @@ TEST_F(FileStore, NamesTheFileThatItCannotOpen) {
 
 TEST_F(FileStore, LeavesTheFileToTheParentOfAForkedProcess) {
   auto store = open();
-  store->set_last_will("will", {}, kPatience);
+  store->set_last_will("will", {}, kTimeout);
   const pid_t child = ::fork();
   if (child == 0) {
     store.reset();
@@ -276,7 +276,7 @@ TEST_F(FileStore, LeavesTheFileToTheParentOfAForkedProcess) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(std::filesystem::exists(path()));
-  EXPECT_FALSE(store->erase("will", kPatience));
+  EXPECT_FALSE(store->erase("will", kTimeout));
 }
 
 }  // namespace

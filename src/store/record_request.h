@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/cancellation.h"
+#include "lockstep/base/deadline.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {

@@ -27,11 +27,11 @@ using namespace std::chrono_literals;
 using ::testing::Combine;
 using ::testing::Values;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 constexpr int kThreads = 8;
 
 std::string text_of(Store& store, const std::string& key) {
-  return to_text(store.get(key, kPatience));
+  return to_text(store.get(key, kTimeout));
 }
 
 // Runs `body(store, index)` in several threads, each with its own client.
@@ -89,22 +89,22 @@ TEST_P(EveryStore, GivesBackWhatAnyClientSet) {
   const auto one = open();
   const auto other = open();
   const Bytes value{std::byte{0}, std::byte{255}, std::byte{10}};
-  one->set("key", value, kPatience);
-  one->set("empty", {}, kPatience);
-  EXPECT_EQ(other->get("key", kPatience), value);
-  EXPECT_EQ(other->get("empty", kPatience), Bytes());
-  other->set("key", to_bytes("new"), kPatience);
+  one->set("key", value, kTimeout);
+  one->set("empty", {}, kTimeout);
+  EXPECT_EQ(other->get("key", kTimeout), value);
+  EXPECT_EQ(other->get("empty", kTimeout), Bytes());
+  other->set("key", to_bytes("new"), kTimeout);
   EXPECT_EQ(text_of(*one, "key"), "new");
 }
 
 TEST_P(EveryStore, TakesKeysUpToTheLimitAndNoLonger) {
   const auto store = open();
   const std::string key(Store::kMaxKeyBytes - prefix().size(), 'k');
-  store->set(key, to_bytes("value"), kPatience);
+  store->set(key, to_bytes("value"), kTimeout);
   EXPECT_EQ(text_of(*store, key), "value");
-  EXPECT_THROW(store->set(key + "k", {}, kPatience), InvalidArgument);
-  EXPECT_THROW(store->get(key + "k", kPatience), InvalidArgument);
-  EXPECT_THROW(store->wait_any(std::vector{key, key + "k"}, kPatience),
+  EXPECT_THROW(store->set(key + "k", {}, kTimeout), InvalidArgument);
+  EXPECT_THROW(store->get(key + "k", kTimeout), InvalidArgument);
+  EXPECT_THROW(store->wait_any(std::vector{key, key + "k"}, kTimeout),
                InvalidArgument);
 }
 
@@ -114,20 +114,20 @@ TEST_P(EveryStore, TakesValuesUpToTheLimitAndNoLonger) {
   Bytes value(Store::kMaxValueBytes);
   for (std::size_t i = 0; i < value.size(); ++i)
     value[i] = static_cast<std::byte>(i * 7 + i / 256);
-  store->set("key", value, kPatience);
-  EXPECT_TRUE(store->compare_and_set("key", value, value, kPatience) == value);
-  EXPECT_TRUE(store->get("key", kPatience) == value);
+  store->set("key", value, kTimeout);
+  EXPECT_TRUE(store->compare_and_set("key", value, value, kTimeout) == value);
+  EXPECT_TRUE(store->get("key", kTimeout) == value);
 
   value.push_back(std::byte{1});
-  EXPECT_THROW(store->set("other", value, kPatience), InvalidArgument);
-  EXPECT_THROW(store->set_last_will("key", value, kPatience), InvalidArgument);
-  EXPECT_THROW(store->compare_and_set("key", value, {}, kPatience),
+  EXPECT_THROW(store->set("other", value, kTimeout), InvalidArgument);
+  EXPECT_THROW(store->set_last_will("key", value, kTimeout), InvalidArgument);
+  EXPECT_THROW(store->compare_and_set("key", value, {}, kTimeout),
                InvalidArgument);
-  EXPECT_FALSE(store->erase("other", kPatience));
+  EXPECT_FALSE(store->erase("other", kTimeout));
 }
 
 TEST_P(EveryStore, LetsAGetWaitForItsKey) {
-  std::thread late([&] { open()->set("key", to_bytes("value"), kPatience); });
+  std::thread late([&] { open()->set("key", to_bytes("value"), kTimeout); });
   EXPECT_EQ(text_of(*open(), "key"), "value");
   late.join();
 }
@@ -135,12 +135,12 @@ TEST_P(EveryStore, LetsAGetWaitForItsKey) {
 TEST_P(EveryStore, HoldsUpNoOtherThreadWhileOneWaits) {
   const auto store = open();
   std::thread waiting([&] {
-    store->set("waiting", {}, kPatience);
+    store->set("waiting", {}, kTimeout);
     EXPECT_EQ(text_of(*store, "late"), "value");
   });
-  store->get("waiting", kPatience);
-  for (int i = 0; i < 20; ++i) store->add("count", 1, kPatience);
-  store->set("late", to_bytes("value"), kPatience);
+  store->get("waiting", kTimeout);
+  for (int i = 0; i < 20; ++i) store->add("count", 1, kTimeout);
+  store->set("late", to_bytes("value"), kTimeout);
   waiting.join();
 }
 
@@ -148,27 +148,27 @@ TEST_P(EveryStore, WaitsForAnyOfManyKeysAndNamesTheFirst) {
   const auto store = open();
   std::vector<std::string> keys;
   for (int i = 0; i < 3000; ++i) keys.push_back("key " + std::to_string(i));
-  std::thread late([&] { open()->set("key 2345", {}, kPatience); });
-  EXPECT_EQ(store->wait_any(keys, kPatience), 2345u);
+  std::thread late([&] { open()->set("key 2345", {}, kTimeout); });
+  EXPECT_EQ(store->wait_any(keys, kTimeout), 2345u);
   late.join();
-  store->set("key 17", {}, kPatience);
-  EXPECT_EQ(store->wait_any(keys, kPatience), 17u);
+  store->set("key 17", {}, kTimeout);
+  EXPECT_EQ(store->wait_any(keys, kTimeout), 17u);
   const std::vector<std::string> twice{"absent", "key 17", "absent", "key 17"};
-  EXPECT_EQ(store->wait_any(twice, kPatience), 1u);
+  EXPECT_EQ(store->wait_any(twice, kTimeout), 1u);
 }
 
 TEST_P(EveryStore, WakesEveryoneWhoWaitsForAKey) {
   std::thread late([&] {
     const auto store = open();
     for (int i = 0; i < kThreads; ++i)
-      store->get("waiting " + std::to_string(i), kPatience);
-    store->set("start", to_bytes("now"), kPatience);
+      store->get("waiting " + std::to_string(i), kTimeout);
+    store->set("start", to_bytes("now"), kTimeout);
   });
   run_in_threads([&] { return open(); },
                  [](Store& store, int i) {
-                   store.set("waiting " + std::to_string(i), {}, kPatience);
+                   store.set("waiting " + std::to_string(i), {}, kTimeout);
                    const std::vector<std::string> keys{"start", "start"};
-                   EXPECT_EQ(store.wait_any(keys, kPatience), 0u);
+                   EXPECT_EQ(store.wait_any(keys, kTimeout), 0u);
                    EXPECT_EQ(text_of(store, "start"), "now");
                  });
   late.join();
@@ -176,29 +176,29 @@ TEST_P(EveryStore, WakesEveryoneWhoWaitsForAKey) {
 
 TEST_P(EveryStore, RefusesToWaitForNothingOrForTooMuch) {
   const auto store = open();
-  EXPECT_THROW(store->wait_any({}, kPatience), InvalidArgument);
+  EXPECT_THROW(store->wait_any({}, kTimeout), InvalidArgument);
   const std::vector<std::string> keys(20'000, std::string(900, 'k'));
-  EXPECT_THROW(store->wait_any(keys, kPatience), InvalidArgument);
+  EXPECT_THROW(store->wait_any(keys, kTimeout), InvalidArgument);
 }
 
 TEST_P(EveryStore, AddsToNumbersInText) {
   const auto store = open();
-  EXPECT_EQ(store->add("count", 5, kPatience), 5);
-  EXPECT_EQ(store->add("count", -7, kPatience), -2);
+  EXPECT_EQ(store->add("count", 5, kTimeout), 5);
+  EXPECT_EQ(store->add("count", -7, kTimeout), -2);
   EXPECT_EQ(text_of(*store, "count"), "-2");
-  store->set("count", to_bytes("40"), kPatience);
-  EXPECT_EQ(store->add("count", 2, kPatience), 42);
+  store->set("count", to_bytes("40"), kTimeout);
+  EXPECT_EQ(store->add("count", 2, kTimeout), 42);
 }
 
 TEST_P(EveryStore, RefusesToAddToWhatIsNoNumberOrHasNoRoom) {
   const auto store = open();
-  store->set("word", to_bytes("12 apples"), kPatience);
-  EXPECT_THROW(store->add("word", 1, kPatience), InvalidArgument);
+  store->set("word", to_bytes("12 apples"), kTimeout);
+  EXPECT_THROW(store->add("word", 1, kTimeout), InvalidArgument);
   EXPECT_EQ(text_of(*store, "word"), "12 apples");
-  store->set("most", to_bytes("9223372036854775807"), kPatience);
-  EXPECT_EQ(store->add("most", 0, kPatience), INT64_MAX);
-  EXPECT_THROW(store->add("most", 1, kPatience), InvalidArgument);
-  EXPECT_EQ(store->add("most", -1, kPatience), INT64_MAX - 1);
+  store->set("most", to_bytes("9223372036854775807"), kTimeout);
+  EXPECT_EQ(store->add("most", 0, kTimeout), INT64_MAX);
+  EXPECT_THROW(store->add("most", 1, kTimeout), InvalidArgument);
+  EXPECT_EQ(store->add("most", -1, kTimeout), INT64_MAX - 1);
 }
 
 TEST_P(EveryStore, LosesNoAddOfManyThreads) {
@@ -206,9 +206,9 @@ TEST_P(EveryStore, LosesNoAddOfManyThreads) {
   run_in_threads([&] { return open(); },
                  [](Store& store, int) {
                    for (int i = 0; i < kAdds; ++i)
-                     store.add("count", 1, kPatience);
+                     store.add("count", 1, kTimeout);
                  });
-  EXPECT_EQ(open()->add("count", 0, kPatience), kThreads * kAdds);
+  EXPECT_EQ(open()->add("count", 0, kTimeout), kThreads * kAdds);
 }
 
 TEST_P(EveryStore, ComparesBeforeItSets) {
@@ -218,7 +218,7 @@ TEST_P(EveryStore, ComparesBeforeItSets) {
     std::optional<Bytes> bytes;
     if (expected) bytes = to_bytes(*expected);
     return to_text(
-        store->compare_and_set("key", bytes, to_bytes(desired), kPatience));
+        store->compare_and_set("key", bytes, to_bytes(desired), kTimeout));
   };
   EXPECT_EQ(cas("absent", "one"), "");
   EXPECT_EQ(cas(std::nullopt, "one"), "one");
@@ -234,19 +234,19 @@ TEST_P(EveryStore, LetsExactlyOneCompareAndSetWin) {
                  [&](Store& store, int i) {
                    const std::string own = std::to_string(i);
                    const Bytes held = store.compare_and_set(
-                       "leader", std::nullopt, to_bytes(own), kPatience);
+                       "leader", std::nullopt, to_bytes(own), kTimeout);
                    if (to_text(held) == own) ++winners;
-                   EXPECT_EQ(held, store.get("leader", kPatience));
+                   EXPECT_EQ(held, store.get("leader", kTimeout));
                  });
   EXPECT_EQ(winners, 1);
 }
 
 TEST_P(EveryStore, SaysWhetherWhatItErasedWasThere) {
   const auto store = open();
-  store->set("key", to_bytes("value"), kPatience);
-  EXPECT_TRUE(store->erase("key", kPatience));
-  EXPECT_FALSE(store->erase("key", kPatience));
-  EXPECT_EQ(store->add("key", 1, kPatience), 1);
+  store->set("key", to_bytes("value"), kTimeout);
+  EXPECT_TRUE(store->erase("key", kTimeout));
+  EXPECT_FALSE(store->erase("key", kTimeout));
+  EXPECT_EQ(store->add("key", 1, kTimeout), 1);
 }
 
 TEST_P(EveryStore, NamesTheKeyThatNeverCame) {
@@ -268,41 +268,41 @@ TEST_P(EveryStore, GivesNoLateAnswerAfterATimeout) {
   const auto store = open();
   for (int i = 0; i < 5; ++i)
     EXPECT_THROW(store->get("late", Deadline(1ms)), Timeout);
-  store->set("late", to_bytes("late"), kPatience);
-  store->set("other", to_bytes("other"), kPatience);
+  store->set("late", to_bytes("late"), kTimeout);
+  store->set("other", to_bytes("other"), kTimeout);
   EXPECT_EQ(text_of(*store, "other"), "other");
-  EXPECT_EQ(store->add("count", 3, kPatience), 3);
+  EXPECT_EQ(store->add("count", 3, kTimeout), 3);
 }
 
 TEST_P(EveryStore, EndsAWaitThatIsCancelled) {
   const auto store = open();
   Cancellation cancellation;
   std::thread canceller([&] { cancellation.cancel(); });
-  EXPECT_THROW(store->get("never", kPatience, &cancellation), Cancelled);
+  EXPECT_THROW(store->get("never", kTimeout, &cancellation), Cancelled);
   canceller.join();
   const std::vector<std::string> keys{"never", "ever"};
-  EXPECT_THROW(store->wait_any(keys, kPatience, &cancellation), Cancelled);
-  store->set("never", to_bytes("now"), kPatience);
+  EXPECT_THROW(store->wait_any(keys, kTimeout, &cancellation), Cancelled);
+  store->set("never", to_bytes("now"), kTimeout);
   EXPECT_EQ(text_of(*store, "never"), "now");
 }
 
 TEST_P(EveryStore, ExecutesTheLastWillOfAClientThatIsDestroyed) {
   if (scheme() == "memory") GTEST_SKIP() << "no reader is left";
   auto leaving = open();
-  leaving->set_last_will("old", to_bytes("old"), kPatience);
-  leaving->set_last_will("will", to_bytes("gone"), kPatience);
+  leaving->set_last_will("old", to_bytes("old"), kTimeout);
+  leaving->set_last_will("will", to_bytes("gone"), kTimeout);
   const auto store = open();
   EXPECT_THROW(store->get("will", Deadline(20ms)), Timeout);
   leaving.reset();
   EXPECT_EQ(text_of(*store, "will"), "gone");
-  EXPECT_FALSE(store->erase("old", kPatience));
+  EXPECT_FALSE(store->erase("old", kTimeout));
 }
 
 TEST_P(EveryStore, ExecutesNoLastWillThatWasWithdrawn) {
   auto leaving = open();
-  leaving->withdraw_last_will(kPatience);
-  leaving->set_last_will("will", to_bytes("gone"), kPatience);
-  leaving->withdraw_last_will(kPatience);
+  leaving->withdraw_last_will(kTimeout);
+  leaving->set_last_will("will", to_bytes("gone"), kTimeout);
+  leaving->withdraw_last_will(kTimeout);
   leaving.reset();
   EXPECT_THROW(open()->get("will", Deadline(50ms)), Timeout);
 }
@@ -310,7 +310,7 @@ TEST_P(EveryStore, ExecutesNoLastWillThatWasWithdrawn) {
 TEST_P(EveryStore, LeavesNoFileDescriptorsBehind) {
   {
     const auto store = open();
-    store->set_last_will("will", {}, kPatience);
+    store->set_last_will("will", {}, kTimeout);
     EXPECT_THROW(store->get("never", Deadline(1ms)), Timeout);
   }
   close();
@@ -329,8 +329,8 @@ TEST(Prefix, KeepsGroupsApart) {
   const std::shared_ptr<Store> store = open_store("memory:");
   const auto a = with_prefix(store, "a/");
   const auto b = with_prefix(with_prefix(store, "b/"), "c/");
-  a->set("key", to_bytes("of a"), kPatience);
-  b->set("key", to_bytes("of b"), kPatience);
+  a->set("key", to_bytes("of a"), kTimeout);
+  b->set("key", to_bytes("of b"), kTimeout);
   EXPECT_EQ(text_of(*a, "key"), "of a");
   EXPECT_EQ(text_of(*store, "a/key"), "of a");
   EXPECT_EQ(text_of(*store, "b/c/key"), "of b");

@@ -33,7 +33,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 constexpr const char* kHost = "127.0.0.1";
 // The server's last message to a welcome client: its verdict.
 constexpr std::size_t kGreetingBytes = kFrameHeaderBytes + 1 + 24;
@@ -50,8 +50,8 @@ class TcpServer : public testing::Test {
   // The server still works.
   void expect_service() {
     const auto store = open();
-    store->set("service", to_bytes("yes"), kPatience);
-    EXPECT_EQ(to_text(store->get("service", kPatience)), "yes");
+    store->set("service", to_bytes("yes"), kTimeout);
+    EXPECT_EQ(to_text(store->get("service", kTimeout)), "yes");
   }
 
   int port() const { return server_->port(); }
@@ -92,7 +92,7 @@ TEST_F(TcpServer, TakesNoProofThatWasMadeForAnotherConnection) {
 
 TEST_F(TcpServer, WithoutATokenServesThoseWithoutOneOnly) {
   const TcpStoreServer server(kHost, 0, "");
-  open_store(server.url(), {.token = ""})->add("count", 1, kPatience);
+  open_store(server.url(), {.token = ""})->add("count", 1, kTimeout);
   EXPECT_THROW(open_store(server.url(), {.token = "any"}), NetworkError);
 }
 
@@ -141,7 +141,7 @@ TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
   // Together they exceed the buffers of two sockets.
   const Bytes large(std::size_t{4} << 20);
   constexpr std::size_t kAnswers = 6;
-  open()->set("large", large, kPatience);
+  open()->set("large", large, kTimeout);
   RawPeer deaf(port());
   deaf.introduce("secret");
   for (std::size_t i = 0; i < kAnswers; ++i)
@@ -162,7 +162,7 @@ TEST_F(TcpServer, LetsNewcomersWaitWhileFileDescriptorsAreShort) {
   std::optional<ScarceDescriptors> limit(std::in_place, 1);
   RawPeer newcomer(port());
   newcomer.greet();
-  for (int i = 0; i < 10; ++i) member->add("count", 1, kPatience);
+  for (int i = 0; i < 10; ++i) member->add("count", 1, kTimeout);
   limit.reset();
   newcomer.prove_to_have("secret");
   EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
@@ -199,7 +199,7 @@ TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
   EXPECT_EQ(first.hear_all(), "");
   second.introduce("secret");
   EXPECT_EQ(second.hear(kGreetingBytes).size(), kGreetingBytes);
-  member->add("count", 1, kPatience);
+  member->add("count", 1, kTimeout);
 }
 
 TEST_F(TcpServer,
@@ -225,7 +225,7 @@ TEST_F(TcpServer, EndsNoNewcomerForStrangersThatStopHalfWay) {
   second.hear(kIntroductionBytes);
   RawPeer newcomer(server.port());
   // The server accepts after it has answered: by the second answer, it did.
-  for (int i = 0; i < 2; ++i) member->add("count", 1, kPatience);
+  for (int i = 0; i < 2; ++i) member->add("count", 1, kTimeout);
   newcomer.introduce("secret");
   EXPECT_EQ(newcomer.hear(kGreetingBytes).size(), kGreetingBytes);
   EXPECT_EQ(first.hear_all(), "");
@@ -262,14 +262,13 @@ TEST_F(TcpServer, ServesEveryRankInACrowd) {
   std::vector<std::thread> ranks;
   for (int i = 0; i < 32; ++i)
     ranks.emplace_back([&] {
-      open_store(server.url(), {.token = "secret"})->add("n", 1, kPatience);
+      open_store(server.url(), {.token = "secret"})->add("n", 1, kTimeout);
     });
   for (std::thread& rank : ranks) rank.join();
   done = true;
   crowd.join();
   EXPECT_EQ(
-      open_store(server.url(), {.token = "secret"})->add("n", 0, kPatience),
-      32);
+      open_store(server.url(), {.token = "secret"})->add("n", 0, kTimeout), 32);
 }
 
 TEST_F(TcpServer, TakesASilentStrangersDescriptorForANewcomer) {
@@ -277,7 +276,7 @@ TEST_F(TcpServer, TakesASilentStrangersDescriptorForANewcomer) {
   const auto member = open();
   RawPeer silent(port());
   // The server accepts after it has answered: by the second answer, it did.
-  for (int i = 0; i < 2; ++i) member->add("count", 1, kPatience);
+  for (int i = 0; i < 2; ++i) member->add("count", 1, kTimeout);
   const ScarceDescriptors limit(1);
   RawPeer newcomer(port());
   newcomer.introduce("secret");
@@ -301,12 +300,12 @@ TEST_F(TcpServer, ServesAHundredClients) {
   for (int i = 0; i < kClients; ++i)
     threads.emplace_back([&, i] {
       const auto store = open();
-      store->set("rank " + std::to_string(i), to_bytes("here"), kPatience);
-      if (store->add("here", 1, kPatience) == kClients)
-        store->set("all", {}, kPatience);
-      store->get("all", kPatience);
+      store->set("rank " + std::to_string(i), to_bytes("here"), kTimeout);
+      if (store->add("here", 1, kTimeout) == kClients)
+        store->set("all", {}, kTimeout);
+      store->get("all", kTimeout);
       const std::string other = std::to_string((i + 37) % kClients);
-      EXPECT_EQ(to_text(store->get("rank " + other, kPatience)), "here");
+      EXPECT_EQ(to_text(store->get("rank " + other, kTimeout)), "here");
     });
   for (std::thread& thread : threads) thread.join();
 }
@@ -333,7 +332,7 @@ TEST_F(TcpServer, ServesOnASocketThatListensAlready) {
   const std::string url = "tcp://" + local_address(listener.get()).text();
   const TcpStoreServer server(std::move(listener), "secret");
   EXPECT_EQ(server.url(), url);
-  open_store(url, {.token = "secret"})->add("count", 1, kPatience);
+  open_store(url, {.token = "secret"})->add("count", 1, kTimeout);
 }
 
 // How often `text` was logged while `action` ran.

@@ -34,7 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 constexpr const char* kHost = "127.0.0.1";
 
 // Listens at a port that the kernel chooses and answers one client as the test
@@ -44,7 +44,7 @@ class FakeServer {
   explicit FakeServer(std::string answer)
       : listener_(listen_at(kHost, 0)),
         thread_([this, answer = std::move(answer)] {
-          wait_for(listener_.get(), POLLIN, kPatience);
+          wait_for(listener_.get(), POLLIN, kTimeout);
           RawPeer client(accept_from(listener_.get()));
           client.say(answer);
           client.hear_all();
@@ -93,7 +93,7 @@ TEST_F(TcpStore, TellsAStrangerInTheServersPlaceNothingAboutItsToken) {
   const std::string url = "tcp://" + local_address(listener.get()).text();
   std::string heard;
   std::thread stranger([&] {
-    wait_for(listener.get(), POLLIN, kPatience);
+    wait_for(listener.get(), POLLIN, kTimeout);
     RawPeer client(accept_from(listener.get()));
     client.introduce_as_server("a guess");
     heard = client.hear_all();
@@ -121,13 +121,13 @@ TEST_F(TcpStore, TriesAgainWhenItIsDroppedBeforeTheVerdict) {
   std::shared_ptr<Store> store;
   std::thread client([&] { store = open_store(url, {.token = "secret"}); });
   for (int dropped = 0; dropped < 3; ++dropped) {
-    wait_for(listener.get(), POLLIN, kPatience);
+    wait_for(listener.get(), POLLIN, kTimeout);
     RawPeer peer(accept_from(listener.get()));
     if (dropped == 2) peer.introduce_as_server("secret");
   }
   const TcpStoreServer server(std::move(listener), "secret");
   client.join();
-  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+  EXPECT_EQ(store->add("count", 1, kTimeout), 1);
 }
 
 TEST_F(TcpStore, GivesUpOnAServerThatAlwaysDropsIt) {
@@ -135,7 +135,7 @@ TEST_F(TcpStore, GivesUpOnAServerThatAlwaysDropsIt) {
   const std::string url = "tcp://" + local_address(listener.get()).text();
   Cancellation done;
   std::thread dropper([&] {
-    while (wait_for(listener.get(), POLLIN, kPatience, &done) ==
+    while (wait_for(listener.get(), POLLIN, kTimeout, &done) ==
            WaitResult::kReady)
       accept_from(listener.get());
   });
@@ -159,11 +159,11 @@ TEST_F(TcpStore, WaitsForAServerThatComesLater) {
   std::shared_ptr<Store> client;
   std::thread early([&] {
     client = open_store("tcp://127.0.0.1:" + std::to_string(later),
-                        {.token = "secret", .deadline = kPatience});
+                        {.token = "secret", .deadline = kTimeout});
   });
   server_ = std::make_unique<TcpStoreServer>(kHost, later, "secret");
   early.join();
-  EXPECT_EQ(client->add("count", 1, kPatience), 1);
+  EXPECT_EQ(client->add("count", 1, kTimeout), 1);
 }
 
 TEST_F(TcpStore, NamesTheServerThatNeverCame) {
@@ -179,7 +179,7 @@ TEST_F(TcpStore, NamesTheServerThatNeverCame) {
 TEST_F(TcpStore, ServesAndUsesItselfInOneObject) {
   const auto store =
       open_store("tcp://127.0.0.1:0", {.token = "secret", .serve = true});
-  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+  EXPECT_EQ(store->add("count", 1, kTimeout), 1);
 }
 
 TEST_F(TcpStore, ServesAtAllAddressesWhateverTheUrlNames) {
@@ -190,14 +190,14 @@ TEST_F(TcpStore, ServesAtAllAddressesWhateverTheUrlNames) {
   // TEST-NET-1, RFC 5737: not an address of this host, as behind NAT.
   const auto store =
       open_store("tcp://192.0.2.1" + port, {.token = "secret", .serve = true});
-  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+  EXPECT_EQ(store->add("count", 1, kTimeout), 1);
   for (const char* host : {"127.0.0.1", "127.0.1.1"})
     open_store("tcp://" + std::string(host) + port, {.token = "secret"})
-        ->add("count", 1, kPatience);
+        ->add("count", 1, kTimeout);
   if (has_one_of(resolve("::1", 0)))
     open_store("tcp://[::1]" + port, {.token = "secret"})
-        ->add("count", 1, kPatience);
-  EXPECT_GE(store->add("count", 0, kPatience), 3);
+        ->add("count", 1, kTimeout);
+  EXPECT_GE(store->add("count", 0, kTimeout), 3);
 }
 
 TEST_F(TcpStore, ServesAtOneAddressIfAskedTo) {
@@ -207,7 +207,7 @@ TEST_F(TcpStore, ServesAtOneAddressIfAskedTo) {
   const auto store =
       open_store("tcp://127.0.0.1" + port,
                  {.token = "secret", .serve = true, .bind = "127.0.1.1"});
-  EXPECT_EQ(store->add("count", 1, kPatience), 1);
+  EXPECT_EQ(store->add("count", 1, kTimeout), 1);
   EXPECT_THROW(open_store("tcp://127.0.0.1" + port,
                           {.token = "secret", .deadline = Deadline(50ms)}),
                Timeout);
@@ -228,28 +228,28 @@ TEST_F(TcpStore, EndsEveryCallWhenTheServerDies) {
   const std::string url = server_->url();
   std::thread waiting([&] {
     const std::string message =
-        error_text<NetworkError>([&] { store->get("never", kPatience); });
+        error_text<NetworkError>([&] { store->get("never", kTimeout); });
     EXPECT_THAT(message, HasSubstr("get(\"never\") at " + url));
   });
   server_.reset();
   waiting.join();
-  EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
-  EXPECT_THROW(store->add("key", 1, kPatience), NetworkError);
-  EXPECT_THROW(store->set_last_will("key", {}, kPatience), NetworkError);
-  EXPECT_THROW(store->set_last_will("key", {}, kPatience), NetworkError);
+  EXPECT_THROW(store->set("key", {}, kTimeout), NetworkError);
+  EXPECT_THROW(store->add("key", 1, kTimeout), NetworkError);
+  EXPECT_THROW(store->set_last_will("key", {}, kTimeout), NetworkError);
+  EXPECT_THROW(store->set_last_will("key", {}, kTimeout), NetworkError);
 }
 
 TEST_F(TcpStore, KeepsApartFromAServerThatTookTheDeadOnesPlace) {
   const auto store = open();
-  store->set_last_will("will", {}, kPatience);
+  store->set_last_will("will", {}, kTimeout);
   const int same = server_->port();
   server_.reset();
   server_ = std::make_unique<TcpStoreServer>(kHost, same, "secret");
   // Each connection to the dead server fails once, and the client opens no new
   // ones.
   for (int i = 0; i < 3; ++i) {
-    EXPECT_THROW(store->set("key", {}, kPatience), NetworkError);
-    EXPECT_THROW(store->set_last_will("will", {}, kPatience), NetworkError);
+    EXPECT_THROW(store->set("key", {}, kTimeout), NetworkError);
+    EXPECT_THROW(store->set_last_will("will", {}, kTimeout), NetworkError);
   }
   EXPECT_THROW(open()->get("key", Deadline(20ms)), Timeout);
 }
@@ -257,15 +257,15 @@ TEST_F(TcpStore, KeepsApartFromAServerThatTookTheDeadOnesPlace) {
 TEST_F(TcpStore, ExecutesTheLastWillOfAProcessThatWasKilled) {
   const auto store = open();
   StoreChild child({"leave-will", server_->url(), "secret", "rank 1"});
-  store->get("rank 1/ready", kPatience);
+  store->get("rank 1/ready", kTimeout);
   EXPECT_THROW(store->get("rank 1", Deadline(20ms)), Timeout);
   child.kill();
-  EXPECT_EQ(to_text(store->get("rank 1", kPatience)), "dead");
+  EXPECT_EQ(to_text(store->get("rank 1", kTimeout)), "dead");
 }
 
 TEST_F(TcpStore, KeepsALastWillWhenOtherCallsGiveUp) {
   const auto store = open();
-  store->set_last_will("will", to_bytes("gone"), kPatience);
+  store->set_last_will("will", to_bytes("gone"), kTimeout);
   for (int i = 0; i < 3; ++i)
     EXPECT_THROW(store->get("never", Deadline(1ms)), Timeout);
   EXPECT_THROW(open()->get("will", Deadline(50ms)), Timeout);
@@ -277,7 +277,7 @@ TEST_F(TcpStore, LosesNoAddOfManyProcesses) {
     children.push_back(std::make_unique<StoreChild>(std::vector<std::string>{
         "add", server_->url(), "secret", "count", "100"}));
   for (const auto& child : children) EXPECT_EQ(child->wait(), 0);
-  EXPECT_EQ(open()->add("count", 0, kPatience), 400);
+  EXPECT_EQ(open()->add("count", 0, kTimeout), 400);
 }
 
 TEST(TcpConnection, DropsTheAnswerOfACallThatGaveUp) {
@@ -289,13 +289,13 @@ TEST(TcpConnection, DropsTheAnswerOfACallThatGaveUp) {
     server.say(make_frame(encode(Verdict{true, "server"})));
   });
   const StoreCall call("get", "key", "test");
-  TcpConnection client(FileDescriptor(ends[0]), "", call, kPatience, nullptr);
+  TcpConnection client(FileDescriptor(ends[0]), "", call, kTimeout, nullptr);
   introduction.join();
   Request request{.kind = RequestKind::kGet, .keys = {"key"}};
   EXPECT_THROW(client.call(call, request, Deadline(1ms), nullptr), Timeout);
   server.say(make_frame(encode(Answer{.id = 1, .value = to_bytes("late")})));
   server.say(make_frame(encode(Answer{.id = 2, .value = to_bytes("right")})));
-  EXPECT_EQ(to_text(client.call(call, request, kPatience, nullptr).value),
+  EXPECT_EQ(to_text(client.call(call, request, kTimeout, nullptr).value),
             "right");
 }
 

@@ -23,7 +23,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 constexpr int kGotAnError = 10;
 constexpr int kRanks = 3;
 
@@ -48,7 +48,7 @@ std::vector<End> run(const std::string& name, const Variables& variables = {},
   RankProcesses processes(ranks, {LOCKSTEP_DDP_RANK, name}, variables);
   std::vector<End> ends;
   for (int rank = 0; rank < ranks; ++rank) {
-    const int code = processes.wait_for_end(rank, kPatience);
+    const int code = processes.wait_for_end(rank, kTimeout);
     ends.push_back({code, processes.output(rank)});
   }
   return ends;

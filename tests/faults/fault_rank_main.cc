@@ -38,7 +38,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 60s;
+constexpr auto kTimeout = 60s;
 constexpr int kGotAnError = 10;
 constexpr std::size_t kInFlight = 3;
 
@@ -194,7 +194,7 @@ int work() {
     const auto group = join();
     auto memory = make_memory(*group);
     Program program(*group, memory, seed());
-    group->barrier({.timeout = kPatience}).wait();
+    group->barrier({.timeout = kTimeout}).wait();
     say("begun");
     fails([&] {
       while (true) program.step();
@@ -215,7 +215,7 @@ int guard() {
   const auto group = join();
   auto memory = make_memory(*group);
   Program program(*group, memory, seed(), Program::Load::kHeavy);
-  group->barrier({.timeout = kPatience}).wait();
+  group->barrier({.timeout = kTimeout}).wait();
   say("begun");
   fails([&] {
     while (true) program.step();
@@ -223,7 +223,7 @@ int guard() {
   for (CallMemory& part : memory) part.fill(kPattern);
   say(program.results());
   say("guarding");
-  store->get("late rank went on", kPatience);
+  store->get("late rank went on", kTimeout);
   std::int64_t touched = 0;
   for (const CallMemory& part : memory)
     touched += part.differing_from(kPattern);
@@ -245,7 +245,7 @@ int reuse() {
     auto memory = make_memory(*group, kElements);
     Program program(*group, memory, seed() + static_cast<unsigned>(round),
                     Program::Load::kHeavy);
-    group->barrier({.timeout = kPatience}).wait();
+    group->barrier({.timeout = kTimeout}).wait();
     say("begun " + number);
     fails([&] {
       while (true) program.step();
@@ -253,7 +253,7 @@ int reuse() {
     for (const CallMemory& part : memory) part.fill(kPattern);
     memory.clear();
     say("freed " + number + " " + program.results());
-    store->get("round " + number + " is over", kPatience);
+    store->get("round " + number + " is over", kTimeout);
     destroy_process_group();
   }
   return kGotAnError;
@@ -277,7 +277,7 @@ int laden() {
   const auto load = group->allocate(group->rank() == 0 ? bytes : 1);
   const CallMemory memory = CallMemory::shared(*group, kElements);
   memory.fill(1);
-  group->barrier({.timeout = kPatience}).wait();
+  group->barrier({.timeout = kTimeout}).wait();
   const std::int64_t before = private_mebibytes();
   say("begun");
   std::int64_t deadline = 0;
@@ -308,7 +308,7 @@ int mismatch() {
     {
       const auto group = join();
       const CallMemory memory = CallMemory::shared(*group);
-      group->barrier({.timeout = kPatience}).wait();
+      group->barrier({.timeout = kTimeout}).wait();
       const bool is_odd = group->rank() == (odd + number) % group->size();
       say("calling " + std::to_string(number) + " " + std::to_string(now()));
       fails([&] {
@@ -330,7 +330,7 @@ int without_store() {
     const auto group = join();
     auto memory = make_memory(*group);
     Program program(*group, memory, seed());
-    group->barrier({.timeout = kPatience}).wait();
+    group->barrier({.timeout = kTimeout}).wait();
     say("begun");
     std::vector<int> everybody(static_cast<std::size_t>(group->size()));
     std::iota(everybody.begin(), everybody.end(), 0);

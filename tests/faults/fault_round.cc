@@ -24,12 +24,12 @@ FaultRound::FaultRound(const RoundSetting& setting, const std::string& name)
 
 void FaultRound::all_say(const std::string& text) {
   for (int rank = 0; rank < ranks(); ++rank)
-    processes_->wait_for_line(rank, text, kPatience);
+    processes_->wait_for_line(rank, text, kTimeout);
 }
 
 RankError FaultRound::error_of(int rank, int number) {
   const std::string end = fmt::format("end of error {}", number);
-  processes_->wait_for_line(rank, end, kPatience);
+  processes_->wait_for_line(rank, end, kTimeout);
   const std::string& output = processes_->output(rank);
   const std::string head = fmt::format("error {} ", number);
   std::size_t begin = output.find(head);
@@ -48,7 +48,7 @@ void FaultRound::expect(bool right, const std::string& complaint) {
 
 void FaultRound::expect_clean_end(int rank) {
   constexpr int kGotAnError = 10;
-  const int code = processes_->wait_for_end(rank, kPatience);
+  const int code = processes_->wait_for_end(rank, kTimeout);
   const std::string& output = processes_->output(rank);
   std::string leaks;
   std::istringstream lines(output);

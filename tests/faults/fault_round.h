@@ -36,7 +36,7 @@ struct RoundSetting {
 class FaultRound {
  public:
   // Long: it only bounds a hang, which is a failure.
-  static constexpr std::chrono::seconds kPatience{60};
+  static constexpr std::chrono::seconds kTimeout{60};
 
   // Starts the ranks with the case `name` of lockstep_fault_rank.
   FaultRound(const RoundSetting& setting, const std::string& name);

@@ -75,7 +75,7 @@ void kill_and_watch(FaultRound& round, const Choice& choice, int victim) {
   const std::int64_t moment = monotonic_now();
   round.processes().send_signal(victim, SIGKILL);
   expect_peer_failure(round, victim, moment);
-  round.processes().wait_for_end(victim, FaultRound::kPatience);
+  round.processes().wait_for_end(victim, FaultRound::kTimeout);
 }
 
 }  // namespace
@@ -116,15 +116,15 @@ Outcome inject_stop(const Injection& injection) {
       round.expect(
           gave_up && (error.rank == victim || names_missing(error, victim)),
           told(rank, error));
-      processes.wait_for_line(rank, "guarding", FaultRound::kPatience);
+      processes.wait_for_line(rank, "guarding", FaultRound::kTimeout);
     }
     processes.send_signal(victim, SIGCONT);
     // Its last actions are over once it has its own error.
-    processes.wait_for_line(victim, "guarding", FaultRound::kPatience);
+    processes.wait_for_line(victim, "guarding", FaultRound::kTimeout);
     open_store(processes.store_url(), {.token = RankProcesses::kToken})
-        ->set("late rank went on", {}, FaultRound::kPatience);
+        ->set("late rank went on", {}, FaultRound::kTimeout);
     for (int rank = 0; rank < round.ranks(); ++rank) {
-      processes.wait_for_line(rank, "kept", FaultRound::kPatience);
+      processes.wait_for_line(rank, "kept", FaultRound::kTimeout);
       round.expect_clean_end(rank);
     }
   });
@@ -144,11 +144,11 @@ void stop_and_continue(FaultRound& round, Choice& choice, int number) {
   processes.send_signal(victim, SIGSTOP);
   for (int rank = 0; rank < round.ranks(); ++rank)
     if (rank != victim)
-      processes.wait_for_line(rank, freed, FaultRound::kPatience);
+      processes.wait_for_line(rank, freed, FaultRound::kTimeout);
   processes.send_signal(victim, SIGCONT);
-  processes.wait_for_line(victim, freed, FaultRound::kPatience);
+  processes.wait_for_line(victim, freed, FaultRound::kTimeout);
   open_store(processes.store_url(), {.token = RankProcesses::kToken})
-      ->set(fmt::format("round {} is over", number), {}, FaultRound::kPatience);
+      ->set(fmt::format("round {} is over", number), {}, FaultRound::kTimeout);
 }
 
 }  // namespace
@@ -183,10 +183,10 @@ Outcome inject_stop_of_laden(const Injection& injection, std::size_t bytes) {
     const RankError error = round.error_of(0);
     round.expect(error.type == "Timeout", told(0, error));
     const std::string late =
-        processes.wait_for_line(0, "deadline ", FaultRound::kPatience);
+        processes.wait_for_line(0, "deadline ", FaultRound::kTimeout);
     round.note_time(error, std::stoll(late.substr(late.find(' '))));
     const std::string grown =
-        processes.wait_for_line(0, "grown ", FaultRound::kPatience);
+        processes.wait_for_line(0, "grown ", FaultRound::kTimeout);
     constexpr long long kMostMebibytes = 48;  // the operation has 16
     round.expect(std::stoll(grown.substr(grown.find(' '))) <= kMostMebibytes,
                  "the memory of rank 0 has " + grown + " MiB");
@@ -210,7 +210,7 @@ std::vector<std::pair<std::size_t, std::size_t>> all_pairs() {
 // The time in the rank's line that begins with `head`.
 std::int64_t time_in(FaultRound& round, int rank, const std::string& head) {
   const std::string line =
-      round.processes().wait_for_line(rank, head, FaultRound::kPatience);
+      round.processes().wait_for_line(rank, head, FaultRound::kTimeout);
   return std::stoll(line.substr(head.size()));
 }
 

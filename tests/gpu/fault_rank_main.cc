@@ -176,7 +176,7 @@ void run(const std::string& device, const std::string& name) {
   }
   {
     const Rank rank(device);
-    rank.group().barrier({.place = "the fault begins"}).wait();
+    rank.group().barrier({.label = "the fault begins"}).wait();
     const auto begin = Clock::now();
     const std::string error = error_of([&] { kFaults.at(name)(rank); });
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -65,7 +65,7 @@ void set_variable(const std::string& variable) {
 
 }  // namespace
 
-Deadline LaunchedCommand::patience() { return std::chrono::seconds(120); }
+Deadline LaunchedCommand::timeout() { return std::chrono::seconds(120); }
 
 LaunchedCommand::LaunchedCommand(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& environment,
@@ -129,7 +129,7 @@ bool LaunchedCommand::read_some() {
   std::array<pollfd, 2> entries{
       {{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}}};
   if (!out_ && !err_) return false;
-  if (::poll(entries.data(), entries.size(), patience().poll_milliseconds()) <=
+  if (::poll(entries.data(), entries.size(), timeout().poll_milliseconds()) <=
       0)
     return false;
   if (entries[0].revents != 0) read_into(out_, result_.out);
@@ -167,12 +167,12 @@ bool LaunchedCommand::something_is_left() const {
 
 bool LaunchedCommand::wait_until_nothing_is_left() const {
   pollfd entry{lifeline_.get(), POLLIN, 0};
-  return ::poll(&entry, 1, patience().poll_milliseconds()) > 0;
+  return ::poll(&entry, 1, timeout().poll_milliseconds()) > 0;
 }
 
 bool LaunchedCommand::wait_until_output_is_full() const {
   const int capacity = ::fcntl(out_.get(), F_GETPIPE_SZ);
-  const Deadline deadline = patience();
+  const Deadline deadline = timeout();
   int held = 0;
   while (!deadline.expired()) {
     if (::ioctl(out_.get(), FIONREAD, &held) == 0 && held >= capacity)
@@ -184,7 +184,7 @@ bool LaunchedCommand::wait_until_output_is_full() const {
 
 bool LaunchedCommand::interrupt_until_nothing_is_left() const {
   constexpr int kBetweenMilliseconds = 20;
-  const Deadline deadline = patience();
+  const Deadline deadline = timeout();
   while (!deadline.expired()) {
     signal(SIGINT);
     pollfd entry{lifeline_.get(), POLLIN, 0};

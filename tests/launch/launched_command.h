@@ -29,7 +29,7 @@ enum class Terminal { kNone, kPseudo };
 class LaunchedCommand {
  public:
   // Long enough for a busy machine; no test should take this long.
-  static Deadline patience();
+  static Deadline timeout();
 
   // Starts `lockstep` with `arguments`; "NAME=value" in `environment` extends
   // the test's environment. On a pseudo terminal (90 columns, UTF-8) standard
@@ -46,7 +46,7 @@ class LaunchedCommand {
   void signal(int number) const;
 
   // Reads until `text` has appeared `times` times on either stream. Returns
-  // false when the output ends first or patience() passes.
+  // false when the output ends first or timeout() passes.
   bool wait_for(const std::string& text, int times = 1);
 
   const std::string& output_so_far() const { return result_.out; }
@@ -60,7 +60,7 @@ class LaunchedCommand {
 
   // Whether the command or a process that it started still runs.
   bool something_is_left() const;
-  // Waits until no such process runs. Returns false when patience() passes.
+  // Waits until no such process runs. Returns false when timeout() passes.
   bool wait_until_nothing_is_left() const;
 
   // Waits, without reading, until the pipe of its output is full.

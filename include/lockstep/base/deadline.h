@@ -1,4 +1,4 @@
-// The moment at which a wait gives up.
+// What ends a wait: a moment at which it gives up, or another thread.
 //
 // Everything that can wait takes a Deadline. A deadline is absolute, so a call
 // that waits several times keeps one limit. A duration converts:
@@ -7,6 +7,7 @@
 // Threads: a value; share copies freely.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 namespace lockstep {
@@ -46,6 +47,34 @@ class Deadline {
   }
 
   Clock::time_point when_;
+};
+
+// Ends another thread's wait: the waiter passes it along, any thread cancels
+// it.
+//
+// Its file descriptor becomes readable, so a wait on sockets can include it in
+// poll(2).
+//
+// Threads: every method may be called from any thread.
+// Errors:  SystemError when the process is out of file descriptors.
+class Cancellation {
+ public:
+  Cancellation();
+  ~Cancellation();
+  Cancellation(const Cancellation&) = delete;
+  Cancellation& operator=(const Cancellation&) = delete;
+
+  // Ends present and future waits with `Cancelled`. Cannot be undone.
+  void cancel() noexcept;
+
+  bool cancelled() const { return cancelled_.load(); }
+
+  // Readable once cancelled; owned by this object.
+  int descriptor() const { return descriptor_; }
+
+ private:
+  std::atomic<bool> cancelled_{false};
+  int descriptor_;
 };
 
 }  // namespace lockstep

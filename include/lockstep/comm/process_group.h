@@ -43,7 +43,7 @@ struct CallOptions {
   // How long the operation may take; the group's default when empty.
   std::optional<std::chrono::nanoseconds> timeout{};
   // A name for this call in messages, for example "gradients of layer 3".
-  std::string_view place{};
+  std::string_view label{};
   // For buffers on a GPU: the cudaStream_t in whose order the operation begins,
   // and which Work::wait() makes wait. Null: the thread's, see
   // current_stream.h.

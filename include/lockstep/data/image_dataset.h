@@ -1,5 +1,6 @@
-// A set of images, usually labelled, that fits into memory, and the well-known
-// data sets that can be loaded by name.
+// A set of images, usually labelled, that fits into memory; the well-known data
+// sets that can be loaded by name; and the samples that a model learns from
+// one.
 //
 // Threads: any thread may read it while no thread changes it.
 // Errors:  InvalidArgument for an unknown name, a missing directory or file,
@@ -13,6 +14,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/data/loader.h"
 
 namespace lockstep {
 
@@ -61,5 +64,64 @@ std::filesystem::path default_data_directory(std::string_view dataset);
 // them.
 ImageDataset load_dataset(std::string_view dataset, Split split,
                           const std::filesystem::path& directory = {});
+
+struct AugmentationOptions {
+  // Pads the image with this many black pixels on each side, then crops at a
+  // random place: torchvision's RandomCrop(size, padding). 0 turns it off.
+  int crop_padding = 0;
+  // Mirrors left and right with probability 1/2: RandomHorizontalFlip().
+  bool horizontal_flip = false;
+  std::uint64_t seed = 0;
+};
+
+// The label of an unlabelled sample.
+inline constexpr std::int64_t kNoLabel = -1;
+
+// An ImageDataset as samples for a model: normalised and, on request,
+// augmented. Immutable once made, so threads share it freely.
+// InvalidArgument for a dataset whose parts do not fit together and for options
+// out of range.
+class ImageSamples final : public SampleSource {
+ public:
+  // Pixels become (x / 255 - mean) / standard deviation, in float32, per
+  // channel. Without labels in `dataset`, every label is kNoLabel. `dataset`
+  // must outlive this object.
+  explicit ImageSamples(const ImageDataset& dataset,
+                        const AugmentationOptions& options = {});
+
+  std::int64_t size() const override { return dataset_.count; }
+  ImageShape shape() const override {
+    return {dataset_.channels, dataset_.height, dataset_.width};
+  }
+  std::int64_t read(std::int64_t index, std::uint64_t epoch,
+                    std::span<float> image) const override;
+  std::span<const float> levels() const override { return levels_; }
+  // Augments like read(); the padding is 0.
+  std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
+                           std::span<std::uint8_t> image) const override;
+
+ private:
+  // Where the crop's first pixel lies in the image, and whether it is mirrored.
+  struct Placement {
+    std::int64_t row = 0;
+    std::int64_t column = 0;
+    bool mirrored = false;
+  };
+
+  Placement place(std::int64_t index, std::uint64_t epoch) const;
+
+  // Writes the value that `values_of(channel)` gives for each pixel of a
+  // channel.
+  template <class Element, class ValuesOf>
+  std::int64_t write(std::int64_t index, std::uint64_t epoch,
+                     const ValuesOf& values_of, std::span<Element> image) const;
+  template <class Element, class Value>
+  void write_channel(std::span<const std::uint8_t> pixels, const Value& value,
+                     const Placement& placement, std::span<Element> out) const;
+
+  const ImageDataset& dataset_;
+  AugmentationOptions options_;
+  std::vector<float> levels_;
+};
 
 }  // namespace lockstep

@@ -21,7 +21,6 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/cancellation.h"
 #include "lockstep/base/data_type.h"
 #include "lockstep/base/deadline.h"
 

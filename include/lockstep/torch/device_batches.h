@@ -3,7 +3,7 @@
 //
 //     DeviceBatches batches(samples, device);
 //     Loader loader(samples, order, {.elements = batches.elements()});
-//     while (auto next = loader.next(patience))
+//     while (auto next = loader.next(timeout))
 //       step(batches.copy(*std::move(next)));
 //
 // The device looks the floats up in the source's table and computes nothing:
@@ -22,10 +22,24 @@
 #include <memory>
 
 #include "lockstep/data/loader.h"
-#include "lockstep/data/sample_source.h"
-#include "lockstep/torch/batch_tensors.h"
 
 namespace lockstep {
+
+// The loader's batches as tensors.
+struct BatchTensors {
+  // count x channels x height x width: float, or uint8 for a batch of pixels.
+  at::Tensor images;
+  at::Tensor labels;  // int64, count
+};
+
+// Views of the batch's own memory, without a copy: the memory returns to the
+// loader when its last tensor is destroyed.
+BatchTensors as_tensors(Batch batch);
+
+// Copies in LibTorch's own memory, which LibTorch aligns in the same way in
+// every run: the bits of its matrix products may depend on the alignment. The
+// batch's memory returns to the loader at once.
+BatchTensors aligned_tensors(Batch batch);
 
 class CopiesToDevice;
 

@@ -17,8 +17,6 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/data/loader.h"
-#include "lockstep/data/sample_source.h"
-#include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/per_replica.h"
 

@@ -52,8 +52,8 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/distinct_parameters.h"
-#include "lockstep/torch/scales_gradients.h"
+#include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/module_tensors.h"
 
 namespace lockstep {
 

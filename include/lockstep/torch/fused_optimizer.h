@@ -33,7 +33,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/torch/scales_gradients.h"
+#include "lockstep/torch/gradient_scaler.h"
 
 namespace lockstep {
 

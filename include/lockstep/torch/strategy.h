@@ -53,7 +53,6 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/distributed_dataset.h"
 #include "lockstep/torch/per_replica.h"
-#include "lockstep/torch/strategy_optimizer.h"
 
 namespace lockstep {
 

@@ -47,7 +47,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hook.h"
-#include "lockstep/torch/scales_gradients.h"
+#include "lockstep/torch/gradient_scaler.h"
 
 namespace lockstep {
 

@@ -41,7 +41,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/data/sample_source.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // Each slot is two cache lines. The first holds the words of every operation,
-// the second those of operations that are pending or have a place.
+// the second those of operations that are pending or have a label.
 //
 // A writer takes a number, marks the slot's stamp as being written, fills the
 // words in and stores the final stamp. Each of these stores releases the
@@ -22,10 +22,10 @@ constexpr std::size_t kStamp = 0;
 constexpr std::size_t kStarted = 1;  // ticks
 constexpr std::size_t kEnded = 2;
 constexpr std::size_t kSignature = 3;  // four words
-constexpr std::size_t kGroup = 7;      // and, above, the length of the place
+constexpr std::size_t kGroup = 7;      // and, above, the length of the label
 constexpr std::size_t kTicket = 8;
 constexpr std::size_t kAwaited = 9;
-constexpr std::size_t kPlace = 10;  // six words
+constexpr std::size_t kLabel = 10;  // six words
 
 // A stamp: 0 for an unused slot, 1 while it is written, else the entry's number
 // plus 1 above its state.
@@ -100,15 +100,15 @@ std::uint64_t OperationRing::begin(std::uint32_t group,
     return number;
   words[kStarted].store(read_ticks(), kRelease);
   store_signature(words, operation);
-  std::array<char, kPlaceBytes> place{};
-  const std::size_t length = copy_shortened(operation.place, place);
+  std::array<char, kLabelBytes> label{};
+  const std::size_t length = copy_shortened(operation.label, label);
   words[kGroup].store(std::uint64_t{length} << 32 | group, kRelease);
   words[kTicket].store(0, kRelease);
   words[kAwaited].store(0, kRelease);
   for (std::size_t at = 0; at < length; at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, place.data() + at, sizeof word);
-    words[kPlace + at / sizeof word].store(word, kRelease);
+    std::memcpy(&word, label.data() + at, sizeof word);
+    words[kLabel + at / sizeof word].store(word, kRelease);
   }
   words[kStamp].store(stamp_of(number, OperationState::kStarted), kRelease);
   return number;
@@ -171,8 +171,8 @@ RingEntry OperationRing::decode(const Words& words) {
     entry.signature.layout = 0;
   }
   entry.group = static_cast<std::uint32_t>(words[kGroup]);
-  entry.place.assign(reinterpret_cast<const char*>(&words[kPlace]),
-                     std::min<std::size_t>(words[kGroup] >> 32, kPlaceBytes));
+  entry.label.assign(reinterpret_cast<const char*>(&words[kLabel]),
+                     std::min<std::size_t>(words[kGroup] >> 32, kLabelBytes));
   entry.ticket = words[kTicket];
   entry.awaited = words[kAwaited] != 0;
   return entry;

@@ -40,7 +40,7 @@ struct RingEntry {
   Signature signature{};
   int peer = 0;  // of messages, as in Operation
   int tag = 0;
-  std::string place;  // of a long one beginning and end, kPlaceBytes bytes
+  std::string label;  // of a long one beginning and end, kLabelBytes bytes
   Time started{};
   Time ended{};              // once it is settled
   std::uint64_t ticket = 0;  // its Work's, unless it completed at once
@@ -51,7 +51,7 @@ class OperationRing {
  public:
   // The number of entries: at least the promised thousand, and a power of two.
   static constexpr std::size_t kEntries = 1024;
-  static constexpr std::size_t kPlaceBytes = 48;
+  static constexpr std::size_t kLabelBytes = 48;
 
   // Notes that `operation` of group number `group` starts, overwriting the
   // oldest entry. Returns its number.

@@ -16,9 +16,9 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-Operation all_reduce(std::uint64_t sequence, std::string_view place = "") {
+Operation all_reduce(std::uint64_t sequence, std::string_view label = "") {
   return {
-      .kind = OperationKind::kAllReduce, .sequence = sequence, .place = place};
+      .kind = OperationKind::kAllReduce, .sequence = sequence, .label = label};
 }
 
 TEST(OperationRing, RemembersWhatWasCalledAndHowItEnded) {
@@ -43,7 +43,7 @@ TEST(OperationRing, RemembersWhatWasCalledAndHowItEnded) {
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].group, 3u);
   EXPECT_EQ(entries[0].signature, signature_of(operation));
-  EXPECT_EQ(entries[0].place, "gradients of layer 3");
+  EXPECT_EQ(entries[0].label, "gradients of layer 3");
   EXPECT_EQ(entries[0].state, OperationState::kCompleted);
   EXPECT_GE(entries[0].ended, entries[0].started);
   EXPECT_EQ(entries[1].state, OperationState::kStarted);
@@ -52,7 +52,7 @@ TEST(OperationRing, RemembersWhatWasCalledAndHowItEnded) {
   EXPECT_EQ(entries[1].signature.elements, 7u);
   EXPECT_EQ(entries[1].ticket, 77u);
   EXPECT_TRUE(entries[1].awaited);
-  EXPECT_EQ(entries[1].place, "");
+  EXPECT_EQ(entries[1].label, "");
 }
 
 TEST(OperationRing, CountsOnlyTheFirstEndOfAnOperation) {
@@ -65,10 +65,10 @@ TEST(OperationRing, CountsOnlyTheFirstEndOfAnOperation) {
 
 TEST(OperationRing, CutsPlacesThatAreLong) {
   const auto ring = std::make_unique<OperationRing>();
-  const std::string place = std::string(200, 'p') + "/loop.cc:123";
-  ring->begin(0, all_reduce(1, place));
-  const std::string kept = ring->read().at(0).place;
-  EXPECT_EQ(kept.size(), OperationRing::kPlaceBytes);
+  const std::string label = std::string(200, 'p') + "/loop.cc:123";
+  ring->begin(0, all_reduce(1, label));
+  const std::string kept = ring->read().at(0).label;
+  EXPECT_EQ(kept.size(), OperationRing::kLabelBytes);
   EXPECT_THAT(kept, AllOf(StartsWith("ppp"), HasSubstr("p...p"),
                           EndsWith("p/loop.cc:123")));
 }
@@ -99,9 +99,9 @@ TEST(OperationRing, IsReadWholeWhileOthersWrite) {
   for (int w = 0; w < 2; ++w)
     writers.emplace_back([&] {
       for (std::uint64_t i = 1; !enough; ++i) {
-        const std::string place(8, static_cast<char>('a' + i % 26));
+        const std::string label(8, static_cast<char>('a' + i % 26));
         const auto number =
-            ring->begin(static_cast<std::uint32_t>(i), all_reduce(i, place));
+            ring->begin(static_cast<std::uint32_t>(i), all_reduce(i, label));
         ring->settle(number, OperationState::kCompleted);
       }
     });
@@ -109,7 +109,7 @@ TEST(OperationRing, IsReadWholeWhileOthersWrite) {
     for (const RingEntry& entry : ring->read()) {
       const std::uint64_t i = entry.signature.sequence;
       ASSERT_EQ(entry.group, static_cast<std::uint32_t>(i));
-      ASSERT_EQ(entry.place, std::string(8, static_cast<char>('a' + i % 26)));
+      ASSERT_EQ(entry.label, std::string(8, static_cast<char>('a' + i % 26)));
     }
   enough = true;
   for (std::thread& writer : writers) writer.join();

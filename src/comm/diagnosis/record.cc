@@ -21,7 +21,7 @@ const GroupRecord* RankRecord::find_group(std::int64_t id) const {
 
 std::string describe(const OperationRecord& operation) {
   return describe(operation.signature, operation.peer, operation.tag,
-                  operation.place);
+                  operation.label);
 }
 
 std::string short_name(const Signature& signature) {

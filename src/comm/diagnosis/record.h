@@ -26,7 +26,7 @@ struct OperationRecord {
   Signature signature{};
   int peer = 0;  // of messages, as in Operation
   int tag = 0;
-  std::string place{};
+  std::string label{};
   double started_at = 0;
   double ended_at = 0;   // once it is settled
   bool awaited = false;  // the program waited for it

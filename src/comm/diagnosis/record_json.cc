@@ -100,7 +100,7 @@ Json to_json(const OperationRecord& operation) {
     object["peer"] = operation.peer;
     object["tag"] = operation.tag;
   }
-  if (!operation.place.empty()) object["place"] = operation.place;
+  if (!operation.label.empty()) object["place"] = operation.label;
   object["started_at"] = operation.started_at;
   if (operation.state != OperationState::kStarted)
     object["ended_at"] = operation.ended_at;
@@ -126,7 +126,7 @@ OperationRecord to_operation(const Json& object) {
   take(object, "root", signature.root);
   take(object, "peer", operation.peer);
   take(object, "tag", operation.tag);
-  take(object, "place", operation.place);
+  take(object, "place", operation.label);
   take(object, "started_at", operation.started_at);
   take(object, "ended_at", operation.ended_at);
   take(object, "awaited", operation.awaited);

@@ -16,7 +16,7 @@ RankRecord example() {
   OperationRecord operation{.number = 7,
                             .group = 1,
                             .state = OperationState::kFailed,
-                            .place = "gradients \"3\"",
+                            .label = "gradients \"3\"",
                             .started_at = 1700000000.25,
                             .ended_at = 1700000001.5,
                             .awaited = true};

@@ -39,7 +39,7 @@ OperationRecord to_record(const RingEntry& entry, const WallTime& wall) {
                          .signature = entry.signature,
                          .peer = entry.peer,
                          .tag = entry.tag,
-                         .place = entry.place,
+                         .label = entry.label,
                          .started_at = wall.of(entry.started),
                          .awaited = entry.awaited};
   if (entry.state != OperationState::kStarted)

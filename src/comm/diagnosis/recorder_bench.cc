@@ -41,7 +41,7 @@ class IdleBackend : public Backend,
 enum class Record { kNone, kKept };
 
 void run(benchmark::State& state, Record record,
-         IdleBackend::Completion completion, std::string_view place) {
+         IdleBackend::Completion completion, std::string_view label) {
   const auto world =
       record == Record::kKept
           ? std::make_shared<World>(open_store("memory:"), Settings())
@@ -49,17 +49,17 @@ void run(benchmark::State& state, Record record,
   ProcessGroup group(std::make_unique<GroupCore>(
       std::make_shared<IdleBackend>(completion), GroupIdentity{.size = 2},
       ProcessGroup::kDefaultTimeout, world));
-  for ([[maybe_unused]] auto _ : state) group.barrier({.place = place}).wait();
+  for ([[maybe_unused]] auto _ : state) group.barrier({.label = label}).wait();
 }
 
 void declare(const char* name, IdleBackend::Completion completion,
-             std::string_view place) {
+             std::string_view label) {
   for (const Record record : {Record::kNone, Record::kKept})
     benchmark::RegisterBenchmark(
         (std::string(name) + (record == Record::kKept ? "/kept" : "/none"))
             .c_str(),
         [=](benchmark::State& state) {
-          run(state, record, completion, place);
+          run(state, record, completion, label);
         });
 }
 
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   using Completion = lockstep::IdleBackend::Completion;
   lockstep::declare("complete at once", Completion::kAtOnce, "");
   lockstep::declare("waited for", Completion::kInWait, "");
-  lockstep::declare("waited for, with a place", Completion::kInWait,
+  lockstep::declare("waited for, with a label", Completion::kInWait,
                     "the gradients of the model's last layer");
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

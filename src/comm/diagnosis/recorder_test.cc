@@ -53,11 +53,11 @@ class RecordedRank : public testing::Test {
 };
 
 TEST_F(RecordedRank, SeesWhatCompletesAtOnce) {
-  group_->barrier({.place = "before the epoch"}).wait();
+  group_->barrier({.label = "before the epoch"}).wait();
   const RankRecord record = recorder().snapshot("request");
   ASSERT_EQ(record.operations.size(), 1u);
   EXPECT_EQ(record.operations[0].state, OperationState::kCompleted);
-  EXPECT_EQ(record.operations[0].place, "before the epoch");
+  EXPECT_EQ(record.operations[0].label, "before the epoch");
   EXPECT_GE(record.operations[0].ended_at, record.operations[0].started_at);
   EXPECT_EQ(record.rank, 2);
   EXPECT_EQ(record.world_size, 4);
@@ -119,10 +119,10 @@ TEST(Recorder, CountsTheTimeThatOthersKeepARankWaiting) {
     const nanoseconds before = recorder.time_waited();
     if (group->rank() == 0) {
       early = &recorder;
-      group->barrier({.place = "the end"}).wait();
+      group->barrier({.label = "the end"}).wait();
     } else {
       const auto is_waited_for = [](const PendingOperation& operation) {
-        return operation.entry.awaited && operation.entry.place == "the end";
+        return operation.entry.awaited && operation.entry.label == "the end";
       };
       while (early == nullptr ||
              std::ranges::none_of(early.load()->pending(), is_waited_for))
@@ -131,7 +131,7 @@ TEST(Recorder, CountsTheTimeThatOthersKeepARankWaiting) {
       while (steady_clock::now() - since < std::chrono::milliseconds(5))
         std::this_thread::yield();
       late_by = steady_clock::now() - since;
-      group->barrier({.place = "the end"}).wait();
+      group->barrier({.label = "the end"}).wait();
     }
     const nanoseconds after = recorder.time_waited();
     waited[static_cast<std::size_t>(group->rank())] = after - before;

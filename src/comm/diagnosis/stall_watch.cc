@@ -30,7 +30,7 @@ Stall to_stall(const PendingOperation& operation,
       .operation = describe(OperationRecord{.signature = entry.signature,
                                             .peer = entry.peer,
                                             .tag = entry.tag,
-                                            .place = entry.place}),
+                                            .label = entry.label}),
       .group = identity.name,
       .rank = identity.rank,
       .waited = now - entry.started};
@@ -69,19 +69,19 @@ std::string describe(const Stall& stall,
 }
 
 StallWatch::StallWatch(std::shared_ptr<const Recorder> recorder,
-                       std::chrono::duration<double> patience)
+                       std::chrono::duration<double> timeout)
     : recorder_(std::move(recorder)),
-      patience_(std::chrono::duration_cast<Time::duration>(patience)) {}
+      timeout_(std::chrono::duration_cast<Time::duration>(timeout)) {}
 
 std::vector<Stall> StallWatch::look(Time now) {
-  next_look_ = now + patience_;
+  next_look_ = now + timeout_;
   std::vector<Stall> stalls;
   std::set<std::uint32_t> stalled_groups;
   const std::vector<PendingOperation> pending = recorder_->pending();
   for (const PendingOperation& operation : pending) {
     const RingEntry& entry = operation.entry;
-    if (now - entry.started < patience_) {
-      next_look_ = std::min(next_look_, entry.started + patience_);
+    if (now - entry.started < timeout_) {
+      next_look_ = std::min(next_look_, entry.started + timeout_);
       continue;
     }
     if (!is_point_to_point(kind_of(entry)) &&

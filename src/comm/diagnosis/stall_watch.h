@@ -43,9 +43,9 @@ class StallWatch {
   static constexpr std::size_t kMostNamed = 3;
 
   StallWatch(std::shared_ptr<const Recorder> recorder,
-             std::chrono::duration<double> patience);
+             std::chrono::duration<double> timeout);
 
-  // The operations that have newly waited longer than `patience`. Reports each
+  // The operations that have newly waited longer than `timeout`. Reports each
   // operation once, and only the oldest of a group's collectives, which run one
   // after the other.
   std::vector<Stall> look(Time now);
@@ -55,7 +55,7 @@ class StallWatch {
 
  private:
   const std::shared_ptr<const Recorder> recorder_;
-  const Recorder::Time::duration patience_;
+  const Recorder::Time::duration timeout_;
   Time next_look_ = Time::min();
   std::set<std::uint64_t> reported_;  // the numbers of operations
 };

@@ -34,7 +34,7 @@ Watchdog::Watchdog(std::shared_ptr<Recorder> recorder,
     : recorder_(std::move(recorder)),
       store_(std::move(store)),
       options_(std::move(options)),
-      stalls_(recorder_, options_.patience),
+      stalls_(recorder_, options_.timeout),
       thread_(start_thread([this] { run(); })) {}
 
 Watchdog::~Watchdog() {
@@ -71,7 +71,7 @@ void Watchdog::run() {
     } catch (const std::exception& error) {
       // Probably out of memory. The next check comes later.
       log(LogLevel::kError, error.what());
-      wait_for(ended_.descriptor(), POLLIN, options_.patience);
+      wait_for(ended_.descriptor(), POLLIN, options_.timeout);
     }
 }
 

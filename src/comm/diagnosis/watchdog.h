@@ -1,7 +1,7 @@
 // The thread that warns when this rank waits too long: it names the missing
 // ranks and what they are doing instead.
 //
-// It checks the recorder when an operation's patience may have ended, and
+// It checks the recorder when an operation's timeout may have ended, and
 // otherwise waits on the job's store, where other ranks ask what this rank is
 // doing and the launcher asks for its record (see store/record_request.h). It
 // refers to groups and backends only through weak pointers.
@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/cancellation.h"
+#include "lockstep/base/deadline.h"
 #include "lockstep/store/store.h"
 #include "src/comm/diagnosis/recorder.h"
 #include "src/comm/diagnosis/stall_watch.h"
@@ -30,7 +30,7 @@ namespace lockstep {
 
 struct WatchdogOptions {
   // How long an operation may wait before the watchdog warns.
-  std::chrono::duration<double> patience = std::chrono::seconds(10);
+  std::chrono::duration<double> timeout = std::chrono::seconds(10);
   // How long the watchdog waits for the missing ranks' answers.
   std::chrono::duration<double> patience_for_answers = std::chrono::seconds(1);
   // Receives the lines; if empty, they are warnings in the log.

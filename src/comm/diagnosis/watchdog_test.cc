@@ -28,7 +28,7 @@ using testing::MatchesRegex;
 using testing::StartsWith;
 
 // Long: it only keeps a failing test from hanging.
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 using Outcome = ScriptedBackend::Outcome;
 
 auto in(std::chrono::seconds time) {
@@ -134,7 +134,7 @@ TEST(StallWatch, TakesThePeerOfAMessageWhereTheBackendNamesNobody) {
 struct SpeakingWatchdog {
   explicit SpeakingWatchdog(const Rank& rank)
       : watchdog(rank.recorder, rank.store,
-                 {.patience = 1ms,
+                 {.timeout = 1ms,
                   .patience_for_answers = 2min,
                   .warn = [this](std::string_view line) {
                     said.set_value(std::string(line));
@@ -150,7 +150,7 @@ TEST(Watchdog, SaysWhatTheMissingRankIsDoingInstead) {
   Rank busy(3, "", store);
   waiting.backend->late = {3};
   busy.start({.kind = OperationKind::kBarrier, .sequence = 9});
-  const Watchdog answers(busy.recorder, store, {.patience = kPatience});
+  const Watchdog answers(busy.recorder, store, {.timeout = kTimeout});
   const Work work = waiting.start_pending();
   SpeakingWatchdog speaks(waiting);
   EXPECT_THAT(
@@ -185,11 +185,11 @@ TEST(Watchdog, WritesTheRecordWhenAsked) {
   const TestDirectory folder;
   Rank rank(3, folder.path());
   rank.start();
-  const Watchdog watchdog(rank.recorder, rank.store, {.patience = kPatience});
-  rank.store->get(listening_key(3), kPatience);
+  const Watchdog watchdog(rank.recorder, rank.store, {.timeout = kTimeout});
+  rank.store->get(listening_key(3), kTimeout);
   for (int time = 0; time < 2; ++time) {
     // Rank 2 does not listen, so the request does not wait for it.
-    EXPECT_THAT(request_records(*rank.store, std::vector<int>{2, 3}, kPatience),
+    EXPECT_THAT(request_records(*rank.store, std::vector<int>{2, 3}, kTimeout),
                 testing::ElementsAre(3));
     const auto file = folder / "rank-3.json";
     const RankRecord record = decode_record(read_text_file(file, 1 << 20));
@@ -202,8 +202,8 @@ TEST(Watchdog, WritesTheRecordWhenAsked) {
 TEST(Watchdog, LearnsTheNameThatAllRanksOfTheJobKnow) {
   const auto store = open_store("memory:");
   const auto learned = [](const Rank& rank, int number) {
-    const Watchdog watchdog(rank.recorder, rank.store, {.patience = kPatience});
-    rank.store->get(listening_key(number), kPatience);
+    const Watchdog watchdog(rank.recorder, rank.store, {.timeout = kTimeout});
+    rank.store->get(listening_key(number), kTimeout);
     return rank.recorder->snapshot("request").job;
   };
   const std::string name = learned(Rank(0, "", store), 0);
@@ -215,7 +215,7 @@ TEST(Watchdog, LearnsTheNameThatAllRanksOfTheJobKnow) {
 TEST(Watchdog, EndsAtOnceWhateverIsPending) {
   Rank rank(0);
   const Work work = rank.start_pending();
-  const Watchdog watchdog(rank.recorder, rank.store, {.patience = kPatience});
+  const Watchdog watchdog(rank.recorder, rank.store, {.timeout = kTimeout});
 }
 
 TEST(Watchdog, IsThereOnceARankOfSeveralHasCalledSomething) {
@@ -227,7 +227,7 @@ TEST(Watchdog, IsThereOnceARankOfSeveralHasCalledSomething) {
                                     GroupIdentity{.size = size}, 1min, world));
     group.barrier().wait();
     if (size == 2) {
-      EXPECT_EQ(to_text(store->get(listening_key(0), kPatience)), "yes");
+      EXPECT_EQ(to_text(store->get(listening_key(0), kTimeout)), "yes");
     }
   }
 }

@@ -72,10 +72,10 @@ Bootstrap bootstrap_by_mpi(const Membership& membership,
   std::array<char, kMessageBytes> text{};
   message_of(made, settings).copy(text.data(), text.size() - 1);
   LockstepTransportOutcome outcome{};
-  const auto patience =
+  const auto timeout =
       std::chrono::duration_cast<microseconds>(settings.rendezvous_timeout);
   const auto status =
-      table.bootstrap(text.data(), text.size(), patience.count(), &outcome);
+      table.bootstrap(text.data(), text.size(), timeout.count(), &outcome);
   if (status == kTransportNotYet)
     throw Timeout(fmt::format(
         "init_process_group: not all of the {} ranks that mpirun started came "

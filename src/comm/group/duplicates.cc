@@ -90,13 +90,13 @@ std::size_t lowest_free(const std::array<std::uint8_t, Duplicates::kMost>& free,
 
 // Makes each element the least of all ranks'.
 void combine(GroupCore& group, std::span<std::uint8_t> elements,
-             std::string_view place) {
+             std::string_view label) {
   const Buffer buffer = view(elements);
   group
       .run({.kind = OperationKind::kAllReduce,
             .outputs = Buffers(buffer),
             .reduction = ReduceOp::kMin},
-           {.place = place})
+           {.label = label})
       .wait();
 }
 

@@ -30,7 +30,7 @@ using testing::HasSubstr;
 using Group = std::shared_ptr<ProcessGroup>;
 
 // Long enough to never pass in a test that works.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 
 class Duplicate : public testing::TestWithParam<const char*> {
  protected:
@@ -62,10 +62,10 @@ class Sums {
         std::vector<float>(count, value(started_.size(), group_->rank())));
     works_.push_back(group_->all_reduce(view(data), ReduceOp::kSum));
   }
-  void wait_for_last() { works_.back().wait(kPatience); }
+  void wait_for_last() { works_.back().wait(kTimeout); }
   void check() {
     for (std::size_t i = 0; i < works_.size(); ++i) {
-      works_[i].wait(kPatience);
+      works_[i].wait(kTimeout);
       float sum = 0;
       for (int rank = 0; rank < group_->size(); ++rank) sum += value(i, rank);
       EXPECT_EQ(started_[i], std::vector<float>(started_[i].size(), sum));
@@ -114,16 +114,16 @@ TEST_P(Duplicate, CarriesMessagesOfItsOwn) {
     if (group->rank() == 0) {
       const Work one = duplicate->isend(view(there), 1);
       const Work other = group->isend(view(here), 1);
-      one.wait(kPatience);
-      other.wait(kPatience);
+      one.wait(kTimeout);
+      other.wait(kTimeout);
     } else {
       std::vector<int> got{0};
-      group->irecv(view(got), 0).wait(kPatience);
+      group->irecv(view(got), 0).wait(kTimeout);
       EXPECT_EQ(got, here);
-      duplicate->irecv(view(got), 0).wait(kPatience);
+      duplicate->irecv(view(got), 0).wait(kTimeout);
       EXPECT_EQ(got, there);
     }
-    group->barrier().wait(kPatience);
+    group->barrier().wait(kTimeout);
   });
 }
 
@@ -134,7 +134,7 @@ TEST_P(Duplicate, TakesNoDescriptors) {
   std::barrier all_rest(3);
   run(3, [&](Group group) {
     const auto measure = [&](std::size_t& found) {
-      group->barrier().wait(kPatience);
+      group->barrier().wait(kTimeout);
       all_rest.arrive_and_wait();
       if (group->rank() == 0) found = count_descriptors();
       all_rest.arrive_and_wait();
@@ -144,7 +144,7 @@ TEST_P(Duplicate, TakesNoDescriptors) {
     for (int i = 0; i < kDuplicates; ++i) {
       duplicates.push_back(group->core().duplicate());
       std::vector<float> data(100'000, 1);
-      duplicates.back()->all_reduce(view(data), ReduceOp::kSum).wait(kPatience);
+      duplicates.back()->all_reduce(view(data), ReduceOp::kSum).wait(kTimeout);
     }
     measure(after);
   });
@@ -193,7 +193,7 @@ TEST_P(Duplicate, WorksAsTheLastOfAsManyAsThereMayBe) {
     std::vector<Group> all;
     for (int i = 0; i < Duplicates::kMost; ++i) {
       all.push_back(group->core().duplicate());
-      all.back()->barrier().wait(kPatience);
+      all.back()->barrier().wait(kTimeout);
     }
     for (const Group& each : all) {
       Sums sums(each);
@@ -210,7 +210,7 @@ TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
     Sums sums(first->core().duplicate());
     for (int i = 0; i < 4; ++i) sums.start();
     sums.check();
-    group->barrier().wait(kPatience);
+    group->barrier().wait(kTimeout);
   });
 }
 
@@ -221,13 +221,13 @@ TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
     auto other = new_group(*group, std::vector<int>{0, 1});
     other->core().duplicate();  // made, and given back
     std::vector<float> data(1000, 1);
-    if (group->rank() == 1) group->barrier().wait(kPatience);
+    if (group->rank() == 1) group->barrier().wait(kTimeout);
     const Work work = other->all_reduce(view(data), ReduceOp::kSum);
     other.reset();
-    if (group->rank() == 0) group->barrier().wait(kPatience);
-    work.wait(kPatience);
+    if (group->rank() == 0) group->barrier().wait(kTimeout);
+    work.wait(kTimeout);
     EXPECT_THAT(data, testing::Each(2));
-    group->barrier().wait(kPatience);
+    group->barrier().wait(kTimeout);
   });
 }
 
@@ -241,17 +241,17 @@ TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
       if (group->rank() == 0) {
         const Work work = used->all_reduce(view(data), ReduceOp::kSum);
         other->leave();
-        group->barrier().wait(kPatience);
-        EXPECT_ANY_THROW(work.wait(kPatience));
+        group->barrier().wait(kTimeout);
+        EXPECT_ANY_THROW(work.wait(kTimeout));
       } else {
-        group->barrier().wait(kPatience);
+        group->barrier().wait(kTimeout);
         EXPECT_THAT(
             error_text<PeerFailure>([&] {
-              used->all_reduce(view(data), ReduceOp::kSum).wait(kPatience);
+              used->all_reduce(view(data), ReduceOp::kSum).wait(kTimeout);
             }),
             testing::HasSubstr("operations in flight"));
       }
-      group->barrier().wait(kPatience);
+      group->barrier().wait(kTimeout);
     });
 }
 
@@ -266,7 +266,7 @@ TEST_P(Duplicate, MayBeDroppedWhileTheEndOfAnotherReachesIt) {
       Work never = other->irecv(view(more), 1 - group->rank());
       Work another = duplicate->irecv(view(data), 1 - group->rank());
       if (group->rank() == 0) group->abort("the end of it");
-      EXPECT_ANY_THROW(never.wait(kPatience));
+      EXPECT_ANY_THROW(never.wait(kTimeout));
     });
 }
 
@@ -278,13 +278,13 @@ TEST(SharedMemoryGroups, ReduceListsWithEmptyBuffersAfterAFailure) {
       const auto given_up = group->allocate(1 << 16);
       group->core().heap()->detach(given_up.get(), 1 << 16);
     }
-    group->barrier().wait(kPatience);
+    group->barrier().wait(kTimeout);
     const auto block = group->allocate(kCount * sizeof(float));
     auto* const elements = reinterpret_cast<float*>(block.get());
     std::fill_n(elements, kCount, 1.0F);
     const std::vector<Buffer> list{{block.get(), kCount, DataType::kFloat32},
                                    {nullptr, 0, DataType::kFloat32}};
-    group->all_reduce(list, ReduceOp::kSum).wait(kPatience);
+    group->all_reduce(list, ReduceOp::kSum).wait(kTimeout);
     EXPECT_EQ(std::count(elements, elements + kCount, 2.0F), kCount);
   });
 }
@@ -294,15 +294,14 @@ TEST_P(Duplicate, TellsOfCallsThatDoNotFit) {
     const auto duplicate = group->core().duplicate();
     std::vector<float> data(group->rank() == 0 ? 3 : 4);
     const Work work = duplicate->all_reduce(view(data), ReduceOp::kSum);
-    EXPECT_THROW(work.wait(kPatience), Mismatch);
+    EXPECT_THROW(work.wait(kTimeout), Mismatch);
   });
 }
 
 // A rank's next operation in any of them fails, after any one has failed.
 void expect_end_of(ProcessGroup& group) {
   std::vector<float> data(4);
-  EXPECT_ANY_THROW(
-      group.all_reduce(view(data), ReduceOp::kSum).wait(kPatience));
+  EXPECT_ANY_THROW(group.all_reduce(view(data), ReduceOp::kSum).wait(kTimeout));
 }
 
 TEST_P(Duplicate, EndsTheGroupWhenItIsAborted) {
@@ -338,7 +337,7 @@ TEST_P(Duplicate, EndsWhereARankGivesUpInTheGroup) {
       expect_end_of(*duplicate);
     } else {
       const Work work = duplicate->all_reduce(view(data), ReduceOp::kSum);
-      EXPECT_THROW(work.wait(kPatience), PeerFailure);
+      EXPECT_THROW(work.wait(kTimeout), PeerFailure);
       expect_end_of(*group);
     }
   });

@@ -203,7 +203,7 @@ Work GroupCore::run(Operation&& operation, const CallOptions& options) {
   if (!is_member()) refuse_call();
   validate(operation, identity_);
   operation.timeout = options.timeout.value_or(timeout_);
-  operation.place = options.place;
+  operation.label = options.label;
   operation.stream = options.stream;
   std::shared_ptr<Backend> of_device;
   if (const Device device = device_of(operation);

@@ -210,7 +210,7 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
                                     const GroupOptions& options) {
   std::vector<int> own{mine.color, mine.key};
   std::vector<int> all(2 * static_cast<std::size_t>(parent.size()));
-  parent.all_gather(view(own), view(all), {.place = "split"}).wait();
+  parent.all_gather(view(own), view(all), {.label = "split"}).wait();
   std::vector<std::pair<int, int>> members;  // key, rank
   for (int r = 0; r < parent.size(); ++r) {
     const auto at = 2 * static_cast<std::size_t>(r);

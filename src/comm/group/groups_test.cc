@@ -27,13 +27,13 @@ using testing::Not;
 using Group = std::shared_ptr<ProcessGroup>;
 
 // Long enough to never pass in a test that works.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 
 // The ranks in the job of all members of `group`, by asking them.
 std::vector<int> ask_members(ProcessGroup& group, int rank_in_job) {
   std::vector<int> mine{rank_in_job};
   std::vector<int> all(static_cast<std::size_t>(group.size()));
-  group.all_gather(view(mine), view(all)).wait(kPatience);
+  group.all_gather(view(mine), view(all)).wait(kTimeout);
   return all;
 }
 
@@ -184,7 +184,7 @@ void expect_failure_of_the_second(
     return;
   }
   try {
-    group->barrier().wait(kPatience);
+    group->barrier().wait(kTimeout);
     ADD_FAILURE() << "no error";
   } catch (const PeerFailure& error) {
     EXPECT_EQ(error.rank(), 1);
@@ -238,7 +238,7 @@ TEST_P(GroupsOnEveryBackend, SayInATimeoutWhichRankOfTheJobIsMissing) {
                       [&] { group->barrier({.timeout = 20ms}).wait(); }),
                   HasSubstr("missing: rank 1 (rank 2 of the job)"));
     }
-    monitored_barrier(*world, kPatience);
+    monitored_barrier(*world, kTimeout);
   });
 }
 
@@ -255,7 +255,7 @@ TEST(GroupsOverAWire, NameTheRankAtTheEndOfAChainOfWaits) {
                   AllOf(HasSubstr("missing: rank 2"),
                         Not(HasSubstr("missing: rank 1"))));
     }
-    monitored_barrier(*world, kPatience);
+    monitored_barrier(*world, kTimeout);
   });
 }
 
@@ -270,7 +270,7 @@ TEST_P(GroupsOnEveryBackend, SayInAMismatchWhereEachRankCalled) {
     const auto text = error_text<Error>([&] {
       group
           ->all_reduce(view(data), ReduceOp::kSum,
-                       {.place = places[static_cast<std::size_t>(rank)]})
+                       {.label = places[static_cast<std::size_t>(rank)]})
           .wait();
     });
     EXPECT_THAT(
@@ -304,29 +304,29 @@ TEST_P(Groups, StayUsableWhenAGroupMadeFromThemFails) {
     const Group group = new_group(*world, std::vector<int>{0, 1});
     if (world->rank() == 0) group->abort("on purpose");
     if (world->rank() == 1) {
-      EXPECT_THROW(group->barrier().wait(kPatience), PeerFailure);
+      EXPECT_THROW(group->barrier().wait(kTimeout), PeerFailure);
     }
-    world->barrier().wait(kPatience);
+    world->barrier().wait(kTimeout);
   });
 }
 
-// Runs ranks as threads with a common store; rank r waits `patience[r]` for the
+// Runs ranks as threads with a common store; rank r waits `timeout[r]` for the
 // others while a group forms.
-void run_patient_ranks(const std::vector<std::chrono::milliseconds>& patience,
+void run_patient_ranks(const std::vector<std::chrono::milliseconds>& timeout,
                        const std::function<void(ProcessGroup&)>& body) {
   const auto store = open_store("memory:");
   std::vector<std::thread> threads;
-  const int size = static_cast<int>(patience.size());
+  const int size = static_cast<int>(timeout.size());
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       Settings settings;
       settings.plugin_path = LOCKSTEP_TEST_PLUGINS;
       settings.host_id = rank % 2 == 0 ? "even" : "odd";
-      settings.rendezvous_timeout = patience[static_cast<std::size_t>(rank)];
+      settings.rendezvous_timeout = timeout[static_cast<std::size_t>(rank)];
       const auto world = std::make_shared<World>(store, settings);
       ProcessGroup parent(std::make_unique<GroupCore>(
           std::make_shared<ScriptedBackend>(),
-          GroupIdentity{.rank = rank, .size = size}, kPatience, world));
+          GroupIdentity{.rank = rank, .size = size}, kTimeout, world));
       body(parent);
     });
   for (std::thread& thread : threads) thread.join();
@@ -395,12 +395,12 @@ TEST(NewGroups, LeaveNothingInTheStoreOnceTheyAreFormed) {
       const std::vector<int> all{0, 1, 2};
       new_group(parent, all, {.backend = backend});
       // Afterwards all ranks have formed the group and erased its keys.
-      monitored_barrier(parent, kPatience);
+      monitored_barrier(parent, kTimeout);
       for (const char* key : {"verdict", "ready", "left", "ready/0", "ready/1",
                               "ready/2", "host/0", "host/1", "host/2",
                               "shm/leader", "wire/0", "wire/1", "wire/2"})
         EXPECT_FALSE(parent.core().world()->store()->erase(
-            std::string("group/[0,1,2]#1/") + key, kPatience))
+            std::string("group/[0,1,2]#1/") + key, kTimeout))
             << backend << ": " << key;
     });
 }
@@ -432,7 +432,7 @@ TEST(AGroupThatWasLeft, IsMissedThoughItsWorksLiveOn) {
     run_ranks(backend, 2, [&](Group group) {
       std::vector<float> values(1 << 16, 1);
       const Work kept = group->all_reduce(view(values), ReduceOp::kSum);
-      kept.wait(kPatience);
+      kept.wait(kTimeout);
       Work unmatched;
       std::vector<float> never(1);
       if (group->rank() == 0) {
@@ -444,7 +444,7 @@ TEST(AGroupThatWasLeft, IsMissedThoughItsWorksLiveOn) {
             << backend;
       } else {
         EXPECT_THROW(
-            group->all_reduce(view(values), ReduceOp::kSum).wait(kPatience),
+            group->all_reduce(view(values), ReduceOp::kSum).wait(kTimeout),
             PeerFailure)
             << backend;
       }
@@ -461,7 +461,7 @@ TEST(AGroupThatWasLeft, EndsWhatAnotherThreadOfTheRankWaitsFor) {
       std::vector<float> values(1 << 16, 1);
       const Work work = group->all_reduce(view(values), ReduceOp::kSum);
       std::thread waiter(
-          [&] { EXPECT_THROW(work.wait(kPatience), Error) << backend; });
+          [&] { EXPECT_THROW(work.wait(kTimeout), Error) << backend; });
       group->leave();
       waiter.join();
       EXPECT_TRUE(work.done()) << backend;
@@ -477,12 +477,12 @@ TEST(AGroupThatWasLeft, DeliversWhatItHadSentBefore) {
       std::vector<float> values(100, static_cast<float>(1 - group->rank()));
       if (group->rank() == 0) {
         const Work sent = group->isend(view(values), 1);
-        sent.wait(kPatience);
+        sent.wait(kTimeout);
         group->leave();
         received.arrive_and_wait();
         return;
       }
-      group->recv(view(values), 0, 0, {.timeout = kPatience});
+      group->recv(view(values), 0, 0, {.timeout = kTimeout});
       EXPECT_EQ(values, std::vector<float>(100, 1)) << backend;
       received.arrive_and_wait();
     });
@@ -499,16 +499,16 @@ TEST(TheDefaultGroup, RefusesCallsOnceDestroyedAndCanBeMadeAnew) {
               HasSubstr("group \"default\" was destroyed on rank 0"));
   EXPECT_THAT(error_text([] { default_group(); }),
               HasSubstr("call init_process_group() first"));
-  init_process_group({.backend = "reference"})->barrier().wait(kPatience);
+  init_process_group({.backend = "reference"})->barrier().wait(kTimeout);
   destroy_process_group();
 }
 
 TEST_P(Groups, PassAMonitoredBarrierTogether) {
   run(4, [](Group world) {
-    for (int turn = 0; turn < 3; ++turn) monitored_barrier(*world, kPatience);
+    for (int turn = 0; turn < 3; ++turn) monitored_barrier(*world, kTimeout);
     const Group pair = new_group(
         *world, world->rank() < 2 ? std::vector{1, 0} : std::vector{2, 3});
-    monitored_barrier(*pair, kPatience);
+    monitored_barrier(*pair, kTimeout);
   });
 }
 
@@ -519,15 +519,15 @@ TEST_P(Groups, LearnFromAMonitoredBarrierAllWhoAreLate) {
     if (late) gave_up.wait();
     // Rank 2 must be scheduled within rank 0's timeout.
     const std::string error = error_text<Timeout>([&] {
-      monitored_barrier(*world, world->rank() == 0 ? 500ms : kPatience);
+      monitored_barrier(*world, world->rank() == 0 ? 500ms : kTimeout);
     });
     if (!late) gave_up.count_down();
     EXPECT_THAT(error, HasSubstr("missing: ranks 1, 3, after 0.5 s"));
     EXPECT_THAT(error, HasSubstr(late ? "after the others had given up"
                                       : "monitored_barrier timed out on rank"));
     // The group still works.
-    monitored_barrier(*world, kPatience);
-    world->barrier().wait(kPatience);
+    monitored_barrier(*world, kTimeout);
+    world->barrier().wait(kTimeout);
   });
 }
 
@@ -547,10 +547,10 @@ TEST(MonitoredBarrier, LeavesNothingInTheStoreWhenAllCame) {
   const auto store = open_store("memory:");
   const auto alone = make_group("reference", {.name = "alone"},
                                 std::make_shared<World>(store, Settings{}));
-  monitored_barrier(*alone, kPatience);
+  monitored_barrier(*alone, kTimeout);
   for (const char* key : {"0", "verdict", "left"})
-    EXPECT_FALSE(store->erase("monitored_barrier/alone#1/" + std::string(key),
-                              kPatience))
+    EXPECT_FALSE(
+        store->erase("monitored_barrier/alone#1/" + std::string(key), kTimeout))
         << key;
 }
 

@@ -30,7 +30,7 @@ std::vector<std::string> gather_texts(ProcessGroup& group,
   std::ranges::copy(text, mine.begin());
   const auto size = static_cast<std::size_t>(group.size());
   std::vector<std::int8_t> all(longest * size);
-  group.all_gather(view(mine), view(all), {.place = "descriptions"}).wait();
+  group.all_gather(view(mine), view(all), {.label = "descriptions"}).wait();
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < size; ++rank) {
     const auto* begin = reinterpret_cast<const char*>(&all[rank * longest]);
@@ -83,7 +83,7 @@ std::vector<std::string> texts_if_different(ProcessGroup& group,
   const std::vector<std::int64_t> mine{hash_of(text),
                                        static_cast<std::int64_t>(text.size())};
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
-  group.all_gather(view(mine), view(all), {.place = "hashes of descriptions"})
+  group.all_gather(view(mine), view(all), {.label = "hashes of descriptions"})
       .wait();
   std::int64_t longest = 0;
   bool same = true;

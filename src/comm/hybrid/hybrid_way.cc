@@ -124,7 +124,7 @@ Operation Passage::within_host(OperationKind kind) const {
           .reduction = parts_.operation.reduction,
           .timeout = std::max(parts_.deadline.remaining(),
                               std::chrono::nanoseconds(1)),
-          .place = parts_.operation.place};
+          .label = parts_.operation.label};
 }
 
 // Reduces a chunk within the host, so that each rank has its block, or gathers

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 
 struct Ended {
   int code = 0;
@@ -48,7 +48,7 @@ class RanksOfMpirun : public testing::Test {
   static Ended run_program(int ranks, const std::vector<std::string>& program,
                            const std::vector<std::string>& extra = {}) {
     RankProcesses mpirun(1, mpirun_command(ranks, program), extra);
-    const int code = mpirun.wait_for_end(0, kPatience);
+    const int code = mpirun.wait_for_end(0, kTimeout);
     return {code, mpirun.output(0)};
   }
 
@@ -188,7 +188,7 @@ TEST_F(RanksOfMpirun, AreWhatTheBackendMpiNeeds) {
   RankProcesses processes(2, {LOCKSTEP_COMM_RANKS, "barrier"},
                           {"LOCKSTEP_BACKEND=mpi"});
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 10);
     EXPECT_THAT(processes.output(rank),
                 HasSubstr("was not started by Open MPI's mpirun"));
     EXPECT_THAT(processes.output(rank),

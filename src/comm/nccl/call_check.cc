@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
-constexpr std::string_view kPlace = "what each rank called on its GPU";
+constexpr std::string_view kLabel = "what each rank called on its GPU";
 
 template <class T>
 Buffer bytes_of(std::vector<T>& elements) {
@@ -28,7 +28,7 @@ Work gather(Backend& control, const Buffer& input, const Buffer& output,
                         .outputs = std::span(&output, 1),
                         .sequence = ++sequence,
                         .timeout = kNoDeadline,
-                        .place = kPlace});
+                        .label = kLabel});
 }
 
 bool complete(const Work& work) {
@@ -84,7 +84,7 @@ void CallCheck::tell_receiver(const Operation& operation, Backend& control) {
                                     {.sends = sends,
                                      .peer = operation.peer,
                                      .tag = kTagOfChecks,
-                                     .place = kPlace},
+                                     .label = kLabel},
                                     told);
 }
 

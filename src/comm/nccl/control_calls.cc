@@ -11,7 +11,7 @@ Work start_control_message(Backend& control, const ControlMessage& message,
       .peer = message.peer,
       .tag = message.tag,
       .timeout = kNoDeadline,
-      .place = message.place};
+      .label = message.label};
   (message.sends ? operation.inputs : operation.outputs) =
       std::span(&buffer, 1);
   return control.start(operation);

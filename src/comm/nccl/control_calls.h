@@ -19,7 +19,7 @@ struct ControlMessage {
   bool sends = false;
   int peer = 0;
   int tag = 0;
-  std::string_view place{};
+  std::string_view label{};
 };
 Work start_control_message(Backend& control, const ControlMessage& message,
                            const Buffer& buffer);

@@ -239,7 +239,7 @@ bool NcclBackend::say_goodbye(ControlSequence number,
   const Work barrier = control_->start({.kind = OperationKind::kBarrier,
                                         .sequence = number,
                                         .timeout = kNoDeadline,
-                                        .place = "leaving the group"});
+                                        .label = "leaving the group"});
   Backoff backoff(1ms, 20ms);
   while (!barrier.done())
     if (backoff.wait(deadline) == WaitResult::kTimedOut) return false;

@@ -14,7 +14,7 @@ void* current_stream_of(const Gpu& gpu) {
 NcclOperation::NcclOperation(const Operation& given, const Gpu& its_gpu)
     : inputs(given.inputs.begin(), given.inputs.end()),
       outputs(given.outputs.begin(), given.outputs.end()),
-      place(given.place),
+      label(given.label),
       operation(given),
       names_stream(given.stream != nullptr),
       gpu(its_gpu),
@@ -24,7 +24,7 @@ NcclOperation::NcclOperation(const Operation& given, const Gpu& its_gpu)
       ends(gpu) {
   operation.inputs = inputs;
   operation.outputs = outputs;
-  operation.place = place;
+  operation.label = label;
   if (!names_stream) operation.stream = current_stream_of(gpu);
   capture = gpu.capture_of(caller());
 }

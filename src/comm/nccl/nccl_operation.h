@@ -33,7 +33,7 @@ struct NcclOperation {
 
   std::vector<Buffer> inputs;
   std::vector<Buffer> outputs;
-  std::string place;
+  std::string label;
   Operation operation;  // with a stream
   const bool names_stream;
   const Gpu gpu;

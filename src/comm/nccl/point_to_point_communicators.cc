@@ -24,7 +24,7 @@ PointToPointCommunicators::Pair& PointToPointCommunicators::pair_with(
       start_control_message(control_,
                             {.sends = tells,
                              .peer = peer,
-                             .place = "NCCL's identifiers for messages"},
+                             .label = "NCCL's identifiers for messages"},
                             ids);
   return pair;
 }

@@ -159,7 +159,7 @@ std::string describe(const Signature& signature) {
 }
 
 std::string describe(const Signature& signature, int peer, int tag,
-                     std::string_view place) {
+                     std::string_view label) {
   std::string line = describe(signature);
   const auto kind = static_cast<OperationKind>(signature.kind);
   if (kind == OperationKind::kSend)
@@ -168,28 +168,28 @@ std::string describe(const Signature& signature, int peer, int tag,
     line += fmt::format(
         " from {}, tag {}",
         peer == kAnySource ? "any rank" : fmt::format("rank {}", peer), tag);
-  if (!place.empty()) line += fmt::format(" at {}", printable(place));
+  if (!label.empty()) line += fmt::format(" at {}", printable(label));
   return line;
 }
 
 std::string describe(const Operation& operation) {
   return describe(signature_of(operation), operation.peer, operation.tag,
-                  operation.place);
+                  operation.label);
 }
 
-std::string_view AnnouncedCall::place_name() const {
-  return {place, ::strnlen(place, kPlaceBytes)};
+std::string_view AnnouncedCall::label_text() const {
+  return {label, ::strnlen(label, kLabelBytes)};
 }
 
 AnnouncedCall announced_call_of(const Operation& operation) {
   AnnouncedCall call{.signature = signature_of(operation)};
-  set_place(call.place, operation.place);
+  set_label(call.label, operation.label);
   return call;
 }
 
-void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
-               std::string_view place) {
-  const std::size_t length = copy_shortened(place, room);
+void set_label(std::span<char, AnnouncedCall::kLabelBytes> room,
+               std::string_view label) {
+  const std::size_t length = copy_shortened(label, room);
   if (length < room.size()) room[length] = '\0';
 }
 
@@ -199,8 +199,8 @@ std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
   std::set<std::string> kinds;
   for (std::size_t r = 0; r < calls.size(); ++r) {
     const std::string kind = describe(calls[r].signature);
-    const std::string place = printable(calls[r].place_name());
-    callers[place.empty() ? kind : fmt::format("{} at {}", kind, place)]
+    const std::string label = printable(calls[r].label_text());
+    callers[label.empty() ? kind : fmt::format("{} at {}", kind, label)]
         .push_back(static_cast<int>(r));
     kinds.insert(kind);
   }

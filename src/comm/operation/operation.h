@@ -4,7 +4,7 @@
 // check, and all other code that concerns every operation of every backend,
 // reads only this struct.
 //
-// Threads: a value. The caller's spans and place must live while Backend::start
+// Threads: a value. The caller's spans and label must live while Backend::start
 //          runs, the memory of the buffers until the Work is done.
 #pragma once
 
@@ -127,7 +127,7 @@ struct Operation {
   // messages.
   std::uint64_t sequence = 0;
   std::chrono::nanoseconds timeout{};  // from the call on
-  std::string_view place{};            // the caller's name for it, or ""
+  std::string_view label{};            // the caller's name for it, or ""
   ShardUpdate* update = nullptr;       // sharded_update's; the caller's
   CapturedGraph* graph = nullptr;      // replay's; a backend shares it
   // For buffers on a GPU: the cudaStream_t in whose order it begins; null is
@@ -170,27 +170,27 @@ std::string describe(const Signature& signature);
 
 // The same from separate values. `peer` and `tag` apply to messages.
 std::string describe(const Signature& signature, int peer, int tag,
-                     std::string_view place);
+                     std::string_view label);
 
 // What a rank announces of its call of a collective, besides elements: the
 // signature and, for errors, the caller's name for the call.
 struct AnnouncedCall {
-  static constexpr std::size_t kPlaceBytes = 48;
+  static constexpr std::size_t kLabelBytes = 48;
 
   Signature signature{};
-  char place[kPlaceBytes] = {};  // zero-terminated, unless truncated
+  char label[kLabelBytes] = {};  // zero-terminated, unless truncated
 
-  std::string_view place_name() const;
+  std::string_view label_text() const;
 };
 static_assert(sizeof(AnnouncedCall) == 80);
 
 AnnouncedCall announced_call_of(const Operation& operation);
 
 // Copies a name; of a long one the ends: copy_shortened() in base/printable.h.
-void set_place(std::span<char, AnnouncedCall::kPlaceBytes> room,
-               std::string_view place);
+void set_label(std::span<char, AnnouncedCall::kLabelBytes> room,
+               std::string_view label);
 
-// The text of a Mismatch: a table of each rank's call and place. `calls[r]` is
+// The text of a Mismatch: a table of each rank's call and label. `calls[r]` is
 // rank r's; the signatures are not all equal.
 std::string describe_mismatch(std::span<const AnnouncedCall> calls, int rank,
                               std::string_view group);

@@ -3,11 +3,11 @@
 namespace lockstep {
 
 PostedMessage::PostedMessage(const Operation& given)
-    : place(given.place), operation(given), deadline(given.timeout) {
+    : label(given.label), operation(given), deadline(given.timeout) {
   const bool sends = given.kind == OperationKind::kSend;
   buffer = sends ? given.inputs.front() : given.outputs.front();
   (sends ? operation.inputs : operation.outputs) = std::span(&buffer, 1);
-  operation.place = place;
+  operation.label = label;
 }
 
 }  // namespace lockstep

@@ -25,8 +25,8 @@ struct PostedMessage {
   }
 
   Buffer buffer;
-  std::string place;
-  Operation operation;  // its lists and place are the two above
+  std::string label;
+  Operation operation;  // its lists and label are the two above
   Deadline::Clock::time_point begun = Deadline::Clock::now();
   Deadline deadline;
 

@@ -279,7 +279,7 @@ class LateReceive : public PendingWork {
         buffer_(operation.outputs.front()),
         operation_(operation) {
     operation_.outputs = std::span(&buffer_, 1);
-    operation_.place = {};
+    operation_.label = {};
   }
 
   void wait(std::uint64_t, std::optional<Deadline> deadline) override {

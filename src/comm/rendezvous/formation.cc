@@ -216,12 +216,12 @@ class MeetingStore : public Store {
         store_->compare_and_set(verdict_key(), std::nullopt, mine, deadline));
   }
 
-  // The rank, if any, whose end becomes known within `patience`.
-  std::optional<int> ended_within(Deadline patience) {
+  // The rank, if any, whose end becomes known within `timeout`.
+  std::optional<int> ended_within(Deadline timeout) {
     const std::span<const std::string> wills(trouble_.begin() + 1,
                                              trouble_.end());
     try {
-      return ranks_[store_->wait_any(wills, patience)];
+      return ranks_[store_->wait_any(wills, timeout)];
     } catch (const Timeout&) {
       return std::nullopt;
     }
@@ -260,9 +260,9 @@ class MeetingStore : public Store {
 };
 
 Formation::Formation(const GroupIdentity& identity,
-                     std::shared_ptr<Store> store, Seconds patience)
+                     std::shared_ptr<Store> store, Seconds timeout)
     : identity_(identity),
-      patience_(patience),
+      timeout_(timeout),
       store_(std::make_shared<MeetingStore>(identity, std::move(store))) {}
 
 std::shared_ptr<Store> Formation::store() const { return store_; }
@@ -273,7 +273,7 @@ void Formation::complete() {
               kStoreAnswers);
   if (store_->add(ready, 1, kStoreAnswers) == identity_.size)
     store_->settle(to_bytes(kFormed), kStoreAnswers);
-  if (!store_->await_verdict(patience_)) expire();
+  if (!store_->await_verdict(timeout_)) expire();
   store_->be_formed();
   try {
     clean_up();

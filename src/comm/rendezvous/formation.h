@@ -36,7 +36,7 @@ class Formation {
 
   // For the group `identity.name`, a name that is unique in `store`.
   Formation(const GroupIdentity& identity, std::shared_ptr<Store> store,
-            Seconds patience);
+            Seconds timeout);
 
   // The store to meet through. Until the group is formed, its waits throw
   // PeerFailure, Timeout or InvalidArgument when the group cannot form any
@@ -44,7 +44,7 @@ class Formation {
   std::shared_ptr<Store> store() const;
 
   // Returns when all ranks of the group have met. Throws what waits of store()
-  // throw, and Timeout naming the ranks that are not ready within `patience`.
+  // throw, and Timeout naming the ranks that are not ready within `timeout`.
   void complete();
 
   // Tells the other ranks that this one has given up because of `error`. Throws
@@ -57,7 +57,7 @@ class Formation {
   void clean_up();
 
   const GroupIdentity identity_;
-  const Seconds patience_;
+  const Seconds timeout_;
   const std::shared_ptr<MeetingStore> store_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Long enough to never pass in a test that works.
-constexpr auto kPatience = 60s;
+constexpr auto kTimeout = 60s;
 
 // A store whose waits time out, but call `late` first: another rank's action at
 // the last moment.
@@ -38,19 +38,19 @@ class LateStore : public WatchedStore {
 
 TEST(Formation, IsCompleteForARankThatGivesUpAsTheLastOneComes) {
   const std::shared_ptr<Store> store = open_store("memory:");
-  Formation last({.rank = 1, .size = 2}, store, kPatience);
+  Formation last({.rank = 1, .size = 2}, store, kTimeout);
   const auto late =
       std::make_shared<LateStore>(store, [&] { last.complete(); });
   Formation first({.rank = 0, .size = 2}, late, 1ms);
   EXPECT_NO_THROW(first.complete());
-  EXPECT_FALSE(store->erase("group/default/verdict", kPatience));
+  EXPECT_FALSE(store->erase("group/default/verdict", kTimeout));
 }
 
 TEST(Formation, FailsForARankThatComesAfterAnotherGaveUp) {
   const std::shared_ptr<Store> store = open_store("memory:");
   Formation first({.rank = 0, .size = 2}, store, 1ms);
   EXPECT_THROW(first.complete(), Timeout);
-  Formation last({.rank = 1, .size = 2}, store, kPatience);
+  Formation last({.rank = 1, .size = 2}, store, kTimeout);
   EXPECT_THROW(last.complete(), Timeout);
 }
 

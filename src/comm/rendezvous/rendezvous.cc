@@ -97,8 +97,8 @@ std::string describe(const JobInfo& card) {
 }  // namespace
 
 Rendezvous::Rendezvous(std::shared_ptr<Store> store, const JobInfo& card,
-                       Seconds patience)
-    : card_(card), patience_(patience), whole_store_(std::move(store)) {
+                       Seconds timeout)
+    : card_(card), timeout_(timeout), whole_store_(std::move(store)) {
   take();
   try {
     gather();
@@ -150,7 +150,7 @@ void Rendezvous::miss_gathering() {
 }
 
 void Rendezvous::gather() {
-  const Deadline deadline(patience_);
+  const Deadline deadline(timeout_);
   if (card_.rank == 0) {
     leave_will();
     store_->set("card", encode(card_), kStoreAnswers);
@@ -161,8 +161,8 @@ void Rendezvous::gather() {
     leave_will();
     check_job(parse_info(hear("card", deadline)));
     store_->set(agreed_key(card_.rank), {}, kStoreAnswers);
-    // Rank 0 may have come at the last moment, and has its own patience.
-    heed(hear("verdict", patience_ + kStoreAnswers));
+    // Rank 0 may have come at the last moment, and has its own timeout.
+    heed(hear("verdict", timeout_ + kStoreAnswers));
   }
 }
 

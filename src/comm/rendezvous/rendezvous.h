@@ -38,9 +38,9 @@ class Rendezvous {
   using Seconds = std::chrono::duration<double>;
 
   // Takes the seat, and returns when every rank has taken its own. Rank 0 waits
-  // up to `patience` for the others, and they wait as long for rank 0.
+  // up to `timeout` for the others, and they wait as long for rank 0.
   Rendezvous(std::shared_ptr<Store> store, const JobInfo& card,
-             Seconds patience);
+             Seconds timeout);
 
   // Gives the seat back, for the next gathering.
   ~Rendezvous() { leave(); }
@@ -66,7 +66,7 @@ class Rendezvous {
   void leave() noexcept;
 
   const JobInfo card_;
-  const Seconds patience_;
+  const Seconds timeout_;
   const std::shared_ptr<Store> whole_store_;
   std::shared_ptr<Store> store_;
 };

@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 using SharedStore = std::shared_ptr<Store>;
 
 // Runs `rank_body` for each rank on its own thread.
@@ -37,24 +37,24 @@ void on_threads(int ranks, const std::function<void(int)>& rank_body) {
 
 template <class E>
 std::string refusal(const SharedStore& store, const JobInfo& card,
-                    Rendezvous::Seconds patience = kPatience) {
-  return error_text<E>([&] { const Rendezvous seat(store, card, patience); });
+                    Rendezvous::Seconds timeout = kTimeout) {
+  return error_text<E>([&] { const Rendezvous seat(store, card, timeout); });
 }
 
 TEST(Seats, AreTakenTogetherAndShareAPartOfTheStore) {
   const SharedStore store = open_store("memory:");
   on_threads(4, [&](int rank) {
-    const Rendezvous seat(store, {.rank = rank, .world_size = 4}, kPatience);
-    seat.store()->set("from/" + std::to_string(rank), {}, kPatience);
+    const Rendezvous seat(store, {.rank = rank, .world_size = 4}, kTimeout);
+    seat.store()->set("from/" + std::to_string(rank), {}, kTimeout);
     for (int other = 0; other < 4; ++other)
-      seat.store()->get("from/" + std::to_string(other), kPatience);
+      seat.store()->get("from/" + std::to_string(other), kTimeout);
   });
 }
 
 // Issue 19, point 20: the store sets this key when rank 2's connection ends.
 TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
   const SharedStore store = open_store("memory:");
-  store->set("gathering/1/ended/2", to_bytes("ended"), kPatience);
+  store->set("gathering/1/ended/2", to_bytes("ended"), kTimeout);
   on_threads(2, [&](int rank) {
     EXPECT_THAT(
         refusal<PeerFailure>(store, {.rank = rank, .world_size = 4}),
@@ -71,7 +71,7 @@ TEST(Seats, AreGivenUpOfARankThatEndsWhileItWaitsForRankZero) {
                                 if (method == "wait_any")
                                   throw NetworkError("killed");
                               }),
-                          {.rank = 1, .world_size = 3}, kPatience),
+                          {.rank = 1, .world_size = 3}, kTimeout),
                NetworkError);
   on_threads(2, [&](int number) {
     EXPECT_THAT(refusal<PeerFailure>(open_store(server.url()),
@@ -84,31 +84,31 @@ TEST(Seats, OfALaterGatheringSeeNothingOfTheEarlier) {
   const SharedStore store = open_store("memory:");
   on_threads(3, [&](int rank) {
     for (int gathering = 0; gathering < 5; ++gathering) {
-      const Rendezvous seat(store, {.rank = rank, .world_size = 3}, kPatience);
+      const Rendezvous seat(store, {.rank = rank, .world_size = 3}, kTimeout);
       // Every rank adds once, to a counter of this gathering.
-      if (seat.store()->add("count", 1, kPatience) == 3)
-        seat.store()->set("full", {}, kPatience);
-      seat.store()->get("full", kPatience);
-      EXPECT_EQ(seat.store()->add("count", 0, kPatience), 3);
+      if (seat.store()->add("count", 1, kTimeout) == 3)
+        seat.store()->set("full", {}, kTimeout);
+      seat.store()->get("full", kTimeout);
+      EXPECT_EQ(seat.store()->add("count", 0, kTimeout), 3);
     }
   });
 }
 
 TEST(Seats, ThatStayEmptyAreNamedAndCanBeTakenNextTime) {
   const SharedStore store = open_store("memory:");
-  const auto patience = [](int rank) {
-    return Rendezvous::Seconds(rank == 0 ? 0.3s : kPatience);
+  const auto timeout = [](int rank) {
+    return Rendezvous::Seconds(rank == 0 ? 0.3s : kTimeout);
   };
   on_threads(2, [&](int rank) {
-    EXPECT_THAT(refusal<Timeout>(store, {.rank = rank, .world_size = 4},
-                                 patience(rank)),
-                HasSubstr("missing: ranks 2, 3"));
+    EXPECT_THAT(
+        refusal<Timeout>(store, {.rank = rank, .world_size = 4}, timeout(rank)),
+        HasSubstr("missing: ranks 2, 3"));
   });
   for (const int late : {2, 3})
     EXPECT_THAT(refusal<Timeout>(store, {.rank = late, .world_size = 4}),
                 HasSubstr("came after the others had given up"));
   on_threads(4, [&](int rank) {
-    const Rendezvous seat(store, {.rank = rank, .world_size = 4}, kPatience);
+    const Rendezvous seat(store, {.rank = rank, .world_size = 4}, kTimeout);
   });
 }
 
@@ -120,7 +120,7 @@ TEST(Seats, WaitForRankZeroOnlySoLong) {
   EXPECT_THAT(refusal<Timeout>(store, {.rank = 0, .world_size = 2}),
               HasSubstr("missing: rank 1"));
   on_threads(2, [&](int rank) {
-    const Rendezvous seat(store, {.rank = rank, .world_size = 2}, kPatience);
+    const Rendezvous seat(store, {.rank = rank, .world_size = 2}, kTimeout);
   });
 }
 
@@ -150,9 +150,8 @@ TEST(Seats, AreRefusedToStrangersWithoutHarmToTheJob) {
                     HasSubstr("2 ranks (\"slurm 7.0\"), without a LOCKSTEP_"));
         return;
       }
-      const Rendezvous seat(store,
-                            {.rank = rank, .world_size = 2, .job = "slurm 7.0"},
-                            kPatience);
+      const Rendezvous seat(
+          store, {.rank = rank, .world_size = 2, .job = "slurm 7.0"}, kTimeout);
     });
   }
 }
@@ -160,8 +159,8 @@ TEST(Seats, AreRefusedToStrangersWithoutHarmToTheJob) {
 TEST(Seats, InAStoreOfSomethingElseAreRefused) {
   const SharedStore store = open_store("memory:");
   for (const char* card : {"", "2", "+", "-2", "two\n", "+99999999999\n"}) {
-    store->set("gathering/1/card", to_bytes(card), kPatience);
-    store->erase("gathering/1/seat/1", kPatience);
+    store->set("gathering/1/card", to_bytes(card), kTimeout);
+    store->erase("gathering/1/seat/1", kTimeout);
     EXPECT_THAT(refusal<InvalidArgument>(store, {.rank = 1, .world_size = 2}),
                 HasSubstr("does not hold a job of Lockstep"))
         << card;
@@ -211,7 +210,7 @@ TEST_F(TwoJobs, OnOnePortFailAtOnceWhereTheirWorldSizesDiffer) {
   RankProcesses other(
       1, command(), at(server, {"RANK=1", "WORLD_SIZE=3", "LOCKSTEP_TOKEN="}));
   for (RankProcesses* job : {&one, &other}) {
-    EXPECT_EQ(job->wait_for_end(0, kPatience), 10);
+    EXPECT_EQ(job->wait_for_end(0, kTimeout), 10);
     EXPECT_THAT(job->output(0), HasSubstr("expects a job of 3 ranks"));
   }
 }
@@ -220,10 +219,10 @@ TEST_F(TwoJobs, OnOnePortFailAtOnceWhereARankIsTaken) {
   TcpStoreServer server("127.0.0.1", 0, "secret");
   const auto variables = at(server, {"LOCKSTEP_TOKEN=secret"});
   RankProcesses one(2, command("held_before_all_reduce"), variables);
-  one.wait_for_line(1, "holding", kPatience);
+  one.wait_for_line(1, "holding", kTimeout);
   RankProcesses other(2, command(), variables);
   for (const int rank : {0, 1}) {
-    EXPECT_EQ(other.wait_for_end(rank, kPatience), 10);
+    EXPECT_EQ(other.wait_for_end(rank, kTimeout), 10);
     EXPECT_THAT(other.output(rank),
                 HasSubstr("process " + std::to_string(one.pid(rank)) + " on "));
     EXPECT_THAT(
@@ -237,7 +236,7 @@ TEST_F(TwoJobs, OnOnePortFailAtOnceWhereTheirTokensDiffer) {
   for (const char* token : {"LOCKSTEP_TOKEN=", "LOCKSTEP_TOKEN=another"}) {
     RankProcesses other(1, command(),
                         at(server, {"RANK=1", "WORLD_SIZE=2", token}));
-    EXPECT_EQ(other.wait_for_end(0, kPatience), 10);
+    EXPECT_EQ(other.wait_for_end(0, kTimeout), 10);
     EXPECT_THAT(other.output(0), HasSubstr("token"));
   }
 }
@@ -249,7 +248,7 @@ TEST_F(TwoJobs, OneAfterTheOtherMayBeServedByTheirRankZero) {
   for (int turn = 0; turn < 5; ++turn) {
     RankProcesses job(3, command("join_twice"), {method});
     for (const int rank : {0, 1, 2})
-      EXPECT_EQ(job.wait_for_end(rank, kPatience), 0) << job.output(rank);
+      EXPECT_EQ(job.wait_for_end(rank, kTimeout), 0) << job.output(rank);
   }
 }
 
@@ -259,7 +258,7 @@ TEST_F(TwoJobs, OneAfterTheOtherMayUseOneStore) {
   for (int turn = 0; turn < 2; ++turn) {
     RankProcesses job(2, command("join_twice"), variables);
     for (const int rank : {0, 1}) {
-      EXPECT_EQ(job.wait_for_end(rank, kPatience), 0) << job.output(rank);
+      EXPECT_EQ(job.wait_for_end(rank, kTimeout), 0) << job.output(rank);
       EXPECT_THAT(job.output(rank), HasSubstr("joined twice"));
     }
   }

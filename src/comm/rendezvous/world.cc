@@ -33,7 +33,7 @@ void World::watch() {
   try {
     watchdog_ = make_unique_in_own_process<Watchdog>(
         recorder_, whole_store_,
-        WatchdogOptions{.patience = settings_.stall_warning});
+        WatchdogOptions{.timeout = settings_.stall_warning});
   } catch (const std::exception& error) {
     // Out of threads or descriptors: the operation that needs them reports it
     // better.

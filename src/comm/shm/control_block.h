@@ -52,7 +52,7 @@ struct alignas(kCacheLine) Slot {
   // themselves, or an array of Piece.
   std::byte payload[kInlineBytes];
   // The caller's name for the operation, which only error messages use.
-  char call_place[AnnouncedCall::kPlaceBytes];
+  char call_label[AnnouncedCall::kLabelBytes];
 };
 
 // A rank's state in a round whose work is shared.

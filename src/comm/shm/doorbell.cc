@@ -29,12 +29,12 @@ void Doorbell::pause(int turn) const {
 #endif
 }
 
-void Doorbell::sleep(std::uint32_t heard, std::chrono::nanoseconds patience) {
+void Doorbell::sleep(std::uint32_t heard, std::chrono::nanoseconds timeout) {
   const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(patience);
-  const timespec timeout{static_cast<time_t>(seconds.count()),
-                         static_cast<long>((patience - seconds).count())};
-  ::syscall(SYS_futex, &block_.bell, FUTEX_WAIT, heard, &timeout, nullptr, 0);
+      std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const timespec relative{static_cast<time_t>(seconds.count()),
+                          static_cast<long>((timeout - seconds).count())};
+  ::syscall(SYS_futex, &block_.bell, FUTEX_WAIT, heard, &relative, nullptr, 0);
 }
 
 }  // namespace lockstep

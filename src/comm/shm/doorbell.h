@@ -39,9 +39,9 @@ class Doorbell {
   }
 
   // Calls `ready` until it returns true; gives up and returns false after
-  // about `patience`, which must be positive.
+  // about `timeout`, which must be positive.
   template <class Ready>
-  bool wait(Ready&& ready, std::chrono::nanoseconds patience) {
+  bool wait(Ready&& ready, std::chrono::nanoseconds timeout) {
     for (int i = 0; i < spins(); ++i) {
       if (ready()) return true;
       pause(i);
@@ -49,7 +49,7 @@ class Doorbell {
     const Sleeper sleeper(block_);
     const std::uint32_t heard = block_.bell.load();
     if (ready()) return true;
-    sleep(heard, patience);
+    sleep(heard, timeout);
     return ready();
   }
 
@@ -70,7 +70,7 @@ class Doorbell {
 
   int spins() const { return cores_ == Cores::kEnough ? 4000 : 20; }
   void pause(int turn) const;
-  void sleep(std::uint32_t heard, std::chrono::nanoseconds patience);
+  void sleep(std::uint32_t heard, std::chrono::nanoseconds timeout);
 
   ControlBlock& block_;
   Cores cores_;

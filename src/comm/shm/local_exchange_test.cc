@@ -32,27 +32,27 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Long enough to never pass in a test that works.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 
 constexpr std::size_t kSecretBytes = sizeof(Secret);
 
 // The invitation of rank 0 of group "g": a secret and a name.
 Bytes invitation(Store& store) {
-  return store.get("group/g/shm/leader", kPatience);
+  return store.get("group/g/shm/leader", kTimeout);
 }
 
 UnixConnection connect_to_leader(Store& store) {
   const Bytes invited = invitation(store);
   return connect_unix(to_text(std::span(invited).subspan(kSecretBytes)),
-                      kPatience);
+                      kTimeout);
 }
 
 // Greets rank 0; returns both challenges.
 Challenges be_introduced(UnixConnection& leader) {
   const ExchangeGreeting greeting{.challenge = random_value<Challenge>()};
-  leader.send(bytes_of(greeting), {}, kPatience);
+  leader.send(bytes_of(greeting), {}, kTimeout);
   const auto introduction =
-      read_message<ExchangeIntroduction>(leader.receive(kPatience).bytes);
+      read_message<ExchangeIntroduction>(leader.receive(kTimeout).bytes);
   return {.client = greeting.challenge,
           .server = introduction.value().challenge};
 }
@@ -61,7 +61,7 @@ void say_hello(int rank, UnixConnection& leader, const Proof& proof) {
   const ExchangeHello hello{.rank = rank, .proof = proof};
   const FileDescriptor self = open_own_process();
   const std::array descriptors{self.get()};
-  leader.send(bytes_of(hello), descriptors, kPatience);
+  leader.send(bytes_of(hello), descriptors, kTimeout);
 }
 
 // Connects as rank `rank`.
@@ -78,15 +78,15 @@ UnixConnection join_as(int rank, Store& store) {
 // guests' messages.
 void be_turned_away(Store& store) {
   UnixConnection stranger = connect_to_leader(store);
-  stranger.send(std::array{std::byte{1}}, {}, kPatience);
-  EXPECT_THROW(stranger.receive(kPatience), NetworkError);
+  stranger.send(std::array{std::byte{1}}, {}, kTimeout);
+  EXPECT_THROW(stranger.receive(kTimeout), NetworkError);
 }
 
 // The error of the exchange, as text.
 std::string error_of(const GroupIdentity& identity, Store& store,
                      OtherUsers others = OtherUsers::kTurnedAway) {
   try {
-    exchange_local(identity, store, {.others = others}, kPatience);
+    exchange_local(identity, store, {.others = others}, kTimeout);
   } catch (const PeerFailure& error) {
     return "PeerFailure " + std::to_string(error.rank()) + ": " + error.what();
   } catch (const Timeout& error) {
@@ -126,7 +126,7 @@ TEST(TwoProcessesThatAreOneRank, AreAnErrorOfAllThatHaveCome) {
   constexpr const char* kText =
       "group \"g\" of 3 ranks: a process joined as rank 1, which is taken";
   EXPECT_THAT(leaders, HasSubstr(std::string("InvalidArgument: ") + kText));
-  EXPECT_THAT(to_text(first.receive(kPatience).bytes), HasSubstr(kText));
+  EXPECT_THAT(to_text(first.receive(kTimeout).bytes), HasSubstr(kText));
 }
 
 // error_of() on a rank whose process runs as another user.
@@ -191,10 +191,10 @@ TEST(AStranger, OfAnotherUserGetsNoDescriptorsThoughItKnowsTheSecret) {
   std::thread([&] {
     const AnotherUser user;
     UnixConnection stranger = connect_to_leader(*store);
-    const auto answer = stranger.receive(kPatience);
+    const auto answer = stranger.receive(kTimeout);
     EXPECT_TRUE(answer.descriptors.empty());
     EXPECT_THAT(to_text(answer.bytes), HasSubstr("runs as user 0"));
-    EXPECT_THROW(stranger.receive(kPatience), NetworkError);
+    EXPECT_THROW(stranger.receive(kTimeout), NetworkError);
   }).join();
   // The group forms nevertheless.
   EXPECT_EQ(error_of({.name = "g", .rank = 1, .size = 2}, *store), "no error");
@@ -208,20 +208,20 @@ TEST(AStranger, WhoHasTakenTheNameOfRank0sSocketGetsNoDescriptors) {
   Bytes invited(kSecretBytes, std::byte{1});
   const Bytes name = to_bytes(listener.name());
   invited.insert(invited.end(), name.begin(), name.end());
-  store->set("group/g/shm/leader", invited, kPatience);
+  store->set("group/g/shm/leader", invited, kTimeout);
   std::string error;
   std::thread rank([&] {
     error = error_of({.name = "g", .rank = 1, .size = 2}, *store,
                      OtherUsers::kAdmitted);
   });
-  wait_for(listener.descriptor(), POLLIN, kPatience);
+  wait_for(listener.descriptor(), POLLIN, kTimeout);
   {
     UnixConnection victim(listener.accept());
-    const auto first = victim.receive(kPatience);
+    const auto first = victim.receive(kTimeout);
     EXPECT_TRUE(first.descriptors.empty());
     EXPECT_THAT(to_text(first.bytes), Not(HasSubstr(std::string(8, '\1'))));
-    victim.send(bytes_of(ExchangeIntroduction{}), {}, kPatience);
-    EXPECT_THROW(victim.receive(kPatience), NetworkError);
+    victim.send(bytes_of(ExchangeIntroduction{}), {}, kTimeout);
+    EXPECT_THROW(victim.receive(kTimeout), NetworkError);
   }
   rank.join();
   EXPECT_THAT(error, HasSubstr("PeerFailure 0: rank 0 of group \"g\" ended"));
@@ -237,19 +237,19 @@ class AGroupThatForms : public testing::Test {
   }
 
   // Connects, which takes one descriptor here.
-  UnixConnection come() const { return connect_unix(name_, kPatience); }
+  UnixConnection come() const { return connect_unix(name_, kTimeout); }
 
   void turn_one_away() const { be_turned_away(*store_); }
 
   static void expect_end(UnixConnection& stranger) {
-    EXPECT_THROW(stranger.receive(kPatience), NetworkError);
+    EXPECT_THROW(stranger.receive(kTimeout), NetworkError);
   }
 
  private:
   std::string run(int rank) const {
     const GroupIdentity identity{.name = "g", .rank = rank, .size = 2};
     try {
-      exchange_local(identity, *store_, {}, kPatience);
+      exchange_local(identity, *store_, {}, kTimeout);
     } catch (const Error& error) {
       return error.what();
     }
@@ -272,9 +272,9 @@ TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
 TEST_F(AGroupThatForms, AdmitsNoStrangerThatSendsRank0sProofBack) {
   UnixConnection stranger = come();
   const ExchangeGreeting greeting{.challenge = random_value<Challenge>()};
-  stranger.send(bytes_of(greeting), {}, kPatience);
+  stranger.send(bytes_of(greeting), {}, kTimeout);
   const auto introduction =
-      read_message<ExchangeIntroduction>(stranger.receive(kPatience).bytes);
+      read_message<ExchangeIntroduction>(stranger.receive(kTimeout).bytes);
   say_hello(1, stranger, introduction.value().proof);
   expect_end(stranger);
 }

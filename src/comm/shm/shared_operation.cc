@@ -24,11 +24,11 @@ void SharedOperation::begin(const Operation& operation,
   const Signature signature = signature_of(operation);
   inputs_.assign(operation.inputs.begin(), operation.inputs.end());
   outputs_.assign(operation.outputs.begin(), operation.outputs.end());
-  place_name_.assign(operation.place);
+  label_.assign(operation.label);
   operation_ = operation;
   operation_.inputs = inputs_;
   operation_.outputs = outputs_;
-  operation_.place = place_name_;
+  operation_.label = label_;
   signature_ = signature;
   rank_ = identity.rank;
   ranks_ = identity.size;
@@ -46,7 +46,7 @@ std::span<const Buffer> SharedOperation::told() const {
 
 void SharedOperation::publish(const ShmContext& context, Slot& slot) const {
   slot.signature = signature_;
-  set_place(slot.call_place, operation_.place);
+  set_label(slot.call_label, operation_.label);
   const std::size_t table = size_in_bytes(counts_);
   LOCKSTEP_CHECK(table <= kInlineBytes, "too many ranks for all_to_all_v");
   if (table > 0) std::memcpy(slot.payload, counts_.data(), table);
@@ -102,7 +102,7 @@ void SharedOperation::check_signatures(const ShmContext& context) const {
     const Slot& slot = context.rounds->brought(r);
     AnnouncedCall& call = calls.emplace_back();
     call.signature = slot.signature;
-    std::ranges::copy(slot.call_place, call.place);
+    std::ranges::copy(slot.call_label, call.label);
   }
   throw Mismatch(describe_mismatch(calls, rank_, context.identity.name));
 }

@@ -90,7 +90,7 @@ class SharedOperation {
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;
   std::vector<Buffer> both_;  // of an update
-  std::string place_name_;
+  std::string label_;
   Signature signature_;
   int rank_ = 0;
   int ranks_ = 1;

@@ -369,9 +369,9 @@ void ShmBackend::wait_for(const WaitTarget& target,
     const Deadline own = target.deadline();
     const Deadline limit = deadline ? std::min(*deadline, own) : own;
     while (!settled(target)) {
-      const auto patience = std::clamp<nanoseconds>(
+      const auto timeout = std::clamp<nanoseconds>(
           limit.remaining(), nanoseconds(1), nanoseconds(kPeerCheckInterval));
-      if (!bell_.wait(ready, patience)) check_peers(target, limit);
+      if (!bell_.wait(ready, timeout)) check_peers(target, limit);
     }
   }
   if (!target.complete()) std::rethrow_exception(error_of_all());

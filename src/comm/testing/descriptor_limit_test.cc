@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 constexpr int kEnough = 40;
 
 // Two ranks join; `victim` may open `spare` more files. Returns whether it
@@ -28,7 +28,7 @@ bool joins(int victim, int spare, std::vector<std::string> environment) {
   environment.push_back("SPARE=" + std::to_string(spare));
   RankProcesses ranks(2, {LOCKSTEP_COMM_RANKS, "short_of_descriptors"},
                       environment);
-  if (ranks.wait_for_end(victim, kPatience) == 0) return true;
+  if (ranks.wait_for_end(victim, kTimeout) == 0) return true;
   EXPECT_THAT(ranks.output(victim), AllOf(HasSubstr("SystemError: "),
                                           HasSubstr("Too many open files\n"),
                                           HasSubstr("(ulimit -n)")))

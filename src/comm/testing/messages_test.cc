@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 60s;
+constexpr auto kTimeout = 60s;
 
 std::vector<float> numbers(std::size_t count, float first) {
   std::vector<float> values(count);
@@ -64,8 +64,8 @@ TEST_P(Messages, ArriveThoughTheReceiverWaitsForSomethingElse) {
       data.assign(data.size(), -1);
       received = group.irecv(view(data), 0);
     }
-    group.barrier().wait(kPatience);
-    received.wait(kPatience);
+    group.barrier().wait(kTimeout);
+    received.wait(kTimeout);
     EXPECT_EQ(data, numbers(100'000, 1));
   });
 }
@@ -115,7 +115,7 @@ TEST_P(Messages, WithOneTagArriveInOrderAndTagsDoNotHoldEachOtherUp) {
         works.push_back(group.isend(view(std::span(&value, 1)), 1, 1));
       int last = -1;
       works.push_back(group.isend(view(std::span(&last, 1)), 1, 2));
-      for (const Work& work : works) work.wait(kPatience);
+      for (const Work& work : works) work.wait(kTimeout);
       return;
     }
     int other = 0;
@@ -162,7 +162,7 @@ TEST_P(Messages, InABatchNeverDeadlock) {
           {Message::Direction::kSend, view(sent), right, 5},
           {Message::Direction::kReceive, view(received), left, 5}};
       for (const Work& work : group.batch_isend_irecv(batch))
-        work.wait(kPatience);
+        work.wait(kTimeout);
       EXPECT_EQ(received, numbers(count, float(left)));
     }
   });
@@ -177,10 +177,10 @@ TEST_P(Messages, PassWhileACollectiveIsInFlight) {
     if (group.rank() == 0) {
       const Work reduction = group.all_reduce(view(sum), ReduceOp::kSum);
       group.send(view(value), 1);
-      reduction.wait(kPatience);
+      reduction.wait(kTimeout);
     } else {
       group.recv(view(value), 0);  // rank 0 sends only after its all_reduce
-      group.all_reduce(view(sum), ReduceOp::kSum).wait(kPatience);
+      group.all_reduce(view(sum), ReduceOp::kSum).wait(kTimeout);
     }
     EXPECT_EQ(value[0], 0);
     EXPECT_EQ(sum, std::vector<float>(40000, 2.0f));

@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 
 std::vector<std::string> ranks_program(const std::string& name) {
   return {LOCKSTEP_COMM_RANKS, name};
@@ -42,7 +42,7 @@ TEST(RanksAsProcesses, PassTheConformanceSuite) {
   for (const int ranks : {1, 2, 3, 8}) {
     RankProcesses processes(ranks, ranks_program("conformance"));
     for (int rank = 0; rank < ranks; ++rank)
-      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+      EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
           << "rank " << rank << " of " << ranks << ":\n"
           << processes.output(rank);
   }
@@ -53,7 +53,7 @@ TEST(RanksAsProcesses, StageWhatOneOfThemHasNoAddressSpaceFor) {
       "LOCKSTEP_HEAP_BYTES=" + std::to_string(std::size_t{4} << 30);
   RankProcesses processes(3, ranks_program("conformance_without_room"), {heap});
   for (int rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
         << "rank " << rank << ":\n"
         << processes.output(rank);
 }
@@ -66,7 +66,7 @@ TEST(RanksAsProcesses, StageWhereALimitAdmitsNoHeap) {
       RankProcesses processes(3, ranks_program("conformance_without_a_heap"),
                               {heap, limit, limited});
       for (int rank = 0; rank < 3; ++rank)
-        EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+        EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
             << limit << ", " << limited << ", rank " << rank << ":\n"
             << processes.output(rank);
     }
@@ -76,7 +76,7 @@ TEST(RanksAsProcesses, StageWhereALimitAdmitsNoHeap) {
 TEST(RanksAsProcesses, WorkOnWhenASubGroupIsDroppedWithAnUnmatchedReceive) {
   RankProcesses processes(2, ranks_program("unmatched_receive"));
   for (int rank = 0; rank < 2; ++rank)
-    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
         << "rank " << rank << ":\n"
         << processes.output(rank);
 }
@@ -89,7 +89,7 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
                              // parent's threads, but not the threads.
                              "ASAN_OPTIONS=detect_leaks=0"});
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+      EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
           << processes.output(rank);
       EXPECT_NE(processes.output(rank).find("all are still here"),
                 std::string::npos);
@@ -117,13 +117,13 @@ TEST(RanksAsProcesses, AreToldThatGlooCannotWorkWithAPreloadedMalloc) {
                         {preload, "LOCKSTEP_BACKEND=gloo"});
   RankProcesses on_host(2, ranks_program("barrier"), {preload});
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(on_wire.wait_for_end(rank, kPatience), 10);
+    EXPECT_EQ(on_wire.wait_for_end(rank, kTimeout), 10);
     for (const char* part :
          {"this process takes its malloc from " LOCKSTEP_PRELOADED_MALLOC,
           "next:    start all ranks without that malloc"})
       EXPECT_NE(on_wire.output(rank).find(part), std::string::npos)
           << on_wire.output(rank);
-    EXPECT_EQ(on_host.wait_for_end(rank, kPatience), 0) << on_host.output(rank);
+    EXPECT_EQ(on_host.wait_for_end(rank, kTimeout), 0) << on_host.output(rank);
   }
 }
 
@@ -134,7 +134,7 @@ TEST(RanksAsProcesses, NeedNoPidfds) {
                              // See OutliveAForkedChildThatEnds.
                              "ASAN_OPTIONS=detect_leaks=0"});
     for (int rank = 0; rank < 3; ++rank)
-      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+      EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
           << processes.output(rank);
   }
 }
@@ -147,7 +147,7 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatCallsAndDestroysAGroup) {
                             {std::string("LOCKSTEP_BACKEND=") + backend,
                              "ASAN_OPTIONS=detect_leaks=0"});
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 0)
+      EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
           << backend << ", rank " << rank << ":\n"
           << processes.output(rank);
       EXPECT_NE(processes.output(rank).find("and the watchdog answers"),
@@ -172,12 +172,12 @@ TEST(AKilledRank, IsNamedThoughAForkedChildOfItLives) {
       RankProcesses processes(3, ranks_program("die_with_a_child"),
                               environment);
       for (int rank = 0; rank < 3; ++rank) {
-        const int code = processes.wait_for_end(rank, kPatience);
+        const int code = processes.wait_for_end(rank, kTimeout);
         if (rank == victim) continue;
         EXPECT_EQ(code, 10)
             << backend << ", rank " << rank << ": " << processes.output(rank);
       }
-      open_store(signal.url())->set("noticed", {}, kPatience);
+      open_store(signal.url())->set("noticed", {}, kTimeout);
     }
 }
 
@@ -186,12 +186,12 @@ TEST(AKilledRank, IsNamedByEverySurvivorThatHadPublished) {
   for (const char* count : {"COUNT=1", "COUNT=1000000"}) {
     RankProcesses processes(3, ranks_program("held_before_all_reduce"),
                             {count, "VICTIM=1"});
-    processes.wait_for_line(1, "holding", kPatience);
-    processes.wait_for_line(0, "published", kPatience);
-    processes.wait_for_line(2, "published", kPatience);
+    processes.wait_for_line(1, "holding", kTimeout);
+    processes.wait_for_line(0, "published", kTimeout);
+    processes.wait_for_line(2, "published", kTimeout);
     processes.send_signal(1, SIGKILL);
     for (const int survivor : {0, 2}) {
-      EXPECT_EQ(processes.wait_for_end(survivor, kPatience), 10);
+      EXPECT_EQ(processes.wait_for_end(survivor, kTimeout), 10);
       EXPECT_NE(processes.output(survivor).find("PeerFailure of rank 1: "
                                                 "all_reduce #2"),
                 std::string::npos)
@@ -207,7 +207,7 @@ void expect_to_be_missed(const std::string& program, int ranks, int victim,
   environment.push_back("VICTIM=" + std::to_string(victim));
   RankProcesses processes(ranks, ranks_program(program), environment);
   for (int rank = 0; rank < ranks; ++rank) {
-    const int code = processes.wait_for_end(rank, kPatience);
+    const int code = processes.wait_for_end(rank, kTimeout);
     if (rank == victim) continue;
     EXPECT_EQ(code, 10) << program << ", rank " << rank;
     EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
@@ -243,7 +243,7 @@ void kill_somewhere(int ranks, unsigned seed,
   RankProcesses processes(ranks, ranks_program("all_reduce_for_ever"),
                           environment);
   for (int rank = 0; rank < ranks; ++rank)
-    processes.wait_for_line(rank, "begun", kPatience);
+    processes.wait_for_line(rank, "begun", kTimeout);
   const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
   // A random moment: it waits for no event, so a deadline passes.
   EXPECT_THROW(
@@ -252,7 +252,7 @@ void kill_somewhere(int ranks, unsigned seed,
       Timeout);
   processes.send_signal(victim, SIGKILL);
   for (int rank = 0; rank < ranks; ++rank) {
-    const int code = processes.wait_for_end(rank, kPatience);
+    const int code = processes.wait_for_end(rank, kTimeout);
     if (rank == victim) continue;
     EXPECT_EQ(code, 10) << "seed " << seed;
     EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
@@ -293,10 +293,10 @@ TEST(AKilledRank, LeavesNothingBehind) {
     RankProcesses processes(
         2, ranks_program("held_before_all_reduce"),
         {"COUNT=100000", "VICTIM=" + std::to_string(victim)});
-    processes.wait_for_line(victim, "holding", kPatience);
+    processes.wait_for_line(victim, "holding", kTimeout);
     processes.send_signal(victim, SIGKILL);
-    EXPECT_EQ(processes.wait_for_end(victim, kPatience), 128 + SIGKILL);
-    EXPECT_EQ(processes.wait_for_end(1 - victim, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(victim, kTimeout), 128 + SIGKILL);
+    EXPECT_EQ(processes.wait_for_end(1 - victim, kTimeout), 10);
   }
   EXPECT_EQ(open_descriptors(), descriptors);
 }
@@ -304,7 +304,7 @@ TEST(AKilledRank, LeavesNothingBehind) {
 TEST(RanksThatDisagree, AreToldApartOnEveryRank) {
   RankProcesses processes(3, ranks_program("mismatch"));
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 10);
     const std::string& output = processes.output(rank);
     EXPECT_NE(output.find("Mismatch: "), std::string::npos) << output;
     EXPECT_NE(output.find("called:  all_reduce #1 (sum, 10 x float32) by ranks "
@@ -327,7 +327,7 @@ TEST(RanksAsProcesses, FindEachOtherThroughAFile) {
         2, ranks_program("mismatch"),
         {"INIT_METHOD=file://" + (folder / "store").string()});
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+      EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 10);
       EXPECT_NE(processes.output(rank).find("Mismatch: "), std::string::npos)
           << processes.output(rank);
     }
@@ -339,7 +339,7 @@ TEST(RanksAsProcesses, FindEachOtherThroughAFile) {
 TEST(SharedMemoryOfThreads, IsWatchedByTheThreadSanitizer) {
 #if defined(__SANITIZE_THREAD__)
   RankProcesses processes(1, ranks_program("planted_race"));
-  EXPECT_EQ(processes.wait_for_end(0, kPatience), 66);
+  EXPECT_EQ(processes.wait_for_end(0, kTimeout), 66);
   EXPECT_NE(processes.output(0).find("data race"), std::string::npos);
 #else
   GTEST_SKIP() << "built without the thread sanitizer";
@@ -351,7 +351,7 @@ TEST(ARankThatNeverComes, IsNamedByTheOthers) {
   RankProcesses processes(2, ranks_program("mismatch"),
                           {"WORLD_SIZE=3", "LOCKSTEP_RENDEZVOUS_TIMEOUT=0.5"});
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 10);
     const std::string& output = processes.output(rank);
     EXPECT_NE(output.find("Timeout: "), std::string::npos) << output;
     EXPECT_NE(output.find("missing: rank 2"), std::string::npos) << output;

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostInFlight = 12;
 // Long enough to never pass in a test that works.
-const CallOptions kPatience{.timeout = 2min};
+const CallOptions kTimeout{.timeout = 2min};
 
 std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash) {
   for (const std::byte byte : bytes) {
@@ -195,7 +195,7 @@ void ProgramRank::start_collective(const Step& step, ProcessGroup& group) {
                                  .division = step.division,
                                  .reduction = step.reduction,
                                  .root = step.root};
-  Work work = collective.start(group, inputs, outputs, kPatience);
+  Work work = collective.start(group, inputs, outputs, kTimeout);
   keep(step, std::move(work), std::move(memory));
 }
 
@@ -219,7 +219,7 @@ void ProgramRank::start_envelopes(const Step& step, ProcessGroup& group) {
         {sends ? Message::Direction::kSend : Message::Direction::kReceive,
          buffer, sends ? envelope.to : envelope.from, envelope.tag});
   }
-  std::vector<Work> works = group.batch_isend_irecv(batch, kPatience);
+  std::vector<Work> works = group.batch_isend_irecv(batch, kTimeout);
   for (std::size_t i = 0; i < works.size(); ++i) {
     in_flight_.push_back({.step = step.index,
                           .group = step.group,
@@ -240,10 +240,9 @@ void ProgramRank::take_from_any_source(const Step& step, ProcessGroup& group) {
     const Buffer buffer = memory.add(envelope.count);
     if (sends) {
       memory.fill(buffer);
-      group.send(buffer, envelope.to, envelope.tag, kPatience);
+      group.send(buffer, envelope.to, envelope.tag, kTimeout);
     } else if (envelope.to == group.rank()) {
-      const int source =
-          group.recv(buffer, kAnySource, envelope.tag, kPatience);
+      const int source = group.recv(buffer, kAnySource, envelope.tag, kTimeout);
       add_result(step.index,
                  mix_bits(memory.hash() + static_cast<std::uint64_t>(source)));
     }
@@ -254,10 +253,10 @@ void ProgramRank::exchange_objects(const Step& step, ProcessGroup& group) {
   const auto size_here = (step.seed + static_cast<std::uint64_t>(rank_)) % 900;
   const Bytes mine(size_here, static_cast<std::byte>(rank_ + 1));
   if (step.finish == Step::Finish::kAtOnce) {
-    const Bytes theirs = broadcast_bytes(group, mine, step.root, kPatience);
+    const Bytes theirs = broadcast_bytes(group, mine, step.root, kTimeout);
     return add_result(step.index, hash_of(theirs, 1));
   }
-  for (const Bytes& object : all_gather_bytes(group, mine, kPatience))
+  for (const Bytes& object : all_gather_bytes(group, mine, kTimeout))
     add_result(step.index, hash_of(object, 1));
 }
 

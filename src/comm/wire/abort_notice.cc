@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 
-constexpr auto kPatience = 100ms;
+constexpr auto kTimeout = 100ms;
 // The control messages of collectives have tag 0.
 constexpr std::int32_t kTag = 1;
 
@@ -48,7 +48,7 @@ void AbortNotice::say(const Fault& fault) noexcept {
       continue;
     }
   }
-  const Deadline deadline(kPatience);
+  const Deadline deadline(kTimeout);
   for (MessageTransport::Request& request : unsaid_) wait(request, deadline);
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
     if (peer != fault.culprit)
@@ -57,8 +57,8 @@ void AbortNotice::say(const Fault& fault) noexcept {
 
 void AbortNotice::wait(MessageTransport::Request& request,
                        Deadline deadline) noexcept try {
-  const auto patience = duration_cast<microseconds>(deadline.remaining());
-  request.wait(std::max(0us, patience));
+  const auto timeout = duration_cast<microseconds>(deadline.remaining());
+  request.wait(std::max(0us, timeout));
 } catch (const std::exception&) {
   return;  // that connection has ended
 }

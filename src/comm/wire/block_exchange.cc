@@ -128,8 +128,8 @@ class Stream {
 // window of messages in flight.
 void wait_for_any(WireCore& core, std::list<Stream>& streams,
                   WireCore::Vigil& vigil) {
-  constexpr auto kPatience = 2ms;
-  if (!streams.front().oldest().wait(kPatience)) {
+  constexpr auto kTimeout = 2ms;
+  if (!streams.front().oldest().wait(kTimeout)) {
     std::vector<int> peers;
     for (Stream& stream : streams) peers.push_back(stream.oldest().peer());
     core.held_up_by(std::move(peers));

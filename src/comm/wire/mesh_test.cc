@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 // Long enough to never pass in a test that works.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 
 TEST(AMesh, SaysWhichRanksOfTheJobDidNotCome) {
   const auto store = open_store("memory:");
@@ -66,7 +66,7 @@ class AMeshThatForms : public testing::Test {
   }
 
   static void expect_end(const FileDescriptor& stranger) {
-    EXPECT_EQ(wait_for(stranger.get(), POLLIN, kPatience), WaitResult::kReady);
+    EXPECT_EQ(wait_for(stranger.get(), POLLIN, kTimeout), WaitResult::kReady);
   }
 
   // Connects as a stranger; rank 0 refuses it only after it has accepted all
@@ -82,7 +82,7 @@ class AMeshThatForms : public testing::Test {
   std::string run(int rank) const {
     const GroupIdentity identity{.name = "g", .rank = rank, .size = 2};
     try {
-      connect_mesh(identity, *store_, "127.0.0.1", kPatience);
+      connect_mesh(identity, *store_, "127.0.0.1", kTimeout);
     } catch (const Error& error) {
       return error.what();
     }
@@ -91,7 +91,7 @@ class AMeshThatForms : public testing::Test {
 
   // The port is at this offset of rank 0's invitation.
   int listening_port() const {
-    const Bytes invitation = store_->get("group/g/wire/0", kPatience);
+    const Bytes invitation = store_->get("group/g/wire/0", kTimeout);
     std::int32_t port = 0;
     std::memcpy(&port, invitation.data() + sizeof(std::uint32_t), sizeof port);
     return port;

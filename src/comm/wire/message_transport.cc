@@ -14,11 +14,11 @@ Request& Request::operator=(Request&& other) noexcept {
   return *this;
 }
 
-bool Request::wait(std::chrono::microseconds patience) {
+bool Request::wait(std::chrono::microseconds timeout) {
   if (request_ == nullptr || done_) return true;
   LockstepTransportOutcome outcome{};
   const auto status = transport_->table_.wait(transport_->transport_, request_,
-                                              patience.count(), &outcome);
+                                              timeout.count(), &outcome);
   if (status == kTransportNotYet) return false;
   if (status != kTransportDone) fail(status, outcome);
   done_ = true;

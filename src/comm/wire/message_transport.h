@@ -53,8 +53,8 @@ class MessageTransport {
     // The receiver or sender.
     int peer() const { return peer_; }
 
-    // Waits up to `patience`; returns whether it is done.
-    bool wait(std::chrono::microseconds patience);
+    // Waits up to `timeout`; returns whether it is done.
+    bool wait(std::chrono::microseconds timeout);
     bool done() { return wait(std::chrono::microseconds(0)); }
     // Releases it; a request that is not done is kept until the transport
     // closes.

@@ -35,16 +35,14 @@ concept TransportClass =
     std::constructible_from<T, const LockstepTransportConfig&> &&
     requires(T transport, typename T::Request& request,
              const LockstepTransportMessage& message,
-             std::chrono::microseconds patience) {
+             std::chrono::microseconds timeout) {
   {
     transport.send(message)
     } -> std::same_as<std::unique_ptr<typename T::Request>>;
   {
     transport.receive(message)
     } -> std::same_as<std::unique_ptr<typename T::Request>>;
-  {
-    transport.wait(request, patience)
-    } -> std::same_as<LockstepTransportStatus>;
+  { transport.wait(request, timeout) } -> std::same_as<LockstepTransportStatus>;
   transport.leave();
   transport.close();
 };

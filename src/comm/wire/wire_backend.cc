@@ -33,19 +33,19 @@ struct Queued {
   explicit Queued(const Operation& given)
       : inputs(given.inputs.begin(), given.inputs.end()),
         outputs(given.outputs.begin(), given.outputs.end()),
-        place(given.place),
+        label(given.label),
         operation(given),
         deadline(given.timeout) {
     operation.inputs = inputs;
     operation.outputs = outputs;
-    operation.place = place;
+    operation.label = label;
   }
   Queued(const Queued&) = delete;
   Queued& operator=(const Queued&) = delete;
 
   std::vector<Buffer> inputs;
   std::vector<Buffer> outputs;
-  std::string place;
+  std::string label;
   Operation operation;
   Deadline::Clock::time_point begun = Deadline::Clock::now();
   Deadline deadline;

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using Group = std::shared_ptr<ProcessGroup>;
 
 // Long enough to never pass in a test that works.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 
 // Keeps threads from starting: a thread's stack would exceed the address space.
 class NoThreads {
@@ -54,11 +54,11 @@ void exchange_without_threads(Group group) {
   const Work other = group->all_reduce(view(second), ReduceOp::kSum);
   const Work passed = group->rank() == 0 ? group->isend(view(message), 1)
                                          : group->irecv(view(message), 0);
-  other.wait(kPatience);
+  other.wait(kTimeout);
   EXPECT_EQ(second, std::vector<float>(second.size(), 4));
   EXPECT_TRUE(one.done());
   EXPECT_EQ(first, std::vector<float>(first.size(), 2));
-  passed.wait(kPatience);
+  passed.wait(kTimeout);
   EXPECT_EQ(message, std::vector<float>(message.size(), 0));
 }
 

@@ -140,9 +140,9 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
     for (Request* request : std::span(next, requests.end()))
       if (!is_done(request)) peers.push_back(request->peer());
     held_up_by(std::move(peers));
-    const auto patience = std::clamp<Deadline::Clock::duration>(
+    const auto timeout = std::clamp<Deadline::Clock::duration>(
         deadline.remaining(), 0us, kPeerCheckInterval);
-    if (!(*next)->wait(std::chrono::duration_cast<microseconds>(patience)))
+    if (!(*next)->wait(std::chrono::duration_cast<microseconds>(timeout)))
       vigil.check();
     next = std::find_if_not(next, requests.end(), is_done);
   }

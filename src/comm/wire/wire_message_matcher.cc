@@ -310,7 +310,7 @@ void WireMessageMatcher::stop(const std::exception_ptr& error) {
 // Waits a while for the next request of `message`, or for the thread that
 // advances all messages.
 void WireMessageMatcher::doze(MutexLock& lock, WireMessage& message,
-                              microseconds patience) {
+                              microseconds timeout) {
   if (pumped_) {
     changed_.wait_for(lock, kLoneNap);
     return;
@@ -319,7 +319,7 @@ void WireMessageMatcher::doze(MutexLock& lock, WireMessage& message,
   WireCore::Request* request = request_to_wait_for(message);
   lock.unlock();
   try {
-    request->wait(patience);
+    request->wait(timeout);
   } catch (const TransportError&) {
     // advance() gets the error again, and knows the message concerned.
   }

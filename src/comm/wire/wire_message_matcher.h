@@ -106,7 +106,7 @@ class WireMessageMatcher {
   WireCore::Request* request_to_wait_for(WireMessage& message)
       LOCKSTEP_REQUIRES(mutex_);
   void doze(MutexLock& lock, WireMessage& message,
-            std::chrono::microseconds patience) LOCKSTEP_REQUIRES(mutex_);
+            std::chrono::microseconds timeout) LOCKSTEP_REQUIRES(mutex_);
   void run_postman();
   static bool settled(const WireMessage& message);
 

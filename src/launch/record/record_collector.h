@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/cancellation.h"
 #include "lockstep/base/deadline.h"
 #include "src/net/wake_up.h"
 

@@ -16,21 +16,20 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(5);
+constexpr auto kTimeout = std::chrono::minutes(5);
 
 }  // namespace
 
 RawPeer::RawPeer(FileDescriptor socket) : socket_(std::move(socket)) {}
 
-RawPeer::RawPeer(int port)
-    : RawPeer(connect_to("127.0.0.1", port, kPatience)) {}
+RawPeer::RawPeer(int port) : RawPeer(connect_to("127.0.0.1", port, kTimeout)) {}
 
 void RawPeer::say(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const Transfer sent = send_some(socket_.get(), bytes);
     if (sent.ended) return;
     bytes = bytes.subspan(sent.bytes);
-    if (!bytes.empty()) wait_for(socket_.get(), POLLOUT, kPatience);
+    if (!bytes.empty()) wait_for(socket_.get(), POLLOUT, kTimeout);
   }
 }
 
@@ -59,7 +58,7 @@ void RawPeer::introduce_as_server(std::string_view token) {
 Bytes RawPeer::hear(std::size_t count) {
   Bytes heard;
   while (heard.size() < count) {
-    wait_for(socket_.get(), POLLIN, kPatience);
+    wait_for(socket_.get(), POLLIN, kTimeout);
     std::array<std::byte, 1 << 16> room;
     const Transfer read = receive_some(
         socket_.get(),

@@ -24,19 +24,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 5min;
+constexpr auto kTimeout = 5min;
 
 int add(Store& store, const std::string& key, const std::string& count) {
   int times = 0;
   std::from_chars(count.data(), count.data() + count.size(), times);
-  for (int i = 0; i < times; ++i) store.add(key, 1, kPatience);
+  for (int i = 0; i < times; ++i) store.add(key, 1, kTimeout);
   return 0;
 }
 
 int leave_will(Store& store, const std::string& key) {
-  store.set_last_will(key, to_bytes("dead"), kPatience);
-  store.set(key + "/ready", {}, kPatience);
-  store.get("a key that is never set", kPatience);
+  store.set_last_will(key, to_bytes("dead"), kTimeout);
+  store.set(key + "/ready", {}, kTimeout);
+  store.get("a key that is never set", kTimeout);
   return 1;
 }
 
@@ -44,19 +44,19 @@ int fill(Store& store) {
   std::signal(SIGXFSZ, SIG_IGN);
   const rlimit limit{1000, RLIM_INFINITY};
   ::setrlimit(RLIMIT_FSIZE, &limit);
-  store.set("before", to_bytes("small"), kPatience);
+  store.set("before", to_bytes("small"), kTimeout);
   try {
-    store.set("large", Bytes(2000), kPatience);
+    store.set("large", Bytes(2000), kTimeout);
     return 1;
   } catch (const SystemError&) {
-    store.set("after", to_bytes("small"), kPatience);
+    store.set("after", to_bytes("small"), kTimeout);
   }
   return 0;
 }
 
 int run(const std::vector<std::string>& words) {
   const auto store = open_store(
-      words.at(1), {.token = words.at(2), .deadline = Deadline(kPatience)});
+      words.at(1), {.token = words.at(2), .deadline = Deadline(kTimeout)});
   if (words[0] == "add") return add(*store, words.at(3), words.at(4));
   if (words[0] == "leave-will") return leave_will(*store, words.at(3));
   if (words[0] == "fill") return fill(*store);

@@ -248,7 +248,7 @@ void run_bench_rank(const BenchOptions& options, const Settings& settings) {
       replace_text_file(options.plot, draw_svg(plot_of(report)));
   }
   // No rank may leave while another still needs it.
-  control->barrier({.place = "the end of the benchmark"}).wait();
+  control->barrier({.label = "the end of the benchmark"}).wait();
   destroy_process_group();
 }
 

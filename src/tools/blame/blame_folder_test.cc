@@ -134,9 +134,9 @@ TEST_F(BlameFolder, IsLockedWhileItIsRead) {
   });
   const FileDescriptor folder(
       ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const Deadline patience = std::chrono::seconds(20);
+  const Deadline timeout = std::chrono::seconds(20);
   bool locked = false;
-  while (!locked && !patience.expired()) {
+  while (!locked && !timeout.expired()) {
     locked =
         ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     ::flock(folder.get(), LOCK_UN);

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 
-constexpr auto kPatience = 2min;
+constexpr auto kTimeout = 2min;
 
 class BlameOfARun : public testing::Test {
  protected:
@@ -30,12 +30,12 @@ class BlameOfARun : public testing::Test {
 TEST_F(BlameOfARun, NamesTheRankThatWasKilled) {
   RankProcesses processes(3, {LOCKSTEP_COMM_RANKS, "held_before_all_reduce"},
                           environment("VICTIM=1"));
-  processes.wait_for_line(1, "holding", kPatience);
-  processes.wait_for_line(0, "published", kPatience);
-  processes.wait_for_line(2, "published", kPatience);
+  processes.wait_for_line(1, "holding", kTimeout);
+  processes.wait_for_line(0, "published", kTimeout);
+  processes.wait_for_line(2, "published", kTimeout);
   processes.send_signal(1, SIGKILL);
   for (const int survivor : {0, 2})
-    EXPECT_EQ(processes.wait_for_end(survivor, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(survivor, kTimeout), 10);
   const Evidence evidence = read_evidence(folder_);
   EXPECT_THAT(evidence.silent(), ElementsAre(1));
   const BlameVerdict verdict = judge(evidence);
@@ -48,7 +48,7 @@ TEST_F(BlameOfARun, NamesTheRankThatDisagreed) {
   RankProcesses processes(3, {LOCKSTEP_COMM_RANKS, "mismatch"},
                           environment("SEED=1"));
   for (int rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(processes.wait_for_end(rank, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 10);
   const BlameVerdict verdict = judge(read_evidence(folder_));
   EXPECT_EQ(verdict.fault, RootFault::kDisagreement) << verdict.paragraph;
   EXPECT_THAT(verdict.ranks, ElementsAre(1));
@@ -59,7 +59,7 @@ TEST_F(BlameOfARun, NamesTheRankThatDidNotCome) {
   RankProcesses processes(3, {LOCKSTEP_COMM_RANKS, "held_before_all_reduce"},
                           environment("LOCKSTEP_TIMEOUT=0.5"));
   for (const int waiting : {0, 2})
-    EXPECT_EQ(processes.wait_for_end(waiting, kPatience), 10);
+    EXPECT_EQ(processes.wait_for_end(waiting, kTimeout), 10);
   const BlameVerdict verdict = judge(read_evidence(folder_));
   EXPECT_EQ(verdict.fault, RootFault::kAbsence) << verdict.paragraph;
   EXPECT_THAT(verdict.ranks, ElementsAre(1));

@@ -113,7 +113,7 @@ TEST(Blame, ShowsWhoCalledWhatWhenRanksDisagree) {
     RankRecord record = rank_record(rank);
     complete(add(record, 4, 3), 2);
     OperationRecord& operation = add(record, 5, 1, rank == 2 ? 17 : 16);
-    if (rank == 2) operation.place = "the head's gradients";
+    if (rank == 2) operation.label = "the head's gradients";
     fail(record, "Mismatch");
     records.push_back(record);
   }
@@ -136,7 +136,7 @@ TEST(Blame, NamesTheRankAgainstTheOthersWhereEveryPlaceDiffers) {
   std::vector<RankRecord> records;
   for (int rank = 0; rank < 3; ++rank) {
     RankRecord record = rank_record(rank);
-    add(record, 5, 1, rank == 1 ? 17 : 16).place =
+    add(record, 5, 1, rank == 1 ? 17 : 16).label =
         "loop.cc:1" + std::to_string(rank) + "\n\x1b[2J";
     fail(record, "Mismatch");
     records.push_back(record);

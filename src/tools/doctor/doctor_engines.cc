@@ -21,16 +21,16 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kTimeout{5};
 
 // The sum that a rank of two gets when both add their rank + 1.
 std::vector<float> add_ranks(const std::shared_ptr<Store>& store, int rank) {
   Settings settings;
-  settings.rendezvous_timeout = kPatience;
+  settings.rendezvous_timeout = kTimeout;
   settings.heap_bytes = std::size_t{1} << 20;
   const auto group =
       make_group("shm", {.name = "doctor", .rank = rank, .size = 2},
-                 std::make_shared<World>(store, settings), kPatience);
+                 std::make_shared<World>(store, settings), kTimeout);
   std::vector<float> numbers(1 << 14, static_cast<float>(rank + 1));
   group->all_reduce(view(numbers), ReduceOp::kSum).wait();
   group->barrier().wait();

@@ -20,7 +20,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/data/image_samples.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
 #include "src/comm/group/same_job.h"
@@ -210,7 +210,7 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
       break;
   }
   // No rank may leave while another still reads its data.
-  group->barrier({.place = "the end"}).wait();
+  group->barrier({.label = "the end"}).wait();
   destroy_process_group();
 }
 

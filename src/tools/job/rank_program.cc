@@ -27,15 +27,15 @@ namespace {
 // example, missing data. The ranks of our launcher can use its store before the
 // rendezvous.
 bool was_said(const std::string& text, const Settings& settings) {
-  constexpr std::chrono::seconds kPatience{1};
+  constexpr std::chrono::seconds kTimeout{1};
   if (!settings.store || settings.world_size.value_or(1) == 1) return false;
   try {
     StoreOptions options{.token = settings.token};
-    options.deadline = kPatience;
+    options.deadline = kTimeout;
     const auto store = open_store(*settings.store, options);
     const std::size_t key = std::hash<std::string>{}(text);
     return store->add(fmt::format("said/{}/{}", settings.job, key), 1,
-                      kPatience) > 1;
+                      kTimeout) > 1;
   } catch (const Error&) {
     return false;
   }

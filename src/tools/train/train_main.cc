@@ -172,7 +172,7 @@ int ranks_on_own_cores(ProcessGroup& group) {
   for (const int core : allowed_cores()) mine += " " + std::to_string(core);
   const auto all =
       all_gather_bytes(group, std::as_bytes(std::span(mine)),
-                       {.place = "counting the ranks on the same cores"});
+                       {.label = "counting the ranks on the same cores"});
   const auto is_mine = [&](const Bytes& other) {
     return std::ranges::equal(other, std::as_bytes(std::span(mine)));
   };
@@ -214,7 +214,7 @@ void run(const TrainOptions& flags, const Settings& settings) {
   if (group->rank() == 0)
     report_end(flags, options, result, writer ? &*writer : nullptr);
   // No rank may leave while another still reads its data.
-  group->barrier({.place = "the end of training"}).wait();
+  group->barrier({.label = "the end of training"}).wait();
   destroy_process_group();
 }
 

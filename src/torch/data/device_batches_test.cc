@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "lockstep/data/image_samples.h"
+#include "lockstep/data/image_dataset.h"
 #include "src/base/testing/error_text.h"
 #include "src/torch/testing/cuda_ranks.h"
 #include "src/torch/testing/small_nets.h"

@@ -2,8 +2,7 @@
 
 #include <exception>
 
-#include "lockstep/torch/distinct_parameters.h"
-#include "lockstep/torch/load_in_place.h"
+#include "lockstep/torch/module_tensors.h"
 #include "src/planning/pass_intent.h"
 #include "src/torch/ddp/replica.h"
 

@@ -142,7 +142,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
         at::stack({own.of_gradient, own.of_product}).to(at::kDouble);
     group->group
         ->all_reduce(view(sums), ReduceOp::kSum,
-                     {.place = "backward pass of SyncBatchNorm"})
+                     {.label = "backward pass of SyncBatchNorm"})
         .wait();
     return sums / context->saved_data["count"].toDouble();
   }
@@ -177,7 +177,7 @@ GroupMoments gather_moments(ProcessGroup& group, const at::Tensor& input) {
       at::empty({group.size(), 2 * features + 1}, own.options());
   group
       .all_gather(view(own), view(all),
-                  {.place = "forward pass of SyncBatchNorm"})
+                  {.label = "forward pass of SyncBatchNorm"})
       .wait();
   const at::Tensor counts = all.narrow(1, 2 * features, 1);
   const auto count = counts.sum().item<double>();

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/torch/ddp/replicate.h"
 

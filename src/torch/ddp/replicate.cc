@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/group/same_text.h"
 #include "src/torch/tensor/tensor_lists.h"
@@ -218,7 +218,7 @@ void broadcast_even_alone(ProcessGroup& group, at::TensorList tensors,
                           int root) {
   run_on(tensors, [&](const std::vector<at::Tensor>& list) {
     return group.broadcast(views_to_move(list), root,
-                           {.place = "broadcast of tensors"});
+                           {.label = "broadcast of tensors"});
   });
 }
 
@@ -226,7 +226,7 @@ void average_tensors(ProcessGroup& group, at::TensorList tensors) {
   if (group.size() == 1) return;
   run_on(tensors, [&](const std::vector<at::Tensor>& list) {
     return group.all_reduce(views(list), ReduceOp::kAverage,
-                            {.place = "average of tensors"});
+                            {.label = "average of tensors"});
   });
 }
 

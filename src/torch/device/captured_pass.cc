@@ -84,9 +84,9 @@ void CapturedPass::check_stream_and_gradients(at::TensorList inputs) const {
         "\n  next:    call zero_grad() before each pass");
 }
 
-CallOptions CapturedPass::options(std::string_view place) const {
+CallOptions CapturedPass::options(std::string_view label) const {
   const c10::Stream stream = current_stream_on(inputs_.front().device());
-  return {.place = place, .stream = stream.native_handle()};
+  return {.label = label, .stream = stream.native_handle()};
 }
 
 void CapturedPass::capture(at::Device device) {

@@ -67,7 +67,7 @@ class CapturedPass {
   // Whether passes of these shapes are captured from now on.
   bool takes_over(at::TensorList inputs);
   void check_stream_and_gradients(at::TensorList inputs) const;
-  CallOptions options(std::string_view place) const;
+  CallOptions options(std::string_view label) const;
   void capture(at::Device device);
   void capture_pass(const std::shared_ptr<DeviceGraph>& graph);
 

@@ -46,7 +46,7 @@ void combine_flat(ProcessGroup& group, const at::Tensor& flat,
   if (group.rank() == 0)
     for (int rank = 0; rank < group.size(); ++rank)
       all.push_back(at::empty_like(flat));
-  gather(group, flat, all, 0, {.place = "tensors for Adasum"}).wait();
+  gather(group, flat, all, 0, {.label = "tensors for Adasum"}).wait();
   std::int64_t begin = 0;
   for (const std::int64_t size : sizes) {
     std::vector<at::Tensor> parts;
@@ -56,7 +56,7 @@ void combine_flat(ProcessGroup& group, const at::Tensor& flat,
       flat.narrow(0, begin, size).copy_(adaptive_sum_of_all(std::move(parts)));
     begin += size;
   }
-  broadcast(group, flat, 0, {.place = "what Adasum has made"}).wait();
+  broadcast(group, flat, 0, {.label = "what Adasum has made"}).wait();
 }
 
 }  // namespace

@@ -7,10 +7,10 @@ namespace lockstep {
 void step_centrally(ProcessGroup& replicas, at::TensorList variables,
                     const std::function<void()>& step) {
   const bool are_shared = variables.empty() || variables[0].is_cpu();
-  if (are_shared) replicas.barrier({.place = "before the step"}).wait();
+  if (are_shared) replicas.barrier({.label = "before the step"}).wait();
   if (replicas.rank() == 0) step();
   if (are_shared)
-    replicas.barrier({.place = "after the step"}).wait();
+    replicas.barrier({.label = "after the step"}).wait();
   else
     broadcast_tensors(replicas, variables, 0);
 }

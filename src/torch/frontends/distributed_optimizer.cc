@@ -147,7 +147,7 @@ class PredivideHook final : public CommHook {
     bucket.buffer.mul_(1 / factor_);
     Work sum = bucket.group->all_reduce(
         view(bucket.buffer), ReduceOp::kSum,
-        {.place = "gradients that are divided before"});
+        {.label = "gradients that are divided before"});
     return followed_by(
         {std::move(sum)},
         [buffer = bucket.buffer, rest = factor_ / bucket.group->size()] {

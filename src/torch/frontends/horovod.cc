@@ -101,7 +101,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,
     mine = std::move(stream).str();
   }
   const Bytes bytes = broadcast_bytes(*group, bytes_of(mine), root,
-                                      {.place = "state of the optimizer"});
+                                      {.label = "state of the optimizer"});
   if (group->rank() == root) return;
   torch::serialize::InputArchive archive;
   archive.load_from(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -114,11 +114,11 @@ c10::IValue broadcast_object(const c10::IValue& object, int root,
   group = announced(std::move(group), "broadcast_object");
   if (group->rank() == root) {
     const std::vector<char> pickle = torch::pickle_save(object);
-    broadcast_bytes(*group, bytes_of(pickle), root, {.place = "an object"});
+    broadcast_bytes(*group, bytes_of(pickle), root, {.label = "an object"});
     return object;
   }
   return torch::pickle_load(
-      text_of(broadcast_bytes(*group, {}, root, {.place = "an object"})));
+      text_of(broadcast_bytes(*group, {}, root, {.label = "an object"})));
 }
 
 std::vector<c10::IValue> allgather_object(const c10::IValue& object,
@@ -127,7 +127,7 @@ std::vector<c10::IValue> allgather_object(const c10::IValue& object,
   const std::vector<char> pickle = torch::pickle_save(object);
   std::vector<c10::IValue> objects;
   for (const Bytes& bytes : all_gather_bytes(*group, bytes_of(pickle),
-                                             {.place = "an object a rank"}))
+                                             {.label = "an object a rank"}))
     objects.push_back(torch::pickle_load(text_of(bytes)));
   return objects;
 }

@@ -115,7 +115,7 @@ std::vector<std::int64_t> rows_of_ranks(ProcessGroup& group,
         "  next:    pass tensor.view({1})");
   const std::vector<std::int64_t> mine{tensor.size(0)};
   std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
-  group.all_gather(view(mine), view(all), {.place = "rows of allgather"})
+  group.all_gather(view(mine), view(all), {.label = "rows of allgather"})
       .wait();
   return all;
 }

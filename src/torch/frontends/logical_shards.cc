@@ -13,7 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
-#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/group/group_core.h"
 #include "src/data/sample_random.h"
@@ -53,7 +53,7 @@ void check_same_options(ProcessGroup& group, int count, std::uint64_t seed) {
   std::vector<std::int64_t> least_and_most{count, -count, number, ~number};
   group
       .all_reduce(view(least_and_most), ReduceOp::kMax,
-                  {.place = "options of logical shards"})
+                  {.label = "options of logical shards"})
       .wait();
   if (least_and_most[0] == -least_and_most[1] &&
       least_and_most[2] == ~least_and_most[3])
@@ -204,7 +204,7 @@ void LogicalShards::average(Tensors sum, const Tensors& buffers, Marks& marks) {
   if (group_->size() > 1)
     group_
         ->all_reduce(view(marks.of_parameter), ReduceOp::kMax,
-                     {.place = "which parameters logical shards used"})
+                     {.label = "which parameters logical shards used"})
         .wait();
   check_dense(marks);
   tree_reduce(*group_, sum);

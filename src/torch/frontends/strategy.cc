@@ -94,7 +94,7 @@ std::vector<Shape> shapes_of_all(ProcessGroup& group, const at::Tensor& value) {
   std::vector<Shape> shapes;
   for (const Bytes& bytes :
        all_gather_bytes(group, std::as_bytes(std::span(own.sizes)),
-                        {.place = "shapes of Strategy::gather"})) {
+                        {.label = "shapes of Strategy::gather"})) {
     std::vector<std::int64_t> numbers(bytes.size() / sizeof(std::int64_t));
     std::memcpy(numbers.data(), bytes.data(), bytes.size());
     const std::int64_t type = numbers.back();
@@ -259,7 +259,7 @@ at::Tensor Strategy::gather(const PerReplica<at::Tensor>& values,
     own.clear();
     for (const Shape& shape : shapes)
       own.push_back(at::empty(shape.sizes, mine.options()));
-    all_gather(group, own, mine, {.place = "Strategy::gather"}).wait();
+    all_gather(group, own, mine, {.label = "Strategy::gather"}).wait();
   } else {
     std::vector<Shape> shapes;
     for (const at::Tensor& value : own) shapes.push_back(shape_of(value));

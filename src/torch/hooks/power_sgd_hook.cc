@@ -256,7 +256,7 @@ Work PowerSgdHook::Round::average_p_and_the_rest() {
     buffers.push_back(view(bucket_.buffer.narrow(0, begin, count)));
   buffers.push_back(view(p_));
   return bucket_.group->all_reduce(buffers, ReduceOp::kAverage,
-                                   {.place = "P of PowerSGD"});
+                                   {.label = "P of PowerSGD"});
 }
 
 std::pair<double, double> PowerSgdHook::Round::compute_q(double epsilon,
@@ -274,7 +274,7 @@ std::pair<double, double> PowerSgdHook::Round::compute_q(double epsilon,
 
 Work PowerSgdHook::Round::average_q() {
   return bucket_.group->all_reduce(view(q_), ReduceOp::kAverage,
-                                   {.place = "Q of PowerSGD"});
+                                   {.label = "Q of PowerSGD"});
 }
 
 void PowerSgdHook::Round::decompress() {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/torch/clip_gradients.h"
-#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/torch/optim/device_update.h"
 #include "src/torch/optim/gradient_norm.h"

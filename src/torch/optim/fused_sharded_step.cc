@@ -171,7 +171,7 @@ void FusedShardedStep::run(const OfType& type, std::vector<char>& settled) {
   }
   group_->core()
       .sharded_update(lists.gradients, lists.values, ReduceOp::kAverage, update,
-                      {.place = "step of a sharded optimizer"})
+                      {.label = "step of a sharded optimizer"})
       .wait();
   if (!update.carried_out) return;
   for (std::size_t i = 0; i < parameters.size(); ++i)

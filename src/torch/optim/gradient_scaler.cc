@@ -189,7 +189,7 @@ GradientScaler::Finding GradientScaler::agree(Finding own) const {
   const std::vector<std::int32_t> told{static_cast<int>(own), bits, -bits};
   group_
       ->all_reduce(view(told), ReduceOp::kMax,
-                   {.place = "whether gradients are finite"})
+                   {.label = "whether gradients are finite"})
       .wait();
   if (told[1] != -told[2])
     throw Mismatch(c10::str(

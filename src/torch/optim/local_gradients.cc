@@ -50,7 +50,7 @@ std::vector<char> LocalGradients::missing_everywhere() const {
           : kSomeAreUnusable};
   group_
       ->all_reduce(view(told), ReduceOp::kMax,
-                   {.place = "parameters without gradients"})
+                   {.label = "parameters without gradients"})
       .wait();
   if (told[0] == kSomeAreUnusable) {
     for (const auto& parameter : parameters_) check_gradient(parameter);
@@ -86,7 +86,7 @@ void LocalGradients::average(const std::vector<char>& settled) {
   for (const auto& buffers : lists)
     group_
         ->all_reduce(buffers, ReduceOp::kAverage,
-                     {.place = "gradients of a sharded optimizer"})
+                     {.label = "gradients of a sharded optimizer"})
         .wait();
 }
 
@@ -104,7 +104,7 @@ bool LocalGradients::averaged() {
       static_cast<std::uint8_t>(averages_.are_unchanged(tensors_) ? 1 : 0)};
   group_
       ->all_reduce(view(std::span(told.data(), told.size())), ReduceOp::kMin,
-                   {.place = "whether gradients are averages"})
+                   {.label = "whether gradients are averages"})
       .wait();
   remembers_ = told[0] != 0;
   return remembers_;

@@ -24,7 +24,7 @@ Work reduce_to_owners(const GradBucket& bucket,
   const auto own = static_cast<std::size_t>(bucket.group->rank());
   return bucket.group->reduce_scatter_v(
       by_rank, by_rank[own], ReduceOp::kAverage,
-      {.place = "gradients, to their owners"});
+      {.label = "gradients, to their owners"});
 }
 
 Work average_whole(const GradBucket& bucket,
@@ -33,7 +33,7 @@ Work average_whole(const GradBucket& bucket,
   for (const auto& range : ranges)
     list.push_back(part_of(bucket.buffer, range));
   return bucket.group->all_reduce(list, ReduceOp::kAverage,
-                                  {.place = "gradients that no shard has"});
+                                  {.label = "gradients that no shard has"});
 }
 
 // Whether rank r of one group is rank r of the other, for all r: a module's

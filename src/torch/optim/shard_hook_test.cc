@@ -83,12 +83,12 @@ Tensors learn(const Group& group, at::Device device, Averages averages) {
   return sharded.model.parameters();
 }
 
-// This rank's operations so far whose place begins with `place`.
+// This rank's operations so far whose label begins with `label`.
 std::vector<OperationRecord> operations(const ProcessGroup& group,
-                                        std::string_view place) {
+                                        std::string_view label) {
   auto all = group.core().world()->recorder()->snapshot("").operations;
   std::erase_if(all, [&](const OperationRecord& operation) {
-    return !operation.place.starts_with(place);
+    return !operation.label.starts_with(label);
   });
   return all;
 }

@@ -43,7 +43,7 @@ void all_reduce(ProcessGroup& group, const Tensors& list) {
   for (const at::Tensor& tensor : list)
     buffers.push_back(view(in_memory_order(tensor)));
   const ReduceOp op = is_summed(list.front()) ? ReduceOp::kSum : ReduceOp::kMax;
-  group.all_reduce(buffers, op, {.place = kPlace}).wait();
+  group.all_reduce(buffers, op, {.label = kPlace}).wait();
 }
 
 // One block of all tensors, padded with zeros to equal parts; each rank adds up
@@ -66,12 +66,12 @@ void exchange_and_add(ProcessGroup& group, const Tensors& list) {
   }
   at::_foreach_copy_(slots, flats);
   const at::Tensor of_all = at::empty_like(block);
-  group.all_to_all(view(block), view(of_all), {.place = kPlace}).wait();
+  group.all_to_all(view(block), view(of_all), {.label = kPlace}).wait();
   TreeSum sum;
   for (std::int64_t rank = 0; rank < ranks; ++rank)
     sum.add({of_all.narrow(0, rank * part, part)});
   const at::Tensor own = sum.take().front();
-  group.all_gather(view(own), view(block), {.place = kPlace}).wait();
+  group.all_gather(view(own), view(block), {.label = kPlace}).wait();
   at::_foreach_copy_(flats, slots);
 }
 

@@ -53,7 +53,7 @@ class TreeReductionOnCuda : public CudaRanks {
     std::vector<OperationKind> found;
     for (const auto& one :
          group.core().world()->recorder()->snapshot("").operations)
-      if (one.place == "sums over logical shards")
+      if (one.label == "sums over logical shards")
         found.push_back(static_cast<OperationKind>(one.signature.kind));
     return found;
   }

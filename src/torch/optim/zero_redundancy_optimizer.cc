@@ -17,7 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
-#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/group/group_core.h"
 #include "src/torch/optim/fused_sharded_step.h"
@@ -75,7 +75,7 @@ void check_same_parameters(ProcessGroup& group, const Groups& groups) {
   const std::string own = describe(parameters, shared);
   const auto texts =
       all_gather_bytes(group, std::as_bytes(std::span(own)),
-                       {.place = "parameters of a sharded optimizer"});
+                       {.label = "parameters of a sharded optimizer"});
   const std::string_view first = text_of(texts[0]);
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     const std::string_view other = text_of(texts[rank]);
@@ -135,7 +135,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& gradient,
 // The norm over all ranks' tensors, the same on each rank.
 double norm_over_ranks(ProcessGroup& group, at::TensorList own,
                        double norm_type) {
-  const CallOptions options{.place = "norm of the gradients"};
+  const CallOptions options{.label = "norm of the gradients"};
   if (norm_type == 2) {
     std::vector<double> squares{sum_of_squares(own)};
     group.all_reduce(view(squares), ReduceOp::kSum, options).wait();
@@ -247,7 +247,7 @@ void ZeroRedundancyOptimizer::agree_on_factor() {
   std::array first{static_cast<std::int64_t>(factor_->first_call(tensors_))};
   group_
       ->all_reduce(view(std::span<std::int64_t>(first)), ReduceOp::kMax,
-                   {.place = "which factors of gradients count"})
+                   {.label = "which factors of gradients count"})
       .wait();
   factor_->forget_before(static_cast<std::uint64_t>(first[0]));
 }
@@ -304,11 +304,11 @@ void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
   if (size == 1) return;
   std::vector<Work> works;
   for (std::size_t rank = 0; rank < size; ++rank) {
-    const std::string place =
+    const std::string label =
         "updated parameters of rank " + std::to_string(rank);
     for (const auto& buffers : buffers_of(*shard_, rank, settled))
       works.push_back(
-          group_->broadcast(buffers, static_cast<int>(rank), {.place = place}));
+          group_->broadcast(buffers, static_cast<int>(rank), {.label = label}));
   }
   wait_for_all(works);
 }

@@ -58,7 +58,7 @@ std::vector<std::byte> move_bytes(ProcessGroup& group,
                                   int to) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::int64_t> size{static_cast<std::int64_t>(packed.size())};
-  group.broadcast(view(size), from, {.place = "size of optimizer state"})
+  group.broadcast(view(size), from, {.label = "size of optimizer state"})
       .wait();
   const bool sends = group.rank() == from, receives = group.rank() == to;
   std::vector<std::byte> received(receives ? static_cast<std::size_t>(size[0])
@@ -67,7 +67,7 @@ std::vector<std::byte> move_bytes(ProcessGroup& group,
   std::vector<Buffer> outputs(ranks, view_bytes({}));
   if (sends) inputs[static_cast<std::size_t>(to)] = view_bytes(packed);
   if (receives) outputs[static_cast<std::size_t>(from)] = view_bytes(received);
-  group.all_to_all_v(inputs, outputs, {.place = "optimizer state"}).wait();
+  group.all_to_all_v(inputs, outputs, {.label = "optimizer state"}).wait();
   return received;
 }
 

@@ -37,9 +37,9 @@ void BucketReduction::follow(const BucketPlan& plan,
   plan_ = &plan;
   parameters_ = parameters;
   buckets_.reset();
-  places_.clear();
+  labels_.clear();
   for (std::size_t i = 0; i < plan.buckets.size(); ++i)
-    places_.push_back("gradients, bucket " + std::to_string(i + 1) + " of " +
+    labels_.push_back("gradients, bucket " + std::to_string(i + 1) + " of " +
                       std::to_string(plan.buckets.size()));
 }
 
@@ -66,14 +66,14 @@ void BucketReduction::start_next() {
       buckets_->completeness_travels_alone())
     in_flight_.push_back(
         {{group_->all_reduce(buckets_->completeness(), ReduceOp::kSum,
-                             {.place = "whether all gradients arrived"})}});
+                             {.label = "whether all gradients arrived"})}});
 }
 
 void BucketReduction::start_plain(std::size_t bucket) {
   const ReduceOp op =
       divisor_ == group_->size() ? ReduceOp::kAverage : ReduceOp::kSum;
   in_flight_.push_back({{group_->all_reduce(buckets_->buffers(bucket), op,
-                                            {.place = places_[bucket]})}});
+                                            {.label = labels_[bucket]})}});
 }
 
 void BucketReduction::start_hook(std::size_t bucket) {

@@ -85,7 +85,7 @@ class BucketReduction {
   AlsoAbort also_abort_;            // empty: nothing
   const BucketPlan* plan_ = nullptr;
   std::span<const at::Tensor> parameters_;
-  std::vector<std::string> places_;         // by bucket, for messages
+  std::vector<std::string> labels_;         // by bucket, for messages
   std::optional<GradientBuckets> buckets_;  // from the plan's first pass on
 
   // Of the current pass.

@@ -8,7 +8,7 @@ namespace lockstep {
 
 Work all_reduce_average(const GradBucket& bucket) {
   return bucket.group->all_reduce(view(bucket.buffer), ReduceOp::kAverage,
-                                  {.place = "gradients, by a hook"});
+                                  {.label = "gradients, by a hook"});
 }
 
 GradBucket with_buffer(const GradBucket& bucket, const at::Tensor& buffer) {

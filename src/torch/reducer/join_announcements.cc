@@ -136,7 +136,7 @@ std::shared_ptr<ProcessGroup> JoinAnnouncements::group() const {
 }
 
 void JoinAnnouncements::allow() {
-  group()->barrier({.place = "allow_join"}).wait();
+  group()->barrier({.label = "allow_join"}).wait();
   allowed_ = true;
 }
 
@@ -193,8 +193,8 @@ JoinAnnouncements::Round JoinAnnouncements::tell(const HorovodCall& mine) {
   const auto ranks = static_cast<std::size_t>(group->size());
   const std::vector<std::uint8_t> own = packed(mine);
   std::vector<std::uint8_t> told(ranks * kAnnouncedBytes);
-  const std::string place = "announcement of " + text_of(mine);
-  group->all_gather(view(own), view(told), {.place = place}).wait();
+  const std::string label = "announcement of " + text_of(mine);
+  group->all_gather(view(own), view(told), {.label = label}).wait();
   Round round;
   std::string joined;
   int count = 0;
@@ -287,7 +287,7 @@ void JoinAnnouncements::take_part(const HorovodCall& call) {
                              .dtype(static_cast<at::ScalarType>(call.type))
                              .device(device));
     lockstep::all_reduce(*group(), zeros, static_cast<ReduceOp>(call.op),
-                         {.place = "allreduce of a joined rank"})
+                         {.label = "allreduce of a joined rank"})
         .wait();
   } catch (...) {
     group()->abort("rank " + std::to_string(group()->rank()) +

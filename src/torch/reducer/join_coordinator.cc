@@ -63,7 +63,7 @@ Activity common_activity(const ProcessGroup& group, const Answers& answers) {
 std::int64_t agreed_number(ProcessGroup& group) {
   static std::atomic<std::int64_t> last{0};
   std::vector<std::int64_t> number{++last};
-  group.all_reduce(view(number), ReduceOp::kMax, {.place = "scope of join"})
+  group.all_reduce(view(number), ReduceOp::kMax, {.label = "scope of join"})
       .wait();
   return number[0];
 }
@@ -92,7 +92,9 @@ std::vector<std::uint8_t> JoinCoordinator::answers_to(Activity mine) {
                                          number_};
   std::vector<std::int64_t> told(answer.size() *
                                  static_cast<std::size_t>(group_->size()));
-  group_->all_gather(view(answer), view(told), {.place = "roll call of join"})
+  group_
+      ->all_gather(view(answer), view(told),
+                   {.label = "which ranks have joined"})
       .wait();
   Answers answers;
   for (std::size_t i = 0; i < told.size(); i += answer.size()) {

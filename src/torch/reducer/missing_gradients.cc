@@ -50,7 +50,7 @@ MissingGradients::MissingGradients(ProcessGroup& group,
   std::vector<std::uint8_t> mine;
   mine.reserve(marks.size());
   for (const Mark mark : marks) mine.push_back(static_cast<std::uint8_t>(mark));
-  group.all_gather(view(mine), view(marks_), {.place = "missing gradients"})
+  group.all_gather(view(mine), view(marks_), {.label = "missing gradients"})
       .wait();
 }
 

@@ -353,7 +353,7 @@ bool Reducer::State::is_true_somewhere(bool here) {
   std::vector<std::int64_t> flag{here ? 1 : 0};
   order_
       ->all_reduce(view(flag), ReduceOp::kMax,
-                   {.place = "whether a rank has more gradients"})
+                   {.label = "whether a rank has more gradients"})
       .wait();
   return flag[0] != 0;
 }
@@ -503,7 +503,7 @@ void Reducer::State::fail(const std::string& why) {
 void Reducer::State::plan_in_order_of_arrival() {
   const auto arrived = tracker_.arrival_order();
   std::vector<std::int64_t> order(arrived.begin(), arrived.end());
-  order_->broadcast(view(order), roll_.root, {.place = "order of gradients"})
+  order_->broadcast(view(order), roll_.root, {.label = "order of gradients"})
       .wait();
   follows_arrival_ = true;
   for (std::size_t i = 0; i < sizes_.size(); ++i)

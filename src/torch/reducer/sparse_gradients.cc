@@ -43,7 +43,7 @@ at::Tensor gathered(ProcessGroup& order, const at::Tensor& mine,
     shape[0] = count;
     parts.push_back(at::empty(shape, mine.options()));
   }
-  all_gather(order, parts, mine.contiguous(), {.place = place}).wait();
+  all_gather(order, parts, mine.contiguous(), {.label = place}).wait();
   return at::cat(parts);
 }
 
@@ -160,7 +160,7 @@ void SparseGradients::reduce(ProcessGroup& order, double divisor,
   const auto ranks = static_cast<std::size_t>(order.size());
   std::vector<std::int64_t> all(ranks * mine.size());
   order
-      .all_gather(view(mine), view(all), {.place = "sizes of sparse gradients"})
+      .all_gather(view(mine), view(all), {.label = "sizes of sparse gradients"})
       .wait();
   for (std::size_t k = 0; k < used.size(); ++k) {
     std::vector<std::int64_t> counts;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/device_batches.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

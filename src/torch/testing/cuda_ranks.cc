@@ -107,7 +107,7 @@ void CudaRanks::run_on_real_devices(int ranks, const RankBody& body) {
                  << world.size();
   if (world.rank() < ranks) run_member(world, ranks, body);
   // No rank begins the next test while another is in this one.
-  world.barrier({.timeout = kEndOfTest, .place = "the end of a test"}).wait();
+  world.barrier({.timeout = kEndOfTest, .label = "the end of a test"}).wait();
 }
 
 }  // namespace lockstep

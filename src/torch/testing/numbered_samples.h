@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lockstep/data/sample_source.h"
+#include "lockstep/data/loader.h"
 
 namespace lockstep {
 

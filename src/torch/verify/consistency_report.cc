@@ -269,7 +269,7 @@ std::string ConsistencyReport::shown_values() {
       own.narrow(0, 1, count).copy_(flat.narrow(0, 0, count));
     }
     const at::Tensor all = at::empty({group_->size(), most + 1}, at::kDouble);
-    group_->all_gather(view(own), view(all), {.place = "values to show"})
+    group_->all_gather(view(own), view(all), {.label = "values to show"})
         .wait();
     ValuesRow& row = table.emplace_back(ValuesRow{what, {}});
     for (int rank = 0; rank < group_->size(); ++rank) {

@@ -71,7 +71,7 @@ class Comparison {
         at::empty({group_.size(), mine.numel()}, mine.options());
     group_
         .all_gather(bytes_of(mine), bytes_of(all),
-                    {.place = "elements that differ"})
+                    {.label = "elements that differ"})
         .wait();
     for (std::int64_t e = 0; e < mine.numel(); ++e) {
       if (all_have_the_same(all, e)) continue;
@@ -192,7 +192,7 @@ std::vector<Fingerprint> gather_lists(ProcessGroup& group,
   group
       .all_gather(view_bytes(std::as_bytes(own)),
                   view_bytes(std::as_bytes(std::span(all))),
-                  {.place = "fingerprints"})
+                  {.label = "fingerprints"})
       .wait();
   return all;
 }

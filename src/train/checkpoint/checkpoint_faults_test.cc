@@ -26,7 +26,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/checkpoint.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/testing/run_ranks.h"
@@ -255,7 +255,7 @@ TEST(SavingOnOneRankOnly, IsAMismatchWhereTheOthersCallSomethingElse) {
         if (group->rank() == saver) return folder.save(state, 1);
         group
             ->all_reduce(view(gradient), ReduceOp::kSum,
-                         {.place = "gradients, bucket 0"})
+                         {.label = "gradients, bucket 0"})
             .wait();
       });
       EXPECT_THAT(text, AllOf(HasSubstr("all_reduce #1 (sum, 8 x float32) at "

@@ -1,5 +1,3 @@
-#include "lockstep/train/checkpoint_folder.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -15,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
+#include "lockstep/train/checkpoint.h"
 #include "src/base/log.h"
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
@@ -31,7 +30,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kStem = "checkpoint-";
 
 // The wait for a killed earlier run whose memory is still being freed.
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kLockTimeout{5};
 
 // The step in a checkpoint's name; empty for other files.
 std::optional<std::int64_t> step_of(const fs::path& path) {
@@ -142,17 +141,17 @@ std::optional<Loaded> load_newest(const CheckpointFolder& folder,
 // Sends rank 0's bytes to all ranks without the copy on rank 0 that
 // broadcast_bytes() makes.
 SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
-                        std::string_view place) {
+                        std::string_view label) {
   std::vector<std::int64_t> size{own ? static_cast<std::int64_t>(own->size())
                                      : 0};
-  group.broadcast(view(size), 0, {.place = place}).wait();
+  group.broadcast(view(size), 0, {.label = label}).wait();
   if (group.rank() == 0) {
-    group.broadcast(view_bytes(*own), 0, {.place = place}).wait();
+    group.broadcast(view_bytes(*own), 0, {.label = label}).wait();
     return own;
   }
   auto bytes = std::make_shared<std::vector<std::byte>>(
       static_cast<std::size_t>(size[0]));
-  group.broadcast(view_bytes(*bytes), 0, {.place = place}).wait();
+  group.broadcast(view_bytes(*bytes), 0, {.label = label}).wait();
   return bytes;
 }
 
@@ -161,17 +160,17 @@ SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
 std::optional<fs::path> restore_found(
     ProcessGroup& group, const TrainingState& state,
     const std::function<std::optional<Loaded>()>& find) {
-  constexpr std::string_view kPlace = "loading a checkpoint";
+  constexpr std::string_view kLabel = "loading a checkpoint";
   std::optional<Loaded> found;
-  run_on_rank_zero(group, kPlace, [&] { found = find(); });
+  run_on_rank_zero(group, kLabel, [&] { found = find(); });
   const std::string own_name = found ? found->path.string() : "";
   const Bytes name = broadcast_bytes(group, std::as_bytes(std::span(own_name)),
-                                     0, {.place = kPlace});
+                                     0, {.label = kLabel});
   if (name.empty()) return std::nullopt;
   const fs::path path(
       std::string(reinterpret_cast<const char*>(name.data()), name.size()));
   const SharedBytes bytes =
-      share_bytes(group, found ? found->bytes : nullptr, kPlace);
+      share_bytes(group, found ? found->bytes : nullptr, kLabel);
   const TensorArchive archive =
       found ? std::move(found->archive) : parse_archive(bytes, path.string());
   restore(state, archive, group, path.string());
@@ -228,12 +227,12 @@ void CheckpointFolder::prepare() {
   // Another run may have created the folder again after a user deleted it.
   if (lock_ && lock_->is_of(folder_)) return;
   lock_.reset();
-  lock_ = std::make_unique<FolderLock>(folder_, Deadline(patience()));
+  lock_ = std::make_unique<FolderLock>(folder_, Deadline(lock_timeout()));
 }
 
-std::chrono::nanoseconds CheckpointFolder::patience() const {
-  if (!options_.group) return kPatience;
-  return std::min<std::chrono::nanoseconds>(kPatience,
+std::chrono::nanoseconds CheckpointFolder::lock_timeout() const {
+  if (!options_.group) return kLockTimeout;
+  return std::min<std::chrono::nanoseconds>(kLockTimeout,
                                             options_.group->timeout() / 2);
 }
 

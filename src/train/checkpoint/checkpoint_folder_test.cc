@@ -1,5 +1,3 @@
-#include "lockstep/train/checkpoint_folder.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>

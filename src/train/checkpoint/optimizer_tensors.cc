@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/scales_gradients.h"
+#include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/torch/optim/update_state.h"
 

@@ -14,43 +14,43 @@ namespace {
 
 constexpr std::int64_t kFine = -1;
 
-[[noreturn]] void fail_too(const ProcessGroup& group, std::string_view place,
+[[noreturn]] void fail_too(const ProcessGroup& group, std::string_view label,
                            std::size_t rank, const std::string& problem) {
-  throw Error(std::string(place) + " failed on rank " + std::to_string(rank) +
+  throw Error(std::string(label) + " failed on rank " + std::to_string(rank) +
               ", and therefore on rank " + std::to_string(group.rank()) +
               " of " + std::to_string(group.size()) + ":\n" + problem);
 }
 
 // Throws rank 0's error on the other ranks; a length of kFine means success.
-void share(ProcessGroup& group, std::string_view place,
+void share(ProcessGroup& group, std::string_view label,
            const std::string* problem) {
   std::vector<std::int64_t> length{
       problem ? static_cast<std::int64_t>(problem->size()) : kFine};
-  group.broadcast(view(length), 0, {.place = place}).wait();
+  group.broadcast(view(length), 0, {.label = label}).wait();
   if (length[0] == kFine) return;
   std::vector<std::uint8_t> text(static_cast<std::size_t>(length[0]));
   if (problem) text.assign(problem->begin(), problem->end());
-  group.broadcast(view(text), 0, {.place = place}).wait();
+  group.broadcast(view(text), 0, {.label = label}).wait();
   if (problem) return;
-  fail_too(group, place, 0, std::string(text.begin(), text.end()));
+  fail_too(group, label, 0, std::string(text.begin(), text.end()));
 }
 
 }  // namespace
 
-void run_on_rank_zero(ProcessGroup& group, std::string_view place,
+void run_on_rank_zero(ProcessGroup& group, std::string_view label,
                       const std::function<void()>& action) {
-  if (group.rank() != 0) return share(group, place, nullptr);
+  if (group.rank() != 0) return share(group, label, nullptr);
   try {
     action();
   } catch (const std::exception& error) {
     const std::string problem = error.what();
-    share(group, place, &problem);
+    share(group, label, &problem);
     throw;
   }
-  share(group, place, nullptr);
+  share(group, label, nullptr);
 }
 
-void run_on_all_ranks(ProcessGroup& group, std::string_view place,
+void run_on_all_ranks(ProcessGroup& group, std::string_view label,
                       const std::function<void()>& action) {
   std::exception_ptr own;
   std::string problem;
@@ -64,11 +64,11 @@ void run_on_all_ranks(ProcessGroup& group, std::string_view place,
   // error.
   const std::string told = own ? "!" + problem : "";
   const std::vector<Bytes> all =
-      all_gather_bytes(group, std::as_bytes(std::span(told)), {.place = place});
+      all_gather_bytes(group, std::as_bytes(std::span(told)), {.label = label});
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (!all[rank].empty())
-      fail_too(group, place, rank,
+      fail_too(group, label, rank,
                {reinterpret_cast<const char*>(all[rank].data()) + 1,
                 all[rank].size() - 1});
 }

@@ -57,7 +57,7 @@ NamedTensors gather_own(const NamedTensors& own, ProcessGroup& group) {
   const at::Tensor all = at::empty({group.size(), packed.numel()}, at::kByte);
   group
       .gather(view(packed), view(all), 0,
-              {.place = "saving a checkpoint: what each rank has"})
+              {.label = "saving a checkpoint: what each rank has"})
       .wait();
   NamedTensors gathered;
   for (int rank = 0; group.rank() == 0 && rank < group.size(); ++rank) {
@@ -292,7 +292,7 @@ void broadcast_buffers(const TrainingState& state, ProcessGroup& group) {
   std::vector<std::int64_t> count{std::ssize(buffers)};
   group
       .all_reduce(view(count), ReduceOp::kMin,
-                  {.place = "saving a checkpoint: buffers"})
+                  {.label = "saving a checkpoint: buffers"})
       .wait();
   if (count[0] > 0) broadcast_tensors(group, buffers, 0);
 }

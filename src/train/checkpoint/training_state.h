@@ -12,7 +12,7 @@
 #include <string>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/checkpoint.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {

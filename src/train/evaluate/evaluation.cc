@@ -97,7 +97,7 @@ void count(ConfusionMatrix& confusion, const at::Tensor& labels,
 // the same numbers in the same order.
 void merge(std::vector<double>& losses, ConfusionMatrix& confusion,
            ProcessGroup& group) {
-  constexpr CallOptions kCall{.place = "merging an evaluation"};
+  constexpr CallOptions kCall{.label = "merging an evaluation"};
   group.all_reduce(view(losses), ReduceOp::kSum, kCall).wait();
   group.all_reduce(view(confusion.counts()), ReduceOp::kSum, kCall).wait();
 }
@@ -111,7 +111,7 @@ at::Tensor merge(const at::Tensor& own, const Blocks& blocks,
     all = at::empty({group.size(), own.size(0), width}, own.options());
   const std::vector<Buffer> outputs =
       all.defined() ? std::vector<Buffer>{view(all)} : std::vector<Buffer>();
-  group.gather(view(own), outputs, 0, {.place = "merging predictions"}).wait();
+  group.gather(view(own), outputs, 0, {.label = "merging predictions"}).wait();
   if (!all.defined()) return all;
   return all.view({group.size(), -1, blocks.size(), width})
       .transpose(0, 1)

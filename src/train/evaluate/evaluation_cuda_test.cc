@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/image_samples.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/train/evaluation.h"
 #include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"

@@ -13,7 +13,7 @@
 #include <future>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image_samples.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/saved_model.h"
 #include "src/base/testing/error_text.h"

@@ -7,7 +7,7 @@
 #include <deque>
 #include <utility>
 
-#include "lockstep/torch/batch_tensors.h"
+#include "lockstep/torch/device_batches.h"
 #include "src/torch/device/device_copies.h"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ constexpr std::size_t kUnreadOutputs = 1;
 
 void for_each_output(
     Loader& loader, DeviceBatches& batches, const Forward& forward,
-    std::chrono::nanoseconds patience,
+    std::chrono::nanoseconds timeout,
     const std::function<void(const at::Tensor& logits,
                              const at::Tensor& labels)>& take) {
   // Sets the number of compute threads before this thread's first matrix
@@ -38,7 +38,7 @@ void for_each_output(
       take(unread.front().logits.wait(), unread.front().labels);
   };
   const std::size_t ahead = batches.device().is_cpu() ? 0 : kUnreadOutputs;
-  while (auto next = loader.next(patience)) {
+  while (auto next = loader.next(timeout)) {
     const BatchTensors batch = batches.copy_images(*std::move(next));
     unread.push_back({CopyToHost(forward(batch.images)), batch.labels});
     take_all_but(ahead);

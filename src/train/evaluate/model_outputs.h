@@ -18,10 +18,10 @@ namespace lockstep {
 
 // Passes the logits and labels of each batch of `loader` to `take`, both on the
 // host; `batches` copies images to the model's device, which gets the next
-// batch while the host waits for an output. Waits at most `patience` for a
+// batch while the host waits for an output. Waits at most `timeout` for a
 // batch.
 void for_each_output(Loader& loader, DeviceBatches& batches,
-                     const Forward& forward, std::chrono::nanoseconds patience,
+                     const Forward& forward, std::chrono::nanoseconds timeout,
                      const std::function<void(const at::Tensor& logits,
                                               const at::Tensor& labels)>& take);
 

@@ -8,7 +8,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/train/checkpoint.h"
-#include "lockstep/train/checkpoint_folder.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
@@ -176,7 +175,7 @@ SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {
     saved = parse_saved_model(bytes, file.string());
   });
   const auto share = [&](std::span<const std::byte> own) {
-    return broadcast_bytes(group, own, 0, {.place = kPlace});
+    return broadcast_bytes(group, own, 0, {.label = kPlace});
   };
   const Bytes name = share(std::as_bytes(std::span(saved.file)));
   Bytes all = share(bytes ? std::span<const std::byte>(*bytes)

@@ -21,7 +21,7 @@ void ProgressWriter::write(const ProgressRecord& record) {
   const bool is_step = std::holds_alternative<StepRecord>(record);
   if (is_step && !next_step_.expired()) return;
   // A pipe that is writable takes PIPE_BUF bytes, more than a step's line.
-  if (!writable(is_step ? milliseconds(0) : options_.patience)) return;
+  if (!writable(is_step ? milliseconds(0) : options_.timeout)) return;
   try {
     write_progress(descriptor_, record);
   } catch (const SystemError& error) {

@@ -17,7 +17,7 @@ struct ProgressWriterOptions {
   // Step records that come sooner than this after the last one are dropped.
   std::chrono::milliseconds interval{100};
   // How long each other record may wait for the reader; they are few.
-  std::chrono::milliseconds patience{1000};
+  std::chrono::milliseconds timeout{1000};
 };
 
 class ProgressWriter {

@@ -60,7 +60,7 @@ TEST(ProgressWriter, LeavesOutStepsThatComeTooSoonAndNothingElse) {
 
 TEST(ProgressWriter, DoesNotWaitForAReaderThatDoesNotRead) {
   const Pipe pipe;
-  ProgressWriter writer(pipe.writer.get(), {.interval = 0ms, .patience = 1ms});
+  ProgressWriter writer(pipe.writer.get(), {.interval = 0ms, .timeout = 1ms});
   // More than a pipe of the default size holds.
   for (int step = 0; step < 2000; ++step)
     writer.write(StepRecord{.step = step});

@@ -134,7 +134,7 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
     from = folder_.load(options_.resume, state_);
   if (!from) return from;
   // One replica may have restored memory that others are about to read.
-  group_->barrier({.place = "after restoring a checkpoint"}).wait();
+  group_->barrier({.label = "after restoring a checkpoint"}).wait();
   parts_.training_step.set_skipped(numbers_.skipped);
   parts_.traffic.set_passes(numbers_.passes);
   if (parts_.shards != nullptr) parts_.shards->set_step(numbers_.shard_runs);

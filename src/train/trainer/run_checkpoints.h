@@ -17,7 +17,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/logical_shards.h"
-#include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/checkpoint.h"
 #include "src/train/evaluate/metrics.h"
 #include "src/train/trainer/gradient_traffic.h"
 #include "src/train/trainer/strategies.h"

@@ -109,7 +109,7 @@ RunLog::Gathered RunLog::gather() {
                           waited.count() / static_cast<double>(steps)};
   std::vector<double> all(own.size() *
                           static_cast<std::size_t>(group_->size()));
-  group_->all_gather(view(own), view(all), {.place = "metrics for the log"})
+  group_->all_gather(view(own), view(all), {.label = "metrics for the log"})
       .wait();
   Gathered gathered;
   for (auto rank = all.begin(); rank != all.end(); rank += own.size()) {

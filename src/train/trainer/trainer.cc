@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image_samples.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler_sequence.h"
 #include "lockstep/torch/device_batches.h"
@@ -214,7 +214,7 @@ std::vector<std::string> Run::take_weights() {
   std::vector<std::string> anew;
   if (replica_.owns_parameters) anew = lockstep::take_weights(saved, *model_);
   // One replica may have written memory that others are about to read.
-  group_.barrier({.place = "after reading weights"}).wait();
+  group_.barrier({.label = "after reading weights"}).wait();
   return anew;
 }
 
@@ -255,7 +255,7 @@ void Run::read_metrics(std::size_t unread) {
 void Run::settle() {
   if (replica_.device.is_cpu() || group_.size() == 1) return;
   const at::Tensor number = at::zeros({1}, replica_.device);
-  all_reduce(group_, number, ReduceOp::kSum, {.place = "before saving"})
+  all_reduce(group_, number, ReduceOp::kSum, {.label = "before saving"})
       .synchronize();
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/checkpoint_folder.h"
+#include "lockstep/train/checkpoint.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/diagnosis/recorder.h"
@@ -153,7 +153,7 @@ TEST_F(TrainerOnCuda, ReplaysEveryWholeBatchAfterTheFirstThree) {
     int replays = 0;
     for (const auto& one :
          group->core().world()->recorder()->snapshot("").operations)
-      if (one.place == "a captured pass") ++replays;
+      if (one.label == "a captured pass") ++replays;
     EXPECT_EQ(replays, 2 * quick_.epochs - 3);
   });
 }
@@ -209,9 +209,9 @@ TEST_F(TrainerOnCuda, ReducesGradientsToWhoUpdatesThemWhenSharded) {
     int to_owners = 0;
     for (const auto& one :
          group->core().world()->recorder()->snapshot("").operations) {
-      if (one.place == "gradients, to their owners") ++to_owners;
-      EXPECT_NE(one.place, "gradients of a sharded optimizer");
-      EXPECT_FALSE(one.place.starts_with("gradients, bucket")) << one.place;
+      if (one.label == "gradients, to their owners") ++to_owners;
+      EXPECT_NE(one.label, "gradients of a sharded optimizer");
+      EXPECT_FALSE(one.label.starts_with("gradients, bucket")) << one.label;
     }
     EXPECT_GT(to_owners, 0);
   });

@@ -11,8 +11,8 @@
 #include <functional>
 #include <optional>
 
-#include "lockstep/torch/batch_tensors.h"
 #include "lockstep/torch/consistency_report.h"
+#include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/logical_shards.h"

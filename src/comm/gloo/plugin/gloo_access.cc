@@ -29,12 +29,12 @@ GlooProgress GlooBuffer::look(Base& buffer) {
 }
 
 void GlooBuffer::wait(Base& buffer, GlooDirection direction,
-                      std::chrono::microseconds patience) {
+                      std::chrono::microseconds timeout) {
   std::unique_lock lock(buffer.*(&GlooBuffer::m_));
   auto& changed = direction == GlooDirection::kSend
                       ? buffer.*(&GlooBuffer::sendCv_)
                       : buffer.*(&GlooBuffer::recvCv_);
-  changed.wait_for(lock, patience, [&] {
+  changed.wait_for(lock, timeout, [&] {
     return look_locked(buffer) != GlooProgress::kPending;
   });
 }

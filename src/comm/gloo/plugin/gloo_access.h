@@ -39,9 +39,9 @@ class GlooBuffer : public gloo::transport::tcp::UnboundBuffer {
   static GlooProgress look(Base& buffer);
 
   // Waits until look() may return something other than kPending, at most
-  // `patience`. One thread per buffer.
+  // `timeout`. One thread per buffer.
   static void wait(Base& buffer, GlooDirection direction,
-                   std::chrono::microseconds patience);
+                   std::chrono::microseconds timeout);
 
   // Throws unless the members lie where the library has them. `buffer` must be
   // new, and is unusable afterwards.

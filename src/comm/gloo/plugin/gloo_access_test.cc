@@ -29,16 +29,16 @@ namespace tcp = gloo::transport::tcp;
 using namespace std::chrono_literals;
 
 // Far longer than needed; it only keeps a failing test from hanging.
-constexpr auto kPatience = 1min;
+constexpr auto kTimeout = 1min;
 
 // Two sockets that are connected.
 struct Connection {
   Connection() {
     const FileDescriptor listener = listen_at("127.0.0.1", 0);
     near = connect_once("127.0.0.1", local_address(listener.get()).port(),
-                        Deadline(kPatience));
+                        Deadline(kTimeout));
     pollfd item{listener.get(), POLLIN, 0};
-    ::poll(&item, 1, Deadline(kPatience).poll_milliseconds());
+    ::poll(&item, 1, Deadline(kTimeout).poll_milliseconds());
     far = accept_from(listener.get());
   }
   FileDescriptor near;
@@ -58,7 +58,7 @@ void time_out(const Connection& connection) {
     continue;
   ASSERT_EQ(errno, EAGAIN);
   pollfd item{socket, 0, 0};
-  ASSERT_EQ(::poll(&item, 1, Deadline(kPatience).poll_milliseconds()), 1);
+  ASSERT_EQ(::poll(&item, 1, Deadline(kTimeout).poll_milliseconds()), 1);
   ASSERT_NE(item.revents & POLLERR, 0);
 }
 
@@ -92,7 +92,7 @@ class Pause : public tcp::Handler {
 class GlooPairs : public testing::Test {
  protected:
   GlooPairs() {
-    context_->setTimeout(kPatience);
+    context_->setTimeout(kTimeout);
     GlooPair::check_layout(context(), 1);
     GlooPair::connect(context(), device(), 1, talking_.near.get());
     GlooPair::connect(context(), device(), 2, broken_.near.get());
@@ -142,7 +142,7 @@ TEST_F(GlooPairs, ASendThatFailsDoesNotWaitForTheThreadThatReads) {
       sent.set_exception(std::current_exception());
     }
   });
-  if (outcome.wait_for(kPatience) != std::future_status::ready) {
+  if (outcome.wait_for(kTimeout) != std::future_status::ready) {
     std::cerr << "the send waits for Gloo's thread" << std::endl;
     std::_Exit(1);  // both threads would hang
   }

@@ -170,9 +170,9 @@ bool GlooTransport::connected(int peer) const {
 }
 
 LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
-                                            microseconds patience) {
+                                            microseconds timeout) {
   constexpr microseconds kPeerCheckInterval{20000};
-  const auto end = Clock::now() + patience;
+  const auto end = Clock::now() + timeout;
   while (true) {
     if (closed_) return kTransportClosed;
     // Check the connection first: a message that completed before it ended is

@@ -39,7 +39,7 @@ class GlooTransport {
   std::unique_ptr<GlooRequest> receive(const LockstepTransportMessage& message);
   // kTransportDone, NotYet or Closed.
   LockstepTransportStatus wait(GlooRequest& request,
-                               std::chrono::microseconds patience);
+                               std::chrono::microseconds timeout);
   void leave();
   void close();
 

@@ -31,10 +31,10 @@ bool finish(MpiTransport& transport,
 
 }  // namespace
 
-bool mpi_bootstrap(std::string& text, microseconds patience) {
-  const auto end = Clock::now() + patience;
+bool mpi_bootstrap(std::string& text, microseconds timeout) {
+  const auto end = Clock::now() + timeout;
   MpiEngine& engine = MpiEngine::of_process();
-  if (!engine.start(patience)) return false;
+  if (!engine.start(timeout)) return false;
   std::vector<std::int32_t> everybody(
       static_cast<std::size_t>(engine.world_size()));
   std::iota(everybody.begin(), everybody.end(), 0);

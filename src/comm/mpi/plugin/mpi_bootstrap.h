@@ -12,7 +12,7 @@ namespace lockstep {
 constexpr std::size_t kMpiBootstrapBytes = 1024;
 
 // Gives every process the text of world rank 0, shorter than
-// kMpiBootstrapBytes; false if `patience` ends first.
-bool mpi_bootstrap(std::string& text, std::chrono::microseconds patience);
+// kMpiBootstrapBytes; false if `timeout` ends first.
+bool mpi_bootstrap(std::string& text, std::chrono::microseconds timeout);
 
 }  // namespace lockstep

@@ -42,9 +42,9 @@ MpiEngine& MpiEngine::started() {
   return engine;
 }
 
-bool MpiEngine::start(microseconds patience) {
+bool MpiEngine::start(microseconds timeout) {
   MpiLink::check_launcher();
-  const auto end = Clock::now() + patience;
+  const auto end = Clock::now() + timeout;
   MutexLock lock(mutex_);
   if (state_ == State::kNew) {
     state_ = State::kStarting;

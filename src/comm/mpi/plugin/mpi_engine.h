@@ -33,9 +33,9 @@ class MpiEngine {
   // in time.
   static MpiEngine& started();
 
-  // Initialises MPI if needed; waits up to `patience` for the other processes
+  // Initialises MPI if needed; waits up to `timeout` for the other processes
   // to do so too, and returns whether they have.
-  bool start(std::chrono::microseconds patience);
+  bool start(std::chrono::microseconds timeout);
 
   // Valid once start() has returned true.
   int world_rank() const { return world_rank_; }

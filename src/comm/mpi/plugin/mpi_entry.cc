@@ -21,13 +21,13 @@ LockstepTransportStatus world_rank(std::int32_t* rank, std::int32_t* size,
 }
 
 LockstepTransportStatus bootstrap(char* text, std::size_t bytes,
-                                  std::int64_t patience,
+                                  std::int64_t timeout,
                                   LockstepTransportOutcome* outcome) {
   return guarded(outcome, [&] {
     std::string said = text;
     if (said.size() >= std::min(bytes, kMpiBootstrapBytes))
       throw MpiError("the text is too long");
-    if (!mpi_bootstrap(said, std::chrono::microseconds(patience)))
+    if (!mpi_bootstrap(said, std::chrono::microseconds(timeout)))
       return kTransportNotYet;
     std::snprintf(text, bytes, "%s", said.c_str());
     return kTransportDone;

@@ -4,11 +4,11 @@
 
 namespace lockstep {
 
-LockstepTransportStatus MpiRequest::wait(std::chrono::microseconds patience) {
+LockstepTransportStatus MpiRequest::wait(std::chrono::microseconds timeout) {
   if (status_ == kTransportDone) return kTransportDone;
-  if (status_ == kTransportNotYet && patience.count() <= 0)
+  if (status_ == kTransportNotYet && timeout.count() <= 0)
     return kTransportNotYet;
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto end = std::chrono::steady_clock::now() + timeout;
   MutexLock lock(mutex_);
   while (status_ == kTransportNotYet)
     if (changed_.wait_until(lock, end) == std::cv_status::timeout) break;

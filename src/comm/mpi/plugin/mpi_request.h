@@ -41,9 +41,9 @@ class MpiRequest {
   MpiBlock packet{};
   bool was_waited_for = false;  // belongs to the waiting thread
 
-  // Waits up to `patience` for the request to end: kTransportDone, Closed, or
+  // Waits up to `timeout` for the request to end: kTransportDone, Closed, or
   // NotYet if it has not ended.
-  LockstepTransportStatus wait(std::chrono::microseconds patience);
+  LockstepTransportStatus wait(std::chrono::microseconds timeout);
   bool has_ended() const { return status_ != kTransportNotYet; }
 
   // Afterwards no thread touches the caller's memory.

@@ -113,17 +113,17 @@ std::unique_ptr<MpiTransport::Request> MpiTransport::receive(
 }
 
 LockstepTransportStatus MpiTransport::wait(Request& request,
-                                           std::chrono::microseconds patience) {
+                                           std::chrono::microseconds timeout) {
   if (closed_) return kTransportClosed;
   MpiRequest& message = request.message();
   const auto status = message.wait(std::chrono::microseconds(0));
   if (status != kTransportNotYet) return status;
   engine_.attend();
-  if (patience.count() <= 0) return status;
+  if (timeout.count() <= 0) return status;
   if (!message.was_waited_for) engine_.expect_soon();
   message.was_waited_for = true;
   const MpiEngine::Waiting waiting(engine_);
-  return message.wait(patience);
+  return message.wait(timeout);
 }
 
 void MpiTransport::leave() {

@@ -42,7 +42,7 @@ class MpiTransport {
   std::unique_ptr<Request> send(const LockstepTransportMessage& message);
   std::unique_ptr<Request> receive(const LockstepTransportMessage& message);
   LockstepTransportStatus wait(Request& request,
-                               std::chrono::microseconds patience);
+                               std::chrono::microseconds timeout);
   void leave();
   void close();
 

@@ -1,4 +1,4 @@
-#include "lockstep/torch/strategy_optimizer.h"
+#include "lockstep/torch/per_replica.h"
 
 #include "src/torch/frontends/central_step.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/torch/distinct_parameters.h"
+#include "lockstep/torch/module_tensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

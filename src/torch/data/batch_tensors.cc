@@ -1,5 +1,3 @@
-#include "lockstep/torch/batch_tensors.h"
-
 #include <ATen/ops/clone.h>
 #include <ATen/ops/from_blob.h>
 
@@ -8,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <utility>
+
+#include "lockstep/torch/device_batches.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,5 @@
-// Lists of parameters in which one that is registered under several names, as
+// The tensors of a module: their loading in place, and
+// lists of parameters in which one that is registered under several names, as
 // tied weights are, counts once, under the first name, as in PyTorch.
 // LibTorch's own Module::parameters() lists it once per name, and LibTorch's
 // own optimizers then make one step per name with it.
@@ -13,6 +14,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/ordered_dict.h>
+#include <torch/serialize/input-archive.h>
 
 #include <string>
 #include <vector>
@@ -30,5 +32,13 @@ bool has_repeated_parameters(
 
 // Removes repeated parameters from `optimizer`; each stays in its first place.
 void drop_repeated_parameters(torch::optim::Optimizer& optimizer);
+
+// torch::load() into a module's present memory. LibTorch's version gives
+// parameters and buffers new memory, but replicas share the old memory, peers
+// map it and averages lie in it. Threads: the thread of the module's passes,
+// between two passes. InvalidArgument where a tensor of the archive has another
+// shape or type, and the errors of Module::load(), leave the module unchanged.
+void load_in_place(torch::serialize::InputArchive& archive,
+                   torch::nn::Module& module);
 
 }  // namespace lockstep
