@@ -25,6 +25,7 @@
 #include "src/comm/nccl/pending_operations.h"
 #include "src/comm/nccl/point_to_point_communicators.h"
 #include "src/comm/operation/current_stream.h"
+#include "src/comm/operation/peer_checks.h"
 #include "src/net/wait.h"
 
 namespace lockstep {
@@ -36,9 +37,6 @@ using std::chrono::microseconds;
 // The shortest and the longest pause between two polls of the group's thread.
 constexpr microseconds kShortestPause = 20us;
 constexpr microseconds kLongestPause = 2ms;
-// The interval at which it checks whether a rank is gone; between hosts this
-// asks the store.
-constexpr auto kPeerCheckInterval = 50ms;
 // The number of times that start() polls NCCL for the launch of an operation,
 // before it leaves that to waiting threads.
 constexpr int kLooksInStart = 200;

@@ -7,11 +7,10 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "src/comm/operation/peer_checks.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::chrono::milliseconds kPeerCheckInterval{50};
 
 // Empty if the deadline passes first.
 std::optional<Bytes> get(Store& store, const std::string& key,

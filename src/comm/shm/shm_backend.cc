@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/base/own_process.h"
+#include "src/comm/operation/peer_checks.h"
 #include "src/comm/shm/collective_queue.h"
 #include "src/comm/shm/local_exchange.h"
 #include "src/comm/shm/message_matcher.h"
@@ -28,9 +29,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// How long a waiting thread sleeps before it checks whether its peers are
-// alive.
-constexpr std::chrono::milliseconds kPeerCheckInterval{50};
 // The number of times that start() polls for peers that may be about to arrive,
 // before it leaves an operation to waiting threads.
 constexpr int kLooksInStart = 40;

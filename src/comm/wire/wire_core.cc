@@ -7,16 +7,13 @@
 #include <optional>
 
 #include "src/comm/operation/operation_text.h"
+#include "src/comm/operation/peer_checks.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
-
-// The interval at which a long wait checks the store: a fault may have begun
-// with ranks that this rank does not communicate with.
-constexpr auto kPeerCheckInterval = 200ms;
 
 // Ranks that wait for the same rank give up at about the same time: this is how
 // long a rank waits for what the others publish.
@@ -65,7 +62,7 @@ WireCore::~WireCore() { leave(); }
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
     : core_(core),
       deadline_(deadline),
-      next_look_(Deadline::Clock::now() + kPeerCheckInterval) {}
+      next_look_(Deadline::Clock::now() + kStoreCheckInterval) {}
 
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
     : Vigil(core, deadline) {
@@ -74,8 +71,9 @@ WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
 
 void WireCore::Vigil::check() {
   const auto now = Deadline::Clock::now();
+  // A fault may have begun with ranks that this rank does not communicate with.
   if (now >= next_look_) {
-    next_look_ = now + kPeerCheckInterval;
+    next_look_ = now + kStoreCheckInterval;
     check_peers();
   }
   if (deadline_.expired()) throw WaitExpired();
@@ -141,7 +139,7 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
       if (!is_done(request)) peers.push_back(request->peer());
     held_up_by(std::move(peers));
     const auto timeout = std::clamp<Deadline::Clock::duration>(
-        deadline.remaining(), 0us, kPeerCheckInterval);
+        deadline.remaining(), 0us, kStoreCheckInterval);
     if (!(*next)->wait(std::chrono::duration_cast<microseconds>(timeout)))
       vigil.check();
     next = std::find_if_not(next, requests.end(), is_done);

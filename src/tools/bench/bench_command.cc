@@ -2,6 +2,7 @@
 
 #include "src/base/rank_environment.h"
 #include "src/tools/job/flags.h"
+#include "src/tools/job/gnuplot.h"
 #include "src/tools/job/job.h"
 
 namespace lockstep {
@@ -20,8 +21,11 @@ int run_bench(const BenchRequest& request, const EnvironmentLookup& lookup) {
                                         lookup);
   apply(request.options.devices, lookup, launch);
   // Only rank 0 writes them; other ranks' hosts may not have the folder.
-  if (read_rank_environment(lookup).rank.value_or(0) == 0)
-    check_file_to_write("--plot", request.options.plot);
+  const std::string& plot = request.options.plot;
+  if (read_rank_environment(lookup).rank.value_or(0) == 0 && !plot.empty()) {
+    check_file_to_write("--plot", plot);
+    require_gnuplot(lookup, "--plot");
+  }
   join_ranks_of_launcher(launch, lookup);
   launch.tags = OutputTags::kNone;
   return run_job(std::move(launch), lookup);

@@ -126,7 +126,8 @@ void add_result_flags(CLI::App& command, BenchOptions& options) {
                    "Print one JSON document instead of a table");
   command
       .add_option("--plot", options.plot,
-                  "Draw time against bytes into this SVG file")
+                  "Draw time against bytes into this file, .svg or .png; "
+                  "needs gnuplot")
       ->type_name("FILE");
   command
       .add_option(

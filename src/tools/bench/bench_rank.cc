@@ -15,6 +15,7 @@
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
+#include "src/base/process_environment.h"
 #include "src/base/text_file.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/group/registry.h"
@@ -25,6 +26,7 @@
 #include "src/tools/bench/bench_gpu_engine.h"
 #include "src/tools/bench/bench_group_engine.h"
 #include "src/tools/bench/bench_report.h"
+#include "src/tools/job/gnuplot.h"
 #include "src/tools/job/host_memory.h"
 
 namespace lockstep {
@@ -245,7 +247,8 @@ void run_bench_rank(const BenchOptions& options, const Settings& settings) {
   if (control->rank() == 0) {
     if (options.json) printer.write(to_json(report));
     if (!options.plot.empty())
-      replace_text_file(options.plot, draw_svg(plot_of(report)));
+      run_gnuplot(require_gnuplot(environment_variable, "--plot"),
+                  gnuplot_script(report, options.plot));
   }
   // No rank may leave while another still needs it.
   control->barrier({.label = "the end of the benchmark"}).wait();

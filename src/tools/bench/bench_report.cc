@@ -10,6 +10,7 @@
 
 #include "src/base/version.h"
 #include "src/tools/bench/bench_options.h"
+#include "src/tools/job/gnuplot.h"
 
 namespace lockstep {
 namespace {
@@ -194,22 +195,33 @@ std::string to_json(const BenchReport& report) {
   return document.dump(kIndent) + "\n";
 }
 
-Plot plot_of(const BenchReport& report) {
-  Plot plot{
-      .title = fmt::format("{}, {} ranks{}", title_of(report), report.ranks,
-                           is_on_cpu(report) ? "" : " on " + report.device),
-      .x_label = "bytes",
-      .y_label = "time (p50), µs",
-      .lines = {}};
-  for (const BackendRows& backend : report.backends) {
+std::string gnuplot_script(const BenchReport& report, const std::string& file) {
+  std::string data;
+  std::string curves;
+  for (std::size_t i = 0; i < report.backends.size(); ++i) {
+    const BackendRows& backend = report.backends[i];
     if (backend.rows.empty()) continue;
-    PlotLine line{.name = backend.name, .points = {}};
+    data += fmt::format("$backend{} << END\n", i);
     for (const BenchRow& row : backend.rows)
-      line.points.push_back({.x = static_cast<double>(row.bytes),
-                             .y = microseconds(row.timings.p50)});
-    plot.lines.push_back(std::move(line));
+      data += fmt::format("{} {}\n", row.bytes, microseconds(row.timings.p50));
+    data += "END\n";
+    curves += fmt::format(
+        "{} $backend{} using 1:2 title {} with linespoints pointtype 7 "
+        "linewidth 2 linecolor rgb '{}'",
+        curves.empty() ? "plot" : ",", i, gnuplot_text(backend.name),
+        kPlotColors[i % kPlotColors.size()]);
   }
-  return plot;
+  const std::string title =
+      fmt::format("{}, {} ranks{}", title_of(report), report.ranks,
+                  is_on_cpu(report) ? "" : " on " + report.device);
+  return fmt::format(
+      "{}set encoding utf8\nset terminal {}\nset output {}\nset title {}\n"
+      "set logscale xy\nset format '%.0s%c'\nset grid\nset key top left\n"
+      "set xlabel 'bytes'\nset ylabel 'time (p50), µs'\n{}\n",
+      data,
+      file.ends_with(".png") ? "pngcairo size 1520,960 fontscale 1.6 noenhanced"
+                             : "svg size 760,480 dynamic noenhanced",
+      gnuplot_text(file), gnuplot_text(title), curves);
 }
 
 }  // namespace lockstep

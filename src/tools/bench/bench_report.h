@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "src/tools/bench/bench_measure.h"
-#include "src/tools/bench/bench_plot.h"
 
 namespace lockstep {
 
@@ -53,7 +52,8 @@ std::string table_end(const BenchReport& report);
 // One JSON document; its keys are the table's columns with units.
 std::string to_json(const BenchReport& report);
 
-// Plots the p50 of each backend, in microseconds, against bytes.
-Plot plot_of(const BenchReport& report);
+// The gnuplot script that draws the p50 of each backend, in microseconds,
+// against bytes, into `file`: PNG where its name ends so, otherwise SVG.
+std::string gnuplot_script(const BenchReport& report, const std::string& file);
 
 }  // namespace lockstep

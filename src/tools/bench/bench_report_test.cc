@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/error.h"
-
 namespace lockstep {
 namespace {
 
@@ -100,63 +98,24 @@ TEST(BenchReport, SaysWhatIsInPlaceAndOnWhichDevice) {
   EXPECT_THAT(to_json(report), AllOf(HasSubstr("\"device\": \"cuda\""),
                                      Not(HasSubstr("\"memory\"")),
                                      HasSubstr("\"in_place\": true")));
-  EXPECT_THAT(plot_of(report).title, HasSubstr("2 ranks on cuda"));
+  EXPECT_THAT(
+      gnuplot_script(report, "p.svg"),
+      HasSubstr(
+          "set title 'all_reduce, sum of float32, in place, 2 ranks on cuda'"));
 }
 
 TEST(BenchReport, PlotsOneLineABackendThatMeasured) {
   BenchReport report{.what = {}, .ranks = 2, .backends = {}};
   report.backends.push_back(rows_of("a", {{4, 10}, {1000, 50}}));
   report.backends.push_back({.name = "b", .rows = {}, .left_out = "no"});
-  const Plot plot = plot_of(report);
-  ASSERT_EQ(plot.lines.size(), 1u);
-  EXPECT_DOUBLE_EQ(plot.lines[0].points[1].y, 50);
-}
-
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (auto at = text.find(part); at != std::string::npos;
-       at = text.find(part, at + 1))
-    ++found;
-  return found;
-}
-
-TEST(BenchPlot, HasATickAtEachPowerOfTen) {
-  const std::string svg =
-      draw_svg({.title = "t",
-                .x_label = "x",
-                .y_label = "y",
-                .lines = {{.name = "a", .points = {{4, 0.5}, {20'000, 90}}}}});
-  for (const char* tick :
-       {">1<", ">10<", ">100<", ">1 k<", ">10 k<", ">100 k<", ">0.1<"})
-    EXPECT_THAT(svg, HasSubstr(tick));
-  EXPECT_THAT(svg, Not(HasSubstr(">1 M<")));
-  // 10^0 … 10^5 and 10^-1 … 10^2.
-  EXPECT_EQ(count(svg, "class=\"grid\""), 6u + 4u);
-  EXPECT_THAT(svg, HasSubstr("prefers-color-scheme: dark"));
-}
-
-TEST(BenchPlot, PutsPointsWhereLogarithmsSay) {
-  const std::string svg = draw_svg(
-      {.title = "t",
-       .x_label = "x",
-       .y_label = "y",
-       .lines = {{.name = "a", .points = {{1, 1}, {10, 10}, {100, 100}}}}});
-  EXPECT_THAT(svg, HasSubstr("points=\"70.0,425.0 405.0,247.5 740.0,70.0 \""));
-}
-
-TEST(BenchPlot, EscapesNamesAndLeavesOutWhatLogarithmsCannotReach) {
-  const std::string svg = draw_svg(
-      {.title = "a < b & c",
-       .x_label = "x",
-       .y_label = "y",
-       .lines = {{.name = "<a>", .points = {{0, 1}, {1, 1}, {2, -1}}}}});
-  EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; c"));
-  EXPECT_EQ(count(svg, "<circle"), 1u);
-  EXPECT_THROW(draw_svg({.title = "",
-                         .x_label = "",
-                         .y_label = "",
-                         .lines = {{.name = "a", .points = {{0, 1}}}}}),
-               InvalidArgument);
+  const std::string script = gnuplot_script(report, "it's.svg");
+  EXPECT_THAT(
+      script,
+      AllOf(HasSubstr("$backend0 << END\n4 10\n1000 50\nEND"),
+            HasSubstr("plot $backend0 using 1:2 title 'a'"),
+            HasSubstr("set logscale xy"), HasSubstr("set terminal svg"),
+            HasSubstr("set output 'it''s.svg'"), Not(HasSubstr("$backend1"))));
+  EXPECT_THAT(gnuplot_script(report, "p.png"), HasSubstr("terminal pngcairo"));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "src/base/text_file.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/gpu_inventory.h"
+#include "src/tools/job/gnuplot.h"
 #include "src/tools/job/job.h"
 #include "src/tools/job/rank_place.h"
 #include "src/tools/scale/scale_plot.h"
@@ -328,7 +329,7 @@ int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup) {
   std::string gnuplot;
   if (!options.report.empty()) {
     check_report(options.report);
-    gnuplot = require_gnuplot(lookup);
+    gnuplot = require_gnuplot(lookup, "--report");
   }
   Scaling scaling(request, lookup);
   int code = 0;

@@ -1,38 +1,14 @@
 #include "src/tools/scale/scale_plot.h"
 
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cerrno>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "lockstep/base/error.h"
-#include "src/base/exit_status.h"
 #include "src/base/text_file.h"
-#include "src/launch/worker/find_program.h"
-#include "src/launch/worker/worker_environment.h"
+#include "src/tools/job/gnuplot.h"
 
 namespace lockstep {
 namespace {
-
-// Quotes a text for gnuplot, as one line.
-std::string gnuplot_text(std::string_view text) {
-  std::string out = "'";
-  for (const char letter : text) {
-    const bool is_control = static_cast<unsigned char>(letter) < ' ';
-    out += is_control ? ' ' : letter;
-    if (letter == '\'') out += letter;
-  }
-  return out + "'";
-}
-
-// Okabe and Ito's palette for colour-blind readers.
-constexpr std::array<std::string_view, 4> kColors{"#0072b2", "#d55e00",
-                                                  "#009e73", "#cc79a7"};
 
 std::string data_of(const ScaleReport& report) {
   std::string text;
@@ -61,7 +37,7 @@ std::string plot_of(const ScaleReport& report, int column,
         ", $series{} using 1:{} title {} with linespoints pointtype 7 "
         "linewidth 2 linecolor rgb '{}'",
         i, column, gnuplot_text(report.series[i].name),
-        kColors[i % kColors.size()]);
+        kPlotColors[i % kPlotColors.size()]);
   return text + "\n";
 }
 
@@ -81,16 +57,6 @@ std::string page_of(const ScaleReport& report) {
 }
 
 }  // namespace
-
-std::string require_gnuplot(const EnvironmentLookup& lookup) {
-  try {
-    return find_program("gnuplot", lookup("PATH").value_or(""));
-  } catch (const CannotExecute&) {
-    throw InvalidArgument(
-        "--report needs gnuplot for its drawings: install it (apt-get install "
-        "gnuplot-nox), or print the report with --json");
-  }
-}
 
 std::string gnuplot_script(const ScaleReport& report,
                            const std::filesystem::path& prefix) {
@@ -115,24 +81,9 @@ std::string gnuplot_script(const ScaleReport& report,
 
 void draw(const ScaleReport& report, const std::filesystem::path& prefix,
           const std::string& gnuplot) {
-  const std::string script = prefix.string() + ".gnuplot";
-  replace_text_file(script, gnuplot_script(report, prefix));
-  std::vector<std::string> words{gnuplot, script};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  const int failed = ::posix_spawn(&child, gnuplot.c_str(), nullptr, nullptr,
-                                   arguments.data(), environ);
-  if (failed != 0) throw SystemError("cannot start " + gnuplot, failed);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  const ExitStatus end = ExitStatus::of_wait(status);
-  if (end.ended_well()) return;
-  throw Error(
-      fmt::format("{} {}; the tables are written, {}.svg and .png are not\n"
-                  "  next:    read its messages above",
-                  gnuplot, describe(end), prefix.string()));
+  const std::string script = gnuplot_script(report, prefix);
+  replace_text_file(prefix.string() + ".gnuplot", script);
+  run_gnuplot(gnuplot, script);
 }
 
 }  // namespace lockstep

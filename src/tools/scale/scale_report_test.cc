@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "src/tools/job/gnuplot.h"
 #include "src/tools/scale/scale_plot.h"
 
 namespace lockstep {
@@ -182,7 +183,7 @@ TEST(ScalePlot, SaysWhatToInstallWhereThereIsNoGnuplot) {
   const auto no_path = [](const std::string&) {
     return std::optional<std::string>("/nonexistent");
   };
-  EXPECT_THAT([&] { require_gnuplot(no_path); },
+  EXPECT_THAT([&] { require_gnuplot(no_path, "--report"); },
               testing::ThrowsMessage<std::exception>(
                   HasSubstr("apt-get install gnuplot-nox")));
 }

@@ -9,6 +9,7 @@
 #include <protozero/pbf_builder.hpp>
 
 #include "lockstep/base/error.h"
+#include "src/store/host_address.h"
 #include "src/train/log/appended_file.h"
 
 namespace lockstep {
@@ -39,12 +40,6 @@ double now() {
       .count();
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
-
 // TensorBoard reads files in the order of their names, which begin with the
 // time.
 std::unique_ptr<AppendedFile> make_file(const std::filesystem::path& folder) {
@@ -52,7 +47,7 @@ std::unique_ptr<AppendedFile> make_file(const std::filesystem::path& folder) {
   std::snprintf(seconds.data(), seconds.size(), "%010lld",
                 static_cast<long long>(now()));
   const std::string stem = std::string("events.out.tfevents.") +
-                           seconds.data() + "." + host_name() + "." +
+                           seconds.data() + "." + own_host_name() + "." +
                            std::to_string(::getpid()) + ".";
   for (int number = 0;; ++number) try {
       return std::make_unique<AppendedFile>(

@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "src/base/signals_blocked.h"
+#include "src/comm/operation/peer_checks.h"
 
 namespace lockstep {
 namespace {
@@ -171,7 +172,6 @@ bool GlooTransport::connected(int peer) const {
 
 LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
                                             microseconds timeout) {
-  constexpr microseconds kPeerCheckInterval{20000};
   const auto end = Clock::now() + timeout;
   while (true) {
     if (closed_) return kTransportClosed;
@@ -186,7 +186,7 @@ LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
         std::chrono::duration_cast<microseconds>(end - Clock::now());
     if (left.count() <= 0) return kTransportNotYet;
     GlooBuffer::wait(request.tcp(), request.direction,
-                     std::min(left, kPeerCheckInterval));
+                     std::min<microseconds>(left, kPeerCheckInterval));
   }
 }
 
