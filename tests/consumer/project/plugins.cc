@@ -4,15 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <span>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -30,11 +29,11 @@ int run_rank(int rank, const std::string& store, const std::string& folder) {
                                 .init_method = "file://" + store,
                                 .world_size = 2,
                                 .rank = rank});
-  std::array<float, 4> values = {1, 2, 3, 4};
+  std::vector<float> values{1, 2, 3, 4};
   lockstep::default_group()
-      ->all_reduce(lockstep::view(std::span(values)), lockstep::ReduceOp::kSum)
+      ->all_reduce(lockstep::view(values), lockstep::ReduceOp::kSum)
       .wait(std::chrono::seconds(60));
-  const bool right = values == std::array<float, 4>{2, 4, 6, 8};
+  const bool right = values == std::vector<float>{2, 4, 6, 8};
   const bool found = loaded_from(folder);
   if (!right) std::cerr << "rank " << rank << ": the sum is wrong\n";
   if (!found)
