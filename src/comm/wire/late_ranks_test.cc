@@ -211,6 +211,25 @@ TEST_F(AWatchedGroup, GoesOnWhenTheLateRankComesBeforeItHasGivenUp) {
   });
 }
 
+TEST_F(AWatchedGroup, GoesOnWhenTheLateMessageComesBeforeItHasGivenUp) {
+  std::latch comes(1);
+  run([&](Group group) {
+    std::vector<float> data(1, 7);
+    if (group->rank() == 0) {
+      data[0] = 0;
+      asked->at_next_wait([&] { comes.count_down(); });
+      const Work message = group->irecv(view(data), 1, 0);
+      EXPECT_NO_THROW(message.wait(1ms));
+      EXPECT_EQ(data[0], 7);
+    }
+    if (group->rank() == 1) {
+      comes.wait();
+      group->send(view(data), 0, 0, {.timeout = kTimeout});
+    }
+    EXPECT_NO_THROW(group->barrier({.timeout = kTimeout}).wait());
+  });
+}
+
 TEST_F(AWatchedGroup, IsAbortedWithoutWaitingForTheAnswerOfLateRanks) {
   interrupt([](ProcessGroup& group) { group.abort("it was told to"); });
 }
