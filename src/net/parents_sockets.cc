@@ -158,6 +158,11 @@ class ParentsSockets {
   std::size_t most_ = kFew;
 };
 
+// Made as the code is loaded: a fork() that is past its prepare handlers when
+// the first socket opens would not run these.
+[[maybe_unused]] const ParentsSockets& kForksAreSeen =
+    ParentsSockets::of_process();
+
 }  // namespace
 
 FileDescriptor keep_from_children(const std::function<FileDescriptor()>& open) {

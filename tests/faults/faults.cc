@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include "fault_calls.h"
@@ -44,10 +45,18 @@ std::string told(int rank, const RankError& error) {
                      error.rank, error.message);
 }
 
-// Whether the message names `rank` as missing.
-bool names_missing(const RankError& error, int rank) {
-  return error.message.find(fmt::format("missing: rank {}", rank)) !=
-         std::string::npos;
+// Whether the message names `rank`, and no other, as missing.
+bool names_only(const RankError& error, int rank) {
+  const std::string_view text = error.message;
+  constexpr std::string_view kHead = "missing: rank ";
+  const std::string name = fmt::format("{}{}", kHead, rank);
+  bool found = false;
+  for (auto at = text.find(kHead); at != std::string_view::npos;
+       at = text.find(kHead, at + kHead.size())) {
+    if (!text.substr(at).starts_with(name)) return false;
+    found = true;
+  }
+  return found;
 }
 
 Outcome close(FaultRound& round) {
@@ -114,7 +123,7 @@ Outcome inject_stop(const Injection& injection) {
       const bool gave_up =
           error.type == "Timeout" || error.type == "PeerFailure";
       round.expect(
-          gave_up && (error.rank == victim || names_missing(error, victim)),
+          gave_up && (error.rank == victim || names_only(error, victim)),
           told(rank, error));
       processes.wait_for_line(rank, "guarding", FaultRound::kTimeout);
     }

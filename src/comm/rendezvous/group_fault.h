@@ -6,11 +6,12 @@
 // where it began.
 //
 // Threads: every method may be called from any thread.
-// Errors:  none thrown: if the store cannot be reached, the fault is the one
-//          that this rank saw itself.
+// Errors:  none thrown, except by store(): if the store cannot be reached, the
+//          fault is the one that this rank saw itself.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,37 +62,32 @@ class GroupFault {
   GroupFault(std::shared_ptr<Store> store, std::string key)
       : store_(std::move(store)), key_(std::move(key)) {}
 
+  // A store that does not answer delays an error by no more than this.
+  static constexpr std::chrono::seconds kStorePatience{2};
+
   // Writes `mine` into the store unless it holds a fault already; returns the
   // fault in the store.
-  Fault settle(const Fault& mine) noexcept;
+  Fault settle(const Fault& mine, Deadline deadline = kStorePatience) noexcept;
 
   // The fault in the store, if any.
-  std::optional<Fault> look() noexcept;
-
-  // Publish the ranks for which `rank` waited when it gave up, and read what
-  // another rank published; empty if it does not before `deadline`.
-  void say_awaited(int rank, const std::vector<int>& awaited) noexcept;
-  std::vector<int> awaited_by(int rank, Deadline deadline) noexcept;
-  // The first of `ranks` to publish its awaited ranks; empty if none does
-  // before `deadline`.
-  std::optional<int> first_to_say(const std::vector<int>& ranks,
-                                  Deadline deadline) noexcept;
+  std::optional<Fault> look(Deadline deadline = kStorePatience) noexcept;
 
   // The first of `keys` of the same store that is set now, if any. Makes one
   // call to the store for all keys.
-  std::optional<std::size_t> first_set(std::vector<std::string> keys) noexcept;
-  // The key of the fault that look() returns.
+  std::optional<std::size_t> first_set(
+      std::vector<std::string> keys,
+      Deadline deadline = kStorePatience) noexcept;
+  // The key of the fault that look() returns; the group's other keys begin with
+  // it.
   const std::string& key() const { return key_; }
+  // Throws NetworkError once this rank has let go of it.
+  std::shared_ptr<Store> store() const;
 
   // From now on the object treats the store as unreachable: this rank has left
   // the group, and the rank that serves the store may replace it.
   void let_go_of_store() noexcept;
 
  private:
-  Bytes peek(const std::string& key);
-  std::string awaited_key(int rank) const;
-  std::shared_ptr<Store> store() const;
-
   // Whether this rank has ensured that kPresent is set.
   std::atomic<bool> marked_{false};
   mutable Mutex mutex_;

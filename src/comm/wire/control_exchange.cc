@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "src/comm/wire/arrivals.h"
+
 namespace lockstep {
 
 ControlExchange::ControlExchange(WireCore& core)
@@ -52,14 +54,15 @@ std::vector<AnnouncedCall> ControlExchange::run(const AnnouncedCall& mine,
     for (int step = 1; step < core_.size(); ++step)
       action((core_.rank() + step) % core_.size());
   };
+  Arrivals arrivals(core_);
   for_each_peer([&](int rank) {
-    core_.expect(rank);
     if (!in(rank).request) post(rank, in(rank));
+    arrivals.expect(in(rank).request);
   });
   for_each_peer([&](int rank) { send(rank, mine, extra, deadline); });
   std::vector<AnnouncedCall> all(peers_.size(), mine);
   for_each_peer([&](int rank) {
-    core_.wait_for_peer(in(rank).request, rank, deadline);
+    arrivals.wait(in(rank).request, deadline);
     AnnouncedCall& theirs = all[static_cast<std::size_t>(rank)];
     std::memcpy(&theirs, in(rank).memory.data(), sizeof theirs);
     core_.saw(rank, theirs.signature);

@@ -20,7 +20,11 @@ std::byte* only_stretch(const PipelineShare& share) {
 
 SharePipeline::SharePipeline(WireCore& core, const SharePlan& plan, int tag,
                              Deadline deadline)
-    : core_(core), plan_(plan), tag_(tag), deadline_(deadline) {
+    : core_(core),
+      plan_(plan),
+      tag_(tag),
+      deadline_(deadline),
+      arrivals_(core) {
   const auto peers = static_cast<std::size_t>(std::max(core.size() - 1, 1));
   segment_bytes_ = plan.segment_bytes;
   if (segment_bytes_ == 0)
@@ -95,7 +99,6 @@ void SharePipeline::post(std::size_t number) {
       segment(plan_.results[static_cast<std::size_t>(me)], number);
   if (own.bytes > 0)
     for (const int source : plan_.sources) {
-      core_.expect(source);
       if (plan_.kernel == nullptr) {
         now.contributions.push_back(land(own, source, tag_, now));
         continue;
@@ -105,6 +108,7 @@ void SharePipeline::post(std::size_t number) {
           {source, kChannelCollective, tag_, landing.memory, own.bytes});
       now.contributions.push_back(std::move(landing));
     }
+  for (Landing& landing : now.contributions) arrivals_.expect(landing.request);
   for (int step = 1; step < core_.size(); ++step) {
     const int owner = (me + step) % core_.size();
     const auto o = static_cast<std::size_t>(owner);
@@ -126,7 +130,7 @@ void SharePipeline::combine(std::size_t number) {
       segment(plan_.results[static_cast<std::size_t>(core_.rank())], number);
   if (own.bytes == 0) return;
   for (Landing& landing : now.contributions)
-    core_.wait_for_peer(landing.request, landing.peer, deadline_);
+    arrivals_.wait(landing.request, deadline_);
   const std::byte* result = nullptr;
   if (plan_.kernel != nullptr) {
     result = add_up(own, now);

@@ -19,6 +19,7 @@
 
 #include "src/comm/operation/buffer_span.h"
 #include "src/comm/reduce/reduce_kernels.h"
+#include "src/comm/wire/arrivals.h"
 #include "src/comm/wire/wire_core.h"
 
 namespace lockstep {
@@ -100,6 +101,7 @@ class SharePipeline {
   std::size_t segment_bytes_ = 0;
   std::size_t segments_ = 0;  // of the largest share
   std::array<Round, kDepth> rounds_;
+  Arrivals arrivals_;  // of the contributions
 };
 
 }  // namespace lockstep

@@ -112,8 +112,7 @@ class WireBackend : public Backend,
   // operation while the engine's holder completes it.
   std::shared_ptr<Queued> oldest_until(std::uint64_t ticket);
   std::exception_ptr error();
-  void fail(const std::exception_ptr& error, const Operation& operation,
-            Deadline::Clock::time_point begun) noexcept;
+  void fail(const WireCore::Failure& failure) noexcept;
   void end_as_left() noexcept;
   void run_carrier();
 
@@ -192,6 +191,7 @@ void WireBackend::leave() noexcept {
   {
     const MutexLock lock(queue_mutex_);
     if (std::exchange(stopping_, true)) return;
+    if (core_) core_->hurry();
     duplicates = duplicates_;
     carrier.swap(carrier_);
     carrier_wakes_.notify_all();
@@ -272,9 +272,13 @@ void WireBackend::wait_for_message(const WireMessageMatcher::Pointer& message,
     matcher_->wait(message, deadline);
     return;
   } catch (...) {
-    fail(std::current_exception(), message->operation, message->begun);
+    const auto completed = [&] {
+      return matcher_->done(message) && !message->error;
+    };
+    fail({std::current_exception(), message->operation, message->begun,
+          completed});
   }
-  std::rethrow_exception(error());
+  if (!message->done) std::rethrow_exception(error());
 }
 
 std::shared_ptr<Queued> WireBackend::oldest_until(std::uint64_t ticket) {
@@ -291,7 +295,7 @@ void WireBackend::carry_out_oldest(Deadline limit) {
                std::min(queued->deadline, limit))
         .run(way_.get());
   } catch (...) {
-    fail(std::current_exception(), queued->operation, queued->begun);
+    fail({std::current_exception(), queued->operation, queued->begun});
     if (way_) way_->calm_down();
     return;
   }
@@ -322,8 +326,8 @@ void WireBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
     const std::shared_ptr<Queued> blocking =
         limit.expired() ? oldest_until(ticket) : nullptr;
     if (blocking)
-      fail(std::make_exception_ptr(WaitExpired()), blocking->operation,
-           blocking->begun);
+      fail({std::make_exception_ptr(WaitExpired()), blocking->operation,
+            blocking->begun, [&] { return oldest_until(ticket) != blocking; }});
   }
   if (completed_.load() >= ticket) return;
   // No thread of this process touches the operation's buffers any more.
@@ -337,11 +341,12 @@ std::vector<int> WireBackend::missing(std::uint64_t ticket) {
 
 void WireBackend::abort(std::string_view reason) noexcept {
   if (!core_) return;
+  core_->hurry();
   const Operation nothing;
-  fail(std::make_exception_ptr(
-           Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
-                             identity_.name, identity_.rank, reason))),
-       nothing, Deadline::Clock::now());
+  fail({std::make_exception_ptr(
+            Error(fmt::format("group \"{}\" was aborted on rank {}: {}",
+                              identity_.name, identity_.rank, reason))),
+        nothing, Deadline::Clock::now()});
 }
 
 // The two share the connections and the fault in the store, so a failure ends
@@ -365,17 +370,18 @@ void WireBackend::check_peers() {
   if (!core_) return;
   auto fault = core_->look_for_fault();
   if (!fault) return;
-  fail(std::make_exception_ptr(FaultSeen(std::move(*fault))), Operation{},
-       Deadline::Clock::now());
+  const Operation nothing;
+  fail({std::make_exception_ptr(FaultSeen(std::move(*fault))), nothing,
+        Deadline::Clock::now()});
   std::rethrow_exception(error());
 }
 
-void WireBackend::fail(const std::exception_ptr& error,
-                       const Operation& operation,
-                       Deadline::Clock::time_point begun) noexcept {
+// Does nothing if the operation completes meanwhile.
+void WireBackend::fail(const WireCore::Failure& failure) noexcept {
   const MutexLock one(fault_mutex_);
   if (broken_) return;
-  const std::exception_ptr told = core_->give_up(error, operation, begun);
+  const std::exception_ptr told = core_->give_up(failure);
+  if (!told) return;
   {
     const MutexLock lock(queue_mutex_);
     error_ = told;

@@ -15,11 +15,20 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
+// The parts of GroupFault::kStorePatience.
+//
+// For publishing which ranks this rank waits for.
+constexpr auto kPublishes = 500ms;
 // Ranks that wait for the same rank give up at about the same time: this is how
 // long a rank waits for what the others publish.
 constexpr auto kOthersGiveUp = 1s;
-// Reading a key that is set already takes no longer.
-constexpr auto kStoreAnswers = 50ms;
+// The same for ranks that end because another one gave up. They see that within
+// kStoreCheckInterval.
+constexpr auto kOthersEnd = 500ms;
+
+Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
+  return std::min(limit, Deadline(from_now));
+}
 
 // The ranks that were awaited when a deadline passed; empty for all other
 // errors.
@@ -40,7 +49,8 @@ WireCore::WireCore(Parts parts)
     : parts_(std::move(parts)),
       awaited_(index(parts_.identity.size)),
       lost_(index(parts_.identity.size)),
-      last_seen_(index(parts_.identity.size)) {
+      last_seen_(index(parts_.identity.size)),
+      chain_({parts_.fault, rank(), size()}) {
   if (parts_.death_keys.empty())
     abort_notice_ =
         std::make_shared<AbortNotice>(*parts_.transport, rank(), size());
@@ -52,7 +62,8 @@ WireCore::WireCore(const WireCore& same, const GroupIdentity& identity,
       abort_notice_(same.abort_notice_),
       awaited_(index(identity.size)),
       lost_(index(identity.size)),
-      last_seen_(index(identity.size)) {
+      last_seen_(index(identity.size)),
+      chain_({same.parts_.fault, identity.rank, identity.size, duplicate}) {
   parts_.identity = identity;
   parts_.duplicate = duplicate;
 }
@@ -70,39 +81,43 @@ WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
 }
 
 void WireCore::Vigil::check() {
-  const auto now = Deadline::Clock::now();
-  // A fault may have begun with ranks that this rank does not communicate with.
-  if (now >= next_look_) {
-    next_look_ = now + kStoreCheckInterval;
-    check_peers();
-  }
   if (deadline_.expired()) throw WaitExpired();
+  // A fault may have begun with ranks that this rank does not communicate with.
+  const auto now = Deadline::Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kStoreCheckInterval;
+  check_peers();
 }
 
 // The store may have ended with the rank that served it.
-std::optional<Fault> WireCore::look_for_fault() {
-  auto fault = parts_.fault->look();
+std::optional<Fault> WireCore::look_for_fault(Deadline deadline) {
+  auto fault = parts_.fault->look(deadline);
   if (!fault && abort_notice_) fault = abort_notice_->heard();
   return fault;
 }
 
 void WireCore::Vigil::check_peers() {
-  if (!core_.parts_.death_keys.empty()) return look_for_deaths();
-  if (auto fault = core_.look_for_fault()) throw FaultSeen(std::move(*fault));
+  // A store that does not answer does not outlast the wait.
+  const Deadline limit =
+      std::min(deadline_, Deadline(GroupFault::kStorePatience));
+  if (!core_.parts_.death_keys.empty()) return look_for_deaths(limit);
+  if (auto fault = core_.look_for_fault(limit))
+    throw FaultSeen(std::move(*fault));
 }
 
 // One call to the store while all ranks are alive.
-void WireCore::Vigil::look_for_deaths() {
+void WireCore::Vigil::look_for_deaths(Deadline deadline) {
   const Parts& parts = core_.parts_;
   const std::vector<int> ranks = awaited();
   std::vector<int> alive = ranks;
   while (true) {
     std::vector<std::string> keys{parts.fault->key()};
     for (const int rank : alive) keys.push_back(parts.death_keys[index(rank)]);
-    const auto found = parts.fault->first_set(std::move(keys));
+    const auto found = parts.fault->first_set(std::move(keys), deadline);
     if (!found) break;
     if (*found == 0) {
-      if (auto fault = parts.fault->look()) throw FaultSeen(std::move(*fault));
+      if (auto fault = parts.fault->look(deadline))
+        throw FaultSeen(std::move(*fault));
       break;
     }
     const auto dead = alive.begin() + static_cast<std::ptrdiff_t>(*found) - 1;
@@ -162,11 +177,6 @@ void WireCore::expect_nobody() {
 void WireCore::waits_inside(std::function<std::vector<int>()> missing) {
   const MutexLock lock(mutex_);
   missing_inside_ = std::move(missing);
-}
-
-void WireCore::wait_for_peer(Request& request, int peer, Deadline deadline) {
-  wait(request, deadline);
-  arrived(peer);
 }
 
 std::vector<int> WireCore::missing() const {
@@ -240,38 +250,6 @@ std::string WireCore::describe_timeout(const Operation& operation,
          "long to wait, in seconds";
 }
 
-// The ranks at the ends of the wait chains that begin with `ranks`: a rank that
-// publishes awaited ranks is late because of those.
-std::vector<int> WireCore::awaited_by_all(const std::vector<int>& ranks) const {
-  const Deadline deadline(kOthersGiveUp);
-  std::vector<int> found;   // all ranks of the chains, in the order of `ranks`
-  std::vector<int> silent;  // the rank waits for all of these at once
-  std::vector<int> waiting;
-  const auto has = [](const std::vector<int>& list, int wanted) {
-    return std::ranges::find(list, wanted) != list.end();
-  };
-  const auto follow = [&](const std::vector<int>& further) {
-    for (const int next : further) {
-      if (next < 0 || next >= size() || next == rank() || has(found, next))
-        continue;
-      found.push_back(next);
-      silent.push_back(next);
-    }
-  };
-  follow(ranks);
-  while (!silent.empty()) {
-    const auto said = parts_.fault->first_to_say(
-        silent, std::max(deadline, Deadline(kStoreAnswers)));
-    if (!said) break;
-    std::erase(silent, *said);
-    const auto further = parts_.fault->awaited_by(*said, kStoreAnswers);
-    if (!further.empty()) waiting.push_back(*said);
-    follow(further);
-  }
-  std::erase_if(found, [&](int next) { return has(waiting, next); });
-  return found.empty() ? ranks : found;
-}
-
 // The collective's number among those of the group and its duplicates, 0 for a
 // message.
 std::uint64_t WireCore::sequence_of(const Operation& operation) const {
@@ -325,42 +303,77 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
   return std::make_exception_ptr(PeerFailure(fault.culprit, text));
 }
 
-std::exception_ptr WireCore::give_up(
-    const std::exception_ptr& error, const Operation& operation,
-    Deadline::Clock::time_point begun) noexcept {
-  const auto late = missing_when_expired(error);
-  std::vector<int> awaited =
-      late && !late->empty() ? *late : missing_in(operation);
-  if (late) {
-    parts_.fault->say_awaited(rank(), awaited);
-    awaited = awaited_by_all(awaited);
-  }
-  const std::string expired = describe_timeout(operation, begun, awaited);
-  const Fault mine = fault_of(error, operation, expired);
+AwaitedRanks WireCore::awaited_at(const Failure& failure) const {
+  const Operation& operation = failure.operation;
+  const auto named = missing_when_expired(failure.error);
+  return {.ranks = named && !named->empty() ? *named : missing_in(operation),
+          .any_suffices = is_point_to_point(operation.kind) &&
+                          operation.peer == kAnySource};
+}
+
+// Replaces `awaited` by the ranks that all wait for. Returns false if the
+// operation has completed meanwhile.
+bool WireCore::find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
+                               Deadline patience) noexcept {
+  if (chain_.publish(awaited, earlier(patience, kPublishes)))
+    awaited.ranks = chain_.ends(awaited, earlier(patience, kOthersGiveUp));
+  if (!failure.completed || !failure.completed()) return true;
+  chain_.retract(patience);
+  return false;
+}
+
+// Returns the fault on which all ranks agree.
+Fault WireCore::end_group(const Fault& mine, Deadline patience) noexcept {
   // Before the connections end, so that a rank that sees that finds the fault
   // in the store.
-  Fault fault = parts_.fault->settle(mine);
+  Fault fault = parts_.fault->settle(mine, patience);
   if (abort_notice_) abort_notice_->say(fault);
   // A rank that sent an abort notice is not the culprit.
   if (abort_notice_ && fault.kind == FaultKind::kPeerGone &&
       fault.culprit != rank())
     fault = abort_notice_->heard_from(fault.culprit).value_or(fault);
   parts_.transport->close();
-  const auto is = [&](FaultKind kind) { return mine.kind == kind; };
+  return fault;
+}
+
+std::exception_ptr WireCore::give_up(const Failure& failure) noexcept {
+  const Deadline patience(GroupFault::kStorePatience);
+  AwaitedRanks awaited = awaited_at(failure);
+  const bool is_late = missing_when_expired(failure.error).has_value();
+  if (is_late && !find_late_ranks(awaited, failure, patience)) return nullptr;
+  const std::string expired =
+      describe_timeout(failure.operation, failure.begun, awaited.ranks);
+  const Fault mine = fault_of(failure.error, failure.operation, expired);
+  const Fault fault = end_group(mine, patience);
+  const bool gave_up = fault.kind == FaultKind::kGaveUp;
   // Ranks that wait for the same rank give up at about the same time.
-  if (is(FaultKind::kGaveUp) && mine.culprit == rank() &&
-      (fault.culprit == rank() ||
-       (fault.kind == FaultKind::kGaveUp && fault.sequence == mine.sequence)))
+  if (mine.kind == FaultKind::kGaveUp && mine.culprit == rank() &&
+      (fault.culprit == rank() || (gave_up && fault.sequence == mine.sequence)))
     return std::make_exception_ptr(Timeout(expired));
-  if (fault.kind == FaultKind::kGaveUp && fault.sequence != 0 &&
-      fault.sequence == sequence_of(operation) && fault.culprit != rank() &&
-      !awaited.empty() && awaited != std::vector<int>{fault.culprit})
-    return std::make_exception_ptr(Timeout(
-        late ? expired
-             : describe_timeout(operation, begun, awaited_by_all(awaited))));
-  if (is(FaultKind::kMismatch)) return error_of(mine, operation);
-  if (fault.culprit == rank() && is(FaultKind::kAborted)) return error;
-  return error_of(fault, operation);
+  if (mine.kind == FaultKind::kMismatch)
+    return error_of(mine, failure.operation);
+  if (gave_up && fault.culprit != rank() && !is_late)
+    return error_beside(fault, failure, std::move(awaited), patience);
+  if (fault.culprit == rank() && mine.kind == FaultKind::kAborted)
+    return failure.error;
+  return error_of(fault, failure.operation);
+}
+
+// The error of a rank that ends because another one gave up. If it waits too,
+// it publishes for whom, because others may wait for it.
+std::exception_ptr WireCore::error_beside(const Fault& fault,
+                                          const Failure& failure,
+                                          AwaitedRanks awaited,
+                                          Deadline patience) {
+  const bool published = !awaited.ranks.empty() &&
+                         chain_.publish(awaited, earlier(patience, kPublishes));
+  if (fault.sequence == 0 || fault.sequence != sequence_of(failure.operation) ||
+      awaited.ranks.empty() || awaited.ranks == std::vector<int>{fault.culprit})
+    return error_of(fault, failure.operation);
+  if (published)
+    awaited.ranks = chain_.ends(awaited, earlier(patience, kOthersEnd));
+  return std::make_exception_ptr(Timeout(
+      describe_timeout(failure.operation, failure.begun, awaited.ranks)));
 }
 
 void WireCore::leave_at_once(const std::string& reason) noexcept {

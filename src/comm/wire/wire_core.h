@@ -23,6 +23,7 @@
 #include "src/comm/wire/abort_notice.h"
 #include "src/comm/wire/message_transport.h"
 #include "src/comm/wire/scratch.h"
+#include "src/comm/wire/wait_chain.h"
 
 namespace lockstep {
 
@@ -92,7 +93,7 @@ class WireCore {
 
    private:
     void check_peers();
-    void look_for_deaths();
+    void look_for_deaths(Deadline deadline);
     std::vector<int> awaited() const;
 
     WireCore& core_;
@@ -104,11 +105,9 @@ class WireCore {
   // Waits for `request`.
   void wait(Request& request, Deadline deadline);
 
-  // The same for a receive from `peer` that the operation cannot continue
-  // without.
-  void wait_for_peer(Request& request, int peer, Deadline deadline);
-  // Notes that the collective begins, and ceases, to wait for a rank. A rank
-  // that holds up another rank's part is not counted twice.
+  // Notes that the collective begins, and ceases, to wait for a rank (Arrivals
+  // does that for its receives). A rank that holds up another rank's part is
+  // not counted twice.
   void expect(int peer) { awaited_[index(peer)].fetch_add(1); }
   void expect_nobody();
   void arrived(int peer) { awaited_[index(peer)].fetch_sub(1); }
@@ -126,7 +125,8 @@ class WireCore {
   std::vector<int> missing_in(const Operation& operation) const;
 
   // The fault that another rank has written as the cause of the group's end.
-  std::optional<Fault> look_for_fault();
+  std::optional<Fault> look_for_fault(
+      Deadline deadline = GroupFault::kStorePatience);
 
   // `peer` sends nothing more: a wait for any source waits only for the others,
   // and a Timeout names `peer` first.
@@ -139,11 +139,20 @@ class WireCore {
   // "rank 5 on node-b", "rank 1 (rank 5 of the job) on node-b".
   std::string name_of_rank(int rank) const;
 
-  // Ends the group because of `error`, which `operation` threw, and returns the
-  // error for its callers. Afterwards no thread touches buffers any more.
-  std::exception_ptr give_up(const std::exception_ptr& error,
-                             const Operation& operation,
-                             Deadline::Clock::time_point begun) noexcept;
+  struct Failure {
+    std::exception_ptr error;  // which `operation` threw
+    const Operation& operation;
+    Deadline::Clock::time_point begun;
+    // Where another thread carries the operation out: whether it has completed.
+    std::function<bool()> completed = nullptr;
+  };
+  // Ends the group because of `failure`, and returns the error for its callers.
+  // Afterwards no thread touches buffers any more. Null if an operation whose
+  // deadline has passed completes while this rank finds out who is late: the
+  // group goes on then.
+  std::exception_ptr give_up(const Failure& failure) noexcept;
+  // give_up() no longer waits to find out who is late.
+  void hurry() noexcept { chain_.stop(); }
   // The same because this rank leaves while operations are in flight.
   void leave_at_once(const std::string& reason) noexcept;
   // This rank leaves, in good order unless the group has ended. The store is
@@ -165,7 +174,12 @@ class WireCore {
   std::string describe_timeout(const Operation& operation,
                                Deadline::Clock::time_point begun,
                                const std::vector<int>& ranks) const;
-  std::vector<int> awaited_by_all(const std::vector<int>& ranks) const;
+  AwaitedRanks awaited_at(const Failure& failure) const;
+  bool find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
+                       Deadline patience) noexcept;
+  Fault end_group(const Fault& mine, Deadline patience) noexcept;
+  std::exception_ptr error_beside(const Fault& fault, const Failure& failure,
+                                  AwaitedRanks awaited, Deadline patience);
 
   Parts parts_;
   // Set if the transport itself detects the end of a connection.
@@ -177,6 +191,7 @@ class WireCore {
   std::vector<int> held_up_by_ LOCKSTEP_GUARDED_BY(mutex_);
   std::function<std::vector<int>()> missing_inside_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Signature> last_seen_ LOCKSTEP_GUARDED_BY(mutex_);
+  WaitChain chain_;
 };
 
 }  // namespace lockstep

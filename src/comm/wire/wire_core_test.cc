@@ -1,4 +1,5 @@
-// Tests how often a rank of a large group calls the store during a wait.
+// Tests how a rank of a large group waits, how often it calls the store
+// meanwhile, and what it does when it gives up.
 #include "src/comm/wire/wire_core.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include <numeric>
 
 #include "src/base/testing/error_text.h"
+#include "src/comm/operation/peer_checks.h"
 #include "src/comm/testing/scripted_transport.h"
 #include "src/store/testing/watched_store.h"
 
@@ -16,9 +18,14 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kRanks = 64;
+// Long enough for a rank to publish what it waits for, in a test that works.
+constexpr auto kBriefly = 500ms;
+const Deadline kNever = Deadline::never();
 
 // Counts its calls.
 class CountingStore : public WatchedStore {
@@ -76,21 +83,124 @@ TEST_F(ARankOfMany, FindsTheOneThatEnded) {
   }
 }
 
-// The rank waits for all silent ranks together, and follows the chain from a
-// rank that publishes awaited ranks.
-TEST_F(ARankOfMany, WaitsForWhatAllOthersSayAtOnce) {
-  GroupFault other(store, "fault");
-  other.say_awaited(5, {6});
+std::vector<int> ranks_from(int first, int last) {
+  std::vector<int> ranks(static_cast<std::size_t>(last - first + 1));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+// The error of a rank that waits in a barrier for `missing`.
+std::string text_when_late(WireCore& core, std::vector<int> missing) {
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto error =
+      core.give_up({std::make_exception_ptr(WaitExpired(std::move(missing))),
+                    barrier, Deadline::Clock::now()});
+  return error_text<Timeout>([&] { std::rethrow_exception(error); });
+}
+
+// The rank waits for all silent ranks together.
+TEST_F(ARankOfMany, FollowsTheChainFromARankThatWaits) {
+  WaitChain other({std::make_shared<GroupFault>(store, "fault"), 5, kRanks});
+  EXPECT_TRUE(other.publish({.ranks = {40}}, kNever));
   const int before = store->calls();
-  Operation operation{.kind = OperationKind::kBarrier, .sequence = 1};
-  const auto error = core->give_up(
-      std::make_exception_ptr(WaitExpired(
-          {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22})),
-      operation, Deadline::Clock::now());
-  const std::string text = error_text([&] { std::rethrow_exception(error); });
+  const std::string text = text_when_late(*core, ranks_from(5, 22));
+  EXPECT_THAT(text, HasSubstr("missing: rank 40,"));
   EXPECT_THAT(text, HasSubstr("missing: rank 6,"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("missing: rank 5,")));
+  EXPECT_THAT(text, Not(HasSubstr("missing: rank 5,")));
   EXPECT_LT(store->calls() - before, 12);
+}
+
+// A rank that ends because another one gave up waits as well.
+TEST_F(ARankOfMany, SaysForWhomItWaitedWhenAnotherGivesUp) {
+  const auto group = std::make_shared<GroupFault>(store, "fault");
+  const Fault theirs{FaultKind::kGaveUp, 3, 1, "it gave up waiting"};
+  group->settle(theirs);
+  for (const int rank : other_ranks())
+    if (rank != 7) core->arrived(rank);
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto error = core->give_up({std::make_exception_ptr(FaultSeen(theirs)),
+                                    barrier, Deadline::Clock::now()});
+  EXPECT_THAT(error_text<Timeout>([&] { std::rethrow_exception(error); }),
+              HasSubstr("missing: rank 7,"));
+  WaitChain other({group, 2, kRanks});
+  EXPECT_EQ(other.ends({.ranks = {0}}, kBriefly), std::vector{7});
+}
+
+TEST_F(ARankOfMany, GoesOnWhenTheOperationCompletesBeforeItGivesUp) {
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  EXPECT_EQ(core->give_up({std::make_exception_ptr(WaitExpired({5})), barrier,
+                           Deadline::Clock::now(), [] { return true; }}),
+            nullptr);
+  const auto group = std::make_shared<GroupFault>(store, "fault");
+  EXPECT_EQ(group->look(), std::nullopt);
+  EXPECT_TRUE(
+      core->transport().receive({1, kChannelCollective, 0, nullptr, 0}));
+  WaitChain other({group, 2, kRanks});
+  EXPECT_EQ(other.ends({.ranks = {0}}, kBriefly), std::vector{0});
+}
+
+// A store whose server is stopped: calls end with their deadlines. The test
+// does not wait for that.
+class StoppedStore : public WatchedStore {
+ public:
+  StoppedStore() : WatchedStore(open_store("memory:"), [](auto) {}) {}
+
+  void set(std::string_view, std::span<const std::byte>,
+           Deadline deadline) override {
+    stay("set", deadline);
+  }
+  std::size_t wait_any(std::span<const std::string>, Deadline deadline,
+                       const Cancellation*) override {
+    stay("wait_any", deadline);
+  }
+  Bytes compare_and_set(std::string_view,
+                        std::optional<std::span<const std::byte>>,
+                        std::span<const std::byte>,
+                        Deadline deadline) override {
+    stay("compare_and_set", deadline);
+  }
+
+  std::vector<std::string> calls;
+  Deadline::Clock::time_point first{};
+  Deadline last = kNever;
+
+ private:
+  [[noreturn]] void stay(const std::string& call, Deadline deadline) {
+    if (calls.empty()) first = Deadline::Clock::now();
+    calls.push_back(call);
+    last = deadline;
+    throw Timeout("the store does not answer");
+  }
+};
+
+TEST(ARankThatGivesUp, AsksAStoppedStoreForTwoSecondsInAll) {
+  ScriptedTransport transport;
+  const auto store = std::make_shared<StoppedStore>();
+  const auto core = transport.make_core(4, store);
+  EXPECT_THAT(text_when_late(*core, {2}), HasSubstr("missing: rank 2,"));
+  EXPECT_THAT(store->calls, ElementsAre("set", "compare_and_set"));
+  EXPECT_LE(store->last.when(), store->first + 2s);
+}
+
+TEST(ARankThatGivesUp, DoesNotOutlastItsDeadlineToLookAtAStoppedStore) {
+  ScriptedTransport transport;
+  const auto store = std::make_shared<StoppedStore>();
+  const auto core = transport.make_core(4, store);
+  std::byte never{};
+  WireCore::Request request =
+      core->transport().receive({1, kChannelCollective, 0, &never, 1});
+  const Deadline deadline(kStoreCheckInterval * 3 / 2);
+  EXPECT_THROW(core->wait(request, deadline), WaitExpired);
+  EXPECT_THAT(store->calls, ElementsAre("compare_and_set"));
+  EXPECT_LE(store->last, deadline);
+}
+
+TEST(ARankThatGivesUp, HasNothingToFollowInAGroupOfTwo) {
+  ScriptedTransport transport;
+  const auto store = std::make_shared<StoppedStore>();
+  const auto core = transport.make_core(2, store);
+  EXPECT_THAT(text_when_late(*core, {1}), HasSubstr("missing: rank 1,"));
+  EXPECT_THAT(store->calls, ElementsAre("compare_and_set"));
 }
 
 }  // namespace

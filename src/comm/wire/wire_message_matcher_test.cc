@@ -123,8 +123,8 @@ TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
   EXPECT_FALSE(matcher.done(message));
   core->held_up_by({3});  // by the last collective
   EXPECT_THAT(
-      text_of(core->give_up(std::make_exception_ptr(WaitExpired()),
-                            message->operation, message->begun)),
+      text_of(core->give_up({std::make_exception_ptr(WaitExpired()),
+                             message->operation, message->begun})),
       AllOf(HasSubstr("missing: rank 2, which has died or left, not seen in "
                       "any operation yet\n  missing: rank 1, not seen in"),
             HasSubstr("missing: rank 3, not seen in")));
