@@ -38,8 +38,7 @@ Request parse_command(const char* usage, const char* description,
 Request parse_run(Arguments arguments, int cores) {
   RunOptions options;
   std::string workers = "1";
-  std::string nodes = "1";
-  int port = 0;
+  PythonFlags python;
   const auto add_flags = [&](CLI::App& command) {
     command.prefix_command();
     command.footer(
@@ -51,22 +50,18 @@ Request parse_run(Arguments arguments, int cores) {
                     "core or GPU, or auto for gpu if there are any, else cpu")
         ->capture_default_str()
         ->type_name("N");
-    command.add_option("--nnodes", nodes, "Hosts; so far only 1")
-        ->capture_default_str()
-        ->type_name("N");
-    command.add_flag("--standalone")
-        ->description("No effect; accepted for torchrun's users");
-    command
-        .add_option("--master-port,--master_port", port,
-                    "MASTER_PORT for the workers [a free port]")
-        ->check(whole_number(1, 65535))
-        ->type_name("PORT");
+    add_node_flags(command, options.nodes);
+    command.add_flag("-m,--module", python.module,
+                     "The program is a Python module, run by python3 -m");
+    command.add_flag("--no-python,--no_python", python.no_python,
+                     "Execute the program itself, also where its name ends in "
+                     ".py [only if it is executable]");
     add_launch_flags(command, options.launch);
   };
   return parse_command(
       "lockstep run",
-      "Run a program as several ranks on this host, with torchrun's "
-      "environment.",
+      "Run a program as several ranks, on this host or on several, with "
+      "torchrun's environment.",
       arguments, add_flags,
       [&](const CLI::App& command, std::vector<std::string> rest) -> Request {
         if (!rest.empty() && rest.front() == "--") rest.erase(rest.begin());
@@ -76,11 +71,11 @@ Request parse_run(Arguments arguments, int cores) {
         if (rest.front().starts_with('-'))
           throw InvalidArgument(
               unknown_argument(command, "lockstep run", rest.front()));
-        check_nodes(nodes);
         options.workers = parse_workers(
             workers, cores, [] { return visible_gpus(environment_variable); });
-        options.master_port = static_cast<std::uint16_t>(port);
-        options.command = std::move(rest);
+        nodes_of(options.nodes, options.workers, environment_variable);
+        options.command =
+            command_of(std::move(rest), python, environment_variable);
         return options;
       });
 }

@@ -42,7 +42,7 @@ TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
       {"-n", "2", "--cpu-bind", "none", "--log-dir", "logs",
        "--master-port=29500", "./program", "-n", "7", "--help", "--", "x"});
   EXPECT_EQ(options.workers, 2);
-  EXPECT_EQ(options.master_port, 29500);
+  EXPECT_EQ(options.nodes.master_port, 29500);
   EXPECT_EQ(options.launch.cpu_bind, "none");
   EXPECT_EQ(options.launch.log_dir, "logs");
   EXPECT_THAT(options.command,
@@ -112,7 +112,7 @@ TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {
 TEST(CommandLine, RunIsOneWorkerUnlessTold) {
   const RunOptions options = parse_run({"true"});
   EXPECT_EQ(options.workers, 1);
-  EXPECT_EQ(options.master_port, 0);
+  EXPECT_EQ(options.nodes.master_port, 0);
   EXPECT_EQ(options.launch.cpu_bind, "cores");
 }
 
@@ -140,7 +140,7 @@ TEST(CommandLine, RunRefusesWhatCannotBe) {
   for (const char* text : {"0", "-1", "two", "1025", "", "gpu", "2.0"})
     EXPECT_THAT(error_of({"run", "-n", text, "true"}),
                 AllOf(HasSubstr("--nproc-per-node"), HasSubstr(text)));
-  for (const char* text : {"2", "1:4", "0", ""})
+  for (const char* text : {"2", "1:4", "0", "", "4:2", "1:", "x", "100000"})
     EXPECT_THAT(error_of({"run", "--nnodes", text, "true"}),
                 HasSubstr("--nnodes"));
   EXPECT_THAT(error_of({"run", "--master-port", "65536", "true"}),

@@ -61,7 +61,7 @@ TEST(Run, HidesTheVariablesOfALauncherAroundIt) {
   const CommandResult result =
       run_lockstep(shell_workers(1, "echo \"$RANK $TORCHELASTIC_RUN_ID.\""),
                    {"RANK=5", "WORLD_SIZE=9", "TORCHELASTIC_RUN_ID=x"});
-  EXPECT_EQ(result.out, "0 .\n");
+  EXPECT_EQ(result.out, "0 none.\n");
 }
 
 TEST(Run, TellsWorkersWhereItsPluginsLie) {

@@ -42,11 +42,6 @@ std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
   return divide_cores(cores, workers);
 }
 
-bool asks_to_end(int signal) {
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
-         signal == SIGQUIT;
-}
-
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
@@ -59,6 +54,7 @@ JobResult Launcher::run() {
     start_workers();
     while (!over()) turn();
     look_for_failure();  // a worker may have ended after the last turn
+    if (!failed_.empty()) announce_failure();
   } catch (...) {
     signal_everything(SIGKILL);
     workers_.clear();
@@ -90,34 +86,37 @@ void Launcher::start_workers() {
   }
   const int workers = options_.job.workers;
   const auto shares = shares_of_cores(options_.cpu_binding, workers);
-  for (int rank = 0; rank < workers; ++rank)
-    start_worker(rank, program,
+  for (int local = 0; local < workers; ++local)
+    start_worker(local, program,
                  shares.empty() ? std::vector<int>()
-                                : shares[static_cast<std::size_t>(rank)]);
+                                : shares[static_cast<std::size_t>(local)]);
 }
 
-void Launcher::start_worker(int rank, const std::string& program,
+void Launcher::start_worker(int local_rank, const std::string& program,
                             const std::vector<int>& cores) {
+  const int rank = options_.job.first_rank + local_rank;
   WorkerCommand command{
       .program = program,
       .arguments = options_.command,
       .environment =
-          worker_environment(options_.environment, options_.job, rank),
+          worker_environment(options_.environment, options_.job, local_rank),
       .cores = cores,
       .standard_input = rank == 0 ? options_.standard_input : -1,
       .signal_mask = signals_.original_mask()};
   const bool untagged =
-      options_.job.workers == 1 || options_.tags == OutputTags::kNone;
+      world_size_of(options_.job) == 1 || options_.tags == OutputTags::kNone;
   const WorkerOptions worker{
       .rank = rank,
+      .local_rank = local_rank,
       .company = untagged ? Company::kAlone : Company::kOthers,
-      .log_path = log_path(rank)};
+      .log_path = log_path(local_rank)};
   workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_));
 }
 
-std::string Launcher::log_path(int rank) const {
+std::string Launcher::log_path(int local_rank) const {
   if (options_.log_directory.empty()) return "";
-  return fmt::format("{}/rank-{}.log", options_.log_directory, rank);
+  return fmt::format("{}/rank-{}.log", options_.log_directory,
+                     options_.job.first_rank + local_rank);
 }
 
 bool Launcher::over() {
@@ -133,6 +132,8 @@ void Launcher::turn() {
     if (!screen_.full()) worker->watch_output(set);
   }
   screen_.watch(set);
+  if (options_.ended_elsewhere >= 0 && phase_ == Phase::kRunning)
+    set.watch(options_.ended_elsewhere, POLLIN, [this] { end_elsewhere(); });
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
   set.wait(std::min({kill_at_, cause_at_, screen_.due()}));
@@ -153,6 +154,7 @@ void Launcher::take_signal(int signal) {
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
   // Also for a job that has just succeeded: its caller may have further jobs.
   if (result_.exit_code == 0) result_.exit_code = 128 + signal;
+  result_.signal = signal;
   if (phase_ != Phase::kRunning) return kill_job();
   screen_.settle();
   screen_.print_line(OutputStream::kErr,
@@ -215,7 +217,10 @@ void Launcher::records_came() {
 void Launcher::look_for_failure() {
   if (phase_ == Phase::kCollecting) {
     note_failures();
-    if (workers_.ended() || (!collector_ && knows_the_cause())) end_job();
+    if (workers_.ended() || (!collector_ && knows_the_cause())) {
+      announce_failure();
+      end_job();
+    }
     return;
   }
   if (phase_ != Phase::kRunning) return;
@@ -225,45 +230,50 @@ void Launcher::look_for_failure() {
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
     cause_at_ = Deadline(kLastRecords);
-    if (!collector_ && knows_the_cause()) end_job();
+    if (!collector_ && knows_the_cause()) {
+      announce_failure();
+      end_job();
+    }
   } else if (workers_.ended() && !over()) {
     end_job();  // all succeeded, but a process that they started still runs
   }
 }
 
 void Launcher::note_failures() {
-  for (const int rank : workers_.failed())
-    if (std::ranges::find(failed_, rank, &Failed::rank) == failed_.end()) {
-      failed_.push_back({rank, std::chrono::steady_clock::now()});
+  for (const int local : workers_.failed())
+    if (std::ranges::find(failed_, local, &Failed::local_rank) ==
+        failed_.end()) {
+      failed_.push_back({local, std::chrono::steady_clock::now()});
       // Its last lines say whether another rank is the cause.
-      workers_.all()[static_cast<std::size_t>(rank)]->drain();
+      workers_.all()[static_cast<std::size_t>(local)]->drain();
     }
 }
 
-std::vector<int> Launcher::failed_ranks() const {
+std::vector<int> Launcher::failed_local_ranks() const {
   std::vector<int> ranks;
-  for (const Failed& failed : failed_) ranks.push_back(failed.rank);
+  for (const Failed& failed : failed_) ranks.push_back(failed.local_rank);
   return ranks;
 }
 
 // A rank that tells its peers of its own error may end after them.
 bool Launcher::knows_the_cause() const {
-  return cause_at_.expired() || !workers_.missed_peers(failed_ranks());
+  return cause_at_.expired() || !workers_.missed_peers(failed_local_ranks());
 }
 
-WorkerFailure Launcher::failure_of(int rank) const {
-  const Worker& worker = *workers_.all()[static_cast<std::size_t>(rank)];
+WorkerFailure Launcher::failure_of(int local_rank) const {
+  const Worker& worker = *workers_.all()[static_cast<std::size_t>(local_rank)];
   const std::chrono::duration<double> lived =
-      std::ranges::find(failed_, rank, &Failed::rank)->when - started_;
-  return {.rank = rank,
-          .workers = options_.job.workers,
+      std::ranges::find(failed_, local_rank, &Failed::local_rank)->when -
+      started_;
+  return {.rank = worker.rank(),
+          .workers = world_size_of(options_.job),
           .pid = worker.process().pid(),
           .status = worker.process().last_status(),
           .seconds = lived.count(),
           .program = options_.command.front(),
           .last_lines = worker.tail().lines(),
           .lines_in_sight = worker.in_sight(),
-          .log_path = log_path(rank),
+          .log_path = log_path(local_rank),
           .record_folder = {}};
 }
 
@@ -307,6 +317,17 @@ void Launcher::look_for_write_error() {
   if (ends) end_job();
 }
 
+void Launcher::end_elsewhere() {
+  collector_.reset();
+  end_job();
+}
+
+void Launcher::announce_failure() {
+  if (std::exchange(announced_, true) || !options_.on_failure) return;
+  options_.on_failure(
+      failure_of(workers_.culprit(failed_local_ranks()).local_rank()));
+}
+
 void Launcher::end_job() {
   phase_ = Phase::kEnding;
   cause_at_ = Deadline::never();
@@ -330,7 +351,8 @@ void Launcher::signal_everything(int signal) {
 
 void Launcher::report_end() {
   if (!failed_.empty()) {
-    result_.failure = failure_of(workers_.culprit(failed_ranks()).rank());
+    result_.failure =
+        failure_of(workers_.culprit(failed_local_ranks()).local_rank());
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
     std::istringstream report(describe(*result_.failure));

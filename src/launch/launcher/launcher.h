@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,14 +53,23 @@ struct LaunchOptions {
   int standard_input = -1;
   // How long workers may take to end after SIGTERM before they are killed.
   std::chrono::milliseconds grace{30'000};
+  // Readable once the job ends on another host, so that it must end here too;
+  // borrowed. Negative: this is the only host.
+  int ended_elsewhere = -1;
+  // If set, is called once, when the first failed worker of this host is known
+  // and before the others have ended.
+  std::function<void(const WorkerFailure&)> on_failure{};
 };
 
 struct JobResult {
   // 0 when every worker returned 0; the failed worker's ExitStatus::exit_code
   // when one failed; 128 + the signal that asked the launcher to end; 128 +
   // SIGPIPE when the output's reader has gone; 1 when output cannot be written
-  // for another reason.
+  // for another reason. Workers that were asked to end because of another host
+  // do not count.
   int exit_code = 0;
+  // The signal that asked the launcher to end, or 0.
+  int signal = 0;
   std::optional<WorkerFailure> failure;
   std::vector<pid_t> pids;  // of the workers, by rank
 };
@@ -78,9 +88,9 @@ class Launcher {
   enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
   void start_workers();
-  void start_worker(int rank, const std::string& program,
+  void start_worker(int local_rank, const std::string& program,
                     const std::vector<int>& cores);
-  std::string log_path(int rank) const;
+  std::string log_path(int local_rank) const;
   bool over();
   void turn();
   void take_signals();
@@ -93,13 +103,15 @@ class Launcher {
   void look_for_failure();
   // Records the workers that failed since the last call.
   void note_failures();
-  std::vector<int> failed_ranks() const;
+  std::vector<int> failed_local_ranks() const;
   // Whether no further failure can explain those so far, or none came in time.
   bool knows_the_cause() const;
-  WorkerFailure failure_of(int rank) const;
+  WorkerFailure failure_of(int local_rank) const;
   void keep_failure();
   void look_for_time();
   void look_for_write_error();
+  void end_elsewhere();
+  void announce_failure();
   void end_job();
   void kill_job();
   void signal_everything(int signal);
@@ -115,14 +127,16 @@ class Launcher {
   // The user's folder held records before the job, of another running job.
   bool old_records_ = false;
   bool write_failed_ = false;  // and the user was told
+  bool announced_ = false;     // the failure, to on_failure
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
   // How long a failure may come after others that it caused.
   Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
-  // Ranks that failed, with times, before the launcher asked the others to end.
+  // Workers that failed, with times, before the launcher asked the others to
+  // end.
   struct Failed {
-    int rank;
+    int local_rank;
     std::chrono::steady_clock::time_point when;
   };
   std::vector<Failed> failed_;

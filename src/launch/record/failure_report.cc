@@ -53,6 +53,10 @@ std::string next_step(const WorkerFailure& failure) {
 
 }  // namespace
 
+std::string summary_of(const WorkerFailure& failure) {
+  return fmt::format("rank {} {}", failure.rank, describe(failure.status));
+}
+
 std::string describe(const WorkerFailure& failure) {
   std::string text =
       fmt::format("lockstep: rank {} of {} {} after {:.1f} s{}", failure.rank,

@@ -21,6 +21,9 @@ struct WorkerFailure {
   std::string record_folder = {};      // of the ranks' records; empty: none
 };
 
+// The worker and how it ended: "rank 3 exited with code 1".
+std::string summary_of(const WorkerFailure& failure);
+
 // The worker, how and when it ended, its last lines, the likely cause and the
 // next step. Several lines, without a final newline.
 std::string describe(const WorkerFailure& failure);

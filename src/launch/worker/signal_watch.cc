@@ -69,4 +69,9 @@ std::vector<int> SignalWatch::take() {
   return signals;
 }
 
+bool asks_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
+
 }  // namespace lockstep

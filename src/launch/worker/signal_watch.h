@@ -16,6 +16,9 @@
 
 namespace lockstep {
 
+// Whether a user, or a system that shuts down, asks by `signal` for the end.
+bool asks_to_end(int signal);
+
 class SignalWatch {
  public:
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP and SIGUSR1; SIGCHLD and

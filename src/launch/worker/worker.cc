@@ -95,6 +95,7 @@ bool read_once(FileDescriptor& pipe, Take take) {
 Worker::Worker(const WorkerOptions& options, WorkerCommand command,
                Screen& screen)
     : rank_(options.rank),
+      local_rank_(options.local_rank),
       tag_(tag_of(options)),
       screen_(screen),
       raw_(options.company == Company::kAlone),

@@ -22,7 +22,8 @@ namespace lockstep {
 enum class Company { kAlone, kOthers };
 
 struct WorkerOptions {
-  int rank = 0;
+  int rank = 0;        // in the job
+  int local_rank = 0;  // on this host
   Company company = Company::kOthers;
   std::string log_path;  // empty: no log
 };
@@ -34,6 +35,7 @@ class Worker {
   Worker(const WorkerOptions& options, WorkerCommand command, Screen& screen);
 
   int rank() const { return rank_; }
+  int local_rank() const { return local_rank_; }
   WorkerProcess& process() { return process_; }
   const WorkerProcess& process() const { return process_; }
   const LineTail& tail() const { return tail_; }
@@ -69,6 +71,7 @@ class Worker {
   void keep_log(std::string_view bytes);
 
   int rank_;
+  int local_rank_;
   std::string tag_;  // "[rank 1] "; empty for a single worker
   Screen& screen_;
   // A single worker has the screen to itself until it writes progress records.

@@ -11,12 +11,13 @@ namespace lockstep {
 namespace {
 
 // Set for each job, so never inherited from an outer job.
-constexpr std::array<std::string_view, 10> kOurs{
+constexpr std::array<std::string_view, 14> kOurs{
     "RANK",           "LOCAL_RANK",          "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",     "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
+    "GROUP_RANK",     "GROUP_WORLD_SIZE",    "ROLE_RANK",   "ROLE_WORLD_SIZE",
+    "ROLE_NAME",      "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
     "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD"};
 
-// torchrun's own variables: with them a PyTorch program would look for
+// Those of an outer torchrun would make a PyTorch program look for that
 // torchrun's agent at MASTER_PORT.
 constexpr std::string_view kTorchElastic = "TORCHELASTIC_";
 
@@ -52,7 +53,24 @@ void add_threads(std::vector<std::string>& variables,
   }
 }
 
+// What torchrun tells its workers besides their ranks.
+void add_torchruns(std::vector<std::string>& variables,
+                   const JobEnvironment& job) {
+  const auto set = [&](std::string_view name, const auto& value) {
+    variables.push_back(fmt::format("{}{}={}", kTorchElastic, name, value));
+  };
+  set("RESTART_COUNT", job.restarts);
+  set("MAX_RESTARTS", job.max_restarts);
+  set("RUN_ID", job.run_id);
+  // Rank 0 serves PyTorch's store at MASTER_PORT.
+  set("USE_AGENT_STORE", "False");
+}
+
 }  // namespace
+
+int world_size_of(const JobEnvironment& job) {
+  return job.world_size == 0 ? job.workers : job.world_size;
+}
 
 void prepend_library_folder(std::vector<std::string>& variables,
                             const std::string& folder) {
@@ -71,7 +89,7 @@ void prepend_library_folder(std::vector<std::string>& variables,
 
 std::vector<std::string> worker_environment(
     std::span<const std::string> inherited, const JobEnvironment& job,
-    int rank) {
+    int local_rank) {
   std::vector<std::string> variables;
   for (const std::string& variable : inherited)
     if (!is_launchers(name_of(variable))) variables.push_back(variable);
@@ -84,13 +102,19 @@ std::vector<std::string> worker_environment(
     set("LOCKSTEP_LINE_BUFFERED", 1);
   prepend_library_folder(variables, job.library_folder);
   if (!job.workers_are_ranks) return variables;
+  const int rank = job.first_rank + local_rank;
   set("RANK", rank);
-  set("LOCAL_RANK", rank);
-  set("WORLD_SIZE", job.workers);
+  set("LOCAL_RANK", local_rank);
+  set("WORLD_SIZE", world_size_of(job));
   set("LOCAL_WORLD_SIZE", job.workers);
-  set("GROUP_RANK", 0);
-  set("MASTER_ADDR", "127.0.0.1");
+  set("GROUP_RANK", job.group_rank);
+  set("GROUP_WORLD_SIZE", job.group_world_size);
+  set("ROLE_RANK", rank);
+  set("ROLE_WORLD_SIZE", world_size_of(job));
+  set("ROLE_NAME", "default");
+  set("MASTER_ADDR", job.master_address);
   set("MASTER_PORT", job.master_port);
+  add_torchruns(variables, job);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
   if (!job.dump_directory.empty()) {

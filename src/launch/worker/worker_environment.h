@@ -11,9 +11,20 @@
 
 namespace lockstep {
 
-// The settings that all workers of a job share.
+// The settings that all workers of this host share.
 struct JobEnvironment {
-  int workers = 1;
+  int workers = 1;  // on this host
+  // This host's part of a job on several hosts: the rank of its first worker,
+  // and the number of workers on all hosts, 0 where this is the only one.
+  int first_rank = 0;
+  int world_size = 0;
+  int group_rank = 0;  // of this host among the hosts
+  int group_world_size = 1;
+  std::string master_address = "127.0.0.1";
+  // How often the workers were started again, and may be.
+  int restarts = 0;
+  int max_restarts = 0;
+  std::string run_id = "none";  // TORCHELASTIC_RUN_ID
   // Whether workers receive their rank and the rendezvous address. False for a
   // program that starts its own ranks: it gets the inherited environment
   // without launchers' variables.
@@ -32,11 +43,15 @@ struct JobEnvironment {
   std::optional<int> threads;
 };
 
-// The environment of worker `rank` as "NAME=value": `inherited`, with the
-// launcher variables of Lockstep and torchrun removed or replaced.
+// The number of workers of the whole job.
+int world_size_of(const JobEnvironment& job);
+
+// The environment of this host's worker `local_rank` as "NAME=value":
+// `inherited`, with the launcher variables of Lockstep and torchrun removed or
+// replaced.
 std::vector<std::string> worker_environment(
     std::span<const std::string> inherited, const JobEnvironment& job,
-    int rank);
+    int local_rank);
 
 // Makes the loader search `folder` first; "" changes nothing.
 void prepend_library_folder(std::vector<std::string>& variables,

@@ -47,7 +47,7 @@ std::vector<int> WorkerTable::failed() const {
   std::vector<int> ranks;
   for (const auto& worker : workers_) {
     const auto status = worker->process().exit_status();
-    if (status && !status->ended_well()) ranks.push_back(worker->rank());
+    if (status && !status->ended_well()) ranks.push_back(worker->local_rank());
   }
   return ranks;
 }

@@ -1,4 +1,4 @@
-// The workers of a job, by rank.
+// The workers of this host, by their local ranks, which all methods use.
 //
 // Threads: one thread at a time.
 // Errors:  SystemError when a worker cannot be started; the started ones are
@@ -29,7 +29,7 @@ class WorkerTable {
   // Whether every worker has ended.
   bool ended() const;
 
-  // The failed workers, by rank.
+  // The failed workers, in the order of ranks.
   std::vector<int> failed() const;
 
   // The one of `ranks`, failed workers in the order of their ends, that caused

@@ -21,10 +21,12 @@ class WorkerTableOfShells : public testing::Test {
     command.arguments = {"sh", "-c", script};
     sigemptyset(&command.signal_mask);
     const int rank = static_cast<int>(table_.all().size());
-    table_.add(std::make_unique<Worker>(
-        WorkerOptions{
-            .rank = rank, .company = Company::kOthers, .log_path = ""},
-        std::move(command), screen_));
+    table_.add(
+        std::make_unique<Worker>(WorkerOptions{.rank = rank,
+                                               .local_rank = rank,
+                                               .company = Company::kOthers,
+                                               .log_path = ""},
+                                 std::move(command), screen_));
   }
 
   void wait_for_all() {

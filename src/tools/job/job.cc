@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "src/base/rank_environment.h"
@@ -12,6 +15,7 @@
 #include "src/comm/wire/transport_plugin.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/free_port.h"
+#include "src/store/host_address.h"
 #include "src/store/tcp_store_server.h"
 #include "src/tools/job/rank_place.h"
 
@@ -66,31 +70,165 @@ void join_ranks_of_launcher(const LaunchOptions& options,
   become(options.command, options.environment);
 }
 
-int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
-            const JobView& view) {
-  if (options.job.master_port == 0)
-    options.job.master_port = find_free_port();
-  else
-    check_port_is_free(options.job.master_port);
-  options.job.token = random_hex(sizeof(Secret));
-  options.standard_input = readable_input();
-  const RecordFolder records = record_folder(options, lookup);
+namespace {
+
+// What follows when the workers of a round have ended.
+struct RoundEnd {
+  bool again = false;  // the workers start again
+  std::string because;
+  int exit_code = 0;
+};
+
+// The rounds of a job: its first start, and each restart.
+class Rounds {
+ public:
+  Rounds(LaunchOptions options, const EnvironmentLookup& lookup,
+         const JobView& view)
+      : options_(std::move(options)),
+        lookup_(lookup),
+        view_(view),
+        screen_(view.out, view.err, lookup, view.on_progress),
+        master_port_(options_.job.master_port) {
+    options_.standard_input = readable_input();
+    options_.job.plugin_folder = plugin_folder();
+    if (master_port_ != 0) check_port_is_free(master_port_);
+  }
+
+  int run(std::unique_ptr<Node> node);
+
+  // Whether the user has asked the launcher to end; for waits without workers.
+  bool interrupted() {
+    for (const int signal : signals_.take())
+      if (asks_to_end(signal)) signal_ = signal;
+    return signal_ != 0;
+  }
+  int signal() const { return signal_; }
+
+ private:
+  RoundEnd run_here();
+  RoundEnd run_with_others(Node& node);
+  JobResult launch();
+  std::uint16_t free_master_port() const {
+    return master_port_ != 0 ? master_port_ : find_free_port();
+  }
+
+  LaunchOptions options_;
+  const EnvironmentLookup& lookup_;
+  const JobView& view_;
+  // Before every thread, which must not receive the signals.
+  SignalWatch signals_;
+  Screen screen_;
+  const std::uint16_t master_port_;  // the user's, or 0
+  int signal_ = 0;
+};
+
+JobResult Rounds::launch() {
+  const RecordFolder records = record_folder(options_, lookup_);
   if (!records.earlier().empty())
     std::fputs(fmt::format("lockstep: the records of an earlier job are now in "
                            "{}\n",
                            records.earlier().string())
                    .c_str(),
                stderr);
+  LaunchOptions options = options_;
   options.job.dump_directory = records.path();
-  options.job.plugin_folder = plugin_folder();
-  // The signals first, because the server's thread must not receive them.
-  SignalWatch signals;
-  const TcpStoreServer store("127.0.0.1", 0, options.job.token);
-  options.job.store_url = store.url();
-  Screen screen(view.out, view.err, lookup, view.on_progress);
-  const JobResult result = Launcher(std::move(options), signals, screen).run();
-  if (view.on_end) view.on_end(result);
-  return result.exit_code;
+  if (options.job.restarts > 0 && !options.log_directory.empty())
+    options.log_directory += fmt::format("/restart-{}", options.job.restarts);
+  JobResult result = Launcher(std::move(options), signals_, screen_).run();
+  if (view_.on_end) view_.on_end(result);
+  return result;
+}
+
+RoundEnd Rounds::run_here() {
+  JobEnvironment& job = options_.job;
+  job.master_port = free_master_port();
+  job.token = random_hex(sizeof(Secret));
+  const TcpStoreServer store("127.0.0.1", 0, job.token);
+  job.store_url = store.url();
+  const JobResult result = launch();
+  if (!result.failure || result.signal != 0 || job.restarts >= job.max_restarts)
+    return {.exit_code = result.exit_code};
+  return {.again = true, .because = summary_of(*result.failure)};
+}
+
+RoundEnd Rounds::run_with_others(Node& node) {
+  JobEnvironment& job = options_.job;
+  const auto ask = [this] { return interrupted(); };
+  const NodePlace place =
+      node.join(free_master_port(), ask, [](const std::string& line) {
+        std::fputs(fmt::format("lockstep: {}\n", line).c_str(), stderr);
+      });
+  job.first_rank = place.first_rank;
+  job.world_size = place.world_size;
+  job.group_rank = place.group_rank;
+  job.group_world_size = place.group_world_size;
+  job.master_address = place.master_address;
+  job.master_port = place.master_port;
+  job.store_url = place.store_url;
+  job.token = place.token;
+  job.restarts = place.restarts;
+  options_.ended_elsewhere = node.ended_elsewhere();
+  bool reported = false;
+  options_.on_failure = [&](const WorkerFailure& failure) {
+    reported = true;
+    node.report(fmt::format("{} on {}", summary_of(failure), own_host_name()),
+                failure.status.exit_code(), false);
+  };
+  const JobResult result = launch();
+  const bool well = result.exit_code == 0 && !result.failure;
+  if (result.signal != 0)
+    node.report(fmt::format("the launcher on {} received SIG{}",
+                            own_host_name(), ::sigabbrev_np(result.signal)),
+                result.exit_code, true);
+  else if (!well && !reported)
+    node.report(
+        fmt::format("the launcher on {} ended its workers", own_host_name()),
+        result.exit_code, true);
+  const RoundVerdict verdict = node.finish(well, ask);
+  if (verdict.next == "finish") return {.exit_code = result.exit_code};
+  return {.again = verdict.next == "restart",
+          .because = verdict.fault.text,
+          .exit_code = verdict.fault.exit_code};
+}
+
+int Rounds::run(std::unique_ptr<Node> node) {
+  for (;; ++options_.job.restarts) {
+    const RoundEnd end = node ? run_with_others(*node) : run_here();
+    if (!end.again) {
+      if (!end.because.empty())
+        std::fputs(fmt::format("lockstep: the job ended on every host: {}\n",
+                               end.because)
+                       .c_str(),
+                   stderr);
+      return end.exit_code;
+    }
+    std::fputs(fmt::format("lockstep: starts the workers again (restart {} of "
+                           "{}): {}\n",
+                           options_.job.restarts + 1, options_.job.max_restarts,
+                           end.because)
+                   .c_str(),
+               stderr);
+  }
+}
+
+}  // namespace
+
+int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
+            const JobView& view) {
+  return Rounds(std::move(options), lookup, view).run(nullptr);
+}
+
+int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
+                     const EnvironmentLookup& lookup) {
+  const JobView view;
+  Rounds rounds(std::move(options), lookup, view);
+  try {
+    auto node = std::make_unique<Node>(std::move(nodes),
+                                       [&] { return rounds.interrupted(); });
+    return rounds.run(std::move(node));
+  } catch (const Interrupted&) {
+    return 128 + rounds.signal();
+  }
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "src/base/progress_record.h"
 #include "src/base/settings.h"
 #include "src/launch/launcher/launcher.h"
+#include "src/launch/nodes/node.h"
 #include "src/tools/job/companion.h"
 #include "src/tools/job/launch_flags.h"
 
@@ -50,9 +51,15 @@ struct JobView {
 };
 
 // Fills in the store, the token and, when it is 0, the master port, then runs
-// the job. Returns the exit code for this process. It has then printed any
-// failure of the job itself.
+// the job, and starts its workers again after a failure, up to
+// `options.job.max_restarts` times. Returns the exit code for this process. It
+// has then printed any failure of the job itself.
 int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
             const JobView& view = {});
+
+// The same for a job on several hosts, where each launcher makes this call. The
+// exit code is that of the worker that failed first, on whichever host.
+int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
+                     const EnvironmentLookup& lookup);
 
 }  // namespace lockstep

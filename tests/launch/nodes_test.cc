@@ -1,0 +1,279 @@
+// One job that several launchers run together: `lockstep run --nnodes`. On one
+// machine they meet at a port of it, as launchers of several hosts do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launched_command.h"
+#include "src/launch/worker/free_port.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+class Nodes : public testing::Test {
+ protected:
+  // The arguments of a launcher with `workers` shells that run `script`.
+  std::vector<std::string> launcher(int workers, const std::string& script,
+                                    std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments{"run",
+                                       "-n",
+                                       std::to_string(workers),
+                                       "--rdzv-endpoint",
+                                       "127.0.0.1:" + std::to_string(port_),
+                                       "--grace",
+                                       "0.5"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.insert(arguments.end(), {"sh", "-c", script});
+    return arguments;
+  }
+
+  std::unique_ptr<LaunchedCommand> start(
+      int workers, const std::string& script,
+      const std::vector<std::string>& more) const {
+    return std::make_unique<LaunchedCommand>(launcher(workers, script, more),
+                                             kToken);
+  }
+
+  const std::vector<std::string> kToken{"LOCKSTEP_TOKEN=of these tests"};
+
+ private:
+  const std::uint16_t port_ = find_free_port();
+};
+
+TEST_F(Nodes, GiveEveryWorkerItsRankInTheWholeJob) {
+  const std::string script =
+      "echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, "
+      "$GROUP_RANK of $GROUP_WORLD_SIZE, $TORCHELASTIC_RUN_ID";
+  const auto second =
+      start(1, script, {"--nnodes", "2", "--node-rank", "1", "--rdzv-id", "a"});
+  const auto first =
+      start(2, script, {"--nnodes", "2", "--node-rank", "0", "--rdzv-id", "a"});
+  EXPECT_THAT(sorted_lines(first->finish().out),
+              ElementsAre("[rank 0] 0 of 3, 0 of 2, 0 of 2, a",
+                          "[rank 1] 1 of 3, 1 of 2, 0 of 2, a"));
+  EXPECT_THAT(sorted_lines(second->finish().out),
+              ElementsAre("[rank 2] 2 of 3, 0 of 1, 1 of 2, a"));
+}
+
+TEST_F(Nodes, RunAProgramOfOursAsOneGroup) {
+  std::vector<std::unique_ptr<LaunchedCommand>> launchers;
+  for (int i = 0; i < 3; ++i)
+    launchers.push_back(
+        start(2, "exec " LOCKSTEP_COMM_RANKS " barrier", {"--nnodes", "3"}));
+  for (const auto& launcher : launchers) {
+    const CommandResult result = launcher->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+}
+
+TEST_F(Nodes, EndWithTheCodeOfTheWorkerThatFailedFirst) {
+  const Gate never;
+  const std::string script = "[ $RANK != 3 ] || exit 7; " + never.wait();
+  const auto first = start(2, script, {"--nnodes", "2", "--node-rank", "0"});
+  const auto second = start(2, script, {"--nnodes", "2", "--node-rank", "1"});
+  const CommandResult one = first->finish();
+  const CommandResult other = second->finish();
+  EXPECT_EQ(one.exit_code, 7);
+  EXPECT_EQ(other.exit_code, 7);
+  EXPECT_THAT(one.err, AllOf(HasSubstr("rank 3 exited with code 7 on "),
+                             Not(HasSubstr("program:"))));
+  EXPECT_THAT(other.err, HasSubstr("rank 3 of 4 exited with code 7"));
+  EXPECT_TRUE(first->wait_until_nothing_is_left());
+}
+
+TEST_F(Nodes, StartAgainOnEveryHost) {
+  const Gate never;
+  const std::string script =
+      "echo $RANK restart $TORCHELASTIC_RESTART_COUNT; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; "
+      "[ $RANK != 1 ] || kill -KILL $$; " +
+      never.wait();
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "3"};
+  const auto first = start(1, script, flags);
+  const auto second = start(1, script, flags);
+  for (const auto& launcher : {first.get(), second.get()}) {
+    const CommandResult result = launcher->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(" restart 1\n"));
+    EXPECT_THAT(result.err,
+                HasSubstr("starts the workers again (restart 1 of 3): rank 1 "
+                          "was killed by signal 9 (SIGKILL) on "));
+  }
+}
+
+TEST_F(Nodes, GoOnWithoutAHostThatIsLost) {
+  const Gate never;
+  const std::string script =
+      "echo began; echo world of $WORLD_SIZE; [ $WORLD_SIZE = 2 ] || " +
+      never.wait();
+  const std::vector<std::string> flags{"--nnodes", "2:3", "--max-restarts",
+                                       "1"};
+  const auto first = start(1, script, flags);
+  // It came first, so it serves the rendezvous.
+  ASSERT_TRUE(first->wait_for("waits for 2:3 hosts"));
+  const auto second = start(1, script, flags);
+  const auto third = start(1, script, flags);
+  for (const auto& launcher : {first.get(), second.get(), third.get()})
+    ASSERT_TRUE(launcher->wait_for("began"));
+  third->signal(SIGKILL);
+  for (const auto& launcher : {first.get(), second.get()}) {
+    const CommandResult result = launcher->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("world of 2\n"));
+    EXPECT_THAT(result.err, HasSubstr("or the link to that host is down"));
+  }
+}
+
+TEST_F(Nodes, TakeALateHostAtTheNextRestart) {
+  const Gate late_has_come;
+  const std::string script =
+      "echo world of $WORLD_SIZE; [ $WORLD_SIZE = 3 ] && exit 0; "
+      "[ $RANK = 0 ] || sleep 1000; " +
+      late_has_come.wait() + " exit 3";
+  const std::vector<std::string> flags{
+      "--nnodes", "2:3",         "--max-restarts",
+      "1",        "--rdzv-conf", "last_call_timeout=0.001"};
+  const auto first = start(1, script, flags);
+  const auto second = start(1, script, flags);
+  ASSERT_TRUE(first->wait_for("world of 2\n"));
+  ASSERT_TRUE(second->wait_for("world of 2\n"));
+  const auto third = start(1, script, flags);
+  ASSERT_TRUE(third->wait_for("takes part after the next restart"));
+  late_has_come.open();
+  for (const auto& launcher : {first.get(), second.get(), third.get()}) {
+    const CommandResult result = launcher->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("world of 3\n"));
+  }
+}
+
+TEST_F(Nodes, EndWhereTheRendezvousIsLost) {
+  const Gate never;
+  const std::string script = "echo began; " + never.wait();
+  const auto server = start(1, script, {"--nnodes", "2", "--node-rank", "0"});
+  const auto other = start(1, script, {"--nnodes", "2", "--node-rank", "1"});
+  ASSERT_TRUE(server->wait_for("began"));
+  ASSERT_TRUE(other->wait_for("began"));
+  server->signal(SIGKILL);
+  const CommandResult result = other->finish();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("serves the rendezvous at 127.0.0.1"),
+                                HasSubstr("run the same command")));
+  EXPECT_TRUE(other->wait_until_nothing_is_left());
+}
+
+TEST_F(Nodes, AreRefusedWhereTheyDisagree) {
+  const auto first = start(1, "true", {"--nnodes", "2", "--rdzv-id", "a"});
+  ASSERT_TRUE(first->wait_for("waits for 2 hosts"));
+  for (const auto& [flags, text] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--nnodes", "2", "--rdzv-id", "b"}, "--rdzv-id is b here, but a"},
+           {{"--nnodes", "3", "--rdzv-id", "a"}, "--nnodes is 3 here, but 2"},
+           {{"--nnodes", "2", "--rdzv-id", "a", "--max-restarts", "1"},
+            "--max-restarts is 1 here, but 0"}}) {
+    const CommandResult result = start(1, "true", flags)->finish();
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(text));
+  }
+  const CommandResult stranger =
+      run_lockstep(launcher(1, "true", {"--nnodes", "2", "--rdzv-id", "a"}),
+                   {"LOCKSTEP_TOKEN=another"});
+  EXPECT_EQ(stranger.exit_code, 1);
+  EXPECT_THAT(stranger.err, HasSubstr("LOCKSTEP_TOKEN"));
+  const auto second = start(1, "true", {"--nnodes", "2", "--rdzv-id", "a"});
+  EXPECT_EQ(first->finish().exit_code, 0);
+  EXPECT_EQ(second->finish().exit_code, 0);
+}
+
+TEST_F(Nodes, EndWhenTheUserInterruptsOneOfThem) {
+  const Gate never;
+  const std::string script = "echo began; " + never.wait();
+  const auto waiting = start(1, script, {"--nnodes", "2"});
+  ASSERT_TRUE(waiting->wait_for("waits for 2 hosts"));
+  waiting->signal(SIGINT);
+  EXPECT_EQ(waiting->finish().exit_code, 130);
+
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "5"};
+  const auto first = start(1, script, flags);
+  const auto second = start(1, script, flags);
+  ASSERT_TRUE(first->wait_for("began"));
+  ASSERT_TRUE(second->wait_for("began"));
+  second->signal(SIGTERM);
+  for (const auto& launcher : {first.get(), second.get()}) {
+    const CommandResult result = launcher->finish();
+    EXPECT_EQ(result.exit_code, 143);
+    EXPECT_THAT(result.err, HasSubstr("received SIGTERM"));
+  }
+}
+
+TEST_F(Nodes, SayWhoCameWhereTooFewDid) {
+  const CommandResult result =
+      start(1, "true", {"--nnodes", "2", "--rdzv-conf", "join_timeout=0.5"})
+          ->finish();
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("only 1 of at least 2 hosts came"),
+                                HasSubstr("next:")));
+}
+
+TEST(Restarts, StartTheWorkersOfThisHostAgain) {
+  const std::string script =
+      "echo $RANK restart $TORCHELASTIC_RESTART_COUNT of "
+      "$TORCHELASTIC_MAX_RESTARTS; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || "
+      "exit 5";
+  auto arguments = shell_workers(1, script);
+  arguments.insert(arguments.begin() + 1, {"--max-restarts", "2"});
+  const CommandResult result = run_lockstep(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "0 restart 0 of 2\n0 restart 1 of 2\n0 restart 2 of 2\n");
+  arguments[2] = "1";
+  EXPECT_EQ(run_lockstep(arguments).exit_code, 5);
+}
+
+TEST(Restarts, DoNotFollowTheUsersSignal) {
+  const Gate never;
+  auto arguments = shell_workers(1, "echo began; " + never.wait());
+  arguments.insert(arguments.begin() + 1, {"--max-restarts", "9"});
+  LaunchedCommand command(arguments);
+  ASSERT_TRUE(command.wait_for("began"));
+  command.signal(SIGINT);
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, Not(HasSubstr("again")));
+}
+
+TEST(Restarts, KeepTheLogsOfEachStart) {
+  const TestDirectory folder;
+  auto arguments =
+      shell_workers(1, "echo start $TORCHELASTIC_RESTART_COUNT; exit 1");
+  arguments.insert(arguments.begin() + 1,
+                   {"--max-restarts", "1", "--log-dir", folder.path()});
+  EXPECT_EQ(run_lockstep(arguments).exit_code, 1);
+  EXPECT_EQ(contents(folder / "rank-0.log"), "start 0\n");
+  EXPECT_EQ(contents(folder / "restart-1/rank-0.log"), "start 1\n");
+}
+
+TEST(Run, StartsPythonForAFileThatIsNotExecutable) {
+  const TestDirectory folder;
+  const std::string script = folder / "script.py";
+  std::ofstream(script) << "import os, sys\nprint(os.environ['RANK'], "
+                           "sys.argv[1:])\n";
+  EXPECT_EQ(run_lockstep({"run", script, "-x"}).out, "0 ['-x']\n");
+  EXPECT_EQ(run_lockstep({"run", "--no-python", script}).exit_code, 126);
+  EXPECT_EQ(run_lockstep({"run", "-m", "platform", "--terse"}).exit_code, 0);
+  EXPECT_EQ(run_lockstep({"run", "-m", "--no-python", "platform"}).exit_code,
+            2);
+}
+
+}  // namespace
+}  // namespace lockstep
