@@ -193,7 +193,7 @@ NodePlace Node::join(std::uint16_t master_port,
       tell("the job runs already; this host takes part after the next restart");
       continue;
     }
-    const NodePlace place = place_in(plan);
+    NodePlace place = place_in(plan);
     group_rank_ = place.group_rank;
     watch_round();
     return place;
@@ -261,7 +261,7 @@ RoundVerdict Node::finish(bool well, const AskInterrupted& interrupted) {
   if (well) set(keys.done(group_rank_), "");
   set(keys.ended(group_rank_), "");
   wait_for({keys.verdict()}, interrupted);
-  const auto verdict = decode<RoundVerdict>(get(keys.verdict()));
+  auto verdict = decode<RoundVerdict>(get(keys.verdict()));
   try {
     if (verdict.next != "restart") store_->withdraw_last_will(kStoreAnswers);
     store_->set(keys.read(group_rank_), {}, kStoreAnswers);
