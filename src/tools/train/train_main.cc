@@ -25,6 +25,7 @@
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/strategy.h"
 #include "src/base/process_environment.h"
+#include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
 #include "src/launch/output/progress_display.h"
 #include "src/launch/worker/cpu_share.h"
@@ -32,7 +33,6 @@
 #include "src/tools/job/rank_program.h"
 #include "src/tools/train/strategy_flags.h"
 #include "src/tools/train/train_options.h"
-#include "src/train/evaluate/evaluation_report.h"
 #include "src/train/trainer/progress_writer.h"
 #include "src/train/trainer/run_description.h"
 #include "src/train/trainer/trainer.h"
@@ -131,8 +131,9 @@ void report_end(const TrainOptions& flags, const TrainerOptions& options,
                             .hints = hints(flags)});
     return;
   }
-  std::cout << "test accuracy " << percent(result.test.accuracy()) << " after "
-            << flags.epochs << (flags.epochs == 1 ? " epoch" : " epochs")
+  std::cout << "test accuracy " << percent(result.test.accuracy(), 2)
+            << " after " << flags.epochs
+            << (flags.epochs == 1 ? " epoch" : " epochs")
             << "; the model is in " << flags.output << std::endl;
   for (const std::string& note : notes) std::cout << note << std::endl;
 }
