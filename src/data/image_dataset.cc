@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "src/base/suggest.h"
+#include "src/base/name_table.h"
 #include "src/data/idx.h"
+#include "src/data/known_datasets.h"
 #include "src/data/malformed_file.h"
 
 namespace lockstep {
@@ -18,55 +18,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A data set in MNIST's four files.
-struct Known {
-  std::string_view name;
-  std::string_view title;
-  std::string_view debian_package;      // "" without a package
-  std::string_view torchvision_folder;  // below torchvision's root
-  float mean;
-  float standard_deviation;
-  std::array<std::string_view, 10> class_names;
-};
-
-constexpr std::array kKnown{
-    Known{.name = "fashion-mnist",
-          .title = "Fashion-MNIST",
-          .debian_package = "dataset-fashion-mnist",
-          .torchvision_folder = "FashionMNIST/raw",
-          .mean = 0.2860f,
-          .standard_deviation = 0.3530f,
-          .class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-                          "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"}},
-    Known{.name = "mnist",
-          .title = "MNIST",
-          .debian_package = "",
-          .torchvision_folder = "MNIST/raw",
-          .mean = 0.1307f,
-          .standard_deviation = 0.3081f,
-          .class_names = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}};
-
-constexpr auto kNames = [] {
-  std::array<std::string_view, kKnown.size()> names;
-  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kKnown[i].name;
-  return names;
-}();
-
-const Known& find_known(std::string_view name) {
-  const auto found =
-      std::find_if(kKnown.begin(), kKnown.end(),
-                   [&](const Known& known) { return known.name == name; });
-  if (found == kKnown.end())
-    throw InvalidArgument(unknown_name("dataset", name, kNames));
-  return *found;
+const KnownDataset& find_known(std::string_view name) {
+  return row_named(kDatasets, "dataset", name);
 }
 
-fs::path debian_directory(const Known& known) {
+fs::path debian_directory(const KnownDataset& known) {
   return fs::path("/usr/share/datasets") / known.name;
 }
 
 // The next step for a user without the files.
-std::string next_step(const Known& known) {
+std::string next_step(const KnownDataset& known) {
   if (known.debian_package.empty())
     return fmt::format(
         "put {}'s four IDX files into a directory and name it with --data-dir",
@@ -78,7 +39,7 @@ std::string next_step(const Known& known) {
 }
 
 // The first existing path of `file` in `directory`.
-fs::path find_file(const Known& known, const fs::path& directory,
+fs::path find_file(const KnownDataset& known, const fs::path& directory,
                    std::string_view file) {
   for (const fs::path& folder :
        {directory, directory / known.torchvision_folder}) {
@@ -93,7 +54,7 @@ fs::path find_file(const Known& known, const fs::path& directory,
       known.title, file, file, directory.string(), next_step(known)));
 }
 
-void check_directory(const Known& known, const fs::path& directory) {
+void check_directory(const KnownDataset& known, const fs::path& directory) {
   std::error_code ignored;
   if (fs::is_directory(directory, ignored)) return;
   throw InvalidArgument(
@@ -117,15 +78,18 @@ std::vector<std::int64_t> read_labels(const fs::path& path,
 
 }  // namespace
 
-std::span<const std::string_view> known_datasets() { return kNames; }
+std::span<const std::string_view> known_datasets() {
+  static const std::vector<std::string_view> names = names_in(kDatasets);
+  return names;
+}
 
 std::string_view dataset_titled(std::string_view title) {
-  const auto found = std::ranges::find(kKnown, title, &Known::title);
-  return found == kKnown.end() ? "" : found->name;
+  const auto found = std::ranges::find(kDatasets, title, &KnownDataset::title);
+  return found == kDatasets.end() ? "" : found->name;
 }
 
 ImageDataset describe_dataset(std::string_view dataset) {
-  const Known& known = find_known(dataset);
+  const KnownDataset& known = find_known(dataset);
   return {.title = std::string(known.title),
           .images = {},
           .labels = {},
@@ -140,7 +104,7 @@ fs::path default_data_directory(std::string_view dataset) {
 
 ImageDataset load_dataset(std::string_view dataset, Split split,
                           const fs::path& directory) {
-  const Known& known = find_known(dataset);
+  const KnownDataset& known = find_known(dataset);
   const fs::path place =
       directory.empty() ? debian_directory(known) : directory;
   check_directory(known, place);

@@ -125,14 +125,6 @@ TEST(ProgressText, EndSaysWhereTheModelIsAndWhatToTry) {
                           "        lockstep --help"));
 }
 
-TEST(ProgressText, NumbersAreGroupedByThousands) {
-  EXPECT_EQ(with_thousands(0), "0");
-  EXPECT_EQ(with_thousands(999), "999");
-  EXPECT_EQ(with_thousands(1000), "1,000");
-  EXPECT_EQ(with_thousands(1234567), "1,234,567");
-  EXPECT_EQ(with_thousands(-123456), "-123,456");
-}
-
 TEST(ProgressText, TimesReadAsOnAClock) {
   EXPECT_EQ(clock_text(0.4), "0:00");
   EXPECT_EQ(clock_text(59.6), "1:00");

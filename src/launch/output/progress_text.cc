@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "src/base/report_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -76,9 +78,8 @@ std::string fields_that_fit(std::string line, const StepRecord& record,
   return line;
 }
 
-std::string percent(std::optional<double> fraction) {
-  if (!fraction) return "-";
-  return fmt::format("{:.1f} %", *fraction * 100);
+std::string accuracy(std::optional<double> share) {
+  return share ? percent(*share, 1) : "-";
 }
 
 std::string seconds_text(double seconds) {
@@ -155,8 +156,8 @@ std::string epoch_table_header() {
 std::string epoch_table_row(const EpochRecord& record) {
   return fmt::format(
       "{:>5}   {:>10.4f}   {:>9}   {:>8}   {:>8}   {:>6}", record.epoch,
-      record.train_loss, percent(record.train_accuracy),
-      percent(record.test_accuracy), rate(record.images_per_second),
+      record.train_loss, accuracy(record.train_accuracy),
+      accuracy(record.test_accuracy), rate(record.images_per_second),
       seconds_text(record.seconds));
 }
 
@@ -166,23 +167,13 @@ std::vector<std::string> end_lines(const EndRecord& record,
       fmt::format("trained in {}", seconds_text(record.seconds));
   if (record.test_accuracy)
     first += fmt::format(" {} test accuracy {}", dot(style),
-                         percent(record.test_accuracy));
+                         accuracy(record.test_accuracy));
   std::vector<std::string> lines{first};
   if (!record.model_path.empty())
     lines.push_back("model   " + record.model_path);
   add_labelled(lines, "note    ", record.notes);
   add_labelled(lines, "next    ", record.hints);
   return lines;
-}
-
-std::string with_thousands(std::int64_t number) {
-  std::string digits = std::to_string(number);
-  const std::size_t first = number < 0 ? 1 : 0;
-  for (std::size_t place = digits.size(); place > first + 3;) {
-    place -= 3;
-    digits.insert(place, 1, ',');
-  }
-  return digits;
 }
 
 std::string clock_text(double seconds) {

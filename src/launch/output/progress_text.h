@@ -3,7 +3,6 @@
 // No function ends its lines with a newline.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,9 +29,6 @@ std::string epoch_table_row(const EpochRecord& record);
 // The result, the path of the model, and commands to try next.
 std::vector<std::string> end_lines(const EndRecord& record,
                                    const TerminalStyle& style);
-
-// 1234567 as "1,234,567".
-std::string with_thousands(std::int64_t number);
 
 // Seconds as "0:07", "12:05" or "1:02:03"; "-:--" for a number that is not
 // finite.

@@ -52,12 +52,6 @@ Names names_of(const Values& values) {
   return names;
 }
 
-// Like one_of(), for names that are built at run time.
-FlagCheck one_of_these(std::string what, Names known) {
-  return [what = std::move(what), known = std::move(known)](
-             const std::string& text) { return one_of(what, known)(text); };
-}
-
 template <class Values>
 auto value_named(const std::string& name, const Values& values) {
   for (const auto value : values)
@@ -75,7 +69,7 @@ void add_what_flags(CLI::App& command, BenchOptions& options) {
       .add_option("--backend", options.backend,
                   "auto, a backend's name, or all: compares those that this "
                   "machine has; on GPUs nccl alone")
-      ->check(one_of_these("backend", known_backends()))
+      ->check(one_of("backend", known_backends()))
       ->capture_default_str();
   command
       .add_option(
@@ -90,12 +84,12 @@ void add_what_flags(CLI::App& command, BenchOptions& options) {
       ->check(whole_number(2))
       ->capture_default_str();
   command.add_option("--dtype", options.dtype, "The type of the elements")
-      ->check(one_of_these("data type", names_of(kAllDataTypes)))
+      ->check(one_of("data type", names_of(kAllDataTypes)))
       ->capture_default_str();
   command
       .add_option("--op", options.op,
                   "The reduction of all_reduce, reduce and reduce_scatter")
-      ->check(one_of_these("reduction", names_of(kAllReductions)))
+      ->check(one_of("reduction", names_of(kAllReductions)))
       ->capture_default_str();
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "src/base/report_text.h"
 #include "src/base/version.h"
 #include "src/tools/bench/bench_options.h"
 #include "src/tools/job/gnuplot.h"
@@ -39,15 +40,6 @@ std::string title_of(const BenchReport& report) {
 
 std::string_view name_of(Engine::Memory memory) {
   return memory == Engine::Memory::kPlain ? "plain" : "shared";
-}
-
-// fmt pads "[µs]" by bytes; this function pads by characters.
-std::string right_aligned(std::string text, std::size_t width) {
-  std::size_t letters = 0;
-  for (const char byte : text)
-    letters += (static_cast<unsigned char>(byte) & 0xc0) != 0x80 ? 1 : 0;
-  if (letters < width) text.insert(0, width - letters, ' ');
-  return text;
 }
 
 // Three significant digits, and whole numbers from 100 on.

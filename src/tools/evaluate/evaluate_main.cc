@@ -23,6 +23,7 @@
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
+#include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
 #include "src/tools/evaluate/evaluate_options.h"
 #include "src/tools/job/device_flags.h"
@@ -115,14 +116,14 @@ void predict(const Inquiry& asked) {
                   .class_names = asked.dataset.class_names}),
           path);
     if (path == kStandardOutput) return;
-    const std::string what = with_commas(std::ssize(predicted)) +
+    const std::string what = with_thousands(std::ssize(predicted)) +
                              " predictions of " + asked.saved.name +
                              " are in " + path;
     if (!labelled) return print(what + "\n");
     Metrics metrics{.samples = std::ssize(labels)};
     for (std::size_t i = 0; i < labels.size(); ++i)
       metrics.correct += labels[i] == predicted[i] ? 1 : 0;
-    print(what + ", " + percent(metrics.accuracy()) + " of them right\n");
+    print(what + ", " + percent(metrics.accuracy(), 2) + " of them right\n");
   });
 }
 

@@ -14,6 +14,7 @@
 
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/rank_place.h"
+#include "src/train/job/training_options.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
@@ -40,7 +41,7 @@ struct EvaluateOptions {
   std::string images;          // predict: a file of images without labels
 
   DeviceFlags devices;
-  ComputeFlags compute;
+  ComputeOptions compute;
   std::optional<int> ranks;    // the world size
   std::optional<int> threads;  // compute threads of a rank
 };

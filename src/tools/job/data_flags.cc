@@ -1,33 +1,25 @@
 #include "src/tools/job/data_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <array>
-#include <string_view>
 
+#include "src/base/name_table.h"
+#include "src/data/known_datasets.h"
 #include "src/tools/job/flags.h"
+#include "src/train/job/training_names.h"
 
 namespace lockstep {
-namespace {
-
-constexpr std::array<std::string_view, 2> kDatasets{"fashion-mnist", "mnist"};
-constexpr std::array<std::string_view, 6> kModels{
-    "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
-
-}  // namespace
 
 CLI::Option* add_dataset_flag(CLI::App& command, std::string& dataset,
                               const std::string& which) {
   return command
-      .add_option("--dataset", dataset, "fashion-mnist or mnist" + which)
-      ->check(one_of("dataset", kDatasets));
+      .add_option("--dataset", dataset, list_names(kDatasets) + which)
+      ->check(one_of("dataset", names_in(kDatasets)));
 }
 
 CLI::Option* add_model_flag(CLI::App& command, std::string& model,
                             const std::string& which) {
-  return command
-      .add_option("--model", model,
-                  "convnet, cnn, mlp, resnet18, resnet34 or resnet50" + which)
-      ->check(one_of("model", kModels));
+  return command.add_option("--model", model, list_names(kModels) + which)
+      ->check(one_of("model", names_in(kModels)));
 }
 
 CLI::Option* add_data_dir_flag(CLI::App& command, std::string& data_dir) {

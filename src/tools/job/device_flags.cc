@@ -17,6 +17,7 @@
 #include "src/launch/launcher/launcher.h"
 #include "src/launch/worker/gpu_inventory.h"
 #include "src/tools/job/flags.h"
+#include "src/train/job/training_options.h"
 
 namespace lockstep {
 namespace {
@@ -89,16 +90,16 @@ void add_device_flags(CLI::App& command, DeviceFlags& flags,
       ->type_name("N|LIST");
 }
 
-void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
-  command.add_flag("--tf32", flags.tf32,
+void add_compute_flags(CLI::App& command, ComputeOptions& options) {
+  command.add_flag("--tf32", options.tf32,
                    "Let GPUs round factors of float32 products to TF32");
-  command.add_flag("--channels-last", flags.channels_last,
+  command.add_flag("--channels-last", options.channels_last,
                    "Store images and weights in channels-last layout");
 }
 
-void check_compute_flags(const ComputeFlags& flags,
+void check_compute_flags(const ComputeOptions& options,
                          const DeviceFlags& devices) {
-  if (devices.device == "cpu" && flags.tf32)
+  if (devices.device == "cpu" && options.tf32)
     throw InvalidArgument(
         "--tf32 is for GPUs: add --device cuda, or leave it out");
 }

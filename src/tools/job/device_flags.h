@@ -17,6 +17,7 @@ class App;
 
 namespace lockstep {
 
+struct ComputeOptions;
 struct LaunchOptions;
 struct Settings;
 
@@ -26,17 +27,11 @@ struct DeviceFlags {
   std::string gpus;            // a number or a list; empty: all
 };
 
-// How a model computes. As typed.
-struct ComputeFlags {
-  bool tf32 = false;           // on GPUs: see train/model/precision.h
-  bool channels_last = false;  // how images and weights are stored
-};
-
-// Adds the flags, with their help, to `command`. `flags` must outlive the
+// Adds the flags, with their help, to `command`. The target must outlive the
 // parsing; `use` is the verb for a device in the help: "compute on".
 void add_device_flags(CLI::App& command, DeviceFlags& flags,
                       const std::string& use);
-void add_compute_flags(CLI::App& command, ComputeFlags& flags);
+void add_compute_flags(CLI::App& command, ComputeOptions& options);
 
 // Sets one rank per GPU by default. Refuses contradictory flags. Call it before
 // the number of ranks is chosen.
@@ -44,7 +39,8 @@ void complete_device_flags(DeviceFlags& flags, std::optional<int>& ranks,
                            const RankPlace& place);
 
 // Refuses what the completed `devices` do not support.
-void check_compute_flags(const ComputeFlags& flags, const DeviceFlags& devices);
+void check_compute_flags(const ComputeOptions& options,
+                         const DeviceFlags& devices);
 
 // The value of CUDA_VISIBLE_DEVICES with which the job's ranks see only the
 // requested GPUs; nothing when it must not change. A list indexes the GPUs that

@@ -9,7 +9,6 @@
 
 #include "src/base/testing/error_text.h"
 #include "src/launch/launcher/launcher.h"
-#include "src/tools/train/strategy_flags.h"
 #include "src/tools/train/train_options.h"
 
 namespace lockstep {
@@ -53,7 +52,7 @@ TEST(DeviceFlags, GiveAGpuToEveryReplicaOfOneProcess) {
     for (const RankPlace& place : {with_gpus(4), in_the_process}) {
       const auto replicas = [&](Flags flags) {
         flags.insert(flags.end(), {"--strategy", strategy});
-        return ranks_of_a_process(parse(flags, place));
+        return parse(flags, place).replicas;
       };
       EXPECT_EQ(replicas({"--device", "cuda"}), 4);
       EXPECT_EQ(replicas({"--gpus", "0,2"}), 2);

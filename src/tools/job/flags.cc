@@ -107,11 +107,12 @@ FlagCheck positive_number() {
 }
 
 FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
-  return [what = std::move(what), known](const std::string& text) {
-    const bool found =
-        std::find(known.begin(), known.end(), text) != known.end();
-    return found ? std::string() : unknown_name(what, text, known);
-  };
+  return
+      [what = std::move(what), names = std::vector(known.begin(), known.end())](
+          const std::string& text) {
+        const bool found = std::ranges::find(names, text) != names.end();
+        return found ? std::string() : unknown_name(what, text, names);
+      };
 }
 
 void parse_flags(CLI::App& command, std::span<const char* const> arguments) {

@@ -24,7 +24,6 @@
 #include "src/tools/job/rank_place.h"
 #include "src/tools/scale/scale_plot.h"
 #include "src/tools/scale/scale_report.h"
-#include "src/tools/train/strategy_flags.h"
 
 namespace lockstep {
 namespace {
@@ -157,10 +156,9 @@ std::string describe(const TrainOptions& job,
   const bool weak = std::ranges::any_of(arguments, [](const auto& word) {
     return word.starts_with("--batch-size");
   });
-  return fmt::format(
-      "{} on {}, {}", job.model, job.dataset,
-      weak ? fmt::format("batch {} per rank", *job.batch_size)
-           : fmt::format("global batch {}", *job.global_batch_size));
+  return fmt::format("{} on {}, {}", job.model, job.dataset,
+                     weak ? fmt::format("batch {} per rank", *job.batch_size)
+                          : fmt::format("global batch {}", job.global_batch));
 }
 
 class Scaling {
@@ -221,7 +219,7 @@ class Scaling {
     report_.job = describe(job, request_.job);
     report_.series[0].rows.push_back({.ranks = layout.ranks,
                                       .threads = threads_of(job),
-                                      .global_batch = job.global_batch_size,
+                                      .global_batch = job.global_batch,
                                       .batch_per_rank = job.batch_size,
                                       .runs = {}});
     if (!options().against.empty())
@@ -231,8 +229,7 @@ class Scaling {
   // The same choice as in run_training().
   std::optional<int> threads_of(const TrainOptions& job) const {
     if (job.threads || lookup_("OMP_NUM_THREADS")) return job.threads;
-    return default_threads(request_.cores,
-                           job.ranks.value() / ranks_of_a_process(job));
+    return default_threads(request_.cores, job.ranks.value() / job.replicas);
   }
 
   void take(std::size_t series, std::size_t row, int repeat, ScaleRun run) {

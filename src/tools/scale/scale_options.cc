@@ -69,12 +69,6 @@ void parse_job(const std::vector<std::string>& arguments, TrainRequest& job) {
       [&](CLI::App& command) { add_train_options(command, job.options); });
 }
 
-bool says_epochs(const std::vector<std::string>& arguments) {
-  return std::ranges::any_of(arguments, [](const std::string& word) {
-    return word == "--epochs" || word.starts_with("--epochs=");
-  });
-}
-
 }  // namespace
 
 const char* const kThroughputPattern =
@@ -175,7 +169,7 @@ TrainRequest scaled_job(std::vector<std::string> arguments,
   TrainRequest job;
   parse_job(arguments, job);
   refuse_other_purposes(job);
-  if (!says_epochs(arguments)) {
+  if (!job.options.given.contains("--epochs")) {
     job.options.epochs = kEpochs;
     arguments.push_back(fmt::format("--epochs={}", kEpochs));
   }

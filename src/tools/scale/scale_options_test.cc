@@ -84,10 +84,10 @@ TEST(AScaledJob, HasTheThreadsOfItsRowUnlessTheUserSaysOtherwise) {
 }
 
 TEST(AScaledJob, KeepsTheGlobalBatchUnlessARanksIsGiven) {
-  EXPECT_EQ(job({}, 1).options.global_batch_size, 128);
-  EXPECT_EQ(job({}, 4).options.global_batch_size, 128);
+  EXPECT_EQ(job({}, 1).options.global_batch, 128);
+  EXPECT_EQ(job({}, 4).options.global_batch, 128);
   EXPECT_EQ(job({}, 4).options.batch_size, 32);
-  EXPECT_EQ(job({"--batch-size", "16"}, 4).options.global_batch_size, 64);
+  EXPECT_EQ(job({"--batch-size", "16"}, 4).options.global_batch, 64);
 }
 
 TEST(AScaledJob, HandsItsFlagsOnToEachRank) {

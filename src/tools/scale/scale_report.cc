@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "src/base/report_text.h"
 #include "src/base/version.h"
 
 namespace lockstep {
@@ -27,18 +29,6 @@ std::vector<double> speeds_of(const ScaleRow& row) {
   return speeds;
 }
 
-std::string percent(double share) {
-  return fmt::format("{:.0f} %", 100 * share);
-}
-
-// "12345" as "12,345".
-std::string grouped(double value) {
-  std::string digits = fmt::format("{:.0f}", value);
-  for (std::size_t at = digits.size(); at > 3; at -= 3)
-    digits.insert(at - 3, ",");
-  return digits;
-}
-
 template <class Number>
 std::string or_dash(const std::optional<Number>& value) {
   return value ? fmt::format("{}", *value) : "-";
@@ -57,10 +47,10 @@ Cells cells_of(const ScaleSeries& series, const ScaleRow& row) {
           or_dash(row.batch_per_rank),
           figures.epoch_seconds ? fmt::format("{:.2f}", *figures.epoch_seconds)
                                 : "-",
-          grouped(figures.images_per_second),
+          with_thousands(std::llrint(figures.images_per_second)),
           fmt::format("{:.2f}", figures.speed_up),
-          percent(figures.efficiency),
-          repeated ? percent(figures.spread) : "-",
+          percent(figures.efficiency, 0),
+          repeated ? percent(figures.spread, 0) : "-",
           fmt::format("{:.2f}", figures.cores_busy),
           figures.gpus_busy ? fmt::format("{:.2f}", *figures.gpus_busy) : "-"};
 }
@@ -75,31 +65,6 @@ std::vector<Cells> table_of(const ScaleSeries& series) {
   if (!has_gpus)
     for (Cells& line : table) line.pop_back();
   return table;
-}
-
-// The text before the first column, between columns, and after the last.
-struct Ruling {
-  const char* left = "";
-  const char* between = "  ";
-  const char* right = "";
-};
-
-// Right-aligned; each column is as wide as its widest cell.
-std::string aligned(const std::vector<Cells>& table, const Ruling& ruling) {
-  std::string text;
-  for (const Cells& line : table) {
-    text += ruling.left;
-    for (std::size_t column = 0; column < line.size(); ++column) {
-      std::size_t width = 0;
-      for (const Cells& each : table)
-        width = std::max(width, each[column].size());
-      text += fmt::format("{}{:>{}}", column == 0 ? "" : ruling.between,
-                          line[column], width);
-    }
-    text += ruling.right;
-    text += "\n";
-  }
-  return text;
 }
 
 // Compares our series at each world size, one line per compared job.
@@ -183,7 +148,7 @@ std::string doubts_about(const ScaleReport& report) {
         text += fmt::format(
             "unsteady: runs of {} on {} differ by {}; do not use these "
             "numbers, and repeat on an idle machine, with more --epochs\n",
-            series.name, counted(row.ranks, "rank"), percent(spread));
+            series.name, counted(row.ranks, "rank"), percent(spread, 0));
   return text;
 }
 
@@ -245,7 +210,7 @@ std::string to_text(const ScaleReport& report) {
   std::string text;
   for (const ScaleSeries& series : report.series)
     text += fmt::format("{}\n\n{}\n", title_of(report, series),
-                        aligned(table_of(series), {}));
+                        aligned_table(table_of(series)));
   return text + remarks_of(report);
 }
 
@@ -258,7 +223,7 @@ std::string to_markdown(const ScaleReport& given) {
     std::vector<Cells> table = table_of(series);
     table.insert(table.begin() + 1, Cells(table.front().size(), "---:"));
     text += fmt::format("{}\n\n{}\n", title_of(report, series),
-                        aligned(table, {"| ", " | ", " |"}));
+                        aligned_table(table, {"| ", " | ", " |"}));
   }
   return text + remarks_of(report);
 }

@@ -25,21 +25,22 @@ std::string error_of(const std::vector<const char*>& arguments) {
 
 TEST(ReplicaFlags, AreOffUnlessGiven) {
   const TrainOptions options = parse({});
-  EXPECT_FALSE(options.sync_bn);
-  EXPECT_EQ(options.check_consistency, 0);
-  EXPECT_EQ(options.fingerprint_every, std::nullopt);
+  EXPECT_FALSE(options.sync_batch_norm);
+  EXPECT_EQ(options.checks.consistency_steps, 0);
+  EXPECT_EQ(options.checks.fingerprint_every, 0);
 }
 
 TEST(ReplicaFlags, SayWhatIsChecked) {
-  EXPECT_EQ(parse({"--check-consistency", "--epochs", "1"}).check_consistency,
-            3);
+  EXPECT_EQ(
+      parse({"--check-consistency", "--epochs", "1"}).checks.consistency_steps,
+      3);
   const TrainOptions options =
       parse({"--check-consistency=7", "--show-values", "fc.bias,conv1.weight",
              "--fingerprint-every", "100", "--sync-bn", "--model", "resnet18"});
-  EXPECT_EQ(options.check_consistency, 7);
-  EXPECT_THAT(options.show_values, ElementsAre("fc.bias", "conv1.weight"));
-  EXPECT_EQ(options.fingerprint_every, 100);
-  EXPECT_TRUE(options.sync_bn);
+  EXPECT_EQ(options.checks.consistency_steps, 7);
+  EXPECT_THAT(options.checks.show, ElementsAre("fc.bias", "conv1.weight"));
+  EXPECT_EQ(options.checks.fingerprint_every, 100);
+  EXPECT_TRUE(options.sync_batch_norm);
 }
 
 TEST(ReplicaFlags, RefuseWhatIsNoNumberOfSteps) {

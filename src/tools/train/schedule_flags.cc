@@ -3,56 +3,53 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <limits>
-#include <string_view>
 
 #include "lockstep/base/error.h"
+#include "src/base/name_table.h"
 #include "src/tools/job/flags.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
-                                                     "step", "cosine"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr int kDefaultStepSize =
-    30;  // torchvision's default, like the next two
-constexpr double kDefaultGamma = 0.1;
-constexpr double kDefaultWarmupDecay = 0.01;
 
-void add_warmup_flags(CLI::App& command, TrainOptions& options) {
+void add_warmup_flags(CLI::App& command, ScheduleOptions& schedule) {
   command
-      .add_option("--lr-warmup-epochs", options.lr_warmup_epochs,
-                  "Epochs, or a part of one, over which the rate rises "
-                  "linearly before constant, step or cosine begins [0]")
+      .add_option("--lr-warmup-epochs", schedule.warmup_epochs,
+                  fmt::format("Epochs, or a part of one, over which the rate "
+                              "rises linearly before constant, step or cosine "
+                              "begins [{}]",
+                              schedule.warmup_epochs))
       ->check(number(0, kNoLimit));
   command
-      .add_option("--lr-warmup-decay", options.lr_warmup_decay,
-                  "Factor on the rate at the first step of the warm-up [0.01]")
+      .add_option("--lr-warmup-decay", schedule.warmup_decay,
+                  fmt::format("Factor on the rate at the first step of the "
+                              "warm-up [{}]",
+                              schedule.warmup_decay))
       ->check(number(0, 1));
 }
 
 // Flags that the other schedules ignore.
 void check_own_flags(const TrainOptions& options) {
-  const auto require = [&](bool given, const char* flag, const char* schedule) {
-    if (given && options.schedule != schedule)
+  const auto require = [&](const char* flag, const char* schedule) {
+    if (options.given.contains(flag) && options.schedule.name != schedule)
       throw InvalidArgument(
           fmt::format("{} is for --schedule {}; the schedule is {}", flag,
-                      schedule, options.schedule));
+                      schedule, options.schedule.name));
   };
-  require(options.lr_step_size.has_value(), "--lr-step-size", "step");
-  require(options.lr_gamma.has_value(), "--lr-gamma", "step");
-  require(options.lr_min.has_value(), "--lr-min", "cosine");
+  require("--lr-step-size", "step");
+  require("--lr-gamma", "step");
+  require("--lr-min", "cosine");
 }
 
 void check_warmup(const TrainOptions& options) {
-  const double length = options.lr_warmup_epochs.value_or(0);
-  if (options.lr_warmup_decay && length == 0)
+  const double length = options.schedule.warmup_epochs;
+  if (options.given.contains("--lr-warmup-decay") && length == 0)
     throw InvalidArgument(
         "--lr-warmup-decay needs --lr-warmup-epochs, the length of the "
         "warm-up");
-  if (length > 0 && options.schedule == "one-cycle")
+  if (length > 0 && options.schedule.name == "one-cycle")
     throw InvalidArgument(
         "--lr-warmup-epochs is for --schedule constant, step and cosine; "
         "one-cycle warms up by itself");
@@ -66,47 +63,42 @@ void check_warmup(const TrainOptions& options) {
 }  // namespace
 
 void add_schedule_flags(CLI::App& command, TrainOptions& options) {
-  command
-      .add_option("--schedule", options.schedule,
-                  "one-cycle (the rate rises to --lr over a fifth of the run, "
-                  "then falls to zero), constant, step (it drops now and "
-                  "then) or cosine (it falls along a half cosine)")
-      ->check(one_of("schedule", kSchedules))
+  ScheduleOptions& schedule = options.schedule;
+  command.add_option("--schedule", schedule.name, list_names(kSchedules))
+      ->check(one_of("schedule", names_in(kSchedules)))
       ->capture_default_str();
   command
-      .add_option("--lr-step-size", options.lr_step_size,
-                  "step: epochs after which the rate drops [30]")
+      .add_option("--lr-step-size", schedule.step_size,
+                  fmt::format("step: epochs after which the rate drops [{}]",
+                              schedule.step_size))
       ->check(whole_number(1));
   command
-      .add_option("--lr-gamma", options.lr_gamma,
-                  "step: factor of each drop [0.1]")
+      .add_option("--lr-gamma", schedule.gamma,
+                  fmt::format("step: factor of each drop [{}]", schedule.gamma))
       ->check(positive_number());
   command
-      .add_option("--lr-min", options.lr_min,
-                  "cosine: the rate at the end of the run [0]")
+      .add_option("--lr-min", schedule.min_rate,
+                  fmt::format("cosine: the rate at the end of the run [{}]",
+                              schedule.min_rate))
       ->check(number(0, kNoLimit));
-  add_warmup_flags(command, options);
+  add_warmup_flags(command, schedule);
 }
 
-void complete_schedule_flags(TrainOptions& options) {
+void check_schedule_flags(const TrainOptions& options) {
   check_own_flags(options);
   check_warmup(options);
-  const double rate = options.learning_rate.value();
-  if (options.lr_min.value_or(0) > rate)
+  const ScheduleOptions& schedule = options.schedule;
+  const double rate = learning_rate_of(options);
+  if (schedule.min_rate > rate)
     throw InvalidArgument(
         fmt::format("--lr-min {} is above --lr {}, from which the rate falls",
-                    *options.lr_min, rate));
-  if (options.schedule == "step" && !options.lr_step_size &&
-      options.epochs - options.lr_warmup_epochs.value_or(0) <= kDefaultStepSize)
+                    schedule.min_rate, rate));
+  if (schedule.name == "step" && !options.given.contains("--lr-step-size") &&
+      options.epochs - schedule.warmup_epochs <= schedule.step_size)
     throw InvalidArgument(
         fmt::format("--schedule step drops the rate every {} epochs, which a "
                     "run of {} does not reach: give --lr-step-size",
-                    kDefaultStepSize, options.epochs));
-  if (!options.lr_step_size) options.lr_step_size = kDefaultStepSize;
-  if (!options.lr_gamma) options.lr_gamma = kDefaultGamma;
-  if (!options.lr_min) options.lr_min = 0;
-  if (!options.lr_warmup_epochs) options.lr_warmup_epochs = 0;
-  if (!options.lr_warmup_decay) options.lr_warmup_decay = kDefaultWarmupDecay;
+                    schedule.step_size, options.epochs));
 }
 
 }  // namespace lockstep

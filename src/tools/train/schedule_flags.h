@@ -12,8 +12,7 @@ namespace lockstep {
 // parsing.
 void add_schedule_flags(CLI::App& command, TrainOptions& options);
 
-// Fills in defaults and refuses flags that contradict others. --lr must be set
-// before.
-void complete_schedule_flags(TrainOptions& options);
+// Refuses flags that contradict others.
+void check_schedule_flags(const TrainOptions& options);
 
 }  // namespace lockstep

@@ -23,19 +23,21 @@ std::string error_of(const std::vector<const char*>& arguments) {
 
 TEST(ScheduleFlags, AreThoseOfTorchvisionWithItsDefaults) {
   const TrainOptions usual = parse({"--schedule", "step", "--epochs", "90"});
-  EXPECT_EQ(usual.lr_step_size, 30);
-  EXPECT_EQ(usual.lr_gamma, 0.1);
-  EXPECT_EQ(usual.lr_min, 0);
-  EXPECT_EQ(usual.lr_warmup_epochs, 0);
-  EXPECT_EQ(usual.lr_warmup_decay, 0.01);
+  EXPECT_EQ(usual.schedule.step_size, 30);
+  EXPECT_EQ(usual.schedule.gamma, 0.1);
+  EXPECT_EQ(usual.schedule.min_rate, 0);
+  EXPECT_EQ(usual.schedule.warmup_epochs, 0);
+  EXPECT_EQ(usual.schedule.warmup_decay, 0.01);
   const TrainOptions step =
       parse({"--schedule=step", "--lr-step-size", "2", "--lr-gamma", "0.5",
              "--lr-warmup-epochs", "0.5", "--lr-warmup-decay", "0"});
-  EXPECT_EQ(step.lr_step_size, 2);
-  EXPECT_EQ(step.lr_gamma, 0.5);
-  EXPECT_EQ(step.lr_warmup_epochs, 0.5);
-  EXPECT_EQ(step.lr_warmup_decay, 0);
-  EXPECT_EQ(parse({"--schedule", "cosine", "--lr-min", "1e-3"}).lr_min, 1e-3);
+  EXPECT_EQ(step.schedule.step_size, 2);
+  EXPECT_EQ(step.schedule.gamma, 0.5);
+  EXPECT_EQ(step.schedule.warmup_epochs, 0.5);
+  EXPECT_EQ(step.schedule.warmup_decay, 0);
+  EXPECT_EQ(
+      parse({"--schedule", "cosine", "--lr-min", "1e-3"}).schedule.min_rate,
+      1e-3);
 }
 
 TEST(ScheduleFlags, RefuseWhatAnotherScheduleWouldIgnore) {

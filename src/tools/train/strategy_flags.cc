@@ -4,22 +4,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "src/base/name_table.h"
 #include "src/base/tf_config.h"
 #include "src/tools/job/flags.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 6> kStrategies{
-    "ddp", "horovod", "mirrored", "multi-worker", "central", "data-parallel"};
-
-bool is_one_process(const TrainOptions& options) {
-  return options.strategy == "mirrored" || options.strategy == "central" ||
-         options.strategy == "data-parallel";
+// The strategies that make this of the ranks.
+std::string strategies_of(RanksAre ranks) {
+  return list_names(kStrategies, "or", [ranks](const KnownStrategy& known) {
+    return known.ranks == ranks;
+  });
 }
 
 [[noreturn]] void refuse(const TrainOptions& options, std::string_view flag,
@@ -50,6 +49,7 @@ void choose_threads_of_one_process(TrainOptions& options,
         "multi-worker",
         options.strategy, processes, processes));
   if (!options.ranks) options.ranks = default_ranks(place.cores);
+  options.replicas = *options.ranks;
 }
 
 }  // namespace
@@ -58,22 +58,24 @@ void add_strategy_flag(CLI::App& command, TrainOptions& options) {
   command
       .add_option(
           "--strategy", options.strategy,
-          "Frontend: ddp, horovod or multi-worker (ranks are processes), "
-          "mirrored or central (threads of one process), data-parallel "
-          "(device slots of one rank)")
-      ->check(one_of("strategy", kStrategies))
+          fmt::format("Frontend: {} (ranks are processes), {} (threads of one "
+                      "process), {} (device slots of one rank)",
+                      strategies_of(RanksAre::kProcesses),
+                      strategies_of(RanksAre::kThreads),
+                      strategies_of(RanksAre::kDeviceSlots)))
+      ->check(one_of("strategy", names_in(kStrategies)))
       ->capture_default_str();
 }
 
 RankPlace place_of_ranks(const TrainOptions& options, RankPlace place) {
-  if (is_one_process(options)) place.world_size.reset();
+  if (is_one_process(options.strategy)) place.world_size.reset();
   if (const auto workers = workers_of_tf_config(options, place))
     place.world_size = workers;
   return place;
 }
 
 void choose_ranks(TrainOptions& options, const RankPlace& place) {
-  if (is_one_process(options))
+  if (is_one_process(options.strategy))
     return choose_threads_of_one_process(options, place);
   if (const auto workers = workers_of_tf_config(options, place)) {
     if (!options.devices.gpus.empty())
@@ -106,17 +108,14 @@ void check_strategy_flag(const TrainOptions& options) {
     refuse(options, "--hook", "because hooks belong to DistributedDataParallel",
            kUseDdp);
   if (options.strategy != "data-parallel") return;
-  const char* flag = options.sync_bn                 ? "--sync-bn"
-                     : options.check_consistency > 0 ? "--check-consistency"
-                     : options.fingerprint_every     ? "--fingerprint-every"
-                                                     : nullptr;
+  const char* flag =
+      options.sync_batch_norm                ? "--sync-bn"
+      : options.checks.consistency_steps > 0 ? "--check-consistency"
+      : options.checks.fingerprint_every > 0 ? "--fingerprint-every"
+                                             : nullptr;
   if (flag != nullptr)
     refuse(options, flag, "whose device slots are not ranks",
            "use --strategy mirrored");
-}
-
-int ranks_of_a_process(const TrainOptions& options) {
-  return is_one_process(options) ? *options.ranks : 1;
 }
 
 }  // namespace lockstep

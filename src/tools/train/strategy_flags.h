@@ -17,14 +17,12 @@ void add_strategy_flag(CLI::App& command, TrainOptions& options);
 // the replicas of one process, and TF_CONFIG has already counted its workers.
 RankPlace place_of_ranks(const TrainOptions& options, RankPlace place);
 
-// Sets the number of ranks: from -n, TF_CONFIG or the launcher, otherwise a
-// number that suits the machine. Refuses contradictory numbers.
+// Sets the number of ranks, and of those in each process: from -n, TF_CONFIG or
+// the launcher, otherwise a number that suits the machine. Refuses
+// contradictory numbers.
 void choose_ranks(TrainOptions& options, const RankPlace& place);
 
 // Refuses options that the strategy does not support.
 void check_strategy_flag(const TrainOptions& options);
-
-// The number of ranks per process; `options` must be complete.
-int ranks_of_a_process(const TrainOptions& options);
 
 }  // namespace lockstep

@@ -42,14 +42,13 @@ TEST(StrategyFlags, SayWhatTheRanksAre) {
   for (const char* strategy : {"ddp", "horovod", "multi-worker"}) {
     const TrainOptions options = parse({"--strategy", strategy});
     EXPECT_EQ(options.ranks, 4) << strategy;
-    EXPECT_EQ(ranks_of_a_process(options), 1) << strategy;
+    EXPECT_EQ(options.replicas, 1) << strategy;
   }
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
-    EXPECT_EQ(ranks_of_a_process(parse({"--strategy", strategy})), 4)
-        << strategy;
+    EXPECT_EQ(parse({"--strategy", strategy}).replicas, 4) << strategy;
     const TrainOptions options = parse({"--strategy", strategy, "-n", "2"},
                                        {.cores = 4, .world_size = 1});
-    EXPECT_EQ(ranks_of_a_process(options), 2) << strategy;
+    EXPECT_EQ(options.replicas, 2) << strategy;
     EXPECT_EQ(options.batch_size, 64) << strategy;
   }
 }

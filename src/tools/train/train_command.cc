@@ -16,7 +16,6 @@
 #include "src/store/host_address.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/job.h"
-#include "src/tools/train/strategy_flags.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +34,7 @@ std::vector<std::string> command_of(const TrainRequest& request,
 }
 
 // The checkpoints' names, which contain the step.
-std::set<std::string> checkpoints_in(const std::string& folder) {
+std::set<std::string> checkpoints_in(const std::filesystem::path& folder) {
   std::set<std::string> names;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end;
@@ -68,8 +67,8 @@ struct SeenRun {
 // The text of the folder's lock, which names the last process that owned the
 // folder: see train/checkpoint/folder_lock.h. Empty where the file system has
 // no locks.
-std::string lock_text(const std::string& folder) {
-  std::ifstream file(std::filesystem::path(folder) / ".lock");
+std::string lock_text(const std::filesystem::path& folder) {
+  std::ifstream file(folder / ".lock");
   std::string text;
   std::getline(file, text);
   return text;
@@ -106,7 +105,7 @@ void suggest_to_resume(const TrainRequest& request, const SeenRun& run) {
   command += " --resume auto";
   std::fputs(
       fmt::format("lockstep: there are checkpoints in {}; to go on: {}\n",
-                  request.options.checkpoint_dir, command)
+                  request.options.checkpoint_dir.string(), command)
           .c_str(),
       stderr);
 }
@@ -126,7 +125,7 @@ void become_named_worker(const TrainRequest& request,
 int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                  const JobView& view) {
   const int processes =
-      request.options.ranks.value() / ranks_of_a_process(request.options);
+      request.options.ranks.value() / request.options.replicas;
   LaunchOptions launch = launch_options({.companion = kTrain,
                                          .arguments = request.arguments,
                                          .ranks = processes,

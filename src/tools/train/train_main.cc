@@ -25,14 +25,13 @@
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/strategy.h"
 #include "src/base/process_environment.h"
+#include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
 #include "src/launch/output/progress_display.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/rank_program.h"
-#include "src/tools/train/strategy_flags.h"
 #include "src/tools/train/train_options.h"
-#include "src/train/evaluate/evaluation_report.h"
 #include "src/train/trainer/progress_writer.h"
 #include "src/train/trainer/run_description.h"
 #include "src/train/trainer/trainer.h"
@@ -41,80 +40,30 @@
 namespace lockstep {
 namespace {
 
-TrainerOptions trainer_options(const TrainOptions& flags, int gpu) {
-  return {.model = flags.model,
-          .hidden = {flags.hidden.begin(), flags.hidden.end()},
-          .dropout = flags.dropout,
-          .epochs = flags.epochs,
-          .global_batch = flags.global_batch_size.value(),
-          .optimizer = flags.optimizer,
-          .learning_rate = flags.learning_rate.value(),
-          .schedule = {.name = flags.schedule,
-                       .step_size = flags.lr_step_size.value(),
-                       .gamma = flags.lr_gamma.value(),
-                       .min_rate = flags.lr_min.value(),
-                       .warmup_epochs = flags.lr_warmup_epochs.value(),
-                       .warmup_decay = flags.lr_warmup_decay.value()},
-          .momentum = flags.momentum,
-          .weight_decay = flags.weight_decay,
-          .accumulate = flags.accumulate,
-          .clip_norm = flags.clip_norm,
-          .sharded = flags.sharded,
-          .find_unused = flags.find_unused,
-          .strategy = flags.strategy,
-          .replicas = ranks_of_a_process(flags),
-          .logical_shards = flags.logical_shards,
-          .precision = flags.precision,
-          .tf32 = flags.compute.tf32,
-          .channels_last = flags.compute.channels_last,
-          .cuda_graph = flags.cuda_graph,
-          .device = device_of_rank(flags.devices, gpu),
-          .hook = flags.hook,
-          .sync_batch_norm = flags.sync_bn,
-          .checks = {.consistency_steps = flags.check_consistency,
-                     .show = flags.show_values,
-                     .fingerprint_every = flags.fingerprint_every.value_or(0),
-                     .print =
-                         [](const std::string& table) {
-                           std::cout << table << std::flush;
-                         }},
-          .seed = flags.seed,
-          .weights = flags.weights,
-          .augment = flags.augment,
-          .output = flags.output,
-          .checkpoint_dir = flags.checkpoint_dir,
-          .checkpoint_every = flags.checkpoint_every,
-          .keep = flags.keep.value(),
-          .resume = flags.resume,
-          .log_dir = flags.log_dir,
-          .evaluate_every = flags.evaluate_every,
-          .log_interval = flags.log_interval};
-}
-
 // Commands that a user may want to run next.
-std::vector<std::string> hints(const TrainOptions& flags) {
+std::vector<std::string> hints(const TrainOptions& options) {
   std::vector<std::string> lines;
-  if (!flags.hints) return lines;
-  if (!flags.augment && flags.model == "convnet")
+  if (!options.hints) return lines;
+  if (!options.augment && options.model == "convnet")
     lines.push_back("lockstep train --augment --epochs 15");
   lines.push_back(
-      "lockstep evaluate " + flags.output +
-      (flags.data_dir.empty() ? "" : " --data-dir " + flags.data_dir));
-  if (flags.model != "mlp")
+      "lockstep evaluate " + options.output.string() +
+      (options.data_dir.empty() ? "" : " --data-dir " + options.data_dir));
+  if (options.model != "mlp")
     lines.push_back("lockstep train --model mlp --hidden 1024,1024");
   lines.push_back("lockstep train --help");
   return lines;
 }
 
-void report_end(const TrainOptions& flags, const TrainerOptions& options,
-                const TrainingResult& result, ProgressWriter* writer) {
+void report_end(const TrainOptions& options, const TrainingResult& result,
+                ProgressWriter* writer) {
   std::vector<std::string> notes;
   if (options.strategy == "data-parallel")
     notes.push_back(
         peak_memory_text(training_devices(options.device, options.replicas)));
   if (result.compression) notes.push_back(*result.compression);
   if (result.layers_begun_anew && !result.resumed_from) {
-    std::string note = "began with the weights of " + flags.weights;
+    std::string note = "began with the weights of " + options.weights.string();
     for (const std::string& layer : *result.layers_begun_anew)
       note +=
           (&layer == &result.layers_begun_anew->front() ? "; anew: " : ", ") +
@@ -124,16 +73,17 @@ void report_end(const TrainOptions& flags, const TrainerOptions& options,
   if (result.resumed_from)
     notes.push_back("went on from " + result.resumed_from->string());
   if (writer) {
-    writer->write(EndRecord{.model_path = flags.output,
+    writer->write(EndRecord{.model_path = options.output.string(),
                             .test_accuracy = result.test.accuracy(),
                             .seconds = result.duration.count(),
                             .notes = notes,
-                            .hints = hints(flags)});
+                            .hints = hints(options)});
     return;
   }
-  std::cout << "test accuracy " << percent(result.test.accuracy()) << " after "
-            << flags.epochs << (flags.epochs == 1 ? " epoch" : " epochs")
-            << "; the model is in " << flags.output << std::endl;
+  std::cout << "test accuracy " << percent(result.test.accuracy(), 2)
+            << " after " << options.epochs
+            << (options.epochs == 1 ? " epoch" : " epochs")
+            << "; the model is in " << options.output.string() << std::endl;
   for (const std::string& note : notes) std::cout << note << std::endl;
 }
 
@@ -154,10 +104,9 @@ class PlainProgress {
 };
 
 // What every rank must have been started for.
-std::vector<JobField> job_of_command(const TrainOptions& flags,
-                                     const TrainerOptions& options) {
+std::vector<JobField> job_of_command(const TrainOptions& options) {
   std::vector<JobField> job{{"the command", "lockstep train"},
-                            {"--dataset", flags.dataset}};
+                            {"--dataset", options.dataset}};
   std::ranges::move(job_fields(options), std::back_inserter(job));
   return job;
 }
@@ -181,23 +130,26 @@ int ranks_on_own_cores(ProcessGroup& group) {
 
 // Unless the user or a launcher has set the number of compute threads, ranks
 // that share cores divide them: LibTorch would use every core on each rank.
-void set_threads(const TrainOptions& flags, ProcessGroup& group) {
+void set_threads(const TrainOptions& options, ProcessGroup& group) {
   const int ranks = ranks_on_own_cores(group);
-  if (flags.threads)
-    at::set_num_threads(*flags.threads * ranks_of_a_process(flags));
+  if (options.threads)
+    at::set_num_threads(*options.threads * options.replicas);
   else if (ranks > 1 && !environment_variable("OMP_NUM_THREADS"))
     at::set_num_threads(default_threads(usable_cores(), ranks));
 }
 
-void run(const TrainOptions& flags, const Settings& settings) {
-  const auto group = flags.strategy == "multi-worker" ? group_of_workers()
-                                                      : init_process_group();
-  set_threads(flags, *group);
-  const TrainerOptions options = trainer_options(flags, gpu_of_rank(settings));
-  check_same_job(*group, job_of_command(flags, options));
+void run(TrainOptions options, const Settings& settings) {
+  const auto group = options.strategy == "multi-worker" ? group_of_workers()
+                                                        : init_process_group();
+  set_threads(options, *group);
+  options.device = device_of_rank(options.devices, gpu_of_rank(settings));
+  options.checks.print = [](const std::string& table) {
+    std::cout << table << std::flush;
+  };
+  check_same_job(*group, job_of_command(options));
   const TrainingData data{
-      load_dataset(flags.dataset, Split::kTrain, flags.data_dir),
-      load_dataset(flags.dataset, Split::kTest, flags.data_dir)};
+      load_dataset(options.dataset, Split::kTrain, options.data_dir),
+      load_dataset(options.dataset, Split::kTest, options.data_dir)};
   std::optional<ProgressWriter> writer;
   std::optional<PlainProgress> plain;
   if (group->rank() == 0) {
@@ -212,7 +164,7 @@ void run(const TrainOptions& flags, const Settings& settings) {
         if (plain) plain->show(record);
       });
   if (group->rank() == 0)
-    report_end(flags, options, result, writer ? &*writer : nullptr);
+    report_end(options, result, writer ? &*writer : nullptr);
   // No rank may leave while another still reads its data.
   group->barrier({.label = "the end of training"}).wait();
   destroy_process_group();
@@ -229,8 +181,9 @@ int main(int count, char** arguments) {
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
                      const RankPlace& place) -> std::function<void()> {
-         const TrainOptions flags = lockstep::parse_train_options(typed, place);
-         return [=] { lockstep::run(flags, settings); };
+         const TrainOptions options =
+             lockstep::parse_train_options(typed, place);
+         return [=] { lockstep::run(options, settings); };
        }},
       count, arguments);
 }

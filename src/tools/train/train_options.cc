@@ -23,14 +23,16 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
-constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
-                                                      "float16"};
-constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
-                                                 "power-sgd", "post-local-sgd"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kDefaultGlobalBatch = 128;
-constexpr int kDefaultKeep = 3;
+
+// "sgd: 0.05, adam: 0.001".
+std::string usual_learning_rates() {
+  std::string text;
+  for (const KnownOptimizer& known : kOptimizers)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", known.name,
+                        known.learning_rate);
+  return text;
+}
 
 void add_data_flags(CLI::App& command, TrainOptions& options) {
   add_dataset_flag(command, options.dataset)->capture_default_str();
@@ -43,7 +45,8 @@ void add_model_flags(CLI::App& command, TrainOptions& options) {
   add_model_flag(command, options.model)->capture_default_str();
   command
       .add_option("--hidden", options.hidden,
-                  "Sizes of the mlp's hidden layers: 512,256")
+                  fmt::format("Sizes of the mlp's hidden layers: {}",
+                              fmt::join(options.hidden, ",")))
       ->check(whole_number(1))
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -67,8 +70,9 @@ void add_step_flags(CLI::App& command, TrainOptions& options) {
       ->check(whole_number(1))
       ->capture_default_str();
   command
-      .add_option("--global-batch-size", options.global_batch_size,
-                  "Images per step, divided over the ranks [128]")
+      .add_option("--global-batch-size", options.global_batch,
+                  fmt::format("Images per step, divided over the ranks [{}]",
+                              options.global_batch))
       ->check(whole_number(1));
   command
       .add_option("--batch-size", options.batch_size,
@@ -80,13 +84,14 @@ void add_step_flags(CLI::App& command, TrainOptions& options) {
 }
 
 void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
-  command.add_option("--optimizer", options.optimizer, "sgd or adam")
-      ->check(one_of("optimizer", kOptimizers))
+  command.add_option("--optimizer", options.optimizer, list_names(kOptimizers))
+      ->check(one_of("optimizer", names_in(kOptimizers)))
       ->capture_default_str();
   command
       .add_option("--lr", options.learning_rate,
-                  "Learning rate; never scaled by the number of ranks "
-                  "[sgd: 0.05, adam: 0.001]")
+                  fmt::format("Learning rate; never scaled by the number of "
+                              "ranks [{}]",
+                              usual_learning_rates()))
       ->check(positive_number());
   command.add_option("--momentum", options.momentum, "Of sgd")
       ->check(number(0, 1))
@@ -120,9 +125,10 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
   command
       .add_option(
           "--precision", options.precision,
-          "Precision of convolutions and matrix products in training: float32, "
-          "bfloat16 or float16; weights stay float32")
-      ->check(one_of("precision", kPrecisions))
+          fmt::format("Precision of convolutions and matrix products in "
+                      "training: {}; weights stay float32",
+                      list_names(kPrecisions)))
+      ->check(one_of("precision", names_in(kPrecisions)))
       ->capture_default_str();
   add_compute_flags(command, options.compute);
   command.add_flag("--cuda-graph", options.cuda_graph,
@@ -130,10 +136,8 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
                    "steps, where the host limits");
   command
       .add_option("--hook", options.hook,
-                  "What ranks send instead of gradients: none (the "
-                  "gradients), fp16, bf16, power-sgd (thin matrices) or "
-                  "post-local-sgd (models, every 4th step)")
-      ->check(one_of("hook", kHooks))
+                  "What ranks send instead of gradients: " + list_names(kHooks))
+      ->check(one_of("hook", names_in(kHooks)))
       ->capture_default_str();
 }
 
@@ -179,8 +183,9 @@ void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
                   "Steps between two checkpoints [one epoch]")
       ->check(whole_number(1));
   command
-      .add_option("--keep", options.keep,
-                  "Newest checkpoints that are kept [3]")
+      .add_option(
+          "--keep", options.keep,
+          fmt::format("Newest checkpoints that are kept [{}]", options.keep))
       ->check(whole_number(1));
   command
       .add_option("--resume", options.resume,
@@ -200,16 +205,16 @@ void divide_batch(TrainOptions& options) {
   const int ranks = *options.ranks;
   if (options.batch_size) {
     const std::int64_t total = *options.batch_size * ranks;
-    if (options.global_batch_size.value_or(total) != total)
+    if (options.given.contains("--global-batch-size") &&
+        options.global_batch != total)
       throw InvalidArgument(fmt::format(
           "--batch-size {} on {} ranks makes a global batch of {}, but "
           "--global-batch-size is {}: give only one of them",
-          *options.batch_size, ranks, total, *options.global_batch_size));
-    options.global_batch_size = total;
+          *options.batch_size, ranks, total, options.global_batch));
+    options.global_batch = total;
     return;
   }
-  const std::int64_t total =
-      options.global_batch_size.value_or(kDefaultGlobalBatch);
+  const std::int64_t total = options.global_batch;
   if (total % ranks != 0) {
     const std::int64_t below = total / ranks * ranks;
     throw InvalidArgument(fmt::format(
@@ -218,7 +223,6 @@ void divide_batch(TrainOptions& options) {
         total, ranks, divisors_up_to(total, std::max(ranks, kMostDefaultRanks)),
         below > 0 ? fmt::format("{} or ", below) : "", below + ranks));
   }
-  options.global_batch_size = total;
   options.batch_size = total / ranks;
 }
 
@@ -243,13 +247,13 @@ void check_weights(const TrainOptions& options, const RankPlace& place) {
   throw InvalidArgument(fmt::format(
       "there is no file \"{}\" for --weights: name a safetensors file of the "
       "model, or a folder of checkpoints",
-      options.weights));
+      options.weights.string()));
 }
 
-void check_checkpoints(TrainOptions& options) {
+void check_checkpoints(const TrainOptions& options) {
   const bool saves = !options.checkpoint_dir.empty();
-  const char* needs_folder = options.checkpoint_every   ? "--checkpoint-every"
-                             : options.keep             ? "--keep"
+  const char* needs_folder = options.checkpoint_every ? "--checkpoint-every"
+                             : options.given.contains("--keep") ? "--keep"
                              : options.resume == "auto" ? "--resume auto"
                                                         : nullptr;
   if (!saves && needs_folder != nullptr)
@@ -260,7 +264,6 @@ void check_checkpoints(TrainOptions& options) {
     throw InvalidArgument(
         "--hook post-local-sgd is not for checkpoints: each holds one model, "
         "and ranks have different ones between two averages");
-  if (!options.keep) options.keep = kDefaultKeep;
 }
 
 // The requirements of include/lockstep/torch/logical_shards.h in terms of
@@ -278,12 +281,12 @@ void check_shards(TrainOptions& options) {
         "--logical-shards {} cannot be divided evenly over {} ranks in a "
         "balanced tree: use -n with a power of two of at most {}",
         shards, ranks, shards));
-  if (*options.global_batch_size % shards != 0)
+  if (options.global_batch % shards != 0)
     throw InvalidArgument(fmt::format(
         "a global batch of {} cannot be divided into {} logical shards: use "
         "--global-batch-size {}",
-        *options.global_batch_size, shards,
-        (*options.global_batch_size / shards + 1) * shards));
+        options.global_batch, shards,
+        (options.global_batch / shards + 1) * shards));
   if (options.accumulate != 1)
     throw InvalidArgument(
         "--accumulate is not for --logical-shards, which are micro-batches "
@@ -306,9 +309,9 @@ void check_graph(const TrainOptions& options) {
       {options.hook == "power-sgd", "--hook power-sgd"},
       {options.hook == "post-local-sgd", "--hook post-local-sgd"},
       {options.find_unused, "--find-unused"},
-      {options.sync_bn, "--sync-bn"},
-      {options.check_consistency != 0, "--check-consistency"},
-      {options.fingerprint_every.has_value(), "--fingerprint-every"},
+      {options.sync_batch_norm, "--sync-bn"},
+      {options.checks.consistency_steps != 0, "--check-consistency"},
+      {options.checks.fingerprint_every != 0, "--fingerprint-every"},
   }};
   for (const auto& [given, flag] : others)
     if (given)
@@ -332,6 +335,9 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
   add_parallel_flags(command, options);
   add_checkpoint_flags(command, options);
   add_replica_flags(command, options);
+  for (CLI::Option* option : command.get_options())
+    option->each([&given = options.given, flag = option->get_name()](
+                     const std::string&) { given.insert(flag); });
 }
 
 void complete_train_options(TrainOptions& options, const RankPlace& place) {
@@ -353,18 +359,16 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
         "of a batch: use at most {}, or a larger --global-batch-size",
         options.accumulate, *options.batch_size, *options.ranks,
         *options.batch_size));
-  if (!options.hidden.empty() && options.model != "mlp")
+  if (options.given.contains("--hidden") && options.model != "mlp")
     throw InvalidArgument(fmt::format(
         "--hidden is for --model mlp; the model is {}", options.model));
-  if (options.dropout.value_or(0) != 0 && options.model.starts_with("resnet"))
+  if (options.dropout.value_or(0) != 0 && known_model(options.model).residual)
     throw InvalidArgument(fmt::format(
-        "--dropout is for --model convnet, cnn and mlp; {} has none",
+        "--dropout is for --model {}; {} has none",
+        list_names(kModels, "and",
+                   [](const KnownModel& known) { return !known.residual; }),
         options.model));
-  if (options.model == "mlp" && options.hidden.empty())
-    options.hidden = {512, 256};
-  if (!options.learning_rate)
-    options.learning_rate = options.optimizer == "adam" ? 0.001 : 0.05;
-  complete_schedule_flags(options);
+  check_schedule_flags(options);
   if (options.output.empty())
     options.output =
         fmt::format("{}-{}.safetensors", options.model, options.dataset);

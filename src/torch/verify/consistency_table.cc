@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "src/base/report_text.h"
 #include "src/torch/verify/replica_difference.h"
 
 namespace lockstep {
@@ -45,25 +46,8 @@ std::string joined(const std::vector<double>& values) {
   return values.empty() ? "none" : text.str();
 }
 
-// Columns are two spaces apart.
-std::string aligned(const std::vector<std::vector<std::string>>& lines) {
-  std::vector<std::size_t> widths;
-  for (const auto& line : lines) {
-    widths.resize(std::max(widths.size(), line.size()));
-    for (std::size_t i = 0; i < line.size(); ++i)
-      widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string text;
-  for (const auto& cells : lines) {
-    std::string line;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      line += cells[i];
-      line.append(widths[i] - cells[i].size() + 2, ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
+std::string left_aligned(const std::vector<std::vector<std::string>>& lines) {
+  return aligned_table(lines, {.left_aligned = std::string::npos});
 }
 
 // Steps that share a column.
@@ -167,7 +151,7 @@ std::string table_of(std::span<const ConsistencyRow> rows, int ranks) {
     if (!std::ranges::all_of(of_thing, &ConsistencyRow::right))
       lines.back().push_back("<-- WRONG");
   }
-  return aligned(lines);
+  return left_aligned(lines);
 }
 
 std::string text_of(const ConsistencyVerdict& verdict) {
@@ -190,7 +174,7 @@ std::string table_of(std::span<const ValuesRow> rows, std::int64_t step) {
     for (std::size_t rank = 0; rank < ranks; ++rank)
       lines.back().push_back(joined(row.by_rank[rank]));
   }
-  return aligned(lines);
+  return left_aligned(lines);
 }
 
 }  // namespace lockstep

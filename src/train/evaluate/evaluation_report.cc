@@ -1,74 +1,53 @@
 #include "src/train/evaluate/evaluation_report.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "src/base/report_text.h"
+
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kLineWidth = 80;
+constexpr TableLayout kNamesThenNumbers{.left_aligned = 1};
 
 using Line = std::vector<std::string>;
 using Json = nlohmann::ordered_json;
 
-// Columns are two spaces apart; numbers are right-aligned, the names in the
-// first column left-aligned.
-std::size_t width_of(const std::vector<Line>& lines, std::size_t column) {
-  std::size_t width = 0;
-  for (const Line& line : lines) width = std::max(width, line[column].size());
-  return width;
-}
+std::string share_text(double share) { return percent(share, 2); }
 
-std::size_t width_of(const std::vector<Line>& lines) {
-  std::size_t width = 0;
-  for (std::size_t i = 0; i < lines[0].size(); ++i)
-    width += width_of(lines, i) + (i > 0 ? 2 : 0);
-  return width;
-}
-
-void write(std::ostream& text, const std::vector<Line>& lines) {
-  for (const Line& line : lines) {
-    text << std::left << std::setw(static_cast<int>(width_of(lines, 0)))
-         << line[0] << std::right;
-    for (std::size_t i = 1; i < line.size(); ++i)
-      text << "  " << std::setw(static_cast<int>(width_of(lines, i)))
-           << line[i];
-    text << "\n";
-  }
-}
-
-std::vector<Line> class_table(const ConfusionMatrix& matrix,
-                              const std::vector<std::string>& names) {
+std::string class_table(const ConfusionMatrix& matrix,
+                        const std::vector<std::string>& names) {
   std::vector<Line> lines{{"class", "images", "recall", "precision", "f1"}};
   for (std::int64_t i = 0; i < matrix.classes(); ++i)
-    lines.push_back({names[static_cast<std::size_t>(i)],
-                     with_commas(matrix.labelled(i)), percent(matrix.recall(i)),
-                     percent(matrix.precision(i)), percent(matrix.f1(i))});
-  return lines;
+    lines.push_back(
+        {names[static_cast<std::size_t>(i)], with_thousands(matrix.labelled(i)),
+         share_text(matrix.recall(i)), share_text(matrix.precision(i)),
+         share_text(matrix.f1(i))});
+  return aligned_table(lines, kNamesThenNumbers);
 }
 
-std::vector<Line> confusion_table(const ConfusionMatrix& matrix,
-                                  const std::vector<std::string>& rows,
-                                  const std::vector<std::string>& columns) {
+std::string confusion_table(const ConfusionMatrix& matrix,
+                            const std::vector<std::string>& rows,
+                            const std::vector<std::string>& columns) {
   std::vector<Line> lines{{"confusion"}};
   lines[0].insert(lines[0].end(), columns.begin(), columns.end());
   for (std::int64_t i = 0; i < matrix.classes(); ++i) {
     lines.push_back({rows[static_cast<std::size_t>(i)]});
     for (std::int64_t j = 0; j < matrix.classes(); ++j)
-      lines.back().push_back(with_commas(matrix.count(i, j)));
+      lines.back().push_back(with_thousands(matrix.count(i, j)));
   }
-  return lines;
+  return aligned_table(lines, kNamesThenNumbers);
 }
 
 // With the classes' names as column headers, or with numbers.
-std::vector<Line> confusion_table(const ConfusionMatrix& matrix,
-                                  const std::vector<std::string>& names) {
-  auto table = confusion_table(matrix, names, names);
-  if (width_of(table) <= kLineWidth) return table;
+std::string confusion_table(const ConfusionMatrix& matrix,
+                            const std::vector<std::string>& names) {
+  std::string table = confusion_table(matrix, names, names);
+  if (table.find('\n') <= kLineWidth) return table;
   std::vector<std::string> numbers, rows;
   const std::size_t digits = std::to_string(names.size() - 1).size();
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -85,21 +64,6 @@ Json number(double value) {
 
 }  // namespace
 
-std::string with_commas(std::int64_t number) {
-  std::string text = std::to_string(number);
-  const std::size_t first = number < 0 ? 1 : 0;
-  for (std::size_t at = text.size(); at > first + 3;)
-    text.insert(at -= 3, 1, ',');
-  return text;
-}
-
-std::string percent(double share) {
-  if (std::isnan(share)) return "-";
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2) << 100 * share << " %";
-  return text.str();
-}
-
 std::string to_text(const Evaluation& evaluation,
                     const EvaluationSubject& subject) {
   const ConfusionMatrix& matrix = evaluation.confusion;
@@ -109,15 +73,16 @@ std::string to_text(const Evaluation& evaluation,
     text << ", trained on " << subject.trained_on;
   text << "\n"
        << subject.dataset << ", " << subject.split
-       << " set: " << with_commas(matrix.samples()) << " images on "
+       << " set: " << with_thousands(matrix.samples()) << " images on "
        << subject.ranks << (subject.ranks == 1 ? " rank" : " ranks")
        << "\n\nloss " << std::fixed << std::setprecision(4)
-       << evaluation.mean_loss() << " · accuracy " << percent(matrix.accuracy())
-       << " · " << with_commas(std::llround(evaluation.images_per_second()))
+       << evaluation.mean_loss() << " · accuracy "
+       << share_text(matrix.accuracy()) << " · "
+       << with_thousands(std::llround(evaluation.images_per_second()))
        << " images/s\n\n";
-  write(text, class_table(matrix, subject.class_names));
-  text << "\nA row is a class, a column the class that was predicted:\n\n";
-  write(text, confusion_table(matrix, subject.class_names));
+  text << class_table(matrix, subject.class_names)
+       << "\nA row is a class, a column the class that was predicted:\n\n"
+       << confusion_table(matrix, subject.class_names);
   return text.str();
 }
 

@@ -1,7 +1,6 @@
 // The results of an evaluation, as text for people and as JSON for programs.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,11 +29,5 @@ std::string to_text(const Evaluation& evaluation,
 // becomes null.
 std::string to_json(const Evaluation& evaluation,
                     const EvaluationSubject& subject);
-
-// "12,345".
-std::string with_commas(std::int64_t number);
-
-// "91.82 %"; "-" for NaN.
-std::string percent(double share);
 
 }  // namespace lockstep

@@ -112,14 +112,6 @@ TEST(EvaluationReport, IsJsonAlsoWhereTheLossIsNoNumberAndTheFileNoText) {
   EXPECT_TRUE(json["trained_on"].is_null());
 }
 
-TEST(EvaluationReport, GroupsDigits) {
-  EXPECT_EQ(with_commas(0), "0");
-  EXPECT_EQ(with_commas(999), "999");
-  EXPECT_EQ(with_commas(1000), "1,000");
-  EXPECT_EQ(with_commas(1234567), "1,234,567");
-  EXPECT_EQ(with_commas(-123), "-123");
-}
-
 TEST(PredictionFile, HasALineForEachSampleThatGivesBackTheSameFloats) {
   const std::vector<std::int64_t> labels{9, 0}, predicted{9, 1};
   const std::vector<float> probability{0.1f, 1};

@@ -7,20 +7,15 @@
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "src/base/suggest.h"
 #include "src/train/model/initial_weights.h"
 #include "src/train/model/resnet.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::array<std::string_view, 6> kModels{
-    "convnet", "cnn", "mlp", "resnet18", "resnet34", "resnet50"};
 
 using torch::nn::Conv2d;
 using torch::nn::Conv2dOptions;
@@ -183,12 +178,11 @@ void initialize(Classifier& model, std::uint64_t seed) {
   }
 }
 
-std::shared_ptr<Classifier> construct(std::string_view name,
-                                      const ModelOptions& options) {
-  if (name == "convnet") return std::make_shared<ConvNet>(options);
-  if (name == "cnn") return std::make_shared<TutorialCnn>(options);
-  if (name == "mlp") return std::make_shared<Mlp>(options);
-  throw InvalidArgument(unknown_name("model", name, kModels));
+template <class Net>
+std::shared_ptr<Classifier> initialized(const ModelOptions& options) {
+  auto model = std::make_shared<Net>(options);
+  initialize(*model, options.seed);
+  return model;
 }
 
 void validate(std::string_view name, const ModelOptions& options) {
@@ -224,15 +218,22 @@ bool drops_activations(const torch::nn::Module& model) {
 
 }  // namespace
 
-std::span<const std::string_view> known_models() { return kModels; }
-
 std::shared_ptr<Classifier> make_model(std::string_view name,
                                        const ModelOptions& options) {
   validate(name, options);
-  if (is_resnet(name)) return make_resnet(name, options);
-  auto model = construct(name, options);
-  initialize(*model, options.seed);
-  return model;
+  switch (known_model(name).value) {
+    case ModelName::kConvnet:
+      return initialized<ConvNet>(options);
+    case ModelName::kCnn:
+      return initialized<TutorialCnn>(options);
+    case ModelName::kMlp:
+      return initialized<Mlp>(options);
+    case ModelName::kResnet18:
+    case ModelName::kResnet34:
+    case ModelName::kResnet50:
+      return make_resnet(name, options);
+  }
+  throw InternalError("a model that was listed cannot be made");
 }
 
 void seed_dropout(const torch::nn::Module& model, std::uint64_t seed) {

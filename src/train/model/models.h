@@ -33,11 +33,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/train/saved_model.h"
+#include "src/train/job/training_options.h"
 
 namespace lockstep {
 
@@ -47,7 +47,7 @@ struct ModelOptions {
   std::int64_t width = 28;
   std::int64_t classes = 10;
   // mlp only: the sizes of its hidden layers.
-  std::vector<std::int64_t> hidden{512, 256};
+  std::vector<std::int64_t> hidden = usual_hidden_sizes();
   // The share of activations that each dropout layer drops in training, at
   // least 0 and below 1; the model's default when empty.
   std::optional<double> dropout{};
@@ -57,9 +57,7 @@ struct ModelOptions {
   std::uint64_t dropout_seed = 0;
 };
 
-// The names that make_model() takes.
-std::span<const std::string_view> known_models();
-
+// One of kModels.
 std::shared_ptr<Classifier> make_model(std::string_view name,
                                        const ModelOptions& options = {});
 

@@ -34,7 +34,7 @@ TEST(Models, HaveTheParametersThatTheDocumentsSay) {
 }
 
 TEST(Models, GiveALogitPerClassForAnyImageSize) {
-  for (const auto name : known_models()) {
+  for (const auto name : names_in(kModels)) {
     const auto model = make_model(
         name, {.channels = 3, .height = 32, .width = 20, .classes = 7});
     const at::Tensor logits = model->forward(at::ones({5, 3, 32, 20}));

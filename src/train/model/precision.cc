@@ -3,27 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
-#include <array>
-
-#include "lockstep/base/error.h"
-#include "src/base/suggest.h"
-
 namespace lockstep {
-namespace {
-
-constexpr std::array<std::string_view, 3> kPrecisions{"float32", "bfloat16",
-                                                      "float16"};
-
-}  // namespace
-
-std::span<const std::string_view> known_precisions() { return kPrecisions; }
-
-Precision parse_precision(std::string_view name) {
-  if (name == "float32") return Precision::kFloat32;
-  if (name == "bfloat16") return Precision::kBfloat16;
-  if (name == "float16") return Precision::kFloat16;
-  throw InvalidArgument(unknown_name("precision", name, kPrecisions));
-}
 
 void allow_tf32() {
   at::globalContext().setFloat32MatmulPrecision("high");

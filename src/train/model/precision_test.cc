@@ -61,7 +61,7 @@ TEST(MixedPrecision, SeesWeightsThatHaveChangedSinceTheLastScope) {
 }
 
 TEST(Precision, HasANameAndNoOther) {
-  for (const auto name : known_precisions()) parse_precision(name);
+  for (const auto name : names_in(kPrecisions)) parse_precision(name);
   EXPECT_EQ(parse_precision("bfloat16"), Precision::kBfloat16);
   EXPECT_EQ(parse_precision("float16"), Precision::kFloat16);
   EXPECT_THAT(error_text([] { parse_precision("bfloat1"); }),

@@ -23,16 +23,26 @@ using torch::nn::Conv2dOptions;
 enum class BlockKind { kBasic, kBottleneck };
 
 struct Architecture {
-  std::string_view name;
   BlockKind blocks;
   std::array<int, 4> depths;  // blocks in each stage
 };
 
-constexpr std::array<Architecture, 3> kArchitectures{{
-    {"resnet18", BlockKind::kBasic, {2, 2, 2, 2}},
-    {"resnet34", BlockKind::kBasic, {3, 4, 6, 3}},
-    {"resnet50", BlockKind::kBottleneck, {3, 4, 6, 3}},
-}};
+Architecture architecture_of(std::string_view name) {
+  switch (known_model(name).value) {
+    case ModelName::kResnet18:
+      return {BlockKind::kBasic, {2, 2, 2, 2}};
+    case ModelName::kResnet34:
+      return {BlockKind::kBasic, {3, 4, 6, 3}};
+    case ModelName::kResnet50:
+      return {BlockKind::kBottleneck, {3, 4, 6, 3}};
+    case ModelName::kConvnet:
+    case ModelName::kCnn:
+    case ModelName::kMlp:
+      break;
+  }
+  throw InvalidArgument("the model " + std::string(name) +
+                        " is no residual network");
+}
 
 constexpr std::int64_t kStemChannels = 64;
 constexpr std::int64_t kLeastSideForLargeStem = 64;
@@ -237,21 +247,11 @@ void validate_resnet(std::string_view name, const ModelOptions& options) {
 
 }  // namespace
 
-bool is_resnet(std::string_view name) {
-  return std::ranges::any_of(kArchitectures, [&](const Architecture& known) {
-    return known.name == name;
-  });
-}
-
 std::shared_ptr<Classifier> make_resnet(std::string_view name,
                                         const ModelOptions& options) {
-  const auto found =
-      std::ranges::find(kArchitectures, name, &Architecture::name);
-  if (found == kArchitectures.end())
-    throw InvalidArgument("there is no residual network \"" +
-                          std::string(name) + "\"");
+  const Architecture architecture = architecture_of(name);
   validate_resnet(name, options);
-  auto model = std::make_shared<ResNet>(*found, options);
+  auto model = std::make_shared<ResNet>(architecture, options);
   model->initialize(options.seed);
   return model;
 }

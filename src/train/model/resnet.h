@@ -10,8 +10,8 @@
 // `conv1` and `bn1`.
 //
 // Threads: like Classifier.
-// Errors:  InvalidArgument for a dropout, which these models lack, and for
-//          images that would shrink below 2 x 2 positions.
+// Errors:  InvalidArgument for another name, for a dropout, which these models
+//          lack, and for images that would shrink below 2 x 2 positions.
 // Source:  He et al., "Deep Residual Learning for Image Recognition", CVPR
 //          2016; with torchvision the stride of resnet50's blocks is in their
 //          3 x 3 convolution.
@@ -23,9 +23,6 @@
 #include "src/train/model/models.h"
 
 namespace lockstep {
-
-// Whether make_resnet() knows this name.
-bool is_resnet(std::string_view name);
 
 std::shared_ptr<Classifier> make_resnet(std::string_view name,
                                         const ModelOptions& options);

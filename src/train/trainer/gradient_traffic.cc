@@ -1,22 +1,17 @@
 #include "src/train/trainer/gradient_traffic.h"
 
 #include <algorithm>
-#include <array>
 #include <iomanip>
 #include <sstream>
 
-#include "lockstep/base/error.h"
 #include "lockstep/torch/compress_hook.h"
 #include "lockstep/torch/post_local_sgd_hook.h"
 #include "lockstep/torch/power_sgd_hook.h"
-#include "src/base/suggest.h"
 #include "src/torch/ddp/replicate.h"
+#include "src/train/job/training_names.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::array<std::string_view, 5> kHooks{"none", "fp16", "bf16",
-                                                 "power-sgd", "post-local-sgd"};
 
 // Early training tolerates neither compressed nor missing averages: the start
 // is where the default schedule reaches the full rate.
@@ -24,28 +19,31 @@ std::int64_t start_of(std::int64_t steps) {
   return std::max<std::int64_t>(2, steps / 5);
 }
 
-std::shared_ptr<CompressingHook> compressing_hook(std::string_view name,
+std::shared_ptr<CompressingHook> compressing_hook(HookName name,
                                                   std::int64_t steps) {
-  if (name == "fp16") return fp16_compress_hook();
-  if (name == "bf16") return bf16_compress_hook();
-  if (name == "power-sgd")
-    return std::make_shared<PowerSgdHook>(PowerSgdOptions{
-        .matrix_approximation_rank = 2, .start_iteration = start_of(steps)});
+  switch (name) {
+    case HookName::kNone:
+    case HookName::kPostLocalSgd:
+      return nullptr;
+    case HookName::kFp16:
+      return fp16_compress_hook();
+    case HookName::kBf16:
+      return bf16_compress_hook();
+    case HookName::kPowerSgd:
+      return std::make_shared<PowerSgdHook>(PowerSgdOptions{
+          .matrix_approximation_rank = 2, .start_iteration = start_of(steps)});
+  }
   return nullptr;
 }
 
 }  // namespace
 
-std::span<const std::string_view> known_hooks() { return kHooks; }
-
 GradientTraffic::GradientTraffic(std::string_view hook,
                                  DistributedDataParallel<Classifier>& model,
                                  std::int64_t steps)
     : model_(model),
-      compression_(compressing_hook(hook, steps)),
+      compression_(compressing_hook(parse_hook(hook), steps)),
       power_sgd_(std::dynamic_pointer_cast<PowerSgdHook>(compression_)) {
-  if (std::ranges::find(kHooks, hook) == kHooks.end())
-    throw InvalidArgument(unknown_name("hook", hook, kHooks));
   if (compression_) model_.register_comm_hook(compression_);
   if (hook != "post-local-sgd") return;
   constexpr std::int64_t kPeriod = 4;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,12 +20,9 @@
 
 namespace lockstep {
 
-// "none"; "fp16" and "bf16", which send gradients with 16 bits; "power-sgd",
-// which sends thin matrices after a fifth of the run; "post-local-sgd", which
-// after a fifth of the run sends no gradients, and averages models every fourth
-// step.
-std::span<const std::string_view> known_hooks();
-
+// The hooks of kHooks: fp16 and bf16 send gradients with 16 bits; power-sgd
+// sends thin matrices after a fifth of the run; post-local-sgd sends no
+// gradients after a fifth of the run, and averages models every fourth step.
 class GradientTraffic {
  public:
   // `steps` counts the whole run. `model` must outlive the object.

@@ -1,17 +1,14 @@
 #include "src/train/trainer/learning_rate.h"
 
-#include <array>
 #include <cmath>
 #include <numbers>
+#include <string>
 
 #include "lockstep/base/error.h"
-#include "src/base/suggest.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 4> kSchedules{"one-cycle", "constant",
-                                                     "step", "cosine"};
 constexpr double kWarmUpShare = 0.2;  // of one cycle
 
 [[noreturn]] void refuse_schedule(const std::string& problem) {
@@ -33,16 +30,6 @@ void check_warm_up(const ScheduleOptions& options, int epochs) {
 }
 
 }  // namespace
-
-std::span<const std::string_view> known_schedules() { return kSchedules; }
-
-Schedule parse_schedule(std::string_view name) {
-  if (name == "one-cycle") return Schedule::kOneCycle;
-  if (name == "constant") return Schedule::kConstant;
-  if (name == "step") return Schedule::kStep;
-  if (name == "cosine") return Schedule::kCosine;
-  throw InvalidArgument(unknown_name("schedule", name, kSchedules));
-}
 
 double half_cosine(double progress) {
   return 0.5 * (1 + std::cos(std::numbers::pi * progress));

@@ -79,7 +79,7 @@ TEST(LearningRate, WarmsUpOverAFractionOfAnEpochBeforeAnyOfThem) {
 }
 
 TEST(LearningRate, KnowsItsSchedulesByName) {
-  for (const auto name : known_schedules())
+  for (const auto name : names_in(kSchedules))
     EXPECT_NO_THROW(parse_schedule(name));
   EXPECT_THAT(error_text([] { parse_schedule("constante"); }),
               HasSubstr("did you mean \"constant\""));

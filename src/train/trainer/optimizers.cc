@@ -1,6 +1,5 @@
 #include "src/train/trainer/optimizers.h"
 
-#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -10,22 +9,19 @@
 #include "lockstep/torch/distributed_optimizer.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
-#include "src/base/suggest.h"
 #include "src/torch/optim/gradient_norm.h"
 #include "src/train/trainer/central_optimizer.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kOptimizers{"sgd", "adam"};
-
-void validate(const OptimizerOptions& options) {
+void validate(const TrainerOptions& options) {
   const auto require = [](bool fits, const char* name, double value) {
     if (!fits)
       throw InvalidArgument(std::string("the optimizer's ") + name +
                             " cannot be " + std::to_string(value));
   };
-  const double rate = options.learning_rate;
+  const double rate = learning_rate_of(options);
   const double momentum = options.momentum;
   const double decay = options.weight_decay;
   require(rate > 0 && std::isfinite(rate), "learning rate", rate);
@@ -58,12 +54,12 @@ ClippingOptimizer clipping_alone(
 
 ClippingOptimizer sharded(const std::vector<at::Tensor>& parameters,
                           const torch::optim::OptimizerOptions& rule,
-                          const OptimizerOptions& options) {
-  const ShardedGradients gradients = options.sharded_gradients;
+                          const OptimizerRanks& ranks) {
+  const ShardedGradients gradients = ranks.sharded_gradients;
   auto optimizer = std::make_unique<ZeroRedundancyOptimizer>(
       parameters, rule,
       ZeroRedundancyOptimizerOptions{
-          .group = options.sharded_over,
+          .group = ranks.sharded_over,
           .averages_gradients =
               gradients == ShardedGradients::kAveragedInStep});
   if (gradients == ShardedGradients::kAveragedBefore)
@@ -77,14 +73,14 @@ ClippingOptimizer sharded(const std::vector<at::Tensor>& parameters,
 }
 
 template <class Whole>
-ClippingOptimizer distributed(Whole whole, const OptimizerOptions& options) {
+ClippingOptimizer distributed(Whole whole, const OptimizerRanks& ranks,
+                              int passes_per_step) {
   using Distributed = DistributedOptimizer<Whole>;
   auto optimizer = std::make_unique<Distributed>(
-      std::move(whole), options.named_parameters,
-      DistributedOptimizerOptions{
-          .group = options.distributed_over,
-          .compression = options.compression,
-          .backward_passes_per_step = options.passes_per_step});
+      std::move(whole), ranks.named_parameters,
+      DistributedOptimizerOptions{.group = ranks.distributed_over,
+                                  .compression = ranks.compression,
+                                  .backward_passes_per_step = passes_per_step});
   Distributed& alias = *optimizer;
   ClippingOptimizer made = clipping(std::move(optimizer));
   made.synchronize = [&alias] { alias.synchronize(); };
@@ -93,37 +89,40 @@ ClippingOptimizer distributed(Whole whole, const OptimizerOptions& options) {
 
 template <class Whole, class Rule>
 ClippingOptimizer make(const std::vector<at::Tensor>& parameters,
-                       const Rule& rule, const OptimizerOptions& options) {
-  if (options.distributed_over)
-    return distributed(Whole(parameters, rule), options);
-  if (options.central_in)
+                       const Rule& rule, const OptimizerRanks& ranks,
+                       int passes_per_step) {
+  if (ranks.distributed_over)
+    return distributed(Whole(parameters, rule), ranks, passes_per_step);
+  if (ranks.central_in)
     return clipping(std::make_unique<CentralOptimizer<Whole>>(
-        Whole(parameters, rule), options.central_in));
-  if (!options.sharded_over)
+        Whole(parameters, rule), ranks.central_in));
+  if (!ranks.sharded_over)
     return clipping(std::make_unique<Whole>(parameters, rule));
-  return sharded(parameters, rule, options);
+  return sharded(parameters, rule, ranks);
 }
 
 }  // namespace
 
-std::span<const std::string_view> known_optimizers() { return kOptimizers; }
-
-ClippingOptimizer make_optimizer(std::string_view name,
+ClippingOptimizer make_optimizer(const TrainerOptions& options,
                                  const std::vector<at::Tensor>& parameters,
-                                 const OptimizerOptions& options) {
+                                 const OptimizerRanks& ranks) {
+  const OptimizerName name = parse_optimizer(options.optimizer);
   validate(options);
-  if (name == "sgd")
-    return make<FusedSGD>(parameters,
-                          torch::optim::SGDOptions(options.learning_rate)
-                              .momentum(options.momentum)
-                              .weight_decay(options.weight_decay),
-                          options);
-  if (name == "adam")
-    return make<FusedAdam>(parameters,
-                           torch::optim::AdamOptions(options.learning_rate)
-                               .weight_decay(options.weight_decay),
-                           options);
-  throw InvalidArgument(unknown_name("optimizer", name, kOptimizers));
+  const double rate = learning_rate_of(options);
+  switch (name) {
+    case OptimizerName::kSgd:
+      return make<FusedSGD>(parameters,
+                            torch::optim::SGDOptions(rate)
+                                .momentum(options.momentum)
+                                .weight_decay(options.weight_decay),
+                            ranks, options.accumulate);
+    case OptimizerName::kAdam:
+      return make<FusedAdam>(
+          parameters,
+          torch::optim::AdamOptions(rate).weight_decay(options.weight_decay),
+          ranks, options.accumulate);
+  }
+  throw InternalError("an optimizer that was listed cannot be made");
 }
 
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {

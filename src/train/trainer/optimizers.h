@@ -12,13 +12,13 @@
 
 #include <functional>
 #include <memory>
-#include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hook.h"
 #include "lockstep/torch/distributed_optimizer.h"
+#include "src/train/job/training_options.h"
 
 namespace lockstep {
 
@@ -32,23 +32,20 @@ enum class ShardedGradients {
   kAveragedBefore,
 };
 
-struct OptimizerOptions {
-  double learning_rate = 0.05;
-  double momentum = 0.9;    // sgd only
-  double weight_decay = 0;  // L2: weight_decay x weight is added to gradients
-  // The ranks that share state and work. Empty: each rank makes whole steps, on
-  // averaged gradients.
+// The ranks that share an optimizer's work: at most one of the groups is set.
+// Without any, each rank makes whole steps, on averaged gradients.
+struct OptimizerRanks {
+  // The ranks that share state and work.
   std::shared_ptr<ProcessGroup> sharded_over{};
   ShardedGradients sharded_gradients = ShardedGradients::kAveragedInStep;
-  // The ranks whose gradients a DistributedOptimizer averages in the last of
-  // `passes_per_step` backward passes, if any; `named_parameters` are the
-  // model's. `compression` is the type in which gradients are sent.
+  // The ranks whose gradients a DistributedOptimizer averages in the last
+  // backward pass of a step; `named_parameters` are the model's. `compression`
+  // is the type in which gradients are sent.
   std::shared_ptr<ProcessGroup> distributed_over{};
   torch::OrderedDict<std::string, at::Tensor> named_parameters{};
-  int passes_per_step = 1;
   Compression compression = Compression::kNone;
   // For a CentralOptimizer: the replicas of this process that share the
-  // parameters. At most one of the three groups is set.
+  // parameters.
   std::shared_ptr<ProcessGroup> central_in{};
 };
 
@@ -67,12 +64,11 @@ struct ClippingOptimizer {
   std::shared_ptr<CommHook> gradient_hook{};
 };
 
-// The names that make_optimizer() takes: "sgd", "adam".
-std::span<const std::string_view> known_optimizers();
-
-ClippingOptimizer make_optimizer(std::string_view name,
+// The optimizer of `options`, with its numbers. Weight decay is L2:
+// weight_decay x weight is added to gradients.
+ClippingOptimizer make_optimizer(const TrainerOptions& options,
                                  const std::vector<at::Tensor>& parameters,
-                                 const OptimizerOptions& options);
+                                 const OptimizerRanks& ranks = {});
 
 // For all parameters, from the next step on.
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);

@@ -8,30 +8,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "lockstep/torch/consistency_report.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/running_fingerprint.h"
+#include "src/train/job/training_options.h"
 #include "src/train/model/models.h"
 
 namespace lockstep {
-
-struct ReplicaChecksOptions {
-  // The number of first steps to watch; 0 turns the table off.
-  int consistency_steps = 0;
-  // Parameters whose values the table shows.
-  std::vector<std::string> show{};
-  // Steps from one comparison of all weights to the next; 0 turns it off.
-  std::int64_t fingerprint_every = 0;
-  // Takes the tables, on rank 0; may be empty.
-  std::function<void(const std::string&)> print{};
-
-  bool any() const { return consistency_steps > 0 || fingerprint_every > 0; }
-};
 
 class ReplicaChecks {
  public:

@@ -74,7 +74,7 @@ void describe_steps(const TrainerOptions& options, Options& all) {
               {"--global-batch-size", std::to_string(options.global_batch),
                "global batch size"},
               {"--optimizer", options.optimizer, "optimizer"},
-              {"--lr", text_of(options.learning_rate)},
+              {"--lr", text_of(learning_rate_of(options))},
               {"--schedule", schedule.name},
               {"--lr-step-size", std::to_string(schedule.step_size)},
               {"--lr-gamma", text_of(schedule.gamma)},
@@ -113,8 +113,8 @@ void describe_compute(const TrainerOptions& options, Options& all) {
   all.insert(all.end(),
              {{"--device", options.device.substr(0, options.device.find(':'))},
               {"--precision", options.precision, "precision"},
-              {"--tf32", on_or_off(options.tf32)},
-              {"--channels-last", on_or_off(options.channels_last)},
+              {"--tf32", on_or_off(options.compute.tf32)},
+              {"--channels-last", on_or_off(options.compute.channels_last)},
               {"--cuda-graph", on_or_off(options.cuda_graph)}});
 }
 

@@ -3,8 +3,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
-#include <array>
 #include <exception>
 #include <optional>
 #include <string>
@@ -14,7 +12,6 @@
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
-#include "src/base/suggest.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/device/device_streams.h"
 #include "src/torch/device/out_of_memory.h"
@@ -27,14 +24,6 @@ namespace {
 
 using Model = DistributedDataParallel<Classifier>;
 using Train = std::function<void(TrainedReplica&)>;
-
-constexpr std::array<std::string_view, 6> kStrategies{
-    "ddp", "horovod", "mirrored", "multi-worker", "central", "data-parallel"};
-
-bool is_one_process(std::string_view strategy) {
-  return strategy == "mirrored" || strategy == "central" ||
-         strategy == "data-parallel";
-}
 
 [[noreturn]] void refuse(const TrainerOptions& options,
                          const std::string& problem, const std::string& next) {
@@ -63,7 +52,7 @@ void check_numbers(const TrainerOptions& options, int processes) {
 }
 
 void check_device(const TrainerOptions& options) {
-  if (options.tf32 && options.device == "cpu")
+  if (options.compute.tf32 && options.device == "cpu")
     throw InvalidArgument(
         "cannot train: only GPUs support TF32"
         "\n  next:    train on cuda, or omit it");
@@ -110,14 +99,8 @@ ModelOptions model_options(const TrainerOptions& options,
 std::shared_ptr<Classifier> new_model(const TrainerOptions& options,
                                       const ImageDataset& dataset) {
   auto model = make_model(options.model, model_options(options, dataset));
-  if (options.channels_last) store_channels_last(*model);
+  if (options.compute.channels_last) store_channels_last(*model);
   return model;
-}
-
-OptimizerOptions optimizer_options(const TrainerOptions& options) {
-  return {.learning_rate = options.learning_rate,
-          .momentum = options.momentum,
-          .weight_decay = options.weight_decay};
 }
 
 std::optional<at::Device> if_gpu(at::Device device) {
@@ -179,7 +162,6 @@ void train_in_processes(const TrainerOptions& options,
                         const ImageDataset& dataset,
                         const std::shared_ptr<ProcessGroup>& group,
                         const Train& train) {
-  const bool horovod = options.strategy == "horovod";
   const at::Device device = training_device(options.device);
   if (options.logical_shards && !device.is_cpu()) use_deterministic_kernels();
   const c10::OptionalDeviceGuard guard(if_gpu(device));
@@ -192,17 +174,15 @@ void train_in_processes(const TrainerOptions& options,
                .broadcast_buffers = !options.logical_shards,
                .find_unused_parameters = options.find_unused,
                .average_gradients = reduces_in_backward(options, device)});
-  OptimizerOptions rule = optimizer_options(options);
-  rule.sharded_gradients = sharded_gradients(options, device);
-  if (options.sharded) rule.sharded_over = group;
-  if (horovod) {
-    rule.distributed_over = group;
-    rule.named_parameters = model.named_parameters();
-    rule.passes_per_step = options.accumulate;
-    rule.compression = compression_of(options);
+  OptimizerRanks ranks{.sharded_gradients = sharded_gradients(options, device)};
+  if (options.sharded) ranks.sharded_over = group;
+  if (options.strategy == "horovod") {
+    ranks.distributed_over = group;
+    ranks.named_parameters = model.named_parameters();
+    ranks.compression = compression_of(options);
   }
   ClippingOptimizer optimizer =
-      make_optimizer(options.optimizer, model.parameters(), rule);
+      make_optimizer(options, model.parameters(), ranks);
   if (optimizer.gradient_hook)
     model.register_comm_hook(optimizer.gradient_hook);
   train_one(options,
@@ -223,17 +203,16 @@ void train_by(Strategy& strategy, const TrainerOptions& options,
       [&](const ReplicaContext&) { return new_model(options, dataset); });
   strategy.run([&](const ReplicaContext& here) {
     Model& model = models[here];
-    OptimizerOptions rule = optimizer_options(options);
     const bool central = options.strategy == "central";
-    if (central) rule.central_in = here.group;
     const bool steps = !central || here.local_replica == 0;
     train_one(options,
               {.group = here.group,
                .local_replica = here.local_replica,
                .device = here.device,
                .model = model,
-               .optimizer =
-                   make_optimizer(options.optimizer, model.parameters(), rule),
+               .optimizer = make_optimizer(
+                   options, model.parameters(),
+                   {.central_in = central ? here.group : nullptr}),
                .owns_parameters = steps || !here.device.is_cpu(),
                .owns_optimizer = steps,
                .loss_share = 1.0 / here.num_replicas_in_sync()},
@@ -259,8 +238,7 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
       {.group = group,
        .device = devices[0],
        .model = model,
-       .optimizer = make_optimizer(options.optimizer, model.parameters(),
-                                   optimizer_options(options)),
+       .optimizer = make_optimizer(options, model.parameters()),
        .forward = [&](const at::Tensor& images) { return divided(images); },
        .slots = slots},
       train);
@@ -271,30 +249,30 @@ void train_by_name(const TrainerOptions& options, const ImageDataset& dataset,
                    const std::vector<at::Device>& devices, const Train& train) {
   const StrategyOptions threads{.devices = devices,
                                 .timeout = processes->timeout()};
-  if (options.strategy == "mirrored") {
-    MirroredStrategy strategy(threads);
-    train_by(strategy, options, dataset, train);
-  } else if (options.strategy == "central") {
-    CentralStorageStrategy strategy(threads);
-    train_by(strategy, options, dataset, train);
-  } else if (options.strategy == "multi-worker") {
-    MultiWorkerMirroredStrategy strategy(processes, devices[0]);
-    train_by(strategy, options, dataset, train);
-  } else if (options.strategy == "data-parallel") {
-    train_on_slots(options, dataset, processes, devices, train);
-  } else {
-    train_in_processes(options, dataset, processes, train);
+  switch (known_strategy(options.strategy).value) {
+    case StrategyName::kDdp:
+    case StrategyName::kHorovod:
+      return train_in_processes(options, dataset, processes, train);
+    case StrategyName::kDataParallel:
+      return train_on_slots(options, dataset, processes, devices, train);
+    case StrategyName::kMirrored: {
+      MirroredStrategy strategy(threads);
+      return train_by(strategy, options, dataset, train);
+    }
+    case StrategyName::kCentral: {
+      CentralStorageStrategy strategy(threads);
+      return train_by(strategy, options, dataset, train);
+    }
+    case StrategyName::kMultiWorker: {
+      MultiWorkerMirroredStrategy strategy(processes, devices[0]);
+      return train_by(strategy, options, dataset, train);
+    }
   }
 }
 
 }  // namespace
 
-std::span<const std::string_view> known_strategies() { return kStrategies; }
-
 void check_strategy(const TrainerOptions& options, int processes) {
-  if (std::ranges::find(kStrategies, options.strategy) == kStrategies.end())
-    throw InvalidArgument(
-        unknown_name("strategy", options.strategy, kStrategies));
   check_numbers(options, processes);
   check_device(options);
   check_reduction(options);
@@ -315,7 +293,7 @@ void for_each_replica(const TrainerOptions& options,
                       const ImageDataset& dataset,
                       const std::shared_ptr<ProcessGroup>& processes,
                       const Train& train) {
-  if (options.tf32) allow_tf32();
+  if (options.compute.tf32) allow_tf32();
   const auto devices = training_devices(options.device, options.replicas);
   // For errors while making models; training reports more details itself.
   tell_out_of_memory(memory_user(options, *processes, devices[0]), [&] {

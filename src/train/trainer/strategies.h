@@ -24,7 +24,6 @@
 
 #include <functional>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -64,9 +63,6 @@ struct TrainedReplica {
     return slots.empty() ? 1 : static_cast<int>(slots.size());
   }
 };
-
-// The names above.
-std::span<const std::string_view> known_strategies();
 
 // InvalidArgument for options that do not fit the strategy or the number of
 // processes.

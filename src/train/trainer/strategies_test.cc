@@ -30,11 +30,6 @@ constexpr double kTolerance = 1e-5;
 
 struct StoppedTraining : std::exception {};
 
-bool is_one_process(const TrainerOptions& options) {
-  return options.strategy == "mirrored" || options.strategy == "central" ||
-         options.strategy == "data-parallel";
-}
-
 // Processes are threads in this test.
 TrainingResult train_in(int processes, const TrainerOptions& options,
                         const TrainingData& data,
@@ -67,9 +62,9 @@ class Strategies : public ::testing::Test {
                           TrainerOptions options,
                           const ProgressSink& progress = {}) const {
     options.strategy = strategy;
-    if (is_one_process(options)) options.replicas = ranks;
-    return train_in(is_one_process(options) ? 1 : ranks, options, data_,
-                    progress);
+    if (is_one_process(options.strategy)) options.replicas = ranks;
+    return train_in(is_one_process(options.strategy) ? 1 : ranks, options,
+                    data_, progress);
   }
 
   // The largest difference of the weights from DistributedDataParallel's.
@@ -124,7 +119,7 @@ TEST_F(Strategies, ThatAddUpARanksGradientsGiveTheBitsOfDdp) {
 }
 
 TEST_F(Strategies, GiveTheWeightsOfDdpOnAnyNumberOfRanks) {
-  for (const auto strategy : known_strategies())
+  for (const auto strategy : names_in(kStrategies))
     EXPECT_LT(difference(strategy, 3), kTolerance) << strategy;
   for (const int ranks : {1, 2, 4})
     EXPECT_LT(difference("data-parallel", ranks), kTolerance) << ranks;
@@ -156,7 +151,7 @@ TEST_F(Strategies, LearnInHalfPrecision) {
   data_ = {striped_images(333, 1), striped_images(103, 2)};
   quick_ = {.model = "mlp", .hidden = {32}, .epochs = 4, .global_batch = 32};
   for (const char* precision : {"bfloat16", "float16"})
-    for (const auto strategy : known_strategies()) {
+    for (const auto strategy : names_in(kStrategies)) {
       quick_.precision = precision;
       const TrainingResult result = train_by(strategy, 2, quick_);
       EXPECT_GT(result.test.accuracy(), 0.95) << strategy << precision;
@@ -198,7 +193,7 @@ TEST_F(Strategies, GoOnWithARunOfAnother) {
 }
 
 TEST_F(Strategies, ReportAsManyRanksAsThereAreReplicas) {
-  for (const auto strategy : known_strategies()) {
+  for (const auto strategy : names_in(kStrategies)) {
     StartRecord start;
     train_by(strategy, 3, quick_, [&](const ProgressRecord& record) {
       if (std::holds_alternative<StartRecord>(record))
@@ -210,7 +205,7 @@ TEST_F(Strategies, ReportAsManyRanksAsThereAreReplicas) {
 }
 
 TEST_F(Strategies, WithRanksCanBeChecked) {
-  for (const auto strategy : known_strategies()) {
+  for (const auto strategy : names_in(kStrategies)) {
     if (strategy == "data-parallel") continue;
     std::string table;
     quick_.checks = {.consistency_steps = 3,
@@ -300,13 +295,14 @@ TEST_F(Strategies, EndWhereOthersWaitInABatchNormalizationOfAllReplicas) {
 }
 
 TEST_F(Strategies, RefuseAnotherNumberOfProcessesOrReplicas) {
-  for (const auto strategy : known_strategies()) {
+  for (const auto strategy : names_in(kStrategies)) {
     quick_.strategy = strategy;
-    quick_.replicas = is_one_process(quick_) ? 1 : 2;
+    quick_.replicas = is_one_process(quick_.strategy) ? 1 : 2;
     EXPECT_THAT(
         error_text([&] { train_in(2, quick_, data_); }),
         AllOf(HasSubstr("the strategy " + std::string(strategy) + " has "),
-              HasSubstr(is_one_process(quick_) ? "this is one of 2" : "not 2"),
+              HasSubstr(is_one_process(quick_.strategy) ? "this is one of 2"
+                                                        : "not 2"),
               HasSubstr("next:    start ")));
   }
   quick_.strategy = "mirrored";
@@ -327,7 +323,7 @@ TEST_F(Strategies, RefuseWhatDoesNotGoWithThemAndSayWhy) {
     change(options);
     return error_text([&] { train_by(strategy, 2, options); });
   };
-  for (const auto strategy : known_strategies()) {
+  for (const auto strategy : names_in(kStrategies)) {
     if (strategy == "ddp") continue;
     EXPECT_THAT(with(strategy, [](auto& o) { o.sharded = true; }),
                 AllOf(HasSubstr("a sharded optimizer"), HasSubstr("use ddp")));

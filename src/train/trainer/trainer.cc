@@ -30,6 +30,7 @@
 #include "src/train/evaluate/pending_metrics.h"
 #include "src/train/trainer/gradient_traffic.h"
 #include "src/train/trainer/learning_rate.h"
+#include "src/train/trainer/replica_checks.h"
 #include "src/train/trainer/run_checkpoints.h"
 #include "src/train/trainer/run_description.h"
 #include "src/train/trainer/run_log.h"
@@ -55,8 +56,8 @@ AugmentationOptions augmentation(const TrainerOptions& options) {
 }
 
 at::MemoryFormat memory_format(const TrainerOptions& options) {
-  return options.channels_last ? at::MemoryFormat::ChannelsLast
-                               : at::MemoryFormat::Contiguous;
+  return options.compute.channels_last ? at::MemoryFormat::ChannelsLast
+                                       : at::MemoryFormat::Contiguous;
 }
 
 // The memory format for evaluation. On the CPU it is contiguous, whatever
@@ -104,21 +105,17 @@ class Run {
         train_batches_(train_samples_, replica.device, memory_format(options)),
         test_batches_(test_samples_, replica.device,
                       evaluated_format(options, replica.device)),
-        schedule_(options.schedule, options.learning_rate, options.epochs),
+        schedule_(options.schedule, learning_rate_of(options), options.epochs),
         model_(replica.model),
         shards_(make_shards(options, model_.module(), replica.group)),
         optimizer_(replica.optimizer),
         traffic_(hook_of_model(options), model_,
                  options.epochs * steps_per_epoch(options, data.train.count)),
-        training_step_(model_, optimizer_,
-                       {.accumulate = options.accumulate,
-                        .clip_norm = options.clip_norm,
-                        .precision = parse_precision(options.precision),
-                        .device = replica.device.type(),
+        training_step_(model_, optimizer_, options,
+                       {.device = replica.device.type(),
                         .logical_shards = shards_.get(),
                         .forward = replica.forward,
                         .loss_share = replica.loss_share,
-                        .cuda_graph = options.cuda_graph,
                         .optimizer_averages = optimizer_averages(options)}),
         log_(options, replica.group, training_step_),
         checkpoints_(

@@ -40,10 +40,10 @@ class TrainerOnCuda : public CudaRanks {
   // Runs two processes, or two replicas of one; the tolerance allows for
   // devices that round factors.
   void expect_as_on_cpu(const TrainerOptions& options) {
-    const bool rounds = options.tf32 && !is_fake();
+    const bool rounds = options.compute.tf32 && !is_fake();
     const double tolerance = rounds ? 1e-2 : 1e-4;
     TrainerOptions of_cpu = options;
-    of_cpu.tf32 = false;
+    of_cpu.compute.tf32 = false;
     of_cpu.cuda_graph = false;
     const auto expected = train_on_ranks(2 / options.replicas, of_cpu, data_);
     const auto learn = [&](const std::shared_ptr<ProcessGroup>& group) {
@@ -108,8 +108,8 @@ TEST_F(TrainerOnCuda, StoresImagesAndWeightsChannelsLast) {
   quick_.model = "cnn";
   quick_.hidden.clear();
   quick_.epochs = 1;
-  quick_.channels_last = true;
-  quick_.tf32 = true;
+  quick_.compute.channels_last = true;
+  quick_.compute.tf32 = true;
   expect_as_on_cpu(quick_);
 }
 
@@ -241,7 +241,7 @@ TEST_F(TrainerOnCuda, HasReplicasOfOneProcess) {
   quick_.replicas = 2;
   quick_.dropout = dropout();
   quick_.accumulate = 2;
-  quick_.tf32 = true;
+  quick_.compute.tf32 = true;
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
     quick_.strategy = strategy;
     expect_as_on_cpu(quick_);
@@ -307,10 +307,10 @@ TEST_F(TrainerOnCuda, SaysWhatToTryWhereMemoryRunsOutInTheMiddle) {
 }
 
 TEST_F(TrainerOnCuda, RefusesWhatOneKindOfDeviceHasNot) {
-  quick_.tf32 = true;
+  quick_.compute.tf32 = true;
   EXPECT_THAT(error_text([&] { train_on_ranks(1, quick_, data_); }),
               HasSubstr("only GPUs support TF32"));
-  quick_.tf32 = false;
+  quick_.compute.tf32 = false;
   quick_.device = "cuda";
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
     quick_.strategy = strategy;

@@ -152,9 +152,9 @@ TEST_F(Trainer, LearnsTheSameWithChannelsLastButForRounding) {
     quick_.hidden.clear();
     quick_.epochs = 1;
     quick_.dropout = 0;
-    quick_.channels_last = false;
+    quick_.compute.channels_last = false;
     const auto usual = train_on(2, quick_);
-    quick_.channels_last = true;
+    quick_.compute.channels_last = true;
     quick_.output = directory / "model.safetensors";
     const auto last = train_on(2, quick_);
     EXPECT_LT(largest_difference(*usual.model, *last.model), 2e-3) << model;
@@ -199,7 +199,7 @@ TEST_F(Trainer, LearnsInBfloat16ShardedAndClipped) {
 }
 
 TEST_F(Trainer, LearnsWithEachHookAndEndsWithOneModel) {
-  for (const auto hook : known_hooks()) {
+  for (const auto hook : names_in(kHooks)) {
     quick_.hook = hook;
     std::array<TrainingResult, 2> results;
     run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {

@@ -23,17 +23,20 @@ BatchTensors part_of(const BatchTensors& batch, std::int64_t begin,
 
 TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
                            ClippingOptimizer& optimizer,
-                           const TrainingStepOptions& options)
+                           const TrainerOptions& options,
+                           const StepParts& parts)
     : model_(model),
       optimizer_(optimizer),
       options_(options),
+      parts_(parts),
+      precision_(parse_precision(options.precision)),
       scaler_({.group = model.group(),
-               .enabled = options.precision == Precision::kFloat16}) {
+               .enabled = precision_ == Precision::kFloat16}) {
   if (options.accumulate < 1)
     throw InvalidArgument("a step cannot have " +
                           std::to_string(options.accumulate) +
                           " micro-batches; the minimum is 1");
-  if (options.logical_shards != nullptr && options.accumulate != 1)
+  if (parts.logical_shards != nullptr && options.accumulate != 1)
     throw InvalidArgument(
         "logical shards are micro-batches already: leave accumulate at 1, and "
         "use more shards where memory is short");
@@ -54,30 +57,30 @@ void TrainingStep::check_can_capture() const {
   const auto refuse = [](const std::string& why) {
     throw InvalidArgument("a pass cannot be captured in a CUDA graph: " + why);
   };
-  if (options_.device == at::kCPU)
+  if (parts_.device == at::kCPU)
     refuse(
         "the CPU does not support graphs"
         "\n  next:    train on cuda, or omit the graph");
-  if (options_.accumulate != 1 || options_.logical_shards != nullptr)
+  if (options_.accumulate != 1 || parts_.logical_shards != nullptr)
     refuse(
         "a step has several passes, whose gradients add up"
         "\n  next:    omit micro-batches and logical shards, or the graph");
-  if (options_.forward || options_.loss_share != 1)
+  if (parts_.forward || parts_.loss_share != 1)
     refuse(
         "a graph needs the model's own forward pass and the batch's mean "
         "loss"
         "\n  next:    keep the defaults of forward and loss_share, or omit "
         "the graph");
-  if (options_.precision == Precision::kFloat16)
+  if (precision_ == Precision::kFloat16)
     refuse(
         "float16 scales losses by a number that changes"
         "\n  next:    use bfloat16, or omit the graph");
 }
 
 TrainingStep::Forward TrainingStep::forward(const BatchTensors& batch) {
-  const MixedPrecision scope(options_.precision, options_.device);
+  const MixedPrecision scope(precision_, parts_.device);
   const at::Tensor logits =
-      options_.forward ? options_.forward(batch.images) : model_(batch.images);
+      parts_.forward ? parts_.forward(batch.images) : model_(batch.images);
   return {logits, at::cross_entropy_loss(logits.to(at::kFloat), batch.labels)};
 }
 
@@ -91,7 +94,7 @@ std::vector<at::Tensor> TrainingStep::captured_pass(at::TensorList inputs) {
 PendingMetrics TrainingStep::run(const BatchTensors& batch) {
   optimizer_.zero_grad();
   if (report_) report_->data(batch.images);
-  PendingMetrics metrics = options_.logical_shards != nullptr
+  PendingMetrics metrics = parts_.logical_shards != nullptr
                                ? pass_shards(batch)
                                : pass_micro_batches(batch);
   if (optimizer_.synchronize) optimizer_.synchronize();
@@ -122,7 +125,7 @@ PendingMetrics TrainingStep::pass_micro_batches(const BatchTensors& batch) {
 }
 
 PendingMetrics TrainingStep::pass_shards(const BatchTensors& batch) {
-  LogicalShards& shards = *options_.logical_shards;
+  LogicalShards& shards = *parts_.logical_shards;
   const std::int64_t count = batch.labels.size(0) / shards.own_count();
   PendingMetrics metrics;
   shards.run([&](const LogicalShard& shard) {
@@ -148,7 +151,7 @@ void TrainingStep::update() {
 
 // The norm as the optimizer will see it: scaled gradients stay unchanged.
 std::optional<double> TrainingStep::measured_norm() {
-  if (!std::exchange(measures_norm_, false) || options_.optimizer_averages)
+  if (!std::exchange(measures_norm_, false) || parts_.optimizer_averages)
     return std::nullopt;
   return lockstep::grad_norm(model_.parameters()) / scaler_.get_scale();
 }
@@ -167,7 +170,7 @@ PendingMetrics TrainingStep::pass(const BatchTensors& micro_batch,
   }
   // The mean over the batch is the mean of the micro-batches' means, weighted
   // by samples.
-  share *= options_.loss_share;
+  share *= parts_.loss_share;
   scaler_.scale(share == 1 ? loss : loss * share).backward();
   return {loss.detach(), logits.detach(), micro_batch.labels};
 }

@@ -18,22 +18,15 @@
 #include "lockstep/torch/logical_shards.h"
 #include "src/torch/device/captured_pass.h"
 #include "src/train/evaluate/pending_metrics.h"
+#include "src/train/job/training_options.h"
 #include "src/train/model/models.h"
 #include "src/train/model/precision.h"
 #include "src/train/trainer/optimizers.h"
 
 namespace lockstep {
 
-struct TrainingStepOptions {
-  // Micro-batches, whose gradients add up to the batch's before one reduction.
-  // A batch with fewer samples has one micro-batch per sample.
-  int accumulate = 1;
-  // The largest norm of the averaged gradients; larger ones are scaled down. No
-  // limit when empty.
-  std::optional<double> clip_norm{};
-  // In float16 losses are scaled, and a step whose gradients overflow on some
-  // rank is skipped.
-  Precision precision = Precision::kFloat32;
+// What a step has from its run besides the options.
+struct StepParts {
   at::DeviceType device = at::kCPU;  // of the model and the batches
   // If set, a batch is the samples of this rank's shards, concatenated, of
   // equal length; the shards replace micro-batches, and average the gradients.
@@ -44,20 +37,25 @@ struct TrainingStepOptions {
   // The factor of a rank's losses: 1/n where the gradients of n ranks are added
   // up instead of averaged.
   double loss_share = 1;
-  // Whether passes on a GPU are captured in a CUDA graph: see CapturedPass.
-  // Only for whole batches and losses that are not scaled.
-  bool cuda_graph = false;
   // Whether the optimizer averages, so that .grad is not averaged after
   // backward().
   bool optimizer_averages = false;
 };
 
+// Of the options, a step takes `accumulate`, `clip_norm`, `precision` and
+// `cuda_graph`:
+// - A batch with fewer samples than micro-batches has one micro-batch per
+//   sample.
+// - In float16 losses are scaled, and a step whose gradients overflow on some
+//   rank is skipped.
+// - A CUDA graph is for whole batches and losses that are not scaled: see
+//   CapturedPass.
 class TrainingStep {
  public:
-  // Both must outlive the object.
+  // `model`, `optimizer` and `options` must outlive the object.
   TrainingStep(DistributedDataParallel<Classifier>& model,
-               ClippingOptimizer& optimizer,
-               const TrainingStepOptions& options);
+               ClippingOptimizer& optimizer, const TrainerOptions& options,
+               const StepParts& parts = {});
 
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
@@ -103,7 +101,9 @@ class TrainingStep {
 
   DistributedDataParallel<Classifier>& model_;
   ClippingOptimizer& optimizer_;
-  TrainingStepOptions options_;
+  const TrainerOptions& options_;
+  StepParts parts_;
+  Precision precision_;
   GradientScaler scaler_;
   std::optional<CapturedPass> captured_;
   ConsistencyReport* report_ = nullptr;

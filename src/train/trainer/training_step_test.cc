@@ -44,7 +44,7 @@ struct Job {
   const char* optimizer = "sgd";
   double learning_rate = 0.1;
   bool overflows_on_rank_1 = false;
-  TrainingStepOptions options{};
+  TrainerOptions options{};
 };
 
 struct Outcome {
@@ -64,6 +64,9 @@ at::Tensor flat(const torch::nn::Module& module) {
 
 // The same images and labels for every step and number of ranks.
 Outcome run(const Job& job) {
+  TrainerOptions options = job.options;
+  options.optimizer = job.optimizer;
+  options.learning_rate = job.learning_rate;
   const at::Tensor images =
       at::sin(at::arange(job.batch * 784).to(at::kFloat)).mul(2);
   const at::Tensor labels = at::arange(job.batch).remainder(10);
@@ -75,10 +78,9 @@ Outcome run(const Job& job) {
         std::static_pointer_cast<Classifier>(network),
         {.group = group, .average_gradients = !job.sharded});
     ClippingOptimizer optimizer =
-        make_optimizer(job.optimizer, model.parameters(),
-                       {.learning_rate = job.learning_rate,
-                        .sharded_over = job.sharded ? group : nullptr});
-    TrainingStep step(model, optimizer, job.options);
+        make_optimizer(options, model.parameters(),
+                       {.sharded_over = job.sharded ? group : nullptr});
+    TrainingStep step(model, optimizer, options);
     const at::Tensor before = flat(*network);
     const std::int64_t share = job.batch / group->size();
     const std::int64_t first = group->rank() * share;
@@ -166,7 +168,7 @@ TEST_F(Step, InBfloat16KeepsFloat32WeightsThatEndNearby) {
   // The rate is low enough that training does not magnify differences.
   Job job{.ranks = 2, .steps = 20, .learning_rate = 0.002};
   const Outcome full = run(job);
-  job.options.precision = Precision::kBfloat16;
+  job.options.precision = "bfloat16";
   const Outcome half = run(job);
   EXPECT_EQ(half.after.scalar_type(), at::kFloat);
   EXPECT_GT(distance(full.after, half.after), 0);
@@ -185,7 +187,7 @@ TEST_F(Step, InFloat16ScalesLossesAndEndsNearby) {
               .options = {.accumulate = accumulate}};
       if (accumulate == 2) job.options.clip_norm = 0.5;
       const Outcome full = run(job);
-      job.options.precision = Precision::kFloat16;
+      job.options.precision = "float16";
       const Outcome half = run(job);
       EXPECT_EQ(half.after.scalar_type(), at::kFloat);
       EXPECT_EQ(half.skipped, 0);
@@ -197,19 +199,18 @@ TEST_F(Step, InFloat16ScalesLossesAndEndsNearby) {
 
 TEST_F(Step, InFloat16LeavesOutWhatOverflowsOnSomeRankOnAllRanks) {
   for (const bool sharded : {false, true}) {
-    const Outcome outcome =
-        run({.ranks = 2,
-             .steps = 3,
-             .sharded = sharded,
-             .overflows_on_rank_1 = true,
-             .options = {.precision = Precision::kFloat16}});
+    const Outcome outcome = run({.ranks = 2,
+                                 .steps = 3,
+                                 .sharded = sharded,
+                                 .overflows_on_rank_1 = true,
+                                 .options = {.precision = "float16"}});
     EXPECT_EQ(outcome.skipped, 3);
     EXPECT_EQ(distance(outcome.before, outcome.after), 0);
   }
 }
 
 TEST_F(Step, RefusesWhatCannotWork) {
-  const auto refusal = [](const TrainingStepOptions& options) {
+  const auto refusal = [](const TrainerOptions& options) {
     return error_text([&] { run({.options = options}); });
   };
   EXPECT_THAT(refusal({.accumulate = 0}), HasSubstr("0 micro-batches"));

@@ -1,0 +1,19 @@
+#include "src/base/name_table.h"
+
+namespace lockstep {
+
+std::string listed(const std::vector<std::string>& words,
+                   std::string_view conjunction) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (&word == &words.front())
+      text = word;
+    else if (&word == &words.back())
+      text += " " + std::string(conjunction) + " " + word;
+    else
+      text += ", " + word;
+  }
+  return text;
+}
+
+}  // namespace lockstep

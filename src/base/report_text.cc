@@ -1,0 +1,64 @@
+#include "src/base/report_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+// Bytes that continue a character of UTF-8 take no room.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
+  }));
+}
+
+std::string blanks_for(std::string_view text, std::size_t width) {
+  return std::string(width - std::min(width, width_of(text)), ' ');
+}
+
+}  // namespace
+
+std::string with_thousands(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t place = digits.size(); place > first + 3;)
+    digits.insert(place -= 3, 1, ',');
+  return digits;
+}
+
+std::string percent(double share, int decimals) {
+  if (std::isnan(share)) return "-";
+  return fmt::format("{:.{}f} %", 100 * share, decimals);
+}
+
+std::string right_aligned(const std::string& text, std::size_t width) {
+  return blanks_for(text, width) + text;
+}
+
+std::string aligned_table(const std::vector<std::vector<std::string>>& rows,
+                          const TableLayout& layout) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], width_of(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line(layout.left);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (i > 0) line += layout.between;
+      line += i < layout.left_aligned ? row[i] + blanks_for(row[i], widths[i])
+                                      : right_aligned(row[i], widths[i]);
+    }
+    line += layout.right;
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace lockstep
