@@ -127,7 +127,7 @@ std::vector<int> WaitChain::follow(const std::vector<int>& ranks,
     const auto spoke = first_to_publish(silent, deadline, stopped);
     if (!spoke) break;
     std::erase(silent, *spoke);
-    // A rank whose words cannot be read waits too, whoever it waits for.
+    // A rank whose words cannot be read waits too, for some rank.
     const auto theirs = published_by(*spoke, deadline, stopped);
     const bool is_end =
         theirs && (theirs->any_suffices || has(theirs->ranks, parts_.rank));
