@@ -2,6 +2,7 @@
 // machine they meet at a port of it, as launchers of several hosts do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "launched_command.h"
+#include "lockstep/store/store.h"
 #include "src/launch/worker/free_port.h"
 
 namespace lockstep {
@@ -46,7 +48,6 @@ class Nodes : public testing::Test {
 
   const std::vector<std::string> kToken{"LOCKSTEP_TOKEN=of these tests"};
 
- private:
   const std::uint16_t port_ = find_free_port();
 };
 
@@ -214,6 +215,61 @@ TEST_F(Nodes, EndWhenTheUserInterruptsOneOfThem) {
     EXPECT_EQ(result.exit_code, 143);
     EXPECT_THAT(result.err, HasSubstr("received SIGTERM"));
   }
+}
+
+// Rank 2 fails because SIGTERM has ended rank 0, before rank 1 has ended.
+TEST_F(Nodes, DoNotStartAgainAfterTheUsersSignalThoughAnotherHostFailsFirst) {
+  const TestDirectory folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string script =
+      "case $RANK in 0) exec 9>" + pipe + "; echo began; exec sleep 1000;; " +
+      "1) trap '' TERM; echo began; while :; do sleep 1000; done;; " +
+      "*) echo began; cat <" + pipe + "; exit 9;; esac";
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "5"};
+  auto numbered = [&](const char* rank) {
+    auto all = flags;
+    all.insert(all.end(), {"--node-rank", rank});
+    return all;
+  };
+  const auto first = start(2, script, numbered("0"));
+  const auto second = start(1, script, numbered("1"));
+  ASSERT_TRUE(first->wait_for("began", 2));
+  ASSERT_TRUE(second->wait_for("began"));
+  first->signal(SIGTERM);
+  for (const auto& launcher : {first.get(), second.get()}) {
+    const CommandResult result = launcher->finish();
+    EXPECT_EQ(result.exit_code, 143) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("again")));
+  }
+}
+
+TEST_F(Nodes, EndWhereOneOfThemCannotStartTheProgram) {
+  const Gate never;
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "5"};
+  const auto first = start(1, never.wait(), flags);
+  ASSERT_TRUE(first->wait_for("waits for 2 hosts"));
+  auto arguments = launcher(1, "", flags);
+  arguments.resize(arguments.size() - 3);
+  arguments.push_back("/no/such/program");
+  EXPECT_EQ(run_lockstep(arguments, kToken).exit_code, 127);
+  const CommandResult result = first->finish();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot start \"/no/such/program\""));
+}
+
+TEST_F(Nodes, EndWhereTheRendezvousHoldsNonsense) {
+  const auto first = start(1, "true", {"--nnodes", "2"});
+  ASSERT_TRUE(first->wait_for("waits for 2 hosts"));
+  const auto store = open_store(
+      "tcp://127.0.0.1:" + std::to_string(port_),
+      {.token = "of these tests", .deadline = std::chrono::minutes(1)});
+  const auto card = store->add("nodes/0/arrivals", 1, std::chrono::minutes(1));
+  store->set("nodes/0/card/" + std::to_string(card - 1), to_bytes("{"),
+             std::chrono::minutes(1));
+  const CommandResult result = first->finish();
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("another launcher sent \"{\""));
 }
 
 TEST_F(Nodes, SayWhoCameWhereTooFewDid) {

@@ -318,6 +318,7 @@ void Launcher::look_for_write_error() {
 }
 
 void Launcher::end_elsewhere() {
+  result_.ended_elsewhere = true;
   collector_.reset();
   end_job();
 }
@@ -378,7 +379,11 @@ void Launcher::finish_output() {
     bool tired = false;
     PollSet set;
     set.watch(signals_.descriptor(), POLLIN, [&] {
-      for (const int signal : signals_.take()) tired |= asks_to_end(signal);
+      for (const int signal : signals_.take())
+        if (asks_to_end(signal)) {
+          tired = true;
+          result_.signal = signal;
+        }
     });
     screen_.watch(set);
     set.wait(Deadline::never());

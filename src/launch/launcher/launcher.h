@@ -70,6 +70,8 @@ struct JobResult {
   int exit_code = 0;
   // The signal that asked the launcher to end, or 0.
   int signal = 0;
+  // Whether the workers were asked to end because of another host.
+  bool ended_elsewhere = false;
   std::optional<WorkerFailure> failure;
   std::vector<pid_t> pids;  // of the workers, by rank
 };

@@ -50,8 +50,10 @@ class Coordinator::Round {
         keys_(number) {}
 
   // Collects the launchers of this round, of which `earlier` took part in the
-  // one before. Returns false, after a refusal, if too few come.
+  // one before. Returns false if too few come.
   bool gather(const std::vector<NodeCard>& earlier);
+  // Tells the launchers that too few came.
+  void refuse();
   // Serves the workers' store and tells the launchers to begin.
   void begin();
   // Waits for the end of the round, and publishes what follows.
@@ -86,7 +88,6 @@ class Coordinator::Round {
   bool has_come(const NodeCard& node) const;
   bool is_complete(const std::vector<NodeCard>& earlier) const;
   void put_in_order(const std::vector<NodeCard>& earlier);
-  void refuse();
   std::optional<RoundFault> wait_for_fault();
   RoundFault lost(const NodeCard& node);
   void wait_for_all(std::string (RoundKeys::*key)(int) const,
@@ -137,11 +138,13 @@ bool Coordinator::Round::gather(const std::vector<NodeCard>& earlier) {
       last_call = Deadline(options_.last_call);
     if (first_of({keys_.card(arrived_)}, std::min(too_late, last_call)))
       take_arrival();
-    else if (enough)
-      break;
-    else if (too_late.expired())
-      return refuse(), false;
+    else if (!enough && too_late.expired())
+      return false;
     drop_lost();
+    // The wait may have been for others while one of these was lost.
+    if (enough && (last_call.expired() || too_late.expired()) &&
+        static_cast<int>(nodes_.size()) >= options_.least)
+      break;
   }
   put_in_order(earlier);
   return true;
@@ -234,8 +237,11 @@ RoundVerdict Coordinator::Round::end() {
   RoundVerdict verdict{.next = "finish", .fault = {}};
   if (const auto fault = wait_for_fault()) {
     wait_for_all(&RoundKeys::ended, options_.end_timeout);
-    const bool again = !fault->final && number_ < options_.max_restarts;
-    verdict = {.next = again ? "restart" : "fail", .fault = *fault};
+    // Meanwhile a user may have asked for the end.
+    const auto last =
+        decode<RoundFault>(to_text(store_.get(keys_.fault(), kStoreAnswers)));
+    const bool again = !last.final && number_ < options_.max_restarts;
+    verdict = {.next = again ? "restart" : "fail", .fault = last};
   }
   if (verdict.next != "restart")
     store_.set(kOverKey, to_bytes(verdict.next), kStoreAnswers);
@@ -263,12 +269,31 @@ Coordinator::~Coordinator() {
   thread_.join();
 }
 
+// So that no launcher waits for a coordinator that has ended.
+void Coordinator::give_up(int number, const std::string& reason) noexcept {
+  const RoundFault fault{
+      .node = "",
+      .text = "the rendezvous of the hosts failed: " + reason,
+      .final = true};
+  try {
+    const RoundKeys keys(number);
+    store_->set(keys.refusal(), to_bytes(fault.text), kStoreAnswers);
+    store_->set(keys.verdict(),
+                to_bytes(encode(RoundVerdict{.next = "fail", .fault = fault})),
+                kStoreAnswers);
+    store_->set(kOverKey, to_bytes("fail"), kStoreAnswers);
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, error.what());
+  }
+}
+
 void Coordinator::run() {
+  int number = 0;
   try {
     std::vector<NodeCard> earlier;
-    for (int number = 0;; ++number) {
+    for (;; ++number) {
       Round round(*this, number);
-      if (!round.gather(earlier)) return;
+      if (!round.gather(earlier)) return round.refuse();
       round.begin();
       const RoundVerdict verdict = round.end();
       round.wait_for_readers();
@@ -278,8 +303,7 @@ void Coordinator::run() {
   } catch (const Cancelled&) {
     // The launcher ends, and its connection with it.
   } catch (const std::exception& error) {
-    log(LogLevel::kError,
-        fmt::format("the rendezvous of the hosts failed: {}", error.what()));
+    give_up(number, error.what());
   }
 }
 

@@ -54,6 +54,8 @@ class Coordinator {
   class Round;
 
   void run();
+  // Publishes that round `number` cannot go on.
+  void give_up(int number, const std::string& reason) noexcept;
 
   const std::shared_ptr<Store> store_;
   const CoordinatorOptions options_;

@@ -20,6 +20,8 @@ using namespace std::chrono_literals;
 
 // How long a launcher that the store does not answer waits for it.
 constexpr auto kStoreAnswers = 15s;
+// How long the launcher's loop may stand still to report a failure.
+constexpr auto kReport = 2s;
 // Between two questions whether the user wants the launcher to end.
 constexpr auto kPause = 200ms;
 constexpr std::size_t kIdBytes = 8;
@@ -143,16 +145,26 @@ std::size_t Node::wait_for(const std::vector<std::string>& keys,
   }
 }
 
-std::string Node::get(const std::string& key) try {
-  return to_text(store_->get(key, kStoreAnswers));
-} catch (const NetworkError&) {
-  lose_rendezvous();
+// The keys that it reads are set, so a Timeout, too, means a store that is
+// gone.
+std::string Node::get(const std::string& key) {
+  try {
+    return to_text(store_->get(key, kStoreAnswers));
+  } catch (const NetworkError&) {
+    lose_rendezvous();
+  } catch (const Timeout&) {
+    lose_rendezvous();
+  }
 }
 
-void Node::set(const std::string& key, std::string_view value) try {
-  store_->set(key, to_bytes(value), kStoreAnswers);
-} catch (const NetworkError&) {
-  lose_rendezvous();
+void Node::set(const std::string& key, std::string_view value) {
+  try {
+    store_->set(key, to_bytes(value), kStoreAnswers);
+  } catch (const NetworkError&) {
+    lose_rendezvous();
+  } catch (const Timeout&) {
+    lose_rendezvous();
+  }
 }
 
 void Node::lose_rendezvous() const {
@@ -247,10 +259,16 @@ void Node::report(std::string text, int exit_code, bool final) {
                          .text = std::move(text),
                          .exit_code = exit_code,
                          .final = final};
+  const std::string key = RoundKeys(round_).fault();
+  const Bytes mine = to_bytes(encode(fault));
   try {
-    store_->compare_and_set(RoundKeys(round_).fault(), std::nullopt,
-                            to_bytes(encode(fault)), kStoreAnswers);
-  } catch (const NetworkError&) {
+    const Bytes first =
+        store_->compare_and_set(key, std::nullopt, mine, kReport);
+    // The user's wish replaces a fault after which the workers would start
+    // again.
+    if (final && !decode<RoundFault>(to_text(first)).final)
+      store_->compare_and_set(key, first, mine, kReport);
+  } catch (const Error&) {
     // finish() reports that the rendezvous is lost.
   }
 }
@@ -265,7 +283,7 @@ RoundVerdict Node::finish(bool well, const AskInterrupted& interrupted) {
   try {
     if (verdict.next != "restart") store_->withdraw_last_will(kStoreAnswers);
     store_->set(keys.read(group_rank_), {}, kStoreAnswers);
-  } catch (const NetworkError&) {
+  } catch (const Error&) {
     // The launcher that serves has ended, as it may now.
   }
   return verdict;

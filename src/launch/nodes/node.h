@@ -84,7 +84,8 @@ class Node {
   // Readable once the round has ended on another host.
   int ended_elsewhere() const { return ended_elsewhere_.descriptor(); }
 
-  // Ends the round on every host. The first report counts; `text` is one line.
+  // Ends the round on every host. The first report counts, or the first `final`
+  // one, after which no round follows; `text` is one line.
   void report(std::string text, int exit_code, bool final);
 
   // Says that the workers of this host have ended, and waits until the whole

@@ -108,6 +108,7 @@ class Rounds {
   RoundEnd run_here();
   RoundEnd run_with_others(Node& node);
   JobResult launch();
+  JobResult launch_or_report(Node& node);
   std::uint16_t free_master_port() const {
     return master_port_ != 0 ? master_port_ : find_free_port();
   }
@@ -151,6 +152,17 @@ RoundEnd Rounds::run_here() {
   return {.again = true, .because = summary_of(*result.failure)};
 }
 
+// A program that this host cannot start ends the job on every host.
+JobResult Rounds::launch_or_report(Node& node) try {
+  return launch();
+} catch (const std::exception& error) {
+  const std::string_view text = error.what();
+  node.report(fmt::format("the launcher on {} cannot start its workers: {}",
+                          own_host_name(), text.substr(0, text.find('\n'))),
+              1, true);
+  throw;
+}
+
 RoundEnd Rounds::run_with_others(Node& node) {
   JobEnvironment& job = options_.job;
   const auto ask = [this] { return interrupted(); };
@@ -174,18 +186,21 @@ RoundEnd Rounds::run_with_others(Node& node) {
     node.report(fmt::format("{} on {}", summary_of(failure), own_host_name()),
                 failure.status.exit_code(), false);
   };
-  const JobResult result = launch();
-  const bool well = result.exit_code == 0 && !result.failure;
+  const JobResult result = launch_or_report(node);
+  const bool well =
+      result.exit_code == 0 && !result.failure && !result.ended_elsewhere;
   if (result.signal != 0)
     node.report(fmt::format("the launcher on {} received SIG{}",
                             own_host_name(), ::sigabbrev_np(result.signal)),
                 result.exit_code, true);
-  else if (!well && !reported)
+  else if (!well && !reported && !result.ended_elsewhere)
     node.report(
         fmt::format("the launcher on {} ended its workers", own_host_name()),
         result.exit_code, true);
   const RoundVerdict verdict = node.finish(well, ask);
-  if (verdict.next == "finish") return {.exit_code = result.exit_code};
+  // The user's wish counts, also where another host's fault came first.
+  if (verdict.next == "finish" || result.signal != 0)
+    return {.because = verdict.fault.text, .exit_code = result.exit_code};
   return {.again = verdict.next == "restart",
           .because = verdict.fault.text,
           .exit_code = verdict.fault.exit_code};
