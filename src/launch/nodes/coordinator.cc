@@ -88,8 +88,8 @@ class Coordinator::Round {
   bool has_come(const NodeCard& node) const;
   bool is_complete(const std::vector<NodeCard>& earlier) const;
   void put_in_order(const std::vector<NodeCard>& earlier);
-  std::optional<RoundFault> wait_for_fault();
-  RoundFault lost(const NodeCard& node);
+  bool all_end_well();
+  void report_lost(const NodeCard& node);
   void wait_for_all(std::string (RoundKeys::*key)(int) const,
                     Deadline deadline);
 
@@ -194,18 +194,19 @@ void Coordinator::Round::begin() {
              kStoreAnswers);
 }
 
-RoundFault Coordinator::Round::lost(const NodeCard& node) {
+void Coordinator::Round::report_lost(const NodeCard& node) {
   const RoundFault fault{
       .node = node.id,
       .text = fmt::format("the launcher on {} ended, or the link to that host "
                           "is down",
                           node.host)};
-  return decode<RoundFault>(to_text(store_.compare_and_set(
-      keys_.fault(), std::nullopt, to_bytes(encode(fault)), kStoreAnswers)));
+  store_.compare_and_set(keys_.fault(), std::nullopt, to_bytes(encode(fault)),
+                         kStoreAnswers);
 }
 
-// The first fault; nothing once every host's workers have ended well.
-std::optional<RoundFault> Coordinator::Round::wait_for_fault() {
+// Waits until every host's workers have ended well; false once a fault stands
+// in the store.
+bool Coordinator::Round::all_end_well() {
   std::vector<int> working;
   for (int i = 0; i < static_cast<int>(nodes_.size()); ++i)
     working.push_back(i);
@@ -215,13 +216,11 @@ std::optional<RoundFault> Coordinator::Round::wait_for_fault() {
     for (const NodeCard& node : nodes_) keys.push_back(lost_key(node.id));
     const auto found = static_cast<std::size_t>(
         store_.wait_any(keys, Deadline::never(), &cancelled_));
-    if (found == 0)
-      return decode<RoundFault>(
-          to_text(store_.get(keys_.fault(), kStoreAnswers)));
-    if (found > working.size()) return lost(nodes_[found - 1 - working.size()]);
+    if (found > working.size()) report_lost(nodes_[found - 1 - working.size()]);
+    if (found == 0 || found > working.size()) return false;
     working.erase(working.begin() + static_cast<std::ptrdiff_t>(found - 1));
   }
-  return std::nullopt;
+  return true;
 }
 
 // Of each host that is not lost.
@@ -235,13 +234,13 @@ void Coordinator::Round::wait_for_all(std::string (RoundKeys::*key)(int) const,
 
 RoundVerdict Coordinator::Round::end() {
   RoundVerdict verdict{.next = "finish", .fault = {}};
-  if (const auto fault = wait_for_fault()) {
+  if (!all_end_well()) {
     wait_for_all(&RoundKeys::ended, options_.end_timeout);
-    // Meanwhile a user may have asked for the end.
-    const auto last =
+    // Only now: meanwhile a user may have asked for the end.
+    const auto fault =
         decode<RoundFault>(to_text(store_.get(keys_.fault(), kStoreAnswers)));
-    const bool again = !last.final && number_ < options_.max_restarts;
-    verdict = {.next = again ? "restart" : "fail", .fault = last};
+    const bool again = !fault.final && number_ < options_.max_restarts;
+    verdict = {.next = again ? "restart" : "fail", .fault = fault};
   }
   if (verdict.next != "restart")
     store_.set(kOverKey, to_bytes(verdict.next), kStoreAnswers);

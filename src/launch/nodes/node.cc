@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -145,11 +144,12 @@ std::size_t Node::wait_for(const std::vector<std::string>& keys,
   }
 }
 
-// The keys that it reads are set, so a Timeout, too, means a store that is
-// gone.
-std::string Node::get(const std::string& key) {
+// A call that does not wait for another launcher, so a Timeout, too, means a
+// store that is gone.
+template <class Call>
+auto Node::answered(Call call) {
   try {
-    return to_text(store_->get(key, kStoreAnswers));
+    return call();
   } catch (const NetworkError&) {
     lose_rendezvous();
   } catch (const Timeout&) {
@@ -157,14 +157,12 @@ std::string Node::get(const std::string& key) {
   }
 }
 
+std::string Node::get(const std::string& key) {
+  return answered([&] { return to_text(store_->get(key, kStoreAnswers)); });
+}
+
 void Node::set(const std::string& key, std::string_view value) {
-  try {
-    store_->set(key, to_bytes(value), kStoreAnswers);
-  } catch (const NetworkError&) {
-    lose_rendezvous();
-  } catch (const Timeout&) {
-    lose_rendezvous();
-  }
+  answered([&] { store_->set(key, to_bytes(value), kStoreAnswers); });
 }
 
 void Node::lose_rendezvous() const {

@@ -99,6 +99,8 @@ class Node {
   // Waits until one of `keys` is set; returns its index.
   std::size_t wait_for(const std::vector<std::string>& keys,
                        const AskInterrupted& interrupted);
+  template <class Call>
+  auto answered(Call call);
   std::string get(const std::string& key);
   void set(const std::string& key, std::string_view value);
   NodePlace place_in(const RoundPlan& plan) const;
