@@ -73,7 +73,7 @@ Request parse_run(Arguments arguments, int cores) {
               unknown_argument(command, "lockstep run", rest.front()));
         options.workers = parse_workers(
             workers, cores, [] { return visible_gpus(environment_variable); });
-        nodes_of(options.nodes, options.workers, environment_variable);
+        nodes_of(options.nodes, environment_variable);
         options.command =
             command_of(std::move(rest), python, environment_variable);
         return options;

@@ -70,8 +70,8 @@ std::string address_of_interface(const std::string& wanted) {
   }
   if (found) return *found;
   throw InvalidArgument(fmt::format(
-      "LOCKSTEP_INTERFACE is \"{}\", which this host does not have\n  next:    "
-      "name one of: {}",
+      "this host has no interface or address \"{}\" (LOCKSTEP_INTERFACE, "
+      "--local-addr)\n  next:    name one of: {}",
       wanted, fmt::join(names, ", ")));
 }
 

@@ -178,20 +178,23 @@ TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
   return connection;
 }
 
+// A broken connection has executed its will. A new will takes a new connection;
+// withdrawing one comes too late. A Timeout does not close the connection,
+// because that would declare this client dead.
 Bytes TcpStore::carry_out_on_will(const StoreCall& call, Request& request,
                                   Deadline deadline) {
   const MutexLock lock(will_mutex_);
   if (!will_ && request.kind == RequestKind::kWithdrawLastWill) return {};
+  const bool is_used = will_ != nullptr;
   if (!will_) will_ = connect(call, deadline, nullptr);
   try {
     return take_value(will_->call(call, request, deadline, nullptr));
   } catch (const NetworkError&) {
-    // The connection is broken, and the server has executed the will. A Timeout
-    // does not close the connection, because that would declare this client
-    // dead.
     will_.reset();
-    throw;
+    if (!is_used || request.kind == RequestKind::kWithdrawLastWill) throw;
   }
+  will_ = connect(call, deadline, nullptr);
+  return take_value(will_->call(call, request, deadline, nullptr));
 }
 
 }  // namespace

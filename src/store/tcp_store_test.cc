@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -261,6 +262,35 @@ TEST_F(TcpStore, ExecutesTheLastWillOfAProcessThatWasKilled) {
   EXPECT_THROW(store->get("rank 1", Deadline(20ms)), Timeout);
   child.kill();
   EXPECT_EQ(to_text(store->get("rank 1", kTimeout)), "dead");
+}
+
+// This process's sockets that are connected to `port`.
+std::set<int> connections_to(int port) {
+  std::set<int> found;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    SocketAddress peer;
+    peer.length = sizeof(peer.storage);
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer.storage),
+                      &peer.length) == 0 &&
+        peer.port() == port)
+      found.insert(descriptor);
+  }
+  return found;
+}
+
+TEST_F(TcpStore, TakesANewLastWillAfterTheConnectionOfTheOldOneBroke) {
+  const auto watcher = open();
+  auto client = open();
+  const std::set<int> others = connections_to(server_->port());
+  client->set_last_will("first", {}, kTimeout);
+  std::set<int> with_will = connections_to(server_->port());
+  for (const int other : others) with_will.erase(other);
+  ASSERT_EQ(with_will.size(), 1U);
+  ::shutdown(*with_will.begin(), SHUT_RDWR);
+  watcher->get("first", kTimeout);
+  client->set_last_will("second", {}, kTimeout);
+  client.reset();
+  watcher->get("second", kTimeout);
 }
 
 TEST_F(TcpStore, KeepsALastWillWhenOtherCallsGiveUp) {

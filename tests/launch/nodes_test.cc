@@ -2,8 +2,10 @@
 // machine they meet at a port of it, as launchers of several hosts do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "launched_command.h"
 #include "lockstep/store/store.h"
 #include "src/launch/worker/free_port.h"
+#include "src/store/tcp_store_server.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +47,13 @@ class Nodes : public testing::Test {
       const std::vector<std::string>& more) const {
     return std::make_unique<LaunchedCommand>(launcher(workers, script, more),
                                              kToken);
+  }
+
+  // The store at which the launchers meet.
+  std::shared_ptr<Store> rendezvous() const {
+    return open_store(
+        "tcp://127.0.0.1:" + std::to_string(port_),
+        {.token = "of these tests", .deadline = std::chrono::minutes(1)});
   }
 
   const std::vector<std::string> kToken{"LOCKSTEP_TOKEN=of these tests"};
@@ -90,6 +100,42 @@ TEST_F(Nodes, EndWithTheCodeOfTheWorkerThatFailedFirst) {
                              Not(HasSubstr("program:"))));
   EXPECT_THAT(other.err, HasSubstr("rank 3 of 4 exited with code 7"));
   EXPECT_TRUE(first->wait_until_nothing_is_left());
+}
+
+// The launcher of the worker that failed first is stopped meanwhile, so that it
+// reports last.
+TEST_F(Nodes, BlameTheWorkerThatFailedAndNotTheOneThatMissedIt) {
+  const Gate fail;
+  const Gate miss;
+  const std::string script = "echo began; if [ $RANK = 1 ]; then " +
+                             fail.wait() + "exit 7; fi; " + miss.wait() +
+                             "echo 'PeerFailure: rank 1 is gone' >&2; exit 1";
+  const auto first = start(1, script, {"--nnodes", "2", "--node-rank", "0"});
+  const auto second = start(1, script, {"--nnodes", "2", "--node-rank", "1"});
+  ASSERT_TRUE(first->wait_for("began"));
+  ASSERT_TRUE(second->wait_for("began"));
+  const auto store = rendezvous();
+  second->signal(SIGSTOP);
+  ASSERT_TRUE(second->wait_until_stopped());
+  fail.open();
+  miss.open();
+  EXPECT_THAT(to_text(store->get("nodes/0/fault", std::chrono::minutes(1))),
+              HasSubstr("rank 0 exited with code 1"));
+  second->signal(SIGCONT);
+  const CommandResult missed = first->finish();
+  EXPECT_EQ(missed.exit_code, 7);
+  EXPECT_THAT(missed.err, HasSubstr("ended on every host: rank 1 exited with "
+                                    "code 7"));
+  EXPECT_EQ(second->finish().exit_code, 7);
+}
+
+TEST_F(Nodes, UseTheMasterPortThatTheUserChose) {
+  const std::string port = std::to_string(find_free_port());
+  const std::vector<std::string> flags{"--nnodes", "2", "--master-port", port};
+  const auto first = start(1, "echo $MASTER_PORT", flags);
+  const auto second = start(1, "echo $MASTER_PORT", flags);
+  for (const auto& launcher : {first.get(), second.get()})
+    EXPECT_THAT(launcher->finish().out, HasSubstr("] " + port + "\n"));
 }
 
 TEST_F(Nodes, StartAgainOnEveryHost) {
@@ -156,6 +202,61 @@ TEST_F(Nodes, TakeALateHostAtTheNextRestart) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("world of 3\n"));
   }
+}
+
+TEST_F(Nodes, EndAsTheJobDoesWhereTheyWaitForARestart) {
+  const Gate may_end;
+  const std::vector<std::string> flags{"--nnodes", "1:2", "--rdzv-conf",
+                                       "last_call_timeout=0.001"};
+  const auto first = start(1, "echo began; " + may_end.wait(), flags);
+  ASSERT_TRUE(first->wait_for("began"));
+  const auto spare = start(1, "echo began", flags);
+  ASSERT_TRUE(spare->wait_for("takes part after the next restart"));
+  may_end.open();
+  EXPECT_EQ(first->finish().exit_code, 0);
+  const CommandResult result = spare->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("has ended, without workers of this host"));
+}
+
+// The test serves a rendezvous whose job is over.
+TEST_F(Nodes, WaitUntilTheLastJobHasLeftTheEndpoint) {
+  auto last =
+      std::make_unique<TcpStoreServer>("127.0.0.1", port_, "of these tests");
+  rendezvous()->set("nodes/over", to_bytes("{}"), std::chrono::minutes(1));
+  const auto first = start(1, "true", {"--nnodes", "2"});
+  ASSERT_TRUE(first->wait_for("the last job there ends at this moment"));
+  last.reset();
+  const auto second = start(1, "true", {"--nnodes", "2"});
+  EXPECT_EQ(first->finish().exit_code, 0);
+  EXPECT_EQ(second->finish().exit_code, 0);
+}
+
+TEST_F(Nodes, WaitForTheLauncherThatServes) {
+  const auto other = start(1, "true", {"--nnodes", "2", "--node-rank", "1"});
+  ASSERT_TRUE(other->wait_for("waits for the rendezvous at 127.0.0.1:"));
+  const auto server = start(1, "true", {"--nnodes", "2", "--node-rank", "0"});
+  EXPECT_EQ(server->finish().exit_code, 0);
+  EXPECT_EQ(other->finish().exit_code, 0);
+}
+
+TEST_F(Nodes, SayWhyTheyDoNotReachTheRendezvous) {
+  const CommandResult unknown = run_lockstep(
+      {"run", "-n", "1", "--nnodes", "2", "--rdzv-endpoint",
+       "no-such-host.invalid", "--rdzv-conf", "join_timeout=0.1", "true"},
+      kToken);
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err,
+              AllOf(HasSubstr("no launcher served the rendezvous at "
+                              "no-such-host.invalid:29400"),
+                    HasSubstr("next:")));
+  const CommandResult wrong =
+      start(1, "true", {"--nnodes", "2", "--local-addr", "192.0.2.1"})
+          ->finish();
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("has no interface or address "
+                                   "\"192.0.2.1\" (LOCKSTEP_INTERFACE, "
+                                   "--local-addr)"));
 }
 
 TEST_F(Nodes, EndWhereTheRendezvousIsLost) {
@@ -261,12 +362,8 @@ TEST_F(Nodes, EndWhereOneOfThemCannotStartTheProgram) {
 TEST_F(Nodes, EndWhereTheRendezvousHoldsNonsense) {
   const auto first = start(1, "true", {"--nnodes", "2"});
   ASSERT_TRUE(first->wait_for("waits for 2 hosts"));
-  const auto store = open_store(
-      "tcp://127.0.0.1:" + std::to_string(port_),
-      {.token = "of these tests", .deadline = std::chrono::minutes(1)});
-  const auto card = store->add("nodes/0/arrivals", 1, std::chrono::minutes(1));
-  store->set("nodes/0/card/" + std::to_string(card - 1), to_bytes("{"),
-             std::chrono::minutes(1));
+  const auto store = rendezvous();
+  store->set("nodes/0/card/1", to_bytes("{"), std::chrono::minutes(1));
   const CommandResult result = first->finish();
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("another launcher sent \"{\""));
@@ -317,6 +414,17 @@ TEST(Restarts, KeepTheLogsOfEachStart) {
   EXPECT_EQ(run_lockstep(arguments).exit_code, 1);
   EXPECT_EQ(contents(folder / "rank-0.log"), "start 0\n");
   EXPECT_EQ(contents(folder / "restart-1/rank-0.log"), "start 1\n");
+}
+
+TEST(Run, GivesRanksAsManyDescriptorsAsTheSystemAllows) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit scarce{.rlim_cur = 200, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &scarce), 0);
+  const CommandResult result = run_lockstep({"run", "sh", "-c", "ulimit -n"});
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(result.out,
+            std::to_string(std::min<rlim_t>(before.rlim_max, 65536)) + "\n");
 }
 
 TEST(Run, StartsPythonForAFileThatIsNotExecutable) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -267,6 +268,7 @@ WorkerFailure Launcher::failure_of(int local_rank) const {
       started_;
   return {.rank = worker.rank(),
           .workers = world_size_of(options_.job),
+          .lost_a_peer = workers_.missed_peers(std::array{local_rank}),
           .pid = worker.process().pid(),
           .status = worker.process().last_status(),
           .seconds = lived.count(),
@@ -318,6 +320,9 @@ void Launcher::look_for_write_error() {
 }
 
 void Launcher::end_elsewhere() {
+  // A worker that has failed already may be the cause.
+  note_failures();
+  if (!failed_.empty()) return;
   result_.ended_elsewhere = true;
   collector_.reset();
   end_job();

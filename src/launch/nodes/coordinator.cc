@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
+#include "src/base/printable.h"
 #include "src/base/secret.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
@@ -42,30 +43,29 @@ FileDescriptor listen_for_hosts(const TcpEndpoint& endpoint) {
 // One generation of workers.
 class Coordinator::Round {
  public:
-  Round(Coordinator& coordinator, int number)
+  // `earlier` took part in the round before, if there was one.
+  Round(Coordinator& coordinator, int number, std::vector<NodeCard> earlier)
       : store_(*coordinator.store_),
         options_(coordinator.options_),
         cancelled_(coordinator.cancelled_),
         number_(number),
-        keys_(number) {}
+        keys_(number),
+        earlier_(std::move(earlier)) {}
 
-  // Collects the launchers of this round, of which `earlier` took part in the
-  // one before. Returns false if too few come.
-  bool gather(const std::vector<NodeCard>& earlier);
-  // Tells the launchers that too few came.
-  void refuse();
+  // Collects the launchers of this round. Returns false if too few come, after
+  // those that came have been refused.
+  bool gather();
   // Serves the workers' store and tells the launchers to begin.
   void begin();
-  // Waits for the end of the round, and publishes what follows.
-  RoundVerdict end();
-  // Waits until the launchers have read that.
+  // Waits for the end of the round, and publishes what follows. Returns whether
+  // another round does.
+  bool end();
+  // Collects the launchers that have come already.
+  void take_present();
+  // Waits until the launchers of this round have read how the job ended.
   void wait_for_readers();
 
-  // The launchers that are not lost.
-  std::vector<NodeCard> survivors() {
-    drop_lost();
-    return nodes_;
-  }
+  std::vector<NodeCard> take_nodes() { return std::move(nodes_); }
 
  private:
   // The index of the first of `keys` that is set; nothing if the deadline
@@ -79,82 +79,130 @@ class Coordinator::Round {
     }
   }
 
-  bool is_lost(const NodeCard& node) {
-    return is_set(store_, lost_key(node.id));
-  }
-
+  bool wait_for_arrival(Deadline deadline);
   void take_arrival();
-  void drop_lost();
+  const NodeCard* with_rank_of(const NodeCard& card) const;
   bool has_come(const NodeCard& node) const;
-  bool is_complete(const std::vector<NodeCard>& earlier) const;
-  void put_in_order(const std::vector<NodeCard>& earlier);
+  bool is_complete() const;
+  bool drop_lost();
+  void put_in_order();
+  void refuse(const NodeCard& node, const std::string& reason);
+  void refuse_all();
+  void finish(const RoundVerdict& verdict);
   bool all_end_well();
+  const NodeCard* first_that_does_not_end();
   void report_lost(const NodeCard& node);
-  void wait_for_all(std::string (RoundKeys::*key)(int) const,
-                    Deadline deadline);
 
   Store& store_;
-  const CoordinatorOptions& options_;
+  const CoordinatorOptions options_;
   const Cancellation& cancelled_;
   const int number_;
   const RoundKeys keys_;
+  std::vector<NodeCard> earlier_;
   int arrived_ = 0;  // cards that were read
   std::vector<NodeCard> nodes_;
   std::unique_ptr<TcpStoreServer> workers_store_;
 };
 
-void Coordinator::Round::take_arrival() {
-  nodes_.push_back(decode<NodeCard>(
-      to_text(store_.get(keys_.card(arrived_++), kStoreAnswers))));
-}
-
-void Coordinator::Round::drop_lost() {
-  std::erase_if(nodes_, [this](const NodeCard& node) { return is_lost(node); });
-}
-
 bool Coordinator::Round::has_come(const NodeCard& node) const {
   return std::ranges::find(nodes_, node.id, &NodeCard::id) != nodes_.end();
 }
 
-// A first round waits a while for the most hosts. A restart waits for those of
-// the round before, and takes others that have come meanwhile.
-bool Coordinator::Round::is_complete(
-    const std::vector<NodeCard>& earlier) const {
-  const int count = static_cast<int>(nodes_.size());
-  if (earlier.empty()) return count >= options_.most;
-  return count >= options_.least &&
-         std::ranges::all_of(
-             earlier, [this](const NodeCard& node) { return has_come(node); });
+// The launcher, of this round or the one before, whose --node-rank `card` has.
+const NodeCard* Coordinator::Round::with_rank_of(const NodeCard& card) const {
+  if (card.node_rank < 0) return nullptr;
+  for (const auto* cards : {&nodes_, &earlier_})
+    for (const NodeCard& node : *cards)
+      if (node.node_rank == card.node_rank && node.id != card.id) return &node;
+  return nullptr;
 }
 
-bool Coordinator::Round::gather(const std::vector<NodeCard>& earlier) {
+void Coordinator::Round::take_arrival() {
+  auto card = decode<NodeCard>(
+      to_text(store_.get(keys_.card(arrived_++), kStoreAnswers)));
+  card.host = printable(card.host);
+  drop_lost();
+  if (const NodeCard* other = with_rank_of(card))
+    return refuse(card, fmt::format("--node-rank is {} here, and on {} too\n"
+                                    "  next:    give each host another number",
+                                    card.node_rank, other->host));
+  nodes_.push_back(std::move(card));
+}
+
+void Coordinator::Round::take_present() {
+  while (is_set(store_, keys_.card(arrived_))) take_arrival();
+}
+
+// Forgets the launchers that are lost; returns whether there was one. One call
+// of the store for each that is lost, and one more.
+bool Coordinator::Round::drop_lost() {
+  bool any = false;
+  const auto drop_from = [&](std::vector<NodeCard>& nodes,
+                             const RoundKeys& keys) {
+    for (;;) {
+      std::vector<std::string> lost;
+      for (const NodeCard& node : nodes) lost.push_back(keys.lost(node.id));
+      lost.emplace_back(kAgreementKey);
+      const std::size_t found = store_.wait_any(lost, kStoreAnswers);
+      if (found == nodes.size()) return;
+      nodes.erase(nodes.begin() + static_cast<std::ptrdiff_t>(found));
+      any = true;
+    }
+  };
+  drop_from(nodes_, keys_);
+  drop_from(earlier_, RoundKeys(number_ - 1));
+  return any;
+}
+
+// A first round waits a while for the most hosts. A restart waits for those of
+// the round before, and takes others that have come meanwhile.
+bool Coordinator::Round::is_complete() const {
+  const int count = static_cast<int>(nodes_.size());
+  if (number_ == 0) return count >= options_.most;
+  return count >= options_.least &&
+         std::ranges::all_of(
+             earlier_, [this](const NodeCard& node) { return has_come(node); });
+}
+
+// Returns false if the deadline passes before anything changes.
+bool Coordinator::Round::wait_for_arrival(Deadline deadline) {
+  std::vector<std::string> keys{keys_.card(arrived_)};
+  for (const NodeCard& node : earlier_)
+    if (!has_come(node)) keys.push_back(RoundKeys(number_ - 1).lost(node.id));
+  const auto found = first_of(keys, deadline);
+  if (!found) return false;
+  if (*found == 0)
+    take_arrival();
+  else
+    drop_lost();
+  return true;
+}
+
+bool Coordinator::Round::gather() {
   const Deadline too_late(options_.join_timeout);
   Deadline last_call = Deadline::never();
-  while (!is_complete(earlier)) {
+  while (!is_complete() || drop_lost()) {
     const bool enough = static_cast<int>(nodes_.size()) >= options_.least;
     if (!enough)
       last_call = Deadline::never();
     else if (last_call.is_never())
       last_call = Deadline(options_.last_call);
-    if (first_of({keys_.card(arrived_)}, std::min(too_late, last_call)))
-      take_arrival();
-    else if (!enough && too_late.expired())
-      return false;
-    drop_lost();
-    // The wait may have been for others while one of these was lost.
-    if (enough && (last_call.expired() || too_late.expired()) &&
-        static_cast<int>(nodes_.size()) >= options_.least)
-      break;
+    if (wait_for_arrival(std::min(too_late, last_call)) || drop_lost())
+      continue;
+    if (enough) break;
+    refuse_all();
+    return false;
   }
-  put_in_order(earlier);
+  put_in_order();
   return true;
 }
 
 // Hosts of the round before stay; of the others, those that came first. The
 // order is that of --node-rank, then of the round before, then of coming.
-void Coordinator::Round::put_in_order(const std::vector<NodeCard>& earlier) {
+void Coordinator::Round::put_in_order() {
   const auto before = [&](const NodeCard& node) {
-    return std::ranges::find(earlier, node.id, &NodeCard::id) - earlier.begin();
+    return std::ranges::find(earlier_, node.id, &NodeCard::id) -
+           earlier_.begin();
   };
   std::ranges::stable_sort(nodes_, {}, before);
   if (static_cast<int>(nodes_.size()) > options_.most)
@@ -164,20 +212,25 @@ void Coordinator::Round::put_in_order(const std::vector<NodeCard>& earlier) {
   });
 }
 
-void Coordinator::Round::refuse() {
+void Coordinator::Round::refuse(const NodeCard& node,
+                                const std::string& reason) {
+  store_.set(keys_.refusal(node.id), to_bytes(reason), kStoreAnswers);
+}
+
+void Coordinator::Round::refuse_all() {
   std::vector<std::string> came;
   for (const NodeCard& node : nodes_) came.push_back(node.host);
-  store_.set(
-      keys_.refusal(),
-      to_bytes(fmt::format(
-          "only {} of at least {} hosts came to the rendezvous within {:.0f} s"
-          "\n  came:    {}\n"
-          "  next:    start lockstep run on the other hosts too, with the same "
-          "--rdzv-endpoint and --rdzv-id",
-          nodes_.size(), options_.least,
-          std::chrono::duration<double>(options_.join_timeout).count(),
-          came.empty() ? "none" : fmt::format("{}", fmt::join(came, ", ")))),
-      kStoreAnswers);
+  const std::string reason = fmt::format(
+      "only {} of at least {} hosts came to the rendezvous within {:.0f} s\n"
+      "  came:    {}\n"
+      "  next:    start lockstep run on the other hosts too, with the same "
+      "--rdzv-endpoint and --rdzv-id",
+      nodes_.size(), options_.least,
+      std::chrono::duration<double>(options_.join_timeout).count(),
+      came.empty() ? "none" : fmt::format("{}", fmt::join(came, ", ")));
+  for (const NodeCard& node : nodes_) refuse(node, reason);
+  finish({.next = "fail",
+          .fault = {.node = "", .text = "too few hosts came", .exit_code = 2}});
 }
 
 void Coordinator::Round::begin() {
@@ -200,22 +253,20 @@ void Coordinator::Round::report_lost(const NodeCard& node) {
       .text = fmt::format("the launcher on {} ended, or the link to that host "
                           "is down",
                           node.host)};
-  store_.compare_and_set(keys_.fault(), std::nullopt, to_bytes(encode(fault)),
-                         kStoreAnswers);
+  report_fault(store_, keys_.fault(), fault, kStoreAnswers);
 }
 
 // Waits until every host's workers have ended well; false once a fault stands
 // in the store.
 bool Coordinator::Round::all_end_well() {
-  std::vector<int> working;
-  for (int i = 0; i < static_cast<int>(nodes_.size()); ++i)
-    working.push_back(i);
+  std::vector<const NodeCard*> working;
+  for (const NodeCard& node : nodes_) working.push_back(&node);
   while (!working.empty()) {
     std::vector<std::string> keys{keys_.fault()};
-    for (const int node : working) keys.push_back(keys_.done(node));
-    for (const NodeCard& node : nodes_) keys.push_back(lost_key(node.id));
-    const auto found = static_cast<std::size_t>(
-        store_.wait_any(keys, Deadline::never(), &cancelled_));
+    for (const NodeCard* node : working) keys.push_back(keys_.done(node->id));
+    for (const NodeCard& node : nodes_) keys.push_back(keys_.lost(node.id));
+    const std::size_t found =
+        store_.wait_any(keys, Deadline::never(), &cancelled_);
     if (found > working.size()) report_lost(nodes_[found - 1 - working.size()]);
     if (found == 0 || found > working.size()) return false;
     working.erase(working.begin() + static_cast<std::ptrdiff_t>(found - 1));
@@ -223,33 +274,57 @@ bool Coordinator::Round::all_end_well() {
   return true;
 }
 
-// Of each host that is not lost.
-void Coordinator::Round::wait_for_all(std::string (RoundKeys::*key)(int) const,
-                                      Deadline deadline) {
-  for (int i = 0; i < static_cast<int>(nodes_.size()); ++i)
-    first_of(
-        {(keys_.*key)(i), lost_key(nodes_[static_cast<std::size_t>(i)].id)},
-        deadline);
+// Waits for the workers of every host that is not lost; nothing once they have
+// ended.
+const NodeCard* Coordinator::Round::first_that_does_not_end() {
+  std::chrono::nanoseconds grace{};
+  for (const NodeCard& node : nodes_)
+    grace = std::max<std::chrono::nanoseconds>(
+        grace, std::chrono::milliseconds(node.grace));
+  const Deadline deadline(grace + options_.end_timeout);
+  for (const NodeCard& node : nodes_) {
+    const auto found =
+        first_of({keys_.ended(node.id), keys_.lost(node.id)}, deadline);
+    if (!found) return &node;
+    if (*found == 1) report_lost(node);
+  }
+  return nullptr;
 }
 
-RoundVerdict Coordinator::Round::end() {
-  RoundVerdict verdict{.next = "finish", .fault = {}};
-  if (!all_end_well()) {
-    wait_for_all(&RoundKeys::ended, options_.end_timeout);
-    // Only now: meanwhile a user may have asked for the end.
-    const auto fault =
-        decode<RoundFault>(to_text(store_.get(keys_.fault(), kStoreAnswers)));
-    const bool again = !fault.final && number_ < options_.max_restarts;
-    verdict = {.next = again ? "restart" : "fail", .fault = fault};
+bool Coordinator::Round::end() {
+  if (all_end_well()) {
+    finish({.next = "finish", .fault = {}});
+    return false;
   }
-  if (verdict.next != "restart")
-    store_.set(kOverKey, to_bytes(verdict.next), kStoreAnswers);
+  const NodeCard* still_there = first_that_does_not_end();
+  // Only now: meanwhile one of a later kind may have replaced the first.
+  auto fault =
+      decode<RoundFault>(to_text(store_.get(keys_.fault(), kStoreAnswers)));
+  if (still_there != nullptr) {
+    fault.text += fmt::format(
+        "; the workers on {} did not end, so none are started again",
+        still_there->host);
+    fault.kind = FaultKind::kFinal;
+  }
+  if (fault.kind == FaultKind::kFinal || number_ >= options_.max_restarts) {
+    finish({.next = "fail", .fault = fault});
+    return false;
+  }
+  store_.set(keys_.verdict(),
+             to_bytes(encode(RoundVerdict{.next = "restart", .fault = fault})),
+             kStoreAnswers);
+  return true;
+}
+
+void Coordinator::Round::finish(const RoundVerdict& verdict) {
+  store_.set(kOverKey, to_bytes(encode(verdict)), kStoreAnswers);
   store_.set(keys_.verdict(), to_bytes(encode(verdict)), kStoreAnswers);
-  return verdict;
 }
 
 void Coordinator::Round::wait_for_readers() {
-  wait_for_all(&RoundKeys::read, kReaders);
+  const Deadline deadline(kReaders);
+  for (const NodeCard& node : nodes_)
+    first_of({read_key(node.id), keys_.lost(node.id)}, deadline);
 }
 
 Coordinator::Coordinator(std::shared_ptr<Store> store,
@@ -270,17 +345,15 @@ Coordinator::~Coordinator() {
 
 // So that no launcher waits for a coordinator that has ended.
 void Coordinator::give_up(int number, const std::string& reason) noexcept {
-  const RoundFault fault{
-      .node = "",
-      .text = "the rendezvous of the hosts failed: " + reason,
-      .final = true};
+  const RoundVerdict verdict{
+      .next = "fail",
+      .fault = {.node = "",
+                .text = "the rendezvous of the hosts failed: " + reason,
+                .kind = FaultKind::kFinal}};
   try {
-    const RoundKeys keys(number);
-    store_->set(keys.refusal(), to_bytes(fault.text), kStoreAnswers);
-    store_->set(keys.verdict(),
-                to_bytes(encode(RoundVerdict{.next = "fail", .fault = fault})),
+    store_->set(kOverKey, to_bytes(encode(verdict)), kStoreAnswers);
+    store_->set(RoundKeys(number).verdict(), to_bytes(encode(verdict)),
                 kStoreAnswers);
-    store_->set(kOverKey, to_bytes("fail"), kStoreAnswers);
   } catch (const std::exception& error) {
     log(LogLevel::kError, error.what());
   }
@@ -289,16 +362,21 @@ void Coordinator::give_up(int number, const std::string& reason) noexcept {
 void Coordinator::run() {
   int number = 0;
   try {
-    std::vector<NodeCard> earlier;
-    for (;; ++number) {
-      Round round(*this, number);
-      if (!round.gather(earlier)) return round.refuse();
-      round.begin();
-      const RoundVerdict verdict = round.end();
-      round.wait_for_readers();
-      if (verdict.next != "restart") return;
-      earlier = round.survivors();
+    std::vector<NodeCard> nodes;
+    for (bool again = true; again; ++number) {
+      Round round(*this, number, std::move(nodes));
+      again = round.gather();
+      if (again) {
+        round.begin();
+        again = round.end();
+      }
+      if (!again) round.wait_for_readers();
+      nodes = round.take_nodes();
     }
+    // Launchers that wait for a restart.
+    Round spare(*this, number, {});
+    spare.take_present();
+    spare.wait_for_readers();
   } catch (const Cancelled&) {
     // The launcher ends, and its connection with it.
   } catch (const std::exception& error) {

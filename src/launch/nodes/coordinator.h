@@ -34,8 +34,9 @@ struct CoordinatorOptions {
   // How long to wait for the least number of hosts, and then for more.
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
-  // How long the hosts' workers may take to end after a fault.
-  std::chrono::nanoseconds end_timeout = std::chrono::seconds(60);
+  // How long workers may take to end after the grace that their host gives
+  // them.
+  std::chrono::nanoseconds end_timeout = std::chrono::seconds(30);
 };
 
 // A socket of this host, which others reach at `endpoint`.

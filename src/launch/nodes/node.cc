@@ -1,8 +1,11 @@
 #include "src/launch/nodes/node.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <cstring>
+#include <future>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "src/base/settings.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
+#include "src/net/wait.h"
 #include "src/store/host_address.h"
 
 namespace lockstep {
@@ -17,12 +21,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a launcher that the store does not answer waits for it.
+// One attempt to reach the store.
+constexpr auto kAttempt = 1s;
+// How long the store may take for a call that waits for no other launcher.
 constexpr auto kStoreAnswers = 15s;
+// A waiting launcher asks this often whether the store still answers, and
+// takes it for lost after this silence.
+constexpr auto kCheck = 10s;
+constexpr auto kSilence = 60s;
 // How long the launcher's loop may stand still to report a failure.
 constexpr auto kReport = 2s;
+// How long the fault that explains a host's lost peers may come after it.
+constexpr auto kCause = 300ms;
 // Between two questions whether the user wants the launcher to end.
 constexpr auto kPause = 200ms;
+// Before a launcher says what it waits for in a restart, which takes
+// milliseconds if every host lives.
+constexpr auto kQuiet = 3s;
 constexpr std::size_t kIdBytes = 8;
 
 std::string url_of(const TcpEndpoint& endpoint) {
@@ -59,16 +74,34 @@ std::string range_of(const NodesAgreement& agreement) {
       flag, ours, theirs));
 }
 
+// Whether the job of `store` is over. Waits until its first launcher has
+// published the agreement.
+bool belongs_to_the_past(Store& store) {
+  const std::vector<std::string> keys{std::string(kOverKey),
+                                      std::string(kAgreementKey)};
+  try {
+    return store.wait_any(keys, kStoreAnswers) == 0;
+  } catch (const NetworkError&) {
+    return true;
+  }
+}
+
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
 }  // namespace
 
-Node::Node(NodeOptions options, const AskInterrupted& interrupted)
+Node::Node(NodeOptions options, NodeUser user)
     : options_(std::move(options)),
+      user_(std::move(user)),
       id_(random_hex(kIdBytes)),
       host_(own_host_name()) {
-  serve_if_here();
-  open(interrupted);
+  // Before the wait, for the sake of a wrong one.
+  if (!options_.local_address.empty()) address_ = address_of(options_);
+  open();
+  if (address_.empty()) address_ = address_of(options_);
   agree();
-  store_->set_last_will(lost_key(id_), to_bytes(host_), kStoreAnswers);
   if (server_)
     coordinator_ = std::make_unique<Coordinator>(
         store_,
@@ -82,38 +115,76 @@ Node::Node(NodeOptions options, const AskInterrupted& interrupted)
 
 Node::~Node() { stop_watching(); }
 
-// On the endpoint's host the launcher that comes first serves.
-void Node::serve_if_here() {
-  const TcpEndpoint& endpoint = options_.endpoint;
-  const bool is_here = has_one_of(resolve(endpoint.host, endpoint.port));
-  if (options_.node_rank == 0 && !is_here)
-    throw InvalidArgument(fmt::format(
-        "--node-rank is 0, but {} is not an address of this host\n"
-        "  next:    name the host of --node-rank 0 in --rdzv-endpoint or "
-        "--master-addr",
-        endpoint.host));
-  if (!is_here || options_.node_rank > 0) return;
-  try {
-    server_ = std::make_unique<TcpStoreServer>(listen_for_hosts(endpoint),
-                                               options_.token);
-  } catch (const NetworkError&) {
-    if (options_.node_rank == 0) throw;
-    // Another launcher of this host serves, or a program that open() reports.
+std::string Node::place() const {
+  return host_and_port(options_.endpoint.host, options_.endpoint.port);
+}
+
+void Node::open() {
+  const Deadline too_late(options_.join_timeout);
+  std::string obstacle;
+  bool told = false;
+  while (!(store_ = try_to_open(obstacle))) {
+    if (user_.ending_signal() != 0)
+      throw Interrupted("the wait for the rendezvous was interrupted");
+    if (too_late.expired())
+      throw Timeout(fmt::format(
+          "no launcher served the rendezvous at {} within {:.0f} s: {}\n"
+          "  next:    start lockstep run on that host too, and check "
+          "--rdzv-endpoint, or the port that a firewall may block",
+          place(), std::chrono::duration<double>(options_.join_timeout).count(),
+          obstacle));
+    if (!std::exchange(told, true))
+      user_.tell(
+          fmt::format("waits for the rendezvous at {}: {}", place(), obstacle));
+    std::this_thread::sleep_for(kPause);
   }
 }
 
-void Node::open(const AskInterrupted& interrupted) {
-  const Deadline too_late(options_.join_timeout);
-  while (!store_) {
-    if (interrupted()) throw Interrupted("the rendezvous was interrupted");
-    try {
-      store_ = open_store(url_of(options_.endpoint),
-                          {.token = options_.token,
-                           .deadline = std::min(too_late, Deadline(1s))});
-    } catch (const Timeout&) {
-      if (too_late.expired()) throw;
-    }
+// Nothing where no store can be used yet; `obstacle` then says why.
+std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
+  std::vector<SocketAddress> addresses;
+  try {
+    addresses = resolve(options_.endpoint.host, options_.endpoint.port);
+  } catch (const NetworkError& error) {
+    obstacle = first_line(error.what());
+    return nullptr;
   }
+  obstacle = "no launcher serves there yet";
+  try {
+    serve_if_here(has_one_of(addresses));
+  } catch (const NetworkError& error) {
+    // Another launcher serves, or another program, which does not answer.
+    obstacle = first_line(error.what());
+  }
+  // Not through an address that may lead through another host.
+  const std::string url =
+      server_ && !is_loopback_everywhere(options_.endpoint.host)
+          ? url_of({.host = "127.0.0.1", .port = options_.endpoint.port})
+          : url_of(options_.endpoint);
+  std::shared_ptr<Store> store;
+  try {
+    store = open_store(url, {.token = options_.token, .deadline = kAttempt});
+  } catch (const Timeout&) {
+    return nullptr;
+  }
+  if (server_ || !belongs_to_the_past(*store)) return store;
+  obstacle = "the last job there ends at this moment";
+  return nullptr;
+}
+
+// On the endpoint's host the launcher that comes first serves.
+void Node::serve_if_here(bool is_here) {
+  const TcpEndpoint& endpoint = options_.endpoint;
+  if (server_ || options_.node_rank > 0) return;
+  if (!is_here && options_.node_rank != 0) return;
+  server_ = std::make_unique<TcpStoreServer>(listen_for_hosts(endpoint),
+                                             options_.token);
+  if (!is_here)
+    user_.tell(fmt::format(
+        "serves the rendezvous, because --node-rank is 0, but {} is not an "
+        "address of this host; unless it is forwarded here, no other host "
+        "will find it",
+        endpoint.host));
 }
 
 void Node::agree() {
@@ -130,20 +201,6 @@ void Node::agree() {
            std::to_string(theirs.max_restarts));
 }
 
-std::size_t Node::wait_for(const std::vector<std::string>& keys,
-                           const AskInterrupted& interrupted) {
-  for (;;) {
-    if (interrupted()) throw Interrupted("the wait for hosts was interrupted");
-    try {
-      return store_->wait_any(keys, kPause);
-    } catch (const Timeout&) {
-      continue;
-    } catch (const NetworkError&) {
-      lose_rendezvous();
-    }
-  }
-}
-
 // A call that does not wait for another launcher, so a Timeout, too, means a
 // store that is gone.
 template <class Call>
@@ -155,6 +212,32 @@ auto Node::answered(Call call) {
   } catch (const Timeout&) {
     lose_rendezvous();
   }
+}
+
+std::size_t Node::wait_for(const std::vector<std::string>& keys,
+                           const std::string& notice, Deadline quiet) {
+  Cancellation cancelled;
+  auto found = std::async(std::launch::async, [&] {
+    for (;;) {
+      try {
+        return store_->wait_any(keys, kCheck, &cancelled);
+      } catch (const Timeout&) {
+        store_->get(kAgreementKey, kSilence, &cancelled);
+      }
+    }
+  });
+  bool told = false;
+  while (found.wait_for(kPause) != std::future_status::ready) {
+    if (!told && quiet.expired()) {
+      told = true;
+      user_.tell(notice);
+    }
+    if (user_.ending_signal() == 0) continue;
+    cancelled.cancel();
+    found.wait();
+    throw Interrupted("the wait for the other hosts was interrupted");
+  }
+  return answered([&] { return found.get(); });
 }
 
 std::string Node::get(const std::string& key) {
@@ -171,79 +254,99 @@ void Node::lose_rendezvous() const {
       "link to its host is down\n"
       "  next:    run the same command on every host again; the program "
       "resumes from its last checkpoint if it saves them",
-      host_and_port(options_.endpoint.host, options_.endpoint.port)));
+      place()));
 }
 
-NodePlace Node::join(std::uint16_t master_port,
-                     const AskInterrupted& interrupted, const Tell& tell) {
+// Publishes the card for a round. The store says when this launcher is lost,
+// for each round under another key: an earlier connection may end later.
+void Node::come(const RoundKeys& keys, std::uint16_t master_port) {
   const NodeCard card{.id = id_,
                       .host = host_,
-                      .address = address_of(options_),
+                      .address = address_,
                       .workers = options_.workers,
                       .node_rank = options_.node_rank,
-                      .master_port = master_port};
-  for (;;) {
-    const RoundKeys keys(++round_);
-    const auto index = store_->add(keys.arrivals(), 1, kStoreAnswers) - 1;
-    set(keys.card(static_cast<int>(index)), encode(card));
-    if (round_ == 0)
-      tell(fmt::format(
-          "waits for {} hosts at {}", range_of(options_.agreement),
-          host_and_port(options_.endpoint.host, options_.endpoint.port)));
-    const std::size_t found = wait_for(
-        {keys.plan(), keys.refusal(), std::string(kOverKey)}, interrupted);
-    if (found == 1) throw InvalidArgument(get(keys.refusal()));
-    if (found == 2)
-      throw InvalidArgument(
-          "the job of this rendezvous has ended already\n"
-          "  next:    start the new job on every host, or with another port in "
-          "--rdzv-endpoint");
-    const auto plan = decode<RoundPlan>(get(keys.plan()));
-    if (std::ranges::find(plan.nodes, id_, &NodeCard::id) == plan.nodes.end()) {
-      tell("the job runs already; this host takes part after the next restart");
-      continue;
-    }
-    NodePlace place = place_in(plan);
-    group_rank_ = place.group_rank;
-    watch_round();
-    return place;
-  }
+                      .master_port = master_port,
+                      .grace = options_.grace.count()};
+  const Bytes mine = to_bytes(encode(card));
+  answered([&] {
+    store_->set_last_will(keys.lost(id_), to_bytes(host_), kStoreAnswers);
+    // Without a hole, also where a launcher dies here.
+    auto index = static_cast<int>(store_->add(keys.cards(), 0, kStoreAnswers));
+    while (store_->compare_and_set(keys.card(index), std::nullopt, mine,
+                                   kStoreAnswers) != mine)
+      ++index;
+    store_->add(keys.cards(), 1, kStoreAnswers);
+  });
 }
 
-NodePlace Node::place_in(const RoundPlan& plan) const {
-  NodePlace place{.world_size = 0,
-                  .group_world_size = static_cast<int>(plan.nodes.size()),
-                  .master_address = plan.nodes.front().address,
-                  .master_port = plan.nodes.front().master_port,
-                  .store_url = plan.store_url,
-                  .token = plan.token,
-                  .restarts = plan.restarts};
-  for (const NodeCard& node : plan.nodes) {
-    if (node.id == id_) place.first_rank = place.world_size;
-    place.world_size += node.workers;
+std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
+  for (;;) {
+    const RoundKeys keys(++round_);
+    come(keys, job.master_port);
+    const std::size_t found =
+        wait_for({keys.plan(), keys.refusal(id_), std::string(kOverKey)},
+                 fmt::format("waits for {} hosts at {}",
+                             range_of(options_.agreement), place()),
+                 round_ == 0 ? Deadline(0s) : Deadline(kQuiet));
+    if (found != 0) {
+      const std::string text =
+          get(found == 1 ? keys.refusal(id_) : std::string(kOverKey));
+      confirm_end();
+      if (found == 1) throw InvalidArgument(text);
+      user_.tell("the job has ended, without workers of this host");
+      return decode<RoundVerdict>(text);
+    }
+    if (take_part_in(decode<RoundPlan>(get(keys.plan())), job)) break;
+    user_.tell(
+        "the job runs already; this host takes part after the next restart");
   }
-  place.group_rank = static_cast<int>(
-      std::ranges::find(plan.nodes, id_, &NodeCard::id) - plan.nodes.begin());
-  return place;
+  watch_round();
+  return std::nullopt;
+}
+
+// Returns false if the plan leaves this host out.
+bool Node::take_part_in(const RoundPlan& plan, JobEnvironment& job) const {
+  const auto own = std::ranges::find(plan.nodes, id_, &NodeCard::id);
+  if (own == plan.nodes.end()) return false;
+  const auto workers_before = [&](auto end) {
+    int workers = 0;
+    for (auto node = plan.nodes.begin(); node != end; ++node)
+      workers += node->workers;
+    return workers;
+  };
+  job.first_rank = workers_before(own);
+  job.world_size = workers_before(plan.nodes.end());
+  job.group_rank = static_cast<int>(own - plan.nodes.begin());
+  job.group_world_size = static_cast<int>(plan.nodes.size());
+  job.master_address = plan.nodes.front().address;
+  job.master_port = plan.nodes.front().master_port;
+  job.store_url = plan.store_url;
+  job.token = plan.token;
+  job.restarts = plan.restarts;
+  return true;
 }
 
 // A fault of any host, or the loss of the rendezvous, ends the workers here.
+// Where a host has only lost peers, the launcher of those may find the cause
+// among its own workers, if it has time before it ends them.
 void Node::watch_round() {
   stop_watching();
   ended_elsewhere_.reset();
   watch_ends_ = std::make_unique<Cancellation>();
-  watch_ =
-      std::thread([this, ends = watch_ends_.get(), keys = RoundKeys(round_)] {
-        try {
-          const std::vector<std::string> end{keys.fault(), keys.verdict()};
-          store_->wait_any(end, Deadline::never(), ends);
-        } catch (const Cancelled&) {
-          return;
-        } catch (const Error&) {
-          // finish() reports it.
-        }
-        ended_elsewhere_.signal();
-      });
+  watch_ = std::thread([this, &ends = *watch_ends_, keys = RoundKeys(round_)] {
+    try {
+      const std::vector<std::string> end{keys.fault(), keys.verdict()};
+      const std::size_t found = store_->wait_any(end, Deadline::never(), &ends);
+      if (found == 0 &&
+          decode<RoundFault>(get(keys.fault())).kind == FaultKind::kPeer)
+        lockstep::wait_for(ends.descriptor(), POLLIN, kCause);
+    } catch (const Cancelled&) {
+      return;
+    } catch (const Error&) {
+      // finish() reports it.
+    }
+    ended_elsewhere_.signal();
+  });
 }
 
 void Node::stop_watching() {
@@ -252,39 +355,48 @@ void Node::stop_watching() {
   watch_.join();
 }
 
-void Node::report(std::string text, int exit_code, bool final) {
+void Node::report(std::string text, int exit_code, FaultKind kind) {
   const RoundFault fault{.node = id_,
                          .text = std::move(text),
                          .exit_code = exit_code,
-                         .final = final};
-  const std::string key = RoundKeys(round_).fault();
-  const Bytes mine = to_bytes(encode(fault));
+                         .kind = kind};
   try {
-    const Bytes first =
-        store_->compare_and_set(key, std::nullopt, mine, kReport);
-    // The user's wish replaces a fault after which the workers would start
-    // again.
-    if (final && !decode<RoundFault>(to_text(first)).final)
-      store_->compare_and_set(key, first, mine, kReport);
+    report_fault(*store_, RoundKeys(round_).fault(), fault, kReport);
   } catch (const Error&) {
     // finish() reports that the rendezvous is lost.
   }
 }
 
-RoundVerdict Node::finish(bool well, const AskInterrupted& interrupted) {
+void Node::report_signal(int signal) {
+  report(fmt::format("the launcher on {} received SIG{}", host_,
+                     ::sigabbrev_np(signal)),
+         128 + signal, FaultKind::kFinal);
+}
+
+RoundVerdict Node::finish(bool well) {
   stop_watching();
   const RoundKeys keys(round_);
-  if (well) set(keys.done(group_rank_), "");
-  set(keys.ended(group_rank_), "");
-  wait_for({keys.verdict()}, interrupted);
-  auto verdict = decode<RoundVerdict>(get(keys.verdict()));
+  if (well) set(keys.done(id_), "");
+  set(keys.ended(id_), "");
   try {
-    if (verdict.next != "restart") store_->withdraw_last_will(kStoreAnswers);
-    store_->set(keys.read(group_rank_), {}, kStoreAnswers);
-  } catch (const Error&) {
-    // The launcher that serves has ended, as it may now.
+    wait_for({keys.verdict()}, "waits for the workers on the other hosts",
+             Deadline(kQuiet));
+  } catch (const Interrupted&) {
+    report_signal(user_.ending_signal());
+    throw;
   }
+  auto verdict = decode<RoundVerdict>(get(keys.verdict()));
+  if (verdict.next != "restart") confirm_end();
   return verdict;
+}
+
+// The launcher that serves may end now, before or after it has heard this.
+void Node::confirm_end() {
+  try {
+    store_->withdraw_last_will(kStoreAnswers);
+    store_->set(read_key(id_), {}, kStoreAnswers);
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace lockstep

@@ -7,13 +7,15 @@
 // Threads: one thread at a time; a Node has a thread that watches the round.
 // Errors:  InvalidArgument where the launchers disagree about the job, and from
 //          join() where too few hosts came; RendezvousLost when the launcher
-//          that serves the rendezvous is gone; Interrupted when `interrupted`
-//          returns true; NetworkError when the rendezvous cannot be reached.
+//          that serves the rendezvous is gone, or has not answered for 60 s;
+//          Interrupted when the user's signal comes; NetworkError when the
+//          rendezvous refuses this launcher, Timeout when it cannot be reached.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -21,6 +23,7 @@
 #include "lockstep/store/store.h"
 #include "src/launch/nodes/coordinator.h"
 #include "src/launch/nodes/node_messages.h"
+#include "src/launch/worker/worker_environment.h"
 #include "src/net/wake_up.h"
 #include "src/store/tcp_endpoint.h"
 #include "src/store/tcp_store_server.h"
@@ -44,78 +47,78 @@ struct NodeOptions {
   NodesAgreement agreement;
   // Empty: the address of the interface that routes to the endpoint.
   std::string local_address = {};
-  int node_rank = -1;  // negative: in the order of coming
-  int workers = 1;     // on this host
+  int node_rank = -1;                 // negative: in the order of coming
+  int workers = 1;                    // on this host
+  std::chrono::milliseconds grace{};  // --grace
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
 };
 
-// This host's part of a round.
-struct NodePlace {
-  int first_rank = 0;
-  int world_size = 1;
-  int group_rank = 0;
-  int group_world_size = 1;
-  std::string master_address;
-  std::uint16_t master_port = 0;
-  std::string store_url;
-  std::string token;
-  int restarts = 0;
+// Where a launcher asks and tells its user.
+struct NodeUser {
+  // The signal that asked the launcher to end, or 0. A waiting launcher calls
+  // it a few times per second.
+  std::function<int()> ending_signal;
+  // Takes one line.
+  std::function<void(const std::string&)> tell;
 };
 
 class Node {
  public:
-  // Is asked a few times per second while the launcher waits.
-  using AskInterrupted = std::function<bool()>;
-  // Takes one line for the user.
-  using Tell = std::function<void(const std::string&)>;
-
   // Waits until the launcher that serves the rendezvous has started.
-  Node(NodeOptions options, const AskInterrupted& interrupted);
+  Node(NodeOptions options, NodeUser user);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // Waits for the plan of the next round in which this host takes part.
-  // `master_port` is free on this host.
-  NodePlace join(std::uint16_t master_port, const AskInterrupted& interrupted,
-                 const Tell& tell);
+  // Waits for the next round in which this host takes part, and fills in this
+  // host's part of it; `job.master_port` is free on this host. Returns the
+  // last verdict instead where the job ends without this host.
+  std::optional<RoundVerdict> join(JobEnvironment& job);
 
   // Readable once the round has ended on another host.
   int ended_elsewhere() const { return ended_elsewhere_.descriptor(); }
 
-  // Ends the round on every host. The first report counts, or the first `final`
-  // one, after which no round follows; `text` is one line.
-  void report(std::string text, int exit_code, bool final);
+  // Ends the round on every host, unless a fault of this kind or a later one
+  // has been reported; `text` is one line.
+  void report(std::string text, int exit_code, FaultKind kind);
+  // That this launcher's user ends the job.
+  void report_signal(int signal);
 
   // Says that the workers of this host have ended, and waits until the whole
   // job has, or will start again.
-  RoundVerdict finish(bool well, const AskInterrupted& interrupted);
+  RoundVerdict finish(bool well);
 
  private:
-  void serve_if_here();
-  void open(const AskInterrupted& interrupted);
+  void open();
+  std::shared_ptr<Store> try_to_open(std::string& obstacle);
+  void serve_if_here(bool is_here);
   void agree();
-  // Waits until one of `keys` is set; returns its index.
+  void come(const RoundKeys& keys, std::uint16_t master_port);
+  // Waits until one of `keys` is set; returns its index. Tells the user
+  // `notice` after `quiet`.
   std::size_t wait_for(const std::vector<std::string>& keys,
-                       const AskInterrupted& interrupted);
+                       const std::string& notice, Deadline quiet);
   template <class Call>
   auto answered(Call call);
   std::string get(const std::string& key);
   void set(const std::string& key, std::string_view value);
-  NodePlace place_in(const RoundPlan& plan) const;
+  void confirm_end();
+  bool take_part_in(const RoundPlan& plan, JobEnvironment& job) const;
   void watch_round();
   void stop_watching();
   [[noreturn]] void lose_rendezvous() const;
+  std::string place() const;
 
   const NodeOptions options_;
+  const NodeUser user_;
   const std::string id_;
   const std::string host_;
+  std::string address_;
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<Store> store_;
   std::unique_ptr<Coordinator> coordinator_;
   int round_ = -1;
-  int group_rank_ = -1;
   WakeUp ended_elsewhere_;
   std::unique_ptr<Cancellation> watch_ends_;
   std::thread watch_;

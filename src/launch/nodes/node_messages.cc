@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-std::string lost_key(std::string_view id) {
-  return fmt::format("nodes/lost/{}", id);
+std::string read_key(std::string_view id) {
+  return fmt::format("nodes/read/{}", id);
 }
 
 RoundKeys::RoundKeys(int round) : prefix_(fmt::format("nodes/{}/", round)) {}
@@ -17,16 +17,28 @@ std::string RoundKeys::card(int index) const {
   return fmt::format("{}card/{}", prefix_, index);
 }
 
-std::string RoundKeys::done(int group_rank) const {
-  return fmt::format("{}done/{}", prefix_, group_rank);
+std::string RoundKeys::refusal(std::string_view id) const {
+  return fmt::format("{}refusal/{}", prefix_, id);
 }
 
-std::string RoundKeys::ended(int group_rank) const {
-  return fmt::format("{}ended/{}", prefix_, group_rank);
+std::string RoundKeys::done(std::string_view id) const {
+  return fmt::format("{}done/{}", prefix_, id);
 }
 
-std::string RoundKeys::read(int group_rank) const {
-  return fmt::format("{}read/{}", prefix_, group_rank);
+std::string RoundKeys::ended(std::string_view id) const {
+  return fmt::format("{}ended/{}", prefix_, id);
+}
+
+std::string RoundKeys::lost(std::string_view id) const {
+  return fmt::format("{}lost/{}", prefix_, id);
+}
+
+void report_fault(Store& store, const std::string& key, const RoundFault& fault,
+                  Deadline deadline) {
+  const Bytes mine = to_bytes(encode(fault));
+  Bytes there = store.compare_and_set(key, std::nullopt, mine, deadline);
+  while (there != mine && decode<RoundFault>(to_text(there)).kind < fault.kind)
+    there = store.compare_and_set(key, there, mine, deadline);
 }
 
 void refuse_message(std::string_view text) {

@@ -5,8 +5,7 @@
 // start, and each restart begins another. See docs/design/launch.md, "Several
 // hosts".
 //
-// Threads: pure functions.
-// Errors:  InvalidArgument for malformed text.
+// Errors:  InvalidArgument for malformed text; report_fault() those of Store.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +13,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/store/store.h"
 
 namespace lockstep {
 
@@ -37,6 +38,8 @@ struct NodeCard {
   int workers = 1;
   int node_rank = -1;             // --node-rank; negative: any
   std::uint16_t master_port = 0;  // free on this host
+  // How long its workers may take to end, in milliseconds: --grace.
+  std::int64_t grace = 0;
 };
 
 // The hosts of a round, by group rank.
@@ -47,12 +50,19 @@ struct RoundPlan {
   int restarts = 0;
 };
 
+// A later kind replaces an earlier one in the store.
+enum class FaultKind : std::uint8_t {
+  kPeer,    // workers of a host failed because they lost others
+  kWorker,  // a worker failed, or a launcher is gone
+  kFinal,   // no restart may follow, for one because the user asked for the end
+};
+
 // Why a round ended early.
 struct RoundFault {
   std::string node;  // the launcher's id
   std::string text;  // one line: "rank 3 on host1 exited with code 3"
   int exit_code = 1;
-  bool final = false;  // the user asked for the end: no restart
+  FaultKind kind = FaultKind::kWorker;
 };
 
 // What follows a round.
@@ -64,39 +74,39 @@ struct RoundVerdict {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAgreement, version, job, least, most,
                                    max_restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
-                                   node_rank, master_port)
+                                   node_rank, master_port, grace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, final)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault)
 
 // The agreement of the launcher that came first.
 inline constexpr std::string_view kAgreementKey = "nodes/agreement";
 
-// Set once the job is over, for launchers that come later.
+// The last round's verdict, once the job is over.
 inline constexpr std::string_view kOverKey = "nodes/over";
 
-// The store sets it when the launcher's connection ends.
-std::string lost_key(std::string_view id);
+// The launcher has read how the job ended.
+std::string read_key(std::string_view id);
 
-// The keys of a round.
+// The keys of a round. Those of one launcher end with its id.
 class RoundKeys {
  public:
   explicit RoundKeys(int round);
 
-  // A number: the launchers that have come.
-  std::string arrivals() const { return prefix_ + "arrivals"; }
+  // A number: at least so many cards are there.
+  std::string cards() const { return prefix_ + "cards"; }
   // The card of the launcher that came as the `index`-th, from 0.
   std::string card(int index) const;
   std::string plan() const { return prefix_ + "plan"; }
-  // Why no plan could be made, a text.
-  std::string refusal() const { return prefix_ + "refusal"; }
+  // Why the launcher cannot take part, a text.
+  std::string refusal(std::string_view id) const;
   std::string fault() const { return prefix_ + "fault"; }
-  // Each host's workers have ended, all of them well or not.
-  std::string done(int group_rank) const;
-  std::string ended(int group_rank) const;
+  // The launcher's workers have ended, all of them well or not.
+  std::string done(std::string_view id) const;
+  std::string ended(std::string_view id) const;
   std::string verdict() const { return prefix_ + "verdict"; }
-  // A launcher has read the verdict.
-  std::string read(int group_rank) const;
+  // The store sets it when the launcher's connection ends.
+  std::string lost(std::string_view id) const;
 
  private:
   std::string prefix_;
@@ -107,6 +117,10 @@ std::string encode(const Message& message) {
   return nlohmann::json(message).dump(-1, ' ', false,
                                       nlohmann::json::error_handler_t::replace);
 }
+
+// Sets `key` to `fault`, unless a fault of its kind or a later one is there.
+void report_fault(Store& store, const std::string& key, const RoundFault& fault,
+                  Deadline deadline);
 
 // InvalidArgument with the text's first bytes for anything else.
 [[noreturn]] void refuse_message(std::string_view text);

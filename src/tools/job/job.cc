@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include "src/base/rank_environment.h"
 #include "src/base/secret.h"
 #include "src/comm/wire/transport_plugin.h"
+#include "src/launch/output/terminal_text.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/free_port.h"
 #include "src/store/host_address.h"
@@ -29,12 +32,22 @@ int readable_input() {
   return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
 }
 
+// A world of n ranks needs about 2 n descriptors in each of them, and n in the
+// launcher. Ranks inherit the limit.
+void raise_descriptor_limit() {
+  constexpr rlim_t kEnough = 65536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // The folder for the ranks' records: the user's, unless it comes from an outer
 // job, whose ranks have the same names.
 RecordFolder record_folder(const LaunchOptions& options,
                            const EnvironmentLookup& lookup) {
   const auto chosen = lookup("LOCKSTEP_DUMP_DIR");
-  if (chosen && !chosen->empty() && !lookup("LOCKSTEP_TOKEN"))
+  if (chosen && !chosen->empty() && !lookup("LOCKSTEP_STORE"))
     return RecordFolder(std::filesystem::absolute(*chosen));
   return RecordFolder::make_in(options.log_directory);
 }
@@ -75,7 +88,7 @@ namespace {
 // What follows when the workers of a round have ended.
 struct RoundEnd {
   bool again = false;  // the workers start again
-  std::string because;
+  std::string because = {};
   int exit_code = 0;
 };
 
@@ -91,27 +104,25 @@ class Rounds {
         master_port_(options_.job.master_port) {
     options_.standard_input = readable_input();
     options_.job.plugin_folder = plugin_folder();
-    if (master_port_ != 0) check_port_is_free(master_port_);
+    raise_descriptor_limit();
   }
 
   int run(std::unique_ptr<Node> node);
 
-  // Whether the user has asked the launcher to end; for waits without workers.
-  bool interrupted() {
+  // The signal that asked the launcher to end, or 0; for waits without workers.
+  int ending_signal() {
     for (const int signal : signals_.take())
       if (asks_to_end(signal)) signal_ = signal;
-    return signal_ != 0;
+    return signal_;
   }
-  int signal() const { return signal_; }
 
  private:
   RoundEnd run_here();
   RoundEnd run_with_others(Node& node);
   JobResult launch();
   JobResult launch_or_report(Node& node);
-  std::uint16_t free_master_port() const {
-    return master_port_ != 0 ? master_port_ : find_free_port();
-  }
+  void report_end(Node& node, const JobResult& result, bool reported);
+  std::uint16_t free_master_port() const;
 
   LaunchOptions options_;
   const EnvironmentLookup& lookup_;
@@ -140,6 +151,12 @@ JobResult Rounds::launch() {
   return result;
 }
 
+std::uint16_t Rounds::free_master_port() const {
+  if (master_port_ == 0) return find_free_port();
+  check_port_is_free(master_port_);
+  return master_port_;
+}
+
 RoundEnd Rounds::run_here() {
   JobEnvironment& job = options_.job;
   job.master_port = free_master_port();
@@ -159,45 +176,40 @@ JobResult Rounds::launch_or_report(Node& node) try {
   const std::string_view text = error.what();
   node.report(fmt::format("the launcher on {} cannot start its workers: {}",
                           own_host_name(), text.substr(0, text.find('\n'))),
-              1, true);
+              1, FaultKind::kFinal);
   throw;
+}
+
+// The end of this host's workers for which no worker of it is to blame.
+void Rounds::report_end(Node& node, const JobResult& result, bool reported) {
+  if (result.signal != 0)
+    node.report_signal(result.signal);
+  else if (!reported && !result.ended_elsewhere)
+    node.report(
+        fmt::format("the launcher on {} ended its workers", own_host_name()),
+        result.exit_code, FaultKind::kFinal);
 }
 
 RoundEnd Rounds::run_with_others(Node& node) {
   JobEnvironment& job = options_.job;
-  const auto ask = [this] { return interrupted(); };
-  const NodePlace place =
-      node.join(free_master_port(), ask, [](const std::string& line) {
-        std::fputs(fmt::format("lockstep: {}\n", line).c_str(), stderr);
-      });
-  job.first_rank = place.first_rank;
-  job.world_size = place.world_size;
-  job.group_rank = place.group_rank;
-  job.group_world_size = place.group_world_size;
-  job.master_address = place.master_address;
-  job.master_port = place.master_port;
-  job.store_url = place.store_url;
-  job.token = place.token;
-  job.restarts = place.restarts;
+  job.master_port = free_master_port();
+  if (const auto verdict = node.join(job))
+    return {
+        .because = verdict->fault.text,
+        .exit_code = verdict->next == "finish" ? 0 : verdict->fault.exit_code};
   options_.ended_elsewhere = node.ended_elsewhere();
   bool reported = false;
   options_.on_failure = [&](const WorkerFailure& failure) {
     reported = true;
     node.report(fmt::format("{} on {}", summary_of(failure), own_host_name()),
-                failure.status.exit_code(), false);
+                failure.status.exit_code(),
+                failure.lost_a_peer ? FaultKind::kPeer : FaultKind::kWorker);
   };
   const JobResult result = launch_or_report(node);
   const bool well =
       result.exit_code == 0 && !result.failure && !result.ended_elsewhere;
-  if (result.signal != 0)
-    node.report(fmt::format("the launcher on {} received SIG{}",
-                            own_host_name(), ::sigabbrev_np(result.signal)),
-                result.exit_code, true);
-  else if (!well && !reported && !result.ended_elsewhere)
-    node.report(
-        fmt::format("the launcher on {} ended its workers", own_host_name()),
-        result.exit_code, true);
-  const RoundVerdict verdict = node.finish(well, ask);
+  if (!well) report_end(node, result, reported);
+  const RoundVerdict verdict = node.finish(well);
   // The user's wish counts, also where another host's fault came first.
   if (verdict.next == "finish" || result.signal != 0)
     return {.because = verdict.fault.text, .exit_code = result.exit_code};
@@ -220,7 +232,7 @@ int Rounds::run(std::unique_ptr<Node> node) {
     std::fputs(fmt::format("lockstep: starts the workers again (restart {} of "
                            "{}): {}\n",
                            options_.job.restarts + 1, options_.job.max_restarts,
-                           end.because)
+                           safe_for_terminal(end.because))
                    .c_str(),
                stderr);
   }
@@ -236,13 +248,19 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
 int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
                      const EnvironmentLookup& lookup) {
   const JobView view;
+  nodes.workers = options.job.workers;
+  nodes.grace = options.grace;
   Rounds rounds(std::move(options), lookup, view);
+  const NodeUser user{
+      .ending_signal = [&] { return rounds.ending_signal(); },
+      .tell =
+          [](const std::string& line) {
+            std::fputs(fmt::format("lockstep: {}\n", line).c_str(), stderr);
+          }};
   try {
-    auto node = std::make_unique<Node>(std::move(nodes),
-                                       [&] { return rounds.interrupted(); });
-    return rounds.run(std::move(node));
+    return rounds.run(std::make_unique<Node>(std::move(nodes), user));
   } catch (const Interrupted&) {
-    return 128 + rounds.signal();
+    return 128 + rounds.ending_signal();
   }
 }
 

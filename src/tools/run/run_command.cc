@@ -198,7 +198,7 @@ void configure(std::string_view text, NodeOptions& options) {
 
 }  // namespace
 
-std::optional<NodeOptions> nodes_of(const NodeFlags& flags, int workers,
+std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
                                     const EnvironmentLookup& lookup) {
   const NodeRange range = parse_nodes(flags.nodes);
   if (flags.standalone && range.most > 1)
@@ -220,8 +220,7 @@ std::optional<NodeOptions> nodes_of(const NodeFlags& flags, int workers,
                                     .most = range.most,
                                     .max_restarts = flags.max_restarts},
                       .local_address = flags.local_address,
-                      .node_rank = flags.node_rank,
-                      .workers = workers};
+                      .node_rank = flags.node_rank};
   configure(flags.configuration, options);
   return options;
 }
@@ -251,11 +250,13 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   launch.job.run_id = options.nodes.id;
   launch.job.max_restarts = options.nodes.max_restarts;
   apply(options.launch, launch);
-  auto nodes = nodes_of(options.nodes, options.workers, lookup);
+  auto nodes = nodes_of(options.nodes, lookup);
+  // Beside --master-addr it is the port where the launchers meet.
+  if (!nodes || options.nodes.master_address.empty())
+    launch.job.master_port =
+        static_cast<std::uint16_t>(options.nodes.master_port);
   if (nodes)
     return run_job_on_hosts(std::move(launch), std::move(*nodes), lookup);
-  launch.job.master_port =
-      static_cast<std::uint16_t>(options.nodes.master_port);
   return run_job(std::move(launch), lookup);
 }
 

@@ -65,7 +65,7 @@ void add_node_flags(CLI::App& command, NodeFlags& flags);
 
 // What the flags say about a job on several hosts; nothing for one on this host
 // alone. `lookup` gives the job's token, LOCKSTEP_TOKEN.
-std::optional<NodeOptions> nodes_of(const NodeFlags& flags, int workers,
+std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
                                     const EnvironmentLookup& lookup);
 
 // Returns the exit code for this process.

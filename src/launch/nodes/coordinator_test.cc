@@ -1,0 +1,186 @@
+// The decisions for a job on several hosts. The test takes the launchers' part
+// in a store of this process.
+#include "src/launch/nodes/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr auto kTimeout = 2min;
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() {
+    store_->set(kAgreementKey, to_bytes("agreed"), kTimeout);
+  }
+
+  std::unique_ptr<Coordinator> coordinate(int least, int most,
+                                          int max_restarts = 0) const {
+    return std::make_unique<Coordinator>(
+        store_, CoordinatorOptions{.least = least,
+                                   .most = most,
+                                   .max_restarts = max_restarts,
+                                   .join_timeout = 24h,
+                                   .last_call = 24h,
+                                   .end_timeout = 0s});
+  }
+
+  // The launcher on host `id` comes as the `index`-th of round `round`.
+  void come(int round, int index, const std::string& id, int node_rank = -1) {
+    const NodeCard card{.id = id,
+                        .host = "host " + id,
+                        .address = "127.0.0.1",
+                        .node_rank = node_rank};
+    set(RoundKeys(round).card(index), encode(card));
+  }
+
+  std::vector<std::string> hosts_of(int round) {
+    const auto plan = decode<RoundPlan>(get(RoundKeys(round).plan()));
+    std::vector<std::string> hosts;
+    for (const NodeCard& node : plan.nodes) hosts.push_back(node.id);
+    return hosts;
+  }
+
+  void report(int round, const std::string& text, FaultKind kind) {
+    report_fault(*store_, RoundKeys(round).fault(),
+                 {.node = "a", .text = text, .kind = kind}, kTimeout);
+  }
+
+  RoundVerdict verdict_of(int round) {
+    return decode<RoundVerdict>(get(RoundKeys(round).verdict()));
+  }
+
+  void set(const std::string& key, std::string_view value = "") {
+    store_->set(key, to_bytes(value), kTimeout);
+  }
+  std::string get(const std::string& key) {
+    return to_text(store_->get(key, kTimeout));
+  }
+  void read_by(const std::vector<std::string>& ids) {
+    for (const std::string& id : ids) set(read_key(id));
+  }
+
+  const std::shared_ptr<Store> store_ = open_store("memory:");
+};
+
+TEST_F(CoordinatorTest, RefusesALauncherWhoseRankAnotherOneHas) {
+  const auto coordinator = coordinate(2, 2);
+  come(0, 0, "a", 1);
+  come(0, 1, "b", 1);
+  EXPECT_THAT(get(RoundKeys(0).refusal("b")),
+              HasSubstr("--node-rank is 1 here, and on host a too"));
+  come(0, 2, "c", 0);
+  EXPECT_THAT(hosts_of(0), ElementsAre("c", "a"));
+}
+
+TEST_F(CoordinatorTest, GivesTheRankOfALostLauncherToTheNextOne) {
+  const auto coordinator = coordinate(2, 2);
+  come(0, 0, "a", 1);
+  set(RoundKeys(0).lost("a"));
+  come(0, 1, "b", 1);
+  come(0, 2, "c", 0);
+  EXPECT_THAT(hosts_of(0), ElementsAre("c", "b"));
+}
+
+TEST_F(CoordinatorTest, KeepsTheFaultThatExplainsTheOthers) {
+  const auto coordinator = coordinate(2, 2);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  report(0, "lost a peer", FaultKind::kPeer);
+  report(0, "failed", FaultKind::kWorker);
+  report(0, "failed later", FaultKind::kWorker);
+  report(0, "lost another peer", FaultKind::kPeer);
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).ended("b"));
+  EXPECT_EQ(verdict_of(0).fault.text, "failed");
+  read_by({"a", "b"});
+}
+
+TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
+  const auto coordinator = coordinate(2, 2);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  report(0, "lost a peer", FaultKind::kPeer);
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).lost("b"));
+  EXPECT_THAT(verdict_of(0).fault.text,
+              HasSubstr("the launcher on host b ended"));
+  read_by({"a"});
+}
+
+TEST_F(CoordinatorTest, StartsNoWorkersBesideThoseThatDoNotEnd) {
+  const auto coordinator = coordinate(2, 2, 5);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  // Before the fault: the workers may take no time after it.
+  set(RoundKeys(0).ended("a"));
+  report(0, "failed", FaultKind::kWorker);
+  const RoundVerdict verdict = verdict_of(0);
+  EXPECT_EQ(verdict.next, "fail");
+  EXPECT_THAT(verdict.fault.text, AllOf(HasSubstr("failed; the workers on host "
+                                                  "b did not end")));
+  read_by({"a", "b"});
+}
+
+TEST_F(CoordinatorTest, DoesNotWaitForAHostThatIsLostBetweenTwoRounds) {
+  const auto coordinator = coordinate(1, 2, 1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).ended("b"));
+  report(0, "failed", FaultKind::kWorker);
+  EXPECT_EQ(verdict_of(0).next, "restart");
+  come(1, 0, "a");
+  set(RoundKeys(0).lost("b"));
+  EXPECT_THAT(hosts_of(1), ElementsAre("a"));
+}
+
+// Its earlier connection, which has ended, belonged to round 0.
+TEST_F(CoordinatorTest, TakesAHostAgainThatWasLostInTheRoundBefore) {
+  const auto coordinator = coordinate(2, 2, 1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).lost("b"));
+  EXPECT_EQ(verdict_of(0).next, "restart");
+  come(1, 0, "b");
+  come(1, 1, "a");
+  EXPECT_THAT(hosts_of(1), ElementsAre("a", "b"));
+}
+
+TEST_F(CoordinatorTest, WaitsUntilSparesHaveReadHowTheJobEnded) {
+  auto coordinator = coordinate(1, 2);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  come(1, 0, "spare");
+  set(RoundKeys(0).done("a"));
+  set(RoundKeys(0).done("b"));
+  EXPECT_EQ(verdict_of(0).next, "finish");
+  EXPECT_EQ(decode<RoundVerdict>(get(std::string(kOverKey))).next, "finish");
+  read_by({"a", "b"});
+  // Ends the wait without its deadline; a coordinator that does not wait has
+  // nothing to notice.
+  set(RoundKeys(1).lost("spare"));
+  coordinator.reset();
+}
+
+}  // namespace
+}  // namespace lockstep
