@@ -1,7 +1,7 @@
 // Which vector instructions this CPU has.
 //
 // Kernels are compiled from one source for each of these and chosen at run
-// time; see comm/reduce and ddp/update_kernels.h.
+// time; see comm/reduce and src/planning/update_kernels.h.
 #pragma once
 
 #include <string_view>

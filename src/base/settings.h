@@ -56,7 +56,7 @@ struct Settings : RankEnvironment {
   OperationCheck check = OperationCheck::kAll;
   // LOCKSTEP_PLUGIN_PATH: a folder where plug-ins (liblockstep_gloo.so, …) are
   // searched first. It is needed only when they lie in none of the places that
-  // comm/wire/transport_plugin.h lists. A launcher passes its own folder.
+  // src/comm/wire/transport_plugin.h lists. A launcher passes its own folder.
   std::string plugin_path;
   // LOCKSTEP_SHARE_GPUS: 1 lets a host run more ranks than it has GPUs, for
   // tests. Rank r of the host uses GPU r modulo their number, and each rank

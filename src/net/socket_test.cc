@@ -172,7 +172,6 @@ TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
 }
 
 TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const int port = unused_port();
   UnixListener listener;
   const UnixConnection waiting = connect_unix(listener.name(), kTimeout);
@@ -190,7 +189,6 @@ TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
 }
 
 TEST(TooManyOpenFiles, AreNoticedWhenDescriptorsArePassed) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   UnixListener listener;
   UnixConnection sender = connect_unix(listener.name(), kTimeout);
   UnixConnection receiver(listener.accept());

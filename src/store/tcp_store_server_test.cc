@@ -156,7 +156,6 @@ TEST_F(TcpServer, WaitsForNobodyWhoTakesNoAnswers) {
 }
 
 TEST_F(TcpServer, LetsNewcomersWaitWhileFileDescriptorsAreShort) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const auto member = open();
   // One more for the newcomer's end, but no descriptor for the server's.
   std::optional<ScarceDescriptors> limit(std::in_place, 1);
@@ -272,7 +271,6 @@ TEST_F(TcpServer, ServesEveryRankInACrowd) {
 }
 
 TEST_F(TcpServer, TakesASilentStrangersDescriptorForANewcomer) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const auto member = open();
   RawPeer silent(port());
   // The server accepts after it has answered: by the second answer, it did.

@@ -1,4 +1,5 @@
-"""The documents name only files, commands and flags that exist.
+"""The documents, and comments in code, name only files that exist; the documents
+also only commands and flags that exist.
 
 A path counts where it stands in backticks and begins with a folder of the
 repository or ends as a source file does (`name.*` is any ending), or is the
@@ -17,6 +18,10 @@ COMMAND = os.environ.get("LOCKSTEP_COMMAND", "")
 FOLDERS = "include|src|docs|tests|examples|benchmarks|scripts|cmake"
 PATH = re.compile(r"`((?:%s)/[\w./*-]*|(?:[\w-]+/)*[\w-]+\.(?:h|cc|inc|\*))`"
                   % FOLDERS)
+# In a comment: below the root, or as a user includes it.
+COMMENT = re.compile(r"// .*")
+COMMENTED = re.compile(r"(?<![\w/.<-])((?:%s|lockstep)/[\w/-]+\.(?:h|cc|py|md))\b"
+                       % FOLDERS)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 CALL = re.compile(r"lockstep ([a-z]+)\b(.*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][\w-]*)")
@@ -80,6 +85,19 @@ class Documents(unittest.TestCase):
         self.expect_none(lambda document, line: (
             f"{path} does not exist" for path in PATH.findall(line)
             if not NOT_OURS.search(path) and not exists(path)))
+
+    def test_code_names_files_that_exist(self):
+        code = [name for name in tracked()
+                if name.endswith((".h", ".cc"))]
+        found = []
+        for name in code:
+            text = (REPOSITORY / name).read_text(encoding="utf-8")
+            comments = "\n".join(COMMENT.findall(text))
+            found += [f"{name}: {path} does not exist"
+                      for path in COMMENTED.findall(comments)
+                      if not exists(path) and not exists("include/" + path)]
+        self.assertGreater(len(code), 500)
+        self.assertEqual(found, [])
 
     def test_link_to_files_that_exist(self):
         self.expect_none(lambda document, line: (

@@ -21,9 +21,6 @@ TEST(Doctor, FindsSharedMemoryUsable) {
 }
 
 TEST(Doctor, FailsWhereSharedMemoryCannotBeHad) {
-#if defined(LOCKSTEP_SANITIZES_UNDEFINED)
-  GTEST_SKIP() << "that sanitizer needs file descriptors of its own";
-#endif
   const CommandResult result = run_lockstep(
       {"run", "sh", "-c", "ulimit -n 8; exec " LOCKSTEP_COMMAND " doctor"});
   EXPECT_EQ(result.exit_code, 1);

@@ -53,8 +53,8 @@ class Work {
   }
 
   // For buffers on a GPU, wait() makes the operation's stream and the thread's
-  // own (comm/operation/current_stream.h) wait, and returns. This does the same
-  // for another stream: work given to it from now on begins after the
+  // own (src/comm/operation/current_stream.h) wait, and returns. This does the
+  // same for another stream: work given to it from now on begins after the
   // operation.
   void order_before(void* stream) const {
     if (pending_) order_before_pending(stream);

@@ -204,9 +204,9 @@ struct MultiWorkerStrategyOptions {
 };
 
 // One replica in each of several processes. If TF_CONFIG is set, it lists them:
-// see base/tf_config.h; they meet at the first worker's address. Otherwise the
-// group is default_group(), or the one that init_process_group() makes from the
-// environment.
+// see src/base/tf_config.h; they meet at the first worker's address. Otherwise
+// the group is default_group(), or the one that init_process_group() makes from
+// the environment.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(

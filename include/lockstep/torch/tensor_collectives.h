@@ -137,7 +137,7 @@ std::vector<Work> batch_isend_irecv(ProcessGroup& group,
 // pickled, and each call returns when this rank has its result. All ranks must
 // be trusted: unpickling runs no code of the sender's, but the sender decides
 // the size. See also broadcast_object() and allgather_object() in
-// torch/frontends/horovod.h.
+// lockstep/torch/horovod.h.
 
 // Every rank's `object` in the order of ranks, on rank `root`; elsewhere
 // nothing.

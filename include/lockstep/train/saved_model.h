@@ -10,7 +10,7 @@
 //
 // Threads: read_saved_model() with a group is a collective.
 // Errors:  InvalidArgument naming the file, the difference and what to do; see
-//          also train/checkpoint/checkpoint.h.
+//          also lockstep/train/checkpoint.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>

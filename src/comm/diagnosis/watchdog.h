@@ -3,8 +3,8 @@
 //
 // It checks the recorder when an operation's timeout may have ended, and
 // otherwise waits on the job's store, where other ranks ask what this rank is
-// doing and the launcher asks for its record (see store/record_request.h). It
-// refers to groups and backends only through weak pointers.
+// doing and the launcher asks for its record (see src/store/record_request.h).
+// It refers to groups and backends only through weak pointers.
 //
 // Threads: any thread except its own constructs and destroys it.
 // Errors:  SystemError from the constructor when the process is out of threads

@@ -1,5 +1,5 @@
 // Tests memory that a group's collectives access without copies, on a fake that
-// tracks registrations: see comm/testing/fake_gpu/fake_gpu.h.
+// tracks registrations: see src/comm/testing/fake_gpu/fake_gpu.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,9 +2,9 @@
 // functions over CUDA's streams and events and NCCL's communicators.
 //
 // The plug-in liblockstep_nccl.so exports a table over the real libraries;
-// tests have another over host memory (comm/testing/fake_gpu/fake_gpu.h), which
-// runs tasks late and out of order. Our code on top is the same for both, and
-// includes neither CUDA's nor NCCL's headers. Only plain data crosses the
+// tests have another over host memory (src/comm/testing/fake_gpu/fake_gpu.h),
+// which runs tasks late and out of order. Our code on top is the same for both,
+// and includes neither CUDA's nor NCCL's headers. Only plain data crosses the
 // border.
 //
 // Streams and memory may belong to another library: a GpuStream* is a

@@ -1,5 +1,5 @@
 // Tests the GPU backend on a fake of CUDA and NCCL that runs every task late
-// and detects unordered accesses: see comm/testing/fake_gpu/fake_gpu.h.
+// and detects unordered accesses: see src/comm/testing/fake_gpu/fake_gpu.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

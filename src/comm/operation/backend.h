@@ -1,7 +1,7 @@
 // An engine that carries out the operations of one group.
 //
 // To add one, implement this class in a folder of its own, register it in
-// comm/group/registry.cc and add its line to the conformance suite.
+// src/comm/group/registry.cc and add its line to the conformance suite.
 //
 // Threads: start() and abort() may be called from any thread; collectives are
 //          carried out in the order in which start() was called. Sends and

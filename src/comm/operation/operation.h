@@ -186,7 +186,8 @@ static_assert(sizeof(AnnouncedCall) == 80);
 
 AnnouncedCall announced_call_of(const Operation& operation);
 
-// Copies a name; of a long one the ends: copy_shortened() in base/printable.h.
+// Copies a name; of a long one the ends: copy_shortened() in
+// src/base/printable.h.
 void set_label(std::span<char, AnnouncedCall::kLabelBytes> room,
                std::string_view label);
 

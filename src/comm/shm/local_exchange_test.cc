@@ -280,7 +280,6 @@ TEST_F(AGroupThatForms, AdmitsNoStrangerThatSendsRank0sProofBack) {
 }
 
 TEST_F(AGroupThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   UnixConnection oldest = come();
   turn_one_away();
   const ScarceDescriptors limit(1);

@@ -46,13 +46,11 @@ void expect_clear_errors(int victim,
 }
 
 TEST(TooFewFiles, AreReportedByRanksThatJoinOnSharedMemory) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   for (const int victim : {0, 1})
     expect_clear_errors(victim, {"LOCKSTEP_BACKEND=shm"});
 }
 
 TEST(TooFewFiles, AreReportedByRanksThatJoinOnGloo) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   if (!std::filesystem::exists(LOCKSTEP_TEST_PLUGINS "/liblockstep_gloo.so"))
     GTEST_SKIP() << "the plug-in gloo was not built";
   for (const int victim : {0, 1})
@@ -60,7 +58,6 @@ TEST(TooFewFiles, AreReportedByRanksThatJoinOnGloo) {
 }
 
 TEST(TooFewFiles, AreReportedByTheRankThatServesTheStore) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const int port = local_address(listen_at("127.0.0.1", 0).get()).port();
   expect_clear_errors(0,
                       {"INIT_METHOD=tcp://127.0.0.1:" + std::to_string(port)});

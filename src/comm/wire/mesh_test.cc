@@ -110,7 +110,6 @@ TEST_F(AMeshThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
 }
 
 TEST_F(AMeshThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
-  LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS();
   const FileDescriptor oldest = come();
   be_turned_away();
   const ScarceDescriptors limit(1);

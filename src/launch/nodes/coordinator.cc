@@ -304,9 +304,10 @@ bool Coordinator::Round::end() {
     fault.text += fmt::format(
         "; the workers on {} did not end, so none are started again",
         still_there->host);
-    fault.kind = FaultKind::kFinal;
+    fault.kind = RoundFaultKind::kFinal;
   }
-  if (fault.kind == FaultKind::kFinal || number_ >= options_.max_restarts) {
+  if (fault.kind == RoundFaultKind::kFinal ||
+      number_ >= options_.max_restarts) {
     finish({.next = "fail", .fault = fault});
     return false;
   }
@@ -349,7 +350,7 @@ void Coordinator::give_up(int number, const std::string& reason) noexcept {
       .next = "fail",
       .fault = {.node = "",
                 .text = "the rendezvous of the hosts failed: " + reason,
-                .kind = FaultKind::kFinal}};
+                .kind = RoundFaultKind::kFinal}};
   try {
     store_->set(kOverKey, to_bytes(encode(verdict)), kStoreAnswers);
     store_->set(RoundKeys(number).verdict(), to_bytes(encode(verdict)),

@@ -53,7 +53,7 @@ class CoordinatorTest : public testing::Test {
     return hosts;
   }
 
-  void report(int round, const std::string& text, FaultKind kind) {
+  void report(int round, const std::string& text, RoundFaultKind kind) {
     report_fault(*store_, RoundKeys(round).fault(),
                  {.node = "a", .text = text, .kind = kind}, kTimeout);
   }
@@ -99,10 +99,10 @@ TEST_F(CoordinatorTest, KeepsTheFaultThatExplainsTheOthers) {
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
-  report(0, "lost a peer", FaultKind::kPeer);
-  report(0, "failed", FaultKind::kWorker);
-  report(0, "failed later", FaultKind::kWorker);
-  report(0, "lost another peer", FaultKind::kPeer);
+  report(0, "lost a peer", RoundFaultKind::kPeer);
+  report(0, "failed", RoundFaultKind::kWorker);
+  report(0, "failed later", RoundFaultKind::kWorker);
+  report(0, "lost another peer", RoundFaultKind::kPeer);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).ended("b"));
   EXPECT_EQ(verdict_of(0).fault.text, "failed");
@@ -114,7 +114,7 @@ TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
-  report(0, "lost a peer", FaultKind::kPeer);
+  report(0, "lost a peer", RoundFaultKind::kPeer);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).lost("b"));
   EXPECT_THAT(verdict_of(0).fault.text,
@@ -129,7 +129,7 @@ TEST_F(CoordinatorTest, StartsNoWorkersBesideThoseThatDoNotEnd) {
   hosts_of(0);
   // Before the fault: the workers may take no time after it.
   set(RoundKeys(0).ended("a"));
-  report(0, "failed", FaultKind::kWorker);
+  report(0, "failed", RoundFaultKind::kWorker);
   const RoundVerdict verdict = verdict_of(0);
   EXPECT_EQ(verdict.next, "fail");
   EXPECT_THAT(verdict.fault.text, AllOf(HasSubstr("failed; the workers on host "
@@ -144,7 +144,7 @@ TEST_F(CoordinatorTest, DoesNotWaitForAHostThatIsLostBetweenTwoRounds) {
   hosts_of(0);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).ended("b"));
-  report(0, "failed", FaultKind::kWorker);
+  report(0, "failed", RoundFaultKind::kWorker);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 0, "a");
   set(RoundKeys(0).lost("b"));

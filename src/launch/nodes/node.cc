@@ -338,7 +338,7 @@ void Node::watch_round() {
       const std::vector<std::string> end{keys.fault(), keys.verdict()};
       const std::size_t found = store_->wait_any(end, Deadline::never(), &ends);
       if (found == 0 &&
-          decode<RoundFault>(get(keys.fault())).kind == FaultKind::kPeer)
+          decode<RoundFault>(get(keys.fault())).kind == RoundFaultKind::kPeer)
         lockstep::wait_for(ends.descriptor(), POLLIN, kCause);
     } catch (const Cancelled&) {
       return;
@@ -355,7 +355,7 @@ void Node::stop_watching() {
   watch_.join();
 }
 
-void Node::report(std::string text, int exit_code, FaultKind kind) {
+void Node::report(std::string text, int exit_code, RoundFaultKind kind) {
   const RoundFault fault{.node = id_,
                          .text = std::move(text),
                          .exit_code = exit_code,
@@ -370,7 +370,7 @@ void Node::report(std::string text, int exit_code, FaultKind kind) {
 void Node::report_signal(int signal) {
   report(fmt::format("the launcher on {} received SIG{}", host_,
                      ::sigabbrev_np(signal)),
-         128 + signal, FaultKind::kFinal);
+         128 + signal, RoundFaultKind::kFinal);
 }
 
 RoundVerdict Node::finish(bool well) {

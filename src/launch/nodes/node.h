@@ -81,7 +81,7 @@ class Node {
 
   // Ends the round on every host, unless a fault of this kind or a later one
   // has been reported; `text` is one line.
-  void report(std::string text, int exit_code, FaultKind kind);
+  void report(std::string text, int exit_code, RoundFaultKind kind);
   // That this launcher's user ends the job.
   void report_signal(int signal);
 

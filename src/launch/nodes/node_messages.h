@@ -51,7 +51,7 @@ struct RoundPlan {
 };
 
 // A later kind replaces an earlier one in the store.
-enum class FaultKind : std::uint8_t {
+enum class RoundFaultKind : std::uint8_t {
   kPeer,    // workers of a host failed because they lost others
   kWorker,  // a worker failed, or a launcher is gone
   kFinal,   // no restart may follow, for one because the user asked for the end
@@ -62,7 +62,7 @@ struct RoundFault {
   std::string node;  // the launcher's id
   std::string text;  // one line: "rank 3 on host1 exited with code 3"
   int exit_code = 1;
-  FaultKind kind = FaultKind::kWorker;
+  RoundFaultKind kind = RoundFaultKind::kWorker;
 };
 
 // What follows a round.

@@ -9,7 +9,7 @@ namespace {
 
 // Whether the last lines report a missing peer, by the message of a
 // PeerFailure, printed by the program or by the C++ runtime, or another rank's
-// error, as train/checkpoint/rank_zero.h quotes it.
+// error, as src/train/checkpoint/rank_zero.h quotes it.
 bool missed_a_peer(const Worker& worker) {
   return std::ranges::any_of(
       worker.tail().lines(), [](const std::string& line) {

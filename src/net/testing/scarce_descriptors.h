@@ -1,13 +1,8 @@
 // While it lives, the process may open `spare` more file descriptors at a time.
 //
-// GCC's object type check (-fsanitize=vptr) opens descriptors itself, so a test
-// of descriptor exhaustion cannot run under it. Such a test begins with
-// LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS().
-//
 // Threads: one thread at a time; the limit applies to the process.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,13 +12,6 @@
 #include <vector>
 
 #include "src/net/file_descriptor.h"
-
-#ifdef LOCKSTEP_UNDEFINED_SANITIZER
-#define LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS() \
-  GTEST_SKIP() << "the sanitizer itself needs descriptors, to check objects"
-#else
-#define LOCKSTEP_NEEDS_SCARCE_DESCRIPTORS() static_cast<void>(0)
-#endif
 
 namespace lockstep {
 

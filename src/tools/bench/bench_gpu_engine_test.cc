@@ -1,5 +1,5 @@
 // `lockstep bench` on GPUs, with a fake of CUDA and NCCL that executes
-// everything late: see comm/testing/fake_gpu/fake_gpu.h.
+// everything late: see src/comm/testing/fake_gpu/fake_gpu.h.
 #include "src/tools/bench/bench_gpu_engine.h"
 
 #include <gmock/gmock.h>

@@ -30,10 +30,10 @@ std::string_view name_of(ModelVerb verb);
 
 struct EvaluateOptions {
   ModelVerb verb = ModelVerb::kEvaluate;
-  std::string file;            // a trained model, or checkpoints of a run
-  std::string model;           // see train/model/models.h; empty: the file's
-  std::string dataset;         // empty: the file's
-  std::string data_dir;        // empty: the dataset's usual place
+  std::string file;      // a trained model, or checkpoints of a run
+  std::string model;     // see src/train/model/models.h; empty: the file's
+  std::string dataset;   // empty: the file's
+  std::string data_dir;  // empty: the dataset's usual place
   std::string split = "test";  // or train
   std::string json;            // evaluate: where to write JSON; empty: nowhere
   std::string output;          // predict: where to write CSV

@@ -1,7 +1,7 @@
 // The flags that select a command's data set and model.
 //
 // Threads: one thread at a time, like CLI::App.
-// Errors:  those of tools/job/flags.h.
+// Errors:  those of src/tools/job/flags.h.
 #pragma once
 
 #include <string>

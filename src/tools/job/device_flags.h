@@ -56,7 +56,7 @@ void apply(const DeviceFlags& flags, const EnvironmentLookup& lookup,
 int gpu_of_rank(const Settings& settings);
 
 // The device of a rank, whose GPU has this index: see
-// train/trainer/training_device.h.
+// src/train/trainer/training_device.h.
 std::string device_of_rank(const DeviceFlags& flags, int gpu);
 
 }  // namespace lockstep

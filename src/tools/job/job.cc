@@ -176,7 +176,7 @@ JobResult Rounds::launch_or_report(Node& node) try {
   const std::string_view text = error.what();
   node.report(fmt::format("the launcher on {} cannot start its workers: {}",
                           own_host_name(), text.substr(0, text.find('\n'))),
-              1, FaultKind::kFinal);
+              1, RoundFaultKind::kFinal);
   throw;
 }
 
@@ -187,7 +187,7 @@ void Rounds::report_end(Node& node, const JobResult& result, bool reported) {
   else if (!reported && !result.ended_elsewhere)
     node.report(
         fmt::format("the launcher on {} ended its workers", own_host_name()),
-        result.exit_code, FaultKind::kFinal);
+        result.exit_code, RoundFaultKind::kFinal);
 }
 
 RoundEnd Rounds::run_with_others(Node& node) {
@@ -201,9 +201,10 @@ RoundEnd Rounds::run_with_others(Node& node) {
   bool reported = false;
   options_.on_failure = [&](const WorkerFailure& failure) {
     reported = true;
-    node.report(fmt::format("{} on {}", summary_of(failure), own_host_name()),
-                failure.status.exit_code(),
-                failure.lost_a_peer ? FaultKind::kPeer : FaultKind::kWorker);
+    node.report(
+        fmt::format("{} on {}", summary_of(failure), own_host_name()),
+        failure.status.exit_code(),
+        failure.lost_a_peer ? RoundFaultKind::kPeer : RoundFaultKind::kWorker);
   };
   const JobResult result = launch_or_report(node);
   const bool well =

@@ -1,6 +1,6 @@
 // The flags about starting workers, shared by all commands that start ranks.
 //
-// Errors:  those of tools/job/flags.h.
+// Errors:  those of src/tools/job/flags.h.
 #pragma once
 
 #include <functional>

@@ -65,8 +65,8 @@ struct SeenRun {
 };
 
 // The text of the folder's lock, which names the last process that owned the
-// folder: see train/checkpoint/folder_lock.h. Empty where the file system has
-// no locks.
+// folder: see src/train/checkpoint/folder_lock.h. Empty where the file system
+// has no locks.
 std::string lock_text(const std::filesystem::path& folder) {
   std::ifstream file(folder / ".lock");
   std::string text;

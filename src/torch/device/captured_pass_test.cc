@@ -1,5 +1,5 @@
 // Tests of captured and replayed passes, on a fake CUDA: see
-// torch/testing/fake_cuda.h.
+// src/torch/testing/fake_cuda.h.
 #include "src/torch/device/captured_pass.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Tests of tensors on GPUs, on a fake of CUDA and NCCL that delays all work and
-// detects missing ordering: see torch/testing/fake_cuda.h.
+// detects missing ordering: see src/torch/testing/fake_cuda.h.
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

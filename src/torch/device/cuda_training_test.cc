@@ -1,5 +1,5 @@
 // Tests that training on fake GPUs gives the CPU's results: see
-// torch/testing/fake_cuda.h.
+// src/torch/testing/fake_cuda.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>

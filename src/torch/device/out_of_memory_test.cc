@@ -1,4 +1,4 @@
-// These tests use a fake CUDA: see torch/testing/fake_cuda.h.
+// These tests use a fake CUDA: see src/torch/testing/fake_cuda.h.
 #include "src/torch/device/out_of_memory.h"
 
 #include <gmock/gmock.h>

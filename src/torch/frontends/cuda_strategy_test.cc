@@ -1,4 +1,4 @@
-// Tests of the strategies on fake GPUs: see torch/testing/fake_cuda.h.
+// Tests of the strategies on fake GPUs: see src/torch/testing/fake_cuda.h.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>

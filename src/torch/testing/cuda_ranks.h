@@ -2,8 +2,8 @@
 // LibTorch has CUDA.
 //
 // With the fake, ranks are threads, and a test also fails when something on the
-// devices went well only by chance: see comm/testing/fake_gpu/fake_gpu.h. On
-// real devices ranks are the processes of
+// devices went well only by chance: see src/comm/testing/fake_gpu/fake_gpu.h.
+// On real devices ranks are the processes of
 //
 //     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
 //

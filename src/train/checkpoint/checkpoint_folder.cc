@@ -55,7 +55,8 @@ std::string name_of(std::int64_t step, CheckpointFormat format) {
   return std::string(kStem) + digits + std::string(ending_of(format));
 }
 
-// Whether a killed writer left the file: see train/checkpoint/atomic_file.h.
+// Whether a killed writer left the file: see
+// src/train/checkpoint/atomic_file.h.
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with("." + std::string(kStem)) && name.ends_with(".tmp");

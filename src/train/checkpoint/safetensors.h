@@ -1,9 +1,9 @@
 // The safetensors file format: named tensors as raw memory, behind a JSON
 // header (https://huggingface.co/docs/safetensors). It handles plain bytes:
-// train/checkpoint/checkpoint.h connects it to LibTorch's modules. See
+// lockstep/train/checkpoint.h connects it to LibTorch's modules. See
 // docs/formats/checkpoint.md.
 //
-// Threads: for writing see train/checkpoint/atomic_file.h.
+// Threads: for writing see src/train/checkpoint/atomic_file.h.
 // Errors:  InvalidArgument naming the file, what was expected and what was
 //          found, unless it is a whole, unambiguous file of those types;
 //          SystemError when the file cannot be read or written.

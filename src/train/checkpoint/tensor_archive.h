@@ -1,7 +1,7 @@
 // A file of named tensors and texts, in either CheckpointFormat. See
-// train/checkpoint/checkpoint.h and docs/formats/checkpoint.md.
+// lockstep/train/checkpoint.h and docs/formats/checkpoint.md.
 //
-// Threads: for writing see train/checkpoint/atomic_file.h.
+// Threads: for writing see src/train/checkpoint/atomic_file.h.
 // Errors:  InvalidArgument naming the file unless it is a whole file of either
 //          format, and for tensors of types that safetensors lacks; SystemError
 //          when the file cannot be read or written.

@@ -1,5 +1,5 @@
 // A run's TrainingState as named tensors and texts, and back.
-// train/checkpoint/checkpoint_folder.h defines the state.
+// lockstep/train/checkpoint.h defines the state.
 //
 // Threads: like the objects that the state refers to.
 // Errors:  InvalidArgument when a checkpoint does not fit the state; those of

@@ -1,4 +1,4 @@
-// Tests of evaluation on fake GPUs: see torch/testing/fake_cuda.h.
+// Tests of evaluation on fake GPUs: see src/torch/testing/fake_cuda.h.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>

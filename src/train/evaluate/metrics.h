@@ -1,6 +1,6 @@
 // Loss and accuracy, summed over samples and then over ranks. A test set is
-// divided over ranks by each_sample_once() (data/sampler_sequence.h), so that
-// no sample is counted twice.
+// divided over ranks by each_sample_once() (lockstep/data/sampler_sequence.h),
+// so that no sample is counted twice.
 //
 // Threads: reduce() is a collective: every rank of the group calls it.
 #pragma once

@@ -25,7 +25,7 @@ void for_each_output(
     const std::function<void(const at::Tensor& logits,
                              const at::Tensor& labels)>& take) {
   // Sets the number of compute threads before this thread's first matrix
-  // product: see train() in train/trainer/trainer.cc.
+  // product: see train() in src/train/trainer/trainer.cc.
   at::get_num_threads();
   const at::NoGradGuard no_grad;
   struct Output {

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// See train/model/models.h.
+// See src/train/model/models.h.
 enum class ModelName { kConvnet, kCnn, kMlp, kResnet18, kResnet34, kResnet50 };
 
 struct KnownModel {
@@ -86,7 +86,7 @@ enum class Precision {
   // range of float32, so gradients need no scaling.
   kBfloat16,
   // The same in float16: more digits, but nothing above 65,504 and little below
-  // 1e-5, so losses must be scaled: see torch/optim/gradient_scaler.h.
+  // 1e-5, so losses must be scaled: see lockstep/torch/gradient_scaler.h.
   kFloat16,
 };
 
@@ -99,7 +99,8 @@ inline Precision parse_precision(std::string_view name) {
   return row_named(kPrecisions, "precision", name).value;
 }
 
-// What ranks send instead of gradients: see train/trainer/gradient_traffic.h.
+// What ranks send instead of gradients: see
+// src/train/trainer/gradient_traffic.h.
 enum class HookName { kNone, kFp16, kBf16, kPowerSgd, kPostLocalSgd };
 
 inline constexpr auto kHooks = std::to_array<NamedValue<HookName>>(
@@ -113,7 +114,7 @@ inline HookName parse_hook(std::string_view name) {
   return row_named(kHooks, "hook", name).value;
 }
 
-// See train/trainer/strategies.h.
+// See src/train/trainer/strategies.h.
 enum class StrategyName {
   kDdp,
   kHorovod,

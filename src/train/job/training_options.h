@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// How the learning rate varies: see train/trainer/learning_rate.h. The defaults
-// of step, and of the warm-up, are torchvision's.
+// How the learning rate varies: see src/train/trainer/learning_rate.h. The
+// defaults of step, and of the warm-up, are torchvision's.
 struct ScheduleOptions {
   std::string name = "one-cycle";  // see kSchedules
   int step_size = 30;              // epochs; of step
@@ -90,7 +90,7 @@ struct TrainerOptions {
   int replicas = 1;
   // Shards of a global batch, a power of two, with which 1, 2, 4, … ranks give
   // the same bits, of one compute thread each: see
-  // torch/frontends/logical_shards.h.
+  // lockstep/torch/logical_shards.h.
   std::optional<int> logical_shards{};
   std::string precision = "float32";  // of training; see kPrecisions
   ComputeOptions compute{};
@@ -98,7 +98,7 @@ struct TrainerOptions {
   // and then replayed: on GPUs, by the strategy ddp. See TrainingStep.
   bool cuda_graph = false;
   // The device of this process, or of its first replica: see
-  // train/trainer/training_device.h.
+  // src/train/trainer/training_device.h.
   std::string device = "cpu";
   // What ranks send instead of gradients: see kHooks.
   std::string hook = "none";
@@ -107,7 +107,7 @@ struct TrainerOptions {
   ReplicaChecksOptions checks{};
   std::uint64_t seed = 0;
   // A trained model's file with the run's initial weights, as far as the models
-  // agree: see take_weights() of train/model/saved_model.h. Empty: random
+  // agree: see take_weights() of lockstep/train/saved_model.h. Empty: random
   // weights from the seed. A checkpoint that the run resumes from takes
   // precedence.
   std::filesystem::path weights{};
@@ -129,7 +129,7 @@ struct TrainerOptions {
   // checkpoint_dir has checkpoints.
   std::string resume{};
   // The folder for TensorBoard curves and JSON lines, see
-  // train/trainer/run_log.h; no log when empty.
+  // src/train/trainer/run_log.h; no log when empty.
   std::filesystem::path log_dir{};
   // Evaluates every N epochs, and always after the last.
   int evaluate_every = 1;

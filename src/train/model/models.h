@@ -10,7 +10,7 @@
 //            torchvision's residual networks, whose weights they load: 11.7,
 //            21.8 and 25.6 million parameters on ImageNet. Images below 64
 //            pixels on their shorter side get a stem for CIFAR: see
-//            train/model/resnet.h. They have batch normalisation and no
+//            src/train/model/resnet.h. They have batch normalisation and no
 //            dropout.
 //
 // All return logits: the loss (cross entropy) applies softmax.

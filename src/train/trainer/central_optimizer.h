@@ -8,7 +8,7 @@
 // Threads: an object belongs to its replica's thread. Every replica steps at
 //          the same point of the program.
 // Errors:  those of the optimizer and of the group's operations.
-// See torch/frontends/central_step.h.
+// See src/torch/frontends/central_step.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>

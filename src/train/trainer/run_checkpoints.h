@@ -5,7 +5,7 @@
 //          and calls its methods at the same point of the program.
 // Errors:  InvalidArgument for options that do not fit together and for a
 //          checkpoint of another job; see also
-//          train/checkpoint/checkpoint_folder.h.
+//          lockstep/train/checkpoint.h.
 #pragma once
 
 #include <cstdint>

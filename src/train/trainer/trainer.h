@@ -4,9 +4,9 @@
 // Every process holds the whole dataset in memory; each rank trains on its
 // share of each global batch, so that a run on 1, 2, 4 or 8 ranks takes the
 // same steps. Ranks are processes under DistributedDataParallel, or as
-// `options.strategy` says: see train/trainer/strategies.h. After an epoch the
-// test set, divided over the ranks, is evaluated. At the end rank 0 saves the
-// model while the others wait.
+// `options.strategy` says: see src/train/trainer/strategies.h. After an epoch
+// the test set, divided over the ranks, is evaluated. At the end rank 0 saves
+// the model while the others wait.
 //
 // Options, data and the numbers of ranks and compute threads determine a run:
 // repeated, it gives the same weights bit for bit, also when it is stopped and
@@ -14,13 +14,15 @@
 //
 // Threads: every process of the group calls train(), each with its own options
 //          that are equal to the others'. Rank 0's thread calls `progress`.
-// Errors:  DifferentJobs (comm/group/same_job.h) where the processes' options
-//          or data differ: see train/trainer/run_description.h.
+// Errors:  DifferentJobs (src/comm/group/same_job.h) where the processes'
+// options
+//          or data differ: see src/train/trainer/run_description.h.
 //          InvalidArgument for options and data that do not fit together, on
 //          every rank, before any computation; an output that cannot be written
 //          fails then too. Mismatch on every rank when a requested check finds
 //          replicas that differ. SystemError (ENOMEM) where a GPU has no room
-//          for the run, see torch/device/out_of_memory.h. Those of collectives.
+//          for the run, see src/torch/device/out_of_memory.h. Those of
+//          collectives.
 #pragma once
 
 #include <chrono>

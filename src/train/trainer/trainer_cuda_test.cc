@@ -1,4 +1,4 @@
-// Tests of runs on fake GPUs: see torch/testing/fake_cuda.h.
+// Tests of runs on fake GPUs: see src/torch/testing/fake_cuda.h.
 #include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
