@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "src/base/exit_codes.h"
 #include "src/base/process_environment.h"
 #include "src/base/version.h"
 #include "src/cli/command_line.h"
@@ -16,9 +17,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kUsageError = 2;
 
 // If the caller closed one of the first three descriptors, one of our files
 // would take its number.

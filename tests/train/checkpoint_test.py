@@ -43,14 +43,15 @@ class Checkpoints(WithSmallData):
         super().setUp()
         self.runs = self.folder / "runs"
 
-    def start(self, output, *flags, rank=0, ranks=1, store=""):
+    def start(self, output, *flags, rank=0, ranks=1, store="",
+              epochs=3):
         environment = {**os.environ}
         if ranks > 1:
             environment.update(RANK=str(rank), WORLD_SIZE=str(ranks),
                                LOCKSTEP_STORE=f"file://{self.folder}/{store}")
         return subprocess.Popen(
             [TRAIN, f"--data-dir={self.data}", f"--output={output}",
-             "--model=mlp", "--hidden=32", "--dropout=0.2", "--epochs=3",
+             "--model=mlp", "--hidden=32", "--dropout=0.2", f"--epochs={epochs}",
              "--global-batch-size=32", "--accumulate=2", *flags],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True)
@@ -188,6 +189,30 @@ class Checkpoints(WithSmallData):
             with self.subTest(ranks=ranks, seed=seed):
                 self.runs = self.folder / f"runs{ranks}"
                 self.kill_until_it_ends(ranks, draw)
+
+    def test_asked_to_stop_every_rank_saves_the_run_and_says_start_again(self):
+        def start_all(name, *flags):
+            return [self.start(self.folder / name, *flags, rank=rank, ranks=2,
+                               store=name, epochs=100) for rank in range(2)]
+
+        flags = (f"--checkpoint-dir={self.runs}", "--checkpoint-every=50",
+                 "--resume=auto")
+        whole = [rank.communicate() + (rank.returncode,)
+                 for rank in start_all("whole")]
+        self.assertEqual([code for *_, code in whole], [0, 0], whole)
+        watch = self.saves()
+        ranks = start_all("part", *flags)
+        self.wait_for(watch, ranks[0])
+        ranks[1].send_signal(signal.SIGTERM)
+        ended = [rank.communicate() for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [75, 75], ended)
+        self.assertRegex(ended[0][0], r"stopped after \d+ steps, as asked")
+        self.assertFalse((self.folder / "part").exists())
+        rest = start_all("rest", *flags)
+        ended = [rank.communicate() for rank in rest]
+        self.assertEqual([rank.returncode for rank in rest], [0, 0], ended)
+        self.assertEqual((self.folder / "rest").read_bytes(),
+                         (self.folder / "whole").read_bytes())
 
     def kill_until_it_ends(self, ranks, draw):
         def start_all(name, *flags):

@@ -26,6 +26,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/stop_request.h"
 #include "src/base/testing/own_resources.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/nccl/gpu_plugin.h"
@@ -140,6 +141,17 @@ int forked_child() {
   default_group()->barrier().wait();
   say("all are still here");
   return 0;
+}
+
+// Works until a rank is asked to stop; prints the step after which it ended.
+int work_until_asked_to_stop() {
+  const auto group = join();
+  StopRequest stop(group);
+  std::int64_t step = 1;
+  say("works");
+  for (; !stop.agreed(); ++step) group->barrier().wait();
+  say("stopped after step " + std::to_string(step));
+  return StopRequest::kStartAgain;
 }
 
 // Drops a sub-group with a receive that gets no message.
@@ -493,6 +505,7 @@ int run(const std::string& name) {
       {"forked_child_with_static_objects", forked_child_with_static_objects},
       {"die_with_a_child", die_with_a_child},
       {"held_before_all_reduce", held_before_all_reduce},
+      {"work_until_asked_to_stop", work_until_asked_to_stop},
       {"unmatched_receive", unmatched_receive},
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},

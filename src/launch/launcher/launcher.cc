@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/exit_codes.h"
 #include "src/launch/record/job_record.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/cpu_share.h"
@@ -372,8 +373,23 @@ void Launcher::report_end() {
   }
 }
 
+// Workers that a scheduler's signal stopped may have saved their state.
+void Launcher::note_saved_state() {
+  if (result_.signal != SIGTERM || result_.exit_code != 128 + SIGTERM) return;
+  const auto ended_with = [&](auto... codes) {
+    return [=](const std::unique_ptr<Worker>& worker) {
+      const ExitStatus status = worker->process().last_status();
+      return status.signal == 0 && ((status.code == codes) || ...);
+    };
+  };
+  if (std::ranges::all_of(workers_.all(), ended_with(0, kExitStartAgain)) &&
+      std::ranges::any_of(workers_.all(), ended_with(kExitStartAgain)))
+    result_.exit_code = kExitStartAgain;
+}
+
 void Launcher::finish_output() {
   for (const auto& worker : workers_.all()) worker->drain();
+  note_saved_state();
   screen_.settle();
   report_end();
   for (;;) {

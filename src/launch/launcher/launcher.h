@@ -63,7 +63,9 @@ struct LaunchOptions {
 
 struct JobResult {
   // 0 when every worker returned 0; the failed worker's ExitStatus::exit_code
-  // when one failed; 128 + the signal that asked the launcher to end; 128 +
+  // when one failed; 128 + the signal that asked the launcher to end, or
+  // kExitStartAgain where it was SIGTERM and every worker ended with that or 0;
+  // 128 +
   // SIGPIPE when the output's reader has gone; 1 when output cannot be written
   // for another reason. Workers that were asked to end because of another host
   // do not count.
@@ -117,6 +119,7 @@ class Launcher {
   void end_job();
   void kill_job();
   void signal_everything(int signal);
+  void note_saved_state();
   void finish_output();
   void report_end();
 

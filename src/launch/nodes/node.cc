@@ -367,10 +367,10 @@ void Node::report(std::string text, int exit_code, RoundFaultKind kind) {
   }
 }
 
-void Node::report_signal(int signal) {
+void Node::report_signal(int signal, int exit_code) {
   report(fmt::format("the launcher on {} received SIG{}", host_,
                      ::sigabbrev_np(signal)),
-         128 + signal, RoundFaultKind::kFinal);
+         exit_code, RoundFaultKind::kFinal);
 }
 
 RoundVerdict Node::finish(bool well) {
@@ -382,7 +382,7 @@ RoundVerdict Node::finish(bool well) {
     wait_for({keys.verdict()}, "waits for the workers on the other hosts",
              Deadline(kQuiet));
   } catch (const Interrupted&) {
-    report_signal(user_.ending_signal());
+    report_signal(user_.ending_signal(), 128 + user_.ending_signal());
     throw;
   }
   auto verdict = decode<RoundVerdict>(get(keys.verdict()));

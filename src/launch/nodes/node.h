@@ -83,7 +83,7 @@ class Node {
   // has been reported; `text` is one line.
   void report(std::string text, int exit_code, RoundFaultKind kind);
   // That this launcher's user ends the job.
-  void report_signal(int signal);
+  void report_signal(int signal, int exit_code);
 
   // Says that the workers of this host have ended, and waits until the whole
   // job has, or will start again.

@@ -5,12 +5,16 @@
 #include <csignal>
 #include <cstring>
 
+#include "src/base/exit_codes.h"
+
 namespace lockstep {
 namespace {
 
-// The likely cause of a signal; "" if unknown.
-std::string likely_cause(int signal) {
-  switch (signal) {
+// The likely cause of an end; "" if unknown.
+std::string likely_cause(const ExitStatus& status) {
+  if (status.signal == 0 && status.code == kExitStartAgain)
+    return "it was asked to stop and has saved its state: start the job again";
+  switch (status.signal) {
     case SIGKILL:
       return "another process killed it, or the kernel did because memory ran "
              "out (then dmesg says \"Out of memory\")";
@@ -65,7 +69,7 @@ std::string describe(const WorkerFailure& failure) {
   text +=
       fmt::format("\n  program: {} (process {})", failure.program, failure.pid);
   text += last_lines(failure);
-  const std::string cause = likely_cause(failure.status.signal);
+  const std::string cause = likely_cause(failure.status);
   if (!cause.empty()) text += "\n  likely:  " + cause;
   return text + "\n  next:    " + next_step(failure);
 }

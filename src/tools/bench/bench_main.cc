@@ -35,10 +35,13 @@ int main(int count, char** arguments) {
        .library = "no LibTorch",
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
-                     const RankPlace& place) -> std::function<void()> {
+                     const RankPlace& place) -> lockstep::RankProgram::Job {
          const BenchOptions options =
              lockstep::parse_bench_options(typed, place);
-         return [=] { lockstep::run(options, settings); };
+         return [=] {
+           lockstep::run(options, settings);
+           return 0;
+         };
        },
        .refused = lockstep::kUsageError},
       count, arguments);

@@ -225,10 +225,13 @@ int main(int count, char** arguments) {
        .library = "LibTorch " TORCH_VERSION,
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
-                     const RankPlace& place) -> std::function<void()> {
+                     const RankPlace& place) -> lockstep::RankProgram::Job {
          const EvaluateOptions flags =
              lockstep::parse_evaluate_options(typed, place);
-         return [=] { lockstep::run(flags, settings); };
+         return [=] {
+           lockstep::run(flags, settings);
+           return 0;
+         };
        }},
       count, arguments);
 }

@@ -183,7 +183,7 @@ JobResult Rounds::launch_or_report(Node& node) try {
 // The end of this host's workers for which no worker of it is to blame.
 void Rounds::report_end(Node& node, const JobResult& result, bool reported) {
   if (result.signal != 0)
-    node.report_signal(result.signal);
+    node.report_signal(result.signal, result.exit_code);
   else if (!reported && !result.ended_elsewhere)
     node.report(
         fmt::format("the launcher on {} ended its workers", own_host_name()),

@@ -71,7 +71,7 @@ int run_rank_program(const RankProgram& program, int count,
     return 0;
   }
   std::string who = program.name;
-  std::function<void()> job;
+  RankProgram::Job job;
   Settings settings;
   try {
     settings = Settings::from_environment();
@@ -90,7 +90,7 @@ int run_rank_program(const RankProgram& program, int count,
     return complain(who, error, kUsageError, settings);
   }
   try {
-    job();
+    return job();
   } catch (const DifferentJobs& error) {
     return complain(who, error, kUsageError, settings);
   } catch (const InvalidArgument& error) {
@@ -98,7 +98,6 @@ int run_rank_program(const RankProgram& program, int count,
   } catch (const std::exception& error) {
     return complain(who, error, kFailed, settings);
   }
-  return 0;
 }
 
 }  // namespace lockstep

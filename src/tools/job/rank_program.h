@@ -11,31 +11,32 @@
 #include <functional>
 #include <span>
 
+#include "src/base/exit_codes.h"
 #include "src/base/settings.h"
 #include "src/tools/job/rank_place.h"
 
 namespace lockstep {
 
-inline constexpr int kFailed = 1;
-inline constexpr int kUsageError = 2;
-
 struct RankProgram {
+  // Returns the exit code.
+  using Job = std::function<int()>;
+
   const char* name = "";  // "lockstep-train"
   // The compute library and its version: "LibTorch 2.13.0".
   const char* library = "";
   // Creates the program's job from its flags; `arguments` are those after its
   // name.
-  std::function<std::function<void()>(std::span<const char* const> arguments,
-                                      const Settings&, const RankPlace&)>
+  std::function<Job(std::span<const char* const> arguments, const Settings&,
+                    const RankPlace&)>
       prepare{};
   // The exit code when the job itself refuses its input.
   int refused = kFailed;
 };
 
 // Runs the program with main()'s arguments; with only --version, prints the
-// program's version. Returns the exit code: 0, kUsageError for invalid flags
-// and environment variables and for flags that differ between ranks, kFailed
-// for all other errors.
+// program's version. Returns the exit code: the job's, kUsageError for invalid
+// flags and environment variables and for flags that differ between ranks,
+// kFailed for all other errors.
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments);
 

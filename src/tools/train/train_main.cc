@@ -138,7 +138,8 @@ void set_threads(const TrainOptions& options, ProcessGroup& group) {
     at::set_num_threads(default_threads(usable_cores(), ranks));
 }
 
-void run(TrainOptions options, const Settings& settings) {
+// Returns the exit code.
+int run(TrainOptions options, const Settings& settings) {
   const auto group = options.strategy == "multi-worker" ? group_of_workers()
                                                         : init_process_group();
   set_threads(options, *group);
@@ -163,11 +164,16 @@ void run(TrainOptions options, const Settings& settings) {
         if (writer) writer->write(record);
         if (plain) plain->show(record);
       });
-  if (group->rank() == 0)
+  if (group->rank() == 0 && result.stopped_after)
+    std::cout << "stopped after " << *result.stopped_after
+              << " steps, as asked; the run is saved in "
+              << options.checkpoint_dir.string() << std::endl;
+  else if (group->rank() == 0)
     report_end(options, result, writer ? &*writer : nullptr);
   // No rank may leave while another still reads its data.
   group->barrier({.label = "the end of training"}).wait();
   destroy_process_group();
+  return result.stopped_after ? kExitStartAgain : 0;
 }
 
 }  // namespace
@@ -180,10 +186,10 @@ int main(int count, char** arguments) {
        .library = "LibTorch " TORCH_VERSION,
        .prepare = [](std::span<const char* const> typed,
                      const Settings& settings,
-                     const RankPlace& place) -> std::function<void()> {
+                     const RankPlace& place) -> lockstep::RankProgram::Job {
          const TrainOptions options =
              lockstep::parse_train_options(typed, place);
-         return [=] { lockstep::run(options, settings); };
+         return [=] { return lockstep::run(options, settings); };
        }},
       count, arguments);
 }

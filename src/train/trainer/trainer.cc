@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/stop_request.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler_sequence.h"
@@ -167,6 +168,8 @@ class Run {
   Metrics since_report_;                // this rank's, for step records
   bool evaluated_ = false;              // in this epoch
   RunCheckpoints checkpoints_;
+  std::optional<StopRequest> stop_;  // where the run can save itself
+  bool stops_ = false;
 };
 
 TrainingResult Run::run() {
@@ -174,6 +177,7 @@ TrainingResult Run::run() {
   TrainingResult result;
   if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
   result.resumed_from = checkpoints_.begin();
+  if (!options_.checkpoint_dir.empty()) stop_.emplace(replica_.group);
   // A launcher takes it as the sign that the folder of checkpoints is the
   // run's.
   report_start();
@@ -189,6 +193,10 @@ TrainingResult Run::run() {
        position_ = {.epoch = position_.epoch + 1}) {
     const auto epoch_start = Clock::now();
     result.train = train_epoch();
+    if (stops_) {
+      result.stopped_after = position_.epoch * steps + position_.step;
+      return result;
+    }
     traffic_.settle();
     const Seconds elapsed = since(epoch_start);
     const std::int64_t done = position_.epoch + 1;
@@ -298,7 +306,8 @@ Metrics Run::train_epoch() {
     traffic_.step_done();
     ++step;
     const bool reports = step % options_.log_interval == 0 || step == steps;
-    const bool saves = checkpoints_.are_due();
+    stops_ = stop_ && stop_->agreed();
+    const bool saves = stops_ || checkpoints_.are_due();
     read_metrics(reports || saves ? 0 : kUnreadSteps);
     log_.step_done();
     checks_->step_done();
@@ -306,6 +315,7 @@ Metrics Run::train_epoch() {
     if (!saves) continue;
     settle();
     checkpoints_.save();
+    if (stops_) return {};
   }
   return reduce(position_.so_far, group_);
 }

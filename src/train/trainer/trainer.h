@@ -6,7 +6,8 @@
 // same steps. Ranks are processes under DistributedDataParallel, or as
 // `options.strategy` says: see src/train/trainer/strategies.h. After an epoch
 // the test set, divided over the ranks, is evaluated. At the end rank 0 saves
-// the model while the others wait.
+// the model while the others wait. A run with a folder of checkpoints saves
+// itself there on SIGTERM, after its step, and ends.
 //
 // Options, data and the numbers of ranks and compute threads determine a run:
 // repeated, it gives the same weights bit for bit, also when it is stopped and
@@ -15,8 +16,7 @@
 // Threads: every process of the group calls train(), each with its own options
 //          that are equal to the others'. Rank 0's thread calls `progress`.
 // Errors:  DifferentJobs (src/comm/group/same_job.h) where the processes'
-// options
-//          or data differ: see src/train/trainer/run_description.h.
+//          options or data differ: see src/train/trainer/run_description.h.
 //          InvalidArgument for options and data that do not fit together, on
 //          every rank, before any computation; an output that cannot be written
 //          fails then too. Mismatch on every rank when a requested check finds
@@ -57,6 +57,9 @@ struct TrainingResult {
   std::chrono::duration<double> duration{};
   std::optional<std::string> compression{};  // of gradients, as a sentence
   std::optional<std::filesystem::path> resumed_from{};
+  // Steps that were done when the run was asked to stop and saved itself in its
+  // folder of checkpoints; the model is not the trained one.
+  std::optional<std::int64_t> stopped_after{};
   // Layers for which the file of weights had none; empty without a file.
   std::optional<std::vector<std::string>> layers_begun_anew{};
   std::shared_ptr<Classifier> model;

@@ -1,0 +1,11 @@
+// The exit codes of the commands and of the programs that they start.
+#pragma once
+
+namespace lockstep {
+
+inline constexpr int kFailed = 1;
+inline constexpr int kUsageError = 2;
+// The program has saved its state and can be started again: EX_TEMPFAIL.
+inline constexpr int kExitStartAgain = 75;
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#include "lockstep/comm/stop_request.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "src/comm/testing/rank_processes.h"
+#include "src/comm/testing/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::minutes kTimeout{5};
+
+TEST(StopRequest, IsAgreedOnAfterTheSameStepThoughOneRankGotTheSignal) {
+  for (const char* backend : {"shm", "gloo"}) {
+    RankProcesses ranks(3, {LOCKSTEP_COMM_RANKS, "work_until_asked_to_stop"},
+                        {std::string("LOCKSTEP_BACKEND=") + backend});
+    for (int rank = 0; rank < 3; ++rank)
+      ranks.wait_for_line(rank, "works", kTimeout);
+    ranks.send_signal(1, SIGTERM);
+    const std::string said =
+        ranks.wait_for_line(0, "stopped after step", kTimeout);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(ranks.wait_for_end(rank, kTimeout), StopRequest::kStartAgain)
+          << ranks.output(rank);
+      EXPECT_NE(ranks.output(rank).find(said), std::string::npos)
+          << ranks.output(rank);
+    }
+  }
+}
+
+TEST(StopRequest, TakesOneSignalAndThenLeavesItToTheProcess) {
+  run_ranks("reference", 1, [](const std::shared_ptr<ProcessGroup>& group) {
+    struct sigaction now {};
+    {
+      StopRequest stop(group, SIGUSR2);
+      EXPECT_THROW(StopRequest(group, SIGUSR2), InvalidArgument);
+      EXPECT_FALSE(stop.agreed());
+      ::raise(SIGUSR2);
+      EXPECT_TRUE(stop.agreed());
+      ::sigaction(SIGUSR2, nullptr, &now);
+      EXPECT_EQ(now.sa_handler, SIG_DFL);
+    }
+    EXPECT_FALSE(StopRequest(group, SIGUSR2).agreed());
+    EXPECT_THROW(StopRequest(group, SIGKILL), InvalidArgument);
+    EXPECT_FALSE(StopRequest(group, SIGUSR2).agreed());
+  });
+}
+
+TEST(StopRequest, RestoresTheSignalsEarlierAction) {
+  run_ranks("reference", 1, [](const std::shared_ptr<ProcessGroup>& group) {
+    std::signal(SIGUSR2, SIG_IGN);
+    { const StopRequest stop(group, SIGUSR2); }
+    EXPECT_EQ(std::signal(SIGUSR2, SIG_DFL), SIG_IGN);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
