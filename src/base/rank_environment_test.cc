@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-RankEnvironment read(const Variables& variables) {
+RankEnvironment environment_of(const Variables& variables) {
   return read_rank_environment(
       [&](const std::string& name) -> std::optional<std::string> {
         const auto found = variables.find(name);
@@ -23,7 +23,7 @@ RankEnvironment read(const Variables& variables) {
 }
 
 std::string refusal(const Variables& variables) {
-  return error_text([&] { read(variables); });
+  return error_text([&] { environment_of(variables); });
 }
 
 Variables with(Variables variables, const Variables& more) {
@@ -49,13 +49,13 @@ const Variables kSrun{{"SLURM_JOB_ID", "71"},
                       {"SLURM_STEP_NODELIST", "gpu[07-08],login"}};
 
 TEST(RankEnvironment, IsEmptyWhereNobodyStartedRanks) {
-  const RankEnvironment found = read({});
+  const RankEnvironment found = environment_of({});
   EXPECT_EQ(found.launcher, StartedBy::kNone);
   EXPECT_FALSE(found.rank || found.world_size || found.master_address);
 }
 
 TEST(RankEnvironment, RecognisesMpirun) {
-  const RankEnvironment found = read(kMpirun);
+  const RankEnvironment found = environment_of(kMpirun);
   EXPECT_EQ(found.launcher, StartedBy::kMpirun);
   EXPECT_EQ(found.rank, 3);
   EXPECT_EQ(found.world_size, 4);
@@ -66,10 +66,10 @@ TEST(RankEnvironment, RecognisesMpirun) {
 }
 
 TEST(RankEnvironment, RecognisesTheOtherMpiruns) {
-  const RankEnvironment found = read({{"PMI_RANK", "1"},
-                                      {"PMI_SIZE", "2"},
-                                      {"MPI_LOCALRANKID", "0"},
-                                      {"MPI_LOCALNRANKS", "1"}});
+  const RankEnvironment found = environment_of({{"PMI_RANK", "1"},
+                                                {"PMI_SIZE", "2"},
+                                                {"MPI_LOCALRANKID", "0"},
+                                                {"MPI_LOCALNRANKS", "1"}});
   EXPECT_EQ(found.launcher, StartedBy::kMpirun);
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.world_size, 2);
@@ -78,7 +78,7 @@ TEST(RankEnvironment, RecognisesTheOtherMpiruns) {
 }
 
 TEST(RankEnvironment, RecognisesSrunAndWhereItsRankZeroIs) {
-  const RankEnvironment found = read(kSrun);
+  const RankEnvironment found = environment_of(kSrun);
   EXPECT_EQ(found.launcher, StartedBy::kSrun);
   EXPECT_EQ(found.rank, 4);
   EXPECT_EQ(found.world_size, 5);
@@ -90,15 +90,17 @@ TEST(RankEnvironment, RecognisesSrunAndWhereItsRankZeroIs) {
 
 TEST(RankEnvironment, CountsTheRanksOfEachHostOfASlurmStep) {
   for (const auto& [node, ranks] : std::map<int, int>{{0, 2}, {1, 2}, {2, 1}})
-    EXPECT_EQ(read(with(kSrun, {{"SLURM_NODEID", std::to_string(node)}}))
-                  .local_world_size,
-              ranks)
+    EXPECT_EQ(
+        environment_of(with(kSrun, {{"SLURM_NODEID", std::to_string(node)}}))
+            .local_world_size,
+        ranks)
         << node;
 }
 
 TEST(RankEnvironment, GivesEachSlurmStepAPortOfItsOwnBelowTheKernels) {
   const auto port = [](const std::string& job, const std::string& step) {
-    return read(with(kSrun, {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}}))
+    return environment_of(
+               with(kSrun, {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}}))
         .master_port.value();
   };
   EXPECT_EQ(port("71", "2"), 12000 + 71 * 7 + 2);
@@ -111,8 +113,8 @@ TEST(RankEnvironment, GivesEachSlurmStepAPortOfItsOwnBelowTheKernels) {
 }
 
 TEST(RankEnvironment, LetsMasterVariablesOverruleSlurms) {
-  const RankEnvironment found =
-      read(with(kSrun, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "99"}}));
+  const RankEnvironment found = environment_of(
+      with(kSrun, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "99"}}));
   EXPECT_EQ(found.master_address, "10.0.0.1");
   EXPECT_EQ(found.master_port, 99);
 }
@@ -120,50 +122,60 @@ TEST(RankEnvironment, LetsMasterVariablesOverruleSlurms) {
 TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
   const Variables by_hand{
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}};
-  EXPECT_EQ(read(by_hand).master_port, 29500);
+  EXPECT_EQ(environment_of(by_hand).master_port, 29500);
   const Variables agents =
       with(by_hand, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  EXPECT_EQ(read(agents).master_port, 25500);
-  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "29501"}})).master_port, 25501);
-  EXPECT_EQ(read(with(agents, {{"MASTER_PORT", "65535"}})).master_port, 13535);
-  EXPECT_EQ(read(with(agents, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
-                .master_port,
-            29500);
+  EXPECT_EQ(environment_of(agents).master_port, 25500);
+  EXPECT_EQ(
+      environment_of(with(agents, {{"MASTER_PORT", "29501"}})).master_port,
+      25501);
+  EXPECT_EQ(
+      environment_of(with(agents, {{"MASTER_PORT", "65535"}})).master_port,
+      13535);
+  EXPECT_EQ(
+      environment_of(with(agents, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
+          .master_port,
+      29500);
   // A job of another launcher within torchrun's.
   Variables within = with(kSrun, agents);
   within.erase("RANK");
   within.erase("WORLD_SIZE");
-  EXPECT_EQ(read(within).master_port, 29500);
+  EXPECT_EQ(environment_of(within).master_port, 29500);
 }
 
 TEST(RankEnvironment, TellsTorchrunsJobsApart) {
   const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
-  EXPECT_EQ(read(torchrun).job, "");
-  EXPECT_EQ(read(with(torchrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
-            "torchrun a-7");
+  EXPECT_EQ(environment_of(torchrun).job, "");
+  EXPECT_EQ(
+      environment_of(with(torchrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
+      "torchrun a-7");
   // A job of another launcher within torchrun's.
-  EXPECT_EQ(read(with(kSrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
-            read(kSrun).job);
+  EXPECT_EQ(environment_of(with(kSrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
+            environment_of(kSrun).job);
 }
 
 TEST(RankEnvironment, TakesABatchScriptOrAShellForNoRank) {
   Variables batch = kSrun;
   batch.erase("SLURM_STEP_ID");
-  EXPECT_EQ(read(batch).launcher, StartedBy::kNone);
+  EXPECT_EQ(environment_of(batch).launcher, StartedBy::kNone);
   for (const char* special : {"4294967290", "4294967291", "4294967292"})
-    EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_ID", special}})).launcher,
-              StartedBy::kNone);
+    EXPECT_EQ(
+        environment_of(with(kSrun, {{"SLURM_STEP_ID", special}})).launcher,
+        StartedBy::kNone);
 }
 
 TEST(RankEnvironment, BelievesTheInnermostLauncher) {
   const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
-  EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).rank, 0);
-  EXPECT_EQ(read(with(with(kSrun, kMpirun), torchrun)).launcher,
+  EXPECT_EQ(environment_of(with(with(kSrun, kMpirun), torchrun)).rank, 0);
+  EXPECT_EQ(environment_of(with(with(kSrun, kMpirun), torchrun)).launcher,
             StartedBy::kTorchrun);
-  EXPECT_EQ(read(with(kSrun, kMpirun)).rank, 3);
+  EXPECT_EQ(environment_of(with(kSrun, kMpirun)).rank, 3);
   // An mpirun whose agents srun started, and srun with its own PMI.
-  EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "7"}, {"PMI_SIZE", "8"}})).rank, 7);
-  EXPECT_EQ(read(with(kSrun, {{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}})).launcher,
+  EXPECT_EQ(
+      environment_of(with(kSrun, {{"PMI_RANK", "7"}, {"PMI_SIZE", "8"}})).rank,
+      7);
+  EXPECT_EQ(environment_of(with(kSrun, {{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}}))
+                .launcher,
             StartedBy::kSrun);
 }
 

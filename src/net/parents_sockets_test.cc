@@ -24,11 +24,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Pair {
+struct SocketPair {
   FileDescriptor ours, theirs;
 };
 // Children do not keep `ours` if it is `kept`.
-Pair make_pair(bool kept = true) {
+SocketPair make_socket_pair(bool kept = true) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()),
             0);
@@ -68,7 +68,7 @@ class Child {
 
 // Issue 19, point 15.
 TEST(SocketsOfAParent, EndWithItThoughAChildLives) {
-  Pair pair = make_pair();
+  SocketPair pair = make_socket_pair();
   FileDescriptor copy(::fcntl(pair.ours.get(), F_DUPFD_CLOEXEC, 0));
   const Child child;
   // The connection ends when the parent closes it, not when the child starts.
@@ -79,7 +79,7 @@ TEST(SocketsOfAParent, EndWithItThoughAChildLives) {
 }
 
 TEST(SocketsOfAParent, LeaveTheirNumbersTakenInAChild) {
-  const Pair pair = make_pair();
+  const SocketPair pair = make_socket_pair();
   const pid_t child = ::fork();
   if (child == 0) {
     const std::array<char, 1> byte{};
@@ -96,10 +96,10 @@ TEST(SocketsOfAParent, LeaveTheirNumbersTakenInAChild) {
 TEST(SocketsOfAParent, AreNotThoseThatHaveTheirNumbersLater) {
   int number = -1;
   {
-    const Pair pair = make_pair();
+    const SocketPair pair = make_socket_pair();
     number = pair.ours.get();
   }
-  const Pair other = make_pair(/*kept=*/false);
+  const SocketPair other = make_socket_pair(/*kept=*/false);
   ASSERT_EQ(other.ours.get(), number);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -137,9 +137,9 @@ TEST(SocketsOfAParent, EndWithItThoughAChildIsForkedWhileTheyOpen) {
 }
 
 TEST(SocketsOfAParent, AreForgottenWhenManyHaveBeenClosed) {
-  Pair kept = make_pair();
+  SocketPair kept = make_socket_pair();
   for (int turn = 0; turn < 2000; ++turn) {
-    const Pair pair = make_pair();
+    const SocketPair pair = make_socket_pair();
   }
   const Child child;
   kept.ours.reset();

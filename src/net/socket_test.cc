@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/net/socket_address.h"
 #include "src/net/testing/scarce_descriptors.h"
 #include "src/net/unix_socket.h"
@@ -23,7 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kTimeout = 5min;
 constexpr const char* kHost = "127.0.0.1";
 
 bool contains(const std::string& text, const std::string& part) {

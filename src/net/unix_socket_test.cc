@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/net/testing/another_user.h"
 
 namespace lockstep {
@@ -19,8 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Long enough never to pass in a successful test.
-constexpr auto kTimeout = 1min;
 constexpr auto kImpatience = 5ms;
 
 // The two ends of a connection.

@@ -6,14 +6,13 @@
 #include <chrono>
 #include <thread>
 
+#include "src/base/testing/test_timeout.h"
 #include "src/net/wake_up.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto kTimeout = 5min;
 
 TEST(WaitFor, ComesBackWhenTheDescriptorIsReady) {
   WakeUp wake_up;

@@ -15,16 +15,16 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
+struct ShardCase {
   std::vector<ParameterSize> parameters;
   std::size_t ranks = 1;
 };
 
-Case random_case(std::mt19937_64& random) {
+ShardCase random_shard_case(std::mt19937_64& random) {
   const auto below = [&](std::size_t end) {
     return static_cast<std::size_t>(random() % end);
   };
-  Case made;
+  ShardCase made;
   made.ranks = 1 + below(9);
   const std::size_t types = 1 + below(4);
   const std::size_t devices = 1 + below(3);
@@ -42,7 +42,7 @@ Case random_case(std::mt19937_64& random) {
 // element i of parameter p. Cuts of one type and device come from a list of all
 // allowed places; each is the place nearest to r/n of the elements, within the
 // parameter that contains r/n.
-std::vector<std::vector<std::size_t>> oracle(const Case& given) {
+std::vector<std::vector<std::size_t>> oracle(const ShardCase& given) {
   std::vector<std::vector<std::size_t>> owner;
   for (const ParameterSize& size : given.parameters)
     owner.emplace_back(size.elements);
@@ -79,7 +79,7 @@ std::vector<std::vector<std::size_t>> oracle(const Case& given) {
 
 // The same table, read from the plan.
 std::vector<std::vector<std::size_t>> owners_in(const ShardPlan& plan,
-                                                const Case& given) {
+                                                const ShardCase& given) {
   std::vector<std::vector<std::size_t>> owner;
   for (const ParameterSize& size : given.parameters)
     owner.emplace_back(size.elements, given.ranks);
@@ -103,7 +103,7 @@ void check_order(const ShardPlan& plan) {
     }
 }
 
-void check_owners(const ShardPlan& plan, const Case& given) {
+void check_owners(const ShardPlan& plan, const ShardCase& given) {
   ASSERT_EQ(plan.parameters.size(), given.parameters.size());
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     std::size_t end = 0;
@@ -119,7 +119,7 @@ void check_owners(const ShardPlan& plan, const Case& given) {
 }
 
 // Each rank's share of a type and device differs from 1/n by at most 64 bytes.
-void check_shares(const ShardPlan& plan, const Case& given) {
+void check_shares(const ShardPlan& plan, const ShardCase& given) {
   for (const ParameterSize& of : given.parameters) {
     std::size_t total = 0;
     std::vector<std::size_t> share(given.ranks);
@@ -143,7 +143,7 @@ TEST(ShardPlan, EqualsTheObviousVersionOnRandomModels) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
-    const Case given = random_case(random);
+    const ShardCase given = random_shard_case(random);
     const ShardPlan plan = plan_shards(given.parameters, given.ranks);
     ASSERT_EQ(plan.ranks.size(), given.ranks);
     ASSERT_EQ(owners_in(plan, given), oracle(given));

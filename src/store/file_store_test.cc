@@ -20,6 +20,7 @@
 #include "lockstep/store/store.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/net/testing/another_user.h"
 #include "src/store/file_log.h"
 #include "src/store/testing/store_testing.h"
@@ -29,8 +30,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-
-constexpr auto kTimeout = 5min;
 
 class FileStore : public testing::Test {
  protected:

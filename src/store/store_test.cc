@@ -17,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/store/tcp_store_server.h"
 #include "src/store/testing/store_testing.h"
 
@@ -27,7 +28,6 @@ using namespace std::chrono_literals;
 using ::testing::Combine;
 using ::testing::Values;
 
-constexpr auto kTimeout = 5min;
 constexpr int kThreads = 8;
 
 std::string text_of(Store& store, const std::string& key) {

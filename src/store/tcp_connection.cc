@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kReceiveBytes = std::size_t{1} << 16;
+constexpr std::size_t kAnswerBytes = std::size_t{1} << 16;
 
 void append(Bytes& to, std::span<const std::byte> data) {
   to.insert(to.end(), data.begin(), data.end());
@@ -114,7 +114,7 @@ void TcpConnection::exchange(const Wait& wait) {
       static_cast<short>(outgoing_.empty() ? POLLIN : POLLIN | POLLOUT);
   wait.call.check(
       wait_for(socket_.get(), events, wait.deadline, wait.cancellation));
-  std::array<std::byte, kReceiveBytes> room;
+  std::array<std::byte, kAnswerBytes> room;
   const Transfer read = receive_some(socket_.get(), room);
   if (read.ended && server_.empty())
     throw ConnectionDropped(fmt::format(

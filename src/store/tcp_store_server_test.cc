@@ -19,6 +19,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/net/frame.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
@@ -33,8 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kTimeout = 5min;
-constexpr const char* kHost = "127.0.0.1";
+constexpr const char* kLoopback = "127.0.0.1";
 // The server's last message to a welcome client: its verdict.
 constexpr std::size_t kGreetingBytes = kFrameHeaderBytes + 1 + 24;
 // The server's messages before the verdict.
@@ -57,7 +57,7 @@ class TcpServer : public testing::Test {
   int port() const { return server_->port(); }
 
   std::unique_ptr<TcpStoreServer> server_ =
-      std::make_unique<TcpStoreServer>(kHost, 0, "secret");
+      std::make_unique<TcpStoreServer>(kLoopback, 0, "secret");
 };
 
 TEST_F(TcpServer, TurnsAwayWhoeverHasAnotherToken) {
@@ -91,7 +91,7 @@ TEST_F(TcpServer, TakesNoProofThatWasMadeForAnotherConnection) {
 }
 
 TEST_F(TcpServer, WithoutATokenServesThoseWithoutOneOnly) {
-  const TcpStoreServer server(kHost, 0, "");
+  const TcpStoreServer server(kLoopback, 0, "");
   open_store(server.url(), {.token = ""})->add("count", 1, kTimeout);
   EXPECT_THROW(open_store(server.url(), {.token = "any"}), NetworkError);
 }
@@ -179,19 +179,19 @@ TEST_F(TcpServer, EndsAWaitingClientThatAsksAgain) {
 }
 
 TEST_F(TcpServer, ClosesStrangersWhoSayNothingInTime) {
-  const TcpStoreServer server(kHost, 0, "secret", {.introduction = 30ms});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.introduction = 30ms});
   RawPeer silent(server.port());
   EXPECT_EQ(silent.hear_all(), "");
 }
 
 TEST_F(TcpServer, LetsAMemberBeSilentForAsLongAsItLikes) {
-  const TcpStoreServer server(kHost, 0, "secret", {.introduction = 200ms});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.introduction = 200ms});
   const auto member = open_store(server.url(), {.token = "secret"});
   EXPECT_THROW(member->get("never", Deadline(400ms)), Timeout);
 }
 
 TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
-  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.strangers = 2});
   RawPeer first(server.port());
   RawPeer second(server.port());
   const auto member = open_store(server.url(), {.token = "secret"});
@@ -203,7 +203,7 @@ TEST_F(TcpServer, HasRoomForOnlySoManyStrangers) {
 
 TEST_F(TcpServer,
        EndsStrangersThatAreSilentBeforeThoseThatIntroduceThemselves) {
-  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.strangers = 2});
   RawPeer slow(server.port());
   slow.greet();
   RawPeer silent(server.port());
@@ -214,7 +214,7 @@ TEST_F(TcpServer,
 }
 
 TEST_F(TcpServer, EndsNoNewcomerForStrangersThatStopHalfWay) {
-  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 2});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.strangers = 2});
   const auto member = open_store(server.url(), {.token = "secret"});
   RawPeer first(server.port());
   first.greet();
@@ -249,7 +249,7 @@ TEST_F(TcpServer, LeavesTheProcessMostOfItsDescriptors) {
 // More ranks than the server has room for, among unauthenticated clients that
 // keep connecting.
 TEST_F(TcpServer, ServesEveryRankInACrowd) {
-  const TcpStoreServer server(kHost, 0, "secret", {.strangers = 4});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.strangers = 4});
   std::atomic<bool> done = false;
   std::thread crowd([&] {
     std::vector<std::unique_ptr<RawPeer>> strangers;
@@ -283,7 +283,7 @@ TEST_F(TcpServer, TakesASilentStrangersDescriptorForANewcomer) {
 }
 
 TEST_F(TcpServer, TellsAClientOfAnotherVersionWhichItSpeaksAndHangsUp) {
-  const TcpStoreServer server(kHost, 0, "secret", {.introduction = 1h});
+  const TcpStoreServer server(kLoopback, 0, "secret", {.introduction = 1h});
   RawPeer client(server.port());
   Bytes preamble = store_preamble();
   preamble.back() = std::byte{200};
@@ -321,12 +321,12 @@ TEST_F(TcpServer, RefusesAnAddressThatThisHostDoesNotHave) {
   // TEST-NET-1, RFC 5737: an unused address.
   EXPECT_THROW(TcpStoreServer("192.0.2.1", 0, ""), NetworkError);
   EXPECT_THROW(TcpStoreServer("no-such-host.invalid", 0, ""), NetworkError);
-  EXPECT_THROW(TcpStoreServer(kHost, 0, std::string(257, 't')),
+  EXPECT_THROW(TcpStoreServer(kLoopback, 0, std::string(257, 't')),
                InvalidArgument);
 }
 
 TEST_F(TcpServer, ServesOnASocketThatListensAlready) {
-  FileDescriptor listener = listen_at(kHost, 0);
+  FileDescriptor listener = listen_at(kLoopback, 0);
   const std::string url = "tcp://" + local_address(listener.get()).text();
   const TcpStoreServer server(std::move(listener), "secret");
   EXPECT_EQ(server.url(), url);

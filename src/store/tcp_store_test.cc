@@ -19,6 +19,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/net/frame.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
@@ -35,7 +36,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kTimeout = 5min;
 constexpr const char* kHost = "127.0.0.1";
 
 // Listens at a port that the kernel chooses and answers one client as the test

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 
 namespace lockstep {
@@ -23,7 +24,6 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr auto kTimeout = 2min;
 constexpr int kGotAnError = 10;
 constexpr int kRanks = 3;
 

@@ -32,13 +32,13 @@
 #include "lockstep/store/store.h"
 #include "own_resources.h"
 #include "src/base/settings.h"
+#include "src/base/testing/test_timeout.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kTimeout = 60s;
 constexpr int kGotAnError = 10;
 constexpr std::size_t kInFlight = 3;
 

@@ -11,6 +11,7 @@
 #include "lockstep/comm/process_group.h"
 #include "src/base/settings.h"
 #include "src/base/testing/test_directory.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/base/text_file.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/rendezvous/world.h"
@@ -27,8 +28,6 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::StartsWith;
 
-// Long: it only keeps a failing test from hanging.
-constexpr auto kTimeout = 2min;
 using Outcome = ScriptedBackend::Outcome;
 
 auto in(std::chrono::seconds time) {

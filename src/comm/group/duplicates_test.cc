@@ -16,6 +16,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/own_resources.h"
 #include "src/base/testing/test_seed.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/memory/heap.h"
 #include "src/comm/testing/mpirun.h"
@@ -28,9 +29,6 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 using Group = std::shared_ptr<ProcessGroup>;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 
 class Duplicate : public testing::TestWithParam<const char*> {
  protected:

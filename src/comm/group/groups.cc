@@ -69,7 +69,7 @@ void number_group(World& world, GroupIdentity& identity) {
 }
 
 // For calls that the store answers without waiting for a rank.
-constexpr std::chrono::minutes kStoreAnswers{1};
+constexpr std::chrono::minutes kNewGroupAnswers{1};
 
 // One call of monitored_barrier. Each rank claims its own key with `here`; a
 // rank that gives up on another claims that rank's key with `late`. The first
@@ -102,7 +102,7 @@ class MonitoredBarrier {
   // Whether `state` is the claim that stands for `rank`.
   bool claim(int rank, std::string_view state) {
     const Bytes stands = store_->compare_and_set(
-        key(rank), std::nullopt, to_bytes(state), kStoreAnswers);
+        key(rank), std::nullopt, to_bytes(state), kNewGroupAnswers);
     return to_text(stands) == state;
   }
 
@@ -121,7 +121,7 @@ class MonitoredBarrier {
     for (int rank = 1; rank < group_.size(); ++rank)
       if (!awaits(rank, deadline)) late.push_back(rank);
     std::string verdict = late.empty() ? "" : say_missing(late);
-    store_->set(verdict_key(), to_bytes(verdict), kStoreAnswers);
+    store_->set(verdict_key(), to_bytes(verdict), kNewGroupAnswers);
     return verdict;
   }
 
@@ -135,9 +135,9 @@ class MonitoredBarrier {
   std::string read_verdict() {
     if (group_.rank() == 0) return say_missing({0});
     try {
-      return to_text(
-          store_->get(verdict_key(),
-                      std::chrono::duration<double>(timeout_) + kStoreAnswers));
+      return to_text(store_->get(
+          verdict_key(),
+          std::chrono::duration<double>(timeout_) + kNewGroupAnswers));
     } catch (const Timeout&) {
       return say_missing({0});
     }
@@ -152,11 +152,11 @@ class MonitoredBarrier {
   // All ranks have come; the last to leave erases the keys.
   void clean_up() {
     const std::string left = name_ + "/left";
-    if (store_->add(left, 1, kStoreAnswers) < group_.size()) return;
+    if (store_->add(left, 1, kNewGroupAnswers) < group_.size()) return;
     for (int rank = 0; rank < group_.size(); ++rank)
-      store_->erase(key(rank), kStoreAnswers);
-    store_->erase(verdict_key(), kStoreAnswers);
-    store_->erase(left, kStoreAnswers);
+      store_->erase(key(rank), kNewGroupAnswers);
+    store_->erase(verdict_key(), kNewGroupAnswers);
+    store_->erase(left, kNewGroupAnswers);
   }
 
   [[noreturn]] void fail(const std::string& missing, Late who) const {

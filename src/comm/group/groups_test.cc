@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/comm/testing/scripted_backend.h"
@@ -24,9 +25,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 using Group = std::shared_ptr<ProcessGroup>;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 
 // The ranks in the job of all members of `group`, by asking them.
 std::vector<int> ask_members(ProcessGroup& group, int rank_in_job) {

@@ -4,11 +4,10 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "src/comm/operation/operation.h"
 
 namespace lockstep {
 namespace {
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 void check_root(const ProcessGroup& group, int root) {
   if (root >= 0 && root < group.size()) return;

@@ -7,13 +7,12 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/comm/testing/run_ranks.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::chrono::minutes kTimeout{5};
 
 TEST(StopRequest, IsAgreedOnAfterTheSameStepThoughOneRankGotTheSignal) {
   for (const char* backend : {"shm", "gloo"}) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/testing/test_timeout.h"
 #include "src/base/text_file.h"
 #include "src/comm/testing/mpirun.h"
 #include "src/comm/testing/rank_processes.h"
@@ -22,8 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr auto kTimeout = 2min;
 
 struct Ended {
   int code = 0;

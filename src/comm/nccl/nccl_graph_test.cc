@@ -27,8 +27,8 @@ using ::testing::IsEmpty;
 using Group = std::shared_ptr<ProcessGroup>;
 using Floats = std::vector<float>;
 
-constexpr std::size_t kCount = 6;
-constexpr std::size_t kBytes = kCount * sizeof(float);
+constexpr std::size_t kElements = 6;
+constexpr std::size_t kBufferBytes = kElements * sizeof(float);
 
 void await(const std::function<bool()>& condition) {
   const Deadline deadline(60s);
@@ -66,9 +66,9 @@ class Rank {
   }
   void copy(Floats& to, const Floats& from) {
     LockstepGpuOutcome outcome{};
-    gpu_.check(
-        fake_.table().copy(to.data(), from.data(), kBytes, stream(), &outcome),
-        outcome, "copy");
+    gpu_.check(fake_.table().copy(to.data(), from.data(), kBufferBytes,
+                                  stream(), &outcome),
+               outcome, "copy");
   }
   void synchronize() {
     GpuEvent event(gpu_);
@@ -106,18 +106,18 @@ class Rank {
   // Fills the input, as another library would.
   void set_input(float value) {
     synchronize();
-    fake_.host_writes(input.data(), kBytes);
-    input.assign(kCount, value);
+    fake_.host_writes(input.data(), kBufferBytes);
+    input.assign(kElements, value);
   }
   const Floats& read_result() {
     synchronize();
-    fake_.host_reads(result.data(), kBytes);
+    fake_.host_reads(result.data(), kBufferBytes);
     return result;
   }
 
   const Group group;
-  Floats input = Floats(kCount), elements = Floats(kCount),
-         result = Floats(kCount, -1);
+  Floats input = Floats(kElements), elements = Floats(kElements),
+         result = Floats(kElements, -1);
 
  private:
   FakeGpu& fake_;
@@ -162,7 +162,7 @@ TEST_F(NcclGraph, GivesTheSumsOfWhatIsThereAtEachReplay) {
 TEST_F(NcclGraph, IsInOrderWithTheStreamAndWithOtherCollectives) {
   run(2, [&](Rank& rank) {
     const auto graph = rank.capture();
-    Floats ones(kCount, 1), doubled(kCount), between(kCount);
+    Floats ones(kElements, 1), doubled(kElements), between(kElements);
     for (int i = 0; i < 5; ++i) {
       rank.copy(rank.input, ones);
       const Work first = rank.group->core().replay(graph, rank.options());
@@ -175,8 +175,8 @@ TEST_F(NcclGraph, IsInOrderWithTheStreamAndWithOtherCollectives) {
       const Work again = rank.group->core().replay(graph, rank.options());
       again.wait();
       again.synchronize();
-      fake_.host_reads(between.data(), kBytes);
-      fake_.host_reads(doubled.data(), kBytes);
+      fake_.host_reads(between.data(), kBufferBytes);
+      fake_.host_reads(doubled.data(), kBufferBytes);
       EXPECT_THAT(between, Each(2.0F));
       EXPECT_THAT(doubled, Each(4.0F));
       EXPECT_THAT(rank.read_result(), Each(2.0F));
@@ -186,7 +186,7 @@ TEST_F(NcclGraph, IsInOrderWithTheStreamAndWithOtherCollectives) {
 
 TEST_F(NcclGraph, LeavesOutWhatIsGivenToAnotherStreamMeanwhile) {
   run(2, [&](Rank& rank) {
-    Floats beside(kCount, 1);
+    Floats beside(kElements, 1);
     const auto graph = rank.begin_capture();
     rank.all_reduce(rank.elements);
     const Work work =
@@ -195,7 +195,7 @@ TEST_F(NcclGraph, LeavesOutWhatIsGivenToAnotherStreamMeanwhile) {
     rank.all_reduce(rank.elements);
     graph->end_capture();
     work.synchronize();
-    fake_.host_reads(beside.data(), kBytes);
+    fake_.host_reads(beside.data(), kBufferBytes);
     EXPECT_THAT(beside, Each(2.0F));
     EXPECT_EQ(graph->contents().operations, 2U);
     rank.set_input(0);
@@ -401,7 +401,7 @@ TEST_F(NcclGraph, RefusesCollectivesOfACaptureForWhichNoGraphIsAttached) {
 
 TEST_F(NcclGraph, SaysThatWhatIsNotOfACaptureWaitsForItsEnd) {
   run(2, [&](Rank& rank) {
-    Floats beside(kCount, 1);
+    Floats beside(kElements, 1);
     const auto graph = rank.begin_capture();
     rank.all_reduce(rank.elements);
     rank.group->barrier().wait();

@@ -21,6 +21,9 @@
 
 namespace lockstep {
 
+// The position of a rank in a list with one entry per rank.
+inline std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
+
 class CapturedGraph;
 
 // Signatures carry the numbers: append, never renumber.

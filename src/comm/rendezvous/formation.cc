@@ -25,10 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For calls that the store answers without waiting for a rank.
-constexpr auto kStoreAnswers = 30s;
 // An error must not wait for a store that does not answer.
-constexpr auto kGoodbye = 2s;
+constexpr auto kAbortNotice = 2s;
 // Reading a key that was seen a moment ago takes no longer, unless it was
 // erased.
 constexpr auto kStillThere = 200ms;
@@ -324,8 +322,8 @@ void Formation::fail(const std::exception_ptr& error) {
     if (mine.kind == FaultKind::kPeerGone)
       if (const auto ended = store_->ended_within(kWillTakes))
         mine = end_of(identity_, *ended);
-    stands = store_->settle(encode(mine), kGoodbye);
-    store_->erase_own(kGoodbye);
+    stands = store_->settle(encode(mine), kAbortNotice);
+    store_->erase_own(kAbortNotice);
   } catch (const Error& unreachable) {
     log(LogLevel::kDebug, unreachable.what());
   }

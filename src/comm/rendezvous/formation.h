@@ -24,6 +24,9 @@
 
 namespace lockstep {
 
+// For calls that the store answers without waiting for a rank.
+inline constexpr std::chrono::seconds kStoreAnswers{30};
+
 class MeetingStore;
 
 // The key of the job's part of the store that is set once rank `rank_in_job`

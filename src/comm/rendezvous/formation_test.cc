@@ -7,15 +7,13 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/store/testing/watched_store.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 60s;
 
 // A store whose waits time out, but call `late` first: another rank's action at
 // the last moment.

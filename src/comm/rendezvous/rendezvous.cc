@@ -26,8 +26,6 @@
 namespace lockstep {
 namespace {
 
-// For calls that the store answers without waiting for a rank.
-constexpr std::chrono::seconds kStoreAnswers{30};
 // Leaving must not delay the program.
 constexpr std::chrono::milliseconds kGoodbye{250};
 

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/store/tcp_store_server.h"
 #include "src/store/testing/watched_store.h"
@@ -24,7 +25,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-constexpr auto kTimeout = 2min;
 using SharedStore = std::shared_ptr<Store>;
 
 // Runs `rank_body` for each rank on its own thread.

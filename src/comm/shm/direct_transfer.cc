@@ -15,13 +15,11 @@ constexpr std::size_t kMostUnitBytes = 256 << 10;
 // first-level cache.
 constexpr std::size_t kUpdateBytes = 16 << 10;
 
-std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
 // A few units for each rank: enough to share the work evenly, few enough that
 // claiming them costs nothing, and that their number can be counted.
 std::size_t choose_unit_bytes(std::size_t bytes, int ranks) {
   const std::size_t share =
-      bytes / (4 * index(ranks)) / kCacheLine * kCacheLine;
+      bytes / (4 * index_of(ranks)) / kCacheLine * kCacheLine;
   const std::size_t least =
       round_up_to(kCacheLine, bytes / ControlBlock::kMostUnits + 1);
   return std::max(least, std::clamp(share, kLeastUnitBytes, kMostUnitBytes));
@@ -52,11 +50,11 @@ void DirectTransfer::finish_inline(SharedOperation& shared,
 void DirectTransfer::reduce_slots(const SharedOperation& shared,
                                   const ShmContext& context) {
   const ReduceKernel kernel = kernel_of(shared);
-  read_.resize(index(shared.ranks()));
+  read_.resize(index_of(shared.ranks()));
   std::size_t at = 0;
   for (const Buffer& output : shared.routes().result().buffers) {
     for (int r = 0; r < shared.ranks(); ++r)
-      read_[index(r)] = context.rounds->brought(r).payload + at;
+      read_[index_of(r)] = context.rounds->brought(r).payload + at;
     std::byte* const to = static_cast<std::byte*>(output.data);
     if (output.count > 0)
       kernel(read_, std::span(&to, 1), static_cast<std::size_t>(output.count));
@@ -207,9 +205,9 @@ void DirectTransfer::update_range(const SharedOperation& shared,
                    "a shard update has a piece outside of its buffer");
     return static_cast<std::byte*>(whole.data) + from;
   };
-  read_.resize(index(shared.ranks()));
+  read_.resize(index_of(shared.ranks()));
   for (int r = 0; r < shared.ranks(); ++r)
-    read_[index(r)] = address(r, of.buffer);
+    read_[index_of(r)] = address(r, of.buffer);
   std::byte* const combined = scratch_.data();
   kernel_of(shared)(read_, std::span(&combined, 1), count);
   operation.update->update(piece, begin, count, combined);
@@ -226,7 +224,7 @@ void DirectTransfer::reduce_unit(const SharedOperation& shared,
   const std::size_t to = std::min(from + unit_bytes_, bytes_);
   const ReduceKernel kernel = kernel_of(shared);
   const bool to_all = shared.operation().kind == OperationKind::kAllReduce;
-  read_.resize(index(shared.ranks()));
+  read_.resize(index_of(shared.ranks()));
   written_.resize(to_all ? read_.size() : 1);
   auto piece = static_cast<std::size_t>(
       std::ranges::upper_bound(starts_, from) - starts_.begin() - 1);
@@ -237,10 +235,10 @@ void DirectTransfer::reduce_unit(const SharedOperation& shared,
       return static_cast<std::byte*>(shared.source_of(r)[piece].data) +
              (at - starts_[piece]);
     };
-    for (int r = 0; r < shared.ranks(); ++r) read_[index(r)] = address(r);
+    for (int r = 0; r < shared.ranks(); ++r) read_[index_of(r)] = address(r);
     if (!to_all) written_[0] = address(shared.operation().root);
     for (int r = 0; to_all && r < shared.ranks(); ++r)
-      written_[index(r)] = address(r);
+      written_[index_of(r)] = address(r);
     kernel(read_, written_, (end - at) / element_size(shared));
     at = end;
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/shm/exchange_messages.h"
 #include "src/net/process_handle.h"
 #include "src/net/testing/another_user.h"
@@ -30,9 +31,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 
 constexpr std::size_t kSecretBytes = sizeof(Secret);
 

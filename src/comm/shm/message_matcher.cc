@@ -10,8 +10,6 @@
 namespace lockstep {
 namespace {
 
-std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
 // Copies between a ring and plain memory; `position` counts all bytes since the
 // start.
 template <class Copy>
@@ -31,14 +29,14 @@ void for_each_part(std::uint64_t position, std::size_t bytes,
 MessageMatcher::MessageMatcher(const ShmContext& context, Doorbell& bell)
     : context_(context),
       bell_(bell),
-      outboxes_(index(context.identity.size)),
-      inboxes_(index(context.identity.size)) {}
+      outboxes_(index_of(context.identity.size)),
+      inboxes_(index_of(context.identity.size)) {}
 
 void MessageMatcher::post(Pointer message) {
   ++in_flight_;
   const int peer = message->operation.peer;
   if (message->operation.kind == OperationKind::kSend) {
-    outboxes_[index(peer)].unannounced.push_back(std::move(message));
+    outboxes_[index_of(peer)].unannounced.push_back(std::move(message));
     return;
   }
   const auto envelope = std::ranges::find_if(kept_, [&](const Kept& kept) {
@@ -92,7 +90,7 @@ void MessageMatcher::complete(ShmMessage& message) {
 
 // Writes envelopes while there is room for them.
 bool MessageMatcher::announce(int to) {
-  Outbox& outbox = outboxes_[index(to)];
+  Outbox& outbox = outboxes_[index_of(to)];
   MessageChannel& channel = channel_to(to);
   bool changed = false;
   while (!outbox.unannounced.empty()) {
@@ -125,7 +123,7 @@ bool MessageMatcher::announce(int to) {
 }
 
 bool MessageMatcher::take_receipts(int to) {
-  Outbox& outbox = outboxes_[index(to)];
+  Outbox& outbox = outboxes_[index_of(to)];
   if (outbox.announced.empty()) return false;
   MessageChannel& channel = channel_to(to);
   bool changed = false;
@@ -147,7 +145,7 @@ bool MessageMatcher::take_receipts(int to) {
 }
 
 bool MessageMatcher::stream_out(int to) {
-  Outbox& outbox = outboxes_[index(to)];
+  Outbox& outbox = outboxes_[index_of(to)];
   MessageChannel& channel = channel_to(to);
   bool changed = false;
   while (!outbox.streaming.empty()) {
@@ -216,7 +214,7 @@ void MessageMatcher::deliver(const Kept& envelope, const Pointer& receive) {
   check_message(receive->operation, envelope.from, envelope.signature,
                 context_.identity.name);
   receive->source = envelope.from;
-  Inbox& inbox = inboxes_[index(envelope.from)];
+  Inbox& inbox = inboxes_[index_of(envelope.from)];
   const Buffer& buffer = receive->buffer;
   switch (envelope.place) {
     case Place::kInline:
@@ -245,12 +243,12 @@ void MessageMatcher::deliver(const Kept& envelope, const Pointer& receive) {
 }
 
 void MessageMatcher::owe_receipt(const Kept& envelope) {
-  inboxes_[index(envelope.from)].receipts.push_back(envelope.number);
+  inboxes_[index_of(envelope.from)].receipts.push_back(envelope.number);
   ++owed_receipts_;
 }
 
 bool MessageMatcher::send_receipts(int from) {
-  Inbox& inbox = inboxes_[index(from)];
+  Inbox& inbox = inboxes_[index_of(from)];
   MessageChannel& channel = channel_from(from);
   bool changed = false;
   while (!inbox.receipts.empty()) {
@@ -266,7 +264,7 @@ bool MessageMatcher::send_receipts(int from) {
 }
 
 bool MessageMatcher::stream_in(int from) {
-  Inbox& inbox = inboxes_[index(from)];
+  Inbox& inbox = inboxes_[index_of(from)];
   MessageChannel& channel = channel_from(from);
   bool changed = false;
   while (!inbox.streaming.empty()) {

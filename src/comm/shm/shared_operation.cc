@@ -10,8 +10,6 @@
 namespace lockstep {
 namespace {
 
-std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
 template <class T>
 std::size_t size_in_bytes(const std::vector<T>& values) {
   return values.size() * sizeof(T);
@@ -87,7 +85,7 @@ void SharedOperation::meet(const ShmContext& context) {
 }
 
 void SharedOperation::locate(const ShmContext& context) {
-  sources_.resize(index(ranks_));
+  sources_.resize(index_of(ranks_));
   for (int r = 0; r < ranks_; ++r) locate_source(context, r);
 }
 
@@ -108,9 +106,9 @@ void SharedOperation::check_signatures(const ShmContext& context) const {
 }
 
 void SharedOperation::read_counts(const ShmContext& context) {
-  all_counts_.assign(index(ranks_), counts_);
+  all_counts_.assign(index_of(ranks_), counts_);
   for (int r = 0; r < ranks_; ++r)
-    std::memcpy(all_counts_[index(r)].data(),
+    std::memcpy(all_counts_[index_of(r)].data(),
                 context.rounds->brought(r).payload, size_in_bytes(counts_));
   check_counts(operation_, all_counts_, context.identity.name);
 }
@@ -123,13 +121,13 @@ std::vector<std::int64_t> SharedOperation::counts_of_source(int r) const {
                           operation_.kind == OperationKind::kGather;
   if (!brings_all && r != operation_.root) return counts;
   if (!all_counts_.empty() && !counts_.empty()) {
-    counts = all_counts_[index(r)];
-    counts.resize(index(ranks_));
+    counts = all_counts_[index_of(r)];
+    counts.resize(index_of(ranks_));
     return counts;
   }
   if (operation_.kind == OperationKind::kAllGather &&
       operation_.division == Division::kPerRank)
-    return {outputs_[index(r)].count};
+    return {outputs_[index_of(r)].count};
   if (operation_.kind == OperationKind::kScatter) {
     for (const Buffer& buffer : outputs_)
       counts.push_back(buffer.count * ranks_);
@@ -145,7 +143,7 @@ std::vector<std::int64_t> SharedOperation::counts_of_source(int r) const {
 void SharedOperation::locate_source(const ShmContext& context, int r) {
   const Slot& slot = context.rounds->brought(r);
   const DataType type = static_cast<DataType>(signature_.type);
-  auto& source = sources_[index(r)];
+  auto& source = sources_[index_of(r)];
   source.clear();
   const std::byte* at = slot.payload + size_in_bytes(counts_);
   for (const std::int64_t count : counts_of_source(r)) {

@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
 std::size_t element_size(const SharedOperation& shared) {
   return size_of(static_cast<DataType>(shared.signature().type));
 }
@@ -80,11 +78,11 @@ void StagedTransfer::cut(OperationKind kind) {
   if (kind == OperationKind::kScatter) cut_ = Cut::kRoots;
   if (kind == OperationKind::kReduceScatter) {
     cut_ = Cut::kForAll;
-    slices = index(ranks_);
+    slices = index_of(ranks_);
   }
   if (kind == OperationKind::kAllToAll) {
     cut_ = Cut::kForPeers;
-    slices = std::max<std::size_t>(1, index(ranks_) - 1);
+    slices = std::max<std::size_t>(1, index_of(ranks_) - 1);
   }
   slice_bytes_ = kStretchBytes / slices / kCacheLine * kCacheLine;
 }
@@ -92,7 +90,7 @@ void StagedTransfer::cut(OperationKind kind) {
 std::byte* StagedTransfer::area(int from, int to, std::uint64_t round,
                                 const ShmContext& context) const {
   const auto slice = [&](int i) {
-    return context.control.brought(from, round) + index(i) * slice_bytes_;
+    return context.control.brought(from, round) + index_of(i) * slice_bytes_;
   };
   switch (cut_) {
     case Cut::kNone:
@@ -142,7 +140,7 @@ void StagedTransfer::take(const SharedOperation& shared,
                           const ShmContext& context) {
   const int rank = shared.rank();
   for (int from = 0; from < ranks_; ++from) {
-    BufferCursor& to = gets_[index(from)];
+    BufferCursor& to = gets_[index_of(from)];
     if (from == rank)
       copy(own_.front(), to, bytes_left(to, slice_bytes_));
     else
@@ -155,12 +153,12 @@ void StagedTransfer::take(const SharedOperation& shared,
 void StagedTransfer::reduce_block(const SharedOperation& shared,
                                   const ShmContext& context) {
   const ReduceKernel kernel = kernel_of(shared);
-  read_.resize(index(ranks_));
+  read_.resize(index_of(ranks_));
   BufferCursor& result = result_.front();
   for (std::size_t at = 0; at < slice_bytes_ && result.left() > 0;) {
     const std::size_t bytes = std::min(slice_bytes_ - at, result.left());
     for (int r = 0; r < ranks_; ++r)
-      read_[index(r)] =
+      read_[index_of(r)] =
           area(r, shared.rank(), context.rounds->current(), context) + at;
     std::byte* const to = result.here();
     kernel(read_, std::span(&to, 1), bytes / element_size(shared));
@@ -177,8 +175,8 @@ StagedTransfer::Share StagedTransfer::share_of(int rank,
                                                std::size_t stretch) const {
   const std::size_t bytes = bytes_in(stretch);
   const std::size_t each =
-      round_up_to(kCacheLine, (bytes - 1) / index(ranks_) + 1);
-  const std::size_t begin = std::min(bytes, index(rank) * each);
+      round_up_to(kCacheLine, (bytes - 1) / index_of(ranks_) + 1);
+  const std::size_t begin = std::min(bytes, index_of(rank) * each);
   return {begin, std::min(each, bytes - begin)};
 }
 
@@ -192,7 +190,7 @@ void StagedTransfer::reduce_share(const SharedOperation& shared,
   BufferCursor result = result_.front();
   result.advance(share.begin);
   const bool wanted = result_.front().left() > 0;
-  read_.resize(index(ranks_));
+  read_.resize(index_of(ranks_));
   written_.resize(wanted ? 2 : 1);
   for (std::size_t at = 0; at < share.bytes;) {
     std::size_t bytes = share.bytes - at;
@@ -202,7 +200,7 @@ void StagedTransfer::reduce_share(const SharedOperation& shared,
       result.advance(bytes);
     }
     for (int r = 0; r < ranks_; ++r)
-      read_[index(r)] = context.control.brought(r, round) + share.begin + at;
+      read_[index_of(r)] = context.control.brought(r, round) + share.begin + at;
     written_[0] =
         context.control.reduced(shared.rank(), round) + share.begin + at;
     kernel(read_, written_, bytes / element_size(shared));

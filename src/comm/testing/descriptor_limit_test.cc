@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
@@ -18,7 +19,6 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr auto kTimeout = 2min;
 constexpr int kEnough = 40;
 
 // Two ranks join; `victim` may open `spare` more files. Returns whether it

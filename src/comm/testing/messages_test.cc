@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/mpirun.h"
 #include "src/comm/testing/run_ranks.h"
 
@@ -16,8 +17,6 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto kTimeout = 60s;
 
 std::vector<float> numbers(std::size_t count, float first) {
   std::vector<float> values(count);

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
@@ -18,8 +19,6 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto kTimeout = 2min;
 
 std::vector<std::string> ranks_program(const std::string& name) {
   return {LOCKSTEP_COMM_RANKS, name};

@@ -18,6 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/store/testing/watched_store.h"
@@ -31,9 +32,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 using Group = std::shared_ptr<ProcessGroup>;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 
 const std::vector<int> kAll{0, 1, 2};
 

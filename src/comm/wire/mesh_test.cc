@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/net/socket.h"
 #include "src/net/testing/scarce_descriptors.h"
 #include "src/net/wait.h"
@@ -25,9 +26,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 
 TEST(AMesh, SaysWhichRanksOfTheJobDidNotCome) {
   const auto store = open_store("memory:");

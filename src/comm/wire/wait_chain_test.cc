@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/store/testing/watched_store.h"
 
 namespace lockstep {
@@ -20,8 +21,6 @@ using testing::ElementsAre;
 constexpr int kRanks = 8;
 // Enough to read what has been published, and not yet to wait for more.
 constexpr auto kBriefly = 100ms;
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 const Deadline kNever = Deadline::never();
 
 // Notes the deadlines of waits, and fails to read the keys in `unreadable`.

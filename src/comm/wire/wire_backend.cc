@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 // How long an operation stays queued for a waiting caller before the group's
 // own thread carries it out.
-constexpr auto kGrace = 200us;
+constexpr auto kUnclaimed = 200us;
 
 // A started operation, with a copy of the lists that it borrows.
 struct Queued {
@@ -402,7 +402,7 @@ void WireBackend::run_carrier() {
       parked_ = false;
       continue;
     }
-    const auto due = queue_.front()->begun + kGrace;
+    const auto due = queue_.front()->begun + kUnclaimed;
     if (Deadline::Clock::now() < due) {
       carrier_wakes_.wait_until(lock, due);
       continue;

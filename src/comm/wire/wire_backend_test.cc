@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/run_ranks.h"
 
 namespace lockstep {
@@ -20,9 +21,6 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 using Group = std::shared_ptr<ProcessGroup>;
-
-// Long enough to never pass in a test that works.
-constexpr auto kTimeout = 1min;
 
 // Keeps threads from starting: a thread's stack would exceed the address space.
 class NoThreads {

@@ -22,10 +22,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr int kRanks = 64;
+constexpr int kManyRanks = 64;
 // Long enough for a rank to publish what it waits for, in a test that works.
-constexpr auto kBriefly = 500ms;
-const Deadline kNever = Deadline::never();
+constexpr auto kAWhile = 500ms;
 
 // Counts its calls.
 class CountingStore : public WatchedStore {
@@ -39,7 +38,7 @@ class CountingStore : public WatchedStore {
 };
 
 std::vector<int> other_ranks() {
-  std::vector<int> ranks(kRanks - 1);
+  std::vector<int> ranks(kManyRanks - 1);
   std::iota(ranks.begin(), ranks.end(), 1);
   return ranks;
 }
@@ -48,9 +47,9 @@ std::vector<int> other_ranks() {
 struct ARankOfMany : testing::Test {
   ARankOfMany() {
     std::vector<std::string> death_keys;
-    for (int rank = 0; rank < kRanks; ++rank)
+    for (int rank = 0; rank < kManyRanks; ++rank)
       death_keys.push_back("ended/" + std::to_string(rank));
-    core = transport.make_core(kRanks, store, death_keys);
+    core = transport.make_core(kManyRanks, store, death_keys);
     for (const int rank : other_ranks()) core->expect(rank);
   }
 
@@ -67,7 +66,7 @@ TEST_F(ARankOfMany, AsksTheStoreOnceAtATimeWhetherAnyOfThemEnded) {
       core->transport().receive({1, kChannelCollective, 0, &never, 1});
   EXPECT_THROW(core->wait(request, 500ms), WaitExpired);
   EXPECT_GT(store->calls(), 0);
-  EXPECT_LT(store->calls(), kRanks / 2);
+  EXPECT_LT(store->calls(), kManyRanks / 2);
 }
 
 TEST_F(ARankOfMany, FindsTheOneThatEnded) {
@@ -100,8 +99,9 @@ std::string text_when_late(WireCore& core, std::vector<int> missing) {
 
 // The rank waits for all silent ranks together.
 TEST_F(ARankOfMany, FollowsTheChainFromARankThatWaits) {
-  WaitChain other({std::make_shared<GroupFault>(store, "fault"), 5, kRanks});
-  EXPECT_TRUE(other.publish({.ranks = {40}}, kNever));
+  WaitChain other(
+      {std::make_shared<GroupFault>(store, "fault"), 5, kManyRanks});
+  EXPECT_TRUE(other.publish({.ranks = {40}}, Deadline::never()));
   const int before = store->calls();
   const std::string text = text_when_late(*core, ranks_from(5, 22));
   EXPECT_THAT(text, HasSubstr("missing: rank 40,"));
@@ -122,8 +122,8 @@ TEST_F(ARankOfMany, SaysForWhomItWaitedWhenAnotherGivesUp) {
                                     barrier, Deadline::Clock::now()});
   EXPECT_THAT(error_text<Timeout>([&] { std::rethrow_exception(error); }),
               HasSubstr("missing: rank 7,"));
-  WaitChain other({group, 2, kRanks});
-  EXPECT_EQ(other.ends({.ranks = {0}}, kBriefly), std::vector{7});
+  WaitChain other({group, 2, kManyRanks});
+  EXPECT_EQ(other.ends({.ranks = {0}}, kAWhile), std::vector{7});
 }
 
 TEST_F(ARankOfMany, GoesOnWhenTheOperationCompletesBeforeItGivesUp) {
@@ -135,8 +135,8 @@ TEST_F(ARankOfMany, GoesOnWhenTheOperationCompletesBeforeItGivesUp) {
   EXPECT_EQ(group->look(), std::nullopt);
   EXPECT_TRUE(
       core->transport().receive({1, kChannelCollective, 0, nullptr, 0}));
-  WaitChain other({group, 2, kRanks});
-  EXPECT_EQ(other.ends({.ranks = {0}}, kBriefly), std::vector{0});
+  WaitChain other({group, 2, kManyRanks});
+  EXPECT_EQ(other.ends({.ranks = {0}}, kAWhile), std::vector{0});
 }
 
 // A store whose server is stopped: calls end with their deadlines. The test
@@ -162,7 +162,7 @@ class StoppedStore : public WatchedStore {
 
   std::vector<std::string> calls;
   Deadline::Clock::time_point first{};
-  Deadline last = kNever;
+  Deadline last = Deadline::never();
 
  private:
   [[noreturn]] void stay(const std::string& call, Deadline deadline) {

@@ -19,7 +19,7 @@ constexpr microseconds kLongestNap = 2ms;
 constexpr microseconds kLoneNap = 20ms;
 // How long messages stay pending without a waiting thread before the background
 // thread advances them.
-constexpr microseconds kGrace = 500us;
+constexpr microseconds kUnwatched = 500us;
 
 std::size_t bytes_of(const Signature& signature) {
   return static_cast<std::size_t>(signature.elements) *
@@ -100,12 +100,12 @@ void WireMessageMatcher::call_postman() {
 // Only polls, so that a thread that begins to wait is not delayed by it.
 void WireMessageMatcher::run_postman() {
   MutexLock lock(mutex_);
-  microseconds nap = kGrace;
+  microseconds nap = kUnwatched;
   while (!stopping_) {
     parked_ = is_idle();
     if (parked_) {
       postman_wakes_.wait(lock);
-      nap = kGrace;
+      nap = kUnwatched;
       parked_ = false;
     }
     postman_wakes_.wait_for(lock, nap);

@@ -21,14 +21,14 @@ namespace {
 using namespace std::chrono_literals;
 
 // Every answer of a store in this process.
-constexpr auto kStoreAnswers = 10s;
+constexpr auto kOwnStoreAnswers = 10s;
 // How long the launchers may take to read how the job ended.
 constexpr auto kReaders = 10s;
 
 // Does not wait: the second key is there since the first launcher came.
 bool is_set(Store& store, const std::string& key) {
   const std::vector<std::string> keys{key, std::string(kAgreementKey)};
-  return store.wait_any(keys, kStoreAnswers) == 0;
+  return store.wait_any(keys, kOwnStoreAnswers) == 0;
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ const NodeCard* Coordinator::Round::with_rank_of(const NodeCard& card) const {
 
 void Coordinator::Round::take_arrival() {
   auto card = decode<NodeCard>(
-      to_text(store_.get(keys_.card(arrived_++), kStoreAnswers)));
+      to_text(store_.get(keys_.card(arrived_++), kOwnStoreAnswers)));
   card.host = printable(card.host);
   drop_lost();
   if (const NodeCard* other = with_rank_of(card))
@@ -143,7 +143,7 @@ bool Coordinator::Round::drop_lost() {
       std::vector<std::string> lost;
       for (const NodeCard& node : nodes) lost.push_back(keys.lost(node.id));
       lost.emplace_back(kAgreementKey);
-      const std::size_t found = store_.wait_any(lost, kStoreAnswers);
+      const std::size_t found = store_.wait_any(lost, kOwnStoreAnswers);
       if (found == nodes.size()) return;
       nodes.erase(nodes.begin() + static_cast<std::ptrdiff_t>(found));
       any = true;
@@ -214,7 +214,7 @@ void Coordinator::Round::put_in_order() {
 
 void Coordinator::Round::refuse(const NodeCard& node,
                                 const std::string& reason) {
-  store_.set(keys_.refusal(node.id), to_bytes(reason), kStoreAnswers);
+  store_.set(keys_.refusal(node.id), to_bytes(reason), kOwnStoreAnswers);
 }
 
 void Coordinator::Round::refuse_all() {
@@ -244,7 +244,7 @@ void Coordinator::Round::begin() {
                                        .store_url = url,
                                        .token = token,
                                        .restarts = number_})),
-             kStoreAnswers);
+             kOwnStoreAnswers);
 }
 
 void Coordinator::Round::report_lost(const NodeCard& node) {
@@ -253,7 +253,7 @@ void Coordinator::Round::report_lost(const NodeCard& node) {
       .text = fmt::format("the launcher on {} ended, or the link to that host "
                           "is down",
                           node.host)};
-  report_fault(store_, keys_.fault(), fault, kStoreAnswers);
+  report_fault(store_, keys_.fault(), fault, kOwnStoreAnswers);
 }
 
 // Waits until every host's workers have ended well; false once a fault stands
@@ -299,7 +299,7 @@ bool Coordinator::Round::end() {
   const NodeCard* still_there = first_that_does_not_end();
   // Only now: meanwhile one of a later kind may have replaced the first.
   auto fault =
-      decode<RoundFault>(to_text(store_.get(keys_.fault(), kStoreAnswers)));
+      decode<RoundFault>(to_text(store_.get(keys_.fault(), kOwnStoreAnswers)));
   if (still_there != nullptr) {
     fault.text += fmt::format(
         "; the workers on {} did not end, so none are started again",
@@ -313,13 +313,13 @@ bool Coordinator::Round::end() {
   }
   store_.set(keys_.verdict(),
              to_bytes(encode(RoundVerdict{.next = "restart", .fault = fault})),
-             kStoreAnswers);
+             kOwnStoreAnswers);
   return true;
 }
 
 void Coordinator::Round::finish(const RoundVerdict& verdict) {
-  store_.set(kOverKey, to_bytes(encode(verdict)), kStoreAnswers);
-  store_.set(keys_.verdict(), to_bytes(encode(verdict)), kStoreAnswers);
+  store_.set(kOverKey, to_bytes(encode(verdict)), kOwnStoreAnswers);
+  store_.set(keys_.verdict(), to_bytes(encode(verdict)), kOwnStoreAnswers);
 }
 
 void Coordinator::Round::wait_for_readers() {
@@ -352,9 +352,9 @@ void Coordinator::give_up(int number, const std::string& reason) noexcept {
                 .text = "the rendezvous of the hosts failed: " + reason,
                 .kind = RoundFaultKind::kFinal}};
   try {
-    store_->set(kOverKey, to_bytes(encode(verdict)), kStoreAnswers);
+    store_->set(kOverKey, to_bytes(encode(verdict)), kOwnStoreAnswers);
     store_->set(RoundKeys(number).verdict(), to_bytes(encode(verdict)),
-                kStoreAnswers);
+                kOwnStoreAnswers);
   } catch (const std::exception& error) {
     log(LogLevel::kError, error.what());
   }

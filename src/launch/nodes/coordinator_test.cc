@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "src/base/testing/test_timeout.h"
+
 namespace lockstep {
 namespace {
 
@@ -17,8 +19,6 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr auto kTimeout = 2min;
 
 class CoordinatorTest : public testing::Test {
  protected:

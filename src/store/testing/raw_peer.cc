@@ -8,17 +8,14 @@
 #include <cstdint>
 #include <utility>
 
+#include "src/base/testing/test_timeout.h"
 #include "src/net/frame.h"
 #include "src/net/socket.h"
 #include "src/net/wait.h"
 #include "src/store/store_protocol.h"
 
 namespace lockstep {
-namespace {
-
-constexpr auto kTimeout = std::chrono::minutes(5);
-
-}  // namespace
+namespace {}  // namespace
 
 RawPeer::RawPeer(FileDescriptor socket) : socket_(std::move(socket)) {}
 

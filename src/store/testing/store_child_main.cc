@@ -18,13 +18,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
+#include "src/base/testing/test_timeout.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto kTimeout = 5min;
 
 int add(Store& store, const std::string& key, const std::string& count) {
   int times = 0;

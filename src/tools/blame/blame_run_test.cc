@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "src/base/testing/test_directory.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/tools/blame/blame_command.h"
 
@@ -14,8 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
-
-constexpr auto kTimeout = 2min;
 
 class BlameOfARun : public testing::Test {
  protected:

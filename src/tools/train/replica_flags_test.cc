@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/testing/error_text.h"
+#include "src/tools/testing/parse_train_flags.h"
 
 namespace lockstep {
 namespace {
@@ -15,28 +15,20 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TrainOptions parse(const std::vector<const char*>& arguments) {
-  return parse_train_options(arguments, {.cores = 2});
-}
-
-std::string error_of(const std::vector<const char*>& arguments) {
-  return error_text([&] { parse(arguments); });
-}
-
 TEST(ReplicaFlags, AreOffUnlessGiven) {
-  const TrainOptions options = parse({});
+  const TrainOptions options = parse_train({});
   EXPECT_FALSE(options.sync_batch_norm);
   EXPECT_EQ(options.checks.consistency_steps, 0);
   EXPECT_EQ(options.checks.fingerprint_every, 0);
 }
 
 TEST(ReplicaFlags, SayWhatIsChecked) {
-  EXPECT_EQ(
-      parse({"--check-consistency", "--epochs", "1"}).checks.consistency_steps,
-      3);
-  const TrainOptions options =
-      parse({"--check-consistency=7", "--show-values", "fc.bias,conv1.weight",
-             "--fingerprint-every", "100", "--sync-bn", "--model", "resnet18"});
+  EXPECT_EQ(parse_train({"--check-consistency", "--epochs", "1"})
+                .checks.consistency_steps,
+            3);
+  const TrainOptions options = parse_train(
+      {"--check-consistency=7", "--show-values", "fc.bias,conv1.weight",
+       "--fingerprint-every", "100", "--sync-bn", "--model", "resnet18"});
   EXPECT_EQ(options.checks.consistency_steps, 7);
   EXPECT_THAT(options.checks.show, ElementsAre("fc.bias", "conv1.weight"));
   EXPECT_EQ(options.checks.fingerprint_every, 100);
@@ -46,9 +38,9 @@ TEST(ReplicaFlags, SayWhatIsChecked) {
 TEST(ReplicaFlags, RefuseWhatIsNoNumberOfSteps) {
   for (const char* text : {"0", "-1", "two", "1.5"}) {
     const std::string flag = std::string("--check-consistency=") + text;
-    EXPECT_THAT(error_of({flag.c_str()}), HasSubstr("--check-consistency"))
+    EXPECT_THAT(train_error({flag.c_str()}), HasSubstr("--check-consistency"))
         << text;
-    EXPECT_THAT(error_of({"--fingerprint-every", text}),
+    EXPECT_THAT(train_error({"--fingerprint-every", text}),
                 AllOf(HasSubstr("--fingerprint-every"),
                       HasSubstr("not a whole number from 1")))
         << text;
@@ -56,23 +48,23 @@ TEST(ReplicaFlags, RefuseWhatIsNoNumberOfSteps) {
 }
 
 TEST(ReplicaFlags, RefuseSyncBnWhereItHasNoMeaning) {
-  EXPECT_EQ(error_of({"--sync-bn"}),
+  EXPECT_EQ(train_error({"--sync-bn"}),
             "--sync-bn is for --model resnet18, resnet34 and resnet50; convnet "
             "has no batch normalization");
-  EXPECT_THAT(
-      error_of({"--sync-bn", "--model", "resnet18", "--logical-shards", "2"}),
-      HasSubstr("leave out one of the two"));
+  EXPECT_THAT(train_error({"--sync-bn", "--model", "resnet18",
+                           "--logical-shards", "2"}),
+              HasSubstr("leave out one of the two"));
 }
 
 TEST(ReplicaFlags, RefuseChecksOfRanksThatPartOnPurpose) {
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
-    EXPECT_THAT(error_of({flag, "--hook", "post-local-sgd"}),
+    EXPECT_THAT(train_error({flag, "--hook", "post-local-sgd"}),
                 AllOf(HasSubstr("is not for --hook post-local-sgd"),
                       HasSubstr("diverge on purpose")));
 }
 
 TEST(ReplicaFlags, RefuseValuesOfNoTable) {
-  EXPECT_THAT(error_of({"--show-values", "fc.bias"}),
+  EXPECT_THAT(train_error({"--show-values", "fc.bias"}),
               HasSubstr("--show-values is for --check-consistency"));
 }
 

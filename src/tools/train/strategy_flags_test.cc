@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/testing/error_text.h"
+#include "src/tools/testing/parse_train_flags.h"
 
 namespace lockstep {
 namespace {
@@ -19,16 +19,6 @@ constexpr const char* kThreeWorkers =
     R"({"cluster": {"worker": ["a:1", "b:1", "c:1"]},
         "task": {"type": "worker", "index": 1}})";
 
-TrainOptions parse(const std::vector<const char*>& arguments,
-                   const RankPlace& place = {.cores = 4}) {
-  return parse_train_options(arguments, place);
-}
-
-std::string error_of(const std::vector<const char*>& arguments,
-                     const RankPlace& place = {.cores = 4}) {
-  return error_text([&] { parse(arguments, place); });
-}
-
 EnvironmentLookup environment(std::map<std::string, std::string> variables) {
   return [=](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
@@ -38,65 +28,68 @@ EnvironmentLookup environment(std::map<std::string, std::string> variables) {
 }
 
 TEST(StrategyFlags, SayWhatTheRanksAre) {
-  EXPECT_EQ(parse({}).strategy, "ddp");
+  EXPECT_EQ(parse_train({}).strategy, "ddp");
   for (const char* strategy : {"ddp", "horovod", "multi-worker"}) {
-    const TrainOptions options = parse({"--strategy", strategy});
+    const TrainOptions options = parse_train({"--strategy", strategy});
     EXPECT_EQ(options.ranks, 4) << strategy;
     EXPECT_EQ(options.replicas, 1) << strategy;
   }
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
-    EXPECT_EQ(parse({"--strategy", strategy}).replicas, 4) << strategy;
-    const TrainOptions options = parse({"--strategy", strategy, "-n", "2"},
-                                       {.cores = 4, .world_size = 1});
+    EXPECT_EQ(parse_train({"--strategy", strategy}).replicas, 4) << strategy;
+    const TrainOptions options = parse_train(
+        {"--strategy", strategy, "-n", "2"}, {.cores = 4, .world_size = 1});
     EXPECT_EQ(options.replicas, 2) << strategy;
     EXPECT_EQ(options.batch_size, 64) << strategy;
   }
 }
 
 TEST(StrategyFlags, RefuseAnUnknownStrategy) {
-  EXPECT_THAT(error_of({"--strategy", "horovd"}),
+  EXPECT_THAT(train_error({"--strategy", "horovd"}),
               HasSubstr("did you mean \"horovod\"?"));
 }
 
 TEST(StrategyFlags, RefuseSeveralProcessesWhereThreadsAreMeant) {
   for (const char* strategy : {"mirrored", "central", "data-parallel"})
-    EXPECT_THAT(error_of({"--strategy", strategy, "-n", "2"},
-                         {.cores = 4, .world_size = 2}),
+    EXPECT_THAT(train_error({"--strategy", strategy, "-n", "2"},
+                            {.cores = 4, .world_size = 2}),
                 AllOf(HasSubstr("all ranks in one process"),
                       HasSubstr("started as one of 2"),
                       HasSubstr("use --strategy multi-worker")));
 }
 
 TEST(StrategyFlags, RefuseABatchThatTheReplicasCannotDivide) {
-  EXPECT_THAT(error_of({"--strategy", "mirrored", "-n", "3"}),
+  EXPECT_THAT(train_error({"--strategy", "mirrored", "-n", "3"}),
               HasSubstr("128 cannot be divided over 3 ranks"));
 }
 
 TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
   const RankPlace place{.cores = 4,
                         .lookup = environment({{"TF_CONFIG", kThreeWorkers}})};
-  EXPECT_EQ(parse({"--strategy=multi-worker", "--batch-size=8"}, place).ranks,
-            3);
   EXPECT_EQ(
-      parse({"--strategy=multi-worker", "--batch-size=8", "-n3"}, place).ranks,
+      parse_train({"--strategy=multi-worker", "--batch-size=8"}, place).ranks,
       3);
-  EXPECT_THAT(error_of({"--strategy=multi-worker", "-n2"}, place),
-              HasSubstr("-n is 2, but TF_CONFIG names 3 workers"));
   EXPECT_EQ(
-      parse({"--strategy=multi-worker", "--batch-size=8", "--device=cuda"},
-            place)
+      parse_train({"--strategy=multi-worker", "--batch-size=8", "-n3"}, place)
           .ranks,
       3);
-  EXPECT_THAT(error_of({"--strategy=multi-worker", "--gpus=1"}, place),
+  EXPECT_THAT(train_error({"--strategy=multi-worker", "-n2"}, place),
+              HasSubstr("-n is 2, but TF_CONFIG names 3 workers"));
+  EXPECT_EQ(
+      parse_train(
+          {"--strategy=multi-worker", "--batch-size=8", "--device=cuda"}, place)
+          .ranks,
+      3);
+  EXPECT_THAT(train_error({"--strategy=multi-worker", "--gpus=1"}, place),
               HasSubstr("CUDA_VISIBLE_DEVICES"));
   // Other strategies do not read TF_CONFIG.
-  EXPECT_EQ(parse({"--strategy=horovod"}, place).ranks, 4);
+  EXPECT_EQ(parse_train({"--strategy=horovod"}, place).ranks, 4);
 }
 
 TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
   const auto error_with = [](std::map<std::string, std::string> variables) {
-    return error_of({"--strategy=multi-worker"},
-                    {.cores = 4, .lookup = environment(std::move(variables))});
+    return train_error(
+        {"--strategy=multi-worker"},
+        {.cores = 4, .lookup = environment(std::move(variables))});
   };
   EXPECT_THAT(
       error_with({{"TF_CONFIG", "{cluster"}}),
@@ -111,23 +104,23 @@ TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
 TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
   for (const char* strategy :
        {"horovod", "mirrored", "multi-worker", "central", "data-parallel"}) {
-    EXPECT_THAT(error_of({"--strategy", strategy, "--sharded"}),
+    EXPECT_THAT(train_error({"--strategy", strategy, "--sharded"}),
                 AllOf(HasSubstr("--sharded is not for --strategy"),
                       HasSubstr("use --strategy ddp")));
-    EXPECT_THAT(error_of({"--strategy", strategy, "--logical-shards=4"}),
+    EXPECT_THAT(train_error({"--strategy", strategy, "--logical-shards=4"}),
                 HasSubstr("averages gradients itself"));
-    EXPECT_THAT(error_of({"--strategy", strategy, "--hook=power-sgd"}),
+    EXPECT_THAT(train_error({"--strategy", strategy, "--hook=power-sgd"}),
                 AllOf(HasSubstr("--hook"), HasSubstr("--strategy ddp")));
   }
-  EXPECT_EQ(parse({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
-  EXPECT_THAT(error_of({"--strategy=mirrored", "--hook=bf16"}),
+  EXPECT_EQ(parse_train({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
+  EXPECT_THAT(train_error({"--strategy=mirrored", "--hook=bf16"}),
               HasSubstr("belong to DistributedDataParallel"));
   for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
-    EXPECT_THAT(error_of({"--strategy=data-parallel", flag}),
+    EXPECT_THAT(train_error({"--strategy=data-parallel", flag}),
                 HasSubstr("device slots are not ranks"));
-  EXPECT_THAT(
-      error_of({"--strategy=data-parallel", "--sync-bn", "--model=resnet18"}),
-      HasSubstr("use --strategy mirrored"));
+  EXPECT_THAT(train_error({"--strategy=data-parallel", "--sync-bn",
+                           "--model=resnet18"}),
+              HasSubstr("use --strategy mirrored"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/testing/error_text.h"
+#include "src/tools/testing/parse_train_flags.h"
 
 namespace lockstep {
 namespace {
@@ -16,18 +16,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-TrainOptions parse(const std::vector<const char*>& arguments,
-                   const RankPlace& place = {.cores = 2}) {
-  return parse_train_options(arguments, place);
-}
-
-std::string error_of(const std::vector<const char*>& arguments,
-                     const RankPlace& place = {.cores = 2}) {
-  return error_text([&] { parse(arguments, place); });
-}
-
 TEST(TrainOptions, DefaultsAreTheJobOfTheReadme) {
-  const TrainOptions options = parse({});
+  const TrainOptions options = parse_train({});
   EXPECT_EQ(options.dataset, "fashion-mnist");
   EXPECT_EQ(options.model, "convnet");
   EXPECT_EQ(options.ranks, 2);
@@ -55,8 +45,8 @@ TEST(TrainOptions, CoresToSpareBecomeThreads) {
 
 TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
   const TrainOptions options =
-      parse({"--dataset=mnist", "--data-dir", "data", "--augment", "--model",
-             "mlp", "--hidden", "64,32", "--dropout", "0.5"});
+      parse_train({"--dataset=mnist", "--data-dir", "data", "--augment",
+                   "--model", "mlp", "--hidden", "64,32", "--dropout", "0.5"});
   EXPECT_EQ(options.dataset, "mnist");
   EXPECT_EQ(options.data_dir, "data");
   EXPECT_TRUE(options.augment);
@@ -66,17 +56,18 @@ TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
 }
 
 TEST(TrainOptions, WeightsAreThoseOfAFileThatTheCommandSees) {
-  EXPECT_EQ(parse({}).weights, "");
-  EXPECT_THAT(error_of({"--weights", "/nope/w.safetensors"}),
+  EXPECT_EQ(parse_train({}).weights, "");
+  EXPECT_THAT(train_error({"--weights", "/nope/w.safetensors"}),
               HasSubstr("no file \"/nope/w.safetensors\" for --weights"));
-  EXPECT_EQ(parse({"--weights=/nope/w"}, {.cores = 1, .world_size = 2}).weights,
-            "/nope/w");
+  EXPECT_EQ(
+      parse_train({"--weights=/nope/w"}, {.cores = 1, .world_size = 2}).weights,
+      "/nope/w");
 }
 
 TEST(TrainOptions, TheOptimizerIsThatWhichTheFlagsDescribe) {
   const TrainOptions options =
-      parse({"--optimizer", "adam", "--lr", "1e-2", "--schedule", "constant",
-             "--momentum", "0", "--weight-decay", "1e-4"});
+      parse_train({"--optimizer", "adam", "--lr", "1e-2", "--schedule",
+                   "constant", "--momentum", "0", "--weight-decay", "1e-4"});
   EXPECT_EQ(options.optimizer, "adam");
   EXPECT_EQ(options.learning_rate, 0.01);
   EXPECT_EQ(options.schedule.name, "constant");
@@ -86,8 +77,8 @@ TEST(TrainOptions, TheOptimizerIsThatWhichTheFlagsDescribe) {
 
 TEST(TrainOptions, TheRunIsAsLongAndTellsAsMuchAsTheFlagsSay) {
   const TrainOptions options =
-      parse({"--epochs", "3", "--seed", "7", "-o", "model.safetensors",
-             "--evaluate-every", "2", "--log-interval", "50"});
+      parse_train({"--epochs", "3", "--seed", "7", "-o", "model.safetensors",
+                   "--evaluate-every", "2", "--log-interval", "50"});
   EXPECT_EQ(options.epochs, 3);
   EXPECT_EQ(options.seed, 7u);
   EXPECT_EQ(options.output, "model.safetensors");
@@ -97,8 +88,8 @@ TEST(TrainOptions, TheRunIsAsLongAndTellsAsMuchAsTheFlagsSay) {
 
 TEST(TrainOptions, WorkersAndTheirBatchesAreWhatTheFlagsSay) {
   const TrainOptions options =
-      parse({"--ranks", "3", "--batch-size", "5", "--threads", "2",
-             "--cpu-bind", "none", "--log-dir", "logs"});
+      parse_train({"--ranks", "3", "--batch-size", "5", "--threads", "2",
+                   "--cpu-bind", "none", "--log-dir", "logs"});
   EXPECT_EQ(options.ranks, 3);
   EXPECT_EQ(options.batch_size, 5);
   EXPECT_EQ(options.global_batch, 15);
@@ -107,24 +98,25 @@ TEST(TrainOptions, WorkersAndTheirBatchesAreWhatTheFlagsSay) {
 }
 
 TEST(TrainOptions, GlobalBatchIsDividedAndBatchSizeIsARanks) {
-  EXPECT_EQ(parse({"--global-batch-size", "96", "-n", "4"}).batch_size, 24);
-  EXPECT_EQ(parse({"--batch-size", "96", "-n", "4"}).global_batch, 384);
-  EXPECT_EQ(
-      parse({"--batch-size", "24", "--global-batch-size", "96", "-n", "4"})
-          .batch_size,
-      24);
+  EXPECT_EQ(parse_train({"--global-batch-size", "96", "-n", "4"}).batch_size,
+            24);
+  EXPECT_EQ(parse_train({"--batch-size", "96", "-n", "4"}).global_batch, 384);
+  EXPECT_EQ(parse_train(
+                {"--batch-size", "24", "--global-batch-size", "96", "-n", "4"})
+                .batch_size,
+            24);
 }
 
 TEST(TrainOptions, RefusesBatchSizesThatContradictEachOther) {
-  EXPECT_THAT(error_of({"--batch-size", "64", "--global-batch-size", "100"}),
+  EXPECT_THAT(train_error({"--batch-size", "64", "--global-batch-size", "100"}),
               AllOf(HasSubstr("global batch of 128"), HasSubstr("is 100")));
 }
 
 TEST(TrainOptions, RefusesAGlobalBatchThatTheRanksDoNotDivide) {
-  EXPECT_EQ(error_of({"-n", "3"}),
+  EXPECT_EQ(train_error({"-n", "3"}),
             "a global batch of 128 cannot be divided over 3 ranks: use -n with "
             "one of 1, 2, 4, 8, or --global-batch-size 126 or 129");
-  EXPECT_EQ(error_of({"-n", "4", "--global-batch-size", "3"}),
+  EXPECT_EQ(train_error({"-n", "4", "--global-batch-size", "3"}),
             "a global batch of 3 cannot be divided over 4 ranks: use -n with "
             "one of 1, 3, or --global-batch-size 4");
 }
@@ -135,38 +127,38 @@ TEST(TrainOptions, RefusesWhatIsNoSensibleNumber) {
         "--threads", "--hidden", "--evaluate-every", "--log-interval",
         "--accumulate", "--logical-shards"})
     for (const char* text : {"0", "-1", "two", "1.5", "", "99999999999"})
-      EXPECT_THAT(error_of({flag, text}),
+      EXPECT_THAT(train_error({flag, text}),
                   AllOf(HasSubstr(flag), HasSubstr(text),
                         HasSubstr("not a whole number from 1")))
           << flag << " " << text;
   for (const char* flag :
        {"--lr", "--momentum", "--weight-decay", "--dropout", "--clip-norm"})
     for (const char* text : {"-1", "two", "nan", "inf", "1e999"})
-      EXPECT_THAT(error_of({flag, text}),
+      EXPECT_THAT(train_error({flag, text}),
                   AllOf(HasSubstr(flag), HasSubstr("is not a number")))
           << flag << " " << text;
 }
 
 TEST(TrainOptions, UnknownNamesListTheKnownAndTheNearest) {
-  EXPECT_THAT(error_of({"--model", "conv-net"}),
+  EXPECT_THAT(train_error({"--model", "conv-net"}),
               AllOf(HasSubstr("unknown model \"conv-net\""),
                     HasSubstr("did you mean \"convnet\"?"),
                     HasSubstr("convnet, cnn, mlp, resnet18")));
-  EXPECT_THAT(error_of({"--dataset", "fashon-mnist"}),
+  EXPECT_THAT(train_error({"--dataset", "fashon-mnist"}),
               HasSubstr("did you mean \"fashion-mnist\"?"));
-  EXPECT_THAT(error_of({"--optimizer", "lion"}), HasSubstr("sgd, adam"));
+  EXPECT_THAT(train_error({"--optimizer", "lion"}), HasSubstr("sgd, adam"));
 }
 
 TEST(TrainOptions, HowRanksWorkTogetherIsWhatTheFlagsSay) {
-  const TrainOptions usual = parse({});
+  const TrainOptions usual = parse_train({});
   EXPECT_EQ(usual.accumulate, 1);
   EXPECT_EQ(usual.clip_norm, std::nullopt);
   EXPECT_FALSE(usual.sharded || usual.find_unused);
   EXPECT_EQ(usual.precision, "float32");
   EXPECT_EQ(usual.hook, "none");
-  const TrainOptions options =
-      parse({"--accumulate", "4", "--clip-norm", "0.5", "--sharded",
-             "--find-unused", "--precision", "bfloat16", "--channels-last"});
+  const TrainOptions options = parse_train(
+      {"--accumulate", "4", "--clip-norm", "0.5", "--sharded", "--find-unused",
+       "--precision", "bfloat16", "--channels-last"});
   EXPECT_EQ(options.accumulate, 4);
   EXPECT_EQ(options.clip_norm, 0.5);
   EXPECT_TRUE(options.sharded && options.find_unused);
@@ -176,13 +168,14 @@ TEST(TrainOptions, HowRanksWorkTogetherIsWhatTheFlagsSay) {
 }
 
 TEST(TrainOptions, LetsGpusAloneRoundFactors) {
-  EXPECT_TRUE(parse({"--tf32", "--device", "cuda"}, {.gpus = [] { return 2; }})
-                  .compute.tf32);
-  EXPECT_THAT(error_of({"--tf32"}), HasSubstr("add --device cuda"));
   EXPECT_TRUE(
-      parse({"--cuda-graph", "--device", "cuda"}, {.gpus = [] { return 2; }})
-          .cuda_graph);
-  EXPECT_THAT(error_of({"--cuda-graph"}), HasSubstr("add --device cuda"));
+      parse_train({"--tf32", "--device", "cuda"}, {.gpus = [] { return 2; }})
+          .compute.tf32);
+  EXPECT_THAT(train_error({"--tf32"}), HasSubstr("add --device cuda"));
+  EXPECT_TRUE(parse_train({"--cuda-graph", "--device", "cuda"},
+                          {.gpus = [] { return 2; }})
+                  .cuda_graph);
+  EXPECT_THAT(train_error({"--cuda-graph"}), HasSubstr("add --device cuda"));
 }
 
 TEST(TrainOptions, HasNoPlaceInACudaGraphForWhatTheHostDoes) {
@@ -194,124 +187,129 @@ TEST(TrainOptions, HasNoPlaceInACudaGraphForWhatTheHostDoes) {
         {"--strategy", "horovod"}}) {
     std::vector<const char*> flags{"--cuda-graph", "--device", "cuda", "-n2"};
     flags.insert(flags.end(), other.begin(), other.end());
-    EXPECT_THAT(error_of(flags), AllOf(HasSubstr(other.front()),
-                                       HasSubstr("leave out one of the two")));
+    EXPECT_THAT(
+        train_error(flags),
+        AllOf(HasSubstr(other.front()), HasSubstr("leave out one of the two")));
   }
 }
 
 TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {
-  EXPECT_EQ(parse({"--accumulate", "64"}).accumulate, 64);
-  EXPECT_EQ(error_of({"--accumulate", "65"}),
+  EXPECT_EQ(parse_train({"--accumulate", "64"}).accumulate, 64);
+  EXPECT_EQ(train_error({"--accumulate", "65"}),
             "--accumulate 65 is more than the 64 images that each of 2 ranks "
             "has of a batch: use at most 64, or a larger --global-batch-size");
 }
 
 TEST(TrainOptions, TakesAHookButNotForAShardedOptimizer) {
-  EXPECT_EQ(parse({"--hook", "fp16"}).hook, "fp16");
-  EXPECT_THAT(error_of({"--hook", "power-sgd", "--sharded"}),
+  EXPECT_EQ(parse_train({"--hook", "fp16"}).hook, "fp16");
+  EXPECT_THAT(train_error({"--hook", "power-sgd", "--sharded"}),
               HasSubstr("leave out one of the two"));
-  EXPECT_THAT(error_of({"--hook", "bf16", "--logical-shards", "4"}),
+  EXPECT_THAT(train_error({"--hook", "bf16", "--logical-shards", "4"}),
               HasSubstr("--hook bf16 would never be asked with --logical"));
-  EXPECT_THAT(error_of({"--hook", "fp8"}), HasSubstr("unknown hook"));
+  EXPECT_THAT(train_error({"--hook", "fp8"}), HasSubstr("unknown hook"));
 }
 
 TEST(TrainOptions, RefusesAClippingToNothingAndAnUnknownPrecision) {
-  EXPECT_THAT(error_of({"--clip-norm", "0"}), HasSubstr("--clip-norm"));
-  EXPECT_THAT(error_of({"--precision", "half"}),
+  EXPECT_THAT(train_error({"--clip-norm", "0"}), HasSubstr("--clip-norm"));
+  EXPECT_THAT(train_error({"--precision", "half"}),
               AllOf(HasSubstr("unknown precision \"half\""),
                     HasSubstr("float32, bfloat16, float16")));
-  EXPECT_EQ(parse({"--precision", "float16"}).precision, "float16");
+  EXPECT_EQ(parse_train({"--precision", "float16"}).precision, "float16");
 }
 
 TEST(TrainOptions, LogicalShardsFixThreadsAndBoundRanks) {
-  const TrainOptions options = parse({"--logical-shards", "4"}, {.cores = 16});
+  const TrainOptions options =
+      parse_train({"--logical-shards", "4"}, {.cores = 16});
   EXPECT_EQ(options.logical_shards, 4);
   EXPECT_EQ(options.ranks, 4);
   EXPECT_EQ(options.threads, 1);
-  EXPECT_EQ(parse({"--logical-shards", "2", "--threads", "3"}).threads, 3);
-  EXPECT_EQ(parse({"--logical-shards", "32"}, {.cores = 16}).ranks, 8);
-  EXPECT_EQ(parse({}).logical_shards, std::nullopt);
+  EXPECT_EQ(parse_train({"--logical-shards", "2", "--threads", "3"}).threads,
+            3);
+  EXPECT_EQ(parse_train({"--logical-shards", "32"}, {.cores = 16}).ranks, 8);
+  EXPECT_EQ(parse_train({}).logical_shards, std::nullopt);
 }
 
 TEST(TrainOptions, RefusesLogicalShardsThatMakeNoTree) {
-  EXPECT_EQ(error_of({"--logical-shards", "6", "-n", "1"}),
+  EXPECT_EQ(train_error({"--logical-shards", "6", "-n", "1"}),
             "--logical-shards 6 is not a power of two: use 4 or 8");
-  EXPECT_THAT(error_of({"--logical-shards", "4", "-n", "8"}),
+  EXPECT_THAT(train_error({"--logical-shards", "4", "-n", "8"}),
               HasSubstr("use -n with a power of two of at most 4"));
-  EXPECT_THAT(error_of({"--logical-shards", "4", "-n", "3",
-                        "--global-batch-size", "12"}),
+  EXPECT_THAT(train_error({"--logical-shards", "4", "-n", "3",
+                           "--global-batch-size", "12"}),
               HasSubstr("cannot be divided evenly over 3 ranks"));
-  EXPECT_THAT(error_of({"--logical-shards", "8", "--global-batch-size", "100"}),
-              AllOf(HasSubstr("into 8 logical shards"), HasSubstr("size 104")));
-  EXPECT_THAT(error_of({"--logical-shards", "4", "--accumulate", "2"}),
+  EXPECT_THAT(
+      train_error({"--logical-shards", "8", "--global-batch-size", "100"}),
+      AllOf(HasSubstr("into 8 logical shards"), HasSubstr("size 104")));
+  EXPECT_THAT(train_error({"--logical-shards", "4", "--accumulate", "2"}),
               HasSubstr("micro-batches already"));
 }
 
 TEST(TrainOptions, TakeResidualNetworksWithoutDropout) {
-  EXPECT_EQ(parse({"--model", "resnet18"}).output,
+  EXPECT_EQ(parse_train({"--model", "resnet18"}).output,
             "resnet18-fashion-mnist.safetensors");
-  EXPECT_EQ(parse({"--model", "resnet50", "--dropout", "0"}).dropout, 0);
-  EXPECT_THAT(error_of({"--model", "resnet34", "--dropout", "0.5"}),
+  EXPECT_EQ(parse_train({"--model", "resnet50", "--dropout", "0"}).dropout, 0);
+  EXPECT_THAT(train_error({"--model", "resnet34", "--dropout", "0.5"}),
               HasSubstr("resnet34 has none"));
 }
 
 TEST(TrainOptions, UnknownFlagsSuggestTheNearest) {
   EXPECT_THAT(
-      error_of({"--epoch", "3"}),
+      train_error({"--epoch", "3"}),
       HasSubstr("unknown flag \"--epoch\": did you mean \"--epochs\"?"));
-  EXPECT_THAT(error_of({"mnist"}), HasSubstr("no argument \"mnist\""));
+  EXPECT_THAT(train_error({"mnist"}), HasSubstr("no argument \"mnist\""));
 }
 
 TEST(TrainOptions, RefusesAFlagWithoutItsValue) {
-  EXPECT_THAT(error_of({"--epochs"}), HasSubstr("--epochs"));
+  EXPECT_THAT(train_error({"--epochs"}), HasSubstr("--epochs"));
 }
 
 TEST(TrainOptions, RefusesHiddenSizesForOtherModels) {
-  EXPECT_THAT(error_of({"--hidden", "64"}), HasSubstr("--model mlp"));
+  EXPECT_THAT(train_error({"--hidden", "64"}), HasSubstr("--model mlp"));
 }
 
 TEST(TrainOptions, EveryErrorIsOneLine) {
   for (const auto& arguments : std::vector<std::vector<const char*>>{
            {"-n", "3"}, {"--model", "x"}, {"--epochs"}, {"--foo"}, {"-n", "x"}})
-    EXPECT_THAT(error_of(arguments),
+    EXPECT_THAT(train_error(arguments),
                 AllOf(Not(HasSubstr("\n")), Not(HasSubstr("no error"))));
 }
 
 TEST(TrainOptions, InAWorkerFollowTheWorldSize) {
   const RankPlace worker{.cores = 1, .world_size = 4};
-  const TrainOptions options = parse({}, worker);
+  const TrainOptions options = parse_train({}, worker);
   EXPECT_EQ(options.ranks, 4);
   EXPECT_EQ(options.batch_size, 32);
   EXPECT_EQ(options.threads, std::nullopt);
-  EXPECT_THAT(error_of({"-n", "2"}, worker), HasSubstr("one of 4 ranks"));
+  EXPECT_THAT(train_error({"-n", "2"}, worker), HasSubstr("one of 4 ranks"));
 }
 
 TEST(TrainOptions, SayWhereCheckpointsGoAndWhereToGoOnFrom) {
-  const TrainOptions usual = parse({});
+  const TrainOptions usual = parse_train({});
   EXPECT_EQ(usual.checkpoint_dir, "");
   EXPECT_EQ(usual.resume, "");
   EXPECT_EQ(usual.keep, 3);
   const TrainOptions options =
-      parse({"--checkpoint-dir", "runs/1", "--checkpoint-every=50", "--keep",
-             "2", "--resume", "auto"});
+      parse_train({"--checkpoint-dir", "runs/1", "--checkpoint-every=50",
+                   "--keep", "2", "--resume", "auto"});
   EXPECT_EQ(options.checkpoint_dir, "runs/1");
   EXPECT_EQ(options.checkpoint_every, 50);
   EXPECT_EQ(options.keep, 2);
   EXPECT_EQ(options.resume, "auto");
-  EXPECT_EQ(parse({"--resume", "runs/1"}).resume, "runs/1");
+  EXPECT_EQ(parse_train({"--resume", "runs/1"}).resume, "runs/1");
 }
 
 TEST(TrainOptions, AboutCheckpointsNeedAFolderAndOneModel) {
-  EXPECT_THAT(error_of({"--resume", "auto"}),
+  EXPECT_THAT(train_error({"--resume", "auto"}),
               HasSubstr("--resume auto needs --checkpoint-dir"));
-  EXPECT_THAT(error_of({"--keep", "2"}),
+  EXPECT_THAT(train_error({"--keep", "2"}),
               HasSubstr("--keep needs --checkpoint-dir"));
-  EXPECT_THAT(error_of({"--checkpoint-every", "2"}),
+  EXPECT_THAT(train_error({"--checkpoint-every", "2"}),
               HasSubstr("--checkpoint-every needs --checkpoint-dir"));
-  EXPECT_THAT(error_of({"--checkpoint-every", "0"}),
+  EXPECT_THAT(train_error({"--checkpoint-every", "0"}),
               HasSubstr("--checkpoint-every"));
-  EXPECT_THAT(error_of({"--checkpoint-dir", "x", "--hook", "post-local-sgd"}),
-              HasSubstr("ranks have different ones"));
+  EXPECT_THAT(
+      train_error({"--checkpoint-dir", "x", "--hook", "post-local-sgd"}),
+      HasSubstr("ranks have different ones"));
 }
 
 }  // namespace

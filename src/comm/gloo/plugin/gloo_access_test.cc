@@ -19,6 +19,7 @@
 #include <latch>
 #include <thread>
 
+#include "src/base/testing/test_timeout.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 
@@ -27,9 +28,6 @@ namespace {
 
 namespace tcp = gloo::transport::tcp;
 using namespace std::chrono_literals;
-
-// Far longer than needed; it only keeps a failing test from hanging.
-constexpr auto kTimeout = 1min;
 
 // Two sockets that are connected.
 struct Connection {
