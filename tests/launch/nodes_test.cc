@@ -365,7 +365,7 @@ TEST_F(Nodes, EndWhereTheRendezvousHoldsNonsense) {
   const auto store = rendezvous();
   store->set("nodes/0/card/1", to_bytes("{"), std::chrono::minutes(1));
   const CommandResult result = first->finish();
-  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("another launcher sent \"{\""));
 }
 

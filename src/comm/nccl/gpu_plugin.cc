@@ -17,7 +17,9 @@ constexpr std::string_view kNext = "\n  next:    ";
 
 PluginSearch search_for_plugin(const Settings& settings) {
   return {kGpuPlugin,
-          {.entry = LOCKSTEP_GPU_ENTRY, .version = kGpuTableVersion},
+          {.entry = LOCKSTEP_GPU_ENTRY,
+           .call = call_entry<LockstepGpuTable>,
+           .version = kGpuTableVersion},
           settings};
 }
 

@@ -36,7 +36,8 @@ class BufferCursor {
       ++index_;
       skip_to_next();
     }
-    here_ += bytes;
+    // A buffer of another process has a size, but no address here.
+    if (here_ != nullptr) here_ += bytes;
     left_ -= bytes;
   }
 
@@ -45,7 +46,8 @@ class BufferCursor {
     for (left_ = 0; index_ < run_.buffers.size(); ++index_) {
       const Buffer& buffer = run_.buffers[index_];
       left_ = buffer.bytes() / run_.parts;
-      here_ = static_cast<std::byte*>(buffer.data) + run_.part * left_;
+      here_ = static_cast<std::byte*>(buffer.data);
+      if (here_ != nullptr) here_ += run_.part * left_;
       if (left_ > 0) return;
     }
   }

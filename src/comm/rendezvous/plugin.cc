@@ -124,9 +124,8 @@ bool PluginSearch::open(const std::string& place) {
       throw SystemError(fmt::format("could not load {}", file_), EMFILE);
     return false;
   }
-  const auto entry =
-      reinterpret_cast<const void* (*)()>(::dlsym(handle, border_.entry));
-  table_ = entry == nullptr ? nullptr : entry();
+  void* entry = ::dlsym(handle, border_.entry);
+  table_ = entry == nullptr ? nullptr : border_.call(entry);
   Dl_info info{};
   if (::dladdr(table_, &info) != 0) taken_ = info.dli_fname;
   if (table_ != nullptr && version_of(table_) == border_.version) return true;

@@ -22,11 +22,18 @@ namespace lockstep {
 // The plug-in for GPUs.
 inline constexpr std::string_view kGpuPlugin = "nccl";
 
+// Calls a function without arguments that returns its plug-in's table.
+template <class Table>
+const void* call_entry(void* entry) {
+  return reinterpret_cast<const Table* (*)()>(entry)();
+}
+
 // What a plug-in must export.
 struct PluginBorder {
-  const char* entry;      // a function without arguments, returns the table
-  std::uint32_t version;  // the table's first member
-  int flags = 0;          // for dlopen, besides RTLD_NOW and RTLD_LOCAL
+  const char* entry;           // the name of the function
+  const void* (*call)(void*);  // call_entry() with the table's type
+  std::uint32_t version;       // the table's first member
+  int flags = 0;               // for dlopen, besides RTLD_NOW and RTLD_LOCAL
 };
 
 // One search for a plug-in, and its result.

@@ -80,6 +80,7 @@ constexpr const char* kAvoidMalloc =
 PluginSearch search_for(std::string_view name, const Settings& settings) {
   return {name,
           {.entry = LOCKSTEP_TRANSPORT_ENTRY,
+           .call = call_entry<LockstepTransportTable>,
            .version = kTransportVersion,
            .flags = flags_for(name)},
           settings};

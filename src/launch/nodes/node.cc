@@ -52,7 +52,8 @@ std::string address_of(const NodeOptions& options) {
   // The others may be elsewhere.
   settings.world_size = options.workers + 1;
   settings.local_world_size = options.workers;
-  if (is_loopback_everywhere(options.endpoint.host))
+  if (options.local_address.empty() &&
+      is_loopback_everywhere(options.endpoint.host))
     return options.endpoint.host;
   return choose_host_address(settings);
 }

@@ -30,12 +30,14 @@ EnvironmentLookup environment(std::map<std::string, std::string> variables) {
 TEST(StrategyFlags, SayWhatTheRanksAre) {
   EXPECT_EQ(parse_train({}).strategy, "ddp");
   for (const char* strategy : {"ddp", "horovod", "multi-worker"}) {
-    const TrainOptions options = parse_train({"--strategy", strategy});
+    const TrainOptions options =
+        parse_train({"--strategy", strategy}, {.cores = 4});
     EXPECT_EQ(options.ranks, 4) << strategy;
     EXPECT_EQ(options.replicas, 1) << strategy;
   }
   for (const char* strategy : {"mirrored", "central", "data-parallel"}) {
-    EXPECT_EQ(parse_train({"--strategy", strategy}).replicas, 4) << strategy;
+    EXPECT_EQ(parse_train({"--strategy", strategy}, {.cores = 4}).replicas, 4)
+        << strategy;
     const TrainOptions options = parse_train(
         {"--strategy", strategy, "-n", "2"}, {.cores = 4, .world_size = 1});
     EXPECT_EQ(options.replicas, 2) << strategy;
