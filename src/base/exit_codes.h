@@ -3,8 +3,8 @@
 
 namespace lockstep {
 
-inline constexpr int kFailed = 1;
-inline constexpr int kUsageError = 2;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
 // The program has saved its state and can be started again: EX_TEMPFAIL.
 inline constexpr int kExitStartAgain = 75;
 

@@ -27,7 +27,7 @@ void open_standard_streams() {
 
 int print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : kFailed;
+  return std::fflush(stdout) == 0 ? 0 : kExitFailed;
 }
 
 // Without a terminal lines stay whole, for programs that search them.
@@ -77,7 +77,7 @@ int carry_out(const DoctorOptions& options) {
   const int printed =
       print(options.format == ReportFormat::kJson ? to_json(report)
                                                   : to_text(report));
-  return printed == 0 && !report.can_train() ? kFailed : printed;
+  return printed == 0 && !report.can_train() ? kExitFailed : printed;
 }
 
 int carry_out(const StatusOptions& options) {
@@ -96,11 +96,11 @@ int run(std::span<const char* const> arguments) {
     return std::visit([](const auto& request) { return carry_out(request); },
                       parse_command_line(arguments, usable_cores()));
   } catch (const InvalidArgument& error) {
-    return complain(error, kUsageError);
+    return complain(error, kExitUsage);
   } catch (const CannotExecute& error) {
     return complain(error, error.exit_code());
   } catch (const std::exception& error) {
-    return complain(error, kFailed);
+    return complain(error, kExitFailed);
   }
 }
 

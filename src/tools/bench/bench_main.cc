@@ -43,6 +43,6 @@ int main(int count, char** arguments) {
            return 0;
          };
        },
-       .refused = lockstep::kUsageError},
+       .refused = lockstep::kExitUsage},
       count, arguments);
 }

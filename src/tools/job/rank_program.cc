@@ -87,16 +87,16 @@ int run_rank_program(const RankProgram& program, int count,
          .lookup = environment_variable,
          .gpus = [] { return visible_gpus(environment_variable); }});
   } catch (const std::exception& error) {
-    return complain(who, error, kUsageError, settings);
+    return complain(who, error, kExitUsage, settings);
   }
   try {
     return job();
   } catch (const DifferentJobs& error) {
-    return complain(who, error, kUsageError, settings);
+    return complain(who, error, kExitUsage, settings);
   } catch (const InvalidArgument& error) {
     return complain(who, error, program.refused, settings);
   } catch (const std::exception& error) {
-    return complain(who, error, kFailed, settings);
+    return complain(who, error, kExitFailed, settings);
   }
 }
 

@@ -30,13 +30,13 @@ struct RankProgram {
                     const RankPlace&)>
       prepare{};
   // The exit code when the job itself refuses its input.
-  int refused = kFailed;
+  int refused = kExitFailed;
 };
 
 // Runs the program with main()'s arguments; with only --version, prints the
-// program's version. Returns the exit code: the job's, kUsageError for invalid
+// program's version. Returns the exit code: the job's, kExitUsage for invalid
 // flags and environment variables and for flags that differ between ranks,
-// kFailed for all other errors.
+// kExitFailed for all other errors.
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments);
 
