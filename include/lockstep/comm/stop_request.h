@@ -12,9 +12,10 @@
 // The signal comes to each rank at another moment, and perhaps to one rank
 // only. So the ranks agree after each step, by an all_reduce of four bytes.
 //
-// Threads: one object per process at a time; agreed() from one thread.
-// Errors:  InvalidArgument where the process has one already or `signal` cannot
-//          be handled; from agreed() those of all_reduce.
+// Threads: each object belongs to one thread. Ranks that are threads of one
+//          process each have one, and all learn of the process's signal.
+// Errors:  InvalidArgument where the process has one for another signal, or
+//          `signal` cannot be handled; from agreed() those of all_reduce.
 // Source:  EX_TEMPFAIL is of BSD's sysexits.h: the caller may try again.
 #pragma once
 
@@ -34,7 +35,7 @@ class StopRequest {
   // From now on `signal` no longer ends this process. A second one does.
   explicit StopRequest(std::shared_ptr<ProcessGroup> group,
                        int signal = SIGTERM);
-  // Restores the signal's earlier action.
+  // The process's last one restores the signal's earlier action.
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
@@ -45,8 +46,6 @@ class StopRequest {
 
  private:
   const std::shared_ptr<ProcessGroup> group_;
-  const int signal_;
-  struct sigaction earlier_ {};
 };
 
 }  // namespace lockstep

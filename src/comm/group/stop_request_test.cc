@@ -37,7 +37,7 @@ TEST(StopRequest, TakesOneSignalAndThenLeavesItToTheProcess) {
     struct sigaction now {};
     {
       StopRequest stop(group, SIGUSR2);
-      EXPECT_THROW(StopRequest(group, SIGUSR2), InvalidArgument);
+      EXPECT_THROW(StopRequest(group, SIGUSR1), InvalidArgument);
       EXPECT_FALSE(stop.agreed());
       ::raise(SIGUSR2);
       EXPECT_TRUE(stop.agreed());
@@ -47,6 +47,16 @@ TEST(StopRequest, TakesOneSignalAndThenLeavesItToTheProcess) {
     EXPECT_FALSE(StopRequest(group, SIGUSR2).agreed());
     EXPECT_THROW(StopRequest(group, SIGKILL), InvalidArgument);
     EXPECT_FALSE(StopRequest(group, SIGUSR2).agreed());
+  });
+}
+
+TEST(StopRequest, OfRanksThatAreThreadsIsOneSignals) {
+  run_ranks("reference", 3, [](const std::shared_ptr<ProcessGroup>& group) {
+    StopRequest stop(group, SIGUSR2);
+    EXPECT_FALSE(stop.agreed());
+    if (group->rank() == 1) ::raise(SIGUSR2);
+    EXPECT_TRUE(stop.agreed());
+    group->barrier().wait();
   });
 }
 

@@ -26,15 +26,16 @@ class CoordinatorTest : public testing::Test {
     store_->set(kAgreementKey, to_bytes("agreed"), kTimeout);
   }
 
-  std::unique_ptr<Coordinator> coordinate(int least, int most,
-                                          int max_restarts = 0) const {
+  std::unique_ptr<Coordinator> coordinate(
+      int least, int most, int max_restarts = 0,
+      std::chrono::nanoseconds end_timeout = 24h) const {
     return std::make_unique<Coordinator>(
         store_, CoordinatorOptions{.least = least,
                                    .most = most,
                                    .max_restarts = max_restarts,
                                    .join_timeout = 24h,
                                    .last_call = 24h,
-                                   .end_timeout = 0s});
+                                   .end_timeout = end_timeout});
   }
 
   // The launcher on host `id` comes as the `index`-th of round `round`.
@@ -123,7 +124,7 @@ TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
 }
 
 TEST_F(CoordinatorTest, StartsNoWorkersBesideThoseThatDoNotEnd) {
-  const auto coordinator = coordinate(2, 2, 5);
+  const auto coordinator = coordinate(2, 2, 5, 0s);
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
