@@ -378,6 +378,47 @@ TEST_F(Nodes, SayWhoCameWhereTooFewDid) {
                                 HasSubstr("next:")));
 }
 
+// A rank saves its state when it is asked to end.
+const std::string kSaves = "trap 'exit 75' TERM; echo began; sleep 1000 & wait";
+
+TEST_F(Nodes, SayStartAgainWhereTheWorkersOfEachHaveSavedTheirState) {
+  const auto first = start(2, kSaves, {"--nnodes", "2"});
+  const auto second = start(1, kSaves, {"--nnodes", "2"});
+  ASSERT_TRUE(first->wait_for("began", 2));
+  ASSERT_TRUE(second->wait_for("began"));
+  first->signal(SIGTERM);
+  EXPECT_EQ(first->finish().exit_code, 75);
+  EXPECT_EQ(second->finish().exit_code, 75);
+}
+
+TEST(Run, SaysStartAgainOnlyWhereEveryRankHasSavedItsStateOrFinished) {
+  const std::string ends = "trap 'exit 0' TERM; echo began; sleep 1000 & wait";
+  const std::string dies = "echo began; exec sleep 1000";
+  for (const auto& [other, code] :
+       {std::pair(kSaves, 75), {ends, 75}, {dies, 143}}) {
+    LaunchedCommand command(
+        shell_workers(2, "[ $RANK = 0 ] || { " + kSaves + "; }; " + other));
+    ASSERT_TRUE(command.wait_for("began", 2));
+    command.signal(SIGTERM);
+    EXPECT_EQ(command.finish().exit_code, code) << other;
+  }
+}
+
+TEST(Restarts, BindTheMasterPortThatTheUserChoseAgain) {
+  const std::string port = std::to_string(find_free_port());
+  // Rank 0 leaves a connection behind that keeps the port for a while.
+  const std::string script =
+      "import os, socket, sys\n"
+      "s = socket.create_server(('', int(os.environ['MASTER_PORT'])))\n"
+      "c = socket.create_connection(s.getsockname())\n"
+      "s.accept()[0].close()\n"
+      "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n";
+  EXPECT_EQ(run_lockstep({"run", "--max-restarts", "1", "--master-port", port,
+                          "python3", "-c", script})
+                .exit_code,
+            0);
+}
+
 TEST(Restarts, StartTheWorkersOfThisHostAgain) {
   const std::string script =
       "echo $RANK restart $TORCHELASTIC_RESTART_COUNT of "

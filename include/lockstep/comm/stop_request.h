@@ -32,10 +32,13 @@ class StopRequest {
   // be started again (EX_TEMPFAIL). Launchers pass it on.
   static constexpr int kStartAgain = 75;
 
-  // From now on `signal` no longer ends this process. A second one does.
+  // From now on `signal` no longer ends this process, but a second one does
+  // that comes over two seconds later.
   explicit StopRequest(std::shared_ptr<ProcessGroup> group,
                        int signal = SIGTERM);
-  // The process's last one restores the signal's earlier action.
+  // The process's last one restores the signal's earlier action, unless the
+  // ranks have agreed to stop: the signal may come to another rank when this
+  // one is already leaving.
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;

@@ -1,9 +1,12 @@
 #include "lockstep/comm/stop_request.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <span>
 #include <utility>
 
@@ -16,18 +19,52 @@ namespace {
 
 static_assert(StopRequest::kStartAgain == kExitStartAgain);
 
-volatile std::sig_atomic_t asked = 0;
+constexpr std::int64_t kSecond = 1'000'000'000;  // ns
+// Schedulers signal every process of a job, and a launcher passes its own
+// signal on: a rank receives it twice within moments.
+constexpr std::int64_t kSameWish = 2 * kSecond;
 
-// The process's handler, which all its StopRequests share.
-struct Handler {
+// When the signal came, on the monotonic clock; 0: it has not.
+std::atomic<std::int64_t> asked_at{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+std::atomic<pid_t> owner{0};
+
+// The signal's handler.
+void take(int signal) {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t at = now.tv_sec * kSecond + now.tv_nsec;
+  std::int64_t first = 0;
+  // A forked child takes no part in the agreement.
+  if (::getpid() == owner.load() &&
+      (asked_at.compare_exchange_strong(first, at) || at - first < kSameWish))
+    return;
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  ::sigaction(signal, &usual, nullptr);
+  ::raise(signal);  // takes effect when this handler returns
+}
+
+// What all StopRequests of the process share.
+struct Shared {
   Mutex mutex;
   int users LOCKSTEP_GUARDED_BY(mutex) = 0;
-  int signal LOCKSTEP_GUARDED_BY(mutex) = 0;
+  int signal LOCKSTEP_GUARDED_BY(mutex) = 0;  // that take() handles, or 0
+  bool stopping LOCKSTEP_GUARDED_BY(mutex) = false;
   struct sigaction earlier LOCKSTEP_GUARDED_BY(mutex) {};
+
+  void restore() LOCKSTEP_REQUIRES(mutex) {
+    struct sigaction now {};
+    // The program may have set another handler meanwhile.
+    if (signal != 0 && ::sigaction(signal, nullptr, &now) == 0 &&
+        now.sa_handler == take)
+      ::sigaction(signal, &earlier, nullptr);
+    signal = 0;
+  }
 };
 
-Handler& handler() {
-  static auto* const only = new Handler;  // static objects may still use it
+Shared& shared() {
+  static auto* const only = new Shared;  // static objects may still use it
   return *only;
 }
 
@@ -36,42 +73,47 @@ Handler& handler() {
 StopRequest::StopRequest(std::shared_ptr<ProcessGroup> group, int signal)
     : group_(std::move(group)) {
   if (!group_) throw InvalidArgument("StopRequest needs a group");
-  Handler& shared = handler();
-  const MutexLock lock(shared.mutex);
-  if (shared.users > 0 && signal != shared.signal)
+  Shared& all = shared();
+  const MutexLock lock(all.mutex);
+  if (all.users > 0 && signal != all.signal)
     throw InvalidArgument(
         fmt::format("this process has a StopRequest for signal {} already, so "
                     "none for {} can be added: use one signal",
-                    shared.signal, signal));
-  if (shared.users == 0) {
-    asked = 0;
+                    all.signal, signal));
+  if (all.users == 0) {
+    all.restore();
+    all.stopping = false;
+    asked_at = 0;
+    owner = ::getpid();
     struct sigaction action {};
-    action.sa_handler = [](int) { asked = 1; };
-    // After one signal the next one has its usual effect.
-    action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
-    if (::sigaction(signal, &action, &shared.earlier) != 0)
+    action.sa_handler = take;
+    action.sa_flags = SA_RESTART;
+    if (::sigaction(signal, &action, &all.earlier) != 0)
       throw InvalidArgument(fmt::format(
           "StopRequest: signal {} cannot be handled; use SIGTERM or SIGUSR2",
           signal));
-    shared.signal = signal;
+    all.signal = signal;
   }
-  ++shared.users;
+  ++all.users;
 }
 
 StopRequest::~StopRequest() {
-  Handler& shared = handler();
-  const MutexLock lock(shared.mutex);
-  if (--shared.users == 0) ::sigaction(shared.signal, &shared.earlier, nullptr);
+  Shared& all = shared();
+  const MutexLock lock(all.mutex);
+  if (--all.users == 0 && !all.stopping) all.restore();
 }
 
 bool StopRequest::agreed() {
-  std::array<std::int32_t, 1> wish{asked};
+  std::array<std::int32_t, 1> wish{asked_at.load() != 0 ? 1 : 0};
   if (group_->size() > 1)
     group_
         ->all_reduce(view(std::span<std::int32_t>(wish)), ReduceOp::kMax,
                      {.label = "whether a rank was asked to stop"})
         .wait();
-  return wish[0] != 0;
+  if (wish[0] == 0) return false;
+  const MutexLock lock(shared().mutex);
+  shared().stopping = true;
+  return true;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include "lockstep/comm/stop_request.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -40,13 +42,30 @@ TEST(StopRequest, TakesOneSignalAndThenLeavesItToTheProcess) {
       EXPECT_THROW(StopRequest(group, SIGUSR1), InvalidArgument);
       EXPECT_FALSE(stop.agreed());
       ::raise(SIGUSR2);
+      ::raise(SIGUSR2);  // as from a scheduler and from the launcher
       EXPECT_TRUE(stop.agreed());
-      ::sigaction(SIGUSR2, nullptr, &now);
-      EXPECT_EQ(now.sa_handler, SIG_DFL);
     }
+    // While the rank leaves.
+    ::raise(SIGUSR2);
+    ::sigaction(SIGUSR2, nullptr, &now);
+    EXPECT_NE(now.sa_handler, SIG_DFL);
     EXPECT_FALSE(StopRequest(group, SIGUSR2).agreed());
     EXPECT_THROW(StopRequest(group, SIGKILL), InvalidArgument);
     EXPECT_FALSE(StopRequest(group, SIGUSR2).agreed());
+  });
+}
+
+TEST(StopRequest, LeavesForkedChildrenTheSignal) {
+  run_ranks("reference", 1, [](const std::shared_ptr<ProcessGroup>& group) {
+    const StopRequest stop(group, SIGUSR2);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::raise(SIGUSR2);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
   });
 }
 

@@ -64,11 +64,10 @@ struct LaunchOptions {
 struct JobResult {
   // 0 when every worker returned 0; the failed worker's ExitStatus::exit_code
   // when one failed; 128 + the signal that asked the launcher to end, or
-  // kExitStartAgain where it was SIGTERM and every worker ended with that or 0;
-  // 128 +
-  // SIGPIPE when the output's reader has gone; 1 when output cannot be written
-  // for another reason. Workers that were asked to end because of another host
-  // do not count.
+  // kExitStartAgain where it was SIGTERM, a worker ended with that, and every
+  // other one with that or 0; 128 + SIGPIPE when the output's reader has gone;
+  // 1 when output cannot be written for another reason. Workers that were asked
+  // to end because of another host do not count.
   int exit_code = 0;
   // The signal that asked the launcher to end, or 0.
   int signal = 0;

@@ -63,7 +63,7 @@ class Coordinator::Round {
   // Collects the launchers that have come already.
   void take_present();
   // Waits until the launchers of this round have read how the job ended.
-  void wait_for_readers();
+  void wait_for_readers(Deadline deadline);
 
   std::vector<NodeCard> take_nodes() { return std::move(nodes_); }
 
@@ -150,7 +150,9 @@ bool Coordinator::Round::drop_lost() {
     }
   };
   drop_from(nodes_, keys_);
+  // An earlier host may be lost before or after it has come to this round.
   drop_from(earlier_, RoundKeys(number_ - 1));
+  drop_from(earlier_, keys_);
   return any;
 }
 
@@ -168,7 +170,9 @@ bool Coordinator::Round::is_complete() const {
 bool Coordinator::Round::wait_for_arrival(Deadline deadline) {
   std::vector<std::string> keys{keys_.card(arrived_)};
   for (const NodeCard& node : earlier_)
-    if (!has_come(node)) keys.push_back(RoundKeys(number_ - 1).lost(node.id));
+    if (!has_come(node))
+      keys.insert(keys.end(),
+                  {RoundKeys(number_ - 1).lost(node.id), keys_.lost(node.id)});
   const auto found = first_of(keys, deadline);
   if (!found) return false;
   if (*found == 0)
@@ -263,13 +267,16 @@ bool Coordinator::Round::all_end_well() {
   for (const NodeCard& node : nodes_) working.push_back(&node);
   while (!working.empty()) {
     std::vector<std::string> keys{keys_.fault()};
-    for (const NodeCard* node : working) keys.push_back(keys_.done(node->id));
+    for (const NodeCard* node : working) keys.push_back(keys_.ended(node->id));
     for (const NodeCard& node : nodes_) keys.push_back(keys_.lost(node.id));
     const std::size_t found =
         store_.wait_any(keys, Deadline::never(), &cancelled_);
     if (found > working.size()) report_lost(nodes_[found - 1 - working.size()]);
     if (found == 0 || found > working.size()) return false;
-    working.erase(working.begin() + static_cast<std::ptrdiff_t>(found - 1));
+    const auto ended = working.begin() + static_cast<std::ptrdiff_t>(found - 1);
+    // Its launcher has reported why before.
+    if (!is_set(store_, keys_.done((*ended)->id))) return false;
+    working.erase(ended);
   }
   return true;
 }
@@ -322,8 +329,7 @@ void Coordinator::Round::finish(const RoundVerdict& verdict) {
   store_.set(keys_.verdict(), to_bytes(encode(verdict)), kOwnStoreAnswers);
 }
 
-void Coordinator::Round::wait_for_readers() {
-  const Deadline deadline(kReaders);
+void Coordinator::Round::wait_for_readers(Deadline deadline) {
   for (const NodeCard& node : nodes_)
     first_of({read_key(node.id), keys_.lost(node.id)}, deadline);
 }
@@ -371,17 +377,28 @@ void Coordinator::run() {
         round.begin();
         again = round.end();
       }
-      if (!again) round.wait_for_readers();
+      if (!again) return part(round, number);
       nodes = round.take_nodes();
     }
-    // Launchers that wait for a restart.
-    Round spare(*this, number, {});
-    spare.take_present();
-    spare.wait_for_readers();
   } catch (const Cancelled&) {
     // The launcher ends, and its connection with it.
   } catch (const std::exception& error) {
     give_up(number, error.what());
+  }
+}
+
+// Waits until the launchers of the last round have read how the job ended, and
+// those that wait for another round.
+void Coordinator::part(Round& last, int number) {
+  const Deadline deadline(kReaders);
+  last.wait_for_readers(deadline);
+  try {
+    Round spare(*this, number + 1, {});
+    spare.take_present();
+    spare.wait_for_readers(deadline);
+  } catch (const InvalidArgument& error) {
+    // An unreadable card does not change how the job ended.
+    log(LogLevel::kWarn, error.what());
   }
 }
 

@@ -55,6 +55,7 @@ class Coordinator {
   class Round;
 
   void run();
+  void part(Round& last, int number);
   // Publishes that round `number` cannot go on.
   void give_up(int number, const std::string& reason) noexcept;
 

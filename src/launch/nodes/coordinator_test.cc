@@ -95,6 +95,35 @@ TEST_F(CoordinatorTest, GivesTheRankOfALostLauncherToTheNextOne) {
   EXPECT_THAT(hosts_of(0), ElementsAre("c", "b"));
 }
 
+// A user starts a host again that died while the others gathered.
+TEST_F(CoordinatorTest, TakesALauncherInThePlaceOfOneThatWasLostMeanwhile) {
+  const auto coordinator = coordinate(2, 2, 1);
+  come(0, 0, "a", 0);
+  come(0, 1, "b", 1);
+  hosts_of(0);
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).ended("b"));
+  report(0, "failed", RoundFaultKind::kWorker);
+  EXPECT_EQ(verdict_of(0).next, "restart");
+  come(1, 0, "b", 1);
+  set(RoundKeys(1).lost("b"));
+  come(1, 1, "b again", 1);
+  come(1, 2, "a", 0);
+  EXPECT_THAT(hosts_of(1), ElementsAre("a", "b again"));
+}
+
+TEST_F(CoordinatorTest, EndsTheRoundWhereAHostSaysOnlyThatItsWorkersEnded) {
+  const auto coordinator = coordinate(2, 2);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  report(0, "failed", RoundFaultKind::kWorker);
+  set(RoundKeys(0).ended("b"));
+  set(RoundKeys(0).ended("a"));
+  EXPECT_EQ(verdict_of(0).fault.text, "failed");
+  read_by({"a", "b"});
+}
+
 TEST_F(CoordinatorTest, KeepsTheFaultThatExplainsTheOthers) {
   const auto coordinator = coordinate(2, 2);
   come(0, 0, "a");
@@ -166,20 +195,19 @@ TEST_F(CoordinatorTest, TakesAHostAgainThatWasLostInTheRoundBefore) {
   EXPECT_THAT(hosts_of(1), ElementsAre("a", "b"));
 }
 
-TEST_F(CoordinatorTest, WaitsUntilSparesHaveReadHowTheJobEnded) {
+TEST_F(CoordinatorTest, EndsOnceLaunchersThatWaitForARestartHaveRead) {
   auto coordinator = coordinate(1, 2);
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
   come(1, 0, "spare");
-  set(RoundKeys(0).done("a"));
-  set(RoundKeys(0).done("b"));
+  for (const char* id : {"a", "b"}) {
+    set(RoundKeys(0).done(id));
+    set(RoundKeys(0).ended(id));
+  }
   EXPECT_EQ(verdict_of(0).next, "finish");
   EXPECT_EQ(decode<RoundVerdict>(get(std::string(kOverKey))).next, "finish");
-  read_by({"a", "b"});
-  // Ends the wait without its deadline; a coordinator that does not wait has
-  // nothing to notice.
-  set(RoundKeys(1).lost("spare"));
+  read_by({"a", "b", "spare"});
   coordinator.reset();
 }
 

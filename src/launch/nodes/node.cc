@@ -21,6 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// How long a rendezvous may refuse this launcher before that is an error.
+constexpr auto kRefused = 3s;
 // One attempt to reach the store.
 constexpr auto kAttempt = 1s;
 // How long the store may take for a call that waits for no other launcher.
@@ -84,6 +86,8 @@ bool belongs_to_the_past(Store& store) {
     return store.wait_any(keys, kStoreAnswers) == 0;
   } catch (const NetworkError&) {
     return true;
+  } catch (const Timeout&) {
+    return true;  // its first launcher does not get on; try again
   }
 }
 
@@ -137,7 +141,7 @@ void Node::open() {
     if (!std::exchange(told, true))
       user_.tell(
           fmt::format("waits for the rendezvous at {}: {}", place(), obstacle));
-    std::this_thread::sleep_for(kPause);
+    lockstep::wait_for(-1, 0, kPause);
   }
 }
 
@@ -166,6 +170,12 @@ std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
   try {
     store = open_store(url, {.token = options_.token, .deadline = kAttempt});
   } catch (const Timeout&) {
+    return nullptr;
+  } catch (const NetworkError& error) {
+    // A server that ends at this moment refuses connections too.
+    if (!refused_until_) refused_until_.emplace(kRefused);
+    if (refused_until_->expired()) throw;
+    obstacle = first_line(error.what());
     return nullptr;
   }
   if (server_ || !belongs_to_the_past(*store)) return store;
@@ -281,8 +291,10 @@ void Node::come(const RoundKeys& keys, std::uint16_t master_port) {
 }
 
 std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
+  bool told = false;
   for (;;) {
     const RoundKeys keys(++round_);
+    fault_.reset();
     come(keys, job.master_port);
     const std::size_t found =
         wait_for({keys.plan(), keys.refusal(id_), std::string(kOverKey)},
@@ -298,8 +310,9 @@ std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
       return decode<RoundVerdict>(text);
     }
     if (take_part_in(decode<RoundPlan>(get(keys.plan())), job)) break;
-    user_.tell(
-        "the job runs already; this host takes part after the next restart");
+    if (!std::exchange(told, true))
+      user_.tell(
+          "the job runs already; this host takes part after the next restart");
   }
   watch_round();
   return std::nullopt;
@@ -356,15 +369,20 @@ void Node::stop_watching() {
   watch_.join();
 }
 
+void Node::publish_fault(Deadline deadline) {
+  report_fault(*store_, RoundKeys(round_).fault(), fault_.value(), deadline);
+}
+
 void Node::report(std::string text, int exit_code, RoundFaultKind kind) {
-  const RoundFault fault{.node = id_,
-                         .text = std::move(text),
-                         .exit_code = exit_code,
-                         .kind = kind};
+  if (fault_ && fault_->kind >= kind) return;
+  fault_ = {.node = id_,
+            .text = std::move(text),
+            .exit_code = exit_code,
+            .kind = kind};
   try {
-    report_fault(*store_, RoundKeys(round_).fault(), fault, kReport);
+    publish_fault(kReport);
   } catch (const Error&) {
-    // finish() reports that the rendezvous is lost.
+    // finish() tries again.
   }
 }
 
@@ -377,6 +395,7 @@ void Node::report_signal(int signal, int exit_code) {
 RoundVerdict Node::finish(bool well) {
   stop_watching();
   const RoundKeys keys(round_);
+  if (fault_) answered([&] { publish_fault(kStoreAnswers); });
   if (well) set(keys.done(id_), "");
   set(keys.ended(id_), "");
   try {

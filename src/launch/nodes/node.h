@@ -107,6 +107,7 @@ class Node {
   bool take_part_in(const RoundPlan& plan, JobEnvironment& job) const;
   void watch_round();
   void stop_watching();
+  void publish_fault(Deadline deadline);
   [[noreturn]] void lose_rendezvous() const;
   std::string place() const;
 
@@ -117,8 +118,10 @@ class Node {
   std::string address_;
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<Store> store_;
+  std::optional<Deadline> refused_until_;
   std::unique_ptr<Coordinator> coordinator_;
   int round_ = -1;
+  std::optional<RoundFault> fault_;  // that this launcher reports
   WakeUp ended_elsewhere_;
   std::unique_ptr<Cancellation> watch_ends_;
   std::thread watch_;

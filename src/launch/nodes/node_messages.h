@@ -54,7 +54,7 @@ struct RoundPlan {
 enum class RoundFaultKind : std::uint8_t {
   kPeer,    // workers of a host failed because they lost others
   kWorker,  // a worker failed, or a launcher is gone
-  kFinal,   // no restart may follow, for one because the user asked for the end
+  kFinal,   // no restart may follow, as when the user has asked for the end
 };
 
 // Why a round ended early.

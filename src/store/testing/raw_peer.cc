@@ -15,7 +15,6 @@
 #include "src/store/store_protocol.h"
 
 namespace lockstep {
-namespace {}  // namespace
 
 RawPeer::RawPeer(FileDescriptor socket) : socket_(std::move(socket)) {}
 

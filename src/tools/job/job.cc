@@ -122,7 +122,9 @@ class Rounds {
   JobResult launch();
   JobResult launch_or_report(Node& node);
   void report_end(Node& node, const JobResult& result, bool reported);
-  std::uint16_t free_master_port() const;
+  std::uint16_t free_master_port() const {
+    return master_port_ != 0 ? master_port_ : find_free_port();
+  }
 
   LaunchOptions options_;
   const EnvironmentLookup& lookup_;
@@ -151,14 +153,11 @@ JobResult Rounds::launch() {
   return result;
 }
 
-std::uint16_t Rounds::free_master_port() const {
-  if (master_port_ == 0) return find_free_port();
-  check_port_is_free(master_port_);
-  return master_port_;
-}
-
 RoundEnd Rounds::run_here() {
   JobEnvironment& job = options_.job;
+  // Connections of the ranks before may hold the port for a minute; a program's
+  // rank 0 can bind it nevertheless.
+  if (master_port_ != 0 && job.restarts == 0) check_port_is_free(master_port_);
   job.master_port = free_master_port();
   job.token = random_hex(sizeof(Secret));
   const TcpStoreServer store("127.0.0.1", 0, job.token);
@@ -177,6 +176,10 @@ JobResult Rounds::launch_or_report(Node& node) try {
   node.report(fmt::format("the launcher on {} cannot start its workers: {}",
                           own_host_name(), text.substr(0, text.find('\n'))),
               1, RoundFaultKind::kFinal);
+  try {
+    node.finish(false);  // the others may read it from this launcher's store
+  } catch (const Error&) {
+  }
   throw;
 }
 
@@ -225,7 +228,7 @@ int Rounds::run(std::unique_ptr<Node> node) {
     if (!end.again) {
       if (!end.because.empty())
         std::fputs(fmt::format("lockstep: the job ended on every host: {}\n",
-                               end.because)
+                               safe_for_terminal(end.because))
                        .c_str(),
                    stderr);
       return end.exit_code;

@@ -306,13 +306,14 @@ Metrics Run::train_epoch() {
     traffic_.step_done();
     ++step;
     const bool reports = step % options_.log_interval == 0 || step == steps;
-    stops_ = stop_ && stop_->agreed();
-    const bool saves = stops_ || checkpoints_.are_due();
+    const bool saves = checkpoints_.are_due();
     read_metrics(reports || saves ? 0 : kUnreadSteps);
     log_.step_done();
     checks_->step_done();
     if (reports) report_step(steps, since(start));
-    if (!saves) continue;
+    stops_ = stop_ && stop_->agreed();
+    if (!saves && !stops_) continue;
+    read_metrics(0);
     settle();
     checkpoints_.save();
     if (stops_) return {};
