@@ -11,7 +11,7 @@
 #include "fault_calls.h"
 #include "fault_round.h"
 #include "lockstep/store/store.h"
-#include "src/launch/worker/free_port.h"
+#include "src/net/free_port.h"
 
 namespace lockstep {
 namespace {

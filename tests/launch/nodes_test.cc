@@ -14,7 +14,7 @@
 
 #include "launched_command.h"
 #include "lockstep/store/store.h"
-#include "src/launch/worker/free_port.h"
+#include "src/net/free_port.h"
 #include "src/store/tcp_store_server.h"
 
 namespace lockstep {

@@ -12,8 +12,7 @@
 #include "lockstep/store/store.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
-#include "src/net/socket.h"
-#include "src/net/socket_address.h"
+#include "src/net/free_port.h"
 
 namespace lockstep {
 namespace {
@@ -22,11 +21,6 @@ using namespace std::chrono_literals;
 
 std::vector<std::string> ranks_program(const std::string& name) {
   return {LOCKSTEP_COMM_RANKS, name};
-}
-
-int free_port() {
-  const FileDescriptor probe = listen_at("127.0.0.1", 0);
-  return local_address(probe.get()).port();
 }
 
 std::size_t open_descriptors() {
@@ -167,7 +161,7 @@ TEST(AKilledRank, IsNamedThoughAForkedChildOfItLives) {
           "SIGNAL_PORT=" + std::to_string(signal.port())};
       if (backend != "shm")
         environment.push_back("INIT_METHOD=tcp://127.0.0.1:" +
-                              std::to_string(free_port()));
+                              std::to_string(find_free_port()));
       RankProcesses processes(3, ranks_program("die_with_a_child"),
                               environment);
       for (int rank = 0; rank < 3; ++rank) {
@@ -279,7 +273,7 @@ TEST(AKilledRank, IsNamedOnTheWireWhenTheStoreEndsAsWell) {
   const unsigned seed = std::random_device{}();
   for (unsigned round = 0; round < 20; ++round) {
     const std::string store =
-        "INIT_METHOD=tcp://127.0.0.1:" + std::to_string(free_port());
+        "INIT_METHOD=tcp://127.0.0.1:" + std::to_string(find_free_port());
     kill_somewhere(5, seed + round, {"LOCKSTEP_BACKEND=gloo", store});
   }
 }

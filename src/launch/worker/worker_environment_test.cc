@@ -5,7 +5,7 @@
 
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/find_program.h"
-#include "src/launch/worker/free_port.h"
+#include "src/net/free_port.h"
 
 namespace lockstep {
 namespace {

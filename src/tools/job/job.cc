@@ -17,7 +17,7 @@
 #include "src/comm/wire/transport_plugin.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/launch/record/record_folder.h"
-#include "src/launch/worker/free_port.h"
+#include "src/net/free_port.h"
 #include "src/store/host_address.h"
 #include "src/store/tcp_store_server.h"
 #include "src/tools/job/rank_place.h"

@@ -1,4 +1,4 @@
-#include "src/launch/worker/free_port.h"
+#include "src/net/free_port.h"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
