@@ -19,7 +19,8 @@ std::string host_of_this_process() {
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
   for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
     std::error_code ignored;
-    id += " " + std::filesystem::read_symlink(space, ignored).string();
+    id += ' ';
+    id += std::filesystem::read_symlink(space, ignored).string();
   }
   return id;
 }

@@ -27,7 +27,10 @@ std::uint64_t hash_of(const LockstepTransportConfig& config,
                       const std::vector<int>& world_ranks) {
   Hash hash;
   hash.add(config.group);
-  for (const int rank : world_ranks) hash.add("," + std::to_string(rank));
+  for (const int rank : world_ranks) {
+    hash.add(",");
+    hash.add(std::to_string(rank));
+  }
   return hash.value();
 }
 
