@@ -291,11 +291,13 @@ void Node::come(const RoundKeys& keys, std::uint16_t master_port) {
 }
 
 std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
-  bool told = false;
-  for (;;) {
+  for (bool is_spare = false, told = false;; is_spare = true) {
     const RoundKeys keys(++round_);
     fault_.reset();
     come(keys, job.master_port);
+    if (is_spare && !std::exchange(told, true))
+      user_.tell(
+          "the job runs already; this host takes part after the next restart");
     const std::size_t found =
         wait_for({keys.plan(), keys.refusal(id_), std::string(kOverKey)},
                  fmt::format("waits for {} hosts at {}",
@@ -310,9 +312,6 @@ std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
       return decode<RoundVerdict>(text);
     }
     if (take_part_in(decode<RoundPlan>(get(keys.plan())), job)) break;
-    if (!std::exchange(told, true))
-      user_.tell(
-          "the job runs already; this host takes part after the next restart");
   }
   watch_round();
   return std::nullopt;
