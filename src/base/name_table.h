@@ -7,6 +7,7 @@
 //          ones and the nearest.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,12 @@ const typename Table::value_type& row_named(const Table& table,
   for (const auto& row : table)
     if (row.name == name) return row;
   throw InvalidArgument(unknown_name(what, name, names_in(table)));
+}
+
+// The name of `value`, which is in the table.
+template <class Table, class Value>
+std::string_view name_of(const Table& table, const Value& value) {
+  return std::ranges::find(table, value, &Table::value_type::value)->name;
 }
 
 // "a, b or c", where `conjunction` is "or".

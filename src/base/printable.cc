@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::string_view kCut = "...";
 
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
-}
-
 // The number of bytes that a character with this first byte has; 0 if no
 // character begins with it.
 std::size_t length_of_character(unsigned char first) {
@@ -29,7 +25,7 @@ std::size_t visible_character(std::string_view text) {
   const std::size_t length = length_of_character(first);
   if (length == 0 || length > text.size()) return 0;
   if (length == 1) return first < 0x20 || first == 0x7f ? 0 : 1;
-  if (!std::ranges::all_of(text.substr(1, length - 1), is_continuation))
+  if (!std::ranges::all_of(text.substr(1, length - 1), continues_character))
     return 0;
   // The second byte excludes controls, overlong forms, surrogates and numbers
   // above U+10FFFF: table 3-7 of the Unicode Standard.
@@ -65,8 +61,8 @@ std::size_t copy_shortened(std::string_view text, std::span<char> room) {
   const std::size_t kept = room.size() - kCut.size();
   std::size_t head = kept / 2;
   std::size_t tail = text.size() - (kept - head);
-  while (head > 0 && is_continuation(text[head])) --head;
-  while (tail < text.size() && is_continuation(text[tail])) ++tail;
+  while (head > 0 && continues_character(text[head])) --head;
+  while (tail < text.size() && continues_character(text[tail])) ++tail;
   auto end = std::ranges::copy(text.substr(0, head), room.begin()).out;
   end = std::ranges::copy(kCut, end).out;
   end = std::ranges::copy(text.substr(tail), end).out;

@@ -11,6 +11,11 @@
 
 namespace lockstep {
 
+// Whether the byte continues a character of UTF-8 that an earlier byte began.
+inline bool continues_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+}
+
 // `text` with a '?' in the place of each control character (below 0x20, 0x7f,
 // U+0080 to U+009F) and of each byte that is not part of valid UTF-8.
 std::string printable(std::string_view text);

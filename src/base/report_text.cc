@@ -4,15 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+
+#include "src/base/printable.h"
 
 namespace lockstep {
 namespace {
 
 // Bytes that continue a character of UTF-8 take no room.
 std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
-  }));
+  const auto continuing = std::ranges::count_if(text, continues_character);
+  return text.size() - static_cast<std::size_t>(continuing);
 }
 
 std::string blanks_for(std::string_view text, std::size_t width) {
@@ -32,6 +34,15 @@ std::string with_thousands(std::int64_t number) {
 std::string percent(double share, int decimals) {
   if (std::isnan(share)) return "-";
   return fmt::format("{:.{}f} %", 100 * share, decimals);
+}
+
+std::string name_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kMost = 16;
+  const std::span shown(ranks.data(), std::min(ranks.size(), kMost));
+  return fmt::format(
+      "rank{} {}{}", ranks.size() == 1 ? "" : "s", fmt::join(shown, ", "),
+      ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost)
+                           : "");
 }
 
 std::string right_aligned(const std::string& text, std::size_t width) {

@@ -17,6 +17,9 @@ std::string with_thousands(std::int64_t number);
 // 0.9182 with one decimal as "91.8 %"; NaN as "-".
 std::string percent(double share, int decimals);
 
+// "rank 1", "ranks 0, 2, 3"; after the first 16 " and 4 more".
+std::string name_ranks(const std::vector<int>& ranks);
+
 // `text` after as many blanks as make it `width` characters of UTF-8 wide.
 std::string right_aligned(const std::string& text, std::size_t width);
 

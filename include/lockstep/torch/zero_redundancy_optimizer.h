@@ -53,7 +53,7 @@ namespace lockstep {
 
 class FusedShardedStep;
 class GradientFactor;
-class LocalGradients;
+class GradientAverage;
 class OptimizerShard;
 
 struct ZeroRedundancyOptimizerOptions {
@@ -167,7 +167,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   std::shared_ptr<ProcessGroup> group_;
   std::unique_ptr<OptimizerShard> shard_;
   // Set where step() averages gradients; one_pass_ where one pass can do it.
-  std::unique_ptr<LocalGradients> local_gradients_;
+  std::unique_ptr<GradientAverage> average_;
   std::unique_ptr<FusedShardedStep> one_pass_;
   mutable bool gave_hook_ = false;
   std::vector<at::Tensor> tensors_;         // the shard's parameters

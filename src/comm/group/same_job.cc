@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/printable.h"
+#include "src/base/report_text.h"
 #include "src/comm/group/same_text.h"
 
 namespace lockstep {
@@ -41,34 +42,24 @@ std::string value_in(const std::vector<JobField>& fields,
   return found == fields.end() ? "not given" : found->value;
 }
 
-// "rank 0", "ranks 1, 2, 3"; of many ranks the first.
-std::string name_of_ranks(const std::vector<std::size_t>& ranks) {
-  constexpr std::size_t kMost = 8;
-  const std::span shown(ranks.data(), std::min(ranks.size(), kMost));
-  return fmt::format(
-      "rank{} {}{}", ranks.size() == 1 ? "" : "s", fmt::join(shown, ", "),
-      ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost)
-                           : "");
-}
-
 using Jobs = std::vector<std::vector<JobField>>;  // by rank
 
 // "--lr is 0.1 on rank 0 and 0.001 on rank 1", or "" if all agree.
 std::string difference_in(const Jobs& jobs, const std::string& name) {
-  std::vector<std::pair<std::string, std::vector<std::size_t>>> values;
+  std::vector<std::pair<std::string, std::vector<int>>> values;
   for (std::size_t rank = 0; rank < jobs.size(); ++rank) {
     const std::string value = value_in(jobs[rank], name);
     auto found = std::ranges::find(values, value,
                                    [](const auto& each) { return each.first; });
     if (found == values.end()) found = values.insert(values.end(), {value, {}});
-    found->second.push_back(rank);
+    found->second.push_back(static_cast<int>(rank));
   }
   if (values.size() == 1) return "";
   std::string text = name + " is ";
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (i > 0) text += i + 1 == values.size() ? " and " : ", ";
-    text += fmt::format("{} on {}", values[i].first,
-                        name_of_ranks(values[i].second));
+    text +=
+        fmt::format("{} on {}", values[i].first, name_ranks(values[i].second));
   }
   return text;
 }

@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/printable.h"
+
 namespace lockstep {
 namespace {
-
-bool is_utf8_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
-}
 
 // The cut at or slightly before `place` that splits no UTF-8 character; `place`
 // itself in text that is not UTF-8.
 std::size_t cut_place(std::string_view text, std::size_t place) {
   constexpr std::size_t kLongestCharacter = 4;
   for (std::size_t back = 0; back < kLongestCharacter; ++back)
-    if (!is_utf8_continuation(text[place - back])) return place - back;
+    if (!continues_character(text[place - back])) return place - back;
   return place;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "src/base/report_text.h"
 #include "src/launch/record/record_folder.h"
 
 namespace lockstep {

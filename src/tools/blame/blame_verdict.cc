@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "src/base/report_text.h"
 #include "src/launch/record/failure_report.h"
 #include "src/tools/blame/blame_waits.h"
 
@@ -308,17 +309,6 @@ BlameVerdict judge_waits(const Evidence& evidence) {
 }
 
 }  // namespace
-
-std::string name_ranks(const std::vector<int>& ranks) {
-  constexpr std::size_t kMost = 16;
-  const std::vector<int> shown(
-      ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(
-                                         std::min(ranks.size(), kMost)));
-  return fmt::format(
-      "rank{} {}{}", ranks.size() == 1 ? "" : "s", fmt::join(shown, ", "),
-      ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost)
-                           : "");
-}
 
 BlameVerdict judge(const Evidence& evidence) {
   const auto root = find_root(evidence);

@@ -34,7 +34,4 @@ struct BlameVerdict {
 
 BlameVerdict judge(const Evidence& evidence);
 
-// "rank 1", "ranks 0, 2".
-std::string name_ranks(const std::vector<int>& ranks);
-
 }  // namespace lockstep

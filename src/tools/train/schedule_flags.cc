@@ -4,6 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/name_table.h"
@@ -14,13 +17,21 @@ namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
+// The names of the schedules that have no warm-up of their own.
+std::string schedules_with_warmup(std::string_view conjunction) {
+  std::vector<std::string> names;
+  for (const auto& row : kSchedules)
+    if (row.value != Schedule::kOneCycle) names.emplace_back(row.name);
+  return listed(names, conjunction);
+}
+
 void add_warmup_flags(CLI::App& command, ScheduleOptions& schedule) {
   command
-      .add_option("--lr-warmup-epochs", schedule.warmup_epochs,
-                  fmt::format("Epochs, or a part of one, over which the rate "
-                              "rises linearly before constant, step or cosine "
-                              "begins [{}]",
-                              schedule.warmup_epochs))
+      .add_option(
+          "--lr-warmup-epochs", schedule.warmup_epochs,
+          fmt::format("Epochs, or a part of one, over which the rate "
+                      "rises linearly before {} begins [{}]",
+                      schedules_with_warmup("or"), schedule.warmup_epochs))
       ->check(number(0, kNoLimit));
   command
       .add_option("--lr-warmup-decay", schedule.warmup_decay,
@@ -32,15 +43,16 @@ void add_warmup_flags(CLI::App& command, ScheduleOptions& schedule) {
 
 // Flags that the other schedules ignore.
 void check_own_flags(const TrainOptions& options) {
-  const auto require = [&](const char* flag, const char* schedule) {
-    if (options.given.contains(flag) && options.schedule.name != schedule)
+  const auto require = [&](const char* flag, Schedule schedule) {
+    if (options.given.contains(flag) &&
+        parse_schedule(options.schedule.name) != schedule)
       throw InvalidArgument(
           fmt::format("{} is for --schedule {}; the schedule is {}", flag,
-                      schedule, options.schedule.name));
+                      name_of(kSchedules, schedule), options.schedule.name));
   };
-  require("--lr-step-size", "step");
-  require("--lr-gamma", "step");
-  require("--lr-min", "cosine");
+  require("--lr-step-size", Schedule::kStep);
+  require("--lr-gamma", Schedule::kStep);
+  require("--lr-min", Schedule::kCosine);
 }
 
 void check_warmup(const TrainOptions& options) {
@@ -49,10 +61,12 @@ void check_warmup(const TrainOptions& options) {
     throw InvalidArgument(
         "--lr-warmup-decay needs --lr-warmup-epochs, the length of the "
         "warm-up");
-  if (length > 0 && options.schedule.name == "one-cycle")
+  const Schedule schedule = parse_schedule(options.schedule.name);
+  if (length > 0 && schedule == Schedule::kOneCycle)
     throw InvalidArgument(
-        "--lr-warmup-epochs is for --schedule constant, step and cosine; "
-        "one-cycle warms up by itself");
+        fmt::format("--lr-warmup-epochs is for --schedule {}; {} warms up by "
+                    "itself",
+                    schedules_with_warmup("and"), options.schedule.name));
   if (length >= options.epochs)
     throw InvalidArgument(fmt::format(
         "--lr-warmup-epochs {} leaves nothing of the {} epochs for the "
@@ -93,7 +107,8 @@ void check_schedule_flags(const TrainOptions& options) {
     throw InvalidArgument(
         fmt::format("--lr-min {} is above --lr {}, from which the rate falls",
                     schedule.min_rate, rate));
-  if (schedule.name == "step" && !options.given.contains("--lr-step-size") &&
+  if (parse_schedule(schedule.name) == Schedule::kStep &&
+      !options.given.contains("--lr-step-size") &&
       options.epochs - schedule.warmup_epochs <= schedule.step_size)
     throw InvalidArgument(
         fmt::format("--schedule step drops the rate every {} epochs, which a "

@@ -21,8 +21,8 @@
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/group/group_core.h"
 #include "src/torch/optim/fused_sharded_step.h"
+#include "src/torch/optim/gradient_average.h"
 #include "src/torch/optim/gradient_norm.h"
-#include "src/torch/optim/local_gradients.h"
 #include "src/torch/optim/optimizer_shard.h"
 #include "src/torch/optim/shard_hook.h"
 #include "src/torch/reducer/gradient_factor.h"
@@ -178,8 +178,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
 
 // For all parameters of the shard.
 void ZeroRedundancyOptimizer::prepare_averages() {
-  local_gradients_ =
-      std::make_unique<LocalGradients>(group_, shard_->parameters());
+  average_ = std::make_unique<GradientAverage>(group_, shard_->parameters());
   one_pass_ = nullptr;
   if (group_->core().reduces_in_place() &&
       std::ranges::all_of(shard_->parameters(), is_on_cpu))
@@ -204,11 +203,11 @@ void ZeroRedundancyOptimizer::add_param_group(
   }
   tensors_ = tensors_of(shard_->parameters());
   whole_.reset();
-  if (local_gradients_) prepare_averages();
+  if (average_) prepare_averages();
 }
 
 std::shared_ptr<CommHook> ZeroRedundancyOptimizer::gradient_hook() const {
-  if (local_gradients_)
+  if (average_)
     throw InvalidArgument(
         "a sharded optimizer that averages gradients in step() has no hook to "
         "reduce them in backward()"
@@ -243,7 +242,7 @@ void ZeroRedundancyOptimizer::check_gradients() const {
 
 // Local gradients may have changed on one rank only.
 void ZeroRedundancyOptimizer::agree_on_factor() {
-  if (!local_gradients_ || group_->size() == 1 || !factor_->is_asked()) return;
+  if (!average_ || group_->size() == 1 || !factor_->is_asked()) return;
   std::array first{static_cast<std::int64_t>(factor_->first_call(tensors_))};
   group_
       ->all_reduce(view(std::span<std::int64_t>(first)), ReduceOp::kMax,
@@ -255,18 +254,18 @@ void ZeroRedundancyOptimizer::agree_on_factor() {
 // Returns the settled parameters; the others have averages in .grad and are
 // updated piece by piece.
 ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
-  const bool averages = local_gradients_ && !local_gradients_->averaged();
+  const bool averages = average_ && !average_->averaged();
   if (!averages) check_gradients();
   agree_on_factor();
   const double factor =
       factor_->take(tensors_);  // before averaging changes gradients
   Settled settled =
-      averages ? local_gradients_->missing_everywhere() : without_gradients();
+      averages ? average_->missing_everywhere() : without_gradients();
   shard_->begin_step(param_groups(), factor);
   whole_.reset();
   begin_pieces(settled);
   if (averages && one_pass_) settled = one_pass_->run(std::move(settled));
-  if (averages) local_gradients_->average(settled);
+  if (averages) average_->average(settled);
   return settled;
 }
 
@@ -340,8 +339,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
   check_norm_type(norm_type);
   agree_on_factor();
   const double scale = factor_->scaled_by(tensors_);
-  if (local_gradients_ && !local_gradients_->averaged())
-    local_gradients_->average_all();
+  if (average_ && !average_->averaged()) average_->average_all();
   check_gradients();
   std::vector<at::Tensor> own;
   for (const ShardPlan::Piece& piece : shard_->pieces()) {

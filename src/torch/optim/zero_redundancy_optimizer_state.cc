@@ -17,7 +17,7 @@
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/torch/optim/fused_sharded_step.h"
-#include "src/torch/optim/local_gradients.h"
+#include "src/torch/optim/gradient_average.h"
 #include "src/torch/optim/optimizer_shard.h"
 #include "src/torch/reducer/gradient_factor.h"
 

@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/base/mutex.h"
+#include "src/base/report_text.h"
 
 namespace lockstep {
 namespace {
@@ -196,8 +197,7 @@ JoinAnnouncements::Round JoinAnnouncements::tell(const HorovodCall& mine) {
   const std::string label = "announcement of " + text_of(mine);
   group->all_gather(view(own), view(told), {.label = label}).wait();
   Round round;
-  std::string joined;
-  int count = 0;
+  std::vector<int> joined;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const auto announcement = unpacked(
         std::span(told).subspan(rank * kAnnouncedBytes, kAnnouncedBytes));
@@ -212,10 +212,9 @@ JoinAnnouncements::Round JoinAnnouncements::tell(const HorovodCall& mine) {
       round.active = static_cast<int>(rank);
       continue;
     }
-    joined += (joined.empty() ? "" : ", ") + std::to_string(rank);
-    ++count;
+    joined.push_back(static_cast<int>(rank));
   }
-  if (count > 0) round.joined = (count > 1 ? "ranks " : "rank ") + joined;
+  if (!joined.empty()) round.joined = name_ranks(joined);
   return round;
 }
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "src/base/report_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,13 +27,6 @@ std::string list_names(std::span<const std::string> names,
   }
   if (count > kNamesShown)
     list += " and " + std::to_string(count - kNamesShown) + " more";
-  return list;
-}
-
-std::string list_ranks(std::span<const std::size_t> ranks) {
-  std::string list = ranks.size() > 1 ? "ranks " : "rank ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    list += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
   return list;
 }
 
@@ -79,14 +74,14 @@ std::uint8_t MissingGradients::sparse_dimensions(std::size_t parameter) const {
 }
 
 std::string MissingGradients::lines(std::span<const std::string> names) const {
-  std::map<std::string, std::vector<std::size_t>> ranks_missing;  // by the list
+  std::map<std::string, std::vector<int>> ranks_missing;  // by the list
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     const std::string list = list_names(names, of_rank(rank));
-    if (!list.empty()) ranks_missing[list].push_back(rank);
+    if (!list.empty()) ranks_missing[list].push_back(static_cast<int>(rank));
   }
   std::string text;
   for (const auto& [list, ranks] : ranks_missing)
-    text += "\n  missing: " + list + " on " + list_ranks(ranks);
+    text += "\n  missing: " + list + " on " + name_ranks(ranks);
   return text;
 }
 

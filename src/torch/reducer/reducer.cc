@@ -19,9 +19,9 @@
 #include "src/torch/reducer/autograd_hooks.h"
 #include "src/torch/reducer/bucket_reduction.h"
 #include "src/torch/reducer/join_announcements.h"
-#include "src/torch/reducer/kept_gradients.h"
 #include "src/torch/reducer/missing_gradients.h"
 #include "src/torch/reducer/pass_errors.h"
+#include "src/torch/reducer/saved_gradients.h"
 #include "src/torch/reducer/sparse_gradients.h"
 #include "src/torch/tensor/heap_allocator.h"
 #include "src/torch/tensor/tensor_lists.h"
@@ -184,7 +184,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::optional<PassKind> pass_;  // empty between passes
   Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
-  KeptGradients kept_;
+  SavedGradients saved_;
 
   std::optional<GradientHooks> hooks_;
 };
@@ -201,9 +201,9 @@ Reducer::State::State(std::vector<NamedParameter> parameters,
       tracker_(plan_),
       reduction_(order_),
       expectation_(rule_of(options), parameters.size()),
-      kept_(parameters.size(), options.gradient_as_bucket_view
-                                   ? KeptGradients::Memory::kBucket
-                                   : KeptGradients::Memory::kOwn) {
+      saved_(parameters.size(), options.gradient_as_bucket_view
+                                    ? SavedGradients::Memory::kBucket
+                                    : SavedGradients::Memory::kOwn) {
   if (op_ != ReduceOp::kAverage && op_ != ReduceOp::kSum)
     throw InvalidArgument(
         "gradients are averaged or added up, nothing else\n"
@@ -262,7 +262,7 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
 }
 
 PassKind Reducer::State::forward_begins() {
-  if (reduces_) kept_.forward_begins(sparse_->in_buckets());
+  if (reduces_) saved_.forward_begins(sparse_->in_buckets());
   intent_->forward_begins();
   return intent_->here();
 }
@@ -312,13 +312,13 @@ void Reducer::State::prepare(std::size_t parameter) {
 void Reducer::State::take(std::size_t parameter) {
   prepare(parameter);
   const at::Tensor& in_bucket = sparse_->in_buckets()[parameter];
-  kept_.keep(parameter, in_bucket);
+  saved_.keep(parameter, in_bucket);
   reduction_.buckets().take(parameter, in_bucket, names_[parameter]);
 }
 
 void Reducer::State::stand_in(std::size_t parameter) {
   prepare(parameter);
-  kept_.stand_in(parameter, sparse_->in_buckets()[parameter]);
+  saved_.stand_in(parameter, sparse_->in_buckets()[parameter]);
   take(parameter);
 }
 
@@ -445,7 +445,7 @@ void Reducer::State::learn_from_all(Part part, const Indices& missing) {
   for (const std::size_t parameter : missing) marks[parameter] = Mark::kMissing;
   const MissingGradients all(*order_, marks);
   if (all.some_missing() && !expectation_.allows_missing()) {
-    kept_.settle([](std::size_t) { return true; });
+    saved_.settle([](std::size_t) { return true; });
     expectation_.drop_gradients();
     throw InvalidArgument(missing_gradients_text(*group_, expectation_.rule(),
                                                  all.lines(names_)));
@@ -469,7 +469,7 @@ void Reducer::State::reduce_sparse_gradients(Part part) {
 void Reducer::State::settle_gradients(Part part) {
   if (const double divisor = reduction_.left_to_divide_by(); divisor != 1)
     divide_gradients(sparse_->in_buckets(), divisor);
-  kept_.settle([&](std::size_t parameter) {
+  saved_.settle([&](std::size_t parameter) {
     return part == Part::kShadows || expectation_.unused(parameter);
   });
   sparse_->end_pass();

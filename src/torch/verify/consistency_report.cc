@@ -15,7 +15,7 @@
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/base/suggest.h"
 #include "src/torch/verify/consistency_table.h"
-#include "src/torch/verify/own_gradients.h"
+#include "src/torch/verify/gradient_fingerprints.h"
 #include "src/torch/verify/replica_difference.h"
 
 namespace lockstep {

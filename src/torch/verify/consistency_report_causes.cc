@@ -2,8 +2,9 @@
 #include <algorithm>
 
 #include "lockstep/torch/consistency_report.h"
+#include "src/base/report_text.h"
 #include "src/torch/verify/consistency_table.h"
-#include "src/torch/verify/own_gradients.h"
+#include "src/torch/verify/gradient_fingerprints.h"
 #include "src/torch/verify/replica_difference.h"
 
 namespace lockstep {
@@ -115,7 +116,7 @@ void ConsistencyReport::explain_weights(const ReplicaDifference& difference,
            "look at the rows above");
   else if (!unchanged.empty() && std::ssize(unchanged) < group_->size())
     accuse(describe(difference),
-           "the optimizer's step was skipped on " + names_of(unchanged) +
+           "the optimizer's step was skipped on " + name_ranks(unchanged) +
                ", where the weights did not change",
            "step on every rank, or on no rank");
   else

@@ -199,13 +199,12 @@ TEST(ConsistencyReport, FindsAnUnequalStart) {
       if (group->rank() == 1) model->second->weight[4][2] += 0.5;
     }
     Report report(model.module(), {.group = group, .steps = 1});
-    EXPECT_EQ(first_wrong(report),
-              "initial weights in 0: equal on ranks 0 and 2");
+    EXPECT_EQ(first_wrong(report), "initial weights in 0: equal on ranks 0, 2");
     EXPECT_THAT(verdict_of(report).where,
                 AllOf(HasSubstr("second.weight[4, 2] is "),
                       HasSubstr(" on rank 1 and "), HasSubstr("at most 0.5")));
     EXPECT_THAT(report.take_text(),
-                AllOf(HasSubstr("equal on ranks 0 and 2  <-- WRONG"),
+                AllOf(HasSubstr("equal on ranks 0, 2  <-- WRONG"),
                       HasSubstr("verdict: the ranks are not consistent: "
                                 "initial weights, before step 1"),
                       HasSubstr("likely:  the module was not wrapped yet")));
@@ -222,9 +221,9 @@ TEST(ConsistencyReport, FindsEqualDataOnTwoRanks) {
     // Rank 2 reads the samples of rank 0.
     watched_step(model, optimizer, report,
                  share_of_batch(1, group->rank() % 2, 3, 3));
-    EXPECT_EQ(first_wrong(report), "data in 2: equal on ranks 0 and 2");
+    EXPECT_EQ(first_wrong(report), "data in 2: equal on ranks 0, 2");
     EXPECT_EQ(verdict_of(report).where,
-              "ranks 0 and 2 have read the same samples");
+              "ranks 0, 2 have read the same samples");
     EXPECT_THAT(verdict_of(report).likely, HasSubstr("no DistributedSampler"));
     EXPECT_EQ(verdict_of(report).what, "data");
   });
@@ -311,7 +310,7 @@ TEST(ConsistencyReport, FindsGradientsThatAreChangedOnOneRank) {
     };
     watched_steps(model, report, group, places);
     EXPECT_EQ(first_wrong(report),
-              "gradients, reduced in 1: equal on ranks 1 and 2");
+              "gradients, reduced in 1: equal on ranks 1, 2");
     EXPECT_THAT(verdict_of(report).where, HasSubstr("third.bias[0] is "));
     EXPECT_THAT(verdict_of(report).where, HasSubstr(" on rank 0 and "));
     EXPECT_THAT(verdict_of(report).likely,
@@ -329,8 +328,7 @@ TEST(ConsistencyReport, FindsAnOptimizersStepThatIsSkippedOnOneRank) {
       if (++step != 2 || group->rank() != 2) optimizer.step();
     };
     watched_steps(model, report, group, places);
-    EXPECT_EQ(first_wrong(report),
-              "updated weights in 2: equal on ranks 0 and 1");
+    EXPECT_EQ(first_wrong(report), "updated weights in 2: equal on ranks 0, 1");
     EXPECT_EQ(verdict_of(report).step, 2);
     EXPECT_THAT(verdict_of(report).where, HasSubstr(" on rank 2 and "));
     EXPECT_THAT(verdict_of(report).likely,
@@ -384,16 +382,15 @@ TEST(ConsistencyReport, FindsABufferThatDiffers) {
     EXPECT_TRUE(report.consistent());
     if (group->rank() == 1) masked->mask[5] = 0;
     watched_step(model, optimizer, report, own_share(1, group));
-    EXPECT_EQ(first_wrong(report), "buffers in 2: equal on ranks 0 and 2");
+    EXPECT_EQ(first_wrong(report), "buffers in 2: equal on ranks 0, 2");
     EXPECT_EQ(verdict_of(report).where,
-              "mask[5] is 0 on rank 1 and 1 on ranks 0 and 2; 1 element of the "
+              "mask[5] is 0 on rank 1 and 1 on ranks 0, 2; 1 element of the "
               "tensor differs, by at most 1");
     EXPECT_THAT(verdict_of(report).likely, HasSubstr("broadcast_buffers"));
 
     // Also from the start; a broadcast of buffers repairs it.
     Report late(masked, {.group = group, .steps = 1});
-    EXPECT_EQ(first_wrong(late),
-              "initial buffers in 0: equal on ranks 0 and 2");
+    EXPECT_EQ(first_wrong(late), "initial buffers in 0: equal on ranks 0, 2");
   });
 }
 
@@ -477,7 +474,7 @@ TEST(ConsistencyReport, FindsGradientsThatAreEqualAndShouldNotBe) {
     watched_steps(model, report, group);
     EXPECT_FALSE(report.consistent());
     EXPECT_THAT(verdict_of(report).where,
-                HasSubstr("ranks 0 and 1 have the same gradients"));
+                HasSubstr("ranks 0, 1 have the same gradients"));
   });
 }
 

@@ -125,7 +125,7 @@ std::string equal_ranks(std::span<const Fingerprint> by_rank) {
   std::string text;
   for (const std::vector<int>& ranks : classes_of(by_rank))
     if (ranks.size() > 1)
-      text += (text.empty() ? "" : " and on ") + names_of(ranks);
+      text += (text.empty() ? "" : " and on ") + name_ranks(ranks);
   return text;
 }
 

@@ -15,6 +15,7 @@
 
 #include "lockstep/comm/buffer.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "src/base/report_text.h"
 #include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
@@ -175,7 +176,7 @@ std::string values_by_rank(const ReplicaDifference& difference) {
   for (const std::vector<int>& ranks : classes)
     text += (text.empty() ? "" : " and ") +
             value(difference.values[static_cast<std::size_t>(ranks[0])]) +
-            " on " + names_of(ranks);
+            " on " + name_ranks(ranks);
   return text;
 }
 
@@ -251,25 +252,12 @@ std::optional<ReplicaDifference> find_difference(
   return difference;
 }
 
-std::string names_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kMost = 8;
-  const std::size_t shown = std::min(ranks.size(), kMost);
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < shown; ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  if (shown < ranks.size())
-    text += " and " + std::to_string(ranks.size() - shown) + " more";
-  return text;
-}
-
 std::string describe(const ReplicaDifference& difference) {
   std::ostringstream text;
   text << difference.tensor;
   if (!difference.comparable) {
     text << " has another shape or type, or is missing, on "
-         << names_of(difference.ranks);
+         << name_ranks(difference.ranks);
   } else {
     if (!difference.index.empty()) text << at::IntArrayRef(difference.index);
     text << " is " << values_by_rank(difference) << "; " << difference.elements

@@ -34,7 +34,4 @@ std::optional<ReplicaDifference> find_difference(
     ProcessGroup& group, const NamedTensorList& tensors,
     const std::vector<Fingerprint>& fingerprints);
 
-// "rank 2", "ranks 0, 1 and 3"; at most the first eight.
-std::string names_of(const std::vector<int>& ranks);
-
 }  // namespace lockstep

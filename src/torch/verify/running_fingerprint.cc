@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "src/base/report_text.h"
 #include "src/torch/verify/replica_difference.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ std::string likely(const ReplicaDifference& difference) {
   if (difference.elements == 1 && difference.more_tensors == 0 &&
       difference.differing_bits == 1)
     return "one bit of memory flipped" +
-           (difference.ranks_are_fewer ? " on " + names_of(difference.ranks)
+           (difference.ranks_are_fewer ? " on " + name_ranks(difference.ranks)
                                        : std::string(", on one of the two")) +
            ": a fault of that machine's memory, or a stray write";
   if (difference.elements == 1 && difference.more_tensors == 0)
@@ -70,8 +71,8 @@ void RunningFingerprint::throw_difference() const {
       step_, " (seen on rank ", group_->rank(), " of ", group_->size(), ")",
       "\n  where:   ", describe(found), "\n  differ:  ",
       found.ranks_are_fewer
-          ? names_of(found.ranks) + " from most"
-          : names_of(found.ranks) + " from the others, without a majority",
+          ? name_ranks(found.ranks) + " from most"
+          : name_ranks(found.ranks) + " from the others, without a majority",
       "\n  since:   ",
       last_equal_ ? "after step " + std::to_string(*last_equal_)
                   : std::string("never compared before"),

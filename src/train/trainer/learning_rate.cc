@@ -17,8 +17,8 @@ constexpr double kWarmUpShare = 0.2;  // of one cycle
 
 void check_warm_up(const ScheduleOptions& options, int epochs) {
   const double length = options.warmup_epochs;
-  if (length != 0 && options.name == "one-cycle")
-    refuse_schedule("one-cycle has a warm-up of its own; omit the other");
+  if (length != 0 && parse_schedule(options.name) == Schedule::kOneCycle)
+    refuse_schedule(options.name + " has a warm-up of its own; omit the other");
   if (!(length >= 0 && length < epochs))
     refuse_schedule("a warm-up of " + std::to_string(length) +
                     " epochs in a run of " + std::to_string(epochs) +
@@ -69,7 +69,7 @@ double LearningRate::at(std::int64_t step, std::int64_t steps_per_epoch) const {
   const auto steps = static_cast<double>(epochs_ * steps_per_epoch - warm_up);
   switch (schedule_) {
     case Schedule::kConstant:
-      return full_rate_;
+      break;
     case Schedule::kOneCycle:
       return one_cycle(static_cast<double>(since), steps);
     case Schedule::kStep:

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/kept_gradients.h"
+#include "src/torch/reducer/saved_gradients.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-KeptGradients::KeptGradients(std::size_t parameters, Memory memory)
-    : memory_(memory), is_kept_(parameters, 0) {}
+SavedGradients::SavedGradients(std::size_t parameters, Memory memory)
+    : memory_(memory), is_saved_(parameters, 0) {}
 
-void KeptGradients::forward_begins(std::span<const at::Tensor> parameters) {
+void SavedGradients::forward_begins(std::span<const at::Tensor> parameters) {
   if (memory_ == Memory::kOwn) before_forward_.see(parameters);
 }
 
-void KeptGradients::keep(std::size_t parameter, const at::Tensor& tensor) {
-  if (memory_ == Memory::kBucket || is_kept_[parameter] != 0) return;
-  is_kept_[parameter] = 1;
+void SavedGradients::keep(std::size_t parameter, const at::Tensor& tensor) {
+  if (memory_ == Memory::kBucket || is_saved_[parameter] != 0) return;
+  is_saved_[parameter] = 1;
   const at::Tensor& gradient = tensor.grad();
   if (!gradient.defined()) return;
   moved_.push_back({parameter, tensor, gradient,
@@ -29,7 +29,7 @@ void KeptGradients::keep(std::size_t parameter, const at::Tensor& tensor) {
                         : Moved::kShared});
 }
 
-void KeptGradients::stand_in(std::size_t parameter, const at::Tensor& tensor) {
+void SavedGradients::stand_in(std::size_t parameter, const at::Tensor& tensor) {
   Loan loan{parameter, tensor, tensor.grad(), {}};
   if (loan.gradient.defined())
     loan.values = loan.gradient.clone();
@@ -41,7 +41,7 @@ void KeptGradients::stand_in(std::size_t parameter, const at::Tensor& tensor) {
 
 // In the order of their beginnings, a span overlaps an earlier one exactly when
 // it overlaps the one with the furthest end.
-void KeptGradients::find_shared_among_callers() {
+void SavedGradients::find_shared_among_callers() {
   std::vector<std::pair<const std::byte*, Moved*>> callers;
   for (Moved& moved : moved_)
     if (moved.memory == Moved::kCallers)
@@ -57,7 +57,7 @@ void KeptGradients::find_shared_among_callers() {
   }
 }
 
-void KeptGradients::give_memory(const Moved& moved) {
+void SavedGradients::give_memory(const Moved& moved) {
   at::Tensor& gradient = moved.tensor.mutable_grad();
   // A gradient that was given back already has its own memory, or is gone.
   if (!gradient.defined() || gradient.is_same(moved.gradient)) return;
@@ -69,7 +69,7 @@ void KeptGradients::give_memory(const Moved& moved) {
   gradient = moved.gradient;
 }
 
-void KeptGradients::settle(const std::function<bool(std::size_t)>& unused) {
+void SavedGradients::settle(const std::function<bool(std::size_t)>& unused) {
   for (const Loan& loan : loans_) {
     if (!unused(loan.parameter)) continue;
     if (loan.gradient.defined()) loan.gradient.copy_(loan.values);
@@ -77,7 +77,7 @@ void KeptGradients::settle(const std::function<bool(std::size_t)>& unused) {
   }
   find_shared_among_callers();
   for (const Moved& moved : moved_) {
-    is_kept_[moved.parameter] = 0;
+    is_saved_[moved.parameter] = 0;
     give_memory(moved);
   }
   loans_.clear();

@@ -1,5 +1,5 @@
 // Tests of gradients with memory of their own, or with shared memory.
-#include "src/torch/reducer/kept_gradients.h"
+#include "src/torch/reducer/saved_gradients.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ struct Twins : torch::nn::Module {
 // Small gradients lie in a block, large ones where they were allocated.
 constexpr std::int64_t kSides[] = {8, 256};
 
-TEST(KeptGradients, AreTheAverageWhereOneRankHasThemInOneMemory) {
+TEST(SavedGradients, AreTheAverageWhereOneRankHasThemInOneMemory) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const std::int64_t side : kSides)
       for (const bool as_view : {true, false})
@@ -58,7 +58,7 @@ TEST(KeptGradients, AreTheAverageWhereOneRankHasThemInOneMemory) {
 }
 
 // As above; the local pass has also left both gradients in one memory.
-TEST(KeptGradients, PartWhereALocalPassLeftThemInOneMemory) {
+TEST(SavedGradients, PartWhereALocalPassLeftThemInOneMemory) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(
         Twins(8), {.group = group, .gradient_as_bucket_view = false});
@@ -78,7 +78,7 @@ TEST(KeptGradients, PartWhereALocalPassLeftThemInOneMemory) {
 }
 
 // A program may have all gradients in one block of its own.
-TEST(KeptGradients, StayInTheCallersBlock) {
+TEST(SavedGradients, StayInTheCallersBlock) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const std::int64_t side : kSides) {
       auto model = DistributedDataParallel(
@@ -100,7 +100,7 @@ TEST(KeptGradients, StayInTheCallersBlock) {
 }
 
 // A factor in the loss may itself become the gradient.
-TEST(KeptGradients, LeaveAloneWhatTheGradientWasTakenFrom) {
+TEST(SavedGradients, LeaveAloneWhatTheGradientWasTakenFrom) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const std::int64_t side : kSides) {
       auto model = DistributedDataParallel(

@@ -29,14 +29,14 @@
 
 namespace lockstep {
 
-class KeptGradients {
+class SavedGradients {
  public:
   enum class Memory {
     kBucket,  // .grad stays in the bucket
     kOwn,
   };
 
-  KeptGradients(std::size_t parameters, Memory memory);
+  SavedGradients(std::size_t parameters, Memory memory);
 
   // Call it before a forward pass, with all parameters.
   void forward_begins(std::span<const at::Tensor> parameters);
@@ -74,7 +74,7 @@ class KeptGradients {
   Memory memory_;
   std::vector<Loan> loans_;
   std::vector<Moved> moved_;
-  std::vector<char> is_kept_;  // by parameter
+  std::vector<char> is_saved_;  // by parameter
   SeenGradients before_forward_;
 };
 

@@ -18,14 +18,14 @@
 
 namespace lockstep {
 
-class OwnGradients {
+class GradientFingerprints {
  public:
   // Also keeps the first `kept_elements` elements of each gradient.
-  OwnGradients(const std::vector<at::Tensor>& parameters,
-               std::int64_t kept_elements);
-  ~OwnGradients();
-  OwnGradients(const OwnGradients&) = delete;
-  OwnGradients& operator=(const OwnGradients&) = delete;
+  GradientFingerprints(const std::vector<at::Tensor>& parameters,
+                       std::int64_t kept_elements);
+  ~GradientFingerprints();
+  GradientFingerprints(const GradientFingerprints&) = delete;
+  GradientFingerprints& operator=(const GradientFingerprints&) = delete;
 
   // One per parameter, of its gradient; of an undefined tensor where no
   // gradient came. Where several passes brought one, it covers them in order.
@@ -52,7 +52,7 @@ class OwnGradients {
 
 // The hashes of this rank that a ConsistencyReport compares with the others'.
 struct OwnHashes {
-  std::optional<OwnGradients> gradients{};
+  std::optional<GradientFingerprints> gradients{};
   // Of this step; zero where the program passed nothing.
   Fingerprint data{}, outputs{}, loss{};
   // Before the step; of buffers one each.

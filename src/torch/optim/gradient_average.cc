@@ -1,4 +1,4 @@
-#include "src/torch/optim/local_gradients.h"
+#include "src/torch/optim/gradient_average.h"
 
 #include <ATen/ops/zeros_like.h>
 
@@ -24,7 +24,7 @@ constexpr std::int64_t kSomeAreUnusable =
 // A gradient in memory that may be written to: autograd may give several
 // parameters one gradient, or parts of one. The reduction would refuse
 // overlaps, and only on some ranks.
-at::Tensor own_gradient_of(const OptimizedParameter& parameter) {
+at::Tensor local_gradient_of(const OptimizedParameter& parameter) {
   const at::Tensor gradient = gradient_of(parameter);
   if (!gradient.defined()) return at::zeros_like(parameter.tensor);
   return is_exclusive(gradient) ? gradient : gradient.clone();
@@ -32,13 +32,13 @@ at::Tensor own_gradient_of(const OptimizedParameter& parameter) {
 
 }  // namespace
 
-LocalGradients::LocalGradients(std::shared_ptr<ProcessGroup> group,
-                               std::span<const OptimizedParameter> parameters)
+GradientAverage::GradientAverage(std::shared_ptr<ProcessGroup> group,
+                                 std::span<const OptimizedParameter> parameters)
     : group_(std::move(group)),
       parameters_(parameters),
       tensors_(tensors_of(parameters)) {}
 
-std::vector<char> LocalGradients::missing_everywhere() const {
+std::vector<char> GradientAverage::missing_everywhere() const {
   std::vector<MissingGradients::Mark> marks;
   for (const auto& parameter : parameters_)
     marks.push_back(parameter.tensor.grad().defined()
@@ -70,12 +70,12 @@ std::vector<char> LocalGradients::missing_everywhere() const {
 
 // One operation per data type. All lists are made before an operation starts: a
 // failure until then comes while no rank writes to gradients.
-void LocalGradients::average(const std::vector<char>& settled) {
+void GradientAverage::average(const std::vector<char>& settled) {
   std::vector<std::vector<Buffer>> lists;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (settled[i] != 0) continue;
     const OptimizedParameter& parameter = parameters_[i];
-    const at::Tensor gradient = own_gradient_of(parameter);
+    const at::Tensor gradient = local_gradient_of(parameter);
     parameter.tensor.mutable_grad() = gradient;
     const Buffer buffer{.data = bytes_at(gradient, 0),
                         .count = gradient.numel(),
@@ -90,7 +90,7 @@ void LocalGradients::average(const std::vector<char>& settled) {
         .wait();
 }
 
-void LocalGradients::average_all() {
+void GradientAverage::average_all() {
   average(missing_everywhere());
   averages_.see(tensors_);
   remembers_ = true;
@@ -98,7 +98,7 @@ void LocalGradients::average_all() {
 
 // One rank's gradients may have changed alone: by a pass that brought the other
 // ranks no gradient.
-bool LocalGradients::averaged() {
+bool GradientAverage::averaged() {
   if (!remembers_) return false;
   std::array<std::uint8_t, 1> told{
       static_cast<std::uint8_t>(averages_.are_unchanged(tensors_) ? 1 : 0)};

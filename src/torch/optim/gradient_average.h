@@ -18,11 +18,11 @@
 
 namespace lockstep {
 
-class LocalGradients {
+class GradientAverage {
  public:
   // `parameters` are the same on every rank, and outlive it.
-  LocalGradients(std::shared_ptr<ProcessGroup> group,
-                 std::span<const OptimizedParameter> parameters);
+  GradientAverage(std::shared_ptr<ProcessGroup> group,
+                  std::span<const OptimizedParameter> parameters);
 
   // For each parameter, whether no rank has a gradient of it. A collective.
   std::vector<char> missing_everywhere() const;

@@ -1,4 +1,4 @@
-#include "src/torch/verify/own_gradients.h"
+#include "src/torch/verify/gradient_fingerprints.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,7 @@
 namespace lockstep {
 
 // Hooks refer to it weakly.
-struct OwnGradients::State {
+struct GradientFingerprints::State {
   State(const std::vector<at::Tensor>& of, std::int64_t elements)
       : parameters(of),
         fingerprints(of.size()),
@@ -41,8 +41,8 @@ struct OwnGradients::State {
   std::int64_t kept_elements;
 };
 
-OwnGradients::OwnGradients(const std::vector<at::Tensor>& parameters,
-                           std::int64_t kept_elements)
+GradientFingerprints::GradientFingerprints(
+    const std::vector<at::Tensor>& parameters, std::int64_t kept_elements)
     : state_(std::make_shared<State>(parameters, kept_elements)) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::weak_ptr<State> weak = state_;
@@ -54,22 +54,24 @@ OwnGradients::OwnGradients(const std::vector<at::Tensor>& parameters,
   }
 }
 
-OwnGradients::~OwnGradients() {
+GradientFingerprints::~GradientFingerprints() {
   for (std::size_t i = 0; i < hooks_.size(); ++i)
     state_->parameters[i].remove_hook(hooks_[i]);
 }
 
-const std::vector<Fingerprint>& OwnGradients::fingerprints() const {
+const std::vector<Fingerprint>& GradientFingerprints::fingerprints() const {
   return state_->fingerprints;
 }
 
-const std::vector<Fingerprint>& OwnGradients::unreduced() const {
+const std::vector<Fingerprint>& GradientFingerprints::unreduced() const {
   return state_->unreduced;
 }
 
-at::Tensor OwnGradients::head(std::size_t i) const { return state_->heads[i]; }
+at::Tensor GradientFingerprints::head(std::size_t i) const {
+  return state_->heads[i];
+}
 
-void OwnGradients::clear() {
+void GradientFingerprints::clear() {
   std::ranges::fill(state_->fingerprints, fingerprint_of(at::Tensor()));
   std::ranges::fill(state_->unreduced, fingerprint_of(at::Tensor()));
   std::ranges::fill(state_->heads, at::Tensor());
