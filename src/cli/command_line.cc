@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <sstream>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "src/base/process_environment.h"
 #include "src/base/suggest.h"
 #include "src/launch/worker/gpu_inventory.h"
+#include "src/launch/worker/worker_environment.h"
 #include "src/tools/job/flags.h"
 
 namespace lockstep {
@@ -35,49 +37,91 @@ Request parse_command(const char* usage, const char* description,
   return finish(command, command.remaining());
 }
 
-Request parse_run(Arguments arguments, int cores) {
+struct RunFlags {
   RunOptions options;
   std::string workers = "1";
   PythonFlags python;
-  const auto add_flags = [&](CLI::App& command) {
-    command.prefix_command();
-    command.footer(
-        "The program comes last, with its own flags:\n"
-        "  lockstep run -n 2 ./program --its-flag");
-    command
-        .add_option("-n,--nproc-per-node,--nproc_per_node", workers,
-                    "Workers on this host: a number, cpu or gpu for one per "
-                    "core or GPU, or auto for gpu if there are any, else cpu")
-        ->capture_default_str()
-        ->type_name("N");
-    add_node_flags(command, options.nodes);
-    command.add_flag("-m,--module", python.module,
-                     "The program is a Python module, run by python3 -m");
-    command.add_flag("--no-python,--no_python", python.no_python,
-                     "Execute the program itself, also where its name ends in "
-                     ".py [only if it is executable]");
-    add_launch_flags(command, options.launch);
-  };
+};
+
+void add_run_flags(CLI::App& command, RunFlags& flags) {
+  command.prefix_command();
+  command.footer(
+      "The program comes last, with its own flags:\n"
+      "  lockstep run -n 2 ./program --its-flag");
+  command
+      .add_option("-n,--nproc-per-node,--nproc_per_node", flags.workers,
+                  "Workers on this host: a number, cpu or gpu for one per "
+                  "core or GPU, or auto for gpu if there are any, else cpu")
+      ->capture_default_str()
+      ->type_name("N");
+  add_node_flags(command, flags.options.nodes);
+  command.add_flag("-m,--module", flags.python.module,
+                   "The program is a Python module, run by python3 -m");
+  command.add_flag("--no-python,--no_python", flags.python.no_python,
+                   "Execute the program itself, also where its name ends in "
+                   ".py [only if it is executable]");
+  add_launch_flags(command, flags.options.launch);
+  add_stream_flags(command, flags.options.streams);
+}
+
+void check_program(const CLI::App& command, std::vector<std::string>& program) {
+  if (!program.empty() && program.front() == "--")
+    program.erase(program.begin());
+  if (program.empty())
+    throw InvalidArgument("run needs a program: lockstep run -n 2 ./program");
+  if (program.front().starts_with('-'))
+    throw InvalidArgument(
+        unknown_argument(command, "lockstep run", program.front()));
+}
+
+// The launchers of the hosts parse the same flags for themselves.
+void check_run_on_hosts(const CLI::App& command, const RunOptions& options) {
+  if (command.count("--nproc-per-node") > 0 &&
+      std::ranges::any_of(options.hosts, &HostSlots::slots))
+    throw InvalidArgument(
+        "-n is the number of ranks on each host, which -H gives too, as "
+        "HOST:RANKS: leave one of them out");
+  range_of(options.nodes, options.hosts.size());
+  environment_for_hosts(current_environment(), options.nodes.variables);
+  join_times_of(options.nodes);
+}
+
+// `order`: null, or whose arguments these are.
+Request parse_run_flags(Arguments arguments, int cores,
+                        const HostOrder* order) {
+  RunFlags flags;
+  RunOptions& options = flags.options;
   return parse_command(
       "lockstep run",
       "Run a program as several ranks, on this host or on several, with "
       "torchrun's environment.",
-      arguments, add_flags,
+      arguments, [&](CLI::App& command) { add_run_flags(command, flags); },
       [&](const CLI::App& command, std::vector<std::string> rest) -> Request {
-        if (!rest.empty() && rest.front() == "--") rest.erase(rest.begin());
-        if (rest.empty())
-          throw InvalidArgument(
-              "run needs a program: lockstep run -n 2 ./program");
-        if (rest.front().starts_with('-'))
-          throw InvalidArgument(
-              unknown_argument(command, "lockstep run", rest.front()));
-        options.workers = parse_workers(
-            workers, cores, [] { return visible_gpus(environment_variable); });
+        check_program(command, rest);
+        if (order != nullptr) {
+          obey(*order, options.nodes);
+          if (order->slots > 0) flags.workers = std::to_string(order->slots);
+        }
+        streams_of(options.streams, options.launch.log_dir);
+        check_file_to_write("--error-file", options.streams.error_file);
+        options.hosts = hosts_of(options.nodes);
+        if (!options.hosts.empty()) {
+          check_run_on_hosts(command, options);
+          options.arguments.assign(arguments.begin(), arguments.end());
+          return options;
+        }
+        options.workers = parse_workers(flags.workers, cores, [] {
+          return visible_gpus(environment_variable);
+        });
         nodes_of(options.nodes, environment_variable);
         options.command =
-            command_of(std::move(rest), python, environment_variable);
+            command_of(std::move(rest), flags.python, environment_variable);
         return options;
       });
+}
+
+Request parse_run(Arguments arguments, int cores) {
+  return parse_run_flags(arguments, cores, nullptr);
 }
 
 Request parse_train(Arguments arguments, int cores) {
@@ -298,12 +342,21 @@ std::string wrap_help(const std::string& text, std::size_t columns) {
   return wrapped;
 }
 
+RunOptions parse_order(const HostOrder& order, int cores) {
+  std::vector<const char*> arguments;
+  for (const std::string& argument : order.arguments)
+    arguments.push_back(argument.c_str());
+  return std::get<RunOptions>(parse_run_flags(arguments, cores, &order));
+}
+
 Request parse_command_line(Arguments arguments, int cores) {
   if (arguments.empty())
     throw InvalidArgument("a command is missing: lockstep --help lists them");
   const std::string_view name = arguments.front();
   if (name == "--help" || name == "-h" || name == "help") return general_help();
   if (name == "--version") return VersionRequest{};
+  if (name == kHostLauncher && arguments.size() == 1)
+    return HostLauncherRequest{};
   std::vector<std::string_view> known;
   for (const Command& command : kCommands) {
     if (command.name == name) return command.parse(arguments.subspan(1), cores);

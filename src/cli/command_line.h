@@ -30,13 +30,19 @@ struct HelpRequest {
 
 struct VersionRequest {};
 
+// `lockstep host-launcher`, which `lockstep run -H` starts on each host.
+struct HostLauncherRequest {};
+
 using Request =
-    std::variant<HelpRequest, VersionRequest, RunOptions, TrainRequest,
-                 EvaluateRequest, ScaleRequest, BenchRequest, BlameOptions,
-                 DoctorOptions, StatusOptions>;
+    std::variant<HelpRequest, VersionRequest, HostLauncherRequest, RunOptions,
+                 TrainRequest, EvaluateRequest, ScaleRequest, BenchRequest,
+                 BlameOptions, DoctorOptions, StatusOptions>;
 
 // `arguments` are those after the program's name; `cores` is the number of
 // cores that the process may use.
 Request parse_command_line(std::span<const char* const> arguments, int cores);
+
+// What a host's launcher does on `order`; `cores` as above.
+RunOptions parse_order(const HostOrder& order, int cores);
 
 }  // namespace lockstep

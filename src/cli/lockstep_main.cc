@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
@@ -46,6 +47,14 @@ int carry_out(const VersionRequest&) {
 }
 
 int carry_out(const RunOptions& options) {
+  return run_program(options, environment_variable);
+}
+
+int carry_out(const HostLauncherRequest&) {
+  FileDescriptor signals;
+  const HostOrder order = take_order(signals);
+  const RunOptions options = parse_order(order, usable_cores());
+  const OrderedSignals sender(std::move(signals));
   return run_program(options, environment_variable);
 }
 

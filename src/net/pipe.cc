@@ -17,4 +17,17 @@ Pipe make_pipe() {
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
+bool read_once(FileDescriptor& pipe,
+               const std::function<void(std::string_view)>& take) {
+  constexpr std::size_t kReadBytes = 64 * 1024;
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
+  if (count > 0) {
+    take(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+    return true;
+  }
+  if (count == 0 || (errno != EAGAIN && errno != EINTR)) pipe.reset();
+  return false;
+}
+
 }  // namespace lockstep

@@ -4,6 +4,9 @@
 // Errors:  SystemError.
 #pragma once
 
+#include <functional>
+#include <string_view>
+
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
@@ -15,5 +18,11 @@ struct Pipe {
 };
 
 Pipe make_pipe();
+
+// Passes the bytes of one read to `take`, at most 64 KiB. Returns false when
+// the pipe, which must not block, is empty or has ended; the latter closes
+// `pipe`.
+bool read_once(FileDescriptor& pipe,
+               const std::function<void(std::string_view)>& take);
 
 }  // namespace lockstep

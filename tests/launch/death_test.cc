@@ -52,7 +52,7 @@ TEST(Death, BySignalIsReportedAndPassedOn) {
                     HasSubstr("likely:  another process killed it")));
 }
 
-TEST(Death, ReportShowsTheLastTwentyLinesWhereOthersHaveComeSince) {
+TEST(Death, ReportShowsTheLastThirtyLinesWhereOthersHaveComeSince) {
   const Gate others_print;
   const Gate end;
   LaunchedCommand command(shell_workers(
@@ -64,8 +64,8 @@ TEST(Death, ReportShowsTheLastTwentyLinesWhereOthersHaveComeSince) {
   end.open();
   const CommandResult result = command.finish();
   std::string tail;
-  for (int i = 31; i <= 50; ++i) tail += "    " + std::to_string(i) + "\n";
-  EXPECT_THAT(result.err, HasSubstr("its last 20 lines\n" + tail + "  next:"));
+  for (int i = 21; i <= 50; ++i) tail += "    " + std::to_string(i) + "\n";
+  EXPECT_THAT(result.err, HasSubstr("its last 30 lines\n" + tail + "  next:"));
 }
 
 TEST(Death, OfALonelyRankIsReportedToo) {

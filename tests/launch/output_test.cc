@@ -289,5 +289,78 @@ TEST(OutputOnATerminal, CannotMoveTheCursor) {
                                    "[rank 1] \033[31mred?\033[0m"));
 }
 
+// Of rank 0 both streams go to its log alone, of rank 1 the errors.
+TEST(Streams, GoWhereTheUserSendsThem) {
+  const TestDirectory folder;
+  const CommandResult result = run_lockstep(
+      {"run", "-n", "2", "--log-dir", folder.path().string(), "-r", "0:3,1:2",
+       "sh", "-c", "echo out $RANK; echo err $RANK >&2"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "[rank 1] out 1\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(sorted_lines(contents(folder / "rank-0.log")),
+              ElementsAre("err 0", "out 0"));
+  EXPECT_EQ(contents(folder / "rank-1.log"), "err 1\n");
+}
+
+TEST(Streams, AreLoggedAndShownWithTee) {
+  const TestDirectory folder;
+  const CommandResult result =
+      run_lockstep({"run", "-n", "2", "--log-dir", folder.path().string(),
+                    "--tee", "1", "--local-ranks-filter", "1", "sh", "-c",
+                    "echo out $RANK; echo err $RANK >&2"});
+  EXPECT_EQ(result.out, "[rank 1] out 1\n");
+  EXPECT_EQ(result.err, "[rank 1] err 1\n");
+  EXPECT_EQ(contents(folder / "rank-0.log"), "out 0\n");
+  EXPECT_EQ(contents(folder / "rank-1.log"), "out 1\n");
+}
+
+TEST(Streams, OfASingleRankAreHiddenToo) {
+  const TestDirectory folder;
+  const CommandResult result =
+      run_lockstep({"run", "--log-dir", folder.path().string(), "-r", "1", "sh",
+                    "-c", "echo out; echo err >&2"});
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "err\n");
+  EXPECT_EQ(contents(folder / "rank-0.log"), "out\n");
+}
+
+// What the screen did not show is in the report.
+TEST(Streams, ThatAreHiddenAreInTheReportOfAFailure) {
+  const TestDirectory folder;
+  const Gate never;
+  const CommandResult result = run_lockstep(
+      {"run", "-n", "2", "--log-dir", folder.path().string(), "-r", "3", "sh",
+       "-c",
+       "[ $RANK = 0 ] || { echo the reason >&2; exit 3; }; " + never.wait()});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("output:  its last line\n    the reason"));
+}
+
+TEST(Streams, NeedAFolderForLogs) {
+  for (const auto& flags : std::vector<std::vector<std::string>>{
+           {"-r", "3"}, {"-t", "3"}, {"-t", "4"}}) {
+    std::vector<std::string> arguments{"run"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    arguments.push_back("true");
+    EXPECT_EQ(run_lockstep(arguments).exit_code, 2) << flags[1];
+  }
+}
+
+TEST(ErrorFile, IsThereOnlyWhereTheJobFailed) {
+  const TestDirectory folder;
+  const std::string file = folder / "error.json";
+  const auto run = [&](const std::string& script) {
+    return run_lockstep({"run", "-n", "2", "--max-restarts", "1",
+                         "--error-file", file, "sh", "-c", script});
+  };
+  EXPECT_EQ(run("echo reason; [ $RANK = 0 ] || exit 5").exit_code, 5);
+  EXPECT_THAT(contents(file),
+              AllOf(HasSubstr("\"rank\": 1,"), HasSubstr("\"exit_code\": 5,"),
+                    HasSubstr("\"restarts\": 1,"), HasSubstr("\"reason\"")));
+  EXPECT_EQ(run("exit $((1 - TORCHELASTIC_RESTART_COUNT))").exit_code, 0);
+  EXPECT_TRUE(folder.entries().empty());
+}
+
 }  // namespace
 }  // namespace lockstep

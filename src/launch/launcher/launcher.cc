@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
 #include "src/launch/record/job_record.h"
+#include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/find_program.h"
@@ -51,6 +52,7 @@ Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
 
 JobResult Launcher::run() {
   started_ = std::chrono::steady_clock::now();
+  oom_kills_before_ = count_oom_kills();
   old_records_ = has_records(options_.job.dump_directory);
   try {
     start_workers();
@@ -111,12 +113,16 @@ void Launcher::start_worker(int local_rank, const std::string& program,
       .rank = rank,
       .local_rank = local_rank,
       .company = untagged ? Company::kAlone : Company::kOthers,
-      .log_path = log_path(local_rank)};
+      .log_path = log_path(local_rank),
+      .logged = options_.streams.logged(local_rank),
+      .shown = options_.streams.shown(local_rank)};
   workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_));
 }
 
 std::string Launcher::log_path(int local_rank) const {
-  if (options_.log_directory.empty()) return "";
+  if (options_.log_directory.empty() ||
+      options_.streams.logged(local_rank) == kNoStream)
+    return "";
   return fmt::format("{}/rank-{}.log", options_.log_directory,
                      options_.job.first_rank + local_rank);
 }
@@ -277,7 +283,15 @@ WorkerFailure Launcher::failure_of(int local_rank) const {
           .last_lines = worker.tail().lines(),
           .lines_in_sight = worker.in_sight(),
           .log_path = log_path(local_rank),
-          .record_folder = {}};
+          .record_folder = {},
+          .oom_kills = oom_kills()};
+}
+
+// Since the job began.
+std::optional<std::int64_t> Launcher::oom_kills() const {
+  const auto now = count_oom_kills();
+  if (!now || !oom_kills_before_) return std::nullopt;
+  return *now - *oom_kills_before_;
 }
 
 // Next to the ranks' records, if there are any of this job.

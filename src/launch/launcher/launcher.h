@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -49,6 +50,9 @@ struct LaunchOptions {
   // The folder for rank-N.log, a copy of rank N's output; empty: no logs.
   // Created when missing.
   std::string log_directory;
+  StreamPlan streams;
+  // Receives the failure that ends the job; empty: no file.
+  std::string error_file;
   // Rank 0's standard input; borrowed. Negative: none. Other ranks have none.
   int standard_input = -1;
   // How long workers may take to end after SIGTERM before they are killed.
@@ -110,6 +114,7 @@ class Launcher {
   // Whether no further failure can explain those so far, or none came in time.
   bool knows_the_cause() const;
   WorkerFailure failure_of(int local_rank) const;
+  std::optional<std::int64_t> oom_kills() const;
   void keep_failure();
   void look_for_time();
   void look_for_write_error();
@@ -137,6 +142,7 @@ class Launcher {
   // How long a failure may come after others that it caused.
   Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
+  std::optional<std::int64_t> oom_kills_before_;
   // Workers that failed, with times, before the launcher asked the others to
   // end.
   struct Failed {

@@ -186,7 +186,7 @@ std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
 // On the endpoint's host the launcher that comes first serves.
 void Node::serve_if_here(bool is_here) {
   const TcpEndpoint& endpoint = options_.endpoint;
-  if (server_ || options_.node_rank > 0) return;
+  if (server_ || options_.is_ordered || options_.node_rank > 0) return;
   if (!is_here && options_.node_rank != 0) return;
   server_ = std::make_unique<TcpStoreServer>(listen_for_hosts(endpoint),
                                              options_.token);

@@ -47,7 +47,9 @@ struct NodeOptions {
   NodesAgreement agreement;
   // Empty: the address of the interface that routes to the endpoint.
   std::string local_address = {};
-  int node_rank = -1;                 // negative: in the order of coming
+  int node_rank = -1;  // negative: in the order of coming
+  // By `lockstep run -H`, which serves the rendezvous and reports the end.
+  bool is_ordered = false;
   int workers = 1;                    // on this host
   std::chrono::milliseconds grace{};  // --grace
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
@@ -70,6 +72,8 @@ class Node {
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
+
+  const std::string& id() const { return id_; }
 
   // Waits for the next round in which this host takes part, and fills in this
   // host's part of it; `job.master_port` is free on this host. Returns the

@@ -12,7 +12,7 @@ namespace lockstep {
 
 class LineTail {
  public:
-  static constexpr std::size_t kLines = 20;
+  static constexpr std::size_t kLines = 30;
   static constexpr std::size_t kLineBytes = 500;
 
   // Keeps the first kLineBytes of `line`; drops the oldest line.

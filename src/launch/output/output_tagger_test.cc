@@ -141,10 +141,10 @@ TEST(OutputTagger, GivesTheSameLinesHoweverTheBytesArrive) {
 
 TEST(LineTail, KeepsTheLastLinesAndTheStartOfEach) {
   LineTail tail;
-  for (int i = 0; i < 30; ++i) tail.add("line " + std::to_string(i));
+  for (int i = 0; i < 40; ++i) tail.add("line " + std::to_string(i));
   ASSERT_EQ(tail.lines().size(), LineTail::kLines);
   EXPECT_EQ(tail.lines().front(), "line 10");
-  EXPECT_EQ(tail.lines().back(), "line 29");
+  EXPECT_EQ(tail.lines().back(), "line 39");
   tail.add(std::string(100'000, 'x'));
   EXPECT_EQ(tail.lines().back().size(), LineTail::kLineBytes);
 }

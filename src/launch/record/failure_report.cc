@@ -10,24 +10,19 @@
 namespace lockstep {
 namespace {
 
-// The likely cause of an end; "" if unknown.
-std::string likely_cause(const ExitStatus& status) {
-  if (status.signal == 0 && status.code == kExitStartAgain)
-    return "it was asked to stop and has saved its state: start the job again";
-  switch (status.signal) {
-    case SIGKILL:
-      return "another process killed it, or the kernel did because memory ran "
-             "out (then dmesg says \"Out of memory\")";
-    case SIGSEGV:
-    case SIGBUS:
-    case SIGFPE:
-    case SIGILL:
-      return "a bug in the program: it accessed invalid memory";
-    case SIGABRT:
-      return "the program aborted: an uncaught exception or a failed check";
-    default:
-      return "";
-  }
+// Who sends SIGKILL: the kernel where its counter has risen.
+std::string cause_of_kill(const std::optional<std::int64_t>& oom_kills) {
+  if (!oom_kills)
+    return "another process killed it, or the kernel did because memory ran "
+           "out (then dmesg says \"Out of memory\")";
+  if (*oom_kills == 0)
+    return "another process killed it; the kernel killed none for want of "
+           "memory";
+  return fmt::format(
+      "the kernel killed it because memory ran out ({} process{} of this host "
+      "since the job began): use fewer ranks or smaller batches, or give the "
+      "job more memory",
+      *oom_kills, *oom_kills == 1 ? "" : "es");
 }
 
 std::string last_lines(const WorkerFailure& failure) {
@@ -57,6 +52,25 @@ std::string next_step(const WorkerFailure& failure) {
 
 }  // namespace
 
+std::string likely_cause(const WorkerFailure& failure) {
+  const ExitStatus& status = failure.status;
+  if (status.signal == 0 && status.code == kExitStartAgain)
+    return "it was asked to stop and has saved its state: start the job again";
+  switch (status.signal) {
+    case SIGKILL:
+      return cause_of_kill(failure.oom_kills);
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+      return "a bug in the program: it accessed invalid memory";
+    case SIGABRT:
+      return "the program aborted: an uncaught exception or a failed check";
+    default:
+      return "";
+  }
+}
+
 std::string summary_of(const WorkerFailure& failure) {
   return fmt::format("rank {} {}", failure.rank, describe(failure.status));
 }
@@ -69,7 +83,7 @@ std::string describe(const WorkerFailure& failure) {
   text +=
       fmt::format("\n  program: {} (process {})", failure.program, failure.pid);
   text += last_lines(failure);
-  const std::string cause = likely_cause(failure.status);
+  const std::string cause = likely_cause(failure);
   if (!cause.empty()) text += "\n  likely:  " + cause;
   return text + "\n  next:    " + next_step(failure);
 }

@@ -1,7 +1,9 @@
 // The launcher's report on a failed worker.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "src/launch/worker/worker_process.h"
@@ -15,15 +17,21 @@ struct WorkerFailure {
   pid_t pid = 0;
   ExitStatus status;
   double seconds = 0;  // from the job's start
-  std::string program;
-  std::deque<std::string> last_lines;  // as LineTail keeps them
-  bool lines_in_sight = false;         // they are still on the user's screen
-  std::string log_path = {};           // its log; empty: no log
-  std::string record_folder = {};      // of the ranks' records; empty: none
+  std::string program = {};
+  std::deque<std::string> last_lines = {};  // as LineTail keeps them
+  bool lines_in_sight = false;     // they are still on the user's screen
+  std::string log_path = {};       // its log; empty: no log
+  std::string record_folder = {};  // of the ranks' records; empty: none
+  // How many processes of this host the kernel killed for want of memory while
+  // the job ran; nothing where the kernel does not count them.
+  std::optional<std::int64_t> oom_kills = {};
 };
 
 // The worker and how it ended: "rank 3 exited with code 1".
 std::string summary_of(const WorkerFailure& failure);
+
+// The likely cause of its end, a sentence without a full stop; empty: unknown.
+std::string likely_cause(const WorkerFailure& failure);
 
 // The worker, how and when it ended, its last lines, the likely cause and the
 // next step. Several lines, without a final newline.

@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -14,11 +13,14 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/net/pipe.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kReadBytes = 64 * 1024;
+bool contains(StreamSet set, OutputStream stream) {
+  return (set & (stream == OutputStream::kOut ? kOutStream : kErrStream)) != 0;
+}
 
 std::string tag_of(const WorkerOptions& options) {
   if (options.company == Company::kAlone) return "";
@@ -76,20 +78,6 @@ FileDescriptor open_log(const std::string& path) {
   return log;
 }
 
-// Passes on the bytes of one read. Returns false when the pipe has ended (and
-// closes it) or is empty.
-template <class Take>
-bool read_once(FileDescriptor& pipe, Take take) {
-  std::array<char, kReadBytes> buffer;
-  const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
-  if (count > 0) {
-    take(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
-    return true;
-  }
-  if (count == 0 || (errno != EAGAIN && errno != EINTR)) pipe.reset();
-  return false;
-}
-
 }  // namespace
 
 Worker::Worker(const WorkerOptions& options, WorkerCommand command,
@@ -99,6 +87,8 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
       tag_(tag_of(options)),
       screen_(screen),
       raw_(options.company == Company::kAlone),
+      logged_(options.logged),
+      shown_(options.shown),
       log_(open_log(options.log_path)),
       log_path_(options.log_path),
       process_(with_terminals(std::move(command), screen, tag_, options),
@@ -132,8 +122,9 @@ void Worker::watch_end(PollSet& set) {
 
 bool Worker::read_output(Channel& channel) {
   return read_once(*channel.pipe, [&](std::string_view bytes) {
-    keep_log(bytes);
-    if (raw_) screen_.print_bytes(channel.stream, bytes);
+    if (contains(logged_, channel.stream)) keep_log(bytes);
+    if (raw_ && is_shown(channel.stream))
+      screen_.print_bytes(channel.stream, bytes);
     channel.tagger.add(bytes);
   });
 }
@@ -162,9 +153,14 @@ void Worker::show_record(std::string_view line) {
 
 void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
-  if (!raw_) screen_.print_line(stream, line);
+  if (!raw_ && is_shown(stream)) screen_.print_line(stream, line);
   lines_before_ = screen_.lines();
-  printed_elsewhere_ |= stream == OutputStream::kOut && !screen_.is_one_place();
+  printed_elsewhere_ |= !is_shown(stream) || (stream == OutputStream::kOut &&
+                                              !screen_.is_one_place());
+}
+
+bool Worker::is_shown(OutputStream stream) const {
+  return contains(shown_, stream);
 }
 
 bool Worker::in_sight() const {

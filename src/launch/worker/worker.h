@@ -13,6 +13,7 @@
 #include "src/launch/output/line_tail.h"
 #include "src/launch/output/output_tagger.h"
 #include "src/launch/output/screen.h"
+#include "src/launch/output/stream_plan.h"
 #include "src/launch/worker/worker_process.h"
 #include "src/net/poll_set.h"
 
@@ -26,6 +27,8 @@ struct WorkerOptions {
   int local_rank = 0;  // on this host
   Company company = Company::kOthers;
   std::string log_path;  // empty: no log
+  StreamSet logged = kBothStreams;
+  StreamSet shown = kBothStreams;
 };
 
 class Worker {
@@ -69,6 +72,7 @@ class Worker {
   void show_record(std::string_view line);
   void show_line(OutputStream stream, std::string_view line);
   void keep_log(std::string_view bytes);
+  bool is_shown(OutputStream stream) const;
 
   int rank_;
   int local_rank_;
@@ -76,6 +80,8 @@ class Worker {
   Screen& screen_;
   // A single worker has the screen to itself until it writes progress records.
   bool raw_;
+  StreamSet logged_;
+  StreamSet shown_;
   FileDescriptor log_;
   std::string log_path_;
   LineTail tail_;

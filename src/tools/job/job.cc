@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "src/base/rank_environment.h"
 #include "src/base/secret.h"
 #include "src/comm/wire/transport_plugin.h"
 #include "src/launch/output/terminal_text.h"
+#include "src/launch/record/error_file.h"
 #include "src/launch/record/record_folder.h"
 #include "src/net/free_port.h"
 #include "src/store/host_address.h"
@@ -32,16 +34,6 @@ int readable_input() {
   return open && ::isatty(STDIN_FILENO) != 1 ? STDIN_FILENO : -1;
 }
 
-// A world of n ranks needs about 2 n descriptors in each of them, and n in the
-// launcher. Ranks inherit the limit.
-void raise_descriptor_limit() {
-  constexpr rlim_t kEnough = 65536;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 // The folder for the ranks' records: the user's, unless it comes from an outer
 // job, whose ranks have the same names.
 RecordFolder record_folder(const LaunchOptions& options,
@@ -52,7 +44,20 @@ RecordFolder record_folder(const LaunchOptions& options,
   return RecordFolder::make_in(options.log_directory);
 }
 
+void tell(const std::string& line) {
+  std::fputs(fmt::format("lockstep: {}\n", safe_for_terminal(line)).c_str(),
+             stderr);
+}
+
 }  // namespace
+
+void raise_descriptor_limit() {
+  constexpr rlim_t kEnough = 65536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 LaunchOptions launch_options(const CompanionJob& job,
                              const EnvironmentLookup& lookup) {
@@ -72,13 +77,11 @@ void join_ranks_of_launcher(const LaunchOptions& options,
   check_rank_environment(place);
   if (place.launcher == StartedBy::kNone) return;
   if (*place.rank == 0)
-    std::fputs(fmt::format("lockstep: joins the {} rank{} that {} started\n",
-                           *place.world_size, *place.world_size == 1 ? "" : "s",
-                           place.launcher == StartedBy::kTorchrun
-                               ? "torchrun or lockstep run"
-                               : name_of(place.launcher))
-                   .c_str(),
-               stderr);
+    tell(fmt::format("joins the {} rank{} that {} started", *place.world_size,
+                     *place.world_size == 1 ? "" : "s",
+                     place.launcher == StartedBy::kTorchrun
+                         ? "torchrun or lockstep run"
+                         : name_of(place.launcher)));
   // So that launchers see their rank as the process itself.
   become(options.command, options.environment);
 }
@@ -90,6 +93,8 @@ struct RoundEnd {
   bool again = false;  // the workers start again
   std::string because = {};
   int exit_code = 0;
+  // Of the rank that failed first, where that is one of this host.
+  std::optional<WorkerFailure> failure = {};
 };
 
 // The rounds of a job: its first start, and each restart.
@@ -107,7 +112,8 @@ class Rounds {
     raise_descriptor_limit();
   }
 
-  int run(std::unique_ptr<Node> node);
+  // `speaks`: whether it tells the user what concerns the whole job.
+  int run(std::unique_ptr<Node> node, bool speaks = true);
 
   // The signal that asked the launcher to end, or 0; for waits without workers.
   int ending_signal() {
@@ -139,11 +145,8 @@ class Rounds {
 JobResult Rounds::launch() {
   const RecordFolder records = record_folder(options_, lookup_);
   if (!records.earlier().empty())
-    std::fputs(fmt::format("lockstep: the records of an earlier job are now in "
-                           "{}\n",
-                           records.earlier().string())
-                   .c_str(),
-               stderr);
+    tell("the records of an earlier job are now in " +
+         records.earlier().string());
   LaunchOptions options = options_;
   options.job.dump_directory = records.path();
   if (options.job.restarts > 0 && !options.log_directory.empty())
@@ -164,7 +167,7 @@ RoundEnd Rounds::run_here() {
   job.store_url = store.url();
   const JobResult result = launch();
   if (!result.failure || result.signal != 0 || job.restarts >= job.max_restarts)
-    return {.exit_code = result.exit_code};
+    return {.exit_code = result.exit_code, .failure = result.failure};
   return {.again = true, .because = summary_of(*result.failure)};
 }
 
@@ -219,26 +222,28 @@ RoundEnd Rounds::run_with_others(Node& node) {
     return {.because = verdict.fault.text, .exit_code = result.exit_code};
   return {.again = verdict.next == "restart",
           .because = verdict.fault.text,
-          .exit_code = verdict.fault.exit_code};
+          .exit_code = verdict.fault.exit_code,
+          .failure = verdict.fault.node == node.id()
+                         ? result.failure
+                         : std::optional<WorkerFailure>()};
 }
 
-int Rounds::run(std::unique_ptr<Node> node) {
+int Rounds::run(std::unique_ptr<Node> node, bool speaks) {
+  if (!options_.error_file.empty()) remove_error_file(options_.error_file);
   for (;; ++options_.job.restarts) {
     const RoundEnd end = node ? run_with_others(*node) : run_here();
     if (!end.again) {
-      if (!end.because.empty())
-        std::fputs(fmt::format("lockstep: the job ended on every host: {}\n",
-                               safe_for_terminal(end.because))
-                       .c_str(),
-                   stderr);
+      if (speaks && !end.because.empty())
+        tell("the job ended on every host: " + end.because);
+      if (end.failure && !options_.error_file.empty())
+        write_error_file(options_.error_file, *end.failure,
+                         options_.job.restarts, own_host_name());
       return end.exit_code;
     }
-    std::fputs(fmt::format("lockstep: starts the workers again (restart {} of "
-                           "{}): {}\n",
-                           options_.job.restarts + 1, options_.job.max_restarts,
-                           safe_for_terminal(end.because))
-                   .c_str(),
-               stderr);
+    if (speaks)
+      tell(fmt::format("starts the workers again (restart {} of {}): {}",
+                       options_.job.restarts + 1, options_.job.max_restarts,
+                       end.because));
   }
 }
 
@@ -255,14 +260,14 @@ int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
   nodes.workers = options.job.workers;
   nodes.grace = options.grace;
   Rounds rounds(std::move(options), lookup, view);
-  const NodeUser user{
-      .ending_signal = [&] { return rounds.ending_signal(); },
-      .tell =
-          [](const std::string& line) {
-            std::fputs(fmt::format("lockstep: {}\n", line).c_str(), stderr);
-          }};
+  const bool speaks = !nodes.is_ordered || nodes.node_rank == 0;
+  const NodeUser user{.ending_signal = [&] { return rounds.ending_signal(); },
+                      .tell =
+                          [&](const std::string& line) {
+                            if (speaks) tell(line);
+                          }};
   try {
-    return rounds.run(std::make_unique<Node>(std::move(nodes), user));
+    return rounds.run(std::make_unique<Node>(std::move(nodes), user), speaks);
   } catch (const Interrupted&) {
     return 128 + rounds.ending_signal();
   }

@@ -4,23 +4,20 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <array>
 #include <charconv>
+#include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/secret.h"
 #include "src/base/version.h"
+#include "src/launch/nodes/host_launchers.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/job.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int kMostNodes = 65536;
-constexpr std::array<std::string_view, 2> kRendezvousBackends{"c10d", "static"};
-
-}  // namespace
 
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus) {
@@ -44,185 +41,43 @@ int parse_workers(std::string_view text, int cores,
   return workers;
 }
 
-void add_node_flags(CLI::App& command, NodeFlags& flags) {
+void add_stream_flags(CLI::App& command, StreamFlags& flags) {
+  constexpr const char* kChoice = "STREAMS";
   command
-      .add_option("--nnodes", flags.nodes,
-                  "Hosts of the job: N, or MIN:MAX to go on without some")
-      ->capture_default_str()
-      ->type_name("N|MIN:MAX");
+      .add_option("-r,--redirects", flags.redirects,
+                  "Streams that go to the logs of --log-dir alone: 1 output, 2 "
+                  "errors, 3 both, or by local rank, as in 0:3,1:2")
+      ->type_name(kChoice);
   command
-      .add_option("--node-rank,--node_rank", flags.node_rank,
-                  "Number of this host, from 0 [in the order of coming]")
-      ->check(whole_number(0, kMostNodes - 1));
+      .add_option("-t,--tee", flags.tee,
+                  "Streams that go to the logs and to the screen [3]")
+      ->type_name(kChoice);
   command
-      .add_option(
-          "--rdzv-endpoint,--rdzv_endpoint", flags.endpoint,
-          "Where the hosts' launchers meet; the one on that host serves "
-          "[port 29400]")
-      ->type_name("HOST[:PORT]");
+      .add_option("--local-ranks-filter,--local_ranks_filter",
+                  flags.local_ranks_filter,
+                  "The local ranks whose output the screen shows [all]")
+      ->type_name("RANK,...");
   command
-      .add_option("--rdzv-id,--rdzv_id", flags.id,
-                  "Name of the job, the same on every host")
-      ->capture_default_str();
-  command
-      .add_option("--rdzv-backend,--rdzv_backend", flags.backend,
-                  "c10d or static; no effect; accepted for torchrun's users")
-      ->check(one_of("rendezvous backend", kRendezvousBackends))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--rdzv-conf,--rdzv_conf", flags.configuration,
-          "Seconds to wait for hosts: join_timeout for the least [600], "
-          "last_call_timeout for more [30]")
-      ->type_name("KEY=SECONDS,...");
-  command
-      .add_option("--master-addr,--master_addr", flags.master_address,
-                  "The host of --node-rank 0; like --rdzv-endpoint")
-      ->type_name("HOST");
-  command
-      .add_option("--master-port,--master_port", flags.master_port,
-                  "MASTER_PORT for the workers [a free port]; with "
-                  "--master-addr the port where launchers meet [29500]")
-      ->check(whole_number(1, 65535))
-      ->type_name("PORT");
-  command
-      .add_option("--local-addr,--local_addr", flags.local_address,
-                  "Address or interface at which other hosts reach this one "
-                  "[the one that routes to the endpoint]")
-      ->type_name("ADDRESS");
-  command
-      .add_option("--max-restarts,--max_restarts", flags.max_restarts,
-                  "How often workers start again after a failure")
-      ->check(whole_number(0, 1'000'000))
-      ->capture_default_str();
-  command.add_flag("--standalone", flags.standalone,
-                   "One host, whatever the environment says");
+      .add_option("--error-file,--error_file", flags.error_file,
+                  "Write the failure that ends the job to this file, as JSON, "
+                  "on the host of the rank that failed first")
+      ->type_name("FILE");
 }
 
-namespace {
-
-struct NodeRange {
-  int least = 1;
-  int most = 1;
-};
-
-NodeRange parse_nodes(std::string_view text) {
-  NodeRange range;
-  const auto parse = [&](std::string_view part, int& number) {
-    const char* end = part.data() + part.size();
-    const auto [stop, error] = std::from_chars(part.data(), end, number);
-    return error == std::errc() && stop == end && number >= 1 &&
-           number <= kMostNodes;
-  };
-  const std::size_t colon = text.find(':');
-  bool good = parse(text.substr(0, colon), range.least);
-  range.most = range.least;
-  if (colon != std::string_view::npos)
-    good = good && parse(text.substr(colon + 1), range.most);
-  if (good && range.least <= range.most) return range;
-  throw InvalidArgument(fmt::format(
-      "--nnodes is \"{}\"; it must be a number of hosts from 1 to {}, or the "
-      "least and the most, as 2:4",
-      text, kMostNodes));
-}
-
-TcpEndpoint endpoint_of(const NodeFlags& flags) {
-  constexpr int kEndpointPort = 29400;
-  constexpr int kMasterPort = 29500;
-  if (!flags.endpoint.empty() && !flags.master_address.empty())
+StreamPlan streams_of(const StreamFlags& flags,
+                      const std::string& log_directory) {
+  StreamPlan plan;
+  if (!flags.redirects.empty())
+    plan.redirects = StreamChoice::parse("--redirects", flags.redirects);
+  if (!flags.tee.empty()) plan.tee = StreamChoice::parse("--tee", flags.tee);
+  if (!flags.local_ranks_filter.empty())
+    plan.shown_local_ranks =
+        parse_local_ranks("--local-ranks-filter", flags.local_ranks_filter);
+  if ((plan.redirects || plan.tee) && log_directory.empty())
     throw InvalidArgument(
-        "--rdzv-endpoint and --master-addr both say where the launchers meet: "
-        "give only one of them");
-  if (!flags.master_address.empty())
-    return {flags.master_address,
-            flags.master_port != 0 ? flags.master_port : kMasterPort};
-  if (flags.endpoint.empty())
-    throw InvalidArgument(fmt::format(
-        "--nnodes {} needs --rdzv-endpoint HOST:PORT, where the launchers of "
-        "the hosts meet: the name of one of the hosts, the same on all",
-        flags.nodes));
-  const std::string& text = flags.endpoint;
-  const bool has_port =
-      text.rfind(':') != std::string::npos && text.find(':') == text.rfind(':');
-  const bool is_bracketed = text.starts_with('[');
-  if (!has_port && !is_bracketed)  // a name, or an IPv6 number
-    return {text, kEndpointPort};
-  if (text.ends_with(']'))
-    return {text.substr(1, text.size() - 2), kEndpointPort};
-  TcpEndpoint endpoint;
-  try {
-    endpoint = parse_tcp_url(std::string(kTcpScheme) + text);
-  } catch (const InvalidArgument&) {
-    endpoint.port = 0;
-  }
-  if (endpoint.port == 0)
-    throw InvalidArgument(fmt::format(
-        "--rdzv-endpoint is \"{}\"; it must be HOST or HOST:PORT with a port "
-        "from 1 to 65535",
-        text));
-  return endpoint;
-}
-
-// Takes torchrun's keys; those without an effect here are accepted.
-void configure(std::string_view text, NodeOptions& options) {
-  constexpr std::array<std::string_view, 8> kNoEffect{
-      "timeout",           "read_timeout",        "close_timeout",
-      "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt",
-      "is_host",           "store_type"};
-  while (!text.empty()) {
-    const std::string_view entry = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), entry.size() + 1));
-    const std::string_view key = entry.substr(0, entry.find('='));
-    if (std::ranges::find(kNoEffect, key) != kNoEffect.end()) continue;
-    const std::string value(
-        entry.substr(std::min(entry.size(), key.size() + 1)));
-    std::size_t used = 0;
-    double seconds = 0;
-    try {
-      seconds = std::stod(value, &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    const bool is_join = key == "join_timeout";
-    if (!(is_join || key == "last_call_timeout") || used == 0 ||
-        used != value.size() || !(seconds > 0 && seconds <= 1e6))
-      throw InvalidArgument(fmt::format(
-          "--rdzv-conf has \"{}\"; it takes join_timeout=SECONDS and "
-          "last_call_timeout=SECONDS, separated by commas",
-          entry));
-    const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(
-        std::chrono::duration<double>(seconds));
-    (is_join ? options.join_timeout : options.last_call) = time;
-  }
-}
-
-}  // namespace
-
-std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
-                                    const EnvironmentLookup& lookup) {
-  const NodeRange range = parse_nodes(flags.nodes);
-  if (flags.standalone && range.most > 1)
-    throw InvalidArgument(
-        fmt::format("--standalone means one host, but --nnodes is {}: leave "
-                    "one of them out",
-                    flags.nodes));
-  if (range.most == 1) return std::nullopt;
-  if (flags.node_rank >= range.most)
-    throw InvalidArgument(fmt::format(
-        "--node-rank is {}, but --nnodes allows at most {} hosts: they are "
-        "numbered from 0 to {}",
-        flags.node_rank, range.most, range.most - 1));
-  NodeOptions options{.endpoint = endpoint_of(flags),
-                      .token = lookup("LOCKSTEP_TOKEN").value_or(""),
-                      .agreement = {.version = std::string(version()),
-                                    .job = flags.id,
-                                    .least = range.least,
-                                    .most = range.most,
-                                    .max_restarts = flags.max_restarts},
-                      .local_address = flags.local_address,
-                      .node_rank = flags.node_rank};
-  configure(flags.configuration, options);
-  return options;
+        "--redirects and --tee choose what the logs hold: give --log-dir DIR "
+        "for them");
+  return plan;
 }
 
 std::vector<std::string> command_of(std::vector<std::string> program,
@@ -243,13 +98,60 @@ std::vector<std::string> command_of(std::vector<std::string> program,
   return program;
 }
 
+namespace {
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
+  const NodeFlags& flags = options.nodes;
+  const NodeRange range = range_of(flags, options.hosts.size());
+  const JoinTimes times = join_times_of(flags);
+  const std::string token = lookup("LOCKSTEP_TOKEN").value_or("");
+  LaunchOptions launch;
+  apply(options.launch, launch);
+  raise_descriptor_limit();
+  // Before every thread, which must not receive the signals.
+  SignalWatch signals;
+  Screen screen(STDOUT_FILENO, STDERR_FILENO, lookup);
+  return HostLaunchers(
+             {.hosts = options.hosts,
+              .ssh = words_of(flags.ssh),
+              .program = std::filesystem::read_symlink("/proc/self/exe"),
+              .command = std::string(kHostLauncher),
+              .address = flags.local_address,
+              .job = flags.id,
+              .order = {.version = std::string(version()),
+                        .token =
+                            token.empty() ? random_hex(sizeof(Secret)) : token,
+                        .directory = std::filesystem::current_path(),
+                        .environment = environment_for_hosts(
+                            current_environment(), flags.variables),
+                        .arguments = options.arguments,
+                        .least = range.least,
+                        .most = range.most},
+              .max_restarts = flags.max_restarts,
+              .grace = launch.grace,
+              .join_timeout = times.join,
+              .last_call = times.last_call},
+             signals, screen)
+      .run();
+}
+
+}  // namespace
+
 int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
+  if (!options.hosts.empty()) return run_on_hosts(options, lookup);
   LaunchOptions launch;
   launch.command = options.command;
   launch.job.workers = options.workers;
   launch.job.run_id = options.nodes.id;
   launch.job.max_restarts = options.nodes.max_restarts;
   apply(options.launch, launch);
+  launch.streams = streams_of(options.streams, options.launch.log_dir);
+  launch.error_file = options.streams.error_file;
   auto nodes = nodes_of(options.nodes, lookup);
   // Beside --master-addr it is the port where the launchers meet.
   if (!nodes || options.nodes.master_address.empty())

@@ -7,14 +7,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/base/settings.h"
-#include "src/launch/nodes/node.h"
+#include "src/launch/output/stream_plan.h"
 #include "src/tools/job/launch_flags.h"
+#include "src/tools/run/node_flags.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
@@ -22,28 +22,33 @@ class App;
 
 namespace lockstep {
 
-// The flags about hosts and restarts, with torchrun's names and meaning.
-struct NodeFlags {
-  std::string nodes = "1";  // N or MIN:MAX
-  int node_rank = -1;       // negative: not given
-  std::string endpoint;     // HOST or HOST:PORT
-  std::string id = "none";
-  std::string backend = "c10d";
-  std::string configuration;  // KEY=VALUE,…
-  std::string master_address;
-  std::string local_address;
-  int master_port = 0;  // 0: a free one
-  int max_restarts = 0;
-  bool standalone = false;
-};
-
 struct PythonFlags {
   bool no_python = false;
   bool module = false;  // the program is the name of a Python module
 };
 
+// What becomes of the workers' output, with torchrun's names and meaning.
+struct StreamFlags {
+  std::string redirects;
+  std::string tee;
+  std::string local_ranks_filter;
+  std::string error_file;  // empty: none
+};
+
+void add_stream_flags(CLI::App& command, StreamFlags& flags);
+
+// InvalidArgument for wrong flags, and for a choice of logs without a folder
+// for them.
+StreamPlan streams_of(const StreamFlags& flags,
+                      const std::string& log_directory);
+
 struct RunOptions {
   int workers = 1;
+  StreamFlags streams;
+  // Their launchers are started, instead of workers here, with `arguments`,
+  // those after `lockstep run`. Empty: workers are started here.
+  std::vector<HostSlots> hosts;
+  std::vector<std::string> arguments;
   NodeFlags nodes;
   LaunchFlags launch;
   std::vector<std::string> command;  // the program and its arguments
@@ -61,12 +66,9 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus);
 
-void add_node_flags(CLI::App& command, NodeFlags& flags);
-
-// What the flags say about a job on several hosts; nothing for one on this host
-// alone. `lookup` gives the job's token, LOCKSTEP_TOKEN.
-std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
-                                    const EnvironmentLookup& lookup);
+// The command of `lockstep` by which a host's launcher is started; see
+// HostOrder.
+inline constexpr std::string_view kHostLauncher = "host-launcher";
 
 // Returns the exit code for this process.
 int run_program(const RunOptions& options, const EnvironmentLookup& lookup);

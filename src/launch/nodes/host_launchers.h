@@ -1,0 +1,84 @@
+// Starts the launcher of each host of `lockstep run -H`, over ssh or, where the
+// host is this machine, directly; serves their rendezvous; and ends with them.
+//
+// See docs/design/launch.md, "Hosts over ssh".
+//
+// Threads: the thread that constructed the SignalWatch.
+// Errors:  CannotExecute without ssh; SystemError, NetworkError and
+//          InvalidArgument before anything has started. What happens to a host
+//          is a line on the screen and an exit code.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/launch/nodes/coordinator.h"
+#include "src/launch/nodes/host_list.h"
+#include "src/launch/nodes/host_order.h"
+#include "src/launch/output/screen.h"
+#include "src/launch/worker/signal_watch.h"
+#include "src/store/tcp_store_server.h"
+
+namespace lockstep {
+
+struct HostLaunchersOptions {
+  std::vector<HostSlots> hosts;  // in the order of --node-rank
+  // The words before a host's name: "ssh", with the user's options.
+  std::vector<std::string> ssh = {"ssh"};
+  std::string program;  // this one, at the same path on every host
+  std::string command;  // the command of `program` that reads an order
+  // Of this host; empty: that of the interface that routes to the others.
+  std::string address;
+  std::string job;  // --rdzv-id
+  HostOrder order;  // but for what differs between hosts
+  int max_restarts = 0;
+  std::chrono::milliseconds grace{};
+  std::chrono::nanoseconds join_timeout{};
+  std::chrono::nanoseconds last_call{};
+};
+
+class HostLaunchers {
+ public:
+  // `signals` and `screen` must outlive it.
+  HostLaunchers(HostLaunchersOptions options, SignalWatch& signals,
+                Screen& screen);
+  ~HostLaunchers();
+  HostLaunchers(const HostLaunchers&) = delete;
+  HostLaunchers& operator=(const HostLaunchers&) = delete;
+
+  // Runs the job to its end and returns its exit code. Call it once.
+  int run();
+
+ private:
+  class HostLauncher;
+
+  void serve();
+  void start();
+  void turn();
+  void take_signals();
+  void note_ends();
+  void lose(const HostLauncher& host);
+  void kill_all();
+  int exit_code();
+  bool has_saved() const;
+  std::optional<RoundVerdict> verdict() const;
+  bool is_over() const;
+  void tell(const std::string& text);
+  void finish_output();
+
+  HostLaunchersOptions options_;
+  SignalWatch& signals_;
+  Screen& screen_;
+  std::unique_ptr<TcpStoreServer> server_;
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<std::unique_ptr<HostLauncher>> hosts_;
+  int signal_ = 0;  // the user's
+  bool ends_ = false;
+  Deadline kill_at_ = Deadline::never();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#include "src/launch/record/error_file.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "src/base/text_file.h"
+
+namespace lockstep {
+
+void remove_error_file(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  if (error) throw SystemError("cannot remove " + path, error.value());
+}
+
+void write_error_file(const std::string& path, const WorkerFailure& failure,
+                      int restarts, const std::string& host) {
+  const ExitStatus& status = failure.status;
+  nlohmann::ordered_json report;
+  report["format"] = "lockstep-error";
+  report["version"] = 1;
+  report["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                               fmt::gmtime(std::chrono::system_clock::to_time_t(
+                                   std::chrono::system_clock::now())));
+  report["message"] = summary_of(failure);
+  report["rank"] = failure.rank;
+  report["workers"] = failure.workers;
+  report["host"] = host;
+  report["pid"] = failure.pid;
+  report["program"] = failure.program;
+  report["exit_code"] = status.exit_code();
+  report["signal"] = status.signal == 0
+                         ? std::string()
+                         : fmt::format("SIG{}", ::sigabbrev_np(status.signal));
+  report["seconds"] = failure.seconds;
+  report["restarts"] = restarts;
+  report["likely"] = likely_cause(failure);
+  report["output"] = failure.last_lines;
+  report["log"] = failure.log_path;
+  report["records"] = failure.record_folder;
+  replace_text_file(
+      path, report.dump(1, ' ', false,
+                        nlohmann::ordered_json::error_handler_t::replace) +
+                "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+"""`lockstep run -H` starts the ranks of two hosts over a real ssh.
+
+    scripts/hosts 2 --once -- ssh_test.py HOSTS LOCKSTEP RANKS
+
+Each host has an sshd; keys and settings lie in a folder of the test.
+"""
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+HOSTS, LOCKSTEP, RANKS = sys.argv[1:]
+# Far beyond the usual time; this only keeps a failing test from hanging.
+PATIENCE_SECONDS = 120
+
+
+def on_host(host, *command):
+    return [HOSTS, "exec", str(host), "--", *command]
+
+
+class Ssh(contextlib.ExitStack):
+    """An sshd on each host, and the settings of their clients."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = Path(self.enter_context(tempfile.TemporaryDirectory()))
+        for key in ("host_key", "user_key", "strangers_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "",
+                            "-f", str(self.folder / key)], check=True)
+        key = (self.folder / "host_key.pub").read_text()
+        shutil.copy(self.folder / "user_key.pub", self.folder / "authorized_keys")
+        (self.folder / "known_hosts").write_text(f"host* {key}")
+        (self.folder / "sshd_config").write_text(
+            f"HostKey {self.folder}/host_key\n"
+            f"AuthorizedKeysFile {self.folder}/authorized_keys\n"
+            "StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n")
+        for host in (0, 1):
+            self.start_sshd(host)
+
+    def start_sshd(self, host):
+        Path("/run/sshd").mkdir(exist_ok=True)  # sshd demands it
+        server = subprocess.Popen(
+            on_host(host, shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-e",
+                    "-f", str(self.folder / "sshd_config")),
+            stderr=subprocess.PIPE, text=True)
+        self.callback(server.stderr.close)
+        self.callback(server.wait)
+        self.callback(server.terminate)
+        for line in server.stderr:
+            if "listening" in line:
+                return
+        raise RuntimeError(f"the sshd of host {host} ended")
+
+    def client(self, key="user_key", known="known_hosts"):
+        """An ssh command with these settings."""
+        settings = self.folder / f"{key}-{known}"
+        settings.write_text(
+            f"IdentityFile {self.folder}/{key}\nIdentitiesOnly yes\n"
+            f"UserKnownHostsFile {self.folder}/{known}\n")
+        return f"ssh -F {settings}"
+
+
+class LaunchOverSsh(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ssh = Ssh()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.ssh.close()
+
+    def tearDown(self):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while left := self.launchers():
+            self.assertLess(time.monotonic(), deadline, left)
+
+    @staticmethod
+    def launchers():
+        """The processes of the command on both hosts."""
+        pids = []
+        for host in (0, 1):
+            found = subprocess.run(["ip", "netns", "pids", f"host{host}"],
+                                   check=True, capture_output=True, text=True)
+            pids += found.stdout.split()
+        found = []
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(LOCKSTEP):
+                    found.append(pid)
+        return found
+
+    def start(self, *words, ssh=None):
+        return subprocess.Popen(
+            on_host(0, LOCKSTEP, "run", "--ssh", ssh or self.ssh.client(),
+                    *words),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+
+    def run_job(self, *words, ssh=None):
+        with self.start(*words, ssh=ssh) as job:
+            try:
+                out, err = job.communicate(timeout=PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                job.kill()
+                raise
+        return job.returncode, out, err
+
+    def test_ranks_run_on_both_hosts_under_their_own_addresses(self):
+        code, out, err = self.run_job(
+            "-H", "host0:1,host1:2", "sh", "-c",
+            "echo $RANK of $WORLD_SIZE on $(ip -4 -o address show eth0 | wc -l) "
+            "$SSH_CONNECTION")
+        self.assertEqual(code, 0, err)
+        lines = sorted(out.splitlines())
+        self.assertEqual(len(lines), 3, out)
+        # Host 0 is the one that starts the job, so it needs no ssh.
+        self.assertEqual(lines[0], "[rank 0] 0 of 3 on 1", out)
+        for line in lines[1:]:
+            self.assertRegex(line, r"of 3 on 1 \S+ \d+ \S+ 22$")
+
+    def test_ranks_form_a_group_over_the_network(self):
+        code, _, err = self.run_job("-H", "host0:2,host1:2", RANKS, "barrier")
+        self.assertEqual(code, 0, err)
+
+    def test_the_first_host_may_be_another(self):
+        code, _, err = self.run_job("-H", "host1:1,host0:1", RANKS, "barrier")
+        self.assertEqual(code, 0, err)
+
+    def test_the_exit_code_is_that_of_the_rank_that_failed_first(self):
+        code, _, err = self.run_job("-H", "host0:1,host1:1", "sh", "-c",
+                                    "[ $RANK = 0 ] || exit 7; sleep 600")
+        self.assertEqual(code, 7, err)
+        self.assertIn("rank 1 of 2 exited with code 7", err)
+
+    def interrupt(self, number):
+        job = self.start("-H", "host0:1,host1:1", "sh", "-c",
+                         "echo began; sleep 600")
+        for _ in range(2):
+            self.assertIn("began", job.stdout.readline())
+        job.send_signal(number)
+        job.communicate(timeout=PATIENCE_SECONDS)
+        return job.returncode
+
+    def test_a_signal_ends_the_ranks_of_both_hosts(self):
+        self.assertEqual(self.interrupt(signal.SIGINT), 128 + signal.SIGINT)
+
+    def test_no_rank_outlives_the_command(self):
+        # The command is killed; tearDown() waits for the hosts' launchers.
+        self.assertEqual(self.interrupt(signal.SIGKILL), -signal.SIGKILL)
+
+    def test_an_ssh_that_would_ask_is_an_error_that_says_so(self):
+        for ssh, reason in (
+                (self.ssh.client(key="strangers_key"), "Permission denied"),
+                (self.ssh.client(known="unknown_hosts"),
+                 "Host key verification failed")):
+            code, out, err = self.run_job("-H", "host0:1,host1:1", "echo",
+                                          "never", ssh=ssh)
+            self.assertEqual((code, out), (1, ""), err)
+            self.assertIn(reason, err)
+            self.assertIn("host1 true must work without a password", err)
+
+    def test_a_host_that_does_not_exist_is_an_error_that_names_it(self):
+        code, out, err = self.run_job("-H", "host0:1,no-such-host.invalid:1",
+                                      "--local-addr", "eth0", "echo", "never")
+        self.assertEqual((code, out), (1, ""), err)
+        self.assertIn("no-such-host.invalid is lost to the job", err)
+
+
+unittest.main(argv=sys.argv[:1], verbosity=2)
