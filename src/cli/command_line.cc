@@ -62,6 +62,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    ".py [only if it is executable]");
   add_launch_flags(command, flags.options.launch);
   add_stream_flags(command, flags.options.streams);
+  command.add_flag("--dry-run", flags.options.dry_run,
+                   "Print the ranks of this host with their cores and threads, "
+                   "or the hosts of -H, and start nothing");
 }
 
 void check_program(const CLI::App& command, std::vector<std::string>& program) {

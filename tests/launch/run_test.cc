@@ -262,5 +262,29 @@ TEST(Run, PassesArgumentsAsTheyAre) {
             "<a b><><*><-n>");
 }
 
+TEST(DryRun, ShowsTheRanksAndStartsNothing) {
+  const CommandResult result =
+      run_lockstep({"run", "-n", "2", "--cpu-bind", "none", "--dry-run", "sh",
+                    "-c", "echo started"},
+                   {"OMP_NUM_THREADS=3"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              testing::MatchesRegex("command: /[a-z/]*/sh -c echo started\n"
+                                    "rank +cores .*\n"
+                                    "0 +any +3 +all\n1 +any +3 +all\n"));
+}
+
+TEST(DryRun, ShowsTheHostsOfAJob) {
+  EXPECT_EQ(run_lockstep({"run", "-H", "a:2,b", "--dry-run", "true"}).out,
+            "node rank  host  ranks\n"
+            "0          a     2\n"
+            "1          b     as -n says there\n");
+}
+
+TEST(DryRun, FailsWhereThereIsNoSuchProgram) {
+  EXPECT_EQ(run_lockstep({"run", "--dry-run", "no-such-program"}).exit_code,
+            127);
+}
+
 }  // namespace
 }  // namespace lockstep

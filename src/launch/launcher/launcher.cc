@@ -17,7 +17,6 @@
 #include "src/launch/record/job_record.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_folder.h"
-#include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/find_program.h"
 
 namespace lockstep {
@@ -33,16 +32,6 @@ std::string path_of(const std::vector<std::string>& environment) {
   for (const std::string& variable : environment)
     if (variable.starts_with(kName)) return variable.substr(kName.size());
   return "/usr/local/bin:/usr/bin:/bin";
-}
-
-// A share of the cores per worker; empty when workers are not bound.
-std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
-  if (binding == CpuBinding::kNone || workers == 1) return {};
-  const std::vector<int> cores = allowed_cores();
-  // Under a quota other processes share the cores, and the launcher cannot know
-  // which.
-  if (usable_cores() < static_cast<int>(cores.size())) return {};
-  return divide_cores(cores, workers);
 }
 
 }  // namespace

@@ -23,17 +23,13 @@
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/record_collector.h"
+#include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/orphan_watch.h"
 #include "src/launch/worker/signal_watch.h"
 #include "src/launch/worker/worker_environment.h"
 #include "src/launch/worker/worker_table.h"
 
 namespace lockstep {
-
-// Whether each worker runs on its own share of the cores. It applies when
-// several workers have a core each and no control group's quota limits the
-// cores' time.
-enum class CpuBinding { kCores, kNone };
 
 // Whether workers' lines are tagged with their rank. Without tags a worker's
 // bytes pass unchanged, for jobs in which only one rank writes.

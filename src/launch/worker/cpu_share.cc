@@ -90,6 +90,15 @@ std::vector<std::vector<int>> divide_cores(std::span<const int> cores,
   return shares;
 }
 
+std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
+  if (binding == CpuBinding::kNone || workers == 1) return {};
+  const std::vector<int> cores = allowed_cores();
+  // Under a quota other processes share the cores, and the launcher cannot know
+  // which.
+  if (usable_cores() < static_cast<int>(cores.size())) return {};
+  return divide_cores(cores, workers);
+}
+
 std::optional<double> parse_cpu_quota(std::string_view text) {
   double quota = 0;
   double period = 0;

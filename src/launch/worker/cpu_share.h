@@ -24,6 +24,14 @@ int usable_cores();
 std::vector<std::vector<int>> divide_cores(std::span<const int> cores,
                                            int workers);
 
+// Whether each worker runs on its own share of the cores. It applies when
+// several workers have a core each and no control group's quota limits the
+// cores' time.
+enum class CpuBinding { kCores, kNone };
+
+// The cores of each worker; empty where workers are not bound.
+std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers);
+
 // The quota of a cpu.max file of control groups (version 2), in cores; nothing
 // when it sets no limit or cannot be read.
 std::optional<double> parse_cpu_quota(std::string_view text);

@@ -29,8 +29,8 @@ struct JobEnvironment {
   // program that starts its own ranks: it gets the inherited environment
   // without launchers' variables.
   bool workers_are_ranks = true;
-  std::string store_url;          // LOCKSTEP_STORE; empty: no store
-  std::string token;              // LOCKSTEP_TOKEN
+  std::string store_url = {};     // LOCKSTEP_STORE; empty: no store
+  std::string token = {};         // LOCKSTEP_TOKEN
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's setting, if any.
   std::string dump_directory = {};

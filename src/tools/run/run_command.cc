@@ -5,17 +5,20 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/exit_codes.h"
 #include "src/base/secret.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/job.h"
+#include "src/tools/run/run_plan.h"
 
 namespace lockstep {
 
@@ -100,6 +103,11 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 
 namespace {
 
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : kExitFailed;
+}
+
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
@@ -143,7 +151,9 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
 }  // namespace
 
 int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
-  if (!options.hosts.empty()) return run_on_hosts(options, lookup);
+  if (!options.hosts.empty())
+    return options.dry_run ? print(describe_hosts(options.hosts))
+                           : run_on_hosts(options, lookup);
   LaunchOptions launch;
   launch.command = options.command;
   launch.job.workers = options.workers;
@@ -153,6 +163,7 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   launch.streams = streams_of(options.streams, options.launch.log_dir);
   launch.error_file = options.streams.error_file;
   auto nodes = nodes_of(options.nodes, lookup);
+  if (options.dry_run) return print(describe_plan(launch, !nodes));
   // Beside --master-addr it is the port where the launchers meet.
   if (!nodes || options.nodes.master_address.empty())
     launch.job.master_port =

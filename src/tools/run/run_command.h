@@ -52,6 +52,7 @@ struct RunOptions {
   NodeFlags nodes;
   LaunchFlags launch;
   std::vector<std::string> command;  // the program and its arguments
+  bool dry_run = false;  // prints what would start, and starts nothing
 };
 
 // The command that starts `program`: python3 runs a module, and a file that
