@@ -17,6 +17,10 @@ Pipe make_pipe() {
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
+void make_nonblocking(const FileDescriptor& end) {
+  ::fcntl(end.get(), F_SETFL, O_NONBLOCK);
+}
+
 bool read_once(FileDescriptor& pipe,
                const std::function<void(std::string_view)>& take) {
   constexpr std::size_t kReadBytes = 64 * 1024;

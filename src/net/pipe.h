@@ -19,6 +19,9 @@ struct Pipe {
 
 Pipe make_pipe();
 
+// Of this end only: the other one still blocks.
+void make_nonblocking(const FileDescriptor& end);
+
 // Passes the bytes of one read to `take`, at most 64 KiB. Returns false when
 // the pipe, which must not block, is empty or has ended; the latter closes
 // `pipe`.

@@ -20,8 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Every answer of a store in this process.
-constexpr auto kOwnStoreAnswers = 10s;
 // How long the launchers may take to read how the job ended.
 constexpr auto kReaders = 10s;
 

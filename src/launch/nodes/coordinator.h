@@ -39,6 +39,9 @@ struct CoordinatorOptions {
   std::chrono::nanoseconds end_timeout = std::chrono::seconds(30);
 };
 
+// How long a store in this process may take to answer.
+inline constexpr std::chrono::seconds kOwnStoreAnswers{10};
+
 // A socket of this host, which others reach at `endpoint`.
 FileDescriptor listen_for_hosts(const TcpEndpoint& endpoint);
 

@@ -1,6 +1,5 @@
 #include "src/launch/nodes/host_launchers.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -32,7 +31,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kOwnStoreAnswers = 10s;
 // How long launchers may take to end after the grace of their workers.
 constexpr auto kEnd = 60s;
 // After the user's second signal.
@@ -82,10 +80,6 @@ std::string address_for(const std::vector<HostSlots>& hosts) {
   settings.world_size = 2;  // not all of them here
   settings.local_world_size = 1;
   return choose_host_address(settings);
-}
-
-void make_nonblocking(const FileDescriptor& descriptor) {
-  ::fcntl(descriptor.get(), F_SETFL, O_NONBLOCK);
 }
 
 }  // namespace

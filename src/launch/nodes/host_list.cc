@@ -17,8 +17,8 @@ namespace {
 constexpr int kMostSlots = 1024;
 constexpr std::string_view kSlots = "slots=";
 
-[[noreturn]] void refuse(std::string_view source, std::string_view entry,
-                         std::string_view problem) {
+[[noreturn]] void refuse_entry(std::string_view source, std::string_view entry,
+                               std::string_view problem) {
   throw InvalidArgument(fmt::format("{}: \"{}\" {}", source, entry, problem));
 }
 
@@ -59,16 +59,18 @@ HostSlots parse_entry(std::string_view source, std::string_view entry) {
   if (name.starts_with('[') && name.ends_with(']'))
     name = name.substr(1, name.size() - 2);
   if (!is_name(name))
-    refuse(source, entry, "does not name a host; write HOST or HOST:SLOTS");
+    refuse_entry(source, entry,
+                 "does not name a host; write HOST or HOST:SLOTS");
   HostSlots host{.host = std::string(name)};
   if (end < entry.size()) {
     const auto slots = entry[end] == ':' ? slots_in(entry.substr(end + 1))
                                          : std::optional<int>();
     if (!slots)
-      refuse(source, entry,
-             fmt::format("must end with a number of ranks from 1 to {}, as in "
-                         "{}:2",
-                         kMostSlots, name));
+      refuse_entry(
+          source, entry,
+          fmt::format("must end with a number of ranks from 1 to {}, as in "
+                      "{}:2",
+                      kMostSlots, name));
     host.slots = *slots;
   }
   return host;
@@ -77,10 +79,11 @@ HostSlots parse_entry(std::string_view source, std::string_view entry) {
 void add(std::string_view source, HostSlots host,
          std::vector<HostSlots>& hosts) {
   if (std::ranges::find(hosts, host.host, &HostSlots::host) != hosts.end())
-    refuse(source, host.host,
-           fmt::format("is named twice; give it the sum of its ranks, as in "
-                       "{}:4",
-                       host.host));
+    refuse_entry(
+        source, host.host,
+        fmt::format("is named twice; give it the sum of its ranks, as in "
+                    "{}:4",
+                    host.host));
   hosts.push_back(std::move(host));
 }
 
@@ -99,7 +102,8 @@ void add_line(std::string_view source, const std::string& line,
             ? slots_in(std::string_view(slots).substr(kSlots.size()))
             : std::nullopt;
     if (!number)
-      refuse(source, line, "must be HOST, HOST:SLOTS or HOST slots=SLOTS");
+      refuse_entry(source, line,
+                   "must be HOST, HOST:SLOTS or HOST slots=SLOTS");
     host.slots = *number;
   }
   add(source, std::move(host), hosts);

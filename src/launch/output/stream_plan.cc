@@ -18,8 +18,8 @@ std::optional<int> number_in(std::string_view text) {
   return number;
 }
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view text,
-                         std::string_view form) {
+[[noreturn]] void refuse_choice(std::string_view flag, std::string_view text,
+                                std::string_view form) {
   throw InvalidArgument(
       fmt::format("{} is \"{}\"; it must be {}", flag, text, form));
 }
@@ -55,12 +55,12 @@ StreamChoice StreamChoice::parse(std::string_view flag, std::string_view text) {
   }
   for (const std::string_view part : parts_of(text)) {
     const std::size_t colon = part.find(':');
-    if (colon == std::string_view::npos) refuse(flag, text, kForm);
+    if (colon == std::string_view::npos) refuse_choice(flag, text, kForm);
     const auto rank = number_in(part.substr(0, colon));
     const auto streams = streams_in(part.substr(colon + 1));
     if (!rank || !streams ||
         !choice.by_local_rank_.emplace(*rank, *streams).second)
-      refuse(flag, text, kForm);
+      refuse_choice(flag, text, kForm);
   }
   return choice;
 }
@@ -93,7 +93,7 @@ std::vector<int> parse_local_ranks(std::string_view flag,
   std::vector<int> ranks;
   for (const std::string_view part : parts_of(text)) {
     const auto rank = number_in(part);
-    if (!rank) refuse(flag, text, "local ranks, as in 0,2");
+    if (!rank) refuse_choice(flag, text, "local ranks, as in 0,2");
     ranks.push_back(*rank);
   }
   return ranks;

@@ -20,11 +20,6 @@
 namespace lockstep {
 namespace {
 
-// Only our end: the worker's end is a separate open file and still blocks.
-void make_nonblocking(const FileDescriptor& descriptor) {
-  ::fcntl(descriptor.get(), F_SETFL, O_NONBLOCK);
-}
-
 // Everything that the child needs between fork and exec, prepared before the
 // fork. The child may call only async-signal-safe functions, because other
 // threads of this process may have held any lock at the fork.
