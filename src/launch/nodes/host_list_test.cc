@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal_of(const std::string& list) {
+std::string refusal_of_list(const std::string& list) {
   return error_text<InvalidArgument>([&] { parse_host_list(list); });
 }
 
@@ -35,18 +35,20 @@ TEST(HostList, TakesIpv6NumbersWithBracketsAndWithout) {
 TEST(HostList, RefusesWhatIsNoHost) {
   for (const char* list : {"", "a,", ",a", "a b", "-oProxyCommand=x", "a;b",
                            "$(x)", "[fd77::1", ":2"})
-    EXPECT_THAT(refusal_of(list), HasSubstr("does not name a host")) << list;
+    EXPECT_THAT(refusal_of_list(list), HasSubstr("does not name a host"))
+        << list;
 }
 
 TEST(HostList, RefusesSlotsThatAreNoNumberOfRanks) {
   for (const char* list : {"a:", "a:0", "a:-1", "a:x", "a:2x", "a:1025",
                            "a:99999999999", "[fd77::1]4"})
-    EXPECT_THAT(refusal_of(list), HasSubstr("number of ranks from 1 to 1024"))
+    EXPECT_THAT(refusal_of_list(list),
+                HasSubstr("number of ranks from 1 to 1024"))
         << list;
 }
 
 TEST(HostList, RefusesAHostThatIsNamedTwice) {
-  EXPECT_THAT(refusal_of("a:2,b,a:2"), HasSubstr("\"a\" is named twice"));
+  EXPECT_THAT(refusal_of_list("a:2,b,a:2"), HasSubstr("\"a\" is named twice"));
 }
 
 class HostFile : public testing::Test {

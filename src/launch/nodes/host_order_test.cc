@@ -40,7 +40,7 @@ HostOrder typical_order() {
           .most = 2};
 }
 
-std::string refusal_of(const std::string& line) {
+std::string refusal_of_order(const std::string& line) {
   const Pipe pipe = make_pipe();
   write_to(pipe.write, line);
   return error_text([&] { read_order(pipe.read.get(), kTimeout); });
@@ -60,14 +60,14 @@ TEST(HostOrder, ArrivesAsItWasAndLeavesWhatFollows) {
 TEST(HostOrder, IsRefusedFromAnotherVersion) {
   HostOrder order = typical_order();
   order.version = "0.0.1";
-  EXPECT_THAT(refusal_of(encode_order(order)),
+  EXPECT_THAT(refusal_of_order(encode_order(order)),
               HasSubstr("the job is started by 0.0.1: install the same"));
 }
 
 TEST(HostOrder, IsRefusedWhereItIsMalformed) {
   for (const char* line : {"\n", "{}\n", "[1]\n", "no order\n",
                            "{\"version\": 1}\n", "{\"version\": \"\"}\n"})
-    EXPECT_THAT(refusal_of(line), HasSubstr("lockstep run -H")) << line;
+    EXPECT_THAT(refusal_of_order(line), HasSubstr("lockstep run -H")) << line;
 }
 
 TEST(HostOrder, IsRefusedWhereItIsCutOff) {
