@@ -198,7 +198,8 @@ const std::map<std::string, Case>& preparations() {
   return all;
 }
 
-const std::map<std::string, Case>& cases() {
+// All ranks return.
+const std::map<std::string, Case>& successes() {
   static const std::map<std::string, Case> all{
       {"reduce", [] { spawn(reduce, 3); }},
       {"one", [] { spawn(reduce, 1); }},
@@ -228,19 +229,35 @@ const std::map<std::string, Case>& cases() {
       {"living_thread", [] { spawn(reduce, 2); }},
       {"unflushed", [] { spawn(return_at_once, 3); }},
       {"closed_streams", [] { spawn(reduce, 2); }},
-      {"two_at_once",
+      {"keep_work", [] { spawn(keep_work, 3); }},
+      {"start_program", [] { spawn(start_program, 2); }},
+      {"children_ignored",
        [] {
-         const auto call = [](int ranks) {
-           try {
-             spawn(reduce, ranks);
-           } catch (const InvalidArgument& error) {
-             say(std::string("InvalidArgument: ") + error.what());
-           }
-         };
-         std::thread other(call, 2);
-         call(3);
-         other.join();
+         std::signal(SIGCHLD, SIG_IGN);
+         spawn(reduce, 2);
        }},
+      {"descriptors",
+       [] {
+         for (int i = 0; i < 8; ++i) ::dup(STDOUT_FILENO);
+         spawn(print_descriptors, 2);
+       }},
+      {"time",
+       [] {
+         constexpr int kRanks = 8;
+         const auto start = std::chrono::steady_clock::now();
+         spawn(return_at_once, kRanks);
+         const std::chrono::duration<double, std::milli> taken =
+             std::chrono::steady_clock::now() - start;
+         say(fmt::format("{:.2f} ms per rank", taken.count() / kRanks));
+       }},
+
+  };
+  return all;
+}
+
+// Ranks fail, or spawn() refuses.
+const std::map<std::string, Case>& failures() {
+  static const std::map<std::string, Case> all{
       {"zero", [] { spawn(reduce, 0); }},
       {"negative", [] { spawn(reduce, -1); }},
       {"million", [] { spawn(reduce, 1'000'000); }},
@@ -257,6 +274,35 @@ const std::map<std::string, Case>& cases() {
                {.ranks = 3, .grace = std::chrono::milliseconds(50)});
        }},
       {"stopped", [] { spawn(stop_others, 2); }},
+      {"after_failure",
+       [] {
+         try {
+           spawn(throw_number, 2);
+         } catch (const RankFailure&) {
+           say("failed as expected");
+         }
+         spawn(print_environment, 1);
+       }},
+  };
+  return all;
+}
+
+// Calls meet, or a process ends in between.
+const std::map<std::string, Case>& attacks() {
+  static const std::map<std::string, Case> all{
+      {"two_at_once",
+       [] {
+         const auto call = [](int ranks) {
+           try {
+             spawn(reduce, ranks);
+           } catch (const InvalidArgument& error) {
+             say(std::string("InvalidArgument: ") + error.what());
+           }
+         };
+         std::thread other(call, 2);
+         call(3);
+         other.join();
+       }},
       {"kill_watcher", [] { spawn(kill_watcher, 1); }},
       {"kill_server",
        [] {
@@ -265,18 +311,6 @@ const std::map<std::string, Case>& cases() {
          spawn(reduce, 2);
        }},
       {"kill_program", [] { spawn(kill_program, 2, ::getpid()); }},
-      {"keep_work", [] { spawn(keep_work, 3); }},
-      {"start_program", [] { spawn(start_program, 2); }},
-      {"children_ignored",
-       [] {
-         std::signal(SIGCHLD, SIG_IGN);
-         spawn(reduce, 2);
-       }},
-      {"descriptors",
-       [] {
-         for (int i = 0; i < 8; ++i) ::dup(STDOUT_FILENO);
-         spawn(print_descriptors, 2);
-       }},
       {"fork_first",
        [] {
          const pid_t child = ::fork();
@@ -288,26 +322,15 @@ const std::map<std::string, Case>& cases() {
          ::waitpid(child, &status, 0);
          say(fmt::format("the child exited with {}", WEXITSTATUS(status)));
        }},
-      {"after_failure",
-       [] {
-         try {
-           spawn(throw_number, 2);
-         } catch (const RankFailure&) {
-           say("failed as expected");
-         }
-         spawn(print_environment, 1);
-       }},
-      {"time",
-       [] {
-         constexpr int kRanks = 8;
-         const auto start = std::chrono::steady_clock::now();
-         spawn(return_at_once, kRanks);
-         const std::chrono::duration<double, std::milli> taken =
-             std::chrono::steady_clock::now() - start;
-         say(fmt::format("{:.2f} ms per rank", taken.count() / kRanks));
-       }},
   };
   return all;
+}
+
+const Case& find_case(const std::string& name) {
+  for (const auto* const table : {&successes(), &failures()})
+    if (const auto found = table->find(name); found != table->end())
+      return found->second;
+  return attacks().at(name);
 }
 
 int run(const std::string& mode, const std::string& name) {
@@ -316,7 +339,7 @@ int run(const std::string& mode, const std::string& name) {
     found->second();
   if (mode == "prepared") prepare_spawn();
   try {
-    cases().at(name)();
+    find_case(name)();
   } catch (const RankFailure& failure) {
     say(fmt::format("RankFailure of rank {}, code {}, signal {}: {}",
                     failure.rank(), failure.exit_code(), failure.signal(),
