@@ -7,6 +7,7 @@
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
+#include "lockstep/comm/spawn.h"
 #include "lockstep/comm/stop_request.h"
 #include "lockstep/data/data_partitioner.h"
 #include "lockstep/data/image_dataset.h"

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Floats = std::vector<float>;
 
-constexpr std::size_t kBytes = 4 * sizeof(float);
+constexpr std::size_t kCapturedBytes = 4 * sizeof(float);
 
 class FakeGpuCapture : public ::testing::Test {
  protected:
@@ -27,7 +27,7 @@ class FakeGpuCapture : public ::testing::Test {
     return stream;
   }
   void copy(Floats& to, const Floats& from, LockstepGpuStream* stream) {
-    EXPECT_EQ(ranks_.table.copy(to.data(), from.data(), kBytes, stream,
+    EXPECT_EQ(ranks_.table.copy(to.data(), from.data(), kCapturedBytes, stream,
                                 &ranks_.outcome),
               kGpuDone);
   }
@@ -73,11 +73,11 @@ TEST_F(FakeGpuCapture, TakesInStreamsThatWaitForItsEvents) {
   const auto graph = ranks_.fake.end_capture(first(), &why);
   ASSERT_TRUE(graph) << why;
   for (const float value : {1.0F, 2.0F}) {
-    ranks_.fake.host_writes(from_.data(), kBytes);
+    ranks_.fake.host_writes(from_.data(), kCapturedBytes);
     from_.assign(4, value);
     ranks_.fake.launch(*graph, first());
     EXPECT_TRUE(ranks_.finishes(0));
-    ranks_.fake.host_reads(to_.data(), kBytes);
+    ranks_.fake.host_reads(to_.data(), kCapturedBytes);
     EXPECT_THAT(to_, Each(value));
   }
   EXPECT_THAT(ranks_.fake.violations(), IsEmpty());

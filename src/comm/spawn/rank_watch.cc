@@ -1,0 +1,159 @@
+#include "src/comm/spawn/rank_watch.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/comm/spawn/rank_run.h"
+#include "src/net/poll_set.h"
+#include "src/net/process_handle.h"
+
+namespace lockstep::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kCauseComes{300};
+// Between two looks at the ranks where the kernel has no pidfds.
+constexpr std::chrono::milliseconds kLook{20};
+
+FileDescriptor try_to_open(pid_t pid) {
+  try {
+    return open_process(pid);
+  } catch (const SystemError& error) {
+    if (means_no_pidfds(error.error_number())) return {};
+    throw;
+  }
+}
+
+// Reads what has come. Closes the pipe at its end.
+void read_record(FileDescriptor& pipe, std::string& record) {
+  std::array<char, 4096> part;
+  while (pipe) {
+    const ssize_t count = ::read(pipe.get(), part.data(), part.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) return pipe.reset();
+    const auto room = kMaxRecordBytes - record.size();
+    record.append(part.data(), std::min(room, static_cast<std::size_t>(count)));
+  }
+}
+
+// The lower, the likelier it is that the failure caused the others.
+int order_of(const FailedRank& failed) {
+  if (failed.status.signal != 0 && failed.status.signal != SIGABRT) return 0;
+  return failed.record.starts_with(kLostPeer) ? 2 : 1;
+}
+
+}  // namespace
+
+RankWatch::~RankWatch() {
+  signal_all(SIGKILL);
+  for (const Rank& rank : ranks_)
+    while (!rank.ended && ::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR)
+      continue;
+}
+
+void RankWatch::add(pid_t pid, FileDescriptor result) {
+  ranks_.push_back({.pid = pid, .process = {}, .result = std::move(result)});
+  ::fcntl(ranks_.back().result.get(), F_SETFL, O_NONBLOCK);
+  ranks_.back().process = try_to_open(pid);
+}
+
+std::optional<FailedRank> RankWatch::wait(const std::vector<int>& owners) {
+  while (runs()) {
+    wait_once(owners);
+    take_ended();
+    advance();
+  }
+  return std::move(blamed_);
+}
+
+bool RankWatch::runs() const {
+  return std::ranges::any_of(ranks_,
+                             [](const Rank& rank) { return !rank.ended; });
+}
+
+void RankWatch::wait_once(const std::vector<int>& owners) {
+  PollSet set;
+  Deadline deadline = limit_;
+  for (Rank& rank : ranks_) {
+    if (rank.ended) continue;
+    if (!rank.process) deadline = std::min<Deadline>(deadline, kLook);
+    set.watch(rank.process.get(), POLLIN, [] {});
+    set.watch(rank.result.get(), POLLIN,
+              [&rank] { read_record(rank.result, rank.record); });
+  }
+  // Ranks that are killed end soon.
+  if (state_ != State::kIsKilled)
+    for (const int owner : owners)
+      set.watch(owner, POLLIN,
+                [this] { enter(State::kIsKilled, std::chrono::seconds(0)); });
+  set.wait(deadline);
+}
+
+void RankWatch::take_ended() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.ended) continue;
+    int status = 0;
+    const pid_t reaped = ::waitpid(rank.pid, &status, WNOHANG);
+    if (reaped == 0 || (reaped < 0 && errno == EINTR)) continue;
+    rank.ended = true;
+    read_record(rank.result, rank.record);
+    rank.result.reset();
+    // Another part of the program may have reaped it; the record remains.
+    const bool returned = rank.record.starts_with(kReturned);
+    rank.status = reaped > 0 ? ExitStatus::of_wait(status)
+                             : ExitStatus{.code = returned ? 0 : 1};
+    if (!returned || !rank.status.ended_well())
+      note_failure(static_cast<int>(i));
+  }
+}
+
+void RankWatch::note_failure(int number) {
+  if (state_ == State::kEnds || state_ == State::kIsKilled) return;
+  const Rank& rank = ranks_[static_cast<std::size_t>(number)];
+  FailedRank failed{number, rank.status, rank.record};
+  if (!blamed_ || order_of(failed) < order_of(*blamed_))
+    blamed_ = std::move(failed);
+}
+
+// Enters the next state, if it is time for it.
+void RankWatch::advance() {
+  if (state_ == State::kRuns && blamed_)
+    enter(State::kAwaitsCause, kCauseComes);
+  const bool is_cause = blamed_ && order_of(*blamed_) < 2;
+  if (state_ == State::kAwaitsCause && (is_cause || limit_.expired())) {
+    signal_all(SIGTERM);
+    signal_all(SIGCONT);
+    enter(State::kEnds, grace_);
+  }
+  if (state_ == State::kEnds && limit_.expired())
+    enter(State::kIsKilled, std::chrono::seconds(0));
+}
+
+void RankWatch::enter(State state, std::chrono::nanoseconds limit) {
+  state_ = state;
+  limit_ = state == State::kIsKilled ? Deadline::never() : Deadline(limit);
+  if (state == State::kIsKilled) signal_all(SIGKILL);
+}
+
+void RankWatch::signal_all(int signal) const {
+  for (const Rank& rank : ranks_) {
+    if (rank.ended) continue;
+    if (rank.process)
+      ::syscall(SYS_pidfd_send_signal, rank.process.get(), signal, nullptr, 0);
+    else
+      ::kill(rank.pid, signal);
+  }
+}
+
+}  // namespace lockstep::internal
