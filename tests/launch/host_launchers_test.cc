@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -252,7 +253,8 @@ TEST_F(HostLaunchers, RefuseWrongArgumentsBeforeTheyStart) {
                                              {"--nnodes", "3"},
                                              {"--hostfile", "b"},
                                              {"-x", "NOT_SET_HERE"},
-                                             {"-n", "2"}}) {
+                                             {"-n", "2"},
+                                             {"--ssh", " "}}) {
     const CommandResult result = run("far:2,away:2", "echo never", more);
     EXPECT_EQ(result.exit_code, 2) << more.front();
     EXPECT_THAT(result.err, HasSubstr("lockstep: ")) << more.front();
@@ -273,6 +275,34 @@ TEST_F(HostLaunchers, AreNotStartedByUsersThemselves) {
   const CommandResult result = run_lockstep({"host-launcher"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("lockstep run -H"));
+}
+
+TEST_F(HostLaunchers, SayThatOutputMayBeMissingWhereSshFailsAtTheEnd) {
+  set_host("away", "sh -c \"$*\"; exit 255");
+  const CommandResult result = run("far,away", "true");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the ranks on away ended well, but its "
+                                    "launcher exited with code 255"));
+}
+
+TEST_F(HostLaunchers, FailWhereTheirOutputCannotBeWritten) {
+  std::string command = LOCKSTEP_COMMAND;
+  for (const std::string& argument : arguments("far,away", "echo line"))
+    command += " '" + argument + "'";
+  EXPECT_EQ(WEXITSTATUS(std::system((command + " >/dev/full").c_str())), 1);
+}
+
+TEST_F(HostLaunchers, EndWithTheirReader) {
+  const auto job = start("far,away", "while echo line; do :; done");
+  ASSERT_TRUE(job->wait_for("line"));
+  job->hang_up();
+  EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
+TEST_F(HostLaunchers, RefuseThisMachineUnderTwoNames) {
+  const CommandResult result = run("localhost:1,127.0.0.1:1", "echo never");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("localhost and 127.0.0.1 are both this"));
 }
 
 }  // namespace

@@ -52,11 +52,13 @@ bool is_here(const std::string& host) {
 // ssh never asks, and notices that its host is gone. Another program, such as
 // a wrapper, decides for itself.
 std::vector<std::string> with_options(std::vector<std::string> ssh) {
-  if (std::filesystem::path(ssh.front()).filename() == "ssh")
-    for (const char* option :
-         {"BatchMode=yes", "LogLevel=ERROR", "ConnectTimeout=30",
-          "ServerAliveInterval=15", "ServerAliveCountMax=4"})
-      ssh.insert(ssh.end(), {"-o", option});
+  if (std::filesystem::path(ssh.front()).filename() != "ssh") return ssh;
+  for (const char* option : {"BatchMode=yes", "LogLevel=ERROR",
+                             "ConnectTimeout=30", "ServerAliveInterval=15",
+                             "ServerAliveCountMax=4", "RemoteCommand=none"})
+    ssh.insert(ssh.end(), {"-o", option});
+  // A terminal would show the order, with its token.
+  ssh.emplace_back("-T");
   return ssh;
 }
 
@@ -68,12 +70,29 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-// The address at which all hosts reach this one.
-std::string address_for(const std::vector<HostSlots>& hosts) {
-  const auto elsewhere = std::ranges::find_if(
-      hosts, [](const HostSlots& host) { return !is_here(host.host); });
+}  // namespace
+
+std::vector<TargetHost> locate(std::span<const HostSlots> hosts) {
+  std::vector<TargetHost> targets;
+  const TargetHost* here = nullptr;
+  targets.reserve(hosts.size());
+  for (const HostSlots& host : hosts) {
+    targets.push_back({.named = host, .is_here = is_here(host.host)});
+    if (!targets.back().is_here) continue;
+    if (here != nullptr)
+      throw InvalidArgument(fmt::format(
+          "{} and {} are both this machine: name it once, with the sum of its "
+          "ranks",
+          here->named.host, host.host));
+    here = &targets.back();
+  }
+  return targets;
+}
+
+std::string address_for(std::span<const TargetHost> hosts) {
+  const auto elsewhere = std::ranges::find(hosts, false, &TargetHost::is_here);
   if (elsewhere == hosts.end()) return "127.0.0.1";
-  const std::string& name = elsewhere->host;
+  const std::string& name = elsewhere->named.host;
   Settings settings;
   settings.store = std::string(kTcpScheme) +
                    host_and_port(name.substr(name.find('@') + 1), 22);
@@ -81,8 +100,6 @@ std::string address_for(const std::vector<HostSlots>& hosts) {
   settings.local_world_size = 1;
   return choose_host_address(settings);
 }
-
-}  // namespace
 
 // The process here that is a host's launcher, or leads to it.
 class HostLaunchers::HostLauncher {
@@ -107,6 +124,9 @@ class HostLaunchers::HostLauncher {
 
   const std::string& host() const { return host_; }
   bool has_ended() const { return ended_; }
+  // Before the job was over.
+  bool was_lost() const { return lost_; }
+  void note_lost() { lost_ = true; }
   const ExitStatus& status() const { return process_.last_status(); }
 
   // Returns whether the process has ended since the last call.
@@ -170,12 +190,12 @@ class HostLaunchers::HostLauncher {
   OutputTagger out_;
   OutputTagger err_;
   bool ended_ = false;
+  bool lost_ = false;
 };
 
 HostLaunchers::HostLaunchers(HostLaunchersOptions options, SignalWatch& signals,
                              Screen& screen)
     : options_(std::move(options)), signals_(signals), screen_(screen) {
-  if (options_.address.empty()) options_.address = address_for(options_.hosts);
   serve();
   start();
 }
@@ -210,7 +230,7 @@ void HostLaunchers::serve() {
 void HostLaunchers::start() {
   const auto ssh = with_options(options_.ssh);
   const std::string path = environment_variable("PATH").value_or("");
-  for (int rank = 0; const HostSlots& host : options_.hosts) {
+  for (int rank = 0; const auto& [host, here] : options_.hosts) {
     HostOrder order = options_.order;
     order.host = host.host;
     order.node_rank = rank++;
@@ -219,7 +239,7 @@ void HostLaunchers::start() {
                           .arguments = {options_.program, options_.command},
                           .environment = current_environment(),
                           .signal_mask = signals_.original_mask()};
-    if (!is_here(host.host)) {
+    if (!here) {
       command.program = find_program(ssh.front(), path);
       command.arguments = ssh;
       command.arguments.insert(
@@ -237,11 +257,14 @@ int HostLaunchers::run() {
       hosts_, [](const auto& host) { return host->has_ended(); })) {
     turn();
     note_ends();
+    look_for_write_error();
     if (kill_at_.expired()) kill_all();
   }
   const int code = exit_code();
   finish_output();
-  return code;
+  look_for_write_error();
+  if (screen_.error() == 0) return code;
+  return screen_.error() == EPIPE ? 128 + SIGPIPE : kExitFailed;
 }
 
 void HostLaunchers::turn() {
@@ -276,7 +299,25 @@ void HostLaunchers::note_ends() {
   }
 }
 
-void HostLaunchers::lose(const HostLauncher& host) {
+// Without a reader the job ends like a program in a pipe; any other error means
+// that output is lost.
+void HostLaunchers::look_for_write_error() {
+  const int error = screen_.error();
+  if (error == 0 || std::exchange(write_failed_, true)) return;
+  if (error != EPIPE)
+    tell(fmt::format("output cannot be written ({}); ending the job",
+                     std::strerror(error)));
+  end_all();
+}
+
+void HostLaunchers::end_all() {
+  if (std::exchange(ends_, true)) return;
+  for (const auto& host : hosts_) host->signal(SIGTERM);
+  kill_at_ = std::min(kill_at_, Deadline(options_.grace + kEnd));
+}
+
+void HostLaunchers::lose(HostLauncher& host) {
+  host.note_lost();
   const ExitStatus& status = host.status();
   std::string text = fmt::format("{} is lost to the job: ", host.host());
   if (status.code == kSshFailed)
@@ -294,9 +335,7 @@ void HostLaunchers::lose(const HostLauncher& host) {
   tell(text);
   const auto left = std::ranges::count_if(
       hosts_, [](const auto& each) { return !each->has_ended(); });
-  if (left >= options_.order.least || std::exchange(ends_, true)) return;
-  for (const auto& each : hosts_) each->signal(SIGTERM);
-  kill_at_ = std::min(kill_at_, Deadline(options_.grace + kEnd));
+  if (left < options_.order.least) end_all();
 }
 
 void HostLaunchers::kill_all() {
@@ -307,6 +346,7 @@ void HostLaunchers::kill_all() {
     names.push_back(host->host());
     host->kill();
   }
+  if (names.empty()) return;
   tell(fmt::format("the launchers on {} do not end; look for processes there",
                    fmt::join(names, ", ")));
 }
@@ -331,14 +371,28 @@ bool HostLaunchers::has_saved() const {
   return any;
 }
 
+// All ranks have ended well, but the way to a host may have failed since, and
+// with it the last lines of its ranks.
+int HostLaunchers::code_of_a_good_end() {
+  int code = 0;
+  for (const auto& host : hosts_) {
+    if (host->status().ended_well() || host->was_lost()) continue;
+    tell(
+        fmt::format("the ranks on {} ended well, but its launcher {}: its last "
+                    "output may be missing",
+                    host->host(), describe(host->status())));
+    code = kExitFailed;
+  }
+  return code;
+}
+
 int HostLaunchers::exit_code() {
   const auto end = verdict();
-  if (end && end->next == "finish") return 0;
+  if (end && end->next == "finish") return code_of_a_good_end();
   if (signal_ != 0) return has_saved() ? kExitStartAgain : 128 + signal_;
   if (end) {
     const int code = end->fault.exit_code;
-    // The first host's launcher says so, unless it was lost.
-    if (hosts_.front()->status().exit_code() != code)
+    if (hosts_.front()->was_lost())  // otherwise its launcher says so
       tell("the job ended on every host: " + end->fault.text);
     return code;
   }

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,16 +25,28 @@
 
 namespace lockstep {
 
+struct TargetHost {
+  HostSlots named;
+  bool is_here = false;  // it is this machine, which needs no ssh
+};
+
+// Looks the hosts up, which a name server that does not answer can delay by
+// some ten seconds each. InvalidArgument where two of them are this machine.
+std::vector<TargetHost> locate(std::span<const HostSlots> hosts);
+
+// The address at which all of `hosts` reach this one: that of the interface
+// that routes to the first that is elsewhere.
+std::string address_for(std::span<const TargetHost> hosts);
+
 struct HostLaunchersOptions {
-  std::vector<HostSlots> hosts;  // in the order of --node-rank
+  std::vector<TargetHost> hosts;  // in the order of --node-rank
   // The words before a host's name: "ssh", with the user's options.
   std::vector<std::string> ssh = {"ssh"};
   std::string program;  // this one, at the same path on every host
   std::string command;  // the command of `program` that reads an order
-  // Of this host; empty: that of the interface that routes to the others.
-  std::string address;
-  std::string job;  // --rdzv-id
-  HostOrder order;  // but for what differs between hosts
+  std::string address;  // of this host, as the others reach it
+  std::string job;      // --rdzv-id
+  HostOrder order;      // but for what differs between hosts
   int max_restarts = 0;
   std::chrono::milliseconds grace{};
   std::chrono::nanoseconds join_timeout{};
@@ -60,9 +73,12 @@ class HostLaunchers {
   void turn();
   void take_signals();
   void note_ends();
-  void lose(const HostLauncher& host);
+  void lose(HostLauncher& host);
+  void look_for_write_error();
+  void end_all();
   void kill_all();
   int exit_code();
+  int code_of_a_good_end();
   bool has_saved() const;
   std::optional<RoundVerdict> verdict() const;
   bool is_over() const;
@@ -76,8 +92,9 @@ class HostLaunchers {
   std::shared_ptr<Store> store_;
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<std::unique_ptr<HostLauncher>> hosts_;
-  int signal_ = 0;  // the user's
-  bool ends_ = false;
+  int signal_ = 0;             // the user's
+  bool ends_ = false;          // it has asked the launchers to end
+  bool write_failed_ = false;  // and the user was told, if possible
   Deadline kill_at_ = Deadline::never();
 };
 

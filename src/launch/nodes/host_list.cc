@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -31,16 +32,28 @@ std::optional<int> slots_in(std::string_view text) {
   return slots;
 }
 
+bool consists_of(std::string_view text, std::string_view more) {
+  return std::ranges::all_of(text, [&](unsigned char letter) {
+    return std::isalnum(letter) != 0 ||
+           more.find(static_cast<char>(letter)) != std::string_view::npos;
+  });
+}
+
+bool is_ipv6(std::string_view number) {
+  number = number.substr(0, number.find('%'));
+  return number.find_first_not_of("0123456789abcdefABCDEF:.") ==
+         std::string_view::npos;
+}
+
 // ssh takes a word that begins with "-" for an option, and a shell may read it.
 bool is_name(std::string_view host) {
-  return !host.empty() && !host.starts_with('-') &&
-         std::ranges::all_of(host, [](char letter) {
-           return (letter >= 'a' && letter <= 'z') ||
-                  (letter >= 'A' && letter <= 'Z') ||
-                  (letter >= '0' && letter <= '9') ||
-                  std::string_view("._-@%:").find(letter) !=
-                      std::string_view::npos;
-         });
+  const std::size_t at = host.find('@');
+  const bool has_user = at != std::string_view::npos;
+  const std::string_view user = has_user ? host.substr(0, at) : "user";
+  const std::string_view name = has_user ? host.substr(at + 1) : host;
+  return !user.empty() && !name.empty() && !host.starts_with('-') &&
+         consists_of(user, "._-") && consists_of(name, "._-%:") &&
+         (name.find(':') == std::string_view::npos || is_ipv6(name));
 }
 
 // Where the slots begin behind the host's name: at ":2", or at the end.
@@ -48,9 +61,9 @@ std::size_t end_of_name(std::string_view entry) {
   const std::size_t bracket = entry.find(']');
   if (bracket != std::string_view::npos) return bracket + 1;
   const std::size_t colon = entry.find(':');
-  const bool is_ipv6 =
+  const bool has_several =
       colon != std::string_view::npos && entry.rfind(':') != colon;
-  return is_ipv6 ? entry.size() : std::min(colon, entry.size());
+  return has_several ? entry.size() : std::min(colon, entry.size());
 }
 
 HostSlots parse_entry(std::string_view source, std::string_view entry) {
@@ -76,9 +89,14 @@ HostSlots parse_entry(std::string_view source, std::string_view entry) {
   return host;
 }
 
+int to_lower(unsigned char letter) { return std::tolower(letter); }
+
 void add(std::string_view source, HostSlots host,
          std::vector<HostSlots>& hosts) {
-  if (std::ranges::find(hosts, host.host, &HostSlots::host) != hosts.end())
+  const auto is_same = [&](const HostSlots& other) {
+    return std::ranges::equal(host.host, other.host, {}, to_lower, to_lower);
+  };
+  if (std::ranges::any_of(hosts, is_same))
     refuse_entry(
         source, host.host,
         fmt::format("is named twice; give it the sum of its ranks, as in "

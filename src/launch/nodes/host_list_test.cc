@@ -33,8 +33,9 @@ TEST(HostList, TakesIpv6NumbersWithBracketsAndWithout) {
 }
 
 TEST(HostList, RefusesWhatIsNoHost) {
-  for (const char* list : {"", "a,", ",a", "a b", "-oProxyCommand=x", "a;b",
-                           "$(x)", "[fd77::1", ":2"})
+  for (const char* list :
+       {"", "a,", ",a", "a b", "-oProxyCommand=x", "a;b", "$(x)", "[fd77::1",
+        ":2", "ada@", "@b", "@", "a@b@c", "node:1:2"})
     EXPECT_THAT(refusal_of_list(list), HasSubstr("does not name a host"))
         << list;
 }
@@ -49,6 +50,7 @@ TEST(HostList, RefusesSlotsThatAreNoNumberOfRanks) {
 
 TEST(HostList, RefusesAHostThatIsNamedTwice) {
   EXPECT_THAT(refusal_of_list("a:2,b,a:2"), HasSubstr("\"a\" is named twice"));
+  EXPECT_THAT(refusal_of_list("Node,node"), HasSubstr("is named twice"));
 }
 
 class HostFile : public testing::Test {

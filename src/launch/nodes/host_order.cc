@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/printable.h"
 #include "src/base/version.h"
 #include "src/net/poll_set.h"
 #include "src/net/wait.h"
@@ -86,12 +87,23 @@ void send_to_itself(std::string_view line) {
 
 }  // namespace
 
-std::string encode_order(const HostOrder& order) try {
+std::string encode_order(const HostOrder& order) {
+  const auto check = [](std::string_view what, const std::string& text) {
+    try {
+      (void)Json(text).dump();
+    } catch (const Json::type_error&) {
+      throw InvalidArgument(
+          fmt::format("{} is not UTF-8, so it cannot go to other hosts: change "
+                      "it, or start lockstep run on each host",
+                      what));
+    }
+  };
+  check("the directory " + printable(order.directory), order.directory);
+  for (const std::string& argument : order.arguments)
+    check(fmt::format("the argument \"{}\"", printable(argument)), argument);
+  for (const auto& [name, value] : order.environment)
+    check("the variable " + printable(name), name + value);
   return Json(order).dump() + "\n";
-} catch (const Json::type_error&) {
-  throw InvalidArgument(
-      "an argument or a variable is not UTF-8, so it cannot go to other "
-      "hosts: rename it, or start lockstep run on each host");
 }
 
 HostOrder read_order(int descriptor, Deadline deadline) {

@@ -89,7 +89,11 @@ TEST(HostOrder, CannotHoldBytesThatAreNotUtf8) {
   HostOrder order = typical_order();
   order.arguments.emplace_back("caf\xe9");
   EXPECT_THAT(error_text([&] { encode_order(order); }),
-              HasSubstr("is not UTF-8"));
+              HasSubstr("the argument \"caf?\" is not UTF-8"));
+  order = typical_order();
+  order.environment["DATA"] = "caf\xe9";
+  EXPECT_THAT(error_text([&] { encode_order(order); }),
+              HasSubstr("the variable DATA is not UTF-8"));
 }
 
 TEST(EnvironmentForHosts, IsThatOfTheLibrariesAndWhatTheUserNames) {

@@ -221,6 +221,8 @@ std::vector<HostSlots> hosts_of(const NodeFlags& flags) {
     return {};
   }
   check_host_flags(flags);
+  if (flags.ssh.find_first_not_of(' ') == std::string::npos)
+    throw InvalidArgument("--ssh is empty; it names a command, as \"ssh\"");
   return flags.host_file.empty() ? parse_host_list(flags.host_list)
                                  : read_host_file(flags.host_file);
 }

@@ -121,15 +121,18 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
   LaunchOptions launch;
   apply(options.launch, launch);
   raise_descriptor_limit();
+  const auto hosts = locate(options.hosts);
+  const std::string address =
+      flags.local_address.empty() ? address_for(hosts) : flags.local_address;
   // Before every thread, which must not receive the signals.
   SignalWatch signals;
   Screen screen(STDOUT_FILENO, STDERR_FILENO, lookup);
   return HostLaunchers(
-             {.hosts = options.hosts,
+             {.hosts = hosts,
               .ssh = words_of(flags.ssh),
               .program = std::filesystem::read_symlink("/proc/self/exe"),
               .command = std::string(kHostLauncher),
-              .address = flags.local_address,
+              .address = address,
               .job = flags.id,
               .order = {.version = std::string(version()),
                         .token =
