@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <span>
 #include <string_view>
@@ -80,7 +81,7 @@ Function function_at(const Place& place) {
                     "loaded\n  next:    load it before prepare_spawn(), or "
                     "link the program to it",
                     place.object));
-  return reinterpret_cast<Function>(search.first);
+  return std::bit_cast<Function>(search.first);
 }
 
 void write_all(int file, std::span<const std::byte> bytes) {
