@@ -96,9 +96,12 @@ class LaunchOverSsh(unittest.TestCase):
         return found
 
     def start(self, *words, ssh=None):
+        # How sanitizers treat libraries that they did not instrument.
+        more = [word for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")
+                if name in os.environ for word in ("-x", name)]
         return subprocess.Popen(
             on_host(0, LOCKSTEP, "run", "--ssh", ssh or self.ssh.client(),
-                    *words),
+                    *more, *words),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True)
 

@@ -35,6 +35,8 @@ using namespace std::chrono_literals;
 constexpr auto kEnd = 60s;
 // After the user's second signal.
 constexpr auto kEndAtOnce = 10s;
+// How often it looks whether the job is over.
+constexpr auto kLook = 1s;
 constexpr int kSshFailed = 255;
 constexpr int kNoSuchProgram = 127;
 
@@ -272,8 +274,11 @@ void HostLaunchers::turn() {
   set.watch(signals_.descriptor(), POLLIN, [this] { take_signals(); });
   for (const auto& host : hosts_) host->watch(set);
   screen_.watch(set);
-  set.wait(std::min(kill_at_, screen_.due()));
+  set.wait(std::min({kill_at_, screen_.due(), Deadline(kLook)}));
   screen_.draw();
+  // Also an ssh that stays when its launcher has ended must end.
+  if (kill_at_.is_never() && is_over())
+    kill_at_ = Deadline(options_.grace + kEnd);
 }
 
 void HostLaunchers::take_signals() {
@@ -364,6 +369,7 @@ bool HostLaunchers::is_over() const { return verdict().has_value(); }
 bool HostLaunchers::has_saved() const {
   bool any = false;
   for (const auto& host : hosts_) {
+    if (host->was_lost()) continue;
     const int code = host->status().exit_code();
     if (code != 0 && code != kExitStartAgain) return false;
     any |= code == kExitStartAgain;
