@@ -46,7 +46,7 @@ TEST(ErrorFile, OfAnEarlierJobIsRemoved) {
   write_error_file(path, typical_failure(), 0, "node-a");
   remove_error_file(path);
   EXPECT_TRUE(folder.entries().empty());
-  remove_error_file(path);  // there is none
+  remove_error_file(path);  // a second call removes nothing
 }
 
 TEST(ErrorFile, CannotBeWrittenWithoutItsFolder) {
