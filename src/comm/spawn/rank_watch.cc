@@ -1,6 +1,5 @@
 #include "src/comm/spawn/rank_watch.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -14,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/comm/spawn/rank_run.h"
+#include "src/net/pipe.h"
 #include "src/net/poll_set.h"
 #include "src/net/process_handle.h"
 
@@ -63,7 +63,7 @@ RankWatch::~RankWatch() {
 
 void RankWatch::add(pid_t pid, FileDescriptor result) {
   ranks_.push_back({.pid = pid, .process = {}, .result = std::move(result)});
-  ::fcntl(ranks_.back().result.get(), F_SETFL, O_NONBLOCK);
+  make_nonblocking(ranks_.back().result);
   ranks_.back().process = try_to_open(pid);
 }
 

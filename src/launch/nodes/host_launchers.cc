@@ -36,7 +36,7 @@ constexpr auto kEnd = 60s;
 // After the user's second signal.
 constexpr auto kEndAtOnce = 10s;
 // How often it looks whether the job is over.
-constexpr auto kLook = 1s;
+constexpr auto kLook = 1s;  // a call of the store
 constexpr int kSshFailed = 255;
 constexpr int kNoSuchProgram = 127;
 
@@ -274,8 +274,10 @@ void HostLaunchers::turn() {
   set.watch(signals_.descriptor(), POLLIN, [this] { take_signals(); });
   for (const auto& host : hosts_) host->watch(set);
   screen_.watch(set);
-  set.wait(std::min({kill_at_, screen_.due(), Deadline(kLook)}));
+  set.wait(std::min({kill_at_, screen_.due(), look_at_}));
   screen_.draw();
+  if (!look_at_.expired()) return;
+  look_at_ = Deadline(kLook);
   // Also an ssh that stays when its launcher has ended must end.
   if (kill_at_.is_never() && is_over())
     kill_at_ = Deadline(options_.grace + kEnd);

@@ -96,6 +96,7 @@ class HostLaunchers {
   bool ends_ = false;          // it has asked the launchers to end
   bool write_failed_ = false;  // and the user was told, if possible
   Deadline kill_at_ = Deadline::never();
+  Deadline look_at_ = std::chrono::nanoseconds(0);  // whether the job is over
 };
 
 }  // namespace lockstep
