@@ -77,6 +77,7 @@ class Coordinator::Round {
     }
   }
 
+  std::chrono::nanoseconds patience() const;
   bool wait_for_arrival(Deadline deadline);
   void take_arrival();
   const NodeCard* with_rank_of(const NodeCard& card) const;
@@ -164,6 +165,13 @@ bool Coordinator::Round::is_complete() const {
              earlier_, [this](const NodeCard& node) { return has_come(node); });
 }
 
+// How long the least number of hosts waits for the others. Hosts of the round
+// before return, since they are not lost; a short last call leaves none out.
+std::chrono::nanoseconds Coordinator::Round::patience() const {
+  return number_ == 0 ? options_.last_call
+                      : std::max(options_.last_call, options_.end_timeout);
+}
+
 // Returns false if the deadline passes before anything changes.
 bool Coordinator::Round::wait_for_arrival(Deadline deadline) {
   std::vector<std::string> keys{keys_.card(arrived_)};
@@ -188,7 +196,7 @@ bool Coordinator::Round::gather() {
     if (!enough)
       last_call = Deadline::never();
     else if (last_call.is_never())
-      last_call = Deadline(options_.last_call);
+      last_call = Deadline(patience());
     if (wait_for_arrival(std::min(too_late, last_call)) || drop_lost())
       continue;
     if (enough) break;

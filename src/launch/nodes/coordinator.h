@@ -35,7 +35,7 @@ struct CoordinatorOptions {
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
   // How long workers may take to end after the grace that their host gives
-  // them.
+  // them; in a restart, how long their launcher may then take to come.
   std::chrono::nanoseconds end_timeout = std::chrono::seconds(30);
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "src/base/testing/test_timeout.h"
 
 namespace lockstep {
@@ -28,13 +29,14 @@ class CoordinatorTest : public testing::Test {
 
   std::unique_ptr<Coordinator> coordinate(
       int least, int most, int max_restarts = 0,
-      std::chrono::nanoseconds end_timeout = 24h) const {
+      std::chrono::nanoseconds end_timeout = 24h,
+      std::chrono::nanoseconds last_call = 24h) const {
     return std::make_unique<Coordinator>(
         store_, CoordinatorOptions{.least = least,
                                    .most = most,
                                    .max_restarts = max_restarts,
                                    .join_timeout = 24h,
-                                   .last_call = 24h,
+                                   .last_call = last_call,
                                    .end_timeout = end_timeout});
   }
 
@@ -179,6 +181,22 @@ TEST_F(CoordinatorTest, DoesNotWaitForAHostThatIsLostBetweenTwoRounds) {
   come(1, 0, "a");
   set(RoundKeys(0).lost("b"));
   EXPECT_THAT(hosts_of(1), ElementsAre("a"));
+}
+
+TEST_F(CoordinatorTest, WaitsForTheHostsOfTheRoundBeforeDespiteAShortLastCall) {
+  const auto coordinator = coordinate(2, 3, 1, 24h, 0s);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  come(1, 0, "spare");
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).ended("b"));
+  report(0, "failed", RoundFaultKind::kWorker);
+  EXPECT_EQ(verdict_of(0).next, "restart");
+  come(1, 1, "a");
+  EXPECT_THROW(store_->get(RoundKeys(1).plan(), 100ms), Timeout);
+  come(1, 2, "b");
+  EXPECT_THAT(hosts_of(1), ElementsAre("a", "b", "spare"));
 }
 
 // Its earlier connection, which has ended, belonged to round 0.
