@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 
 namespace lockstep {
 
@@ -27,10 +26,8 @@ TcpEndpoint parse_tcp_url(const std::string& url) {
                "an IPv6 address stands in brackets, as in tcp://[::1]:29500");
   if (host.empty()) refuse_url(url, "the host is missing");
   const std::string_view digits = rest.substr(colon + 1);
-  int port = -1;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, port);
-  if (error != std::errc() || stop != end || port < 0 || port > 65535)
+  const int port = number_in<int>(digits).value_or(-1);
+  if (port < 0 || port > 65535)
     refuse_url(url, "the port must be a number from 0 to 65535");
   return {std::string(host), port};
 }

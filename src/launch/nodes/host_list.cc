@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 
 namespace lockstep {
 namespace {
@@ -24,11 +24,8 @@ constexpr std::string_view kSlots = "slots=";
 }
 
 std::optional<int> slots_in(std::string_view text) {
-  int slots = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, slots);
-  if (error != std::errc() || stop != end || slots < 1 || slots > kMostSlots)
-    return std::nullopt;
+  const auto slots = number_in<int>(text);
+  if (!slots || *slots < 1 || *slots > kMostSlots) return std::nullopt;
   return slots;
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 #include "src/base/printable.h"
 #include "src/base/version.h"
 #include "src/net/poll_set.h"
@@ -77,12 +77,9 @@ std::string version_in(const Json& order) {
 }
 
 void send_to_itself(std::string_view line) {
-  int number = 0;
-  const char* end = line.data() + line.size();
-  const auto [stop, error] = std::from_chars(line.data(), end, number);
-  if (error == std::errc() && stop == end &&
-      std::ranges::find(kSignals, number) != kSignals.end())
-    ::kill(::getpid(), number);
+  const auto number = number_in<int>(line);
+  if (number && std::ranges::find(kSignals, *number) != kSignals.end())
+    ::kill(::getpid(), *number);
 }
 
 }  // namespace

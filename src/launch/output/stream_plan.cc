@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 
 namespace lockstep {
 namespace {
 
-std::optional<int> number_in(std::string_view text) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end || number < 0) return std::nullopt;
-  return number;
+// Not below 0.
+std::optional<int> index_in(std::string_view text) {
+  const auto number = number_in<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 [[noreturn]] void refuse_choice(std::string_view flag, std::string_view text,
@@ -29,7 +27,7 @@ constexpr std::string_view kForm =
     "such a number per local rank, as in 0:1,1:3";
 
 std::optional<StreamSet> streams_in(std::string_view text) {
-  const auto number = number_in(text);
+  const auto number = index_in(text);
   if (!number || *number > kBothStreams) return std::nullopt;
   return static_cast<StreamSet>(*number);
 }
@@ -56,7 +54,7 @@ StreamChoice StreamChoice::parse(std::string_view flag, std::string_view text) {
   for (const std::string_view part : parts_of(text)) {
     const std::size_t colon = part.find(':');
     if (colon == std::string_view::npos) refuse_choice(flag, text, kForm);
-    const auto rank = number_in(part.substr(0, colon));
+    const auto rank = index_in(part.substr(0, colon));
     const auto streams = streams_in(part.substr(colon + 1));
     if (!rank || !streams ||
         !choice.by_local_rank_.emplace(*rank, *streams).second)
@@ -92,7 +90,7 @@ std::vector<int> parse_local_ranks(std::string_view flag,
                                    std::string_view text) {
   std::vector<int> ranks;
   for (const std::string_view part : parts_of(text)) {
-    const auto rank = number_in(part);
+    const auto rank = index_in(part);
     if (!rank) refuse_choice(flag, text, "local ranks, as in 0,2");
     ranks.push_back(*rank);
   }

@@ -6,12 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 #include "src/base/process_environment.h"
 #include "src/base/settings.h"
 #include "src/launch/launcher/launcher.h"
@@ -26,12 +26,8 @@ constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::string_view kVisible = "CUDA_VISIBLE_DEVICES";
 
 std::optional<int> number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    return std::nullopt;
-  return value;
+  const auto value = number_in<int>(text);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 bool is_list(const std::string& gpus) {

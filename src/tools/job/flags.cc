@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -14,19 +13,11 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 #include "src/base/suggest.h"
 
 namespace lockstep {
 namespace {
-
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
 
 // CLI11 does not support names of two letters after one dash. A program's own
 // arguments do not change.
@@ -61,7 +52,7 @@ FlagCheck whole_number(std::int64_t least) {
 
 FlagCheck whole_number(std::int64_t least, std::int64_t most) {
   return [least, most](const std::string& text) -> std::string {
-    const auto value = parse_number<std::int64_t>(text);
+    const auto value = number_in<std::int64_t>(text);
     if (value && *value >= least && *value <= most) return "";
     return fmt::format("\"{}\" is not a whole number from {} to {}", text,
                        least, most);
@@ -88,7 +79,7 @@ void check_file_to_write(std::string_view flag, const std::string& file) {
 
 FlagCheck number(double least, double below) {
   return [least, below](const std::string& text) -> std::string {
-    const auto value = parse_number<double>(text);
+    const auto value = number_in<double>(text);
     if (value && *value >= least && *value < below) return "";
     if (std::isinf(below))
       return fmt::format("\"{}\" is not a number from {} on", text, least);
@@ -100,7 +91,7 @@ FlagCheck number(double least, double below) {
 
 FlagCheck positive_number() {
   return [](const std::string& text) -> std::string {
-    const auto value = parse_number<double>(text);
+    const auto value = number_in<double>(text);
     if (value && *value > 0 && std::isfinite(*value)) return "";
     return fmt::format("\"{}\" is not a number greater than 0", text);
   };

@@ -5,10 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 #include "src/base/version.h"
 #include "src/tools/job/flags.h"
 
@@ -104,10 +104,8 @@ namespace {
 NodeRange parse_nodes(std::string_view text) {
   NodeRange range;
   const auto parse = [&](std::string_view part, int& number) {
-    const char* end = part.data() + part.size();
-    const auto [stop, error] = std::from_chars(part.data(), end, number);
-    return error == std::errc() && stop == end && number >= 1 &&
-           number <= kMostNodes;
+    number = number_in<int>(part).value_or(0);
+    return number >= 1 && number <= kMostNodes;
   };
   const std::size_t colon = text.find(':');
   bool good = parse(text.substr(0, colon), range.least);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
@@ -13,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
+#include "src/base/number_in.h"
 #include "src/base/secret.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
@@ -32,16 +32,13 @@ int parse_workers(std::string_view text, int cores,
     throw InvalidArgument(
         "--nproc-per-node is gpu, but there is no GPU that these workers could "
         "use: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or give a number");
-  int workers = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, workers);
-  if (error != std::errc() || stop != end || workers < 1 ||
-      workers > kMostRanksOfAHost)
+  const auto workers = number_in<int>(text);
+  if (!workers || *workers < 1 || *workers > kMostRanksOfAHost)
     throw InvalidArgument(fmt::format(
         "--nproc-per-node is \"{}\"; it must be a number from 1 to {}, or cpu, "
         "gpu or auto for the number of cores or GPUs",
         text, kMostRanksOfAHost));
-  return workers;
+  return *workers;
 }
 
 void add_stream_flags(CLI::App& command, StreamFlags& flags) {
