@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 
 FOLDER = "/run/netns"
+SHARED_MEMORY = "/dev/shm"
+TEMPORARY = f"{SHARED_MEMORY}/tmp"
 SWITCH = "switch"
 
 
@@ -27,8 +29,8 @@ def run(*command):
 
 
 def make_room():
-    """Gives this process's mount namespace a private folder for the names of
-    namespaces."""
+    """Gives this process's mount namespace private folders for the names of
+    namespaces, for shared memory and for temporary files."""
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
     if not os.path.isdir(FOLDER):
@@ -36,6 +38,12 @@ def make_room():
         run("mount", "-t", "tmpfs", "tmpfs", os.path.dirname(FOLDER))
         os.makedirs(FOLDER)
     run("mount", "-t", "tmpfs", "tmpfs", FOLDER)
+    # Hosts of two runs have the same names and process numbers, of which Open MPI
+    # makes the names of its files.
+    run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", SHARED_MEMORY)
+    os.mkdir(TEMPORARY)
+    os.chmod(TEMPORARY, 0o1777)
+    os.environ["TMPDIR"] = TEMPORARY
 
 
 def address_of(host):

@@ -104,6 +104,24 @@ socket.create_connection(("host1", 7000), timeout=0.3)
                      "tc -n switch qdisc show dev port0")
         self.assertEqual(done.stdout.count("rate 100Mbit"), 2, done)
 
+    # Open MPI names its files there by the host and the process number, which
+    # two runs have in common.
+    def test_gives_each_run_its_own_temporary_files_and_shared_memory(self):
+        name = f"taken-{os.getpid()}"
+        script = f"""
+            python3 -c 'import tempfile; print(tempfile.gettempdir())'
+            for folder in "$TMPDIR" /dev/shm; do
+                [ ! -e "$folder/{name}" ] && touch "$folder/{name}" && echo free
+            done
+            """
+        first = self.start("1", "--once", "--", "sh", "-c",
+                           f"{script} exec sleep 1000")
+        said = [first.stdout.readline().strip() for _ in range(3)]
+        self.assertEqual(said, ["/dev/shm/tmp", "free", "free"])
+        second = hosts("1", "--once", "--", "sh", "-c", script)
+        self.assertEqual(second.stdout.split(), said, second.stderr)
+        self.assertFalse(Path("/dev/shm", name).exists())
+
     def test_leaves_nothing_however_it_ends(self):
         for number, code in ((signal.SIGKILL, -signal.SIGKILL),
                              (signal.SIGINT, 128 + signal.SIGINT),
