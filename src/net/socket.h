@@ -33,6 +33,22 @@ FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);
 
+// A connection that is being made; invalid with the reason, `failure`, if that
+// failed at once.
+struct BegunConnection {
+  FileDescriptor socket{};
+  std::string failure{};
+};
+
+// Begins to connect to the numeric address `address`, and does not wait. The
+// socket becomes writable once the attempt has ended; connect_failure() then
+// says how.
+BegunConnection begin_to_connect(const std::string& address, int port);
+
+// Why the attempt of `socket`, which has ended, failed; empty if `socket` is
+// connected.
+std::string connect_failure(int socket);
+
 // Like connect_once, but retries until `deadline`, because the server may start
 // later. Logs one warning after `warn_after`.
 FileDescriptor connect_to(
