@@ -172,6 +172,16 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
+namespace {
+
+// An IPv6 number may stand in brackets, as in a URL.
+std::string without_brackets(const std::string& host) {
+  if (!host.starts_with('[') || !host.ends_with(']')) return host;
+  return host.substr(1, host.size() - 2);
+}
+
+}  // namespace
+
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   RankEnvironment found;
   if (is_set(lookup, kTorchrun)) {
@@ -192,7 +202,7 @@ RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
     found.local_world_size = read_int(lookup, kTorchrun.local_world_size, 1);
   }
   if (const auto address = lookup("MASTER_ADDR"))
-    found.master_address = *address;
+    found.master_address = without_brackets(*address);
   if (const auto port = read_int(lookup, "MASTER_PORT", 0, 65535))
     found.master_port =
         agent_holds_port(lookup, found) ? made_port(*port) : *port;

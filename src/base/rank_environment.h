@@ -29,7 +29,8 @@ struct RankEnvironment {
   std::optional<int> world_size;        // at least 1
   std::optional<int> local_rank;        // within this host
   std::optional<int> local_world_size;  // ranks of this host
-  // The address of rank 0 and a port on its host: MASTER_ADDR and MASTER_PORT.
+  // The address of rank 0 and a port on its host: MASTER_ADDR, an IPv6 number
+  // without its brackets, and MASTER_PORT.
   // Under srun they are the first host of the step and a port derived from the
   // job and step numbers. Where torchrun's agent holds MASTER_PORT, the port is
   // derived from that one. A derived port lies between 12000 and 27999, below

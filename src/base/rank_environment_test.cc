@@ -54,6 +54,12 @@ TEST(RankEnvironment, IsEmptyWhereNobodyStartedRanks) {
   EXPECT_FALSE(found.rank || found.world_size || found.master_address);
 }
 
+TEST(RankEnvironment, TakesAnIpv6MasterAddressWithAndWithoutBrackets) {
+  for (const char* address : {"fd77::1", "[fd77::1]"})
+    EXPECT_EQ(environment_of({{"MASTER_ADDR", address}}).master_address,
+              "fd77::1");
+}
+
 TEST(RankEnvironment, RecognisesMpirun) {
   const RankEnvironment found = environment_of(kMpirun);
   EXPECT_EQ(found.launcher, StartedBy::kMpirun);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "src/net/socket_address.h"
 
 namespace lockstep {
 namespace {
@@ -41,8 +42,8 @@ void find_store(const Settings& settings, Membership& membership) {
         membership.rank, membership.world_size,
         settings.master_address ? "MASTER_PORT" : "MASTER_ADDR",
         membership.world_size));
-  membership.store_url = fmt::format("tcp://{}:{}", *settings.master_address,
-                                     *settings.master_port);
+  membership.store_url =
+      "tcp://" + host_and_port(*settings.master_address, *settings.master_port);
   membership.rank_zero_serves = true;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/base/testing/error_text.h"
+#include "src/store/tcp_endpoint.h"
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,18 @@ TEST(Membership, LetsRankZeroServeAtTheMasterPortWithoutALauncher) {
     EXPECT_EQ(membership.store_url, "tcp://localhost:29500");
     EXPECT_EQ(membership.serves_store, rank == 0);
   }
+}
+
+// The address comes from the environment, so brackets are gone already.
+TEST(Membership, WritesAnIpv6MasterAddressInBrackets) {
+  Settings settings = settings_of(1, 2);
+  settings.master_address = "fd77::1";
+  settings.master_port = 29500;
+  const Membership membership = resolve_membership({}, settings);
+  EXPECT_EQ(membership.store_url, "tcp://[fd77::1]:29500");
+  const TcpEndpoint endpoint = parse_tcp_url(membership.store_url);
+  EXPECT_EQ(endpoint.host, "fd77::1");
+  EXPECT_EQ(endpoint.port, 29500);
 }
 
 TEST(Membership, TakesAnInitMethodWithRankAndWorldSize) {
