@@ -154,6 +154,7 @@ int connect_to_address(FileDescriptor& socket, const SocketAddress& address,
 struct Attempt {
   FileDescriptor socket;
   std::string failure;
+  bool is_refused = false;
 };
 
 Attempt attempt(const std::string& host, int port, Deadline deadline,
@@ -175,7 +176,7 @@ Attempt attempt(const std::string& host, int port, Deadline deadline,
       throw Cancelled(fmt::format("connecting to {} was cancelled",
                                   host_and_port(host, port)));
   }
-  return {{}, reason(error_number)};
+  return {{}, reason(error_number), error_number == ECONNREFUSED};
 }
 
 // On one line.
@@ -221,8 +222,10 @@ FileDescriptor connect_once(const std::string& host, int port,
                             const Cancellation* cancellation) {
   Attempt made = attempt(host, port, deadline, cancellation);
   if (made.socket) return std::move(made.socket);
-  throw NetworkError(fmt::format("could not connect to {}: {}",
-                                 host_and_port(host, port), made.failure));
+  const std::string text = fmt::format("could not connect to {}: {}",
+                                       host_and_port(host, port), made.failure);
+  if (made.is_refused) throw ConnectionRefused(text);
+  throw NetworkError(text);
 }
 
 BegunConnection begin_to_connect(const std::string& address, int port) try {

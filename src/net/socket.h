@@ -13,6 +13,7 @@
 #include <string>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
@@ -28,7 +29,14 @@ FileDescriptor listen_everywhere(int port);
 // pending. SystemError when the process is out of file descriptors or memory.
 FileDescriptor accept_from(int listener);
 
+// The host answers, but no process listens at the port.
+class ConnectionRefused : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
+
 // Connects to the first address of `host` that answers, trying each once.
+// ConnectionRefused if the last one refused.
 FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);

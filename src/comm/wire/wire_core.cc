@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/peer_checks.h"
@@ -100,7 +101,10 @@ void WireCore::Vigil::check_peers() {
   // A store that does not answer does not outlast the wait.
   const Deadline limit =
       std::min(deadline_, Deadline(GroupFault::kStorePatience));
-  if (!core_.parts_.death_keys.empty()) return look_for_deaths(limit);
+  if (!core_.parts_.death_keys.empty()) {
+    look_for_deaths(limit);
+    return check_store();
+  }
   if (auto fault = core_.look_for_fault(limit))
     throw FaultSeen(std::move(*fault));
 }
@@ -130,6 +134,26 @@ void WireCore::Vigil::look_for_deaths(Deadline deadline) {
       ranks, [&](int rank) { return std::ranges::count(alive, rank) == 0; });
   throw TransportError(kTransportBroken, *dead,
                        "the store has lost its connection");
+}
+
+// Only the time of this wait counts: between waits a rank does not call the
+// store.
+void WireCore::Vigil::check_store() const {
+  const auto silent = core_.parts_.fault->silent_since();
+  if (!silent) return;
+  const auto waited = Deadline::Clock::now() - std::max(*silent, begun_);
+  const auto patience = core_.parts_.store_patience;
+  if (waited < patience) return;
+  throw NetworkError(fmt::format(
+      "{} of {} (group \"{}\") gives up: while it waited for {}, the store, "
+      "which reports the ranks that died, did not answer for {:.0f} s\n"
+      "  likely:  the link between this host and the host that serves the "
+      "store (rank 0's, or the launcher's) is down, or that process is stopped"
+      "\n  next:    check the network between these hosts, and that the "
+      "serving process runs; then start the job again",
+      core_.name_of_rank(core_.rank()), core_.size(), core_.identity().name,
+      core_.names_of(awaited()),
+      std::chrono::duration<double>(patience).count()));
 }
 
 std::vector<int> WireCore::Vigil::awaited() const {
@@ -205,6 +229,16 @@ std::string WireCore::name_of_rank(int rank) const {
   std::string name = identity().describe(rank);
   if (r >= parts_.hosts.size() || parts_.hosts[r].empty()) return name;
   return fmt::format("{} on {}", name, parts_.hosts[r]);
+}
+
+std::string WireCore::names_of(const std::vector<int>& ranks) const {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> names;
+  for (const int rank : std::span(ranks).first(std::min(ranks.size(), kMost)))
+    names.push_back(name_of_rank(rank));
+  if (ranks.size() > kMost)
+    names.push_back(fmt::format("{} more", ranks.size() - kMost));
+  return names.empty() ? "no rank" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
