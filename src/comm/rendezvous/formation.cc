@@ -60,10 +60,13 @@ std::string key_of(std::string_view group, std::string_view what) {
                                 fault.reason));
 }
 
+// The store is the witness: it has executed the rank's last will.
 Fault end_of(const GroupIdentity& identity, int rank) {
   return {FaultKind::kPeerGone, rank, 0,
-          fmt::format("group \"{}\" of {} ranks could not form: {} has ended, "
-                      "or has left the job\n  next:    read rank {}'s log",
+          fmt::format("group \"{}\" of {} ranks could not form: the store has "
+                      "lost its connection to {}: that process has ended or "
+                      "left the job, or its host has lost its link\n"
+                      "  next:    read rank {}'s log",
                       identity.name, identity.size, identity.describe(rank),
                       identity.rank_in_job(rank))};
 }

@@ -298,10 +298,12 @@ void Rendezvous::heed(const std::string& verdict) const {
     std::from_chars(verdict.data() + kEnded.size(),
                     verdict.data() + verdict.size(), rank);
     throw PeerFailure(
-        rank, fmt::format("init_process_group failed on rank {} of {}: rank {} "
-                          "has ended, or given up, while the ranks found each "
-                          "other\n  next:    read rank {}'s log",
-                          card_.rank, card_.world_size, rank, rank));
+        rank,
+        fmt::format("init_process_group failed on rank {} of {}: while the "
+                    "ranks found each other, the store lost its connection to "
+                    "rank {}: that process has ended or given up, or its host "
+                    "has lost its link\n  next:    read rank {}'s log",
+                    card_.rank, card_.world_size, rank, rank));
   }
   if (!verdict.starts_with(kMissing)) refuse(verdict);
   throw Timeout(fmt::format(

@@ -60,7 +60,7 @@ TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
   on_threads(2, [&](int rank) {
     EXPECT_THAT(
         refusal<PeerFailure>(store, {.rank = rank, .world_size = 4}),
-        HasSubstr("rank 2 has ended, or given up, while the ranks found"));
+        HasSubstr("the store lost its connection to rank 2: that process has"));
   });
 }
 
@@ -76,9 +76,10 @@ TEST(Seats, AreGivenUpOfARankThatEndsWhileItWaitsForRankZero) {
                           {.rank = 1, .world_size = 3}, kTimeout),
                NetworkError);
   on_threads(2, [&](int number) {
-    EXPECT_THAT(refusal<PeerFailure>(open_store(server.url()),
-                                     {.rank = 2 * number, .world_size = 3}),
-                HasSubstr("rank 1 has ended, or given up"));
+    EXPECT_THAT(
+        refusal<PeerFailure>(open_store(server.url()),
+                             {.rank = 2 * number, .world_size = 3}),
+        HasSubstr("the store lost its connection to rank 1: that process has"));
   });
 }
 

@@ -133,7 +133,7 @@ void WireCore::Vigil::look_for_deaths(Deadline deadline) {
   const auto dead = std::ranges::find_if(
       ranks, [&](int rank) { return std::ranges::count(alive, rank) == 0; });
   throw TransportError(kTransportBroken, *dead,
-                       "the store has lost its connection");
+                       "the store has lost its connection to that rank");
 }
 
 // Only the time of this wait counts: between waits a rank does not call the
@@ -231,6 +231,20 @@ std::string WireCore::name_of_rank(int rank) const {
   return fmt::format("{} on {}", name, parts_.hosts[r]);
 }
 
+// Other ranks read it too, so it names this rank as the one that noticed.
+std::string WireCore::describe_loss(int peer, const std::string& why) const {
+  const auto host = [&](int rank) -> std::string {
+    const auto r = index(rank);
+    return r < parts_.hosts.size() ? parts_.hosts[r] : "";
+  };
+  const bool on_one_host = !host(peer).empty() && host(peer) == host(rank());
+  return fmt::format(
+      "{} lost its connection to {}: that process ended or left "
+      "the group{} ({})",
+      name_of_rank(rank()), name_of_rank(peer),
+      on_one_host ? "" : ", or the link between the hosts is down", why);
+}
+
 std::string WireCore::names_of(const std::vector<int>& ranks) const {
   constexpr std::size_t kMost = 4;
   std::vector<std::string> names;
@@ -311,8 +325,7 @@ Fault WireCore::fault_of(const std::exception_ptr& error,
       if (auto heard = abort_notice_->heard_from(broken.peer())) return *heard;
     if (broken.peer() >= 0)
       return {FaultKind::kPeerGone, broken.peer(), sequence,
-              fmt::format("its process ended, or it left the group ({})",
-                          broken.what())};
+              describe_loss(broken.peer(), broken.what())};
     return {FaultKind::kAborted, rank(), sequence, broken.what()};
   } catch (const std::exception& other) {
     return {FaultKind::kAborted, rank(), sequence, other.what()};

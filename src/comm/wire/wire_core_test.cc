@@ -141,6 +141,26 @@ TEST_F(ARankOfMany, GoesOnWhenTheOperationCompletesBeforeItGivesUp) {
   EXPECT_EQ(other.ends({.ranks = {0}}, kAWhile), std::vector{0});
 }
 
+// The ranks that read the fault learn which rank has noticed the end. It cannot
+// tell a dead process from a dead link.
+TEST(ARankThatGivesUp, SaysThatItLostItsConnectionToTheOther) {
+  ScriptedTransport transport;
+  const std::shared_ptr<Store> store = open_store("memory:");
+  const auto core = transport.make_core(4, store);
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto error = core->give_up(
+      {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
+       barrier, Deadline::Clock::now()});
+  const std::string witness =
+      "rank 0 lost its connection to rank 2: that process ended or left the "
+      "group, or the link between the hosts is down (reset)";
+  EXPECT_THAT(error_text<PeerFailure>([&] { std::rethrow_exception(error); }),
+              HasSubstr("rank 2 is gone: " + witness));
+  const auto fault = GroupFault(store, "fault").look();
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->reason, witness);
+}
+
 // A store whose calls fail.
 template <class Failure>
 class FailingStore : public WatchedStore {
