@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,7 +38,9 @@ constexpr auto kAttemptPatience = 3s;
 // The pauses between the attempts to connect to one rank.
 constexpr auto kFirstPause = 5ms;
 constexpr auto kLongestPause = 500ms;
-// How many pairs of ranks an error names, and how long it asks the store.
+// How many pairs of ranks an error names, and how long a rank asks the store
+// for them. It does so before its deadline too: ranks that give up at about the
+// same time erase what they have written.
 constexpr std::size_t kMostPairs = 4;
 constexpr auto kReportTakes = 2s;
 // After this long without an answer, the rank checks whether the invitation was
@@ -105,6 +108,14 @@ struct Attempt {
   Deadline deadline{kAttemptPatience};
 };
 
+// Shortly before `deadline`.
+Deadline before(Deadline deadline) {
+  if (deadline.is_never()) return deadline;
+  return Deadline(deadline.when() -
+                  std::min<Deadline::Clock::duration>(deadline.remaining() / 4,
+                                                      kReportTakes));
+}
+
 class Meeting {
  public:
   Meeting(const GroupIdentity& identity, Store& store,
@@ -112,6 +123,7 @@ class Meeting {
       : identity_(identity),
         store_(store),
         deadline_(deadline),
+        first_report_(before(deadline)),
         listener_(listen_at(address, 0)) {
     mine_.port = local_address(listener_.get()).port();
     mine_.secret = random_value<Secret>();
@@ -161,12 +173,8 @@ class Meeting {
       }
       const auto found =
           look_up(rank, std::min(deadline_, Deadline(kStoreLook)));
-      if (found) {
-        call(rank, *found);
-        continue;
-      }
-      uncalled_.push_back(rank);
-      return;
+      if (!found) return uncalled_.push_back(rank);
+      call(rank, *found);
     }
   }
 
@@ -254,7 +262,7 @@ class Meeting {
   // Waits for sockets, and carries on with those that are ready.
   void hear_next() {
     std::vector<pollfd> items{{listener_.get(), POLLIN, 0}};
-    Deadline next = std::min(deadline_, next_look_);
+    Deadline next = std::min({deadline_, next_look_, first_report_});
     for (const Stranger& stranger : strangers_) {
       items.push_back({stranger.socket.get(), POLLIN, 0});
       next = std::min(next, stranger.deadline);
@@ -270,6 +278,10 @@ class Meeting {
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline_.expired()) throw Timeout(describe_missing());
     check_peers();
+    if (first_report_.expired()) {
+      ask_for_pairs(missing_ranks());
+      first_report_ = Deadline::never();
+    }
     carry_on(items);
   }
 
@@ -357,8 +369,7 @@ class Meeting {
       throw InvalidArgument(fmt::format(
           "group \"{}\" of {} ranks: a process joined as rank {}, which is "
           "taken or out of range\n  next:    give every process its own RANK, "
-          "0 "
-          "to {}",
+          "0 to {}",
           identity_.name, identity_.size, rank, identity_.size - 1));
     const auto r = index(rank);
     if (peer.called < 0) {
@@ -408,30 +419,38 @@ class Meeting {
                        host_and_port(mine_.address.data(), mine_.port));
   }
 
-  std::vector<std::string> describe_pairs(const std::vector<int>& missing) {
-    std::vector<std::string> pairs;
+  // Fills in pairs_.
+  void ask_for_pairs(const std::vector<int>& missing) {
     try {
       const Deadline deadline(kReportTakes);
       for (const int rank : missing) {
-        if (pairs.size() == kMostPairs) break;
+        if (pairs_.size() == kMostPairs && !pairs_.contains(rank)) continue;
         std::string pair = describe_pair(rank, deadline);
-        if (!pair.empty()) pairs.push_back(std::move(pair));
+        if (!pair.empty()) pairs_[rank] = std::move(pair);
       }
     } catch (const Error& unreachable) {
       log(LogLevel::kDebug, unreachable.what());
     }
-    return pairs;
+  }
+
+  std::vector<int> missing_ranks() const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < identity_.size; ++rank)
+      if (rank != identity_.rank && !mesh_.sockets[index(rank)])
+        missing.push_back(rank);
+    return missing;
   }
 
   std::string describe_missing() {
-    std::vector<int> missing;
+    const std::vector<int> missing = missing_ranks();
+    ask_for_pairs(missing);
     std::vector<std::string> names;
-    for (int rank = 0; rank < identity_.size; ++rank) {
-      if (rank == identity_.rank || mesh_.sockets[index(rank)]) continue;
-      missing.push_back(rank);
+    std::vector<std::string> pairs;
+    for (const int rank : missing) {
       names.push_back(identity_.describe(rank));
+      const auto pair = pairs_.find(rank);
+      if (pair != pairs_.end()) pairs.push_back(pair->second);
     }
-    const std::vector<std::string> pairs = describe_pairs(missing);
     std::string text = fmt::format(
         "group \"{}\" of {} ranks could not form over the network: timed out "
         "on rank {}, which listens at {}\n  missing: {}",
@@ -455,6 +474,7 @@ class Meeting {
   const GroupIdentity& identity_;
   Store& store_;
   const Deadline deadline_;
+  Deadline first_report_;
   FileDescriptor listener_;
   Invitation mine_;
   Deadline next_look_{kStoreLook};
@@ -462,6 +482,8 @@ class Meeting {
   std::vector<Callee> callees_;      // by rank
   std::deque<int> uncalled_;         // the ranks that are to be called
   std::vector<Attempt> attempts_;
+  // What is known about the connections to missing ranks, by rank.
+  std::map<int, std::string> pairs_;
   Mesh mesh_;
   int missing_ = identity_.size - 1;
 };

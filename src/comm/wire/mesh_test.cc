@@ -82,11 +82,17 @@ TEST(AMesh, NamesTheRanksThatCannotReachEachOther) {
             0);
   const int port = local_address(deaf.get()).port();
   const auto misleading = std::make_shared<MisleadingStore>(store, port);
+  const Deadline deadline(2s);
+  // The others may have erased what they had written by then.
+  WatchedStore late(store, [&](std::string_view method) {
+    if (method == "compare_and_set" && deadline.expired())
+      throw NetworkError("too late");
+  });
   const auto text_of_rank = [&](int rank) {
     const GroupIdentity identity{.name = "g", .rank = rank, .size = 3};
-    return error_text<Timeout>([&] {
-      connect_mesh(identity, rank == 2 ? *misleading : *store, "127.0.0.1", 2s);
-    });
+    Store& own = rank == 2 ? static_cast<Store&>(*misleading) : late;
+    return error_text<Timeout>(
+        [&] { connect_mesh(identity, own, "127.0.0.1", deadline); });
   };
   std::string of_called;
   std::thread called([&] { of_called = text_of_rank(1); });
