@@ -37,6 +37,18 @@ void read_network(const EnvironmentLookup& lookup, Settings& settings) {
 
 }  // namespace
 
+std::string_view name_of(OperationCheck check) {
+  switch (check) {
+    case OperationCheck::kAll:
+      return "all";
+    case OperationCheck::kSmall:
+      return "small";
+    case OperationCheck::kOff:
+      break;
+  }
+  return "off";
+}
+
 Settings Settings::read(const EnvironmentLookup& lookup) {
   using Seconds = std::chrono::duration<double>;
   constexpr double kYear = 365.0 * 24 * 3600;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "src/base/log.h"
 #include "src/base/rank_environment.h"
@@ -20,6 +21,9 @@ namespace lockstep {
 
 // Check all collectives, those of at most 64 KiB, or none.
 enum class OperationCheck { kAll, kSmall, kOff };
+
+// "all", "small" or "off".
+std::string_view name_of(OperationCheck check);
 
 // The base class holds the rank and the world size.
 struct Settings : RankEnvironment {

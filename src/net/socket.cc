@@ -108,27 +108,45 @@ int refuse_self(int socket, const SocketAddress& called) {
   return local_address(socket).text() == called.text() ? ECONNREFUSED : 0;
 }
 
-// The errno value, 0 for success.
-int connect_to_address(FileDescriptor& socket, const SocketAddress& address,
-                       Deadline deadline, const Cancellation* cancellation) {
+// The errno value: 0 for success, EINPROGRESS while the attempt goes on.
+int begin(FileDescriptor& socket, const SocketAddress& address) {
   socket = open_socket(address.storage.ss_family);
   if (!socket) return errno;
   tune(socket.get());
   if (::connect(socket.get(), address.get(), address.length) == 0)
     return refuse_self(socket.get(), address);
-  if (errno != EINPROGRESS && errno != EINTR) return errno;
+  return errno == EINTR ? EINPROGRESS : errno;
+}
+
+// How an attempt has ended: the errno value, 0 for success.
+int outcome_of(int socket) {
+  int outcome = 0;
+  socklen_t size = sizeof outcome;
+  if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &outcome, &size) != 0)
+    return errno;
+  if (outcome != 0) return outcome;
+  SocketAddress called;
+  called.length = sizeof called.storage;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&called.storage),
+                    &called.length) != 0)
+    return errno;
+  return refuse_self(socket, called);
+}
+
+// The errno value, 0 for success.
+int connect_to_address(FileDescriptor& socket, const SocketAddress& address,
+                       Deadline deadline, const Cancellation* cancellation) {
+  if (const int begun = begin(socket, address); begun != EINPROGRESS)
+    return begun;
   switch (wait_for(socket.get(), POLLOUT, deadline, cancellation)) {
     case WaitResult::kReady:
-      break;
+      return outcome_of(socket.get());
     case WaitResult::kTimedOut:
       return ETIMEDOUT;
     case WaitResult::kCancelled:
-      return ECANCELED;
+      break;
   }
-  int outcome = 0;
-  socklen_t size = sizeof outcome;
-  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &outcome, &size);
-  return outcome != 0 ? outcome : refuse_self(socket.get(), address);
+  return ECANCELED;
 }
 
 // One pass over the addresses of a host. Without a socket, `failure` says why.
@@ -136,6 +154,7 @@ int connect_to_address(FileDescriptor& socket, const SocketAddress& address,
 struct Attempt {
   FileDescriptor socket;
   std::string failure;
+  bool is_refused = false;
 };
 
 Attempt attempt(const std::string& host, int port, Deadline deadline,
@@ -157,7 +176,7 @@ Attempt attempt(const std::string& host, int port, Deadline deadline,
       throw Cancelled(fmt::format("connecting to {} was cancelled",
                                   host_and_port(host, port)));
   }
-  return {{}, reason(error_number)};
+  return {{}, reason(error_number), error_number == ECONNREFUSED};
 }
 
 // On one line.
@@ -203,8 +222,24 @@ FileDescriptor connect_once(const std::string& host, int port,
                             const Cancellation* cancellation) {
   Attempt made = attempt(host, port, deadline, cancellation);
   if (made.socket) return std::move(made.socket);
-  throw NetworkError(fmt::format("could not connect to {}: {}",
-                                 host_and_port(host, port), made.failure));
+  const std::string text = fmt::format("could not connect to {}: {}",
+                                       host_and_port(host, port), made.failure);
+  if (made.is_refused) throw ConnectionRefused(text);
+  throw NetworkError(text);
+}
+
+BegunConnection begin_to_connect(const std::string& address, int port) try {
+  FileDescriptor socket;
+  const int begun = begin(socket, resolve(address, port).front());
+  if (begun == 0 || begun == EINPROGRESS) return {std::move(socket)};
+  return {{}, reason(begun)};
+} catch (const NetworkError& error) {
+  return {{}, error.what()};
+}
+
+std::string connect_failure(int socket) {
+  const int outcome = outcome_of(socket);
+  return outcome == 0 ? "" : reason(outcome);
 }
 
 FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,

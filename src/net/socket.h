@@ -13,6 +13,7 @@
 #include <string>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
@@ -28,10 +29,33 @@ FileDescriptor listen_everywhere(int port);
 // pending. SystemError when the process is out of file descriptors or memory.
 FileDescriptor accept_from(int listener);
 
+// The host answers, but no process listens at the port.
+class ConnectionRefused : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
+
 // Connects to the first address of `host` that answers, trying each once.
+// ConnectionRefused if the last one refused.
 FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);
+
+// A connection that is being made; invalid with the reason, `failure`, if that
+// failed at once.
+struct BegunConnection {
+  FileDescriptor socket{};
+  std::string failure{};
+};
+
+// Begins to connect to the numeric address `address`, and does not wait. The
+// socket becomes writable once the attempt has ended; connect_failure() then
+// says how.
+BegunConnection begin_to_connect(const std::string& address, int port);
+
+// Why the attempt of `socket`, which has ended, failed; empty if `socket` is
+// connected.
+std::string connect_failure(int socket);
 
 // Like connect_once, but retries until `deadline`, because the server may start
 // later. Logs one warning after `warn_after`.

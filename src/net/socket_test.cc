@@ -144,6 +144,19 @@ TEST(Connect, TriesOnceOrUntilTheDeadline) {
   EXPECT_TRUE(contains(patient, "next:")) << patient;
 }
 
+TEST(Connect, BeginsWithoutWaitingAndSaysHowItEnded) {
+  const auto how_it_ends = [](int port) {
+    const BegunConnection begun = begin_to_connect(kHost, port);
+    if (!begun.socket) return begun.failure;
+    EXPECT_EQ(wait_for(begun.socket.get(), POLLOUT, kTimeout),
+              WaitResult::kReady);
+    return connect_failure(begun.socket.get());
+  };
+  EXPECT_EQ(how_it_ends(unused_port()), "Connection refused");
+  const FileDescriptor listener = listen_at(kHost, 0);
+  EXPECT_EQ(how_it_ends(local_address(listener.get()).port()), "");
+}
+
 TEST(Connect, WaitsForAListenerThatComesLater) {
   const int port = unused_port();
   std::thread early([&] { EXPECT_TRUE(connect_to(kHost, port, kTimeout)); });

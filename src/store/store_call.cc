@@ -85,12 +85,20 @@ void StoreCall::check(WaitResult result) const {
       text(), waited.count()));
 }
 
-void StoreCall::fail_connection(std::string_view reason) const {
-  throw NetworkError(fmt::format(
+std::string StoreCall::failure_text(std::string_view reason) const {
+  return fmt::format(
       "{} failed: {}\n"
       "  likely:  the process that serves the store has ended\n"
       "  next:    read the log of the rank, or the launcher, that serves it",
-      text(), reason));
+      text(), reason);
+}
+
+void StoreCall::fail_connection(std::string_view reason) const {
+  throw NetworkError(failure_text(reason));
+}
+
+void StoreCall::fail_as_ended(std::string_view reason) const {
+  throw StoreEnded(failure_text(reason));
 }
 
 }  // namespace lockstep

@@ -10,10 +10,17 @@
 #include <string_view>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
 #include "src/net/wait.h"
 
 namespace lockstep {
+
+// The store's server has ended: it will not answer any more.
+class StoreEnded : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
 
 // A view of the caller's arguments, which must outlive it. The constructor
 // checks the keys against the limits of Store: InvalidArgument.
@@ -37,9 +44,12 @@ class StoreCall {
 
   // Throws NetworkError naming the call, `reason` and the next step.
   [[noreturn]] void fail_connection(std::string_view reason) const;
+  // The same, as StoreEnded.
+  [[noreturn]] void fail_as_ended(std::string_view reason) const;
 
  private:
   std::string keys_text() const;
+  std::string failure_text(std::string_view reason) const;
 
   const char* method_;
   std::optional<std::string_view> key_;

@@ -161,6 +161,8 @@ FileDescriptor TcpStore::connect_now(const StoreCall& call, Deadline deadline,
                                      const Cancellation* cancellation) {
   try {
     return connect_once(endpoint_.host, endpoint_.port, deadline, cancellation);
+  } catch (const ConnectionRefused& error) {
+    call.fail_as_ended(error.what());
   } catch (const NetworkError& error) {
     if (deadline.expired()) call.check(WaitResult::kTimedOut);
     call.fail_connection(error.what());
@@ -173,7 +175,7 @@ TcpStore::Connection TcpStore::connect(const StoreCall& call, Deadline deadline,
                               deadline, cancellation);
   // Another server does not have the keys of this one.
   if (connection->server() != server_name_)
-    call.fail_connection(
+    call.fail_as_ended(
         "the server has ended, and another one has taken its place");
   return connection;
 }

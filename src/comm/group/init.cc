@@ -83,11 +83,13 @@ std::shared_ptr<Store> open_job_store(const Membership& membership,
 // earlier group's store at the same address: that store then ends during the
 // call, and the new one comes up.
 OwnProcessPointer<Rendezvous> take_rank(const Membership& membership,
-                                        const Settings& settings) {
+                                        const Settings& settings,
+                                        const std::string& backend) {
   const JobInfo card{.rank = membership.rank,
                      .world_size = membership.world_size,
                      .job = settings.job,
-                     .has_token = !settings.token.empty()};
+                     .has_token = !settings.token.empty(),
+                     .settings = settings_of_job(backend, settings)};
   StoreOptions options{.token = settings.token,
                        .serve = membership.serves_store,
                        .bind = settings.store_bind,
@@ -112,12 +114,11 @@ OwnProcessPointer<Rendezvous> take_rank(const Membership& membership,
   return sit_down();
 }
 
+// Every backend uses NCCL for buffers on a GPU; "nccl" requires a GPU.
 std::string choose_backend(const std::string& asked, const Settings& settings) {
-  const std::string& name = asked == "auto" ? settings.backend : asked;
-  // Every backend uses NCCL for buffers on a GPU; "nccl" requires a GPU.
-  if (name == "nccl") require_gpus(settings);
-  // On one host, hybrid is shared memory alone.
-  return name == "auto" || name == "nccl" ? "hybrid" : name;
+  if ((asked == "auto" ? settings.backend : asked) == "nccl")
+    require_gpus(settings);
+  return cpu_backend_name(asked, settings);
 }
 
 using MakeBackend =
@@ -192,7 +193,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   }
   std::shared_ptr<Store> store, whole_store;
   if (membership.world_size > 1) {
-    made.seat = take_rank(membership, settings);
+    made.seat = take_rank(membership, settings, options.backend);
     store = made.seat->store();
     whole_store = made.seat->whole_store();
   } else {

@@ -24,6 +24,20 @@ constexpr std::array<std::string_view, 5> kNames{"shm", "hybrid", "gloo", "mpi",
 
 std::span<const std::string_view> backend_names() { return kNames; }
 
+// On one host, hybrid is shared memory alone. "nccl" concerns GPUs only.
+std::string cpu_backend_name(const std::string& asked,
+                             const Settings& settings) {
+  const std::string& name = asked == "auto" ? settings.backend : asked;
+  return name == "auto" || name == "nccl" ? "hybrid" : name;
+}
+
+std::vector<JobField> settings_of_job(const std::string& asked,
+                                      const Settings& settings) {
+  return {{"LOCKSTEP_BACKEND", cpu_backend_name(asked, settings)},
+          {"LOCKSTEP_WIRE", settings.wire},
+          {"LOCKSTEP_CHECK", std::string(name_of(settings.check))}};
+}
+
 std::shared_ptr<Backend> make_backend(const std::string& name,
                                       const GroupIdentity& identity,
                                       std::shared_ptr<Store> store,

@@ -6,17 +6,29 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/store/store.h"
 #include "src/base/settings.h"
 #include "src/comm/nccl/device_group.h"
 #include "src/comm/operation/backend.h"
+#include "src/comm/rendezvous/job_fields.h"
 
 namespace lockstep {
 
 // Every name that make_backend accepts: the backends for CPU memory, without
 // "auto".
 std::span<const std::string_view> backend_names();
+
+// The name of the backend for CPU memory where a program asks for `asked`, a
+// name as in InitOptions.
+std::string cpu_backend_name(const std::string& asked,
+                             const Settings& settings);
+
+// The settings in which all ranks of a job agree, because their groups cannot
+// form or would wait in vain otherwise; `asked` is as above.
+std::vector<JobField> settings_of_job(const std::string& asked,
+                                      const Settings& settings);
 
 // Makes the backend called `name` together with the other ranks of `identity`'s
 // group, all of which call this with the same store. Throws InvalidArgument

@@ -8,19 +8,12 @@
 #pragma once
 
 #include <span>
-#include <string>
-#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
+#include "src/comm/rendezvous/job_fields.h"
 
 namespace lockstep {
-
-// An input in which all ranks of a job agree: {"--lr", "0.1"}.
-struct JobField {
-  std::string name;
-  std::string value;
-};
 
 // A usage error: the ranks of a job have different fields.
 class DifferentJobs : public InvalidArgument {

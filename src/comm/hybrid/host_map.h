@@ -30,7 +30,8 @@ struct HostMap {
 HostMap map_hosts(const std::vector<std::string>& ids);
 
 // The group's ranks tell each other their host. Settings::host_id identifies
-// it, or else the running kernel and its namespaces.
+// it, or else the running kernel and its namespaces: ranks with the same ones
+// are on one host if they find each other's UnixMark.
 HostMap find_hosts(const GroupIdentity& identity, Store& store,
                    const Settings& settings);
 

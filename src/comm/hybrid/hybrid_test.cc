@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/hybrid/chunks.h"
 #include "src/comm/hybrid/host_group.h"
 #include "src/comm/hybrid/host_map.h"
@@ -33,6 +34,50 @@ TEST(HostMap, NumbersHostsByTheirFirstRank) {
   EXPECT_THAT(map.index_of, ElementsAre(0, 0, 1, 0, 2, 1));
   EXPECT_EQ(map.fewest(), 1);
   EXPECT_EQ(map.most(), 3);
+}
+
+std::vector<HostMap> maps_of_threads(const std::vector<std::string>& names) {
+  const auto store = open_store("memory:");
+  std::vector<HostMap> maps(names.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < names.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      Settings settings;
+      settings.host_id = names[rank];
+      maps[rank] = find_hosts({.name = "g",
+                               .rank = static_cast<int>(rank),
+                               .size = static_cast<int>(names.size())},
+                              *store, settings);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return maps;
+}
+
+TEST(HostMap, FindsTheRanksOfThisHostBesideThoseWithANameOfTheUsers) {
+  for (const HostMap& map : maps_of_threads({"", "a", "", "b", "a", ""}))
+    EXPECT_THAT(map.ranks_of, ElementsAre(ElementsAre(0, 2, 5),
+                                          ElementsAre(1, 4), ElementsAre(3)));
+}
+
+// Two machines whose boot ids and namespaces have the same numbers, because one
+// is a copy of the other or because the numbers are unreadable. The ranks 1 and
+// 2 are here; the test is rank 0, elsewhere.
+TEST(HostMap, SeparatesMachinesThatDescribeThemselvesAlike) {
+  const auto store = open_store("memory:");
+  std::vector<HostMap> maps(2);
+  std::vector<std::thread> threads;
+  for (int rank : {1, 2})
+    threads.emplace_back([&, rank] {
+      maps[static_cast<std::size_t>(rank) - 1] =
+          find_hosts({.name = "g", .rank = rank, .size = 3}, *store, {});
+    });
+  std::string card = to_text(store->get("group/g/host/1", kTimeout));
+  card.replace(0, card.find(' '), "a-mark-of-another-machine");
+  store->set("group/g/host/0", to_bytes(card), kTimeout);
+  store->set("group/g/host/first/0", to_bytes("0"), kTimeout);
+  for (std::thread& thread : threads) thread.join();
+  for (const HostMap& map : maps)
+    EXPECT_THAT(map.ranks_of, ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
 }
 
 // Lists of buffers of `counts` elements, numbered throughout.

@@ -40,13 +40,6 @@ std::string key_of(std::string_view group, std::string_view what) {
   return fmt::format("group/{}/{}", group, what);
 }
 
-// The value of `key`, empty if it does not exist. A compare_and_set that cannot
-// apply reads the store without waiting.
-Bytes peek(Store& store, std::string_view key, Deadline deadline) {
-  const Bytes never = to_bytes("nothing reads like this");
-  return store.compare_and_set(key, never, never, deadline);
-}
-
 [[noreturn]] void throw_fault(const Fault& fault,
                               const GroupIdentity& identity) {
   switch (fault.kind) {
@@ -67,10 +60,13 @@ Bytes peek(Store& store, std::string_view key, Deadline deadline) {
                                 fault.reason));
 }
 
+// The store is the witness: it has executed the rank's last will.
 Fault end_of(const GroupIdentity& identity, int rank) {
   return {FaultKind::kPeerGone, rank, 0,
-          fmt::format("group \"{}\" of {} ranks could not form: {} has ended, "
-                      "or has left the job\n  next:    read rank {}'s log",
+          fmt::format("group \"{}\" of {} ranks could not form: the store has "
+                      "lost its connection to {}: that process has ended or "
+                      "left the job, or its host has lost its link\n"
+                      "  next:    read rank {}'s log",
                       identity.name, identity.size, identity.describe(rank),
                       identity.rank_in_job(rank))};
 }
@@ -110,6 +106,12 @@ bool explains(const Fault& stands, const std::exception_ptr& error, int rank) {
 }
 
 }  // namespace
+
+// A compare_and_set that cannot apply reads the store without waiting.
+Bytes peek(Store& store, std::string_view key, Deadline deadline) {
+  const Bytes never = to_bytes("nothing reads like this");
+  return store.compare_and_set(key, never, never, deadline);
+}
 
 std::string ended_key(int rank_in_job) {
   return fmt::format("ended/{}", rank_in_job);

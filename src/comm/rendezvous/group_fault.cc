@@ -2,6 +2,7 @@
 
 #include "src/base/log.h"
 #include "src/net/byte_stream.h"
+#include "src/store/store_call.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +46,26 @@ void GroupFault::let_go_of_store() noexcept {
   last.swap(store_);
 }
 
+std::optional<Deadline::Clock::time_point> GroupFault::silent_since() const {
+  const MutexLock lock(mutex_);
+  return silent_since_;
+}
+
+void GroupFault::note_answer() noexcept {
+  const MutexLock lock(mutex_);
+  silent_since_.reset();
+}
+
+void GroupFault::note_error(const std::exception& error,
+                            Deadline::Clock::time_point begun) noexcept {
+  log(LogLevel::kDebug, error.what());
+  const MutexLock lock(mutex_);
+  if (dynamic_cast<const StoreEnded*>(&error) != nullptr)
+    silent_since_.reset();
+  else if (!silent_since_)
+    silent_since_ = begun;
+}
+
 Fault GroupFault::settle(const Fault& mine, Deadline deadline) noexcept try {
   const Bytes held =
       store()->compare_and_set(key_, std::nullopt, encode(mine), deadline);
@@ -55,30 +76,38 @@ Fault GroupFault::settle(const Fault& mine, Deadline deadline) noexcept try {
 }
 
 // Only a compare_and_set that cannot apply reads the store without waiting.
-std::optional<Fault> GroupFault::look(Deadline deadline) noexcept try {
-  const Bytes never = to_bytes("nothing reads like this");
-  return decode(store()->compare_and_set(key_, never, never, deadline));
-} catch (const std::exception& error) {
-  log(LogLevel::kDebug, error.what());
-  return std::nullopt;
+std::optional<Fault> GroupFault::look(Deadline deadline) noexcept {
+  const auto begun = Deadline::Clock::now();
+  try {
+    const Bytes never = to_bytes("nothing reads like this");
+    auto fault = decode(store()->compare_and_set(key_, never, never, deadline));
+    note_answer();
+    return fault;
+  } catch (const std::exception& error) {
+    note_error(error, begun);
+    return std::nullopt;
+  }
 }
 
 std::optional<std::size_t> GroupFault::first_set(std::vector<std::string> keys,
-                                                 Deadline deadline) noexcept
-    try {
-  const auto reached = store();
-  const std::string present(kPresent);
-  if (!marked_.load()) {
-    reached->set(present, {}, deadline);
-    marked_ = true;
+                                                 Deadline deadline) noexcept {
+  const auto begun = Deadline::Clock::now();
+  try {
+    const auto reached = store();
+    const std::string present(kPresent);
+    if (!marked_.load()) {
+      reached->set(present, {}, deadline);
+      marked_ = true;
+    }
+    keys.push_back(present);
+    const std::size_t found = reached->wait_any(keys, deadline);
+    note_answer();
+    if (found + 1 == keys.size()) return std::nullopt;
+    return found;
+  } catch (const std::exception& error) {
+    note_error(error, begun);
+    return std::nullopt;
   }
-  keys.push_back(present);
-  const std::size_t found = reached->wait_any(keys, deadline);
-  if (found + 1 == keys.size()) return std::nullopt;
-  return found;
-} catch (const std::exception& error) {
-  log(LogLevel::kDebug, error.what());
-  return std::nullopt;
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,6 +78,10 @@ class GroupFault {
   std::optional<std::size_t> first_set(
       std::vector<std::string> keys,
       Deadline deadline = kStorePatience) noexcept;
+  // The moment since which no call has been answered; empty if the last call
+  // was, or if the store's server has ended, so that there is no store to wait
+  // for.
+  std::optional<Deadline::Clock::time_point> silent_since() const;
   // The key of the fault that look() returns; the group's other keys begin with
   // it.
   const std::string& key() const { return key_; }
@@ -88,10 +93,17 @@ class GroupFault {
   void let_go_of_store() noexcept;
 
  private:
+  // Notes how a call ended that began at `begun`.
+  void note_answer() noexcept;
+  void note_error(const std::exception& error,
+                  Deadline::Clock::time_point begun) noexcept;
+
   // Whether this rank has ensured that kPresent is set.
   std::atomic<bool> marked_{false};
   mutable Mutex mutex_;
   std::shared_ptr<Store> store_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<Deadline::Clock::time_point> silent_since_
+      LOCKSTEP_GUARDED_BY(mutex_);
   const std::string key_;
 };
 

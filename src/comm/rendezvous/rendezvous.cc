@@ -6,19 +6,25 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/comm/rendezvous/formation.h"
+#include "src/store/host_address.h"
 
 // In a gathering's part of the store:
 //
 //   seat/R     empty, then the holder's name, then kLeft; kLate once rank 0
 //              has given up on rank R
 //   card       rank 0's JobInfo
-//   agreed/R   set by rank R when it has read the card and finds it right
-//   objection  a rank's reason to refuse the card, or the rank that gave up
+//   agreed/R   rank R's host and settings, once it has read the card and finds
+//              that it belongs to its job
+//   objection  a rank's reason to refuse the card, kSettings if only settings
+//              differ, or the rank that gave up
 //   verdict    kComplete, or why there is no job; set by rank 0
+//   read/R     set by rank R when it has read the verdict
 //
 // A failed gathering is over for all its ranks, like one that was left: each
 // has taken its seat in it exactly once, and all continue with the same next
@@ -35,6 +41,14 @@ constexpr std::string_view kLate = "late";
 constexpr std::string_view kComplete = "complete";
 constexpr std::string_view kMissing = "missing: ";
 constexpr std::string_view kEnded = "ended: rank ";
+constexpr std::string_view kSettings = "settings: ";
+
+// How long rank 0 waits for the settings of ranks that are about to come, and
+// for ranks to read a verdict before the store may end with rank 0.
+constexpr std::chrono::seconds kOthersCome{1};
+
+// Ends a text that may contain line ends; no environment variable contains it.
+constexpr char kTextEnd = '\0';
 
 constexpr std::string_view kTwoJobs =
     "\n  likely:  two jobs use one port or file, or an environment variable is "
@@ -43,13 +57,12 @@ constexpr std::string_view kTwoJobs =
     "rank of it the same WORLD_SIZE";
 
 std::string own_name() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on {}", ::getpid(), host.data());
+  return fmt::format("process {} on {}", ::getpid(), own_host_name());
 }
 
 std::string rank_key(int rank) { return fmt::format("seat/{}", rank); }
 std::string agreed_key(int rank) { return fmt::format("agreed/{}", rank); }
+std::string read_key(int rank) { return fmt::format("read/{}", rank); }
 
 std::string describe_missing(const std::vector<int>& ranks) {
   return fmt::format("{}rank{} {}", kMissing, ranks.size() > 1 ? "s" : "",
@@ -61,8 +74,9 @@ std::string describe_ended(int rank) {
 }
 
 Bytes encode(const JobInfo& card) {
-  return to_bytes(fmt::format("{}{}\n{}", card.has_token ? '+' : '-',
-                              card.world_size, card.job));
+  return to_bytes(fmt::format("{}{}\n{}{}{}", card.has_token ? '+' : '-',
+                              card.world_size, card.job, kTextEnd,
+                              text_of(card.settings)));
 }
 
 JobInfo parse_info(const std::string& text) {
@@ -72,11 +86,14 @@ JobInfo parse_info(const std::string& text) {
   const auto [stop, error] =
       std::from_chars(text.data() + std::min<std::size_t>(text.size(), 1), end,
                       card.world_size);
-  if (error != std::errc() || stop == end || *stop != '\n')
+  const std::size_t job_end = text.find(kTextEnd);
+  if (error != std::errc() || stop == end || *stop != '\n' ||
+      job_end == std::string::npos)
     throw InvalidArgument(
         "init_process_group: the store does not hold a job of Lockstep\n"
         "  next:    use a port or file that no other program uses");
-  card.job.assign(stop + 1, end);
+  card.job.assign(stop + 1, text.data() + job_end);
+  card.settings = fields_of(std::string_view(text).substr(job_end + 1));
   return card;
 }
 
@@ -154,13 +171,16 @@ void Rendezvous::gather() {
     store_->set("card", encode(card_), kStoreAnswers);
     const std::string verdict = wait_for_ranks(deadline);
     store_->set("verdict", to_bytes(verdict), kStoreAnswers);
+    if (verdict != kComplete) wait_for_readers();
     heed(verdict);
   } else {
     leave_will();
     check_job(parse_info(hear("card", deadline)));
-    store_->set(agreed_key(card_.rank), {}, kStoreAnswers);
     // Rank 0 may have come at the last moment, and has its own timeout.
-    heed(hear("verdict", timeout_ + kStoreAnswers));
+    const std::string verdict = hear("verdict", timeout_ + kStoreAnswers);
+    if (verdict != kComplete)
+      store_->set(read_key(card_.rank), {}, kStoreAnswers);
+    heed(verdict);
   }
 }
 
@@ -186,8 +206,15 @@ std::string Rendezvous::hear(const std::string& key, Deadline deadline) {
 }
 
 void Rendezvous::check_job(const JobInfo& card) {
-  if (card.world_size == card_.world_size && may_be_one_job(card, card_))
+  if (card.world_size == card_.world_size && may_be_one_job(card, card_)) {
+    const std::string settings = text_of(card_.settings);
+    // Before rank 0 counts this rank in. Rank 0 names the values of all ranks.
+    if (settings != text_of(card.settings))
+      store_->set("objection", to_bytes(kSettings), kStoreAnswers);
+    store_->set(agreed_key(card_.rank),
+                to_bytes(own_host_name() + kTextEnd + settings), kStoreAnswers);
     return;
+  }
   const std::string objection =
       fmt::format("{}, rank {}, expects a job of {}, but rank 0 one of {}",
                   own_name(), card_.rank, describe(card_), describe(card));
@@ -210,7 +237,10 @@ std::string Rendezvous::wait_for_ranks(Deadline deadline) {
     any[1] = agreed_key(rank);
     try {
       const std::size_t found = store_->wait_any(any, deadline);
-      if (found == 0) return to_text(store_->get("objection", kStoreAnswers));
+      if (found == 0) {
+        const auto why = to_text(store_->get("objection", kStoreAnswers));
+        return why == kSettings ? describe_settings() : why;
+      }
       if (found > 1) return describe_ended(static_cast<int>(found) - 1);
     } catch (const Timeout&) {
       // If the rank still comes, it learns that the others have given up.
@@ -222,17 +252,58 @@ std::string Rendezvous::wait_for_ranks(Deadline deadline) {
   return missing.empty() ? std::string(kComplete) : describe_missing(missing);
 }
 
+// kSettings and the settings that differ, as far as the ranks have come.
+std::string Rendezvous::describe_settings() {
+  std::vector<FieldsOfRank> ranks{{0, own_host_name(), card_.settings}};
+  const Deadline patience(kOthersCome);
+  for (int rank = 1; rank < card_.world_size; ++rank) {
+    const std::string key = agreed_key(rank);
+    try {
+      store_->wait_any(std::span(&key, 1), patience);
+    } catch (const Timeout&) {  // it may be there nevertheless
+    }
+    const std::string text = to_text(peek(*store_, key, kStoreAnswers));
+    const std::size_t end = text.find(kTextEnd);
+    if (end == std::string::npos) continue;
+    ranks.push_back({rank, text.substr(0, end),
+                     fields_of(std::string_view(text).substr(end + 1))});
+  }
+  return std::string(kSettings) + join_differences(differences_in(ranks));
+}
+
+// The store may end with this process: first the ranks that wait for the
+// verdict read it.
+void Rendezvous::wait_for_readers() noexcept try {
+  const Deadline patience(kOthersCome);
+  for (int rank = 1; rank < card_.world_size; ++rank) {
+    if (peek(*store_, agreed_key(rank), kStoreAnswers).empty()) continue;
+    store_->wait_any(std::array{read_key(rank), ended_key(rank)}, patience);
+  }
+} catch (const Error&) {
+  return;  // a rank is late, or the store has ended
+}
+
 void Rendezvous::heed(const std::string& verdict) const {
   if (verdict == kComplete) return;
+  if (verdict.starts_with(kSettings))
+    throw InvalidArgument(fmt::format(
+        "init_process_group: rank {} of {}: the ranks have different settings: "
+        "{}\n  likely:  a variable is set on some hosts only: ssh, mpirun and "
+        "srun need not pass it on\n"
+        "  next:    give every rank the same value (mpirun -x NAME, srun "
+        "--export=ALL)",
+        card_.rank, card_.world_size, verdict.substr(kSettings.size())));
   if (verdict.starts_with(kEnded)) {
     int rank = 0;
     std::from_chars(verdict.data() + kEnded.size(),
                     verdict.data() + verdict.size(), rank);
     throw PeerFailure(
-        rank, fmt::format("init_process_group failed on rank {} of {}: rank {} "
-                          "has ended, or given up, while the ranks found each "
-                          "other\n  next:    read rank {}'s log",
-                          card_.rank, card_.world_size, rank, rank));
+        rank,
+        fmt::format("init_process_group failed on rank {} of {}: while the "
+                    "ranks found each other, the store lost its connection to "
+                    "rank {}: that process has ended or given up, or its host "
+                    "has lost its link\n  next:    read rank {}'s log",
+                    card_.rank, card_.world_size, rank, rank));
   }
   if (!verdict.starts_with(kMissing)) refuse(verdict);
   throw Timeout(fmt::format(

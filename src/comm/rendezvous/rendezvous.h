@@ -2,15 +2,17 @@
 //
 // Before a job's first group is made, every rank takes its seat in the store,
 // and rank 0 checks that all have come. This step detects missing ranks,
-// processes that claim the same rank, and processes of another job (a port used
-// twice, a stale environment variable), and names them to all ranks at once.
+// processes that claim the same rank, processes of another job (a port used
+// twice, a stale environment variable), and settings that differ between ranks,
+// and names them to all ranks at once.
 //
 // The same ranks may gather several times in one store: a group is destroyed
 // and another made, or a script runs two programs. Each gathering uses its own
 // part of the store, so that the keys of one cannot mislead the next.
 //
 // Threads: one thread at a time per object.
-// Errors:  InvalidArgument for a seat that is taken and for another job;
+// Errors:  InvalidArgument for a seat that is taken, for another job, and for
+//          settings that differ;
 //          Timeout naming the ranks that did not come; PeerFailure naming a
 //          rank that came and ended.
 #pragma once
@@ -18,8 +20,10 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/store/store.h"
+#include "src/comm/rendezvous/job_fields.h"
 
 namespace lockstep {
 
@@ -31,6 +35,8 @@ struct JobInfo {
   // name.
   std::string job{};
   bool has_token = false;
+  // The settings that must have the same value on all ranks.
+  std::vector<JobField> settings{};
 };
 
 class Rendezvous {
@@ -60,6 +66,8 @@ class Rendezvous {
   std::string wait_for_ranks(Deadline deadline);
   std::string hear(const std::string& key, Deadline deadline);
   void check_job(const JobInfo& card);
+  std::string describe_settings();
+  void wait_for_readers() noexcept;
   // Throws the error in `verdict`, if it holds one.
   void heed(const std::string& verdict) const;
   [[noreturn]] void refuse(const std::string& why) const;

@@ -16,6 +16,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
+#include "src/store/host_address.h"
 #include "src/store/tcp_store_server.h"
 #include "src/store/testing/watched_store.h"
 
@@ -24,6 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 
 using SharedStore = std::shared_ptr<Store>;
 
@@ -58,7 +60,7 @@ TEST(Seats, AreGivenUpWhenARankEndsWhileOthersAreWaitedFor) {
   on_threads(2, [&](int rank) {
     EXPECT_THAT(
         refusal<PeerFailure>(store, {.rank = rank, .world_size = 4}),
-        HasSubstr("rank 2 has ended, or given up, while the ranks found"));
+        HasSubstr("the store lost its connection to rank 2: that process has"));
   });
 }
 
@@ -74,9 +76,10 @@ TEST(Seats, AreGivenUpOfARankThatEndsWhileItWaitsForRankZero) {
                           {.rank = 1, .world_size = 3}, kTimeout),
                NetworkError);
   on_threads(2, [&](int number) {
-    EXPECT_THAT(refusal<PeerFailure>(open_store(server.url()),
-                                     {.rank = 2 * number, .world_size = 3}),
-                HasSubstr("rank 1 has ended, or given up"));
+    EXPECT_THAT(
+        refusal<PeerFailure>(open_store(server.url()),
+                             {.rank = 2 * number, .world_size = 3}),
+        HasSubstr("the store lost its connection to rank 1: that process has"));
   });
 }
 
@@ -134,6 +137,26 @@ TEST(Seats, AreRefusedToAllWhereWorldSizesDiffer) {
     EXPECT_THAT(error, HasSubstr("rank 1, expects a job of 4 ranks"));
     EXPECT_THAT(error, HasSubstr("but rank 0 one of 3 ranks"));
     EXPECT_THAT(error, HasSubstr("two jobs use one port"));
+  });
+}
+
+TEST(Seats, AreRefusedToAllWhereSettingsDiffer) {
+  const SharedStore store = open_store("memory:");
+  const auto settings = [](int rank) -> std::vector<JobField> {
+    return {{"LOCKSTEP_BACKEND", rank < 2 ? "hybrid" : "gloo"},
+            {"LOCKSTEP_WIRE", "gloo"},
+            {"LOCKSTEP_CHECK", rank == 1 ? "off" : "all"}};
+  };
+  const std::string host = own_host_name();
+  on_threads(4, [&](int rank) {
+    const std::string error = refusal<InvalidArgument>(
+        store, {.rank = rank, .world_size = 4, .settings = settings(rank)});
+    EXPECT_THAT(error,
+                HasSubstr("LOCKSTEP_BACKEND is hybrid on ranks 0, 1 (" + host +
+                          ") and gloo on ranks 2, 3 (" + host + ")"));
+    EXPECT_THAT(error, HasSubstr("LOCKSTEP_CHECK is all on ranks 0, 2, 3 (" +
+                                 host + ") and off on rank 1 (" + host + ")"));
+    EXPECT_THAT(error, Not(HasSubstr("LOCKSTEP_WIRE")));
   });
 }
 
@@ -238,6 +261,29 @@ TEST_F(TwoJobs, OnOnePortFailAtOnceWhereTheirTokensDiffer) {
                         at(server, {"RANK=1", "WORLD_SIZE=2", token}));
     EXPECT_EQ(other.wait_for_end(0, kTimeout), 10);
     EXPECT_THAT(other.output(0), HasSubstr("token"));
+  }
+}
+
+// Every rank gets the reason, though the store ends with rank 0.
+TEST(AJob, FailsAtOnceWhereASettingDiffersBetweenItsRanks) {
+  for (const std::string setting :
+       {"LOCKSTEP_BACKEND=gloo", "LOCKSTEP_WIRE=mpi", "LOCKSTEP_CHECK=off"}) {
+    const ReservedPort port;
+    RankProcesses job(
+        3,
+        {"/bin/sh", "-c",
+         "[ $RANK != 1 ] || export " + setting + "; exec \"$0\" barrier",
+         LOCKSTEP_COMM_RANKS},
+        {"INIT_METHOD=tcp://127.0.0.1:" + std::to_string(port.number())});
+    for (const int rank : {0, 1, 2}) {
+      EXPECT_EQ(job.wait_for_end(rank, kTimeout), 10);
+      EXPECT_THAT(job.output(rank),
+                  HasSubstr("different settings: " +
+                            setting.substr(0, setting.find('='))));
+      EXPECT_THAT(
+          job.output(rank),
+          HasSubstr(setting.substr(setting.find('=') + 1) + " on rank 1 ("));
+    }
   }
 }
 

@@ -29,6 +29,7 @@
 #include "lockstep/comm/stop_request.h"
 #include "src/base/testing/own_resources.h"
 #include "src/comm/group/group_core.h"
+#include "src/comm/group/registry.h"
 #include "src/comm/nccl/gpu_plugin.h"
 #include "src/comm/rendezvous/rendezvous.h"
 #include "src/comm/rendezvous/world.h"
@@ -352,7 +353,8 @@ int die_before_the_default_group() {
                         {.rank = number_from("RANK", 0),
                          .world_size = number_from("WORLD_SIZE", 0),
                          .job = settings.job,
-                         .has_token = true},
+                         .has_token = true,
+                         .settings = settings_of_job("auto", settings)},
                         std::chrono::minutes(2));
   return ::raise(SIGKILL);
 }

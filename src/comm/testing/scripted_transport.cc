@@ -28,7 +28,8 @@ std::unique_ptr<WireCore> ScriptedTransport::make_core(
   // create() finds this object through the name.
   config.group = reinterpret_cast<const char*>(this);
   WireCore::Parts parts{.identity = {.name = "scripted", .size = size},
-                        .death_keys = std::move(death_keys)};
+                        .death_keys = std::move(death_keys),
+                        .store_patience = store_patience};
   parts.transport = std::make_unique<MessageTransport>(kTable, config);
   parts.fault = std::make_unique<GroupFault>(std::move(store), "fault");
   return std::make_unique<WireCore>(std::move(parts));

@@ -4,6 +4,7 @@
 // Threads: any thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,9 @@ class ScriptedTransport {
   // WireCore::Parts, in the group's own store.
   std::unique_ptr<WireCore> make_core(int size, std::shared_ptr<Store> store,
                                       std::vector<std::string> death_keys = {});
+
+  // WireCore::Parts::store_patience of the cores that make_core() makes.
+  std::chrono::milliseconds store_patience = std::chrono::seconds(15);
 
   // The oldest receive from `peer` that waits on `channel` gets `bytes`.
   void deliver(int peer, LockstepTransportChannel channel,

@@ -10,15 +10,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
 #include "src/base/secret.h"
+#include "src/comm/rendezvous/formation.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
-#include "src/net/wait.h"
 #include "src/store/host_address.h"
 
 namespace lockstep {
@@ -27,6 +33,16 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kProtocolVersion = 1;
+// How long one attempt to connect may take.
+constexpr auto kAttemptPatience = 3s;
+// The pauses between the attempts to connect to one rank.
+constexpr auto kFirstPause = 5ms;
+constexpr auto kLongestPause = 500ms;
+// How many pairs of ranks an error names, and how long a rank asks the store
+// for them. It does so before its deadline too: ranks that give up at about the
+// same time erase what they have written.
+constexpr std::size_t kMostPairs = 4;
+constexpr auto kReportTakes = 2s;
 // After this long without an answer, the rank checks whether the invitation was
 // a stale one of an earlier group of this name.
 constexpr auto kAnswerPatience = 3s;
@@ -77,6 +93,29 @@ struct Stranger {
   std::size_t heard = 0;
 };
 
+// This rank's calls of an earlier rank.
+struct Callee {
+  Invitation invitation{};  // the last one; its port is 0 before the first
+  std::chrono::milliseconds pause = kFirstPause;
+  Deadline next{0s};  // of the next call
+  std::string failure{};
+};
+
+// A connection that is being made.
+struct Attempt {
+  int rank = 0;
+  FileDescriptor socket;
+  Deadline deadline{kAttemptPatience};
+};
+
+// Shortly before `deadline`.
+Deadline before(Deadline deadline) {
+  if (deadline.is_never()) return deadline;
+  return Deadline(deadline.when() -
+                  std::min<Deadline::Clock::duration>(deadline.remaining() / 4,
+                                                      kReportTakes));
+}
+
 class Meeting {
  public:
   Meeting(const GroupIdentity& identity, Store& store,
@@ -84,6 +123,7 @@ class Meeting {
       : identity_(identity),
         store_(store),
         deadline_(deadline),
+        first_report_(before(deadline)),
         listener_(listen_at(address, 0)) {
     mine_.port = local_address(listener_.get()).port();
     mine_.secret = random_value<Secret>();
@@ -93,52 +133,93 @@ class Meeting {
     const auto size = static_cast<std::size_t>(identity.size);
     mesh_.sockets.resize(size);
     mesh_.hosts.resize(size);
-    mesh_.hosts[static_cast<std::size_t>(identity.rank)] = own_host_name();
+    mesh_.hosts[index(identity.rank)] = own_host_name();
+    callees_.resize(index(identity.rank));
+    for (int rank = 0; rank < identity.rank; ++rank) uncalled_.push_back(rank);
   }
 
   Mesh run() {
     store_.set(key(identity_.rank), std::as_bytes(std::span(&mine_, 1)),
                deadline_);
     if (identity_.rank == 0) mesh_.nonce = fmt::format("{:x}", mine_.nonce);
-    for (int rank = 0; rank < identity_.rank; ++rank) call(rank);
-    while (missing_ > 0) hear_next();
+    while (missing_ > 0) {
+      call_all();
+      hear_next();
+    }
     // A later group of this name must not find this one's invitation.
     store_.erase(key(identity_.rank), deadline_);
     return std::move(mesh_);
   }
 
  private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   std::string key(int rank) const {
     return fmt::format("group/{}/wire/{}", identity_.name, rank);
   }
+  // The sentence with which rank `from` says that it cannot reach rank `to`.
+  std::string failure_key(int from, int to) const {
+    return fmt::format("group/{}/wire/{}/fails/{}", identity_.name, from, to);
+  }
 
-  // Connects to rank `rank` and greets it; retries if that fails, because the
-  // store may hold an invitation of an earlier group.
-  void call(int rank) {
-    while (true) {
-      const auto found = look_up(rank, deadline_);
-      if (!found) throw Timeout(describe_missing());
-      const Invitation& invitation = *found;
-      try {
-        Stranger called{
-            connect_once(invitation.address.data(), invitation.port, deadline_),
-            rank, Deadline(kAnswerPatience), invitation.secret};
-        Hello hello{.rank = identity_.rank,
-                    .yours = invitation.secret,
-                    .mine = mine_.secret,
-                    .host = mine_.host};
-        send_hello(called.socket.get(), hello);
-        if (rank == 0) mesh_.nonce = fmt::format("{:x}", invitation.nonce);
-        mesh_.hosts[static_cast<std::size_t>(rank)] = invitation.host.data();
-        strangers_.push_back(std::move(called));
-        return;
-      } catch (const NetworkError& error) {
-        log(LogLevel::kDebug, error.what());
-        retry_.wait(deadline_);
-        check_peers();
+  // Begins to connect to the ranks whose invitations are there and whose pause
+  // has ended. Waits for at most one invitation, for kStoreLook.
+  void call_all() {
+    for (std::size_t left = uncalled_.size(); left > 0; --left) {
+      const int rank = uncalled_.front();
+      uncalled_.pop_front();
+      if (!callees_[index(rank)].next.expired()) {
+        uncalled_.push_back(rank);
+        continue;
       }
-      if (deadline_.expired()) throw Timeout(describe_missing());
+      const auto found =
+          look_up(rank, std::min(deadline_, Deadline(kStoreLook)));
+      if (!found) return uncalled_.push_back(rank);
+      call(rank, *found);
     }
+  }
+
+  void call(int rank, const Invitation& invitation) {
+    callees_[index(rank)].invitation = invitation;
+    mesh_.hosts[index(rank)] = invitation.host.data();
+    BegunConnection begun =
+        begin_to_connect(invitation.address.data(), invitation.port);
+    if (begun.socket)
+      attempts_.push_back({rank, std::move(begun.socket)});
+    else
+      call_again(rank, begun.failure);
+  }
+
+  // The attempt may have failed because the store holds an invitation of an
+  // earlier group.
+  void call_again(int rank, const std::string& failure) {
+    Callee& callee = callees_[index(rank)];
+    callee.next = Deadline(callee.pause);
+    callee.pause =
+        std::min<std::chrono::milliseconds>(2 * callee.pause, kLongestPause);
+    uncalled_.push_back(rank);
+    if (callee.failure == failure) return;
+    callee.failure = failure;
+    const std::string sentence = describe_failure(rank);
+    log(LogLevel::kDebug, sentence);
+    store_.set(failure_key(identity_.rank, rank), to_bytes(sentence),
+               deadline_);
+  }
+
+  // Greets the rank that an attempt, which has ended, has reached.
+  void end_attempt(Attempt attempt, short events) {
+    const std::string failure =
+        events == 0 ? "no answer" : connect_failure(attempt.socket.get());
+    if (!failure.empty()) return call_again(attempt.rank, failure);
+    const Invitation& invitation = callees_[index(attempt.rank)].invitation;
+    const Hello hello{.rank = identity_.rank,
+                      .yours = invitation.secret,
+                      .mine = mine_.secret,
+                      .host = mine_.host};
+    if (!send_hello(attempt.socket.get(), hello))
+      return call_again(attempt.rank, "the connection ended");
+    if (attempt.rank == 0) mesh_.nonce = fmt::format("{:x}", invitation.nonce);
+    strangers_.push_back({std::move(attempt.socket), attempt.rank,
+                          Deadline(kAnswerPatience), invitation.secret});
   }
 
   // Throws if the store is gone, which missing ranks need, or if a missing rank
@@ -151,12 +232,16 @@ class Meeting {
 
   // Rank `rank`'s invitation; empty if it does not write one in time.
   std::optional<Invitation> look_up(int rank, Deadline deadline) {
-    Bytes bytes;
     try {
-      bytes = store_.get(key(rank), deadline);
+      return parse(store_.get(key(rank), deadline), rank);
     } catch (const Timeout&) {
       return std::nullopt;
     }
+  }
+
+  // The invitation of rank `rank` in `bytes`, if there are any.
+  std::optional<Invitation> parse(const Bytes& bytes, int rank) const {
+    if (bytes.empty()) return std::nullopt;
     Invitation invitation;
     if (bytes.size() != sizeof invitation)
       throw NetworkError(fmt::format(
@@ -168,29 +253,52 @@ class Meeting {
     return invitation;
   }
 
-  // A new connection accepts this many bytes at once.
-  static void send_hello(int socket, const Hello& hello) {
-    const Transfer sent =
-        send_some(socket, std::as_bytes(std::span(&hello, 1)));
-    if (sent.bytes != sizeof hello)
-      throw NetworkError("a rank disconnected before the greeting");
+  // A new connection accepts this many bytes at once, unless it has ended.
+  static bool send_hello(int socket, const Hello& hello) {
+    return send_some(socket, std::as_bytes(std::span(&hello, 1))).bytes ==
+           sizeof hello;
   }
 
+  // Waits for sockets, and carries on with those that are ready.
   void hear_next() {
     std::vector<pollfd> items{{listener_.get(), POLLIN, 0}};
-    Deadline next = std::min(deadline_, next_look_);
+    Deadline next = std::min({deadline_, next_look_, first_report_});
     for (const Stranger& stranger : strangers_) {
       items.push_back({stranger.socket.get(), POLLIN, 0});
       next = std::min(next, stranger.deadline);
     }
+    for (const Attempt& attempt : attempts_) {
+      items.push_back({attempt.socket.get(), POLLOUT, 0});
+      next = std::min(next, attempt.deadline);
+    }
+    for (const int rank : uncalled_)
+      next = std::min(next, callees_[index(rank)].next);
     if (::poll(items.data(), items.size(), next.poll_milliseconds()) < 0 &&
         errno != EINTR)
       throw SystemError("could not poll the ranks' sockets", errno);
     if (deadline_.expired()) throw Timeout(describe_missing());
     check_peers();
-    for (std::size_t i = items.size(); i-- > 1;)
-      if (items[i].revents != 0 || strangers_[i - 1].deadline.expired())
-        hear(i - 1);
+    if (first_report_.expired()) {
+      ask_for_pairs(missing_ranks());
+      first_report_ = Deadline::never();
+    }
+    carry_on(items);
+  }
+
+  // `items` are the listener, then strangers_, then attempts_. Backwards,
+  // because each step may remove its own entry and appends others.
+  void carry_on(std::span<const pollfd> items) {
+    const std::size_t strangers = strangers_.size();
+    for (std::size_t i = attempts_.size(); i-- > 0;) {
+      const short events = items[1 + strangers + i].revents;
+      if (events == 0 && !attempts_[i].deadline.expired()) continue;
+      Attempt ended = std::move(attempts_[i]);
+      attempts_.erase(attempts_.begin() + static_cast<std::ptrdiff_t>(i));
+      end_attempt(std::move(ended), events);
+    }
+    for (std::size_t i = strangers; i-- > 0;)
+      if (items[1 + i].revents != 0 || strangers_[i].deadline.expired())
+        hear(i);
     if (items[0].revents != 0) accept_next();
   }
 
@@ -232,8 +340,7 @@ class Meeting {
     if (complete && is_ours(known)) {
       admit(std::move(known));
     } else if (known.called >= 0) {
-      retry_.wait(deadline_);
-      call(known.called);
+      call_again(known.called, "the connection ended without an answer");
     }
   }
 
@@ -258,14 +365,13 @@ class Meeting {
   void admit(Stranger peer) {
     const int rank = peer.hello.rank;
     if (rank < 0 || rank >= identity_.size || rank == identity_.rank ||
-        mesh_.sockets[static_cast<std::size_t>(rank)])
+        mesh_.sockets[index(rank)])
       throw InvalidArgument(fmt::format(
           "group \"{}\" of {} ranks: a process joined as rank {}, which is "
           "taken or out of range\n  next:    give every process its own RANK, "
-          "0 "
-          "to {}",
+          "0 to {}",
           identity_.name, identity_.size, rank, identity_.size - 1));
-    const auto r = static_cast<std::size_t>(rank);
+    const auto r = index(rank);
     if (peer.called < 0) {
       send_hello(peer.socket.get(), {.rank = identity_.rank,
                                      .yours = peer.hello.mine,
@@ -280,33 +386,104 @@ class Meeting {
     --missing_;
   }
 
-  std::string describe_missing() const {
-    std::vector<std::string> ranks;
-    for (int rank = 0; rank < identity_.size; ++rank)
-      if (rank != identity_.rank &&
-          !mesh_.sockets[static_cast<std::size_t>(rank)])
-        ranks.push_back(identity_.describe(rank));
+  std::string name_of_rank(int rank) const {
+    const std::string& host = mesh_.hosts[index(rank)];
+    return identity_.describe(rank) + (host.empty() ? "" : " on " + host);
+  }
+
+  // That this rank cannot reach rank `rank`, whose invitation it has.
+  std::string describe_failure(int rank) const {
+    const Callee& callee = callees_[index(rank)];
     return fmt::format(
+        "{} cannot connect to {} at {}: {}", name_of_rank(identity_.rank),
+        name_of_rank(rank),
+        host_and_port(callee.invitation.address.data(), callee.invitation.port),
+        callee.failure.empty() ? "no answer" : callee.failure);
+  }
+
+  // How far the connection between this rank and rank `rank`, which is missing,
+  // has come; empty if that rank has not begun to form the group.
+  std::string describe_pair(int rank, Deadline deadline) {
+    if (rank < identity_.rank)
+      return callees_[index(rank)].invitation.port == 0
+                 ? ""
+                 : describe_failure(rank);
+    const Bytes told =
+        peek(store_, failure_key(rank, identity_.rank), deadline);
+    if (!told.empty()) return to_text(told);
+    const auto invitation = parse(peek(store_, key(rank), deadline), rank);
+    if (!invitation) return "";
+    mesh_.hosts[index(rank)] = invitation->host.data();
+    return fmt::format("{} has not connected to {} at {}", name_of_rank(rank),
+                       name_of_rank(identity_.rank),
+                       host_and_port(mine_.address.data(), mine_.port));
+  }
+
+  // Fills in pairs_.
+  void ask_for_pairs(const std::vector<int>& missing) {
+    try {
+      const Deadline deadline(kReportTakes);
+      for (const int rank : missing) {
+        if (pairs_.size() == kMostPairs && !pairs_.contains(rank)) continue;
+        std::string pair = describe_pair(rank, deadline);
+        if (!pair.empty()) pairs_[rank] = std::move(pair);
+      }
+    } catch (const Error& unreachable) {
+      log(LogLevel::kDebug, unreachable.what());
+    }
+  }
+
+  std::vector<int> missing_ranks() const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < identity_.size; ++rank)
+      if (rank != identity_.rank && !mesh_.sockets[index(rank)])
+        missing.push_back(rank);
+    return missing;
+  }
+
+  std::string describe_missing() {
+    const std::vector<int> missing = missing_ranks();
+    ask_for_pairs(missing);
+    std::vector<std::string> names;
+    std::vector<std::string> pairs;
+    for (const int rank : missing) {
+      names.push_back(identity_.describe(rank));
+      const auto pair = pairs_.find(rank);
+      if (pair != pairs_.end()) pairs.push_back(pair->second);
+    }
+    std::string text = fmt::format(
         "group \"{}\" of {} ranks could not form over the network: timed out "
-        "on rank {}, which listens at {}\n"
-        "  missing: {}\n"
-        "  likely:  not started, dead, or the network between the hosts blocks "
-        "the connection\n"
-        "  next:    read the logs of the missing ranks; LOCKSTEP_INTERFACE "
-        "names the interface to use; LOCKSTEP_LOG=debug says which one it is",
+        "on rank {}, which listens at {}\n  missing: {}",
         identity_.name, identity_.size, identity_.rank,
         host_and_port(mine_.address.data(), mine_.port),
-        fmt::join(ranks, ", "));
+        fmt::join(names, ", "));
+    for (const std::string& pair : pairs) text += "\n  network: " + pair;
+    text +=
+        pairs.empty()
+            ? "\n  likely:  not started, dead, or the network between the "
+              "hosts blocks the connection\n  next:    read the logs of the "
+              "missing ranks; "
+            : "\n  likely:  a firewall or a missing route between these "
+              "hosts blocks the connection\n  next:    let every host "
+              "connect to every other one, on any port; ";
+    return text +
+           "LOCKSTEP_INTERFACE names the interface to use; LOCKSTEP_LOG=debug "
+           "says which one it is";
   }
 
   const GroupIdentity& identity_;
   Store& store_;
   const Deadline deadline_;
+  Deadline first_report_;
   FileDescriptor listener_;
   Invitation mine_;
   Deadline next_look_{kStoreLook};
   std::vector<Stranger> strangers_;  // in the order of their arrival
-  Backoff retry_{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
+  std::vector<Callee> callees_;      // by rank
+  std::deque<int> uncalled_;         // the ranks that are to be called
+  std::vector<Attempt> attempts_;
+  // What is known about the connections to missing ranks, by rank.
+  std::map<int, std::string> pairs_;
   Mesh mesh_;
   int missing_ = identity_.size - 1;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/peer_checks.h"
@@ -100,7 +101,10 @@ void WireCore::Vigil::check_peers() {
   // A store that does not answer does not outlast the wait.
   const Deadline limit =
       std::min(deadline_, Deadline(GroupFault::kStorePatience));
-  if (!core_.parts_.death_keys.empty()) return look_for_deaths(limit);
+  if (!core_.parts_.death_keys.empty()) {
+    look_for_deaths(limit);
+    return check_store();
+  }
   if (auto fault = core_.look_for_fault(limit))
     throw FaultSeen(std::move(*fault));
 }
@@ -129,7 +133,27 @@ void WireCore::Vigil::look_for_deaths(Deadline deadline) {
   const auto dead = std::ranges::find_if(
       ranks, [&](int rank) { return std::ranges::count(alive, rank) == 0; });
   throw TransportError(kTransportBroken, *dead,
-                       "the store has lost its connection");
+                       "the store has lost its connection to that rank");
+}
+
+// Only the time of this wait counts: between waits a rank does not call the
+// store.
+void WireCore::Vigil::check_store() const {
+  const auto silent = core_.parts_.fault->silent_since();
+  if (!silent) return;
+  const auto waited = Deadline::Clock::now() - std::max(*silent, begun_);
+  const auto patience = core_.parts_.store_patience;
+  if (waited < patience) return;
+  throw NetworkError(fmt::format(
+      "{} of {} (group \"{}\") gives up: while it waited for {}, the store, "
+      "which reports the ranks that died, did not answer for {:.0f} s\n"
+      "  likely:  the link between this host and the host that serves the "
+      "store (rank 0's, or the launcher's) is down, or that process is stopped"
+      "\n  next:    check the network between these hosts, and that the "
+      "serving process runs; then start the job again",
+      core_.name_of_rank(core_.rank()), core_.size(), core_.identity().name,
+      core_.names_of(awaited()),
+      std::chrono::duration<double>(patience).count()));
 }
 
 std::vector<int> WireCore::Vigil::awaited() const {
@@ -207,6 +231,30 @@ std::string WireCore::name_of_rank(int rank) const {
   return fmt::format("{} on {}", name, parts_.hosts[r]);
 }
 
+// Other ranks read it too, so it names this rank as the one that noticed.
+std::string WireCore::describe_loss(int peer, const std::string& why) const {
+  const auto host = [&](int rank) -> std::string {
+    const auto r = index(rank);
+    return r < parts_.hosts.size() ? parts_.hosts[r] : "";
+  };
+  const bool on_one_host = !host(peer).empty() && host(peer) == host(rank());
+  return fmt::format(
+      "{} lost its connection to {}: that process ended or left "
+      "the group{} ({})",
+      name_of_rank(rank()), name_of_rank(peer),
+      on_one_host ? "" : ", or the link between the hosts is down", why);
+}
+
+std::string WireCore::names_of(const std::vector<int>& ranks) const {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> names;
+  for (const int rank : std::span(ranks).first(std::min(ranks.size(), kMost)))
+    names.push_back(name_of_rank(rank));
+  if (ranks.size() > kMost)
+    names.push_back(fmt::format("{} more", ranks.size() - kMost));
+  return names.empty() ? "no rank" : fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
   if (ranks.empty())
     return "\n  missing: no rank; one stopped during the operation";
@@ -277,8 +325,7 @@ Fault WireCore::fault_of(const std::exception_ptr& error,
       if (auto heard = abort_notice_->heard_from(broken.peer())) return *heard;
     if (broken.peer() >= 0)
       return {FaultKind::kPeerGone, broken.peer(), sequence,
-              fmt::format("its process ended, or it left the group ({})",
-                          broken.what())};
+              describe_loss(broken.peer(), broken.what())};
     return {FaultKind::kAborted, rank(), sequence, broken.what()};
   } catch (const std::exception& other) {
     return {FaultKind::kAborted, rank(), sequence, other.what()};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,6 +51,9 @@ class WireCore {
     // The store key of each rank's death; empty if the transport detects deaths
     // itself.
     std::vector<std::string> death_keys{};
+    // A rank that waits, and for so long gets no answer from the store that
+    // reports deaths, gives up.
+    std::chrono::milliseconds store_patience{15000};
     // Shared with the group's duplicates, like the state that ends the group.
     std::shared_ptr<MessageTransport> transport{};
     std::shared_ptr<GroupFault> fault{};
@@ -87,18 +91,22 @@ class WireCore {
     // other ranks until none is left.
     Vigil(WireCore& core, Deadline deadline, int peer);
     // Throws when the deadline has passed. At intervals it also checks whether
-    // another rank has written a fault or has died, and throws then.
+    // another rank has written a fault or has died, and throws then; likewise
+    // NetworkError when the store that would report a death has not answered
+    // for Parts::store_patience.
     void check();
     Deadline deadline() const { return deadline_; }
 
    private:
     void check_peers();
     void look_for_deaths(Deadline deadline);
+    void check_store() const;
     std::vector<int> awaited() const;
 
     WireCore& core_;
     const Deadline deadline_;
     std::optional<int> peer_;
+    const Deadline::Clock::time_point begun_ = Deadline::Clock::now();
     Deadline::Clock::time_point next_look_;
   };
 
@@ -139,6 +147,9 @@ class WireCore {
   // "rank 5 on node-b", "rank 1 (rank 5 of the job) on node-b".
   std::string name_of_rank(int rank) const;
 
+  // The names of the first of `ranks`, with commas.
+  std::string names_of(const std::vector<int>& ranks) const;
+
   struct Failure {
     std::exception_ptr error;  // which `operation` threw
     const Operation& operation;
@@ -170,6 +181,7 @@ class WireCore {
   Fault fault_of(const std::exception_ptr& error, const Operation& operation,
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
+  std::string describe_loss(int peer, const std::string& why) const;
   std::vector<int> others() const;
   std::string describe_timeout(const Operation& operation,
                                Deadline::Clock::time_point begun,

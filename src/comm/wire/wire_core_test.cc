@@ -10,8 +10,10 @@
 #include <numeric>
 
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_timeout.h"
 #include "src/comm/operation/peer_checks.h"
 #include "src/comm/testing/scripted_transport.h"
+#include "src/store/store_call.h"
 #include "src/store/testing/watched_store.h"
 
 namespace lockstep {
@@ -137,6 +139,69 @@ TEST_F(ARankOfMany, GoesOnWhenTheOperationCompletesBeforeItGivesUp) {
       core->transport().receive({1, kChannelCollective, 0, nullptr, 0}));
   WaitChain other({group, 2, kManyRanks});
   EXPECT_EQ(other.ends({.ranks = {0}}, kAWhile), std::vector{0});
+}
+
+// The ranks that read the fault learn which rank has noticed the end. It cannot
+// tell a dead process from a dead link.
+TEST(ARankThatGivesUp, SaysThatItLostItsConnectionToTheOther) {
+  ScriptedTransport transport;
+  const std::shared_ptr<Store> store = open_store("memory:");
+  const auto core = transport.make_core(4, store);
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto error = core->give_up(
+      {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
+       barrier, Deadline::Clock::now()});
+  const std::string witness =
+      "rank 0 lost its connection to rank 2: that process ended or left the "
+      "group, or the link between the hosts is down (reset)";
+  EXPECT_THAT(error_text<PeerFailure>([&] { std::rethrow_exception(error); }),
+              HasSubstr("rank 2 is gone: " + witness));
+  const auto fault = GroupFault(store, "fault").look();
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->reason, witness);
+}
+
+// A store whose calls fail.
+template <class Failure>
+class FailingStore : public WatchedStore {
+ public:
+  FailingStore()
+      : WatchedStore(open_store("memory:"),
+                     [](auto) { throw Failure("no answer"); }) {}
+};
+
+// What rank 0 of 4 throws when it waits for rank 1, over a transport that does
+// not detect deaths, until `deadline`.
+template <class Failure>
+std::string text_of_wait(const std::shared_ptr<Store>& store,
+                         Deadline deadline) {
+  ScriptedTransport transport;
+  transport.store_patience = 300ms;
+  const auto core = transport.make_core(
+      4, store, {"ended/0", "ended/1", "ended/2", "ended/3"});
+  std::byte never{};
+  WireCore::Request request =
+      core->transport().receive({1, kChannelCollective, 0, &never, 1});
+  core->expect(1);
+  return error_text<Failure>([&] { core->wait(request, deadline); });
+}
+
+TEST(ARankThatWaits, GivesUpWhereTheStoreThatReportsDeathsIsSilent) {
+  for (const std::shared_ptr<Store>& store :
+       {std::shared_ptr<Store>(std::make_shared<FailingStore<Timeout>>()),
+        std::shared_ptr<Store>(
+            std::make_shared<FailingStore<NetworkError>>())}) {
+    const std::string text = text_of_wait<NetworkError>(store, kTimeout);
+    EXPECT_THAT(text, HasSubstr("while it waited for rank 1, the store"));
+    EXPECT_THAT(text, HasSubstr("next:    check the network between these"));
+  }
+}
+
+// Rank 0 may have ended in good order, and its store with it.
+TEST(ARankThatWaits, GoesOnWhereTheStoreHasEnded) {
+  EXPECT_EQ(text_of_wait<WaitExpired>(
+                std::make_shared<FailingStore<StoreEnded>>(), 1s),
+            "a deadline passed");
 }
 
 // A store whose server is stopped: calls end with their deadlines. The test

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <fstream>
@@ -14,6 +13,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/worker_process.h"
 #include "src/net/poll_set.h"
@@ -33,14 +33,6 @@ std::string first_line(const char* file) {
   std::string line;
   std::getline(stream, line);
   return line;
-}
-
-std::optional<std::uint64_t> number_in(const std::string& text) {
-  std::uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return number;
 }
 
 std::string limit_text(rlim_t limit) {
@@ -172,7 +164,8 @@ Finding examine_memory() {
       .topic = "memory",
       .text = fmt::format("{:.1f} GiB, {:.1f} GiB of them available",
                           total / kGibibyte, available / kGibibyte)};
-  const auto granted = number_in(first_line("/sys/fs/cgroup/memory.max"));
+  const auto granted =
+      number_in<std::uint64_t>(first_line("/sys/fs/cgroup/memory.max"));
   if (granted)
     finding.text += fmt::format("; a control group grants {:.1f} GiB",
                                 static_cast<double>(*granted) / kGibibyte);
@@ -215,7 +208,8 @@ Finding examine_limits() {
   constexpr rlim_t kFewThreads = 64;
   const rlim_t files = soft_limit(RLIMIT_NOFILE);
   const rlim_t threads = soft_limit(RLIMIT_NPROC);
-  const auto granted = number_in(first_line("/sys/fs/cgroup/pids.max"));
+  const auto granted =
+      number_in<std::uint64_t>(first_line("/sys/fs/cgroup/pids.max"));
   Finding finding{
       .topic = "limits",
       .text = fmt::format(
