@@ -217,7 +217,7 @@ def run_both(program, device, name, precision, ranks, steps, folder):
     for side, command in sides.items():
         with MemoryWatch() as watch:
             if side == "Lockstep":
-                command = ["lockstep", "run", "-n", ranks, "--cpu-bind", "none",
+                command = ["lockstep", "run", "-n", ranks, "--bind", "none",
                            "--", *command]
                 statuses = [subprocess.run(command, timeout=SECONDS,
                                            check=False).returncode]

@@ -47,14 +47,14 @@ class Bundle:
         return ["python3", "-u", self.programs / name, *arguments]
 
     def run(self, ranks, *command):
-        return ["lockstep", "run", "-n", ranks, "--cpu-bind", "none", "--",
+        return ["lockstep", "run", "-n", ranks, "--bind", "none", "--",
                 *command]
 
     def train(self, *arguments):
         return ["lockstep", "train", *self.train_flags(*arguments)]
 
     def train_flags(self, *arguments):
-        return ["--device", self.device, "--cpu-bind", "none", "--model", "cnn",
+        return ["--device", self.device, "--bind", "none", "--model", "cnn",
                 "--data-dir", self.data, *arguments]
 
 

@@ -39,11 +39,11 @@ std::string help_of(const std::vector<const char*>& arguments) {
 
 TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
   const RunOptions options = parse_run(
-      {"-n", "2", "--cpu-bind", "none", "--log-dir", "logs",
+      {"-n", "2", "--bind", "none", "--log-dir", "logs",
        "--master-port=29500", "./program", "-n", "7", "--help", "--", "x"});
   EXPECT_EQ(options.workers, 2);
   EXPECT_EQ(options.nodes.master_port, 29500);
-  EXPECT_EQ(options.launch.cpu_bind, "none");
+  EXPECT_EQ(options.launch.bind, "none");
   EXPECT_EQ(options.launch.log_dir, "logs");
   EXPECT_THAT(options.command,
               ElementsAre("./program", "-n", "7", "--help", "--", "x"));
@@ -113,7 +113,7 @@ TEST(CommandLine, RunIsOneWorkerUnlessTold) {
   const RunOptions options = parse_run({"true"});
   EXPECT_EQ(options.workers, 1);
   EXPECT_EQ(options.nodes.master_port, 0);
-  EXPECT_EQ(options.launch.cpu_bind, "cores");
+  EXPECT_EQ(options.launch.bind, "auto");
 }
 
 TEST(CommandLine, RunTakesTorchrunsSpellings) {
@@ -149,20 +149,20 @@ TEST(CommandLine, RunRefusesWhatCannotBe) {
             "--output is given twice; give it once");
   EXPECT_EQ(error_of({"train", "--lr=1", "--lr=2", "--lr=3"}),
             "--lr is given 3 times; give it once");
-  EXPECT_THAT(error_of({"run", "--cpu-bind", "core", "true"}),
-              HasSubstr("did you mean \"cores\"?"));
+  EXPECT_THAT(error_of({"run", "--bind", "cores", "true"}),
+              HasSubstr("did you mean \"core\"?"));
   EXPECT_THAT(error_of({"run", "--nproc", "2", "true"}),
               HasSubstr("unknown flag \"--nproc\""));
 }
 
 TEST(CommandLine, TrainHandsOnWhatWasTyped) {
   const auto request = std::get<TrainRequest>(
-      parse({"train", "--epochs", "1", "--cpu-bind=none"}));
+      parse({"train", "--epochs", "1", "--bind=none"}));
   EXPECT_EQ(request.options.epochs, 1);
   EXPECT_EQ(request.options.ranks, 4);
-  EXPECT_EQ(request.launch.cpu_bind, "none");
+  EXPECT_EQ(request.launch.bind, "none");
   EXPECT_THAT(request.arguments,
-              ElementsAre("--epochs", "1", "--cpu-bind=none"));
+              ElementsAre("--epochs", "1", "--bind=none"));
 }
 
 TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
@@ -177,12 +177,12 @@ TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
 TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
   // Any file suffices: the command does not read it here.
   const auto evaluate = std::get<EvaluateRequest>(
-      parse({"evaluate", "/proc/self/exe", "-n3", "--cpu-bind=none"}));
+      parse({"evaluate", "/proc/self/exe", "-n3", "--bind=none"}));
   EXPECT_EQ(evaluate.options.verb, ModelVerb::kEvaluate);
   EXPECT_EQ(evaluate.options.ranks, 3);
-  EXPECT_EQ(evaluate.launch.cpu_bind, "none");
+  EXPECT_EQ(evaluate.launch.bind, "none");
   EXPECT_THAT(evaluate.arguments, ElementsAre("evaluate", "/proc/self/exe",
-                                              "-n3", "--cpu-bind=none"));
+                                              "-n3", "--bind=none"));
   const auto predict = std::get<EvaluateRequest>(
       parse({"predict", "/proc/self/exe", "--output", "p.csv"}));
   EXPECT_EQ(predict.options.verb, ModelVerb::kPredict);
@@ -197,12 +197,12 @@ TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
 
 TEST(CommandLine, BenchHandsOnWhatWasTyped) {
   const auto request = std::get<BenchRequest>(
-      parse({"bench", "all_reduce", "--bytes", "4", "--cpu-bind=none"}));
+      parse({"bench", "all_reduce", "--bytes", "4", "--bind=none"}));
   EXPECT_EQ(request.options.collective, "all_reduce");
   EXPECT_EQ(request.options.ranks, 4);
-  EXPECT_EQ(request.launch.cpu_bind, "none");
+  EXPECT_EQ(request.launch.bind, "none");
   EXPECT_THAT(request.arguments,
-              ElementsAre("all_reduce", "--bytes", "4", "--cpu-bind=none"));
+              ElementsAre("all_reduce", "--bytes", "4", "--bind=none"));
   EXPECT_THAT(error_of({"bench", "allreduce"}),
               HasSubstr("did you mean \"all_reduce\"?"));
 }
@@ -236,7 +236,7 @@ TEST(CommandLine, HelpListsCommandsAndFlags) {
   EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("train"), HasSubstr("run"),
                                          HasSubstr("version")));
   EXPECT_THAT(help_of({"run", "--help"}),
-              AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--cpu-bind")));
+              AllOf(HasSubstr("--nproc-per-node"), HasSubstr("--bind")));
   EXPECT_THAT(help_of({"train", "-h"}),
               AllOf(HasSubstr("--global-batch-size"), HasSubstr("--log-dir")));
   EXPECT_THAT(help_of({"evaluate", "--help"}),

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstring>
+#include <ostream>
 
 #include "launched_command.h"
 #include "src/base/testing/test_directory.h"
@@ -135,6 +137,11 @@ struct Request {
   int signal;
   const char* script;
 };
+
+void PrintTo(const Request& request, std::ostream* out) {
+  *out << "SIG" << ::sigabbrev_np(request.signal)
+       << (request.script == kStayDeaf ? ", workers ignore SIGTERM" : "");
+}
 
 class Interruption : public testing::TestWithParam<Request> {};
 

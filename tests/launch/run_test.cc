@@ -94,7 +94,7 @@ TEST(Run, GivesEachWorkerItsShareOfTheCores) {
   ASSERT_EQ(bound.size(), 2u);
   EXPECT_NE(bound[0].substr(9), bound[1].substr(9));
   auto arguments = shell_workers(2, script);
-  arguments.insert(arguments.begin() + 1, "--cpu-bind=none");
+  arguments.insert(arguments.begin() + 1, "--bind=none");
   const auto free = sorted_lines(run_lockstep(arguments).out);
   EXPECT_EQ(free[0].substr(9), free[1].substr(9));
   const int many = static_cast<int>(cores.size()) + 1;
@@ -264,14 +264,27 @@ TEST(Run, PassesArgumentsAsTheyAre) {
 
 TEST(DryRun, ShowsTheRanksAndStartsNothing) {
   const CommandResult result =
-      run_lockstep({"run", "-n", "2", "--cpu-bind", "none", "--dry-run", "sh",
-                    "-c", "echo started"},
+      run_lockstep({"run", "-n", "2", "--bind", "none", "--dry-run", "sh", "-c",
+                    "echo started"},
                    {"OMP_NUM_THREADS=3"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out,
               testing::MatchesRegex("command: /[a-z/]*/sh -c echo started\n"
                                     "rank +cores .*\n"
                                     "0 +any +3 +all\n1 +any +3 +all\n"));
+}
+
+TEST(DryRun, ShowsTheCoresOfEachBinding) {
+  const auto cores_of = [](const char* binding) {
+    return run_lockstep(
+               {"run", "-n", "2", "--bind", binding, "--dry-run", "true"})
+        .out;
+  };
+  if (allowed_cores().size() < 2)
+    GTEST_SKIP() << "needs two cores and no quota";
+  EXPECT_THAT(cores_of("core"), Not(HasSubstr("any")));
+  for (const char* binding : {"socket", "numa"})
+    EXPECT_THAT(cores_of(binding), Not(HasSubstr("any")));
 }
 
 TEST(DryRun, ShowsTheHostsOfAJob) {

@@ -78,7 +78,7 @@ void Launcher::start_workers() {
           error.value());
   }
   const int workers = options_.job.workers;
-  const auto shares = shares_of_cores(options_.cpu_binding, workers);
+  const auto shares = place_workers(options_.binding, workers);
   for (int local = 0; local < workers; ++local)
     start_worker(local, program,
                  shares.empty() ? std::vector<int>()

@@ -23,7 +23,7 @@
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/record_collector.h"
-#include "src/launch/worker/cpu_share.h"
+#include "src/launch/worker/placement.h"
 #include "src/launch/worker/orphan_watch.h"
 #include "src/launch/worker/signal_watch.h"
 #include "src/launch/worker/worker_environment.h"
@@ -41,7 +41,7 @@ struct LaunchOptions {
   JobEnvironment job;
   // "NAME=value"; the base of each worker's environment.
   std::vector<std::string> environment = current_environment();
-  CpuBinding cpu_binding = CpuBinding::kCores;
+  Binding binding = Binding::kAuto;
   OutputTags tags = OutputTags::kRank;  // for several workers
   // The folder for rank-N.log, a copy of rank N's output; empty: no logs.
   // Created when missing.

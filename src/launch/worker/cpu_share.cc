@@ -1,6 +1,5 @@
 #include "src/launch/worker/cpu_share.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,24 +9,9 @@
 #include <sstream>
 #include <string>
 #include <thread>
-#include <tuple>
 
 namespace lockstep {
 namespace {
-
-int read_number(const std::string& path) {
-  int number = -1;
-  std::ifstream(path) >> number;
-  return number;
-}
-
-// Orders logical CPUs by their physical core.
-std::tuple<int, int, int> place_of(int cpu) {
-  const std::string topology =
-      fmt::format("/sys/devices/system/cpu/cpu{}/topology/", cpu);
-  return {read_number(topology + "physical_package_id"),
-          read_number(topology + "core_id"), cpu};
-}
 
 // This process's group in the hierarchy of version 2: "/a/b".
 std::string control_group() {
@@ -58,13 +42,9 @@ std::optional<double> cpu_quota() {
 std::vector<int> allowed_cores() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return {};
-  std::vector<std::tuple<int, int, int>> places;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) places.push_back(place_of(cpu));
-  std::sort(places.begin(), places.end());
   std::vector<int> cores;
-  cores.reserve(places.size());
-  for (const auto& place : places) cores.push_back(std::get<2>(place));
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cores.push_back(cpu);
   return cores;
 }
 
@@ -74,29 +54,6 @@ int usable_cores() {
   if (const auto quota = cpu_quota())
     cores = std::min(cores, static_cast<int>(std::ceil(*quota)));
   return std::max(cores, 1);
-}
-
-std::vector<std::vector<int>> divide_cores(std::span<const int> cores,
-                                           int workers) {
-  const auto count = static_cast<std::size_t>(std::max(workers, 0));
-  if (count == 0 || cores.size() < count) return {};
-  std::vector<std::vector<int>> shares(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t begin = i * cores.size() / count;
-    const std::size_t end = (i + 1) * cores.size() / count;
-    shares[i].assign(cores.begin() + static_cast<std::ptrdiff_t>(begin),
-                     cores.begin() + static_cast<std::ptrdiff_t>(end));
-  }
-  return shares;
-}
-
-std::vector<std::vector<int>> shares_of_cores(CpuBinding binding, int workers) {
-  if (binding == CpuBinding::kNone || workers == 1) return {};
-  const std::vector<int> cores = allowed_cores();
-  // Under a quota other processes share the cores, and the launcher cannot know
-  // which.
-  if (usable_cores() < static_cast<int>(cores.size())) return {};
-  return divide_cores(cores, workers);
 }
 
 std::optional<double> parse_cpu_quota(std::string_view text) {

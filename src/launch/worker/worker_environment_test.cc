@@ -116,20 +116,6 @@ TEST(WorkerEnvironment, LeavesTheUsersPythonAlone) {
                     Not(Contains("PYTHONUNBUFFERED=1"))));
 }
 
-TEST(CpuShare, DividesCoresEvenlyAmongNeighbours) {
-  const std::vector<int> cores{0, 4, 1, 5, 2};
-  EXPECT_THAT(divide_cores(cores, 2),
-              ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5, 2)));
-  EXPECT_THAT(divide_cores(cores, 1), ElementsAre(ElementsAre(0, 4, 1, 5, 2)));
-  EXPECT_EQ(divide_cores(cores, 5).size(), 5u);
-}
-
-TEST(CpuShare, DividesNothingWhereRanksOutnumberCores) {
-  EXPECT_THAT(divide_cores(std::vector<int>{0, 1}, 3), IsEmpty());
-  EXPECT_THAT(divide_cores({}, 1), IsEmpty());
-  EXPECT_THAT(divide_cores(std::vector<int>{0}, 0), IsEmpty());
-}
-
 TEST(CpuShare, ReadsAControlGroupsQuota) {
   EXPECT_EQ(parse_cpu_quota("200000 100000\n"), 2.0);
   EXPECT_EQ(parse_cpu_quota("50000 100000\n"), 0.5);

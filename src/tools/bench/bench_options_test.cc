@@ -63,7 +63,7 @@ TEST(BenchOptions, EveryFlagArrives) {
                                       "t.json",
                                       "--ranks",
                                       "3",
-                                      "--cpu-bind",
+                                      "--bind",
                                       "none"});
   EXPECT_EQ(options.wanted.collective, BenchCollective::kReduceScatter);
   EXPECT_EQ(options.wanted.type, DataType::kBFloat16);

@@ -95,7 +95,7 @@ TEST_F(EvaluateOptionsOf, PredictMayNameImagesWithoutLabels) {
 
 TEST_F(EvaluateOptionsOf, AWorkerFollowTheWorldSizeAndSkipLaunchFlags) {
   const RankPlace worker{.cores = 1, .world_size = 3};
-  EXPECT_EQ(parse({"evaluate", "MODEL", "--cpu-bind=none"}, worker).ranks, 3);
+  EXPECT_EQ(parse({"evaluate", "MODEL", "--bind=none"}, worker).ranks, 3);
   EXPECT_THAT(error_of({"evaluate", "MODEL", "-n", "2"}, worker),
               HasSubstr("one of 3 ranks"));
 }

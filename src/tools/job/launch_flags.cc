@@ -3,25 +3,30 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <chrono>
-#include <string_view>
 
+#include "src/base/name_table.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/tools/job/flags.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 2> kBindings{"cores", "none"};
+constexpr std::array<NamedValue<Binding>, 5> kBindings{{
+    {"auto", Binding::kAuto, "core where each worker can have one"},
+    {"none", Binding::kNone, "anywhere"},
+    {"core", Binding::kCore, "on its share of the cores"},
+    {"socket", Binding::kSocket, "on the sockets of that share"},
+    {"numa", Binding::kNuma, "on its NUMA nodes"},
+}};
 
 }  // namespace
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags,
                       std::string_view more_logs) {
   command
-      .add_option("--cpu-bind", flags.cpu_bind,
-                  "cores: each worker runs on its share of the cores, where "
-                  "there is one core for each; none: anywhere")
-      ->check(one_of("CPU binding", kBindings))
+      .add_option("--bind", flags.bind,
+                  "Where each worker runs: " + list_names(kBindings))
+      ->check(one_of("binding", names_in(kBindings)))
       ->capture_default_str();
   command
       .add_option("--log-dir", flags.log_dir,
@@ -52,8 +57,7 @@ LaunchFlags parse_worker_flags(std::string_view name,
 }
 
 void apply(const LaunchFlags& flags, LaunchOptions& options) {
-  options.cpu_binding =
-      flags.cpu_bind == "none" ? CpuBinding::kNone : CpuBinding::kCores;
+  options.binding = row_named(kBindings, "binding", flags.bind).value;
   options.log_directory = flags.log_dir;
   options.grace = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(flags.grace));

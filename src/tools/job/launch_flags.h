@@ -17,7 +17,7 @@ namespace lockstep {
 struct LaunchOptions;
 
 struct LaunchFlags {
-  std::string cpu_bind = "cores";  // or none
+  std::string bind = "auto";
   std::string log_dir;             // empty: no log is kept
   double grace = 30;               // seconds between SIGTERM and SIGKILL
 };

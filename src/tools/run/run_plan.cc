@@ -3,21 +3,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "src/base/report_text.h"
-#include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/find_program.h"
+#include "src/launch/worker/placement.h"
 
 namespace lockstep {
 namespace {
 
 // "0-3,8"; "any" where the worker is not bound.
-std::string text_of(std::vector<int> cores) {
+std::string text_of(const std::vector<int>& cores) {
   if (cores.empty()) return "any";
-  std::ranges::sort(cores);
   std::string text;
   for (auto first = cores.begin(); first != cores.end();) {
     auto last = first;
@@ -45,7 +43,7 @@ std::string describe_plan(const LaunchOptions& launch, bool is_only_host) {
       {is_only_host ? "rank" : "local rank", "cores", "compute threads",
        "CUDA_VISIBLE_DEVICES"}};
   const int workers = launch.job.workers;
-  const auto shares = shares_of_cores(launch.cpu_binding, workers);
+  const auto shares = place_workers(launch.binding, workers);
   for (int local = 0; local < workers; ++local) {
     const auto environment =
         worker_environment(launch.environment, launch.job, local);

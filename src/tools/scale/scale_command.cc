@@ -261,7 +261,7 @@ class Scaling {
     LaunchOptions launch;
     launch.command = {"/bin/sh", "-c", with_ranks(options().against, ranks)};
     launch.log_directory = scratch_.path() / "against";
-    launch.cpu_binding = CpuBinding::kNone;
+    launch.binding = Binding::kNone;
     launch.job.workers_are_ranks = false;
     // The variable from which torchrun takes its default for --nproc-per-node.
     launch.environment.push_back(fmt::format("PET_NPROC_PER_NODE={}", ranks));

@@ -89,7 +89,7 @@ TEST(TrainOptions, TheRunIsAsLongAndTellsAsMuchAsTheFlagsSay) {
 TEST(TrainOptions, WorkersAndTheirBatchesAreWhatTheFlagsSay) {
   const TrainOptions options =
       parse_train({"--ranks", "3", "--batch-size", "5", "--threads", "2",
-                   "--cpu-bind", "none", "--log-dir", "logs"});
+                   "--bind", "none", "--log-dir", "logs"});
   EXPECT_EQ(options.ranks, 3);
   EXPECT_EQ(options.batch_size, 5);
   EXPECT_EQ(options.global_batch, 15);
