@@ -138,9 +138,9 @@ struct Request {
   const char* script;
 };
 
-void PrintTo(const Request& request, std::ostream* out) {
-  *out << "SIG" << ::sigabbrev_np(request.signal)
-       << (request.script == kStayDeaf ? ", workers ignore SIGTERM" : "");
+std::ostream& operator<<(std::ostream& out, const Request& request) {
+  return out << "SIG" << ::sigabbrev_np(request.signal)
+             << (request.script == kStayDeaf ? ", workers ignore SIGTERM" : "");
 }
 
 class Interruption : public testing::TestWithParam<Request> {};
