@@ -45,6 +45,18 @@ std::string name_ranks(const std::vector<int>& ranks) {
                            : "");
 }
 
+std::string ranges_in(const std::vector<int>& numbers) {
+  std::string text;
+  for (auto first = numbers.begin(); first != numbers.end();) {
+    auto last = first;
+    while (last + 1 != numbers.end() && *(last + 1) == *last + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", *first);
+    if (last != first) text += fmt::format("-{}", *last);
+    first = last + 1;
+  }
+  return text;
+}
+
 std::string right_aligned(const std::string& text, std::size_t width) {
   return blanks_for(text, width) + text;
 }

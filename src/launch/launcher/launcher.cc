@@ -78,6 +78,11 @@ void Launcher::start_workers() {
           error.value());
   }
   const int workers = options_.job.workers;
+  if (folds_lines())
+    folder_.emplace(workers,
+                    [this](OutputStream stream, const std::string& line) {
+                      screen_.print_line(stream, line);
+                    });
   const auto shares = place_workers(options_.binding, workers);
   for (int local = 0; local < workers; ++local)
     start_worker(local, program,
@@ -96,16 +101,25 @@ void Launcher::start_worker(int local_rank, const std::string& program,
       .cores = cores,
       .standard_input = rank == 0 ? options_.standard_input : -1,
       .signal_mask = signals_.original_mask()};
-  const bool untagged =
-      world_size_of(options_.job) == 1 || options_.tags == OutputTags::kNone;
   const WorkerOptions worker{
       .rank = rank,
       .local_rank = local_rank,
-      .company = untagged ? Company::kAlone : Company::kOthers,
+      .company = has_tags() ? Company::kOthers : Company::kAlone,
       .log_path = log_path(local_rank),
       .logged = options_.streams.logged(local_rank),
       .shown = options_.streams.shown(local_rank)};
-  workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_));
+  workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_,
+                                        folder_ ? &*folder_ : nullptr));
+}
+
+bool Launcher::has_tags() const {
+  return world_size_of(options_.job) > 1 && options_.tags == OutputTags::kRank;
+}
+
+bool Launcher::folds_lines() const {
+  return has_tags() && options_.job.workers > 1 &&
+         options_.streams.fold.value_or(
+             screen_.window(OutputStream::kOut).has_value());
 }
 
 std::string Launcher::log_path(int local_rank) const {
@@ -133,9 +147,11 @@ void Launcher::turn() {
     set.watch(options_.ended_elsewhere, POLLIN, [this] { end_elsewhere(); });
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
-  set.wait(std::min({kill_at_, cause_at_, screen_.due()}));
+  set.wait(std::min({kill_at_, cause_at_, screen_.due(),
+                     folder_ ? folder_->due() : Deadline::never()}));
   look_for_failure();
   look_for_time();
+  if (folder_) folder_->release(Deadline::Clock::now());
   screen_.draw();
   look_for_write_error();
 }
@@ -392,6 +408,7 @@ void Launcher::note_saved_state() {
 
 void Launcher::finish_output() {
   for (const auto& worker : workers_.all()) worker->drain();
+  if (folder_) folder_->release_all();
   note_saved_state();
   screen_.settle();
   report_end();

@@ -93,6 +93,8 @@ class Launcher {
   void start_workers();
   void start_worker(int local_rank, const std::string& program,
                     const std::vector<int>& cores);
+  bool has_tags() const;
+  bool folds_lines() const;
   std::string log_path(int local_rank) const;
   bool over();
   void turn();
@@ -127,6 +129,7 @@ class Launcher {
   SignalWatch& signals_;
   Screen& screen_;
   OrphanWatch orphans_;
+  std::optional<LineFolder> folder_;
   WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
   // The user's folder held records before the job, of another running job.

@@ -40,6 +40,9 @@ struct StreamPlan {
   std::optional<StreamChoice> tee;        // to the log and the screen
   // The workers that the screen shows; empty: all.
   std::vector<int> shown_local_ranks;
+  // Whether the screen shows equal lines of several workers once; nothing:
+  // where it is a terminal.
+  std::optional<bool> fold{};
 
   StreamSet logged(int local_rank) const;
   StreamSet shown(int local_rank) const;

@@ -81,11 +81,12 @@ FileDescriptor open_log(const std::string& path) {
 }  // namespace
 
 Worker::Worker(const WorkerOptions& options, WorkerCommand command,
-               Screen& screen)
+               Screen& screen, LineFolder* folder)
     : rank_(options.rank),
       local_rank_(options.local_rank),
       tag_(tag_of(options)),
       screen_(screen),
+      folder_(folder),
       raw_(options.company == Company::kAlone),
       logged_(options.logged),
       shown_(options.shown),
@@ -153,7 +154,13 @@ void Worker::show_record(std::string_view line) {
 
 void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
-  if (!raw_ && is_shown(stream)) screen_.print_line(stream, line);
+  if (raw_ || !is_shown(stream)) {
+  } else if (folder_ != nullptr) {
+    folder_->add(stream, rank_, line.substr(tag_.size()),
+                 Deadline::Clock::now());
+  } else {
+    screen_.print_line(stream, line);
+  }
   lines_before_ = screen_.lines();
   printed_elsewhere_ |= !is_shown(stream) || (stream == OutputStream::kOut &&
                                               !screen_.is_one_place());

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "src/launch/output/line_folder.h"
 #include "src/launch/output/line_tail.h"
 #include "src/launch/output/output_tagger.h"
 #include "src/launch/output/screen.h"
@@ -33,9 +34,11 @@ struct WorkerOptions {
 
 class Worker {
  public:
-  // Starts the process. `screen` must outlive the worker. Rank 0 gets a
-  // progress pipe.
-  Worker(const WorkerOptions& options, WorkerCommand command, Screen& screen);
+  // Starts the process. `screen` must outlive the worker, and so must `folder`,
+  // through which its lines go there; null: they go there directly. Rank 0 gets
+  // a progress pipe.
+  Worker(const WorkerOptions& options, WorkerCommand command, Screen& screen,
+         LineFolder* folder = nullptr);
 
   int rank() const { return rank_; }
   int local_rank() const { return local_rank_; }
@@ -78,6 +81,7 @@ class Worker {
   int local_rank_;
   std::string tag_;  // "[rank 1] "; empty for a single worker
   Screen& screen_;
+  LineFolder* folder_;
   // A single worker has the screen to itself until it writes progress records.
   bool raw_;
   StreamSet logged_;

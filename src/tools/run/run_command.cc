@@ -57,6 +57,9 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags) {
                   flags.local_ranks_filter,
                   "The local ranks whose output the screen shows [all]")
       ->type_name("RANK,...");
+  command.add_flag("--fold,!--no-fold", flags.fold,
+                   "Show a line that several ranks of a host print at nearly "
+                   "the same time once [on a terminal]");
   command
       .add_option("--error-file,--error_file", flags.error_file,
                   "Write the failure that ends the job to this file, as JSON, "
@@ -67,6 +70,7 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags) {
 StreamPlan streams_of(const StreamFlags& flags,
                       const std::string& log_directory) {
   StreamPlan plan;
+  plan.fold = flags.fold;
   if (!flags.redirects.empty())
     plan.redirects = StreamChoice::parse("--redirects", flags.redirects);
   if (!flags.tee.empty()) plan.tee = StreamChoice::parse("--tee", flags.tee);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,7 @@ struct StreamFlags {
   std::string redirects;
   std::string tee;
   std::string local_ranks_filter;
+  std::optional<bool> fold{};
   std::string error_file;  // empty: none
 };
 

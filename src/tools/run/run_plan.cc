@@ -13,20 +13,6 @@
 namespace lockstep {
 namespace {
 
-// "0-3,8"; "any" where the worker is not bound.
-std::string text_of(const std::vector<int>& cores) {
-  if (cores.empty()) return "any";
-  std::string text;
-  for (auto first = cores.begin(); first != cores.end();) {
-    auto last = first;
-    while (last + 1 != cores.end() && *(last + 1) == *last + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", *first);
-    if (last != first) text += fmt::format("-{}", *last);
-    first = last + 1;
-  }
-  return text;
-}
-
 std::string value_of(std::span<const std::string> environment,
                      std::string_view name) {
   for (const std::string& variable : environment)
@@ -47,12 +33,12 @@ std::string describe_plan(const LaunchOptions& launch, bool is_only_host) {
   for (int local = 0; local < workers; ++local) {
     const auto environment =
         worker_environment(launch.environment, launch.job, local);
-    rows.push_back(
-        {std::to_string(local),
-         text_of(shares.empty() ? std::vector<int>()
-                                : shares[static_cast<std::size_t>(local)]),
-         value_of(environment, "OMP_NUM_THREADS"),
-         value_of(environment, "CUDA_VISIBLE_DEVICES")});
+    rows.push_back({std::to_string(local),
+                    shares.empty()
+                        ? "any"
+                        : ranges_in(shares[static_cast<std::size_t>(local)]),
+                    value_of(environment, "OMP_NUM_THREADS"),
+                    value_of(environment, "CUDA_VISIBLE_DEVICES")});
   }
   const std::string program = find_program(
       launch.command.front(), value_of(launch.environment, "PATH"));
