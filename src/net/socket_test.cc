@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
+#include "src/net/free_port.h"
 #include "src/net/socket_address.h"
 #include "src/net/testing/scarce_descriptors.h"
 #include "src/net/unix_socket.h"
@@ -31,8 +32,6 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 // A port without a listener.
-int unused_port() { return local_address(listen_at(kHost, 0).get()).port(); }
-
 TEST(SocketAddress, KnowsLoopbackFromTheRest) {
   const auto first = [](const char* host) { return resolve(host, 80).at(0); };
   EXPECT_TRUE(first("127.0.0.1").is_loopback());
@@ -133,7 +132,7 @@ TEST(Socket, NamesThePortThatIsInUse) {
 }
 
 TEST(Connect, TriesOnceOrUntilTheDeadline) {
-  const int port = unused_port();
+  const int port = find_free_port();
   const std::string address = "127.0.0.1:" + std::to_string(port);
   const std::string once =
       error_text<NetworkError>([&] { connect_once(kHost, port, kTimeout); });
@@ -152,20 +151,20 @@ TEST(Connect, BeginsWithoutWaitingAndSaysHowItEnded) {
               WaitResult::kReady);
     return connect_failure(begun.socket.get());
   };
-  EXPECT_EQ(how_it_ends(unused_port()), "Connection refused");
+  EXPECT_EQ(how_it_ends(find_free_port()), "Connection refused");
   const FileDescriptor listener = listen_at(kHost, 0);
   EXPECT_EQ(how_it_ends(local_address(listener.get()).port()), "");
 }
 
 TEST(Connect, WaitsForAListenerThatComesLater) {
-  const int port = unused_port();
+  const int port = find_free_port();
   std::thread early([&] { EXPECT_TRUE(connect_to(kHost, port, kTimeout)); });
   const FileDescriptor listener = listen_at(kHost, port);
   early.join();
 }
 
 TEST(Connect, EndsWhenItIsCancelled) {
-  const int port = unused_port();
+  const int port = find_free_port();
   Cancellation cancellation;
   std::thread other([&] { cancellation.cancel(); });
   EXPECT_THROW(connect_to(kHost, port, kTimeout, &cancellation), Cancelled);
@@ -173,7 +172,7 @@ TEST(Connect, EndsWhenItIsCancelled) {
 }
 
 TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
-  const int port = unused_port();
+  const int port = find_free_port();
   testing::internal::CaptureStderr();
   EXPECT_THROW(connect_to(kHost, port, 100ms, nullptr, 1ms), Timeout);
   EXPECT_THROW(connect_to(kHost, port, 100ms, nullptr, 1h), Timeout);
@@ -185,7 +184,7 @@ TEST(Connecting, WarnsOnceOnOneLineWhenItTakesLong) {
 }
 
 TEST(TooManyOpenFiles, EndEveryAttemptAtOnceAndSayWhatToDo) {
-  const int port = unused_port();
+  const int port = find_free_port();
   UnixListener listener;
   const UnixConnection waiting = connect_unix(listener.name(), kTimeout);
   const ScarceDescriptors limit(0);

@@ -21,6 +21,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/net/frame.h"
+#include "src/net/free_port.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/wait.h"
@@ -184,10 +185,7 @@ TEST_F(TcpStore, ServesAndUsesItselfInOneObject) {
 }
 
 TEST_F(TcpStore, ServesAtAllAddressesWhateverTheUrlNames) {
-  // A port that is free now.
-  const int free = server_->port();
-  server_.reset();
-  const std::string port = ":" + std::to_string(free);
+  const std::string port = ":" + std::to_string(find_free_port());
   // TEST-NET-1, RFC 5737: not an address of this host, as behind NAT.
   const auto store =
       open_store("tcp://192.0.2.1" + port, {.token = "secret", .serve = true});
@@ -202,9 +200,7 @@ TEST_F(TcpStore, ServesAtAllAddressesWhateverTheUrlNames) {
 }
 
 TEST_F(TcpStore, ServesAtOneAddressIfAskedTo) {
-  const int free = server_->port();
-  server_.reset();
-  const std::string port = ":" + std::to_string(free);
+  const std::string port = ":" + std::to_string(find_free_port());
   const auto store =
       open_store("tcp://127.0.0.1" + port,
                  {.token = "secret", .serve = true, .bind = "127.0.1.1"});

@@ -14,8 +14,7 @@
 #include "src/base/text_file.h"
 #include "src/comm/testing/mpirun.h"
 #include "src/comm/testing/rank_processes.h"
-#include "src/net/socket.h"
-#include "src/net/socket_address.h"
+#include "src/net/free_port.h"
 
 namespace lockstep {
 namespace {
@@ -117,7 +116,7 @@ TEST_F(RanksOfMpirun, NeedNoMpiWhereTheyAreToldAnAddress) {
   EXPECT_THAT(refused.output,
               HasSubstr("neither the environment nor MPI gives rank 0's"));
   EXPECT_THAT(refused.output, HasSubstr("next:    pass -x MASTER_ADDR"));
-  const int port = local_address(listen_at("127.0.0.1", 0).get()).port();
+  const int port = find_free_port();
   const Ended told = run(2, "shm", "barrier",
                          {no_plugin, "MASTER_ADDR=127.0.0.1",
                           "MASTER_PORT=" + std::to_string(port)});

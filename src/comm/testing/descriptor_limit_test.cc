@@ -8,8 +8,7 @@
 
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
-#include "src/net/socket.h"
-#include "src/net/socket_address.h"
+#include "src/net/free_port.h"
 #include "src/net/testing/scarce_descriptors.h"
 
 namespace lockstep {
@@ -58,7 +57,7 @@ TEST(TooFewFiles, AreReportedByRanksThatJoinOnGloo) {
 }
 
 TEST(TooFewFiles, AreReportedByTheRankThatServesTheStore) {
-  const int port = local_address(listen_at("127.0.0.1", 0).get()).port();
+  const int port = find_free_port();
   expect_clear_errors(0,
                       {"INIT_METHOD=tcp://127.0.0.1:" + std::to_string(port)});
 }

@@ -1,0 +1,69 @@
+// One rank of a job whose start, failure and restart are timed:
+//
+//   lockstep_first_sum end|crash|restart
+//
+// It says when its first all-reduce has finished, and ends; or its last rank
+// says so and kills itself while the others wait for it: always, or until it is
+// started again. Times are seconds of CLOCK_MONOTONIC, which all processes of a
+// machine share.
+#include <torch/torch.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "lockstep/lockstep.h"
+
+namespace lockstep {
+namespace {
+
+void say(const char* what) {
+  const std::chrono::duration<double> now =
+      std::chrono::steady_clock::now().time_since_epoch();
+  std::ostringstream line;
+  line << std::fixed << what << ' ' << now.count() << '\n';
+  std::cout << line.str() << std::flush;
+}
+
+void reduce(ProcessGroup& group) {
+  torch::Tensor ones = torch::ones({1024});
+  all_reduce(group, ones, ReduceOp::kSum).wait();
+  if (!ones.eq(group.size()).all().item<bool>())
+    throw std::runtime_error("the sum is wrong");
+}
+
+int run(const std::string& mode) {
+  const auto group = init_process_group();
+  reduce(*group);
+  if (group->rank() == 0) say("reduced");
+  const char* starts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  const bool again = starts != nullptr && std::string(starts) != "0";
+  if (mode == "end" || (mode == "restart" && again)) return 0;
+  if (group->rank() == group->size() - 1) {
+    say("crash");
+    std::raise(SIGKILL);
+  }
+  reduce(*group);
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const std::string mode = argc == 2 ? argv[1] : "";
+  if (mode != "end" && mode != "crash" && mode != "restart") {
+    std::cerr << "usage: lockstep_first_sum end|crash|restart\n";
+    return 2;
+  }
+  try {
+    return lockstep::run(mode);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 1;
+  }
+}
