@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "launched_command.h"
+#include "src/base/sanitized.h"
 #include "src/base/testing/test_directory.h"
 
 namespace lockstep {
@@ -40,6 +41,40 @@ TEST(Death, ByExitCodeIsReportedAndPassedOn) {
               AllOf(HasSubstr("lockstep: rank 1 of 3 exited with code 7"),
                     HasSubstr("its last line\n    last words\n"),
                     HasSubstr("the other ranks were ended")));
+}
+
+// The errors of two ranks that crash as `how` says.
+CommandResult crash(const char* how,
+                    const std::vector<std::string>& environment = {}) {
+  return run_lockstep({"run", "-n", "2", LOCKSTEP_CRASHER, how}, environment);
+}
+
+TEST(Crash, OfAProgramShowsTheCallsThatLedToIt) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer reports crashes itself";
+  const CommandResult result = crash("pointer");
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr(" received SIGSEGV; its calls, the last first:"),
+            HasSubstr("follow_a_lost_pointer()"), HasSubstr(" main\n")));
+}
+
+TEST(Crash, ByAnExceptionThatNothingCatchesShowsWhatThrew) {
+  const CommandResult result = crash("exception");
+  EXPECT_EQ(result.exit_code, 128 + SIGABRT);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("what():  no more data"),
+                                HasSubstr("throw_what_nothing_catches()")));
+}
+
+TEST(Crash, OfAnOverflownStackIsShownToo) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer reports crashes itself";
+  EXPECT_THAT(crash("recursion").err, HasSubstr("recurse_without_end("));
+}
+
+TEST(Crash, IsLeftToTheProgramsOwnHandlerAndToTheUsersWish) {
+  EXPECT_EQ(crash("own handler").exit_code, 9);
+  EXPECT_THAT(crash("exception", {"LOCKSTEP_BACKTRACE=0"}).err,
+              Not(HasSubstr("its calls")));
 }
 
 TEST(Death, BySignalIsReportedAndPassedOn) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/crash_trace.h"
 #include "src/base/log.h"
 #include "src/base/own_process.h"
 #include "src/base/process_environment.h"
@@ -31,6 +32,12 @@ namespace {
 [[gnu::constructor]] void print_line_by_line_under_a_launcher() {
   if (environment_variable("LOCKSTEP_LINE_BUFFERED").value_or("") == "1")
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
+}
+
+// The launcher requests this too.
+[[gnu::constructor]] void trace_crashes_under_a_launcher() {
+  if (environment_variable("LOCKSTEP_BACKTRACE").value_or("") == "1")
+    trace_crashes("rank " + environment_variable("RANK").value_or("?"));
 }
 
 // The result of init_process_group and the objects under it.

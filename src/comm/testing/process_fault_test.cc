@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
+#include "src/base/sanitized.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/net/free_port.h"
@@ -90,20 +91,9 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   }
 }
 
-// Whether the test is built with a sanitizer that replaces malloc.
-constexpr bool has_own_malloc() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-  return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-  return false;
-#endif
-}
-
 // jemalloc and tcmalloc are common advice for PyTorch.
 TEST(RanksAsProcesses, AreToldThatGlooCannotWorkWithAPreloadedMalloc) {
-  if (has_own_malloc()) GTEST_SKIP() << "the sanitizer has a malloc of its own";
+  if (kSanitized) GTEST_SKIP() << "the sanitizer has a malloc of its own";
   const std::string preload =
       std::string("LD_PRELOAD=") + LOCKSTEP_PRELOADED_MALLOC;
   RankProcesses on_wire(2, ranks_program("barrier"),

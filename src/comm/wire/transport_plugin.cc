@@ -7,15 +7,8 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "src/base/sanitized.h"
 #include "src/comm/rendezvous/plugin.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LOCKSTEP_SANITIZED
-#elif defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LOCKSTEP_SANITIZED
-#endif
-#endif
 
 namespace lockstep {
 namespace {
@@ -38,11 +31,8 @@ constexpr const char* packages_of(std::string_view name) {
 
 // LibTorch contains a Gloo with the same symbols, so the plug-in must resolve
 // symbols in its own library first. The sanitizers forbid that.
-int flags_for([[maybe_unused]] std::string_view name) {
-#if !defined(LOCKSTEP_SANITIZED)
-  if (name == "gloo") return RTLD_DEEPBIND;
-#endif
-  return 0;
+int flags_for(std::string_view name) {
+  return name == "gloo" && !kSanitized ? RTLD_DEEPBIND : 0;
 }
 
 // The file whose malloc this process uses instead of glibc's; "" if it uses

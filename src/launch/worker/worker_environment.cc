@@ -100,6 +100,7 @@ std::vector<std::string> worker_environment(
   if (!has(variables, "PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", 1);
   if (!has(variables, "LOCKSTEP_LINE_BUFFERED"))
     set("LOCKSTEP_LINE_BUFFERED", 1);
+  if (!has(variables, "LOCKSTEP_BACKTRACE")) set("LOCKSTEP_BACKTRACE", 1);
   prepend_library_folder(variables, job.library_folder);
   if (!job.workers_are_ranks) return variables;
   const int rank = job.first_rank + local_rank;

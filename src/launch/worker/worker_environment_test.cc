@@ -40,7 +40,8 @@ TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
                   "TORCHELASTIC_USE_AGENT_STORE=False", "MASTER_ADDR=127.0.0.1",
                   "MASTER_PORT=29500", "LOCKSTEP_STORE=tcp://127.0.0.1:5",
                   "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1",
-                  "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1"));
+                  "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1",
+                  "LOCKSTEP_BACKTRACE=1"));
 }
 
 TEST(WorkerEnvironment, CountsRanksOverAllHosts) {
@@ -72,7 +73,7 @@ TEST(WorkerEnvironment, IsTheUsersForAProgramThatHasRanksOfItsOwn) {
                           .threads = std::nullopt},
                          0),
       UnorderedElementsAre("PATH=/bin", "PYTHONUNBUFFERED=1",
-                           "LOCKSTEP_LINE_BUFFERED=1"));
+                           "LOCKSTEP_LINE_BUFFERED=1", "LOCKSTEP_BACKTRACE=1"));
 }
 
 TEST(WorkerEnvironment, HasThreadsAsTorchrunDoesUnlessToldOtherwise) {
