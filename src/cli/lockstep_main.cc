@@ -53,8 +53,9 @@ int carry_out(const RunOptions& options) {
 int carry_out(const HostLauncherRequest&) {
   FileDescriptor signals;
   const HostOrder order = take_order(signals);
-  const RunOptions options = parse_order(order, usable_cores());
+  RunOptions options = parse_order(order, usable_cores());
   const OrderedSignals sender(std::move(signals));
+  options.is_cut_off = [&sender] { return sender.have_ended(); };
   return run_program(options, environment_variable);
 }
 

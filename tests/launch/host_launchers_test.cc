@@ -127,7 +127,7 @@ TEST_F(HostLaunchers, PassOnArgumentsDirectoryAndVariables) {
                                 HasSubstr("3 here b c\n")));
   std::vector<std::string> words = arguments("far", "printf '%s|' \"$@\"");
   words.insert(words.end(), {"sh", "it's \"$x\"", "a\nb", "", "-H"});
-  EXPECT_EQ(run_lockstep(words).out, "it's \"$x\"|a\nb||-H|\n");
+  EXPECT_EQ(run_lockstep(words).out, "it's \"$x\"|a\nb||-H|");
 }
 
 TEST_F(HostLaunchers, ShowTheTokenOnNoCommandLine) {
@@ -187,6 +187,13 @@ TEST_F(HostLaunchers, EndEverywhereWhenTheirParentIsKilled) {
   EXPECT_TRUE(job->wait_until_nothing_is_left());
 }
 
+TEST_F(HostLaunchers, EndWhatTheirRanksStartedWhenTheirParentIsKilled) {
+  const auto job = start("localhost,far", "echo began; sleep 600; true");
+  ASSERT_TRUE(job->wait_for("began", 2));
+  job->signal(SIGKILL);
+  EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
 TEST_F(HostLaunchers, SayWhatToTryWhereSshFails) {
   set_host("away", "echo 'Permission denied (publickey).' >&2; exit 255");
   const auto job = start("far,away", "echo never");
@@ -194,7 +201,8 @@ TEST_F(HostLaunchers, SayWhatToTryWhereSshFails) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("Permission denied (publickey)."),
-                    HasSubstr("away is lost to the job: ssh ended with 255"),
+                    HasSubstr("away is lost to the job: "),
+                    HasSubstr("exited with code 255"),
                     HasSubstr("away true must work without a password")));
   EXPECT_THAT(result.out, Not(HasSubstr("never")));
   EXPECT_TRUE(job->wait_until_nothing_is_left());
@@ -203,8 +211,8 @@ TEST_F(HostLaunchers, SayWhatToTryWhereSshFails) {
 TEST_F(HostLaunchers, SayThatAHostLacksTheProgram) {
   set_host("away", "echo 'sh: not found' >&2; exit 127");
   EXPECT_THAT(run("far,away", "echo never").err,
-              AllOf(HasSubstr("away is lost to the job: it has no /"),
-                    HasSubstr("install Lockstep at the same path")));
+              AllOf(HasSubstr("exited with code 127"),
+                    HasSubstr("install Lockstep as /")));
 }
 
 TEST_F(HostLaunchers, GoOnWithoutAHostThatTheJobDoesNotNeed) {
@@ -230,7 +238,98 @@ TEST_F(HostLaunchers, GoOnWithoutAHostThatIsLostLater) {
   const CommandResult result = job->finish();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("alone"));
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr("away is lost to the job: its launcher, or the "
+                      "connection to it, exited with code 255"),
+            HasSubstr("restart 1 of 1"), Not(HasSubstr("ssh-copy-id"))));
   EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
+TEST_F(HostLaunchers, GoOnWithoutAHostWhoseConnectionBreaks) {
+  const Gate broken;
+  const std::string pipe = folder_ / "pipe";
+  set_host("away", "mkfifo " + pipe + "; sh -c \"$*\" <" + pipe + " & exec 3>" +
+                       pipe +
+                       "; IFS= read -r order; printf '%s\\n' \"$order\" >&3; "
+                       "read line <" +
+                       broken.path() + "; exec 3>&-; wait; exit 255");
+  const auto job = start(
+      "far,away",
+      "if [ $GROUP_WORLD_SIZE = 2 ]; then echo began; exec sleep 600; fi; "
+      "echo alone",
+      {"--nnodes", "1:2", "--max-restarts", "1"});
+  ASSERT_TRUE(job->wait_for("began", 2));
+  broken.open();
+  const CommandResult result = job->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("alone"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("lost its connection"),
+                                Not(HasSubstr("received SIGTERM"))));
+  EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
+TEST_F(HostLaunchers, BlameALostHostAndNotThoseThatEndBecauseOfIt) {
+  const Gate lost;
+  set_host("away", "exec 3<&0; sh -c \"exec $*\" <&3 & read line <" +
+                       lost.path() + "; kill -9 $!; wait; exit 255");
+  const auto job =
+      start("far,away,third",
+            "trap 'exit 75' TERM; echo began; while :; do sleep 0.1; done",
+            {"--grace", "30", "--max-restarts", "3"});
+  ASSERT_TRUE(job->wait_for("began", 3));
+  lost.open();
+  const CommandResult result = job->finish();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("away is lost to the job"),
+                                HasSubstr("the job ended on every host: "),
+                                Not(HasSubstr("far is lost")),
+                                Not(HasSubstr("third is lost")),
+                                Not(HasSubstr("SIGTERM"))));
+  EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
+TEST_F(HostLaunchers, DoNotWaitForAHostWithoutRanksAtTheEnd) {
+  set_host("hung", "exec sleep 600");
+  const auto job =
+      start("far,hung", "echo $RANK of $WORLD_SIZE",
+            {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.1"});
+  const CommandResult result = job->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "0 of 1\n");
+  EXPECT_THAT(result.err, Not(HasSubstr("hung")));
+  EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
+TEST_F(HostLaunchers, NameAHostThatDoesNotComeAndEndWithoutIt) {
+  set_host("hung", "exec sleep 600");
+  const auto job = start("hung,far", "echo never");
+  ASSERT_TRUE(job->wait_for("lockstep: waits for hung: ssh has not started"));
+  job->signal(SIGINT);
+  EXPECT_EQ(job->finish().exit_code, 128 + SIGINT);
+  EXPECT_TRUE(job->wait_until_nothing_is_left());
+}
+
+TEST_F(HostLaunchers, TakeAnInterfaceAsTheirAddress) {
+  const auto code = [&](const char* address) {
+    return run_lockstep({"run", "-H", "far", "--ssh", ssh_, "--local-addr",
+                         address, "true"})
+        .exit_code;
+  };
+  EXPECT_EQ(code("lo"), 0);
+  EXPECT_EQ(code("no-such-interface"), 2);
+}
+
+TEST_F(HostLaunchers, TagEachPieceOfALongLine) {
+  const CommandResult result =
+      run("far,away", "head -c 20000 /dev/zero | tr '\\0' x; echo");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const std::string& line : sorted_lines(result.out))
+    EXPECT_THAT(line, testing::StartsWith("[rank ")) << line.size();
+}
+
+TEST_F(HostLaunchers, PassTheBytesOfASingleHostUnchanged) {
+  EXPECT_EQ(run("far", "printf 'a\\rb\\nend'").out, "a\rb\nend");
 }
 
 TEST_F(HostLaunchers, RefuseAHostWithoutTheDirectory) {
@@ -261,6 +360,7 @@ TEST_F(HostLaunchers, RefuseWrongArgumentsBeforeTheyStart) {
     EXPECT_FALSE(fs::exists(log_)) << more.front();
   }
   EXPECT_EQ(run("far:0", "echo never").exit_code, 2);
+  EXPECT_EQ(run("far", "echo never", {}, {"LOCKSTEP_TOKEN=\xff"}).exit_code, 2);
 }
 
 TEST_F(HostLaunchers, SayThatThereIsNoSsh) {
@@ -269,6 +369,13 @@ TEST_F(HostLaunchers, SayThatThereIsNoSsh) {
                     "127.0.0.1", "true"});
   EXPECT_EQ(result.exit_code, 127);
   EXPECT_THAT(result.err, HasSubstr("/no/ssh"));
+}
+
+TEST_F(HostLaunchers, SayThatNoHostHasTheProgramOfTheRanks) {
+  EXPECT_EQ(run_lockstep({"run", "-H", "far", "--ssh", ssh_, "--local-addr",
+                          "127.0.0.1", "/no/such"})
+                .exit_code,
+            127);
 }
 
 TEST_F(HostLaunchers, AreNotStartedByUsersThemselves) {

@@ -355,7 +355,7 @@ TEST_F(Nodes, EndWhereOneOfThemCannotStartTheProgram) {
   arguments.push_back("/no/such/program");
   EXPECT_EQ(run_lockstep(arguments, kToken).exit_code, 127);
   const CommandResult result = first->finish();
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 127);
   EXPECT_THAT(result.err, HasSubstr("cannot start \"/no/such/program\""));
 }
 

@@ -87,8 +87,9 @@ class Coordinator::Round {
   void put_in_order();
   void refuse(const NodeCard& node, const std::string& reason);
   void refuse_all();
-  void finish(const RoundVerdict& verdict);
+  void finish(RoundVerdict verdict);
   bool all_end_well();
+  std::optional<RoundFault> end_from_outside();
   const NodeCard* first_that_does_not_end();
   void report_lost(const NodeCard& node);
 
@@ -179,6 +180,7 @@ bool Coordinator::Round::wait_for_arrival(Deadline deadline) {
     if (!has_come(node))
       keys.insert(keys.end(),
                   {RoundKeys(number_ - 1).lost(node.id), keys_.lost(node.id)});
+  keys.emplace_back(kEndKey);
   const auto found = first_of(keys, deadline);
   if (!found) return false;
   if (*found == 0)
@@ -192,6 +194,10 @@ bool Coordinator::Round::gather() {
   const Deadline too_late(options_.join_timeout);
   Deadline last_call = Deadline::never();
   while (!is_complete() || drop_lost()) {
+    if (const auto fault = end_from_outside()) {
+      finish({.next = "fail", .fault = *fault});
+      return false;
+    }
     const bool enough = static_cast<int>(nodes_.size()) >= options_.least;
     if (!enough)
       last_call = Deadline::never();
@@ -233,11 +239,11 @@ void Coordinator::Round::refuse_all() {
   const std::string reason = fmt::format(
       "only {} of at least {} hosts came to the rendezvous within {:.0f} s\n"
       "  came:    {}\n"
-      "  next:    start lockstep run on the other hosts too, with the same "
-      "--rdzv-endpoint and --rdzv-id",
+      "  next:    {}",
       nodes_.size(), options_.least,
       std::chrono::duration<double>(options_.join_timeout).count(),
-      came.empty() ? "none" : fmt::format("{}", fmt::join(came, ", ")));
+      came.empty() ? "none" : fmt::format("{}", fmt::join(came, ", ")),
+      options_.advice);
   for (const NodeCard& node : nodes_) refuse(node, reason);
   finish({.next = "fail",
           .fault = {.node = "", .text = "too few hosts came", .exit_code = 2}});
@@ -275,8 +281,14 @@ bool Coordinator::Round::all_end_well() {
     std::vector<std::string> keys{keys_.fault()};
     for (const NodeCard* node : working) keys.push_back(keys_.ended(node->id));
     for (const NodeCard& node : nodes_) keys.push_back(keys_.lost(node.id));
+    keys.emplace_back(kEndKey);
     const std::size_t found =
         store_.wait_any(keys, Deadline::never(), &cancelled_);
+    if (found + 1 == keys.size()) {
+      report_fault(store_, keys_.fault(), end_from_outside().value(),
+                   kOwnStoreAnswers);
+      return false;
+    }
     if (found > working.size()) report_lost(nodes_[found - 1 - working.size()]);
     if (found == 0 || found > working.size()) return false;
     const auto ended = working.begin() + static_cast<std::ptrdiff_t>(found - 1);
@@ -285,6 +297,12 @@ bool Coordinator::Round::all_end_well() {
     working.erase(ended);
   }
   return true;
+}
+
+std::optional<RoundFault> Coordinator::Round::end_from_outside() {
+  const std::string key(kEndKey);
+  if (!is_set(store_, key)) return std::nullopt;
+  return decode<RoundFault>(to_text(store_.get(key, kOwnStoreAnswers)));
 }
 
 // Waits for the workers of every host that is not lost; nothing once they have
@@ -319,18 +337,21 @@ bool Coordinator::Round::end() {
         still_there->host);
     fault.kind = RoundFaultKind::kFinal;
   }
+  if (end_from_outside()) fault.kind = RoundFaultKind::kFinal;
   if (fault.kind == RoundFaultKind::kFinal ||
       number_ >= options_.max_restarts) {
     finish({.next = "fail", .fault = fault});
     return false;
   }
   store_.set(keys_.verdict(),
-             to_bytes(encode(RoundVerdict{.next = "restart", .fault = fault})),
+             to_bytes(encode(RoundVerdict{
+                 .next = "restart", .fault = fault, .round = number_})),
              kOwnStoreAnswers);
   return true;
 }
 
-void Coordinator::Round::finish(const RoundVerdict& verdict) {
+void Coordinator::Round::finish(RoundVerdict verdict) {
+  verdict.round = number_;
   store_.set(kOverKey, to_bytes(encode(verdict)), kOwnStoreAnswers);
   store_.set(keys_.verdict(), to_bytes(encode(verdict)), kOwnStoreAnswers);
 }

@@ -31,6 +31,10 @@ struct CoordinatorOptions {
   int max_restarts = 0;
   // The host at which workers reach their store, as launchers reach this one.
   std::string host = "127.0.0.1";
+  // What users should do where too few hosts come.
+  std::string advice =
+      "start lockstep run on the other hosts too, with the same "
+      "--rdzv-endpoint and --rdzv-id";
   // How long to wait for the least number of hosts, and then for more.
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);

@@ -61,6 +61,12 @@ class CoordinatorTest : public testing::Test {
                  {.node = "a", .text = text, .kind = kind}, kTimeout);
   }
 
+  void end_from_outside() {
+    set(std::string(kEndKey),
+        encode(RoundFault{
+            .node = "", .text = "b is lost", .kind = RoundFaultKind::kFinal}));
+  }
+
   RoundVerdict verdict_of(int round) {
     return decode<RoundVerdict>(get(RoundKeys(round).verdict()));
   }
@@ -211,6 +217,28 @@ TEST_F(CoordinatorTest, TakesAHostAgainThatWasLostInTheRoundBefore) {
   come(1, 0, "b");
   come(1, 1, "a");
   EXPECT_THAT(hosts_of(1), ElementsAre("a", "b"));
+}
+
+// `lockstep run -H` sets the key where it has lost a host.
+TEST_F(CoordinatorTest, EndsAJobThatGathersHostsWhenTold) {
+  const auto coordinator = coordinate(2, 2, 1);
+  come(0, 0, "a");
+  end_from_outside();
+  EXPECT_EQ(verdict_of(0).fault.text, "b is lost");
+  read_by({"a"});
+}
+
+TEST_F(CoordinatorTest, EndsARunningJobWithoutARestartWhenTold) {
+  const auto coordinator = coordinate(2, 2, 1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  end_from_outside();
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).lost("b"));
+  EXPECT_EQ(verdict_of(0).next, "fail");
+  EXPECT_EQ(verdict_of(0).fault.text, "b is lost");
+  read_by({"a"});
 }
 
 TEST_F(CoordinatorTest, EndsOnceLaunchersThatWaitForARestartHaveRead) {

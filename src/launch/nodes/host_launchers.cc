@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
@@ -16,12 +14,10 @@
 #include "src/base/process_environment.h"
 #include "src/base/settings.h"
 #include "src/launch/nodes/node_messages.h"
-#include "src/launch/output/output_tagger.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/launch/worker/find_program.h"
 #include "src/launch/worker/worker_environment.h"
 #include "src/launch/worker/worker_process.h"
-#include "src/net/pipe.h"
 #include "src/net/poll_set.h"
 #include "src/net/socket_address.h"
 #include "src/store/host_address.h"
@@ -35,8 +31,11 @@ using namespace std::chrono_literals;
 constexpr auto kEnd = 60s;
 // After the user's second signal.
 constexpr auto kEndAtOnce = 10s;
-// How often it looks whether the job is over.
-constexpr auto kLook = 1s;  // a call of the store
+// How often it looks at the store, whether the job is over.
+constexpr auto kLook = 1s;
+// After this time it tells the user which hosts do not end.
+constexpr auto kSlow = 5s;
+constexpr std::size_t kMostNames = 8;
 constexpr int kSshFailed = 255;
 constexpr int kNoSuchProgram = 127;
 
@@ -62,6 +61,16 @@ std::vector<std::string> with_options(std::vector<std::string> ssh) {
   // A terminal would show the order, with its token.
   ssh.emplace_back("-T");
   return ssh;
+}
+
+// "a, b"; of many names the first.
+std::string listed(const std::vector<std::string>& names) {
+  const std::span shown(names.data(), std::min(names.size(), kMostNames));
+  return fmt::format(
+      "{}{}", fmt::join(shown, ", "),
+      names.size() > kMostNames
+          ? fmt::format(" and {} more", names.size() - kMostNames)
+          : "");
 }
 
 // As one word of a shell.
@@ -91,109 +100,19 @@ std::vector<TargetHost> locate(std::span<const HostSlots> hosts) {
   return targets;
 }
 
-std::string address_for(std::span<const TargetHost> hosts) {
+std::string address_for(std::span<const TargetHost> hosts,
+                        const std::string& wanted) {
   const auto elsewhere = std::ranges::find(hosts, false, &TargetHost::is_here);
   if (elsewhere == hosts.end()) return "127.0.0.1";
   const std::string& name = elsewhere->named.host;
   Settings settings;
+  settings.interface = wanted;
   settings.store = std::string(kTcpScheme) +
                    host_and_port(name.substr(name.find('@') + 1), 22);
   settings.world_size = 2;  // not all of them here
   settings.local_world_size = 1;
   return choose_host_address(settings);
 }
-
-// The process here that is a host's launcher, or leads to it.
-class HostLaunchers::HostLauncher {
- public:
-  HostLauncher(const std::string& host, WorkerCommand command, Pipe input,
-               std::string order, Screen& screen)
-      : host_(host),
-        screen_(screen),
-        unsent_(std::move(order)),
-        input_(std::move(input.write)),
-        process_(with_input(std::move(command), input.read),
-                 ProgressPipe::kNone),
-        out_("",
-             [this](std::string_view line) {
-               screen_.print_line(OutputStream::kOut, line);
-             }),
-        err_("", [this](std::string_view line) {
-          screen_.print_line(OutputStream::kErr, safe_for_terminal(line));
-        }) {
-    make_nonblocking(input_);
-  }
-
-  const std::string& host() const { return host_; }
-  bool has_ended() const { return ended_; }
-  // Before the job was over.
-  bool was_lost() const { return lost_; }
-  void note_lost() { lost_ = true; }
-  const ExitStatus& status() const { return process_.last_status(); }
-
-  // Returns whether the process has ended since the last call.
-  bool look_for_end() {
-    if (ended_ || !process_.exit_status()) return false;
-    ended_ = true;
-    for (auto* pipe : {&process_.standard_output, &process_.standard_error})
-      for (int i = 0; i < kLastReads && read(*pipe); ++i) {
-      }
-    out_.finish();
-    err_.finish();
-    input_.reset();
-    return true;
-  }
-
-  void watch(PollSet& set) {
-    if (ended_) return;
-    set.watch(process_.end(), POLLIN, [] {});
-    if (!unsent_.empty()) set.watch(input_.get(), POLLOUT, [this] { send(); });
-    if (screen_.full()) return;
-    for (auto* pipe : {&process_.standard_output, &process_.standard_error})
-      set.watch(pipe->get(), POLLIN, [this, pipe] { read(*pipe); });
-  }
-
-  void signal(int number) { say(fmt::format("{}\n", number)); }
-  void kill() { process_.signal_group(SIGKILL); }
-
- private:
-  static constexpr int kLastReads = 64;
-
-  static WorkerCommand with_input(WorkerCommand command,
-                                  const FileDescriptor& input) {
-    command.standard_input = input.get();
-    return command;
-  }
-
-  bool read(FileDescriptor& pipe) {
-    OutputTagger& tagger = &pipe == &process_.standard_output ? out_ : err_;
-    return read_once(pipe, [&](std::string_view bytes) { tagger.add(bytes); });
-  }
-
-  void say(const std::string& text) {
-    if (!input_) return;
-    unsent_ += text;
-    send();
-  }
-
-  void send() {
-    const ssize_t sent = ::write(input_.get(), unsent_.data(), unsent_.size());
-    if (sent >= 0)
-      unsent_.erase(0, static_cast<std::size_t>(sent));
-    else if (errno != EAGAIN && errno != EINTR)
-      unsent_.clear();  // it has ended, and says why
-  }
-
-  const std::string host_;
-  Screen& screen_;
-  std::string unsent_;
-  FileDescriptor input_;
-  WorkerProcess process_;
-  OutputTagger out_;
-  OutputTagger err_;
-  bool ended_ = false;
-  bool lost_ = false;
-};
 
 HostLaunchers::HostLaunchers(HostLaunchersOptions options, SignalWatch& signals,
                              Screen& screen)
@@ -221,12 +140,19 @@ void HostLaunchers::serve() {
                                  .max_restarts = options_.max_restarts};
   store_->set(kAgreementKey, to_bytes(encode(agreement)), kOwnStoreAnswers);
   coordinator_ = std::make_unique<Coordinator>(
-      store_, CoordinatorOptions{.least = order.least,
-                                 .most = order.most,
-                                 .max_restarts = options_.max_restarts,
-                                 .host = options_.address,
-                                 .join_timeout = options_.join_timeout,
-                                 .last_call = options_.last_call});
+      store_,
+      CoordinatorOptions{
+          .least = order.least,
+          .most = order.most,
+          .max_restarts = options_.max_restarts,
+          .host = options_.address,
+          .advice = fmt::format("{} HOST must start a launcher on each "
+                                "host, which must reach {}: see "
+                                "--local-addr, and the ports that a "
+                                "firewall may block",
+                                fmt::join(options_.ssh, " "), order.endpoint),
+          .join_timeout = options_.join_timeout,
+          .last_call = options_.last_call});
 }
 
 void HostLaunchers::start() {
@@ -241,6 +167,8 @@ void HostLaunchers::start() {
                           .arguments = {options_.program, options_.command},
                           .environment = current_environment(),
                           .signal_mask = signals_.original_mask()};
+    // At the end of its input it ends its ranks, and what they started.
+    if (here) command.death_signal = 0;
     if (!here) {
       command.program = find_program(ssh.front(), path);
       command.arguments = ssh;
@@ -249,8 +177,7 @@ void HostLaunchers::start() {
           {host.host, shell_word(options_.program) + " " + options_.command});
     }
     hosts_.push_back(std::make_unique<HostLauncher>(
-        host.host, std::move(command), make_pipe(), encode_order(order),
-        screen_));
+        order, options_.hosts.size() == 1, std::move(command), screen_));
   }
 }
 
@@ -278,9 +205,59 @@ void HostLaunchers::turn() {
   screen_.draw();
   if (!look_at_.expired()) return;
   look_at_ = Deadline(kLook);
+  look_at_job();
+}
+
+void HostLaunchers::look_at_job() {
+  tell_restarts();
+  tell_who_is_missing();
+  if (slow_at_.expired()) {
+    slow_at_ = Deadline::never();
+    tell(
+        fmt::format("waits for the launchers on {} to end; Ctrl-C ends their "
+                    "ssh",
+                    names_of_waiting()));
+  }
+  if (!is_over()) return;
+  kill_hosts_without_ranks();
   // Also an ssh that stays when its launcher has ended must end.
-  if (kill_at_.is_never() && is_over())
-    kill_at_ = Deadline(options_.grace + kEnd);
+  end_within(options_.grace + kEnd);
+}
+
+// No launcher of a host speaks for the job: each may be lost.
+void HostLaunchers::tell_restarts() {
+  for (;; ++round_) {
+    const auto end = verdict(RoundKeys(round_).verdict());
+    if (!end || end->next != "restart") return;
+    tell(fmt::format("starts the workers again (restart {} of {}): {}",
+                     round_ + 1, options_.max_restarts, end->fault.text));
+  }
+}
+
+void HostLaunchers::tell_who_is_missing() {
+  if (!missing_at_.expired()) return;
+  missing_at_ = Deadline::never();
+  std::vector<std::string> names;
+  for (const auto& host : hosts_)
+    if (!host->has_ended() && !has_come(*host)) names.push_back(host->host());
+  if (!names.empty() && !is_over())
+    tell(
+        fmt::format("waits for {}: ssh has not started a launcher there yet, "
+                    "or it does not reach {}",
+                    listed(names), options_.order.endpoint));
+}
+
+void HostLaunchers::end_within(std::chrono::nanoseconds time) {
+  if (kill_at_.is_never()) slow_at_ = Deadline(kSlow);
+  kill_at_ = std::min(kill_at_, Deadline(time));
+}
+
+// A host that took no part when the job ended, or has not come when the user
+// asks for the end, has nothing to finish.
+void HostLaunchers::kill_hosts_without_ranks() {
+  for (const auto& host : hosts_)
+    if (!host->has_ended() && !host->was_dropped() && !had_ranks(*host))
+      host->drop();
 }
 
 void HostLaunchers::take_signals() {
@@ -289,8 +266,13 @@ void HostLaunchers::take_signals() {
     if (signal != SIGUSR1 && !asks_to_end(signal)) continue;
     for (const auto& host : hosts_) host->signal(signal);
     if (signal == SIGUSR1) continue;
-    kill_at_ = std::min(kill_at_, signal_ == 0 ? Deadline(options_.grace + kEnd)
-                                               : Deadline(kEndAtOnce));
+    if (signal_ == 0) {
+      for (const auto& host : hosts_)
+        if (!host->has_ended() && !has_come(*host)) host->drop();
+      end_within(options_.grace + kEnd);
+    } else {
+      end_within(kEndAtOnce);
+    }
     signal_ = signal;
   }
 }
@@ -299,8 +281,8 @@ void HostLaunchers::take_signals() {
 void HostLaunchers::note_ends() {
   for (const auto& host : hosts_) {
     if (!host->look_for_end()) continue;
-    if (is_over() || signal_ != 0)
-      kill_at_ = std::min(kill_at_, Deadline(options_.grace + kEnd));
+    if (is_over() || signal_ != 0 || ends_)
+      end_within(options_.grace + kEnd);
     else
       lose(*host);
   }
@@ -314,64 +296,101 @@ void HostLaunchers::look_for_write_error() {
   if (error != EPIPE)
     tell(fmt::format("output cannot be written ({}); ending the job",
                      std::strerror(error)));
-  end_all();
+  end_job("its output cannot be written");
 }
 
-void HostLaunchers::end_all() {
+// Through the coordinator, so that every launcher learns why; a signal would
+// look like the user's.
+void HostLaunchers::end_job(const std::string& why) {
   if (std::exchange(ends_, true)) return;
-  for (const auto& host : hosts_) host->signal(SIGTERM);
-  kill_at_ = std::min(kill_at_, Deadline(options_.grace + kEnd));
+  const RoundFault fault{
+      .node = "", .text = why, .kind = RoundFaultKind::kFinal};
+  store_->set(kEndKey, to_bytes(encode(fault)), kOwnStoreAnswers);
+  end_within(options_.grace + kEnd);
 }
 
 void HostLaunchers::lose(HostLauncher& host) {
   host.note_lost();
   const ExitStatus& status = host.status();
   std::string text = fmt::format("{} is lost to the job: ", host.host());
-  if (status.code == kSshFailed)
+  const std::string cause =
+      has_come(host)
+          ? fmt::format("its launcher, or the connection to it, {}",
+                        describe(status))
+          : fmt::format("{} {}", options_.ssh.front(), describe(status));
+  text += cause;
+  if (has_come(host))
+    text +=
+        "\n  next:    see the messages above, and dmesg there: the kernel "
+        "may have killed it for want of memory";
+  else if (status.code == kSshFailed)
     text += fmt::format(
-        "ssh ended with 255\n  next:    {} {} true must work without a "
-        "password or a question: see ssh-copy-id",
+        "\n  next:    see its message above; {} {} true must work without a "
+        "password or a question (ssh-copy-id)",
         fmt::join(options_.ssh, " "), host.host());
   else if (status.code == kNoSuchProgram)
     text += fmt::format(
-        "it has no {}\n  next:    install Lockstep at the same "
-        "path on every host",
+        "\n  next:    install Lockstep as {} on every host, and check the "
+        "commands that --ssh names",
         options_.program);
-  else
-    text += "its launcher " + describe(status);
   tell(text);
   const auto left = std::ranges::count_if(
       hosts_, [](const auto& each) { return !each->has_ended(); });
-  if (left < options_.order.least) end_all();
+  if (left < options_.order.least)
+    end_job(fmt::format("{} is lost: {}", host.host(), cause));
+}
+
+std::string HostLaunchers::names_of_waiting() const {
+  std::vector<std::string> names;
+  for (const auto& host : hosts_)
+    if (!host->has_ended()) names.push_back(host->host());
+  return listed(names);
 }
 
 void HostLaunchers::kill_all() {
   kill_at_ = Deadline::never();
-  std::vector<std::string> names;
-  for (const auto& host : hosts_) {
-    if (host->has_ended()) continue;
-    names.push_back(host->host());
-    host->kill();
-  }
-  if (names.empty()) return;
-  tell(fmt::format("the launchers on {} do not end; look for processes there",
-                   fmt::join(names, ", ")));
+  const std::string names = names_of_waiting();
+  for (const auto& host : hosts_)
+    if (!host->has_ended()) host->kill();
+  if (!names.empty())
+    tell(fmt::format("the launchers on {} do not end; look for processes there",
+                     names));
 }
 
-std::optional<RoundVerdict> HostLaunchers::verdict() const {
-  const std::vector<std::string> keys{std::string(kOverKey),
-                                      std::string(kAgreementKey)};
+std::optional<RoundVerdict> HostLaunchers::verdict(
+    const std::string& key) const {
+  const std::vector<std::string> keys{key, std::string(kAgreementKey)};
   if (store_->wait_any(keys, kOwnStoreAnswers) != 0) return std::nullopt;
-  return decode<RoundVerdict>(to_text(store_->get(kOverKey, kOwnStoreAnswers)));
+  return decode<RoundVerdict>(to_text(store_->get(key, kOwnStoreAnswers)));
 }
 
-bool HostLaunchers::is_over() const { return verdict().has_value(); }
+bool HostLaunchers::is_over() const {
+  return verdict(std::string(kOverKey)).has_value();
+}
+
+bool HostLaunchers::has_come(const HostLauncher& host) const {
+  const std::vector<std::string> keys{came_key(host.rank()),
+                                      std::string(kAgreementKey)};
+  return store_->wait_any(keys, kOwnStoreAnswers) == 0;
+}
+
+// In the last round of a job that is over.
+bool HostLaunchers::had_ranks(const HostLauncher& host) const {
+  const std::string key =
+      RoundKeys(verdict(std::string(kOverKey)).value().round).plan();
+  const std::vector<std::string> keys{key, std::string(kAgreementKey)};
+  if (store_->wait_any(keys, kOwnStoreAnswers) != 0) return false;
+  const auto plan =
+      decode<RoundPlan>(to_text(store_->get(key, kOwnStoreAnswers)));
+  return std::ranges::find(plan.nodes, host.rank(), &NodeCard::node_rank) !=
+         plan.nodes.end();
+}
 
 // Whether the ranks of all hosts have saved their state before they ended.
 bool HostLaunchers::has_saved() const {
   bool any = false;
   for (const auto& host : hosts_) {
-    if (host->was_lost()) continue;
+    if (host->was_lost() || host->was_dropped()) continue;
     const int code = host->status().exit_code();
     if (code != 0 && code != kExitStartAgain) return false;
     any |= code == kExitStartAgain;
@@ -384,7 +403,7 @@ bool HostLaunchers::has_saved() const {
 int HostLaunchers::code_of_a_good_end() {
   int code = 0;
   for (const auto& host : hosts_) {
-    if (host->status().ended_well() || host->was_lost()) continue;
+    if (host->status().ended_well() || !had_ranks(*host)) continue;
     tell(
         fmt::format("the ranks on {} ended well, but its launcher {}: its last "
                     "output may be missing",
@@ -395,14 +414,13 @@ int HostLaunchers::code_of_a_good_end() {
 }
 
 int HostLaunchers::exit_code() {
-  const auto end = verdict();
+  tell_restarts();
+  const auto end = verdict(std::string(kOverKey));
   if (end && end->next == "finish") return code_of_a_good_end();
   if (signal_ != 0) return has_saved() ? kExitStartAgain : 128 + signal_;
   if (end) {
-    const int code = end->fault.exit_code;
-    if (hosts_.front()->was_lost())  // otherwise its launcher says so
-      tell("the job ended on every host: " + end->fault.text);
-    return code;
+    tell("the job ended on every host: " + end->fault.text);
+    return end->fault.exit_code;
   }
   const auto failed = std::ranges::find_if(hosts_, [](const auto& host) {
     const int code = host->status().exit_code();

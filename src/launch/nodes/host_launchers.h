@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "src/launch/nodes/coordinator.h"
+#include "src/launch/nodes/host_launcher.h"
 #include "src/launch/nodes/host_list.h"
 #include "src/launch/nodes/host_order.h"
 #include "src/launch/output/screen.h"
@@ -34,9 +35,12 @@ struct TargetHost {
 // some ten seconds each. InvalidArgument where two of them are this machine.
 std::vector<TargetHost> locate(std::span<const HostSlots> hosts);
 
-// The address at which all of `hosts` reach this one: that of the interface
-// that routes to the first that is elsewhere.
-std::string address_for(std::span<const TargetHost> hosts);
+// The address at which all of `hosts` reach this one: of the interface that
+// `wanted` names, or is the address of; if empty, of the one that routes to the
+// first host that is elsewhere. InvalidArgument where there is no such
+// interface.
+std::string address_for(std::span<const TargetHost> hosts,
+                        const std::string& wanted);
 
 struct HostLaunchersOptions {
   std::vector<TargetHost> hosts;  // in the order of --node-rank
@@ -66,22 +70,28 @@ class HostLaunchers {
   int run();
 
  private:
-  class HostLauncher;
-
   void serve();
   void start();
   void turn();
   void take_signals();
   void note_ends();
   void lose(HostLauncher& host);
+  void look_at_job();
+  void tell_restarts();
+  void tell_who_is_missing();
   void look_for_write_error();
-  void end_all();
+  void end_job(const std::string& why);
+  void end_within(std::chrono::nanoseconds time);
+  void kill_hosts_without_ranks();
   void kill_all();
   int exit_code();
   int code_of_a_good_end();
   bool has_saved() const;
-  std::optional<RoundVerdict> verdict() const;
+  std::optional<RoundVerdict> verdict(const std::string& key) const;
   bool is_over() const;
+  bool has_come(const HostLauncher& host) const;
+  bool had_ranks(const HostLauncher& host) const;
+  std::string names_of_waiting() const;
   void tell(const std::string& text);
   void finish_output();
 
@@ -93,10 +103,14 @@ class HostLaunchers {
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<std::unique_ptr<HostLauncher>> hosts_;
   int signal_ = 0;             // the user's
-  bool ends_ = false;          // it has asked the launchers to end
+  int round_ = 0;              // the restarts before it were told
+  bool ends_ = false;          // it has ended the job
   bool write_failed_ = false;  // and the user was told, if possible
   Deadline kill_at_ = Deadline::never();
-  Deadline look_at_ = std::chrono::nanoseconds(0);  // whether the job is over
+  Deadline look_at_ = std::chrono::nanoseconds(0);  // at the store
+  // When the user is told which hosts have not come, and which do not end.
+  Deadline missing_at_ = std::chrono::seconds(5);
+  Deadline slow_at_ = Deadline::never();
 };
 
 }  // namespace lockstep

@@ -57,14 +57,16 @@ std::string read_line(int descriptor, Deadline deadline) {
   for (char letter = 0;;) {
     if (wait_for(descriptor, POLLIN, deadline) != WaitResult::kReady)
       throw Timeout(
-          "host-launcher: no order came on standard input; users "
-          "start hosts with lockstep run -H");
+          "host-launcher: no order came on standard input; users start hosts "
+          "with lockstep run -H, and its ssh must pass standard input on "
+          "(not ssh -n), which no profile of the host's shell may read");
     const ssize_t count = ::read(descriptor, &letter, 1);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0 || line.size() == kMostOrderBytes)
       throw InvalidArgument(
           "host-launcher: standard input has no order; users start hosts with "
-          "lockstep run -H");
+          "lockstep run -H, and its ssh must pass standard input on (not ssh "
+          "-n)");
     if (letter == '\n') return line;
     line += letter;
   }
@@ -96,6 +98,7 @@ std::string encode_order(const HostOrder& order) {
     }
   };
   check("the directory " + printable(order.directory), order.directory);
+  check("LOCKSTEP_TOKEN", order.token);
   for (const std::string& argument : order.arguments)
     check(fmt::format("the argument \"{}\"", printable(argument)), argument);
   for (const auto& [name, value] : order.environment)
@@ -199,6 +202,7 @@ void OrderedSignals::pass_on() {
       const ssize_t count = ::read(input_.get(), &letter, 1);
       if (count < 0 && errno == EINTR) return;
       if (count <= 0) {
+        ended_ = true;
         ::kill(::getpid(), SIGTERM);
         over = true;
       } else if (letter == '\n') {

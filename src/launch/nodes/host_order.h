@@ -5,6 +5,7 @@
 // Errors:  InvalidArgument for a malformed order, or one of another version.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -59,6 +60,8 @@ std::map<std::string, std::string> environment_for_hosts(
 class OrderedSignals {
  public:
   explicit OrderedSignals(FileDescriptor input);
+  // Whether the input has ended.
+  bool have_ended() const { return ended_.load(); }
   ~OrderedSignals();
   OrderedSignals(const OrderedSignals&) = delete;
   OrderedSignals& operator=(const OrderedSignals&) = delete;
@@ -68,6 +71,7 @@ class OrderedSignals {
 
   FileDescriptor input_;
   WakeUp ends_;
+  std::atomic<bool> ended_{false};
   std::thread thread_;
 };
 

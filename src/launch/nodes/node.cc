@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/exit_codes.h"
 #include "src/base/secret.h"
 #include "src/base/settings.h"
 #include "src/net/socket.h"
@@ -179,6 +180,8 @@ std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
     return nullptr;
   }
   if (server_ || !belongs_to_the_past(*store)) return store;
+  if (options_.is_ordered)
+    throw JobIsOver("the job ended before this host came");
   obstacle = "the last job there ends at this moment";
   return nullptr;
 }
@@ -210,6 +213,7 @@ void Node::agree() {
   if (ours.max_restarts != theirs.max_restarts)
     refuse("--max-restarts", std::to_string(ours.max_restarts),
            std::to_string(theirs.max_restarts));
+  if (options_.is_ordered) set(came_key(options_.node_rank), "");
 }
 
 // A call that does not wait for another launcher, so a Timeout, too, means a
@@ -386,6 +390,11 @@ void Node::report(std::string text, int exit_code, RoundFaultKind kind) {
 }
 
 void Node::report_signal(int signal, int exit_code) {
+  if (options_.is_cut_off && options_.is_cut_off())
+    return report(
+        fmt::format("the launcher on {} lost its connection to lockstep run",
+                    host_),
+        kExitFailed, RoundFaultKind::kWorker);
   report(fmt::format("the launcher on {} received SIG{}", host_,
                      ::sigabbrev_np(signal)),
          exit_code, RoundFaultKind::kFinal);

@@ -41,6 +41,12 @@ class Interrupted : public Error {
   using Error::Error;
 };
 
+// The job ended before this launcher, ordered by `lockstep run -H`, came.
+class JobIsOver : public Error {
+ public:
+  using Error::Error;
+};
+
 struct NodeOptions {
   TcpEndpoint endpoint;  // --rdzv-endpoint
   std::string token;     // LOCKSTEP_TOKEN
@@ -48,8 +54,12 @@ struct NodeOptions {
   // Empty: the address of the interface that routes to the endpoint.
   std::string local_address = {};
   int node_rank = -1;  // negative: in the order of coming
-  // By `lockstep run -H`, which serves the rendezvous and reports the end.
+  // By `lockstep run -H`, which serves the rendezvous and reports restarts and
+  // the end.
   bool is_ordered = false;
+  // Whether the connection to that command has ended, so that the signal with
+  // which this launcher ends is not the user's. Null: never.
+  std::function<bool()> is_cut_off = {};
   int workers = 1;                    // on this host
   std::chrono::milliseconds grace{};  // --grace
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);

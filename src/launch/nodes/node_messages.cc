@@ -7,6 +7,10 @@
 
 namespace lockstep {
 
+std::string came_key(int node_rank) {
+  return fmt::format("nodes/came/{}", node_rank);
+}
+
 std::string read_key(std::string_view id) {
   return fmt::format("nodes/read/{}", id);
 }

@@ -69,6 +69,7 @@ struct RoundFault {
 struct RoundVerdict {
   std::string next;  // "finish", "restart" or "fail"
   RoundFault fault;  // of the last two
+  int round = 0;
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAgreement, version, job, least, most,
@@ -77,13 +78,19 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 
 // The agreement of the launcher that came first.
 inline constexpr std::string_view kAgreementKey = "nodes/agreement";
 
 // The last round's verdict, once the job is over.
 inline constexpr std::string_view kOverKey = "nodes/over";
+
+// A RoundFault with which the command that started the launchers ends the job.
+inline constexpr std::string_view kEndKey = "nodes/end";
+
+// The launcher of this --node-rank has reached the rendezvous.
+std::string came_key(int node_rank);
 
 // The launcher has read how the job ended.
 std::string read_key(std::string_view id);

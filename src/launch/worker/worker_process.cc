@@ -32,6 +32,7 @@ struct ChildPlan {
   std::array<int, 3> standard;  // to become 0, 1 and 2
   int progress;                 // stays open; -1: none
   int failure;                  // receives errno on failure
+  int death_signal;
   pid_t parent;
 };
 
@@ -40,9 +41,9 @@ bool set_up_child(const ChildPlan& plan) {
   // /dev/tty for keys gets an error, where a background process would be
   // stopped.
   if (::setsid() < 0) return false;
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
+  if (::prctl(PR_SET_PDEATHSIG, plan.death_signal) != 0) return false;
   // The parent may have died before prctl() took effect.
-  if (::getppid() != plan.parent) ::_exit(1);
+  if (plan.death_signal != 0 && ::getppid() != plan.parent) ::_exit(1);
   for (int number = 0; number < 3; ++number)
     if (::dup2(plan.standard[static_cast<std::size_t>(number)], number) < 0)
       return false;
@@ -151,6 +152,7 @@ void WorkerProcess::start(const WorkerCommand& command, int progress_end) {
                                     out.write.get(), err.write.get()},
                        .progress = progress_end,
                        .failure = failure.write.get(),
+                       .death_signal = command.death_signal,
                        .parent = ::getpid()};
 
   pid_ = ::fork();

@@ -1,7 +1,7 @@
 // One worker process, which the launcher can watch, signal and reap.
 //
 // It leads its own session and process group, so a signal to the group also
-// reaches the processes that it starts. The kernel kills it when the launcher
+// reaches the processes that it starts. The kernel signals it when the launcher
 // dies. It stays in the process table until reap(), so its pid and its group's
 // id cannot be reused.
 //
@@ -32,6 +32,8 @@ struct WorkerCommand {
   std::vector<int> cores{};              // allowed cores; empty: all
   int standard_input = -1;               // borrowed; negative: none
   sigset_t signal_mask{};                // its blocked signals
+  // What it gets when the launcher dies; 0: nothing.
+  int death_signal = SIGKILL;
   // The window sizes of the pseudo-terminals for its output and errors, because
   // programs buffer whole blocks on pipes. Nothing: a pipe.
   std::optional<winsize> output_window{};

@@ -13,12 +13,15 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/base/error.h"
+#include "src/base/exit_codes.h"
 #include "src/base/rank_environment.h"
 #include "src/base/secret.h"
 #include "src/comm/wire/transport_plugin.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/launch/record/error_file.h"
 #include "src/launch/record/record_folder.h"
+#include "src/launch/worker/find_program.h"
 #include "src/net/free_port.h"
 #include "src/store/host_address.h"
 #include "src/store/tcp_store_server.h"
@@ -176,9 +179,11 @@ JobResult Rounds::launch_or_report(Node& node) try {
   return launch();
 } catch (const std::exception& error) {
   const std::string_view text = error.what();
+  const auto* program = dynamic_cast<const CannotExecute*>(&error);
   node.report(fmt::format("the launcher on {} cannot start its workers: {}",
                           own_host_name(), text.substr(0, text.find('\n'))),
-              1, RoundFaultKind::kFinal);
+              program == nullptr ? kExitFailed : program->exit_code(),
+              RoundFaultKind::kFinal);
   try {
     node.finish(false);  // the others may read it from this launcher's store
   } catch (const Error&) {
@@ -260,7 +265,7 @@ int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
   nodes.workers = options.job.workers;
   nodes.grace = options.grace;
   Rounds rounds(std::move(options), lookup, view);
-  const bool speaks = !nodes.is_ordered || nodes.node_rank == 0;
+  const bool speaks = !nodes.is_ordered;
   const NodeUser user{.ending_signal = [&] { return rounds.ending_signal(); },
                       .tell =
                           [&](const std::string& line) {
@@ -270,6 +275,8 @@ int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
     return rounds.run(std::make_unique<Node>(std::move(nodes), user), speaks);
   } catch (const Interrupted&) {
     return 128 + rounds.ending_signal();
+  } catch (const JobIsOver&) {
+    return 0;
   }
 }
 

@@ -114,6 +114,16 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
+std::string current_directory() {
+  std::error_code error;
+  const auto path = std::filesystem::current_path(error);
+  if (error)
+    throw SystemError(
+        "the directory in which this command runs is gone; change to another",
+        error.value());
+  return path;
+}
+
 int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
   const NodeFlags& flags = options.nodes;
   const NodeRange range = range_of(flags, options.hosts.size());
@@ -123,8 +133,6 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
   apply(options.launch, launch);
   raise_descriptor_limit();
   const auto hosts = locate(options.hosts);
-  const std::string address =
-      flags.local_address.empty() ? address_for(hosts) : flags.local_address;
   // Before every thread, which must not receive the signals.
   SignalWatch signals;
   Screen screen(STDOUT_FILENO, STDERR_FILENO, lookup);
@@ -133,12 +141,12 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
               .ssh = words_of(flags.ssh),
               .program = std::filesystem::read_symlink("/proc/self/exe"),
               .command = std::string(kHostLauncher),
-              .address = address,
+              .address = address_for(hosts, flags.local_address),
               .job = flags.id,
               .order = {.version = std::string(version()),
                         .token =
                             token.empty() ? random_hex(sizeof(Secret)) : token,
-                        .directory = std::filesystem::current_path(),
+                        .directory = current_directory(),
                         .environment = environment_for_hosts(
                             current_environment(), flags.variables),
                         .arguments = options.arguments,
@@ -172,6 +180,7 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   if (!nodes || options.nodes.master_address.empty())
     launch.job.master_port =
         static_cast<std::uint16_t>(options.nodes.master_port);
+  if (nodes) nodes->is_cut_off = options.is_cut_off;
   if (nodes)
     return run_job_on_hosts(std::move(launch), std::move(*nodes), lookup);
   return run_job(std::move(launch), lookup);

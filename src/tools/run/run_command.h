@@ -54,6 +54,8 @@ struct RunOptions {
   NodeFlags nodes;
   LaunchFlags launch;
   std::vector<std::string> command;  // the program and its arguments
+  // Where `lockstep run -H` gave the order: whether the connection to it ended.
+  std::function<bool()> is_cut_off{};
   bool dry_run = false;  // prints what would start, and starts nothing
 };
 
