@@ -39,8 +39,8 @@ std::string help_of(const std::vector<const char*>& arguments) {
 
 TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
   const RunOptions options = parse_run(
-      {"-n", "2", "--bind", "none", "--log-dir", "logs",
-       "--master-port=29500", "./program", "-n", "7", "--help", "--", "x"});
+      {"-n", "2", "--bind", "none", "--log-dir", "logs", "--master-port=29500",
+       "./program", "-n", "7", "--help", "--", "x"});
   EXPECT_EQ(options.workers, 2);
   EXPECT_EQ(options.nodes.master_port, 29500);
   EXPECT_EQ(options.launch.bind, "none");
@@ -156,13 +156,12 @@ TEST(CommandLine, RunRefusesWhatCannotBe) {
 }
 
 TEST(CommandLine, TrainHandsOnWhatWasTyped) {
-  const auto request = std::get<TrainRequest>(
-      parse({"train", "--epochs", "1", "--bind=none"}));
+  const auto request =
+      std::get<TrainRequest>(parse({"train", "--epochs", "1", "--bind=none"}));
   EXPECT_EQ(request.options.epochs, 1);
   EXPECT_EQ(request.options.ranks, 4);
   EXPECT_EQ(request.launch.bind, "none");
-  EXPECT_THAT(request.arguments,
-              ElementsAre("--epochs", "1", "--bind=none"));
+  EXPECT_THAT(request.arguments, ElementsAre("--epochs", "1", "--bind=none"));
 }
 
 TEST(CommandLine, TrainRefusesBadInputBeforeAnythingIsLaunched) {
@@ -181,8 +180,8 @@ TEST(CommandLine, EvaluateAndPredictHandOnTheVerbAndWhatWasTyped) {
   EXPECT_EQ(evaluate.options.verb, ModelVerb::kEvaluate);
   EXPECT_EQ(evaluate.options.ranks, 3);
   EXPECT_EQ(evaluate.launch.bind, "none");
-  EXPECT_THAT(evaluate.arguments, ElementsAre("evaluate", "/proc/self/exe",
-                                              "-n3", "--bind=none"));
+  EXPECT_THAT(evaluate.arguments,
+              ElementsAre("evaluate", "/proc/self/exe", "-n3", "--bind=none"));
   const auto predict = std::get<EvaluateRequest>(
       parse({"predict", "/proc/self/exe", "--output", "p.csv"}));
   EXPECT_EQ(predict.options.verb, ModelVerb::kPredict);

@@ -234,6 +234,7 @@ TEST_F(CoordinatorTest, EndsARunningJobWithoutARestartWhenTold) {
   come(0, 1, "b");
   hosts_of(0);
   end_from_outside();
+  EXPECT_THAT(get(RoundKeys(0).fault()), HasSubstr("b is lost"));
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).lost("b"));
   EXPECT_EQ(verdict_of(0).next, "fail");

@@ -24,24 +24,24 @@ using Variables = std::vector<std::string>;
 TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
   const Variables inherited{"PATH=/bin", "RANK=7", "TORCHELASTIC_RUN_ID=a",
                             "LOCKSTEP_PROGRESS_FD=9", "RANKING=1"};
-  EXPECT_THAT(worker_environment(inherited,
-                                 {.workers = 4,
-                                  .store_url = "tcp://127.0.0.1:5",
-                                  .token = "secret",
-                                  .master_port = 29500,
-                                  .threads = std::nullopt},
-                                 2),
-              UnorderedElementsAre(
-                  "PATH=/bin", "RANKING=1", "RANK=2", "LOCAL_RANK=2",
-                  "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
-                  "GROUP_WORLD_SIZE=1", "ROLE_RANK=2", "ROLE_WORLD_SIZE=4",
-                  "ROLE_NAME=default", "TORCHELASTIC_RESTART_COUNT=0",
-                  "TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_RUN_ID=none",
-                  "TORCHELASTIC_USE_AGENT_STORE=False", "MASTER_ADDR=127.0.0.1",
-                  "MASTER_PORT=29500", "LOCKSTEP_STORE=tcp://127.0.0.1:5",
-                  "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1",
-                  "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1",
-                  "LOCKSTEP_BACKTRACE=1"));
+  EXPECT_THAT(
+      worker_environment(inherited,
+                         {.workers = 4,
+                          .store_url = "tcp://127.0.0.1:5",
+                          .token = "secret",
+                          .master_port = 29500,
+                          .threads = std::nullopt},
+                         2),
+      UnorderedElementsAre(
+          "PATH=/bin", "RANKING=1", "RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=4",
+          "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
+          "ROLE_RANK=2", "ROLE_WORLD_SIZE=4", "ROLE_NAME=default",
+          "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
+          "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_USE_AGENT_STORE=False",
+          "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+          "LOCKSTEP_STORE=tcp://127.0.0.1:5", "LOCKSTEP_TOKEN=secret",
+          "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1",
+          "LOCKSTEP_BACKTRACE=1"));
 }
 
 TEST(WorkerEnvironment, CountsRanksOverAllHosts) {

@@ -18,8 +18,8 @@ struct LaunchOptions;
 
 struct LaunchFlags {
   std::string bind = "auto";
-  std::string log_dir;             // empty: no log is kept
-  double grace = 30;               // seconds between SIGTERM and SIGKILL
+  std::string log_dir;  // empty: no log is kept
+  double grace = 30;    // seconds between SIGTERM and SIGKILL
 };
 
 // Adds the flags to `command`; `flags` must outlive the parsing. `more_logs` is
