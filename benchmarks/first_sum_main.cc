@@ -2,10 +2,10 @@
 //
 //   lockstep_first_sum end|crash|restart
 //
-// It says when its first all-reduce has finished, and ends; or its last rank
-// says so and kills itself while the others wait for it: always, or until it is
-// started again. Times are seconds of CLOCK_MONOTONIC, which all processes of a
-// machine share.
+// Rank 0 says when its first all-reduce has finished. Then, with end, the ranks
+// end; with crash, the last rank says so and kills itself while the others wait
+// for it; with restart it does so at the job's first start only. Times are
+// seconds of CLOCK_MONOTONIC, which all processes of a machine share.
 #include <torch/torch.h>
 
 #include <chrono>
@@ -43,6 +43,7 @@ int run(const std::string& mode) {
   const char* starts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const bool again = starts != nullptr && std::string(starts) != "0";
   if (mode == "end" || (mode == "restart" && again)) return 0;
+  reduce(*group);  // rank 0 has spoken
   if (group->rank() == group->size() - 1) {
     say("crash");
     std::raise(SIGKILL);

@@ -31,6 +31,7 @@ def main():
     if mode == "end" or (mode == "restart" and again):
         dist.destroy_process_group()
         return
+    reduce()  # rank 0 has spoken
     if dist.get_rank() == dist.get_world_size() - 1:
         say("crash")
         os.kill(os.getpid(), signal.SIGKILL)

@@ -21,6 +21,15 @@ std::string blanks_for(std::string_view text, std::size_t width) {
   return std::string(width - std::min(width, width_of(text)), ' ');
 }
 
+template <class Word>
+std::string list_first(std::size_t most, const std::vector<Word>& words) {
+  const std::span shown(words.data(), std::min(words.size(), most));
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     words.size() > most
+                         ? fmt::format(" and {} more", words.size() - most)
+                         : "");
+}
+
 }  // namespace
 
 std::string with_thousands(std::int64_t number) {
@@ -36,13 +45,15 @@ std::string percent(double share, int decimals) {
   return fmt::format("{:.{}f} %", 100 * share, decimals);
 }
 
+std::string list_some(const std::vector<std::string>& words) {
+  constexpr std::size_t kMost = 8;
+  return list_first(kMost, words);
+}
+
 std::string name_ranks(const std::vector<int>& ranks) {
   constexpr std::size_t kMost = 16;
-  const std::span shown(ranks.data(), std::min(ranks.size(), kMost));
-  return fmt::format(
-      "rank{} {}{}", ranks.size() == 1 ? "" : "s", fmt::join(shown, ", "),
-      ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost)
-                           : "");
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
+                     list_first(kMost, ranks));
 }
 
 std::string ranges_in(const std::vector<int>& numbers) {

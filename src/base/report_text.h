@@ -20,6 +20,9 @@ std::string percent(double share, int decimals);
 // "rank 1", "ranks 0, 2, 3"; after the first 16 " and 4 more".
 std::string name_ranks(const std::vector<int>& ranks);
 
+// "a, b"; after the first 8 " and 4 more".
+std::string list_some(const std::vector<std::string>& words);
+
 // Ascending numbers as "0-3,8".
 std::string ranges_in(const std::vector<int>& numbers);
 

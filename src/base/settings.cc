@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "src/base/name_table.h"
 #include "src/base/process_environment.h"
+#include "src/base/transport_names.h"
 
 namespace lockstep {
 namespace {
@@ -18,9 +20,10 @@ OperationCheck parse_operation_check(const std::string& text) {
 }
 
 std::string parse_wire(const std::string& text) {
-  if (text == "gloo" || text == "mpi") return text;
+  for (const TransportName& transport : kTransports)
+    if (text == transport.name) return text;
   throw InvalidArgument("the environment variable LOCKSTEP_WIRE is \"" + text +
-                        "\"; it must be gloo or mpi");
+                        "\"; it must be " + list_names(kTransports));
 }
 
 void read_network(const EnvironmentLookup& lookup, Settings& settings) {

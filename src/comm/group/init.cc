@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "src/base/crash_trace.h"
 #include "src/base/log.h"
 #include "src/base/own_process.h"
 #include "src/base/process_environment.h"
 #include "src/comm/group/bootstrap.h"
+#include "src/comm/group/crash_trace.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/group/membership.h"
 #include "src/comm/group/registry.h"

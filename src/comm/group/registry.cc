@@ -1,10 +1,11 @@
 #include "src/comm/group/registry.h"
 
-#include <array>
+#include <algorithm>
 
 #include "lockstep/base/error.h"
 #include "src/base/own_process.h"
 #include "src/base/suggest.h"
+#include "src/base/transport_names.h"
 #include "src/comm/hybrid/hybrid_backend.h"
 #include "src/comm/nccl/gpu.h"
 #include "src/comm/nccl/gpu_memory.h"
@@ -17,12 +18,20 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"shm", "hybrid", "gloo", "mpi",
-                                                 "reference"};
+const std::vector<std::string_view>& names() {
+  static const std::vector<std::string_view> all = [] {
+    std::vector<std::string_view> names{"shm", "hybrid"};
+    for (const TransportName& transport : kTransports)
+      names.push_back(transport.name);
+    names.emplace_back("reference");
+    return names;
+  }();
+  return all;
+}
 
 }  // namespace
 
-std::span<const std::string_view> backend_names() { return kNames; }
+std::span<const std::string_view> backend_names() { return names(); }
 
 // On one host, hybrid is shared memory alone. "nccl" concerns GPUs only.
 std::string cpu_backend_name(const std::string& asked,
@@ -45,11 +54,12 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
   if (name == "shm") return make_shm_backend(identity, *store, settings);
   if (name == "hybrid")
     return make_hybrid_backend(identity, std::move(store), settings);
-  if (name == "gloo" || name == "mpi")
-    return make_wire_backend(name, identity, std::move(store), settings);
   if (name == "reference")
     return make_reference_backend(identity, std::move(store));
-  throw InvalidArgument(unknown_name("backend", name, kNames));
+  if (std::ranges::find(kTransports, name, &TransportName::name) !=
+      kTransports.end())
+    return make_wire_backend(name, identity, std::move(store), settings);
+  throw InvalidArgument(unknown_name("backend", name, names()));
 }
 
 void require_gpus(const Settings& settings) {

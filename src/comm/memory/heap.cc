@@ -15,9 +15,9 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
-#include "src/base/memory_limit.h"
 #include "src/base/round_up.h"
 #include "src/comm/memory/forked_memory.h"
+#include "src/comm/memory/memory_limit.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,7 @@
 #include "src/comm/rendezvous/group_fault.h"
 
 #include "src/base/log.h"
+#include "src/comm/rendezvous/formation.h"
 #include "src/net/byte_stream.h"
 #include "src/store/store_call.h"
 
@@ -75,12 +76,10 @@ Fault GroupFault::settle(const Fault& mine, Deadline deadline) noexcept try {
   return mine;
 }
 
-// Only a compare_and_set that cannot apply reads the store without waiting.
 std::optional<Fault> GroupFault::look(Deadline deadline) noexcept {
   const auto begun = Deadline::Clock::now();
   try {
-    const Bytes never = to_bytes("nothing reads like this");
-    auto fault = decode(store()->compare_and_set(key_, never, never, deadline));
+    auto fault = decode(peek(*store(), key_, deadline));
     note_answer();
     return fault;
   } catch (const std::exception& error) {

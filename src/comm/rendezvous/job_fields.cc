@@ -14,21 +14,13 @@ namespace {
 
 constexpr char kNameEnd = '\x1f';
 
-// Of many hosts and differences the first are named.
+// Of many differences the first are named.
 constexpr std::size_t kMost = 8;
 
 std::string value_in(const std::vector<JobField>& fields,
                      const std::string& name) {
   const auto found = std::ranges::find(fields, name, &JobField::name);
   return found == fields.end() ? "not given" : found->value;
-}
-
-std::string first_of(const std::vector<std::string>& all) {
-  const std::span shown(all.data(), std::min(all.size(), kMost));
-  return fmt::format("{}{}", fmt::join(shown, ", "),
-                     all.size() > kMost
-                         ? fmt::format(" and {} more", all.size() - kMost)
-                         : "");
 }
 
 // The ranks that have one value of a field.
@@ -42,7 +34,7 @@ struct Holders {
 std::string name_of(const Holders& holders) {
   std::string text = name_ranks(holders.ranks);
   if (!holders.hosts.empty())
-    text += fmt::format(" ({})", first_of(holders.hosts));
+    text += fmt::format(" ({})", list_some(holders.hosts));
   return text;
 }
 

@@ -99,6 +99,13 @@ struct Callee {
   std::chrono::milliseconds pause = kFirstPause;
   Deadline next{0s};  // of the next call
   std::string failure{};
+  bool is_reached = false;  // it has this rank's hello, and owes an answer
+};
+
+// What is known of a connection that is missing.
+struct MissingPair {
+  std::string text;
+  bool is_blocked = true;
 };
 
 // A connection that is being made.
@@ -193,6 +200,7 @@ class Meeting {
   // earlier group.
   void call_again(int rank, const std::string& failure) {
     Callee& callee = callees_[index(rank)];
+    callee.is_reached = false;
     callee.next = Deadline(callee.pause);
     callee.pause =
         std::min<std::chrono::milliseconds>(2 * callee.pause, kLongestPause);
@@ -217,9 +225,19 @@ class Meeting {
                       .host = mine_.host};
     if (!send_hello(attempt.socket.get(), hello))
       return call_again(attempt.rank, "the connection ended");
+    note_reached(attempt.rank);
     if (attempt.rank == 0) mesh_.nonce = fmt::format("{:x}", invitation.nonce);
     strangers_.push_back({std::move(attempt.socket), attempt.rank,
                           Deadline(kAnswerPatience), invitation.secret});
+  }
+
+  // What failed before no longer explains anything.
+  void note_reached(int rank) {
+    Callee& callee = callees_[index(rank)];
+    callee.is_reached = true;
+    if (callee.failure.empty()) return;
+    callee.failure.clear();
+    store_.set(failure_key(identity_.rank, rank), {}, deadline_);
   }
 
   // Throws if the store is gone, which missing ranks need, or if a missing rank
@@ -402,21 +420,28 @@ class Meeting {
   }
 
   // How far the connection between this rank and rank `rank`, which is missing,
-  // has come; empty if that rank has not begun to form the group.
-  std::string describe_pair(int rank, Deadline deadline) {
-    if (rank < identity_.rank)
-      return callees_[index(rank)].invitation.port == 0
-                 ? ""
-                 : describe_failure(rank);
+  // has come; nothing if that rank has not begun to form the group.
+  std::optional<MissingPair> describe_pair(int rank, Deadline deadline) {
+    if (rank < identity_.rank) {
+      const Callee& callee = callees_[index(rank)];
+      if (callee.invitation.port == 0) return std::nullopt;
+      if (!callee.is_reached) return MissingPair{describe_failure(rank)};
+      return MissingPair{
+          .text = fmt::format("{} has connected to {}, which does not answer: "
+                              "it is stopped or busy",
+                              name_of_rank(identity_.rank), name_of_rank(rank)),
+          .is_blocked = false};
+    }
     const Bytes told =
         peek(store_, failure_key(rank, identity_.rank), deadline);
-    if (!told.empty()) return to_text(told);
+    if (!told.empty()) return MissingPair{to_text(told)};
     const auto invitation = parse(peek(store_, key(rank), deadline), rank);
-    if (!invitation) return "";
+    if (!invitation) return std::nullopt;
     mesh_.hosts[index(rank)] = invitation->host.data();
-    return fmt::format("{} has not connected to {} at {}", name_of_rank(rank),
-                       name_of_rank(identity_.rank),
-                       host_and_port(mine_.address.data(), mine_.port));
+    return MissingPair{
+        fmt::format("{} has not connected to {} at {}", name_of_rank(rank),
+                    name_of_rank(identity_.rank),
+                    host_and_port(mine_.address.data(), mine_.port))};
   }
 
   // Fills in pairs_.
@@ -425,8 +450,8 @@ class Meeting {
       const Deadline deadline(kReportTakes);
       for (const int rank : missing) {
         if (pairs_.size() == kMostPairs && !pairs_.contains(rank)) continue;
-        std::string pair = describe_pair(rank, deadline);
-        if (!pair.empty()) pairs_[rank] = std::move(pair);
+        if (auto pair = describe_pair(rank, deadline))
+          pairs_[rank] = std::move(*pair);
       }
     } catch (const Error& unreachable) {
       log(LogLevel::kDebug, unreachable.what());
@@ -445,7 +470,7 @@ class Meeting {
     const std::vector<int> missing = missing_ranks();
     ask_for_pairs(missing);
     std::vector<std::string> names;
-    std::vector<std::string> pairs;
+    std::vector<MissingPair> pairs;
     for (const int rank : missing) {
       names.push_back(identity_.describe(rank));
       const auto pair = pairs_.find(rank);
@@ -457,9 +482,9 @@ class Meeting {
         identity_.name, identity_.size, identity_.rank,
         host_and_port(mine_.address.data(), mine_.port),
         fmt::join(names, ", "));
-    for (const std::string& pair : pairs) text += "\n  network: " + pair;
+    for (const MissingPair& pair : pairs) text += "\n  network: " + pair.text;
     text +=
-        pairs.empty()
+        std::ranges::none_of(pairs, &MissingPair::is_blocked)
             ? "\n  likely:  not started, dead, or the network between the "
               "hosts blocks the connection\n  next:    read the logs of the "
               "missing ranks; "
@@ -483,7 +508,7 @@ class Meeting {
   std::deque<int> uncalled_;         // the ranks that are to be called
   std::vector<Attempt> attempts_;
   // What is known about the connections to missing ranks, by rank.
-  std::map<int, std::string> pairs_;
+  std::map<int, MissingPair> pairs_;
   Mesh mesh_;
   int missing_ = identity_.size - 1;
 };

@@ -3,31 +3,16 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <string_view>
 
 #include "lockstep/base/error.h"
 #include "src/base/sanitized.h"
+#include "src/base/transport_names.h"
 #include "src/comm/rendezvous/plugin.h"
 
 namespace lockstep {
 namespace {
-
-struct KnownPlugin {
-  const char* name;
-  const char* packages;  // required to build it
-};
-
-constexpr std::array<KnownPlugin, 2> kPlugins{{
-    {"gloo", "libgloo-dev"},
-    {"mpi", "libopenmpi-dev and openmpi-bin"},
-}};
-
-constexpr const char* packages_of(std::string_view name) {
-  for (const KnownPlugin& plugin : kPlugins)
-    if (name == plugin.name) return plugin.packages;
-  return "its library";
-}
 
 // LibTorch contains a Gloo with the same symbols, so the plug-in must resolve
 // symbols in its own library first. The sanitizers forbid that.
@@ -76,6 +61,11 @@ PluginSearch search_for(std::string_view name, const Settings& settings) {
           settings};
 }
 
+std::string_view packages_of(std::string_view name) {
+  const auto found = std::ranges::find(kTransports, name, &TransportName::name);
+  return found == kTransports.end() ? "its library" : found->packages;
+}
+
 std::string next_step(std::string_view name) {
   return fmt::format(
       "install {} and rebuild Lockstep, or name the folder of {} in "
@@ -83,7 +73,7 @@ std::string next_step(std::string_view name) {
       packages_of(name), plugin_file(name));
 }
 
-PluginStatus status_of(const char* name, const Settings& settings) {
+PluginStatus status_of(const std::string& name, const Settings& settings) {
   if (const std::string conflict = conflict_of(name); !conflict.empty())
     return {.name = name,
             .detail = fmt::format("{}; {}", conflict, kAvoidMalloc)};
@@ -113,14 +103,14 @@ const LockstepTransportTable& load_transport(const std::string& name,
 
 std::vector<PluginStatus> plugin_status(const Settings& settings) {
   std::vector<PluginStatus> all;
-  for (const KnownPlugin& plugin : kPlugins)
-    all.push_back(status_of(plugin.name, settings));
+  for (const TransportName& plugin : kTransports)
+    all.push_back(status_of(std::string(plugin.name), settings));
   return all;
 }
 
 std::string plugin_folder() {
   std::vector<std::string_view> names{kGpuPlugin};
-  for (const KnownPlugin& plugin : kPlugins) names.push_back(plugin.name);
+  for (const TransportName& plugin : kTransports) names.push_back(plugin.name);
   return folder_of_plugins(names);
 }
 

@@ -78,11 +78,12 @@ void Launcher::start_workers() {
           error.value());
   }
   const int workers = options_.job.workers;
-  if (folds_lines())
-    folder_.emplace(workers,
-                    [this](OutputStream stream, const std::string& line) {
-                      screen_.print_line(stream, line);
-                    });
+  int shown = 0;
+  for (int local = 0; local < workers; ++local)
+    if (options_.streams.shown(local) != kNoStream) ++shown;
+  folder_.emplace(shown, [this](OutputStream stream, const std::string& line) {
+    screen_.print_line(stream, line);
+  });
   const auto shares = place_workers(options_.binding, workers);
   for (int local = 0; local < workers; ++local)
     start_worker(local, program,
@@ -107,19 +108,24 @@ void Launcher::start_worker(int local_rank, const std::string& program,
       .company = has_tags() ? Company::kOthers : Company::kAlone,
       .log_path = log_path(local_rank),
       .logged = options_.streams.logged(local_rank),
-      .shown = options_.streams.shown(local_rank)};
+      .shown = options_.streams.shown(local_rank),
+      .folded = folded()};
   workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_,
-                                        folder_ ? &*folder_ : nullptr));
+                                        &folder_.value()));
 }
 
 bool Launcher::has_tags() const {
   return world_size_of(options_.job) > 1 && options_.tags == OutputTags::kRank;
 }
 
-bool Launcher::folds_lines() const {
-  return has_tags() && options_.job.workers > 1 &&
-         options_.streams.fold.value_or(
-             screen_.window(OutputStream::kOut).has_value());
+StreamSet Launcher::folded() const {
+  const auto is_folded = [this](OutputStream stream) {
+    return options_.streams.fold.value_or(screen_.window(stream).has_value());
+  };
+  unsigned set = kNoStream;
+  if (has_tags() && is_folded(OutputStream::kOut)) set |= kOutStream;
+  if (has_tags() && is_folded(OutputStream::kErr)) set |= kErrStream;
+  return static_cast<StreamSet>(set);
 }
 
 std::string Launcher::log_path(int local_rank) const {

@@ -94,7 +94,8 @@ class Launcher {
   void start_worker(int local_rank, const std::string& program,
                     const std::vector<int>& cores);
   bool has_tags() const;
-  bool folds_lines() const;
+  // The streams of which equal lines of several workers are shown once.
+  StreamSet folded() const;
   std::string log_path(int local_rank) const;
   bool over();
   void turn();

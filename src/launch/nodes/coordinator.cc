@@ -23,13 +23,12 @@ using namespace std::chrono_literals;
 // How long the launchers may take to read how the job ended.
 constexpr auto kReaders = 10s;
 
-// Does not wait: the second key is there since the first launcher came.
+}  // namespace
+
 bool is_set(Store& store, const std::string& key) {
   const std::vector<std::string> keys{key, std::string(kAgreementKey)};
   return store.wait_any(keys, kOwnStoreAnswers) == 0;
 }
-
-}  // namespace
 
 // A name of this host may mean loopback here and another address elsewhere.
 FileDescriptor listen_for_hosts(const TcpEndpoint& endpoint) {
@@ -333,7 +332,7 @@ bool Coordinator::Round::end() {
       decode<RoundFault>(to_text(store_.get(keys_.fault(), kOwnStoreAnswers)));
   if (still_there != nullptr) {
     fault.text += fmt::format(
-        "; the workers on {} did not end, so none are started again",
+        "; the workers on {} did not end, so the job does not restart",
         still_there->host);
     fault.kind = RoundFaultKind::kFinal;
   }
@@ -383,7 +382,8 @@ void Coordinator::give_up(int number, const std::string& reason) noexcept {
       .next = "fail",
       .fault = {.node = "",
                 .text = "the rendezvous of the hosts failed: " + reason,
-                .kind = RoundFaultKind::kFinal}};
+                .kind = RoundFaultKind::kFinal},
+      .round = number};
   try {
     store_->set(kOverKey, to_bytes(encode(verdict)), kOwnStoreAnswers);
     store_->set(RoundKeys(number).verdict(), to_bytes(encode(verdict)),

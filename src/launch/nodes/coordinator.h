@@ -46,6 +46,10 @@ struct CoordinatorOptions {
 // How long a store in this process may take to answer.
 inline constexpr std::chrono::seconds kOwnStoreAnswers{10};
 
+// Whether `key` is set. Does not wait: the agreement, which the call names too,
+// is there since the first launcher came.
+bool is_set(Store& store, const std::string& key);
+
 // A socket of this host, which others reach at `endpoint`.
 FileDescriptor listen_for_hosts(const TcpEndpoint& endpoint);
 

@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "src/launch/output/terminal_text.h"
-
 namespace lockstep {
 namespace {
 
@@ -40,7 +38,7 @@ HostLauncher::HostLauncher(const HostOrder& order, bool is_alone,
       err_(
           "",
           [this](std::string_view line) {
-            screen_.print_line(OutputStream::kErr, safe_for_terminal(line));
+            screen_.print_line(OutputStream::kErr, line);
           },
           kMostLineBytes) {
   make_nonblocking(input_);

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
 #include "src/base/process_environment.h"
+#include "src/base/report_text.h"
 #include "src/base/settings.h"
 #include "src/launch/nodes/node_messages.h"
 #include "src/launch/output/terminal_text.h"
@@ -35,7 +36,6 @@ constexpr auto kEndAtOnce = 10s;
 constexpr auto kLook = 1s;
 // After this time it tells the user which hosts do not end.
 constexpr auto kSlow = 5s;
-constexpr std::size_t kMostNames = 8;
 constexpr int kSshFailed = 255;
 constexpr int kNoSuchProgram = 127;
 
@@ -61,16 +61,6 @@ std::vector<std::string> with_options(std::vector<std::string> ssh) {
   // A terminal would show the order, with its token.
   ssh.emplace_back("-T");
   return ssh;
-}
-
-// "a, b"; of many names the first.
-std::string listed(const std::vector<std::string>& names) {
-  const std::span shown(names.data(), std::min(names.size(), kMostNames));
-  return fmt::format(
-      "{}{}", fmt::join(shown, ", "),
-      names.size() > kMostNames
-          ? fmt::format(" and {} more", names.size() - kMostNames)
-          : "");
 }
 
 // As one word of a shell.
@@ -189,11 +179,12 @@ int HostLaunchers::run() {
     look_for_write_error();
     if (kill_at_.expired()) kill_all();
   }
-  const int code = exit_code();
+  int code = exit_code();
   finish_output();
   look_for_write_error();
-  if (screen_.error() == 0) return code;
-  return screen_.error() == EPIPE ? 128 + SIGPIPE : kExitFailed;
+  if (code == 0 && screen_.error() != 0)
+    code = screen_.error() == EPIPE ? 128 + SIGPIPE : kExitFailed;
+  return code;
 }
 
 void HostLaunchers::turn() {
@@ -214,8 +205,8 @@ void HostLaunchers::look_at_job() {
   if (slow_at_.expired()) {
     slow_at_ = Deadline::never();
     tell(
-        fmt::format("waits for the launchers on {} to end; Ctrl-C ends their "
-                    "ssh",
+        fmt::format("waits for the launchers on {} to end; a second "
+                    "Ctrl-C ends their ssh",
                     names_of_waiting()));
   }
   if (!is_over()) return;
@@ -244,7 +235,7 @@ void HostLaunchers::tell_who_is_missing() {
     tell(
         fmt::format("waits for {}: ssh has not started a launcher there yet, "
                     "or it does not reach {}",
-                    listed(names), options_.order.endpoint));
+                    list_some(names), options_.order.endpoint));
 }
 
 void HostLaunchers::end_within(std::chrono::nanoseconds time) {
@@ -264,7 +255,9 @@ void HostLaunchers::take_signals() {
   for (const int signal : signals_.take()) {
     if (signal == SIGTSTP) tell("a job on several hosts cannot be suspended");
     if (signal != SIGUSR1 && !asks_to_end(signal)) continue;
-    for (const auto& host : hosts_) host->signal(signal);
+    for (const auto& host : hosts_)
+      // A launcher that has only begun does not handle it yet.
+      if (signal != SIGUSR1 || has_come(*host)) host->signal(signal);
     if (signal == SIGUSR1) continue;
     if (signal_ == 0) {
       for (const auto& host : hosts_)
@@ -322,7 +315,7 @@ void HostLaunchers::lose(HostLauncher& host) {
   if (has_come(host))
     text +=
         "\n  next:    see the messages above, and dmesg there: the kernel "
-        "may have killed it for want of memory";
+        "may have killed it because memory ran out";
   else if (status.code == kSshFailed)
     text += fmt::format(
         "\n  next:    see its message above; {} {} true must work without a "
@@ -344,7 +337,7 @@ std::string HostLaunchers::names_of_waiting() const {
   std::vector<std::string> names;
   for (const auto& host : hosts_)
     if (!host->has_ended()) names.push_back(host->host());
-  return listed(names);
+  return list_some(names);
 }
 
 void HostLaunchers::kill_all() {
@@ -359,27 +352,24 @@ void HostLaunchers::kill_all() {
 
 std::optional<RoundVerdict> HostLaunchers::verdict(
     const std::string& key) const {
-  const std::vector<std::string> keys{key, std::string(kAgreementKey)};
-  if (store_->wait_any(keys, kOwnStoreAnswers) != 0) return std::nullopt;
+  if (!is_set(*store_, key)) return std::nullopt;
   return decode<RoundVerdict>(to_text(store_->get(key, kOwnStoreAnswers)));
 }
 
 bool HostLaunchers::is_over() const {
-  return verdict(std::string(kOverKey)).has_value();
+  return is_set(*store_, std::string(kOverKey));
 }
 
 bool HostLaunchers::has_come(const HostLauncher& host) const {
-  const std::vector<std::string> keys{came_key(host.rank()),
-                                      std::string(kAgreementKey)};
-  return store_->wait_any(keys, kOwnStoreAnswers) == 0;
+  return is_set(*store_, came_key(host.rank()));
 }
 
-// In the last round of a job that is over.
+// In the last round of a job that is over. Hosts that came to a round that
+// never began have a message to print.
 bool HostLaunchers::had_ranks(const HostLauncher& host) const {
   const std::string key =
       RoundKeys(verdict(std::string(kOverKey)).value().round).plan();
-  const std::vector<std::string> keys{key, std::string(kAgreementKey)};
-  if (store_->wait_any(keys, kOwnStoreAnswers) != 0) return false;
+  if (!is_set(*store_, key)) return has_come(host);
   const auto plan =
       decode<RoundPlan>(to_text(store_->get(key, kOwnStoreAnswers)));
   return std::ranges::find(plan.nodes, host.rank(), &NodeCard::node_rank) !=

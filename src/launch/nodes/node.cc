@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -78,17 +79,17 @@ std::string range_of(const NodesAgreement& agreement) {
       flag, ours, theirs));
 }
 
-// Whether the job of `store` is over. Waits until its first launcher has
-// published the agreement.
-bool belongs_to_the_past(Store& store) {
+// Whether the job of `store` is over; nothing where the store does not tell.
+// Waits until the job's first launcher has published the agreement.
+std::optional<bool> is_over(Store& store) {
   const std::vector<std::string> keys{std::string(kOverKey),
                                       std::string(kAgreementKey)};
   try {
     return store.wait_any(keys, kStoreAnswers) == 0;
   } catch (const NetworkError&) {
-    return true;
+    return std::nullopt;
   } catch (const Timeout&) {
-    return true;  // its first launcher does not get on; try again
+    return std::nullopt;  // its first launcher does not get on; try again
   }
 }
 
@@ -179,8 +180,10 @@ std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
     obstacle = first_line(error.what());
     return nullptr;
   }
-  if (server_ || !belongs_to_the_past(*store)) return store;
-  if (options_.is_ordered)
+  if (server_) return store;
+  const auto over = is_over(*store);
+  if (over && !*over) return store;
+  if (over && options_.is_ordered)
     throw JobIsOver("the job ended before this host came");
   obstacle = "the last job there ends at this moment";
   return nullptr;

@@ -21,7 +21,7 @@ void LineFolder::add(OutputStream stream, int rank, std::string_view line,
 }
 
 void LineFolder::release(TimePoint now) {
-  while (count_ > 0 && must_go(now)) pass_on(next());
+  while (count_ > 0 && must_go(now)) pass_on(next(now));
 }
 
 Deadline LineFolder::due() const {
@@ -53,9 +53,14 @@ bool LineFolder::comes_later_elsewhere(const Line& line) const {
   });
 }
 
-const LineFolder::Line& LineFolder::next() const {
-  for (const auto& [rank, lines] : waiting_)
-    if (!comes_later_elsewhere(lines.front())) return lines.front();
+// A line whose time is over, if there is one, so that others wait on for ranks
+// that are about to print them.
+const LineFolder::Line& LineFolder::next(TimePoint now) const {
+  for (const bool any : {false, true})
+    for (const auto& [rank, lines] : waiting_)
+      if ((any || lines.front().until <= now) &&
+          !comes_later_elsewhere(lines.front()))
+        return lines.front();
   return waiting_.begin()->second.front();  // they printed in different orders
 }
 

@@ -61,7 +61,7 @@ class LineFolder {
 
   bool must_go(TimePoint now) const;
   bool comes_later_elsewhere(const Line& line) const;
-  const Line& next() const;
+  const Line& next(TimePoint now) const;
   void pass_on(const Line& line);
 
   const std::size_t ranks_;

@@ -69,6 +69,17 @@ TEST_F(LineFolderTest, FoldsEqualLinesAfterOnesThatDiffer) {
                           "[ranks 0-2] ready", "[rank 1] more of 1"));
 }
 
+TEST_F(LineFolderTest, LetsALineWaitThoughAnotherOnesTimeIsOver) {
+  out(3, "own");
+  now_ += LineFolder::kHold / 2;
+  for (const int rank : {0, 1, 2}) out(rank, "ready");
+  now_ += LineFolder::kHold / 2;
+  folder_.release(now_);
+  EXPECT_THAT(shown_, ElementsAre("[rank 3] own"));
+  out(3, "ready");
+  EXPECT_THAT(shown_, ElementsAre("[rank 3] own", "[ranks 0-3] ready"));
+}
+
 TEST_F(LineFolderTest, CountsALineThatARankRepeats) {
   for (const int rank : {0, 1})
     for (int time = 0; time < 2; ++time) out(rank, "again");

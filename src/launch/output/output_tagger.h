@@ -18,7 +18,8 @@ class OutputTagger {
  public:
   static constexpr std::size_t kMaxLineBytes = 8192;
 
-  // Receives one line: tag and text, without a newline.
+  // Receives one line: tag and text, without a newline. Worker::show_line takes
+  // the tag off again, for the failure report and the folder of equal lines.
   using LineSink = std::function<void(std::string_view line)>;
 
   // `tag` comes before every line: "[rank 1] ". A line's text has at most

@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "lockstep/base/error.h"
+#include "src/base/log.h"
 #include "src/launch/worker/cpu_share.h"
 
 namespace lockstep {
@@ -72,11 +73,14 @@ std::vector<int> numbers_in(const Bitmap& cpus) {
 HostTopology::HostTopology()
     : topology_(new_topology(), hwloc_topology_destroy) {
   hwloc_topology_set_flags(topology_.get(),
-                           HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
-                               HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING);
+                           HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING);
   hwloc_topology_set_cache_types_filter(topology_.get(),
                                         HWLOC_TYPE_FILTER_KEEP_NONE);
   load(topology_.get());
+  if (hwloc_topology_is_thissystem(topology_.get()) == 0)
+    throw InvalidArgument(
+        "HWLOC_SYNTHETIC or HWLOC_XMLFILE describes another machine: unset it, "
+        "or give --bind none");
 }
 
 HostTopology::HostTopology(const std::string& description)
@@ -98,8 +102,9 @@ std::vector<std::vector<int>> HostTopology::place(Binding binding,
   if (binding == Binding::kAuto && (workers == 1 || is_crowded)) return {};
   if (binding == Binding::kCore && is_crowded)
     throw InvalidArgument(fmt::format(
-        "--bind core: {} ranks cannot have a core each, since this job may use "
-        "{} here\n  next:    start at most {} ranks on this host, or give "
+        "--bind core: {} ranks cannot have a CPU each, since this job may use "
+        "{} "
+        "here\n  next:    start at most {} ranks on this host, or give "
         "--bind none",
         workers, cpus(), cpus()));
   std::vector<std::vector<int>> places;
@@ -115,13 +120,18 @@ std::vector<std::vector<int>> HostTopology::place(Binding binding,
 
 std::vector<std::vector<int>> place_workers(Binding binding, int workers) {
   if (binding == Binding::kNone) return {};
-  if (binding == Binding::kAuto) {
-    // Under a quota other processes share the CPUs, and the launcher cannot
-    // know which.
-    const int cores = static_cast<int>(allowed_cores().size());
-    if (workers == 1 || workers > cores || usable_cores() < cores) return {};
+  if (binding != Binding::kAuto) return HostTopology().place(binding, workers);
+  // Under a quota other processes share the CPUs, and the launcher cannot know
+  // which.
+  if (workers == 1 || usable_cores() < static_cast<int>(allowed_cores().size()))
+    return {};
+  try {
+    return HostTopology().place(binding, workers);
+  } catch (const Error& error) {
+    log(LogLevel::kWarn,
+        std::string("ranks are not bound to cores: ") + error.what());
+    return {};
   }
-  return HostTopology().place(binding, workers);
 }
 
 }  // namespace lockstep

@@ -1,10 +1,11 @@
 // Where the workers of a host run: the logical CPUs that each may use.
 //
 // hwloc tells which CPUs form a core, a socket and a NUMA node, and divides
-// them: a worker's share lies within one socket where the numbers allow it.
+// them: sockets before cores, so a worker's share seldom spans two sockets.
 //
 // Threads: any thread.
-// Errors:  InvalidArgument for a binding that this host cannot give;
+// Errors:  InvalidArgument for a binding that this host cannot give, and where
+//          hwloc's variables describe another machine;
 //          SystemError when hwloc cannot read the topology.
 #pragma once
 
@@ -41,7 +42,8 @@ class HostTopology {
   std::unique_ptr<hwloc_topology, void (*)(hwloc_topology*)> topology_;
 };
 
-// On this host, by this process's quota.
+// On this host, by this process's quota. kAuto throws nothing: it warns and
+// binds no worker where hwloc fails.
 std::vector<std::vector<int>> place_workers(Binding binding, int workers);
 
 }  // namespace lockstep

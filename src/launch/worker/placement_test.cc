@@ -78,7 +78,7 @@ TEST(HostTopology, RefusesACoreForEachOfTooManyWorkers) {
     host.place(Binding::kCore, 3);
     FAIL() << "it gave three workers a core each";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("3 ranks cannot have a core each"));
+    EXPECT_THAT(error.what(), HasSubstr("3 ranks cannot have a CPU each"));
     EXPECT_THAT(error.what(), HasSubstr("--bind none"));
   }
 }

@@ -87,6 +87,7 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
       tag_(tag_of(options)),
       screen_(screen),
       folder_(folder),
+      folded_(options.folded),
       raw_(options.company == Company::kAlone),
       logged_(options.logged),
       shown_(options.shown),
@@ -155,7 +156,7 @@ void Worker::show_record(std::string_view line) {
 void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
   if (raw_ || !is_shown(stream)) {
-  } else if (folder_ != nullptr) {
+  } else if (contains(folded_, stream)) {
     folder_->add(stream, rank_, line.substr(tag_.size()),
                  Deadline::Clock::now());
   } else {

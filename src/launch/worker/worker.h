@@ -30,13 +30,14 @@ struct WorkerOptions {
   std::string log_path;  // empty: no log
   StreamSet logged = kBothStreams;
   StreamSet shown = kBothStreams;
+  StreamSet folded = kNoStream;
 };
 
 class Worker {
  public:
   // Starts the process. `screen` must outlive the worker, and so must `folder`,
-  // through which its lines go there; null: they go there directly. Rank 0 gets
-  // a progress pipe.
+  // through which the lines of `options.folded` streams go there. Rank 0 gets a
+  // progress pipe.
   Worker(const WorkerOptions& options, WorkerCommand command, Screen& screen,
          LineFolder* folder = nullptr);
 
@@ -82,6 +83,7 @@ class Worker {
   std::string tag_;  // "[rank 1] "; empty for a single worker
   Screen& screen_;
   LineFolder* folder_;
+  StreamSet folded_;
   // A single worker has the screen to itself until it writes progress records.
   bool raw_;
   StreamSet logged_;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/name_table.h"
+#include "src/base/transport_names.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/memory/heap.h"
 #include "src/comm/nccl/gpu_plugin.h"
@@ -47,12 +49,6 @@ std::string reason_of(const std::exception_ptr& error) {
   } catch (...) {
     return "an unknown error";
   }
-}
-
-std::string_view use_of(std::string_view plugin) {
-  if (plugin == "gloo") return "between hosts, over TCP";
-  if (plugin == "mpi") return "between hosts, started by mpirun or srun";
-  return "between hosts";
 }
 
 // Without a GPU, the missing GPU backend is not a deficiency.
@@ -156,8 +152,10 @@ Finding examine_process_handles() {
 std::vector<Finding> examine_plugins(const Settings& settings) {
   std::vector<Finding> findings;
   for (const PluginStatus& plugin : plugin_status(settings)) {
-    Finding finding{.topic = fmt::format("backend {}", plugin.name),
-                    .text = fmt::format("{}; ", use_of(plugin.name))};
+    Finding finding{
+        .topic = fmt::format("backend {}", plugin.name),
+        .text = fmt::format(
+            "{}; ", row_named(kTransports, "plug-in", plugin.name).use)};
     if (plugin.found) {
       finding.text += plugin.detail;
     } else {

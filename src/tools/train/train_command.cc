@@ -13,6 +13,7 @@
 
 #include "src/base/tf_config.h"
 #include "src/launch/worker/cpu_share.h"
+#include "src/launch/worker/placement.h"
 #include "src/store/host_address.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/job.h"
@@ -122,6 +123,15 @@ void become_named_worker(const TrainRequest& request,
     become(command_of(request, lookup));
 }
 
+// As many as the smallest share of the CPUs has, so that no rank's threads wait
+// for a CPU.
+int threads_of_rank(Binding binding, int ranks) {
+  const auto shares = place_workers(binding, ranks);
+  if (shares.empty()) return default_threads(usable_cores(), ranks);
+  return static_cast<int>(
+      std::ranges::min(shares, {}, &std::vector<int>::size).size());
+}
+
 int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
                  const JobView& view) {
   const int processes =
@@ -134,7 +144,7 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   apply(request.options.devices, lookup, launch);
   launch.job.threads = request.options.threads;
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
-    launch.job.threads = default_threads(usable_cores(), processes);
+    launch.job.threads = threads_of_rank(launch.binding, processes);
   join_ranks_of_launcher(launch, lookup);
   SeenRun seen{.before = checkpoints_in(request.options.checkpoint_dir),
                .result = {}};

@@ -1,4 +1,4 @@
-#include "src/base/memory_limit.h"
+#include "src/comm/memory/memory_limit.h"
 
 #include <gtest/gtest.h>
 
