@@ -1,6 +1,7 @@
 #include "src/base/settings.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "lockstep/base/error.h"
@@ -11,17 +12,21 @@
 namespace lockstep {
 namespace {
 
+constexpr std::array<NamedValue<OperationCheck>, 3> kChecks{{
+    {"all", OperationCheck::kAll},
+    {"small", OperationCheck::kSmall},
+    {"off", OperationCheck::kOff},
+}};
+
 OperationCheck parse_operation_check(const std::string& text) {
-  if (text == "all") return OperationCheck::kAll;
-  if (text == "small") return OperationCheck::kSmall;
-  if (text == "off") return OperationCheck::kOff;
+  for (const auto& check : kChecks)
+    if (text == check.name) return check.value;
   throw InvalidArgument("the environment variable LOCKSTEP_CHECK is \"" + text +
-                        "\"; it must be all, small or off");
+                        "\"; it must be " + list_names(kChecks));
 }
 
 std::string parse_wire(const std::string& text) {
-  for (const TransportName& transport : kTransports)
-    if (text == transport.name) return text;
+  if (find_transport(text) != nullptr) return text;
   throw InvalidArgument("the environment variable LOCKSTEP_WIRE is \"" + text +
                         "\"; it must be " + list_names(kTransports));
 }
@@ -41,15 +46,7 @@ void read_network(const EnvironmentLookup& lookup, Settings& settings) {
 }  // namespace
 
 std::string_view name_of(OperationCheck check) {
-  switch (check) {
-    case OperationCheck::kAll:
-      return "all";
-    case OperationCheck::kSmall:
-      return "small";
-    case OperationCheck::kOff:
-      break;
-  }
-  return "off";
+  return name_of(kChecks, check);
 }
 
 Settings Settings::read(const EnvironmentLookup& lookup) {

@@ -31,7 +31,6 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A port without a listener.
 TEST(SocketAddress, KnowsLoopbackFromTheRest) {
   const auto first = [](const char* host) { return resolve(host, 80).at(0); };
   EXPECT_TRUE(first("127.0.0.1").is_loopback());

@@ -49,6 +49,12 @@ class HostLaunchers : public testing::Test {
     make_executable(file);
   }
 
+  // Its launcher is killed once the gate opens.
+  void set_host_that_is_lost(const std::string& host, const Gate& gate) const {
+    set_host(host, "exec 3<&0; sh -c \"exec $*\" <&3 & read line <" +
+                       gate.path() + "; kill -9 $!; wait; exit 255");
+  }
+
   std::vector<std::string> arguments(const std::string& hosts,
                                      const std::string& script,
                                      std::vector<std::string> more = {}) const {
@@ -72,6 +78,11 @@ class HostLaunchers : public testing::Test {
       const std::vector<std::string>& more = {}) const {
     return std::make_unique<LaunchedCommand>(arguments(hosts, script, more));
   }
+
+  // Runs for long beside another host, and ends without one.
+  static constexpr const char* kUntilAlone =
+      "if [ $GROUP_WORLD_SIZE = 2 ]; then echo began; exec sleep 600; fi; "
+      "echo alone";
 
   TestDirectory folder_;
   const std::string ssh_ = folder_ / "ssh-of-this-test";
@@ -226,13 +237,9 @@ TEST_F(HostLaunchers, GoOnWithoutAHostThatTheJobDoesNotNeed) {
 
 TEST_F(HostLaunchers, GoOnWithoutAHostThatIsLostLater) {
   const Gate began;
-  set_host("away", "exec 3<&0; sh -c \"exec $*\" <&3 & read line <" +
-                       began.path() + "; kill -9 $!; wait; exit 255");
-  const auto job = start(
-      "far,away",
-      "if [ $GROUP_WORLD_SIZE = 2 ]; then echo began; exec sleep 600; fi; "
-      "echo alone",
-      {"--nnodes", "1:2", "--max-restarts", "1"});
+  set_host_that_is_lost("away", began);
+  const auto job = start("far,away", kUntilAlone,
+                         {"--nnodes", "1:2", "--max-restarts", "1"});
   ASSERT_TRUE(job->wait_for("began", 2));
   began.open();
   const CommandResult result = job->finish();
@@ -254,11 +261,8 @@ TEST_F(HostLaunchers, GoOnWithoutAHostWhoseConnectionBreaks) {
                        "; IFS= read -r order; printf '%s\\n' \"$order\" >&3; "
                        "read line <" +
                        broken.path() + "; exec 3>&-; wait; exit 255");
-  const auto job = start(
-      "far,away",
-      "if [ $GROUP_WORLD_SIZE = 2 ]; then echo began; exec sleep 600; fi; "
-      "echo alone",
-      {"--nnodes", "1:2", "--max-restarts", "1"});
+  const auto job = start("far,away", kUntilAlone,
+                         {"--nnodes", "1:2", "--max-restarts", "1"});
   ASSERT_TRUE(job->wait_for("began", 2));
   broken.open();
   const CommandResult result = job->finish();
@@ -271,8 +275,7 @@ TEST_F(HostLaunchers, GoOnWithoutAHostWhoseConnectionBreaks) {
 
 TEST_F(HostLaunchers, BlameALostHostAndNotThoseThatEndBecauseOfIt) {
   const Gate lost;
-  set_host("away", "exec 3<&0; sh -c \"exec $*\" <&3 & read line <" +
-                       lost.path() + "; kill -9 $!; wait; exit 255");
+  set_host_that_is_lost("away", lost);
   const auto job =
       start("far,away,third",
             "trap 'exit 75' TERM; echo began; while :; do sleep 0.1; done",

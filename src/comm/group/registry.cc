@@ -1,7 +1,5 @@
 #include "src/comm/group/registry.h"
 
-#include <algorithm>
-
 #include "lockstep/base/error.h"
 #include "src/base/own_process.h"
 #include "src/base/suggest.h"
@@ -56,8 +54,7 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
     return make_hybrid_backend(identity, std::move(store), settings);
   if (name == "reference")
     return make_reference_backend(identity, std::move(store));
-  if (std::ranges::find(kTransports, name, &TransportName::name) !=
-      kTransports.end())
+  if (find_transport(name) != nullptr)
     return make_wire_backend(name, identity, std::move(store), settings);
   throw InvalidArgument(unknown_name("backend", name, names()));
 }

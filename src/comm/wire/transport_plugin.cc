@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -62,8 +61,8 @@ PluginSearch search_for(std::string_view name, const Settings& settings) {
 }
 
 std::string_view packages_of(std::string_view name) {
-  const auto found = std::ranges::find(kTransports, name, &TransportName::name);
-  return found == kTransports.end() ? "its library" : found->packages;
+  const TransportName* known = find_transport(name);
+  return known == nullptr ? "its library" : known->packages;
 }
 
 std::string next_step(std::string_view name) {

@@ -34,10 +34,23 @@ std::string path_of(const std::vector<std::string>& environment) {
   return "/usr/local/bin:/usr/bin:/bin";
 }
 
+int shown_workers(const LaunchOptions& options) {
+  int shown = 0;
+  for (int local = 0; local < options.job.workers; ++local)
+    if (options.streams.shown(local) != kNoStream) ++shown;
+  return shown;
+}
+
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
-    : options_(std::move(options)), signals_(signals), screen_(screen) {}
+    : options_(std::move(options)),
+      signals_(signals),
+      screen_(screen),
+      folder_(shown_workers(options_),
+              [this](OutputStream stream, const std::string& line) {
+                screen_.print_line(stream, line);
+              }) {}
 
 JobResult Launcher::run() {
   started_ = std::chrono::steady_clock::now();
@@ -78,12 +91,6 @@ void Launcher::start_workers() {
           error.value());
   }
   const int workers = options_.job.workers;
-  int shown = 0;
-  for (int local = 0; local < workers; ++local)
-    if (options_.streams.shown(local) != kNoStream) ++shown;
-  folder_.emplace(shown, [this](OutputStream stream, const std::string& line) {
-    screen_.print_line(stream, line);
-  });
   const auto shares = place_workers(options_.binding, workers);
   for (int local = 0; local < workers; ++local)
     start_worker(local, program,
@@ -110,8 +117,8 @@ void Launcher::start_worker(int local_rank, const std::string& program,
       .logged = options_.streams.logged(local_rank),
       .shown = options_.streams.shown(local_rank),
       .folded = folded()};
-  workers_.add(std::make_unique<Worker>(worker, std::move(command), screen_,
-                                        &folder_.value()));
+  workers_.add(
+      std::make_unique<Worker>(worker, std::move(command), screen_, &folder_));
 }
 
 bool Launcher::has_tags() const {
@@ -153,11 +160,10 @@ void Launcher::turn() {
     set.watch(options_.ended_elsewhere, POLLIN, [this] { end_elsewhere(); });
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
-  set.wait(std::min({kill_at_, cause_at_, screen_.due(),
-                     folder_ ? folder_->due() : Deadline::never()}));
+  set.wait(std::min({kill_at_, cause_at_, screen_.due(), folder_.due()}));
   look_for_failure();
   look_for_time();
-  if (folder_) folder_->release(Deadline::Clock::now());
+  folder_.release(Deadline::Clock::now());
   screen_.draw();
   look_for_write_error();
 }
@@ -414,7 +420,7 @@ void Launcher::note_saved_state() {
 
 void Launcher::finish_output() {
   for (const auto& worker : workers_.all()) worker->drain();
-  if (folder_) folder_->release_all();
+  folder_.release_all();
   note_saved_state();
   screen_.settle();
   report_end();

@@ -130,7 +130,7 @@ class Launcher {
   SignalWatch& signals_;
   Screen& screen_;
   OrphanWatch orphans_;
-  std::optional<LineFolder> folder_;
+  LineFolder folder_;
   WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
   // The user's folder held records before the job, of another running job.

@@ -246,8 +246,10 @@ void HostLaunchers::end_within(std::chrono::nanoseconds time) {
 // A host that took no part when the job ended, or has not come when the user
 // asks for the end, has nothing to finish.
 void HostLaunchers::kill_hosts_without_ranks() {
+  const std::set<int> with_ranks = hosts_with_ranks();
   for (const auto& host : hosts_)
-    if (!host->has_ended() && !host->was_dropped() && !had_ranks(*host))
+    if (!host->has_ended() && !host->was_dropped() &&
+        !with_ranks.contains(host->rank()))
       host->drop();
 }
 
@@ -364,16 +366,21 @@ bool HostLaunchers::has_come(const HostLauncher& host) const {
   return is_set(*store_, came_key(host.rank()));
 }
 
-// In the last round of a job that is over. Hosts that came to a round that
-// never began have a message to print.
-bool HostLaunchers::had_ranks(const HostLauncher& host) const {
+// The --node-rank of the hosts with ranks in the last round of a job that is
+// over. Hosts that came to a round that never began have a message to print.
+std::set<int> HostLaunchers::hosts_with_ranks() const {
+  std::set<int> hosts;
   const std::string key =
       RoundKeys(verdict(std::string(kOverKey)).value().round).plan();
-  if (!is_set(*store_, key)) return has_come(host);
+  if (!is_set(*store_, key)) {
+    for (const auto& host : hosts_)
+      if (has_come(*host)) hosts.insert(host->rank());
+    return hosts;
+  }
   const auto plan =
       decode<RoundPlan>(to_text(store_->get(key, kOwnStoreAnswers)));
-  return std::ranges::find(plan.nodes, host.rank(), &NodeCard::node_rank) !=
-         plan.nodes.end();
+  for (const NodeCard& node : plan.nodes) hosts.insert(node.node_rank);
+  return hosts;
 }
 
 // Whether the ranks of all hosts have saved their state before they ended.
@@ -391,9 +398,11 @@ bool HostLaunchers::has_saved() const {
 // All ranks have ended well, but the way to a host may have failed since, and
 // with it the last lines of its ranks.
 int HostLaunchers::code_of_a_good_end() {
+  const std::set<int> with_ranks = hosts_with_ranks();
   int code = 0;
   for (const auto& host : hosts_) {
-    if (host->status().ended_well() || !had_ranks(*host)) continue;
+    if (host->status().ended_well() || !with_ranks.contains(host->rank()))
+      continue;
     tell(
         fmt::format("the ranks on {} ended well, but its launcher {}: its last "
                     "output may be missing",

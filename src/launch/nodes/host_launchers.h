@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,7 +91,7 @@ class HostLaunchers {
   std::optional<RoundVerdict> verdict(const std::string& key) const;
   bool is_over() const;
   bool has_come(const HostLauncher& host) const;
-  bool had_ranks(const HostLauncher& host) const;
+  std::set<int> hosts_with_ranks() const;
   std::string names_of_waiting() const;
   void tell(const std::string& text);
   void finish_output();

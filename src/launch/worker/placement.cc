@@ -103,8 +103,7 @@ std::vector<std::vector<int>> HostTopology::place(Binding binding,
   if (binding == Binding::kCore && is_crowded)
     throw InvalidArgument(fmt::format(
         "--bind core: {} ranks cannot have a CPU each, since this job may use "
-        "{} "
-        "here\n  next:    start at most {} ranks on this host, or give "
+        "{} here\n  next:    start at most {} ranks on this host, or give "
         "--bind none",
         workers, cpus(), cpus()));
   std::vector<std::vector<int>> places;

@@ -155,16 +155,15 @@ void Worker::show_record(std::string_view line) {
 
 void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
-  if (raw_ || !is_shown(stream)) {
-  } else if (contains(folded_, stream)) {
-    folder_->add(stream, rank_, line.substr(tag_.size()),
-                 Deadline::Clock::now());
-  } else {
-    screen_.print_line(stream, line);
-  }
+  if (!raw_ && is_shown(stream)) pass_on(stream, line);
   lines_before_ = screen_.lines();
   printed_elsewhere_ |= !is_shown(stream) || (stream == OutputStream::kOut &&
                                               !screen_.is_one_place());
+}
+
+void Worker::pass_on(OutputStream stream, std::string_view line) {
+  if (!contains(folded_, stream)) return screen_.print_line(stream, line);
+  folder_->add(stream, rank_, line.substr(tag_.size()), Deadline::Clock::now());
 }
 
 bool Worker::is_shown(OutputStream stream) const {

@@ -75,6 +75,7 @@ class Worker {
   void share_screen();
   void show_record(std::string_view line);
   void show_line(OutputStream stream, std::string_view line);
+  void pass_on(OutputStream stream, std::string_view line);
   void keep_log(std::string_view bytes);
   bool is_shown(OutputStream stream) const;
 
