@@ -72,9 +72,14 @@ target_include_directories(
             "${LOCKSTEP_TORCH}/include/torch/csrc/api/include")
 # No code calls libtorch.so, but it loads CUDA where LibTorch has CUDA, and
 # compilers omit such libraries (--as-needed).
+#
+# libstdc++ comes first: LibTorch's libraries export parts of another libstdc++,
+# and where a program finds those first, std::filesystem::remove_all() calls a
+# null pointer (seen with LibTorch 2.11 for CUDA 13).
 target_link_libraries(
   lockstep::libtorch
   INTERFACE
+    "-Wl,--push-state,--no-as-needed,-lstdc++,--pop-state"
     "-Wl,--push-state,--no-as-needed,${LOCKSTEP_TORCH}/lib/libtorch.so,--pop-state"
             "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so"
             "${LOCKSTEP_TORCH}/lib/libc10.so")

@@ -1,6 +1,7 @@
 """Tests an installed Lockstep: programs that run from any folder, wherever the
 prefix was moved, and a project that builds Lockstep as a part."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,14 @@ class Installed(WithSmallData):
         self.assertIn("speed-up", said)
         self.assertIn("all_reduce", self.lockstep(
             "bench", "all_reduce", "-n", 2, "--bytes=4..64K"))
+
+    def test_loads_the_standard_library_before_libtorchs_copies_of_it(self):
+        said = run("readelf", "-d", self.prefix / "bin/lockstep-train").stdout
+        libraries = re.findall(r"\(NEEDED\).*\[(.+)\]", said)
+        torch = [name for name in libraries if name.startswith("libtorch")]
+        self.assertTrue(torch, said)
+        self.assertLess(libraries.index("libstdc++.so.6"),
+                        libraries.index(torch[0]), said)
 
     def test_doctor_starts_what_trains(self):
         said = self.lockstep("doctor")

@@ -7,8 +7,34 @@
 
 #include "lockstep/base/error.h"
 #include "src/comm/operation/operation_text.h"
+#include "src/net/wait.h"
 
 namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The kernel closes the connections of a killed process first. It reports the
+// death once the driver has freed the process's GPU memory.
+constexpr auto kDeathShows = 1s;
+
+// Replaces `error`, with which NCCL lost a connection, by the CPU group's if
+// that learns of a lost rank soon.
+bool find_lost_rank(Backend& control, std::exception_ptr& error) {
+  const Deadline enough(kDeathShows);
+  Backoff backoff(1ms, 20ms);
+  do {
+    try {
+      control.check_peers();
+    } catch (...) {
+      error = std::current_exception();
+      return true;
+    }
+  } while (backoff.wait(enough) != WaitResult::kTimedOut);
+  return false;
+}
+
+}  // namespace
 
 std::string describe_timeout(const NcclOperation& pending, const GpuPlace& at) {
   std::string text =
@@ -78,12 +104,7 @@ bool came_from(Backend& control, std::exception_ptr& error) {
   } catch (const PeerFailure&) {
     return true;
   } catch (const NetworkError&) {
-    try {
-      control.check_peers();
-    } catch (...) {
-      error = std::current_exception();
-      return true;
-    }
+    return find_lost_rank(control, error);
   } catch (const std::exception&) {
     // This rank has seen the error itself.
   }

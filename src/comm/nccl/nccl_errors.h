@@ -26,8 +26,9 @@ std::exception_ptr explained(const std::exception_ptr& error,
                              const Operation* operation, const GpuPlace& at);
 
 // Whether `error` comes from another rank, which all ranks learn from the CPU
-// group. That group knows more about a lost rank than NCCL does: then its error
-// replaces `error`.
+// group. That group knows more about a lost rank than NCCL does, but learns of
+// it later: where NCCL has lost a connection, waits up to a second for the
+// group's error, which then replaces `error`.
 bool came_from(Backend& control, std::exception_ptr& error);
 
 }  // namespace lockstep

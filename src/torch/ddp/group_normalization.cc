@@ -59,9 +59,12 @@ struct Saved {
 OwnSums own_sums(const at::Tensor& gradient, const Saved& saved) {
   if (saved.input.numel() == 0)
     return {at::zeros_like(saved.mean), at::zeros_like(saved.mean)};
+  // Without saved statistics the kernels use the mean and variance of the
+  // arguments before them. Those of GPUs accept empty tensors alone for that.
+  const at::Tensor none = at::empty({0}, saved.mean.options());
   auto [unused, of_product, of_gradient] = at::native_batch_norm_backward(
-      gradient, saved.input, saved.weight, saved.mean, saved.variance, {}, {},
-      /*train=*/false, saved.eps, {false, true, true});
+      gradient, saved.input, saved.weight, saved.mean, saved.variance, none,
+      none, /*train=*/false, saved.eps, {false, true, true});
   return {of_gradient, of_product};
 }
 

@@ -83,10 +83,9 @@ Tensors learn(const Group& group, at::Device device, Averages averages) {
   return sharded.model.parameters();
 }
 
-// This rank's operations so far whose label begins with `label`.
-std::vector<OperationRecord> operations(const ProcessGroup& group,
-                                        std::string_view label) {
-  auto all = group.core().world()->recorder()->snapshot("").operations;
+// Those whose label begins with `label`.
+std::vector<OperationRecord> labelled(std::string_view label,
+                                      std::vector<OperationRecord> all) {
   std::erase_if(all, [&](const OperationRecord& operation) {
     return !operation.label.starts_with(label);
   });
@@ -152,13 +151,15 @@ TEST_F(ShardHookOnCuda, SendsEachGradientToItsOwnerAlone) {
       for (std::uint64_t pass = 1; pass <= 3; ++pass) {
         sharded.optimizer.zero_grad();
         sharded.loss(*group, 0).backward();
-        const auto sent = operations(*group, kToOwners);
+        const auto sent = labelled(kToOwners, operations(*group));
         EXPECT_EQ(elements_of(sent), pass * kNetElements);
         for (const auto& operation : sent)
           EXPECT_EQ(operation.signature.kind,
                     static_cast<std::uint8_t>(OperationKind::kReduceScatter));
-        EXPECT_THAT(operations(*group, "gradients, bucket"), IsEmpty());
-        EXPECT_THAT(operations(*group, "gradients, by a hook"), IsEmpty());
+        EXPECT_THAT(labelled("gradients, bucket", operations(*group)),
+                    IsEmpty());
+        EXPECT_THAT(labelled("gradients, by a hook", operations(*group)),
+                    IsEmpty());
         // Each rank has the whole average of what it owns.
         const auto average = gradients_of_one_process(ranks);
         for (const auto& piece : sharded.optimizer.shard().pieces())
@@ -221,7 +222,7 @@ TEST_F(ShardHookOnCuda, LeavesAStepOutOnAllRanksWhenOneOverflows) {
 }
 
 TEST_F(ShardHookOnCuda, IsWhatCompressedGradientsCanBeReducedBy) {
-  run(2, [](const Group& group) {
+  run(2, [&](const Group& group) {
     Sharded plain(group, gpu_of(*group), Averages::kWhole, SGDOptions(0.1));
     Sharded sharded(group, gpu_of(*group), Averages::kWhole, SGDOptions(0.1));
     sharded.model.register_comm_hook(
@@ -230,7 +231,7 @@ TEST_F(ShardHookOnCuda, IsWhatCompressedGradientsCanBeReducedBy) {
       one->loss(*group, 0).backward();
       one->optimizer.step();
     }
-    const auto sent = operations(*group, kToOwners);
+    const auto sent = labelled(kToOwners, operations(*group));
     EXPECT_EQ(elements_of(sent), kNetElements);
     for (const auto& operation : sent)
       EXPECT_EQ(operation.signature.type,
@@ -370,7 +371,10 @@ TEST(ShardHook, OutlivesTheOptimizer) {
       model.register_comm_hook(optimizer.gradient_hook());
     }
     backward(model, *group);
-    EXPECT_THAT(operations(*group, kToOwners), Not(IsEmpty()));
+    EXPECT_THAT(
+        labelled(kToOwners,
+                 group->core().world()->recorder()->snapshot("").operations),
+        Not(IsEmpty()));
   });
 }
 

@@ -48,11 +48,10 @@ TEST(TreeSum, AddsInABalancedTreeWhateverTheOrderOfMagnitudes) {
 
 class TreeReductionOnCuda : public CudaRanks {
  protected:
-  // The kinds of the operations so far.
-  static std::vector<OperationKind> kinds(const ProcessGroup& group) {
+  // The kinds of the operations of this run.
+  std::vector<OperationKind> kinds(const ProcessGroup& group) const {
     std::vector<OperationKind> found;
-    for (const auto& one :
-         group.core().world()->recorder()->snapshot("").operations)
+    for (const OperationRecord& one : operations(group))
       if (one.label == "sums over logical shards")
         found.push_back(static_cast<OperationKind>(one.signature.kind));
     return found;

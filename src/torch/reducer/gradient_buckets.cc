@@ -114,6 +114,16 @@ bool is_in(const at::Tensor& slot, const at::Tensor& gradient) {
          lies_as(gradient, slot);
 }
 
+// A view of `gradient` with the strides of `slot`, if its memory means the same
+// elements. _foreach_copy_ is one kernel only where all strides are equal, also
+// those of dimensions of size 1, in which the layouts of a 1 x 1 convolution
+// differ.
+at::Tensor with_strides_of(const at::Tensor& slot, const at::Tensor& gradient) {
+  if (gradient.strides() == slot.strides() || !lies_as(gradient, slot))
+    return gradient;
+  return gradient.as_strided(slot.sizes(), slot.strides());
+}
+
 void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
                     const std::string& name) {
   const auto refuse = [&](const std::string& why, const char* next) {
@@ -244,8 +254,7 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
     if (slot.is_cpu()) {
       fill_slot(slot, from);
     } else {
-      packing.slots.push_back(slot);
-      packing.gradients.push_back(from);
+      packing.add(slot, with_strides_of(slot, from));
     }
   }
   gradient = slot;
@@ -253,13 +262,26 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
   slot.unsafeGetTensorImpl()->bump_version();
 }
 
+void GradientBuckets::Packing::add(const at::Tensor& slot,
+                                   const at::Tensor& gradient) {
+  Copies& copies =
+      gradient.strides() == slot.strides() ? of_equal_strides : others;
+  copies.slots.push_back(slot);
+  copies.gradients.push_back(gradient);
+}
+
+// _foreach_copy_ copies one by one where the strides of one pair differ.
 void GradientBuckets::pack(std::size_t bucket) {
-  auto& [streams, slots, gradients] = packings_[bucket];
+  Packing& packing = packings_[bucket];
   const at::Device device = flats_[bucket].device();
-  if (streams.hold_up_current(device)) keep_for_current_stream(gradients);
-  if (!slots.empty()) at::_foreach_copy_(slots, gradients);
-  slots.clear();
-  gradients.clear();
+  const bool others = packing.streams.hold_up_current(device);
+  for (Copies* const copies : {&packing.of_equal_strides, &packing.others}) {
+    if (others) keep_for_current_stream(copies->gradients);
+    if (!copies->slots.empty())
+      at::_foreach_copy_(copies->slots, copies->gradients);
+    copies->slots.clear();
+    copies->gradients.clear();
+  }
 }
 
 // Peers are told where it lies for this operation alone.

@@ -99,9 +99,14 @@ class GradientBuckets {
 
   // Gradients that are still to be copied into a GPU's block, and the streams
   // on which they became final.
-  struct Packing {
-    DeviceStreams streams;
+  struct Copies {
     std::vector<at::Tensor> slots, gradients;
+  };
+  struct Packing {
+    void add(const at::Tensor& slot, const at::Tensor& gradient);
+
+    DeviceStreams streams;
+    Copies of_equal_strides, others;
   };
 
   Layout layout_;

@@ -7,9 +7,13 @@
 #include <exception>
 #include <memory>
 #include <numeric>
+#include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
+#include "src/comm/diagnosis/recorder.h"
+#include "src/comm/group/group_core.h"
 #include "src/comm/nccl/gpu.h"
 #include "src/comm/nccl/gpu_plugin.h"
 
@@ -24,24 +28,43 @@ int real_devices() {
 // The time that ranks wait for each other after a test.
 constexpr std::chrono::seconds kEndOfTest{15};
 
-// An exception of `body` fails the test on this rank only and affects no other
-// test: the ranks always meet after it. A rank that has given up aborts its
-// group, in which the others would wait for it.
-void run_member(ProcessGroup& world, int ranks, const RankBody& body) {
+std::vector<int> members_of(const ProcessGroup& world, int ranks) {
+  if (ranks == 1) return {world.rank()};
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+// The exception of `body`. A rank that has given up aborts its group, in which
+// the others would wait for it.
+std::exception_ptr run_member(ProcessGroup& world, int ranks,
+                              const RankBody& body) {
   std::shared_ptr<ProcessGroup> group;
-  bool gave_up = false;
+  std::exception_ptr error;
   try {
-    group = new_group(world, members);
+    group = new_group(world, members_of(world, ranks));
     const c10::DeviceGuard guard(gpu_of(*group));
     body(group);
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "rank " << world.rank() << " threw: " << error.what();
-    gave_up = true;
+  } catch (...) {
+    error = std::current_exception();
   }
-  gave_up = gave_up || ::testing::Test::HasFatalFailure();
-  if (group && gave_up) group->abort("the test has failed on this rank");
+  if (group && (error || ::testing::Test::HasFatalFailure()))
+    group->abort("the test has failed on this rank");
+  return error;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+// The number of the calling rank's next operation.
+std::uint64_t next_operation(const ProcessGroup& world) {
+  const auto past = world.core().world()->recorder()->snapshot("").operations;
+  return past.empty() ? 0 : past.back().number + 1;
 }
 
 // The ranks of this process's world: made by the first test, left at the end.
@@ -105,9 +128,30 @@ void CudaRanks::run_on_real_devices(int ranks, const RankBody& body) {
   if (ranks > world.size())
     GTEST_SKIP() << "for " << ranks << " ranks, of which there are "
                  << world.size();
-  if (world.rank() < ranks) run_member(world, ranks, body);
-  // No rank begins the next test while another is in this one.
-  world.barrier({.timeout = kEndOfTest, .label = "the end of a test"}).wait();
+  first_operation_ = next_operation(world);
+  const bool is_member = ranks == 1 || world.rank() < ranks;
+  const std::exception_ptr error =
+      is_member ? run_member(world, ranks, body) : nullptr;
+  // No rank begins the next run() while another is in this one. All go on
+  // alike: a rank that alone leaves the test would miss the others' next run().
+  std::vector<std::int32_t> threw{error || !is_member ? 1 : 0};
+  world
+      .all_reduce(view(threw), ReduceOp::kMin,
+                  {.timeout = kEndOfTest, .label = "the end of a test"})
+      .wait();
+  if (threw[0] == 1 && error) std::rethrow_exception(error);
+  if (threw[0] == 1) throw Error("the ranks of this run threw an exception");
+  if (error)
+    ADD_FAILURE() << "rank " << world.rank() << " threw: " << text_of(error);
+}
+
+std::vector<OperationRecord> CudaRanks::operations(
+    const ProcessGroup& group) const {
+  auto all = group.core().world()->recorder()->snapshot("").operations;
+  std::erase_if(all, [&](const OperationRecord& one) {
+    return one.number < first_operation_;
+  });
+  return all;
 }
 
 }  // namespace lockstep

@@ -7,10 +7,12 @@
 //
 //     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
 //
-// all of which run the same tests. Tests that need more ranks or more GPUs than
-// exist, and tests of the fake itself, are skipped. With more ranks than GPUs
-// some ranks share a GPU, which NCCL refuses within one host: so each rank
-// claims a host of its own.
+// all of which run the same tests. A run() of one rank takes place in each
+// process, so that each knows its results. An exception leaves run() if all
+// ranks throw it; of some ranks it fails the test. Tests that need more ranks
+// or more GPUs than exist, and tests of the fake itself, are skipped. With more
+// ranks than GPUs some ranks share a GPU, which NCCL refuses within one host:
+// so each rank claims a host of its own.
 //
 // Threads: like run_ranks().
 #pragma once
@@ -19,9 +21,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "src/comm/diagnosis/record.h"
 #include "src/comm/testing/gpu_ranks.h"
 #include "src/torch/testing/fake_cuda.h"
 
@@ -44,12 +48,18 @@ class CudaRanks : public ::testing::Test {
 
   bool is_fake() const { return cuda_.has_value(); }
 
+  // What the calling rank has recorded in this run(): the process of a rank on
+  // a real device keeps its world, and so its record, for all tests.
+  std::vector<OperationRecord> operations(const ProcessGroup& group) const;
+
   FakeGpu gpu_{
       {.devices = 4, .threads = FakeGpuOptions::Threads::kKnowWhatAnySaw}};
   std::optional<FakeCuda> cuda_;
 
  private:
   void run_on_real_devices(int ranks, const RankBody& body);
+
+  std::uint64_t first_operation_ = 0;  // of this run(), by its number
 };
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ class TrainerOnCuda : public CudaRanks {
   // devices that round factors.
   void expect_as_on_cpu(const TrainerOptions& options) {
     const bool rounds = options.compute.tf32 && !is_fake();
-    const double tolerance = rounds ? 1e-2 : 1e-4;
+    const double tolerance = rounds ? 3e-2 : 1e-4;
     TrainerOptions of_cpu = options;
     of_cpu.compute.tf32 = false;
     of_cpu.cuda_graph = false;
@@ -151,8 +151,7 @@ TEST_F(TrainerOnCuda, ReplaysEveryWholeBatchAfterTheFirstThree) {
     own.device = gpu_of(*group).str();
     train(own, data_, group);
     int replays = 0;
-    for (const auto& one :
-         group->core().world()->recorder()->snapshot("").operations)
+    for (const auto& one : operations(*group))
       if (one.label == "a captured pass") ++replays;
     EXPECT_EQ(replays, 2 * quick_.epochs - 3);
   });
@@ -207,8 +206,7 @@ TEST_F(TrainerOnCuda, ReducesGradientsToWhoUpdatesThemWhenSharded) {
     own.device = gpu_of(*group).str();
     train(own, data_, group);
     int to_owners = 0;
-    for (const auto& one :
-         group->core().world()->recorder()->snapshot("").operations) {
+    for (const auto& one : operations(*group)) {
       if (one.label == "gradients, to their owners") ++to_owners;
       EXPECT_NE(one.label, "gradients of a sharded optimizer");
       EXPECT_FALSE(one.label.starts_with("gradients, bucket")) << one.label;

@@ -141,14 +141,22 @@ Result name(std::int32_t device, char* text, std::size_t bytes,
   return kGpuDone;
 }
 
+// The device of this thread's last use(), which has created its context: to
+// choose it anew for each call would take several calls of the driver.
+thread_local std::int32_t chosen_by_this_thread = -1;
+
 Result use(std::int32_t device, std::int32_t* previous, Outcome* outcome) {
   if (previous != nullptr) {
     const Result result =
         result_of(cudaGetDevice(previous), "cudaGetDevice", outcome);
     if (result != kGpuDone) return result;
+    if (*previous == device && chosen_by_this_thread == device) return kGpuDone;
     if (!was_used(*previous)) *previous = -1;
   }
-  return result_of(cudaSetDevice(device), "cudaSetDevice", outcome);
+  const Result result =
+      result_of(cudaSetDevice(device), "cudaSetDevice", outcome);
+  if (result == kGpuDone) chosen_by_this_thread = device;
+  return result;
 }
 
 Result stream_create(LockstepGpuStream** stream, Outcome* outcome) {
