@@ -101,6 +101,20 @@ class Elastic(unittest.TestCase):
         self.assertEqual([size for size, _ in groups][-2:], [2, 3], self.text)
         self.check(groups, ends, 3)
 
+    def test_trains_alone_until_a_replacement_comes(self):
+        groups, ends = self.train(
+            ["-n2", "--in-place", "--min-ranks=1", "--max-restarts=1"],
+            "steps=100", "size=2", self.moment(self.random.randrange(2)))
+        self.assertEqual([size for size, _ in groups], [2, 1, 2], self.text)
+        self.check(groups, ends, 2)
+
+    def test_replaces_two_ranks_one_of_which_dies_in_the_second_group(self):
+        groups, ends = self.train(
+            ["-n3", "--in-place", "--min-ranks=2", "--max-restarts=2"],
+            "steps=100", "size=3", self.moment(1), "die_reset=0")
+        self.assertEqual(groups[-1][0], 3, self.text)
+        self.check(groups, ends, 3)
+
     def test_survives_a_death_in_a_new_group(self):
         groups, ends = self.train(
             ["-n4", "--in-place", "--min-ranks=2"], "steps=100", self.moment(3),

@@ -114,12 +114,12 @@ class State {
 };
 
 // Makes the default group if there is none, gives all ranks the same state, and
-// calls `train`. Where `lockstep run --in-place` started the ranks, PeerFailure,
-// NetworkError and Timeout from `train` mean: leave the group, restore the
-// state, form the next group and call `train` again; HostsUpdatedInterrupt
-// means the same without restoring. Any other exception leaves run(), and so do
-// all of them under another launcher and in a program that was started alone:
-// run() then calls `train` once.
+// calls `train`. Where `lockstep run --in-place` started the ranks,
+// PeerFailure, NetworkError and Timeout from `train` mean: leave the group,
+// restore the state, form the next group and call `train` again;
+// HostsUpdatedInterrupt means the same without restoring. Any other exception
+// leaves run(), and so do all of them under another launcher and in a program
+// that was started alone: run() then calls `train` once.
 //
 // Throws what init_process_group(options) throws when no further group forms:
 // Timeout where no round begins within LOCKSTEP_RENDEZVOUS_TIMEOUT, Error where

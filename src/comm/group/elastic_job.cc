@@ -74,8 +74,7 @@ bool ElasticJob::is_first_worker() {
 }
 
 std::optional<ElasticRound> ElasticJob::find(int number) {
-  const Bytes value =
-      peek(*store_, elastic_round_key(number), kStoreAnswers);
+  const Bytes value = peek(*store_, elastic_round_key(number), kStoreAnswers);
   if (value.empty()) return std::nullopt;
   return decode_elastic_round(number, to_text(value));
 }

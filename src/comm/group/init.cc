@@ -209,9 +209,9 @@ void form_round(const ElasticJob& job, const InitOptions& options,
       .world_size = static_cast<int>(job.round().members.size()),
       .store_url = slot.reached_store};
   // A client of its own: each has one last will, and this one's is the round's.
-  const auto whole =
-      open_job_store(membership, {.token = settings.token,
-                                  .deadline = settings.rendezvous_timeout});
+  const auto whole = open_job_store(
+      membership,
+      {.token = settings.token, .deadline = settings.rendezvous_timeout});
   const auto part = std::make_shared<RoundStore>(whole, job.round().number);
   OwnProcessPointer<Rendezvous> seat;
   if (membership.world_size > 1)

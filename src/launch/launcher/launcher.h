@@ -173,13 +173,13 @@ class Launcher {
   };
   std::vector<Failed> failed_;
   JobResult result_;
-  std::string program_;                 // its path
-  std::vector<std::vector<int>> cores_; // by local rank; empty: any
+  std::string program_;                  // its path
+  std::vector<std::vector<int>> cores_;  // by local rank; empty: any
   // Where the job re-forms in place.
   std::unique_ptr<ElasticRounds> rounds_;
   struct Slot {
-    int id = 0;        // of its worker
-    int restarts = 0;  // of the job when that worker was started
+    int id = 0;             // of its worker
+    int restarts = 0;       // of the job when that worker was started
     bool given_up = false;  // that worker is dead, and the job goes on
     std::unique_ptr<ReadyWatch> watch{};  // until it is ready
   };

@@ -35,8 +35,7 @@ void load_archive(const std::string& text, torch::optim::Optimizer& optimizer) {
 torch::OrderedDict<std::string, at::Tensor> tensors_of(
     const StateContents& contents) {
   torch::OrderedDict<std::string, at::Tensor> tensors;
-  if (contents.model)
-    tensors = named_parameters_and_buffers(*contents.model);
+  if (contents.model) tensors = named_parameters_and_buffers(*contents.model);
   for (const auto& [name, tensor] : contents.tensors)
     tensors.insert("tensors: " + name, tensor);
   return tensors;
@@ -176,7 +175,8 @@ void run(State& state, const std::function<void(State&)>& train,
     ElasticJob* const job = elastic_job();
     if (first && job != nullptr && !job->is_first_worker()) state.commits_ = -1;
     try {
-      if (!first) state.on_reset();  // a new rank gets what it changes by sync()
+      if (!first)
+        state.on_reset();  // a new rank gets what it changes by sync()
       state.sync();
       train(state);
       return;
