@@ -21,6 +21,7 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/distributed_optimizer.h"
 #include "lockstep/torch/distributed_sampler.h"
+#include "lockstep/torch/elastic.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/horovod.h"

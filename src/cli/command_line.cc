@@ -61,6 +61,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    "Execute the program itself, also where its name ends in "
                    ".py [only if it is executable]");
   add_launch_flags(command, flags.options.launch);
+  add_reform_flags(command, flags.options.reform);
   add_stream_flags(command, flags.options.streams);
   command.add_flag("--dry-run", flags.options.dry_run,
                    "Print the ranks of this host with their cores and threads, "
@@ -109,6 +110,7 @@ Request parse_run_flags(Arguments arguments, int cores,
         check_file_to_write("--error-file", options.streams.error_file);
         options.hosts = hosts_of(options.nodes);
         if (!options.hosts.empty()) {
+          check_reform_flags(options.reform, options.nodes, 0);
           check_run_on_hosts(command, options);
           options.arguments.assign(arguments.begin(), arguments.end());
           return options;
@@ -117,6 +119,7 @@ Request parse_run_flags(Arguments arguments, int cores,
           return visible_gpus(environment_variable);
         });
         nodes_of(options.nodes, environment_variable);
+        check_reform_flags(options.reform, options.nodes, options.workers);
         options.command =
             command_of(std::move(rest), flags.python, environment_variable);
         return options;

@@ -49,6 +49,28 @@ TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
               ElementsAre("./program", "-n", "7", "--help", "--", "x"));
 }
 
+TEST(CommandLine, RunTakesWhatFollowsADeath) {
+  const RunOptions options = parse_run({"-n", "4", "--in-place", "--min-ranks",
+                                        "2", "--max-restarts=3", "./program"});
+  EXPECT_TRUE(options.reform.in_place);
+  EXPECT_EQ(options.reform.min_ranks, 2);
+  EXPECT_EQ(options.nodes.max_restarts, 3);
+  EXPECT_FALSE(parse_run({"./program"}).reform.in_place);
+}
+
+TEST(CommandLine, RunRefusesToReformInPlaceWhereItCannot) {
+  EXPECT_THAT(error_of({"run", "--min-ranks", "2", "./program"}),
+              HasSubstr("give --in-place too"));
+  EXPECT_THAT(
+      error_of({"run", "-n", "2", "--in-place", "--min-ranks", "3", "./x"}),
+      HasSubstr("--min-ranks is 3, but the job has 2 ranks"));
+  EXPECT_THAT(error_of({"run", "--in-place", "--rdzv-endpoint=a:1",
+                        "--nnodes=1:2", "./program"}),
+              HasSubstr("--in-place is for one host"));
+  EXPECT_THAT(error_of({"run", "--in-place", "-Ha:1,b:1", "./program"}),
+              HasSubstr("--in-place is for one host"));
+}
+
 TEST(CommandLine, TakesMpirunsNpForN) {
   const RunOptions options =
       parse_run({"--grace", "3", "-np", "2", "./program", "-np", "7"});

@@ -14,9 +14,11 @@
 #include "src/base/process_environment.h"
 #include "src/comm/group/bootstrap.h"
 #include "src/comm/group/crash_trace.h"
+#include "src/comm/group/elastic_job.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/group/membership.h"
 #include "src/comm/group/registry.h"
+#include "src/comm/group/round_store.h"
 #include "src/comm/group/store_address.h"
 #include "src/comm/nccl/gpu_memory.h"
 #include "src/comm/rendezvous/formation.h"
@@ -47,6 +49,8 @@ struct DefaultGroup {
   std::shared_ptr<ProcessGroup> group;
   // The store through which this default group or an earlier one was made.
   std::string reached_store;
+  // Where the job re-forms in place; stays when the group is destroyed.
+  std::shared_ptr<ElasticJob> elastic;
 };
 
 // The default group is the one singleton: users of torch.distributed expect it.
@@ -86,17 +90,22 @@ std::shared_ptr<Store> open_job_store(const Membership& membership,
   }
 }
 
+JobInfo job_info(const Membership& membership, const Settings& settings,
+                 const std::string& backend) {
+  return {.rank = membership.rank,
+          .world_size = membership.world_size,
+          .job = settings.job,
+          .has_token = !settings.token.empty(),
+          .settings = settings_of_job(backend, settings)};
+}
+
 // Opens the store and takes this rank's seat in it. Rank 0 may still serve an
 // earlier group's store at the same address: that store then ends during the
 // call, and the new one comes up.
 OwnProcessPointer<Rendezvous> take_rank(const Membership& membership,
                                         const Settings& settings,
                                         const std::string& backend) {
-  const JobInfo card{.rank = membership.rank,
-                     .world_size = membership.world_size,
-                     .job = settings.job,
-                     .has_token = !settings.token.empty(),
-                     .settings = settings_of_job(backend, settings)};
+  const JobInfo card = job_info(membership, settings, backend);
   StoreOptions options{.token = settings.token,
                        .serve = membership.serves_store,
                        .bind = settings.store_bind,
@@ -181,6 +190,79 @@ std::shared_ptr<ProcessGroup> make_group(
   return std::make_shared<ProcessGroup>(std::move(core));
 }
 
+namespace {
+
+// Where the launcher numbers the ranks anew in each round, ranks that the
+// program gives would contradict it.
+bool joins_rounds(const InitOptions& options) {
+  return ElasticJob::id_of_this_process() && options.init_method == "env://" &&
+         !options.rank && !options.world_size;
+}
+
+// Makes the default group of the job's present round. Throws when the round is
+// over before that.
+void form_round(const ElasticJob& job, const InitOptions& options,
+                const Settings& settings) {
+  DefaultGroup& slot = default_group_slot();
+  const Membership membership{
+      .rank = job.rank(),
+      .world_size = static_cast<int>(job.round().members.size()),
+      .store_url = slot.reached_store};
+  // A client of its own: each has one last will, and this one's is the round's.
+  const auto whole = open_job_store(
+      membership,
+      {.token = settings.token, .deadline = settings.rendezvous_timeout});
+  const auto part = std::make_shared<RoundStore>(whole, job.round().number);
+  OwnProcessPointer<Rendezvous> seat;
+  if (membership.world_size > 1)
+    seat = make_unique_in_own_process<Rendezvous>(
+        part, job_info(membership, settings, options.backend),
+        settings.rendezvous_timeout);
+  auto group = make_group(
+      options.backend, {.rank = membership.rank, .size = membership.world_size},
+      std::make_shared<World>(seat ? seat->store() : part, settings, whole));
+  part->be_formed();
+  slot.seat = std::move(seat);
+  slot.group = std::move(group);
+}
+
+// Takes part in the rounds of the job until the group of one has formed.
+std::shared_ptr<ProcessGroup> join_newest_round(const InitOptions& options,
+                                                const Settings& settings) {
+  DefaultGroup& slot = default_group_slot();
+  const Deadline deadline(settings.rendezvous_timeout);
+  if (!slot.elastic) {
+    const std::string url = settings.store.value_or("");
+    slot.elastic = std::make_shared<ElasticJob>(
+        ElasticJob::id_of_this_process().value_or(0),
+        open_store(url, {.token = settings.token, .deadline = deadline}));
+    slot.reached_store = url;
+  }
+  std::exception_ptr failure;
+  while (!is_initialized()) {
+    try {
+      slot.elastic->await_round(deadline);
+    } catch (const Timeout&) {
+      if (failure) std::rethrow_exception(failure);
+      throw;
+    }
+    try {
+      form_round(*slot.elastic, options, settings);
+    } catch (const PeerFailure&) {
+      failure = std::current_exception();
+    } catch (const NetworkError&) {
+      failure = std::current_exception();
+    } catch (const Timeout&) {
+      failure = std::current_exception();
+    }
+  }
+  return default_group();
+}
+
+}  // namespace
+
+ElasticJob* elastic_job() { return default_group_slot().elastic.get(); }
+
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   if (is_initialized())
     throw InvalidArgument(
@@ -189,6 +271,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   Settings settings = Settings::from_environment();
   set_log_level(settings.log_level);
   if (options.timeout) settings.timeout = *options.timeout;
+  if (joins_rounds(options)) return join_newest_round(options, settings);
   Membership membership = resolve_membership(options, settings);
   DefaultGroup made;
   made.reached_store = membership.store_url;
@@ -229,6 +312,7 @@ void destroy_process_group() {
   default_group_slot().group->leave();
   DefaultGroup none;
   none.reached_store = std::move(default_group_slot().reached_store);
+  none.elastic = std::move(default_group_slot().elastic);
   default_group_slot() = std::move(none);
 }
 

@@ -5,16 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
-#include "src/launch/record/job_record.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/find_program.h"
@@ -41,6 +38,17 @@ int shown_workers(const LaunchOptions& options) {
   return shown;
 }
 
+void make_log_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw SystemError(
+        fmt::format("cannot create the folder {} for logs; name another with "
+                    "--log-dir",
+                    folder.string()),
+        error.value());
+}
+
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
@@ -58,8 +66,10 @@ JobResult Launcher::run() {
   old_records_ = has_records(options_.job.dump_directory);
   try {
     start_workers();
-    while (!over()) turn();
-    look_for_failure();  // a worker may have ended after the last turn
+    do {
+      while (!over()) turn();
+      look_for_failure();  // a worker may have ended after the last turn
+    } while (!over());     // and another one may have taken its place
     if (!failed_.empty()) announce_failure();
   } catch (...) {
     signal_everything(SIGKILL);
@@ -78,47 +88,43 @@ JobResult Launcher::run() {
 void Launcher::start_workers() {
   if (options_.command.empty() || options_.job.workers < 1)
     throw InvalidArgument("a job needs a program and at least one worker");
-  const std::string program =
+  program_ =
       find_program(options_.command.front(), path_of(options_.environment));
-  if (!options_.log_directory.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options_.log_directory, error);
-    if (error)
-      throw SystemError(
-          fmt::format("cannot create the folder {} for logs; name another "
-                      "with --log-dir",
-                      options_.log_directory),
-          error.value());
-  }
-  const int workers = options_.job.workers;
-  const auto shares = place_workers(options_.binding, workers);
-  for (int local = 0; local < workers; ++local)
-    start_worker(local, program,
-                 shares.empty() ? std::vector<int>()
-                                : shares[static_cast<std::size_t>(local)]);
+  cores_ = place_workers(options_.binding, options_.job.workers);
+  if (options_.after_death == AfterDeath::kReformInPlace) begin_rounds();
+  for (int local = 0; local < options_.job.workers; ++local)
+    workers_.add(make_worker(local, options_.job.restarts));
 }
 
-void Launcher::start_worker(int local_rank, const std::string& program,
-                            const std::vector<int>& cores) {
+// The worker that starts after `restarts` restarts of the job or, in a job that
+// re-forms in place, replacements.
+std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
   const int rank = options_.job.first_rank + local_rank;
+  const auto place = static_cast<std::size_t>(local_rank);
+  JobEnvironment job = options_.job;
+  job.restarts = restarts;
   WorkerCommand command{
-      .program = program,
+      .program = program_,
       .arguments = options_.command,
-      .environment =
-          worker_environment(options_.environment, options_.job, local_rank),
-      .cores = cores,
+      .environment = worker_environment(options_.environment, job, local_rank),
+      .cores = cores_.empty() ? std::vector<int>() : cores_[place],
       .standard_input = rank == 0 ? options_.standard_input : -1,
       .signal_mask = signals_.original_mask()};
+  if (rounds_)
+    command.environment.push_back(
+        fmt::format("{}={}", kElasticIdVariable, slots_[place].id));
   const WorkerOptions worker{
       .rank = rank,
       .local_rank = local_rank,
       .company = has_tags() ? Company::kOthers : Company::kAlone,
-      .log_path = log_path(local_rank),
+      .log_path = log_path(local_rank, restarts),
       .logged = options_.streams.logged(local_rank),
       .shown = options_.streams.shown(local_rank),
       .folded = folded()};
-  workers_.add(
-      std::make_unique<Worker>(worker, std::move(command), screen_, &folder_));
+  if (!worker.log_path.empty())
+    make_log_folder(std::filesystem::path(worker.log_path).parent_path());
+  return std::make_unique<Worker>(worker, std::move(command), screen_,
+                                  &folder_);
 }
 
 bool Launcher::has_tags() const {
@@ -135,11 +141,14 @@ StreamSet Launcher::folded() const {
   return static_cast<StreamSet>(set);
 }
 
-std::string Launcher::log_path(int local_rank) const {
+std::string Launcher::log_path(int local_rank, int restarts) const {
   if (options_.log_directory.empty() ||
       options_.streams.logged(local_rank) == kNoStream)
     return "";
-  return fmt::format("{}/rank-{}.log", options_.log_directory,
+  return fmt::format("{}{}/rank-{}.log", options_.log_directory,
+                     restarts == options_.job.restarts
+                         ? ""
+                         : fmt::format("/restart-{}", restarts),
                      options_.job.first_rank + local_rank);
 }
 
@@ -160,6 +169,7 @@ void Launcher::turn() {
     set.watch(options_.ended_elsewhere, POLLIN, [this] { end_elsewhere(); });
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
+  watch_replacements(set);
   set.wait(std::min({kill_at_, cause_at_, screen_.due(), folder_.due()}));
   look_for_failure();
   look_for_time();
@@ -264,71 +274,6 @@ void Launcher::look_for_failure() {
   }
 }
 
-void Launcher::note_failures() {
-  for (const int local : workers_.failed())
-    if (std::ranges::find(failed_, local, &Failed::local_rank) ==
-        failed_.end()) {
-      failed_.push_back({local, std::chrono::steady_clock::now()});
-      // Its last lines say whether another rank is the cause.
-      workers_.all()[static_cast<std::size_t>(local)]->drain();
-    }
-}
-
-std::vector<int> Launcher::failed_local_ranks() const {
-  std::vector<int> ranks;
-  for (const Failed& failed : failed_) ranks.push_back(failed.local_rank);
-  return ranks;
-}
-
-// A rank that tells its peers of its own error may end after them.
-bool Launcher::knows_the_cause() const {
-  return cause_at_.expired() || !workers_.missed_peers(failed_local_ranks());
-}
-
-WorkerFailure Launcher::failure_of(int local_rank) const {
-  const Worker& worker = *workers_.all()[static_cast<std::size_t>(local_rank)];
-  const std::chrono::duration<double> lived =
-      std::ranges::find(failed_, local_rank, &Failed::local_rank)->when -
-      started_;
-  return {.rank = worker.rank(),
-          .workers = world_size_of(options_.job),
-          .lost_a_peer = workers_.missed_peers(std::array{local_rank}),
-          .pid = worker.process().pid(),
-          .status = worker.process().last_status(),
-          .seconds = lived.count(),
-          .program = options_.command.front(),
-          .last_lines = worker.tail().lines(),
-          .lines_in_sight = worker.in_sight(),
-          .log_path = log_path(local_rank),
-          .record_folder = {},
-          .oom_kills = oom_kills()};
-}
-
-// Since the job began.
-std::optional<std::int64_t> Launcher::oom_kills() const {
-  const auto now = count_oom_kills();
-  if (!now || !oom_kills_before_) return std::nullopt;
-  return *now - *oom_kills_before_;
-}
-
-// Next to the ranks' records, if there are any of this job.
-void Launcher::keep_failure() {
-  WorkerFailure& failure = result_.failure.value();
-  const std::string& folder = options_.job.dump_directory;
-  if (folder.empty() || old_records_ || !has_records(folder)) return;
-  failure.record_folder = folder;
-  try {
-    write_job_record(folder, {.workers = failure.workers,
-                              .rank = failure.rank,
-                              .signal = failure.status.signal,
-                              .exit_code = failure.status.code,
-                              .seconds = failure.seconds});
-  } catch (const SystemError& error) {
-    screen_.print_line(OutputStream::kErr,
-                       std::string("lockstep: ") + error.what());
-  }
-}
-
 void Launcher::look_for_time() {
   if (phase_ == Phase::kEnding && kill_at_.expired()) kill_job();
   // Processes that were not visible when the others were killed.
@@ -385,23 +330,6 @@ void Launcher::signal_everything(int signal) {
   workers_.signal_all(signal);
   for (const pid_t orphan : orphans_.living(workers_.pids()))
     ::kill(orphan, signal);
-}
-
-void Launcher::report_end() {
-  if (!failed_.empty()) {
-    result_.failure =
-        failure_of(workers_.culprit(failed_local_ranks()).local_rank());
-    result_.exit_code = result_.failure->status.exit_code();
-    keep_failure();
-    std::istringstream report(describe(*result_.failure));
-    for (std::string line; std::getline(report, line);)
-      screen_.print_line(OutputStream::kErr, line);
-  } else if (!old_records_ && has_records(options_.job.dump_directory)) {
-    screen_.print_line(
-        OutputStream::kErr,
-        fmt::format("lockstep: ranks left records; next: lockstep blame {}",
-                    options_.job.dump_directory));
-  }
 }
 
 // Workers that a scheduler's signal stopped may have saved their state.

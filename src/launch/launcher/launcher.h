@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "src/launch/launcher/elastic_rounds.h"
+#include "src/launch/launcher/ready_watch.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/record_collector.h"
@@ -35,6 +37,9 @@ namespace lockstep {
 // bytes pass unchanged, for jobs in which only one rank writes.
 enum class OutputTags { kRank, kNone };
 
+// Whether the other workers end when one dies, or form a new group without it.
+enum class AfterDeath { kEndOthers, kReformInPlace };
+
 struct LaunchOptions {
   // The program, searched for in PATH, and its arguments.
   std::vector<std::string> command;
@@ -46,6 +51,10 @@ struct LaunchOptions {
   // The folder for rank-N.log, a copy of rank N's output; empty: no logs.
   // Created when missing.
   std::string log_directory;
+  AfterDeath after_death = AfterDeath::kEndOthers;
+  // With kReformInPlace, how many ranks a group needs; then job.max_restarts is
+  // the number of workers that may be replaced.
+  int min_ranks = 1;
   StreamPlan streams;
   // Receives the failure that ends the job; empty: no file.
   std::string error_file;
@@ -91,12 +100,11 @@ class Launcher {
   enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
   void start_workers();
-  void start_worker(int local_rank, const std::string& program,
-                    const std::vector<int>& cores);
+  std::unique_ptr<Worker> make_worker(int local_rank, int restarts);
   bool has_tags() const;
   // The streams of which equal lines of several workers are shown once.
   StreamSet folded() const;
-  std::string log_path(int local_rank) const;
+  std::string log_path(int local_rank, int restarts) const;
   bool over();
   void turn();
   void take_signals();
@@ -109,10 +117,24 @@ class Launcher {
   void look_for_failure();
   // Records the workers that failed since the last call.
   void note_failures();
+
+  // Those of a job that re-forms in place; see reform.cc.
+  void begin_rounds();
+  void watch_replacements(PollSet& set);
+  void note_ready(int id);
+  void note_good_ends();
+  // Whether the job goes on without this failed worker, or with another one in
+  // its place.
+  bool goes_on_without(int local_rank);
+  void replace(int local_rank);
+  void tell_of_death(int local_rank, ElasticRounds::Next next);
+
   std::vector<int> failed_local_ranks() const;
   // Whether no further failure can explain those so far, or none came in time.
   bool knows_the_cause() const;
   WorkerFailure failure_of(int local_rank) const;
+  WorkerFailure failure_of(int local_rank,
+                           std::chrono::steady_clock::time_point when) const;
   std::optional<std::int64_t> oom_kills() const;
   void keep_failure();
   void look_for_time();
@@ -151,6 +173,17 @@ class Launcher {
   };
   std::vector<Failed> failed_;
   JobResult result_;
+  std::string program_;                  // its path
+  std::vector<std::vector<int>> cores_;  // by local rank; empty: any
+  // Where the job re-forms in place.
+  std::unique_ptr<ElasticRounds> rounds_;
+  struct Slot {
+    int id = 0;             // of its worker
+    int restarts = 0;       // of the job when that worker was started
+    bool given_up = false;  // that worker is dead, and the job goes on
+    std::unique_ptr<ReadyWatch> watch{};  // until it is ready
+  };
+  std::vector<Slot> slots_;  // by local rank
 };
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "src/launch/worker/worker.h"
@@ -19,6 +20,13 @@ class WorkerTable {
  public:
   void add(std::unique_ptr<Worker> worker) {
     workers_.push_back(std::move(worker));
+  }
+
+  // Puts `worker` in the place of the one with its local rank, which has ended,
+  // and kills what is left of that one's process group.
+  void replace(std::unique_ptr<Worker> worker) {
+    workers_.at(static_cast<std::size_t>(worker->local_rank())) =
+        std::move(worker);
   }
 
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }

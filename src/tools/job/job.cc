@@ -169,7 +169,10 @@ RoundEnd Rounds::run_here() {
   const TcpStoreServer store("127.0.0.1", 0, job.token);
   job.store_url = store.url();
   const JobResult result = launch();
-  if (!result.failure || result.signal != 0 || job.restarts >= job.max_restarts)
+  // A job that re-forms in place has used up what --max-restarts allows.
+  if (!result.failure || result.signal != 0 ||
+      job.restarts >= job.max_restarts ||
+      options_.after_death == AfterDeath::kReformInPlace)
     return {.exit_code = result.exit_code, .failure = result.failure};
   return {.again = true, .because = summary_of(*result.failure)};
 }

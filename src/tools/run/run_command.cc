@@ -67,6 +67,37 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags) {
       ->type_name("FILE");
 }
 
+void add_reform_flags(CLI::App& command, ReformFlags& flags) {
+  command.add_flag(
+      "--in-place,--in_place", flags.in_place,
+      "When a worker dies, let the others form a new group and go on "
+      "(lockstep::elastic); --max-restarts workers are replaced");
+  command
+      .add_option("--min-ranks,--min_ranks", flags.min_ranks,
+                  "With --in-place: go on with fewer ranks, down to so many "
+                  "[all of -n]")
+      ->check(whole_number(1, kMostRanksOfAHost))
+      ->type_name("N");
+}
+
+void check_reform_flags(const ReformFlags& flags, const NodeFlags& nodes,
+                        int workers) {
+  if (!flags.in_place && flags.min_ranks)
+    throw InvalidArgument(
+        "--min-ranks says how many ranks must remain where the others form a "
+        "new group: give --in-place too");
+  if (!flags.in_place) return;
+  if (!nodes.host_list.empty() || !nodes.host_file.empty() ||
+      nodes.is_ordered || range_of(nodes, 0).most > 1)
+    throw InvalidArgument(
+        "--in-place is for one host: leave it out, and --max-restarts starts "
+        "the workers of all hosts again");
+  if (flags.min_ranks && *flags.min_ranks > workers)
+    throw InvalidArgument(
+        fmt::format("--min-ranks is {}, but the job has {} ranks (-n)",
+                    *flags.min_ranks, workers));
+}
+
 StreamPlan streams_of(const StreamFlags& flags,
                       const std::string& log_directory) {
   StreamPlan plan;
@@ -171,6 +202,10 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   launch.job.workers = options.workers;
   launch.job.run_id = options.nodes.id;
   launch.job.max_restarts = options.nodes.max_restarts;
+  if (options.reform.in_place) {
+    launch.after_death = AfterDeath::kReformInPlace;
+    launch.min_ranks = options.reform.min_ranks.value_or(options.workers);
+  }
   apply(options.launch, launch);
   launch.streams = streams_of(options.streams, options.launch.log_dir);
   launch.error_file = options.streams.error_file;

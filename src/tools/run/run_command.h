@@ -44,8 +44,21 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags);
 StreamPlan streams_of(const StreamFlags& flags,
                       const std::string& log_directory);
 
+// What follows a worker's death, beside --max-restarts.
+struct ReformFlags {
+  bool in_place = false;
+  std::optional<int> min_ranks{};  // all of -n
+};
+
+void add_reform_flags(CLI::App& command, ReformFlags& flags);
+
+// InvalidArgument where they contradict each other or the other flags.
+void check_reform_flags(const ReformFlags& flags, const NodeFlags& nodes,
+                        int workers);
+
 struct RunOptions {
   int workers = 1;
+  ReformFlags reform;
   StreamFlags streams;
   // Their launchers are started, instead of workers here, with `arguments`,
   // those after `lockstep run`. Empty: workers are started here.

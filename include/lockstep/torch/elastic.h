@@ -1,0 +1,130 @@
+// Training that goes on in the same processes when a rank dies or a new one
+// comes, from a state that the ranks keep in memory.
+//
+//     std::int64_t step = 0;
+//     lockstep::elastic::State state({.model = net,
+//                                     .optimizer = &optimizer,
+//                                     .counters = {{"step", &step}}});
+//     lockstep::elastic::run(state, [&](lockstep::elastic::State& state) {
+//       lockstep::DistributedDataParallel model(net);
+//       while (step < 1000) {
+//         …
+//         if (++step % 10 == 0) state.commit();
+//       }
+//     });
+//
+// `lockstep run --in-place` starts such a program. When a rank dies, the others
+// leave the default group, form a new one without it, restore what they
+// committed last, and call the function again. A new rank joins after a commit,
+// so no step is lost then. What belongs to the default group
+// (DistributedDataParallel, DistributedSampler, a sub-group) is made in the
+// function, since a new group has other ranks.
+//
+// The state must not need a rank that may die: use an optimizer whose state
+// every rank has in whole, and no ZeroRedundancyOptimizer.
+//
+// Threads: single-threaded.
+// Errors:  as each function says.
+// Source:  horovod.torch.elastic.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/init.h"
+
+namespace lockstep::elastic {
+
+// State::commit() throws it on every rank after the same step, so that run()
+// forms a group with new ranks. A function that catches Error lets it pass.
+class HostsUpdatedInterrupt : public Error {
+ public:
+  using Error::Error;
+};
+
+// The objects named here must outlive the state, which writes to them in place.
+struct StateContents {
+  // Its parameters and buffers; without a wrapper.
+  std::shared_ptr<torch::nn::Module> model{};
+  // Of the model's parameters.
+  torch::optim::Optimizer* optimizer = nullptr;
+  // The position of the run: epoch, step within it, …
+  std::map<std::string, std::int64_t*> counters{};
+  // Anything else that is the same on every rank: sums of losses, averages.
+  std::map<std::string, at::Tensor> tensors{};
+};
+
+class State {
+ public:
+  // Saves the contents. InvalidArgument for an optimizer whose state no rank
+  // has in whole.
+  explicit State(StateContents contents);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Saves the contents in this process's memory, to which a failure returns.
+  // Then throws HostsUpdatedInterrupt on every rank if the launcher has
+  // announced new ranks. Every rank calls it after the same step. A commit
+  // copies parameters, buffers and the optimizer's state, and broadcasts four
+  // bytes.
+  void commit();
+
+  // The first half of commit().
+  void save();
+
+  // Writes the last saved contents over the present ones, and resets .grad.
+  void restore();
+
+  // Gives every rank of the default group the contents of one: the lowest of
+  // those with the most commits. Then saves them, and resets .grad. Error on
+  // every rank where none has contents that the training has reached, since
+  // every rank is a replacement. run() calls it.
+  void sync();
+
+  // run() calls them in each further group, before it synchronizes the state:
+  // to adapt the learning rate, for example. A new rank does not call them; it
+  // gets what they change in the state.
+  void register_reset_callbacks(std::vector<std::function<void()>> callbacks);
+
+ private:
+  friend void run(State& state, const std::function<void(State&)>& train,
+                  const InitOptions& options);
+  struct Saved;
+
+  void broadcast_contents(int root);
+  void reset_gradients();
+  void on_reset();
+
+  const StateContents contents_;
+  std::unique_ptr<Saved> saved_;
+  std::vector<std::function<void()>> reset_callbacks_;
+  // How often the job has committed; negative: on this rank never, since it
+  // replaces another one and has not been synchronized.
+  std::int64_t commits_ = 0;
+};
+
+// Makes the default group if there is none, gives all ranks the same state, and
+// calls `train`. Where `lockstep run --in-place` started the ranks,
+// PeerFailure, NetworkError and Timeout from `train` mean: leave the group,
+// restore the state, form the next group and call `train` again;
+// HostsUpdatedInterrupt means the same without restoring. Any other exception
+// leaves run(), and so do all of them under another launcher and in a program
+// that was started alone: run() then calls `train` once.
+//
+// Throws what init_process_group(options) throws when no further group forms:
+// Timeout where no round begins within LOCKSTEP_RENDEZVOUS_TIMEOUT, Error where
+// a rank has completed its training already.
+void run(State& state, const std::function<void(State&)>& train,
+         const InitOptions& options = {});
+
+}  // namespace lockstep::elastic

@@ -1,0 +1,57 @@
+// A worker's part in a job that re-forms in place: which round it belongs to,
+// and whether the launcher has begun a further one.
+//
+// See docs/design/launch.md, and src/store/elastic_round.h for the keys.
+//
+// Threads: one thread at a time.
+// Errors:  those of Store.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/store/store.h"
+#include "src/store/elastic_round.h"
+
+namespace lockstep {
+
+class ElasticJob {
+ public:
+  // The id that the launcher gave this process; nothing where its job does not
+  // re-form in place. InvalidArgument where it is no number.
+  static std::optional<int> id_of_this_process();
+
+  // Tells the launcher that worker `id` waits for a round.
+  ElasticJob(int id, std::shared_ptr<Store> store);
+
+  // Waits for a round after the last one of which this worker is a member, and
+  // skips those that are followed by another one already. Throws Timeout at the
+  // deadline, and Error where no further round follows.
+  const ElasticRound& await_round(Deadline deadline);
+
+  // The round of the last await_round(); 0 before.
+  const ElasticRound& round() const { return round_; }
+  // This worker's rank in it.
+  int rank() const;
+  // Whether the launcher has begun a further one.
+  bool is_superseded();
+  // Whether this worker was a member of the job's first round, and did not
+  // replace another one.
+  bool is_first_worker();
+
+ private:
+  std::optional<ElasticRound> find(int number);
+  bool is_member(const ElasticRound& round) const;
+
+  const int id_;
+  const std::shared_ptr<Store> store_;
+  ElasticRound round_;
+  int seen_ = 0;  // the newest round that this worker knows
+};
+
+// Of the default group's process; null where the job does not re-form in place,
+// and before its first init_process_group().
+ElasticJob* elastic_job();
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#include "src/comm/group/round_store.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "src/store/elastic_round.h"
+
+namespace lockstep {
+
+RoundStore::RoundStore(std::shared_ptr<Store> job_store, int round)
+    : job_store_(std::move(job_store)),
+      round_(round),
+      prefix_(elastic_prefix(round)),
+      store_(with_prefix(job_store_, prefix_)) {}
+
+Bytes RoundStore::get(std::string_view key, Deadline deadline,
+                      const Cancellation* cancellation) {
+  const std::string only(key);
+  if (!formed_) wait_any(std::span(&only, 1), deadline, cancellation);
+  return store_->get(key, deadline, cancellation);
+}
+
+std::size_t RoundStore::wait_any(std::span<const std::string> keys,
+                                 Deadline deadline,
+                                 const Cancellation* cancellation) {
+  if (formed_) return store_->wait_any(keys, deadline, cancellation);
+  std::vector<std::string> all;
+  for (const std::string& key : keys) all.push_back(in_job(key));
+  all.push_back(elastic_round_key(round_ + 1));
+  const std::size_t found = job_store_->wait_any(all, deadline, cancellation);
+  if (found < keys.size()) return found;
+  throw NetworkError(fmt::format(
+      "round {} of the job is over before its group has formed: the launcher "
+      "has begun the next one, as a member ended or another one came",
+      round_));
+}
+
+}  // namespace lockstep

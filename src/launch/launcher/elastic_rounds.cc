@@ -1,0 +1,81 @@
+#include "src/launch/launcher/elastic_rounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// The launcher's own process serves the store.
+constexpr std::chrono::seconds kRoundIsPublished{10};
+
+}  // namespace
+
+ElasticRounds::ElasticRounds(std::shared_ptr<Store> store,
+                             const Options& options)
+    : store_(std::move(store)), options_(options), next_id_(options.workers) {
+  std::vector<int> all(static_cast<std::size_t>(options.workers));
+  std::iota(all.begin(), all.end(), 0);
+  living_.insert(all.begin(), all.end());
+  publish(std::move(all));
+}
+
+ElasticRounds::Next ElasticRounds::died(int id) {
+  living_.erase(id);
+  std::erase(ready_, id);
+  // Without a member no worker has the job's state.
+  const bool has_state = std::ranges::any_of(
+      round_.members, [this](int member) { return living_.contains(member); });
+  if (over_ || !has_state) return Next::kEndJob;
+  const bool replace = restarts_ < options_.max_restarts;
+  if (!replace && std::ssize(living_) < options_.min_ranks)
+    return Next::kEndJob;
+  publish_if_changed();
+  return replace ? Next::kReplace : Next::kGoOn;
+}
+
+int ElasticRounds::add() {
+  ++restarts_;
+  living_.insert(next_id_);
+  return next_id_++;
+}
+
+void ElasticRounds::is_ready(int id) {
+  if (!living_.contains(id) || over_) return;
+  ready_.push_back(id);
+  publish_if_changed();
+}
+
+void ElasticRounds::ended_well(int id) {
+  if (std::exchange(over_, true)) return;
+  store_->set(kElasticOver,
+              to_bytes(fmt::format("worker {} has ended its training", id)),
+              kRoundIsPublished);
+}
+
+std::vector<int> ElasticRounds::candidates() const {
+  std::vector<int> ids;
+  std::ranges::copy_if(round_.members, std::back_inserter(ids),
+                       [this](int id) { return living_.contains(id); });
+  ids.insert(ids.end(), ready_.begin(), ready_.end());
+  return ids;
+}
+
+void ElasticRounds::publish_if_changed() {
+  std::vector<int> ids = candidates();
+  if (ids != round_.members && std::ssize(ids) >= options_.min_ranks)
+    publish(std::move(ids));
+}
+
+void ElasticRounds::publish(std::vector<int> members) {
+  round_ = {.number = round_.number + 1, .members = std::move(members)};
+  ready_.clear();
+  store_->set(elastic_round_key(round_.number), to_bytes(encode(round_)),
+              kRoundIsPublished);
+}
+
+}  // namespace lockstep

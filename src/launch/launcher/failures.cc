@@ -1,0 +1,111 @@
+// The launcher's notes of failed workers, and its report at the end of a job.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/launch/launcher/launcher.h"
+#include "src/launch/record/job_record.h"
+#include "src/launch/record/oom_kills.h"
+#include "src/launch/record/record_folder.h"
+
+namespace lockstep {
+
+void Launcher::note_failures() {
+  if (rounds_) note_good_ends();
+  for (const int local : workers_.failed()) {
+    if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
+      continue;
+    const auto place = static_cast<std::size_t>(local);
+    if (rounds_ && slots_[place].given_up) continue;
+    // Its last lines say whether another rank is the cause.
+    workers_.all()[place]->drain();
+    if (rounds_ && phase_ == Phase::kRunning && goes_on_without(local))
+      continue;
+    failed_.push_back({local, std::chrono::steady_clock::now()});
+  }
+}
+
+std::vector<int> Launcher::failed_local_ranks() const {
+  std::vector<int> ranks;
+  for (const Failed& failed : failed_) ranks.push_back(failed.local_rank);
+  return ranks;
+}
+
+// A rank that tells its peers of its own error may end after them.
+bool Launcher::knows_the_cause() const {
+  return cause_at_.expired() || !workers_.missed_peers(failed_local_ranks());
+}
+
+WorkerFailure Launcher::failure_of(int local_rank) const {
+  return failure_of(
+      local_rank,
+      std::ranges::find(failed_, local_rank, &Failed::local_rank)->when);
+}
+
+WorkerFailure Launcher::failure_of(
+    int local_rank, std::chrono::steady_clock::time_point when) const {
+  const auto place = static_cast<std::size_t>(local_rank);
+  const Worker& worker = *workers_.all()[place];
+  const std::chrono::duration<double> lived = when - started_;
+  return {.rank = worker.rank(),
+          .workers = world_size_of(options_.job),
+          .lost_a_peer = workers_.missed_peers(std::array{local_rank}),
+          .pid = worker.process().pid(),
+          .status = worker.process().last_status(),
+          .seconds = lived.count(),
+          .program = options_.command.front(),
+          .last_lines = worker.tail().lines(),
+          .lines_in_sight = worker.in_sight(),
+          .log_path = log_path(local_rank, rounds_ ? slots_[place].restarts
+                                                   : options_.job.restarts),
+          .record_folder = {},
+          .oom_kills = oom_kills()};
+}
+
+// Since the job began.
+std::optional<std::int64_t> Launcher::oom_kills() const {
+  const auto now = count_oom_kills();
+  if (!now || !oom_kills_before_) return std::nullopt;
+  return *now - *oom_kills_before_;
+}
+
+// Next to the ranks' records, if there are any of this job.
+void Launcher::keep_failure() {
+  WorkerFailure& failure = result_.failure.value();
+  const std::string& folder = options_.job.dump_directory;
+  if (folder.empty() || old_records_ || !has_records(folder)) return;
+  failure.record_folder = folder;
+  try {
+    write_job_record(folder, {.workers = failure.workers,
+                              .rank = failure.rank,
+                              .signal = failure.status.signal,
+                              .exit_code = failure.status.code,
+                              .seconds = failure.seconds});
+  } catch (const SystemError& error) {
+    screen_.print_line(OutputStream::kErr,
+                       std::string("lockstep: ") + error.what());
+  }
+}
+
+void Launcher::report_end() {
+  if (!failed_.empty()) {
+    result_.failure =
+        failure_of(workers_.culprit(failed_local_ranks()).local_rank());
+    result_.exit_code = result_.failure->status.exit_code();
+    keep_failure();
+    std::istringstream report(describe(*result_.failure));
+    for (std::string line; std::getline(report, line);)
+      screen_.print_line(OutputStream::kErr, line);
+  } else if (!old_records_ && has_records(options_.job.dump_directory)) {
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: ranks left records; next: lockstep blame {}",
+                    options_.job.dump_directory));
+  }
+}
+
+}  // namespace lockstep

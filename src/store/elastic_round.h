@@ -1,0 +1,41 @@
+// What the launcher and the workers of a job that re-forms in place tell each
+// other: keys of the job's store, below "elastic/". See docs/design/launch.md.
+//
+// A job has rounds, numbered from 1. The launcher sets the key of a round once,
+// to its members; a key that exists is never changed.
+//
+// Threads: any thread.
+// Errors:  InvalidArgument for a text that encode() did not make.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct ElasticRound {
+  int number = 0;
+  // Ids of workers, by rank.
+  std::vector<int> members{};
+
+  friend bool operator==(const ElasticRound&, const ElasticRound&) = default;
+};
+
+// The variable with a worker's id, which no other worker of the job has or had.
+inline constexpr const char* kElasticIdVariable = "LOCKSTEP_ELASTIC_ID";
+
+// The launcher sets it to the reason why no further round follows.
+inline constexpr const char* kElasticOver = "elastic/over";
+
+std::string elastic_round_key(int number);
+// Worker `id` sets it once it waits for a round.
+std::string elastic_ready_key(int id);
+// What the keys of a round's rendezvous and groups begin with.
+std::string elastic_prefix(int number);
+
+// The value of a round's key: the members.
+std::string encode(const ElasticRound& round);
+ElasticRound decode_elastic_round(int number, std::string_view text);
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+#include "lockstep/torch/elastic.h"
+
+#include <torch/serialize.h>
+
+#include <algorithm>
+#include <exception>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/comm/group/elastic_job.h"
+#include "src/torch/ddp/replicate.h"
+
+namespace lockstep::elastic {
+namespace {
+
+std::string archive_of(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return std::move(stream).str();
+}
+
+void load_archive(const std::string& text, torch::optim::Optimizer& optimizer) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(text.data(), text.size());
+  optimizer.state().clear();  // what the archive has none of
+  optimizer.load(archive);
+}
+
+// All tensors of the contents, by distinct names.
+torch::OrderedDict<std::string, at::Tensor> tensors_of(
+    const StateContents& contents) {
+  torch::OrderedDict<std::string, at::Tensor> tensors;
+  if (contents.model) tensors = named_parameters_and_buffers(*contents.model);
+  for (const auto& [name, tensor] : contents.tensors)
+    tensors.insert("tensors: " + name, tensor);
+  return tensors;
+}
+
+// Whether the launcher has begun another round: the same answer on every rank,
+// since only rank 0 asks the store.
+bool is_superseded(ElasticJob& job, ProcessGroup& group) {
+  std::vector<std::int32_t> answer{0};
+  if (group.rank() == 0) answer[0] = job.is_superseded() ? 1 : 0;
+  if (group.size() > 1)
+    group.broadcast(view(answer), 0, {.label = "elastic commit"}).wait();
+  return answer[0] != 0;
+}
+
+// Whether the group may have failed because a rank died.
+bool is_groups_failure(const std::exception& error) {
+  return dynamic_cast<const PeerFailure*>(&error) != nullptr ||
+         dynamic_cast<const NetworkError*>(&error) != nullptr ||
+         dynamic_cast<const Timeout*>(&error) != nullptr;
+}
+
+}  // namespace
+
+struct State::Saved {
+  std::vector<at::Tensor> tensors;
+  std::string optimizer;
+  std::vector<std::int64_t> counters;
+};
+
+State::State(StateContents contents) : contents_(std::move(contents)) {
+  if (dynamic_cast<ZeroRedundancyOptimizer*>(contents_.optimizer) != nullptr)
+    throw InvalidArgument(
+        "elastic::State: a ZeroRedundancyOptimizer keeps a share of its state "
+        "on each rank, and the share of a rank that dies is lost\n"
+        "  next:    use FusedSGD, FusedAdam or an optimizer of LibTorch, or "
+        "train with checkpoints and lockstep run --max-restarts");
+  save();
+  commits_ = 0;
+}
+
+State::~State() = default;
+
+void State::save() {
+  const torch::NoGradGuard no_grad;
+  if (!saved_) saved_ = std::make_unique<Saved>();
+  std::vector<at::Tensor>& copies = saved_->tensors;
+  const auto tensors = tensors_of(contents_);
+  copies.resize(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor now = tensors[i].value().detach();
+    if (copies[i].defined() && copies[i].sizes() == now.sizes())
+      copies[i].copy_(now);
+    else
+      copies[i] = now.clone();
+  }
+  if (contents_.optimizer) saved_->optimizer = archive_of(*contents_.optimizer);
+  saved_->counters.clear();
+  for (const auto& [name, counter] : contents_.counters)
+    saved_->counters.push_back(*counter);
+  ++commits_;
+}
+
+void State::restore() {
+  const torch::NoGradGuard no_grad;
+  const auto tensors = tensors_of(contents_);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    tensors[i].value().copy_(saved_->tensors.at(i));
+  if (contents_.optimizer)
+    load_archive(saved_->optimizer, *contents_.optimizer);
+  for (std::size_t i = 0; const auto& [name, counter] : contents_.counters)
+    *counter = saved_->counters.at(i++);
+  reset_gradients();
+}
+
+void State::reset_gradients() {
+  if (!contents_.model) return;
+  for (at::Tensor& parameter : contents_.model->parameters())
+    parameter.mutable_grad() = at::Tensor();
+}
+
+void State::commit() {
+  save();
+  ElasticJob* const job = elastic_job();
+  if (job != nullptr && is_superseded(*job, *default_group()))
+    throw HostsUpdatedInterrupt(
+        "the launcher has announced new ranks; elastic::run forms a group with "
+        "them and goes on after this commit");
+}
+
+void State::sync() {
+  const auto group = default_group();
+  std::vector<std::int64_t> mine{commits_};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(group->size()));
+  group->all_gather(view(mine), view(all), {.label = "elastic commits"}).wait();
+  const auto most = std::ranges::max_element(all);
+  if (*most < 0)
+    throw Error(
+        "elastic::run: no rank has a state to go on from: all that had one "
+        "have ended, and every rank is a replacement\n"
+        "  next:    start the job anew, from a checkpoint if there is one");
+  broadcast_contents(static_cast<int>(most - all.begin()));
+  reset_gradients();
+  save();
+  commits_ = *most + 1;
+}
+
+void State::broadcast_contents(int root) {
+  const auto group = default_group();
+  if (group->size() == 1) return;
+  broadcast_by_name(*group, tensors_of(contents_), root);
+  if (contents_.optimizer)
+    broadcast_optimizer_state(*contents_.optimizer, root, group);
+  std::vector<std::int64_t> counters;
+  for (const auto& [name, counter] : contents_.counters)
+    counters.push_back(*counter);
+  if (counters.empty()) return;
+  group->broadcast(view(counters), root, {.label = "elastic counters"}).wait();
+  for (std::size_t i = 0; const auto& [name, counter] : contents_.counters)
+    *counter = counters.at(i++);
+}
+
+void State::register_reset_callbacks(
+    std::vector<std::function<void()>> callbacks) {
+  std::ranges::move(callbacks, std::back_inserter(reset_callbacks_));
+}
+
+void State::on_reset() {
+  for (const auto& callback : reset_callbacks_) callback();
+}
+
+void run(State& state, const std::function<void(State&)>& train,
+         const InitOptions& options) {
+  state.save();  // what the program has changed since it made the state
+  for (bool first = true;; first = false) {
+    if (!is_initialized()) init_process_group(options);
+    ElasticJob* const job = elastic_job();
+    if (first && job != nullptr && !job->is_first_worker()) state.commits_ = -1;
+    try {
+      if (!first)
+        state.on_reset();  // a new rank gets what it changes by sync()
+      state.sync();
+      train(state);
+      return;
+    } catch (const HostsUpdatedInterrupt&) {
+      if (job == nullptr) throw;
+    } catch (const std::exception& error) {
+      if (job == nullptr || !is_groups_failure(error)) throw;
+      state.restore();
+    }
+    destroy_process_group();
+  }
+}
+
+}  // namespace lockstep::elastic

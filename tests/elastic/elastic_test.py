@@ -1,0 +1,162 @@
+"""lockstep run --in-place: ranks die at random moments, and the training ends with
+the weights of an undisturbed one that changes its ranks at the same steps."""
+import os
+import random
+import re
+import subprocess
+import tempfile
+import unittest
+
+COMMAND = os.environ["LOCKSTEP_COMMAND"]
+RANK = os.environ["LOCKSTEP_ELASTIC_RANK"]
+SEED = int(os.environ.get("LOCKSTEP_SEED", random.SystemRandom().randrange(2**31)))
+TIMEOUT = 300
+
+
+def lines_of(kind, text):
+    """The numbers of lines such as `begin size=3 step=0`, one dictionary each."""
+    return [dict(re.findall(r"(\w+)=(\w+)", line)) for line in
+            re.findall(rf"\b{kind} (\w+=.*)", text)]
+
+
+class Elastic(unittest.TestCase):
+    def setUp(self):
+        # Another sequence for each test, the same in any order of tests.
+        self.random = random.Random(f"{SEED} {self.id()}")
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def start(self, flags, *arguments):
+        done = subprocess.run(
+            [COMMAND, "run", *flags, RANK, *arguments], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=TIMEOUT,
+            env={**os.environ, "LOCKSTEP_RENDEZVOUS_TIMEOUT": "60"})
+        self.text = f"seed {SEED}, {self.id()}\n{done.stdout}"
+        return done.returncode, done.stdout
+
+    def train(self, flags, *arguments):
+        """Sizes and first steps of the groups, and the ends of all ranks."""
+        code, out = self.start(flags, *arguments)
+        self.assertEqual(code, 0, self.text)
+        begins = sorted(lines_of("begin", out), key=lambda line: int(line["at"]))
+        return ([(int(line["size"]), int(line["step"])) for line in begins],
+                lines_of("end", out))
+
+    def replay(self, groups, last):
+        """The weights of an undisturbed training with these groups."""
+        weights, before = None, ""
+        ends = [step for _, step in groups[1:]] + [last]
+        for number, ((size, begin), end) in enumerate(zip(groups, ends)):
+            if begin == end:
+                continue
+            after = os.path.join(self.folder, str(number))
+            code, out = self.start(
+                ["-n", str(size)], f"from={begin}", f"to={end}", f"out={after}",
+                *([f"in={before}"] if before else []))
+            self.assertEqual(code, 0, self.text)
+            weights, before = lines_of("end", out)[0]["weights"], after
+        return weights
+
+    def check(self, groups, ends, size):
+        text = self.text
+        self.assertEqual(len(ends), size, text)
+        self.assertEqual({end["size"] for end in ends}, {str(size)}, text)
+        self.assertEqual(len({end["weights"] for end in ends}), 1, text)
+        self.assertEqual(len({end["step"] for end in ends}), 1, text)
+        # A replay begins with worker 0's initial weights.
+        self.assertEqual(ends[0]["weights"],
+                         self.replay(groups, int(ends[0]["step"])),
+                         f"{text}\ngroups {groups}")
+
+    def moment(self, worker):
+        """A random moment of the training, at which `worker` is killed."""
+        return (f"die={worker}:{self.random.randrange(1, 60)}:"
+                f"{self.random.randrange(2500)}")
+
+    def test_goes_on_with_fewer_ranks(self):
+        victim = self.random.randrange(1, 3)
+        groups, ends = self.train(["-n3", "--in-place", "--min-ranks=2"],
+                                  "steps=100", self.moment(victim))
+        self.assertEqual([size for size, _ in groups], [3, 2], self.text)
+        self.check(groups, ends, 2)
+
+    def test_goes_on_without_rank_0_from_the_last_commit(self):
+        groups, ends = self.train(["-n3", "--in-place", "--min-ranks=2"],
+                                  "steps=100", "commit=7", self.moment(0))
+        self.assertEqual(groups[-1][0], 2, self.text)
+        self.assertEqual(groups[-1][1] % 7, 0, self.text)
+        self.check(groups, ends, 2)
+
+    def test_waits_for_a_replacement_where_all_ranks_are_needed(self):
+        victim = self.random.randrange(2)
+        groups, ends = self.train(["-n2", "--in-place", "--max-restarts=1"],
+                                  "steps=100", self.moment(victim))
+        self.assertEqual([size for size, _ in groups], [2, 2], self.text)
+        self.check(groups, ends, 2)
+
+    def test_takes_a_replacement_in_without_losing_a_step(self):
+        groups, ends = self.train(
+            ["-n3", "--in-place", "--min-ranks=1", "--max-restarts=1"],
+            "steps=100", "size=3", self.moment(1))
+        self.assertEqual([size for size, _ in groups][-2:], [2, 3], self.text)
+        self.check(groups, ends, 3)
+
+    def test_trains_alone_until_a_replacement_comes(self):
+        groups, ends = self.train(
+            ["-n2", "--in-place", "--min-ranks=1", "--max-restarts=1"],
+            "steps=100", "size=2", self.moment(self.random.randrange(2)))
+        self.assertEqual([size for size, _ in groups], [2, 1, 2], self.text)
+        self.check(groups, ends, 2)
+
+    def test_replaces_two_ranks_one_of_which_dies_in_the_second_group(self):
+        groups, ends = self.train(
+            ["-n3", "--in-place", "--min-ranks=2", "--max-restarts=2"],
+            "steps=100", "size=3", self.moment(1), "die_reset=0")
+        self.assertEqual(groups[-1][0], 3, self.text)
+        self.check(groups, ends, 3)
+
+    def test_survives_a_death_in_a_new_group(self):
+        groups, ends = self.train(
+            ["-n4", "--in-place", "--min-ranks=2"], "steps=100", self.moment(3),
+            f"die_reset={self.random.randrange(3)}")
+        self.assertEqual(groups[-1][0], 2, self.text)
+        self.check(groups, ends, 2)
+
+    def test_survives_a_death_while_a_group_forms(self):
+        moment = self.random.randrange(60_000)
+        groups, ends = self.train(
+            ["-n4", "--in-place", "--min-ranks=2"], "steps=3000",
+            self.moment(3), f"die_leaving={self.random.randrange(3)}:{moment}")
+        self.assertEqual(groups[-1][0], 2, self.text)
+        self.check(groups, ends, 2)
+
+    def test_replaces_a_replacement_that_dies_at_its_start(self):
+        groups, ends = self.train(["-n2", "--in-place", "--max-restarts=2"],
+                                  "steps=100", self.moment(1), "die_start=2")
+        self.check(groups, ends, 2)
+
+    def test_ends_with_the_usual_error_where_too_few_remain(self):
+        code, out = self.start(["-n3", "--in-place"], "steps=3000",
+                               self.moment(2))
+        self.assertEqual(code, 137, self.text)
+        self.assertIn("rank 2", out)
+        self.assertIn("SIGKILL", out)
+        self.assertEqual(lines_of("end", out), [], self.text)
+
+    def test_trains_once_without_the_flag(self):
+        code, out = self.start(["-n2"], "steps=3000", self.moment(1))
+        self.assertEqual(code, 137, self.text)
+        self.assertEqual(len(lines_of("begin", out)), 1, self.text)
+        groups, ends = self.train(["-n2"], "steps=20")
+        self.assertEqual(groups, [(2, 0)])
+        self.check(groups, ends, 2)
+
+    def test_trains_alone_without_a_launcher(self):
+        done = subprocess.run([RANK, "steps=20"], capture_output=True, text=True,
+                              timeout=TIMEOUT, check=True)
+        self.assertEqual(lines_of("end", done.stdout)[0]["size"], "1")
+
+
+if __name__ == "__main__":
+    print(f"LOCKSTEP_SEED={SEED}")
+    unittest.main()
