@@ -91,7 +91,7 @@ int carry_out(const DoctorOptions& options) {
 }
 
 int carry_out(const StatusOptions& options) {
-  const HostStatus status = look_at_host();
+  const HostStatus status = look_at_host(environment_variable);
   return print(options.format == ReportFormat::kJson ? to_json(status)
                                                      : to_text(status));
 }

@@ -11,11 +11,11 @@ namespace lockstep {
 namespace {
 
 // Set for each job, so never inherited from an outer job.
-constexpr std::array<std::string_view, 14> kOurs{
+constexpr std::array<std::string_view, 15> kOurs{
     "RANK",           "LOCAL_RANK",          "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
     "GROUP_RANK",     "GROUP_WORLD_SIZE",    "ROLE_RANK",   "ROLE_WORLD_SIZE",
     "ROLE_NAME",      "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
-    "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD"};
+    "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD", "LOCKSTEP_STEPS_FILE"};
 
 // Those of an outer torchrun would make a PyTorch program look for that
 // torchrun's agent at MASTER_PORT.
@@ -118,6 +118,7 @@ std::vector<std::string> worker_environment(
   add_torchruns(variables, job);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
+  if (!job.steps_file.empty()) set("LOCKSTEP_STEPS_FILE", job.steps_file);
   if (!job.dump_directory.empty()) {
     remove(variables, "LOCKSTEP_DUMP_DIR");
     set("LOCKSTEP_DUMP_DIR", job.dump_directory);
