@@ -304,7 +304,8 @@ constexpr std::array<Command, 10> kCommands{{
     {"bench", "time a collective and verify its results", parse_bench},
     {"blame", "name the ranks at fault when a job failed", parse_blame},
     {"doctor", "show what this machine has for training", parse_doctor},
-    {"status", "show the running jobs, and how busy this host is", parse_status},
+    {"status", "show the running jobs, and how busy this host is",
+     parse_status},
     {"version", "print the version", parse_version},
 }};
 

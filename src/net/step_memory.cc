@@ -92,13 +92,12 @@ std::chrono::duration<double> between(std::uint64_t first, std::uint64_t last) {
 StepWindow window_of(const SlotCopy& slot, std::uint64_t oldest) {
   const auto& first = slot.ring[oldest % kRingEntries];
   const auto& last = slot.ring[slot.steps % kRingEntries];
-  return {
-      .steps = static_cast<int>(slot.steps - oldest),
-      .samples =
-          last.samples > first.samples ? last.samples - first.samples : 0,
-      .time = between(first.end, last.end),
-      .data = between(first.data, last.data),
-      .waited = between(first.waited, last.waited)};
+  return {.steps = static_cast<int>(slot.steps - oldest),
+          .samples =
+              last.samples > first.samples ? last.samples - first.samples : 0,
+          .time = between(first.end, last.end),
+          .data = between(first.data, last.data),
+          .waited = between(first.waited, last.waited)};
 }
 
 // `newest` is the slot's number of steps after it was copied. Nothing if the
@@ -194,7 +193,8 @@ void StepWriter::data_wanted() {
 }
 
 void StepWriter::data_ready() {
-  if (data_since_ != Clock::time_point()) in_data_ += Clock::now() - data_since_;
+  if (data_since_ != Clock::time_point())
+    in_data_ += Clock::now() - data_since_;
   data_since_ = {};
   slot_->phase.store(static_cast<std::uint64_t>(StepPhase::kCompute),
                      std::memory_order_relaxed);

@@ -153,8 +153,7 @@ TEST(StepMemory, GivesSomeAnswerForAnyBytes) {
   for (int round = 0; round < 2000; ++round) {
     const StepFile file(1);
     std::vector<std::uint64_t> slot(128);
-    for (std::uint64_t& number : slot)
-      number = random() >> (random() % 64);
+    for (std::uint64_t& number : slot) number = random() >> (random() % 64);
     ASSERT_EQ(::pwrite(file.descriptor().get(), slot.data(), 1024, 1024), 1024);
     const auto steps = read_rank_steps(file.descriptor(), 0);
     if (!steps || !steps->window) continue;

@@ -37,8 +37,8 @@ void StepReport::data_ready() {
 
 void StepReport::step_done(std::int64_t samples) {
   if (samples < 0)
-    throw InvalidArgument(fmt::format(
-        "StepReport: a step cannot have {} samples", samples));
+    throw InvalidArgument(
+        fmt::format("StepReport: a step cannot have {} samples", samples));
   StepWriter* const steps = step_writer_of(*group_);
   if (steps == nullptr) return;
   steps->step_done(samples, group_->time_waited());

@@ -165,9 +165,8 @@ void list_jobs_of(const fs::path& path, uid_t user, JobList& list) {
     if (!listed) continue;  // the job starts or ends
     auto job = parse_job(read_all(listed));
     if (!job) {
-      list.problems.push_back(
-          fmt::format("{}/{}{} does not describe a job", path.string(), stem,
-                      kListed));
+      list.problems.push_back(fmt::format("{}/{}{} does not describe a job",
+                                          path.string(), stem, kListed));
       continue;
     }
     job->user = user;
@@ -265,8 +264,8 @@ std::vector<uid_t> users_with_folders() {
   std::vector<uid_t> users;
   for (const std::string& name : names_in(kSharedMemory)) {
     if (!name.starts_with(kFolderStem)) continue;
-    if (const auto user = number_in<uid_t>(
-            std::string_view(name).substr(kFolderStem.size())))
+    if (const auto user =
+            number_in<uid_t>(std::string_view(name).substr(kFolderStem.size())))
       users.push_back(*user);
   }
   return users;

@@ -65,7 +65,8 @@ TEST(JobList, HasAJobFromItsStartToItsEnd) {
   {
     JobListing listing(folder.path(), 2);
     EXPECT_FALSE(listing.steps_file().empty());
-    EXPECT_THAT(folder.list().jobs, IsEmpty()) << "its workers have not started";
+    EXPECT_THAT(folder.list().jobs, IsEmpty())
+        << "its workers have not started";
     listing.publish(some_job());
     const JobList list = folder.list();
     ASSERT_EQ(list.jobs.size(), 1u);

@@ -11,11 +11,21 @@ namespace lockstep {
 namespace {
 
 // Set for each job, so never inherited from an outer job.
-constexpr std::array<std::string_view, 15> kOurs{
-    "RANK",           "LOCAL_RANK",          "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",     "GROUP_WORLD_SIZE",    "ROLE_RANK",   "ROLE_WORLD_SIZE",
-    "ROLE_NAME",      "MASTER_ADDR",         "MASTER_PORT", "LOCKSTEP_STORE",
-    "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD", "LOCKSTEP_STEPS_FILE"};
+constexpr std::array<std::string_view, 15> kOurs{"RANK",
+                                                 "LOCAL_RANK",
+                                                 "WORLD_SIZE",
+                                                 "LOCAL_WORLD_SIZE",
+                                                 "GROUP_RANK",
+                                                 "GROUP_WORLD_SIZE",
+                                                 "ROLE_RANK",
+                                                 "ROLE_WORLD_SIZE",
+                                                 "ROLE_NAME",
+                                                 "MASTER_ADDR",
+                                                 "MASTER_PORT",
+                                                 "LOCKSTEP_STORE",
+                                                 "LOCKSTEP_TOKEN",
+                                                 "LOCKSTEP_PROGRESS_FD",
+                                                 "LOCKSTEP_STEPS_FILE"};
 
 // Those of an outer torchrun would make a PyTorch program look for that
 // torchrun's agent at MASTER_PORT.

@@ -98,9 +98,9 @@ std::string to_text(const Straggler& straggler, const JobStatus& job) {
                             straggler.seconds / straggler.others)
               : "");
     case Straggler::Kind::kStalled:
-      return fmt::format(
-          "rank {} holds up the others: in {}, no step for {}", straggler.rank,
-          name_of(straggler.part), duration_text(straggler.seconds));
+      return fmt::format("rank {} holds up the others: in {}, no step for {}",
+                         straggler.rank, name_of(straggler.part),
+                         duration_text(straggler.seconds));
     case Straggler::Kind::kAllWait:
       return fmt::format(
           "all ranks of this host wait for other ranks, no step for {}; next: "
@@ -115,7 +115,8 @@ std::string heading_of(const JobStatus& job) {
   std::string command;
   for (const std::string& word : job.command)
     command += (command.empty() ? "" : " ") + word;
-  if (command.size() > kMostBytes) command.replace(kMostBytes, command.npos, "...");
+  if (command.size() > kMostBytes)
+    command.replace(kMostBytes, command.npos, "...");
   std::string text = fmt::format(
       "job {}  {}\n  user {}, {} of {} rank{}, for {}", job.launcher,
       safe_for_terminal(command), job.user, job.ranks.size(), job.world_size,
@@ -152,9 +153,8 @@ JobJson to_object(const RankStatus& rank) {
       {"pid", rank.pid},
       {"steps", rank.steps.steps},
       {"samples_per_second", samples ? JobJson(*samples) : JobJson()},
-      {"seconds_since_step", rank.seconds_since_step
-                                 ? JobJson(*rank.seconds_since_step)
-                                 : JobJson()},
+      {"seconds_since_step",
+       rank.seconds_since_step ? JobJson(*rank.seconds_since_step) : JobJson()},
       {"activity", activity(rank.steps)},
       {"step_seconds", JobJson()}};
   if (!rank.steps.window) return object;
@@ -191,10 +191,10 @@ std::string to_text(const JobStatuses& jobs) {
   std::string text;
   for (const JobStatus& job : jobs.jobs) {
     text += heading_of(job);
-    text += fmt::format(
-        "  {:>4} {:>8} {:>9} {:>10} {:>10} {:>6} {:>8} {:>8}  {}\n", "rank",
-        "pid", "steps", "samples/s", "last step", "data", "compute", "waiting",
-        "now");
+    text +=
+        fmt::format("  {:>4} {:>8} {:>9} {:>10} {:>10} {:>6} {:>8} {:>8}  {}\n",
+                    "rank", "pid", "steps", "samples/s", "last step", "data",
+                    "compute", "waiting", "now");
     for (const RankStatus& rank : job.ranks) text += to_text(rank);
     for (const Straggler& straggler : job.stragglers)
       text += fmt::format("  {}\n", to_text(straggler, job));
@@ -208,14 +208,10 @@ std::string to_text(const JobStatuses& jobs) {
 JobJson to_json_list(const std::vector<JobStatus>& jobs) {
   JobJson list = JobJson::array();
   for (const JobStatus& job : jobs) {
-    JobJson object{{"launcher", job.launcher},
-                   {"user", job.user},
-                   {"command", job.command},
-                   {"run_id", job.run_id},
-                   {"world_size", job.world_size},
-                   {"restarts", job.restarts},
-                   {"seconds", job.seconds},
-                   {"ranks", JobJson::array()},
+    JobJson object{{"launcher", job.launcher},      {"user", job.user},
+                   {"command", job.command},        {"run_id", job.run_id},
+                   {"world_size", job.world_size},  {"restarts", job.restarts},
+                   {"seconds", job.seconds},        {"ranks", JobJson::array()},
                    {"stragglers", JobJson::array()}};
     for (const RankStatus& rank : job.ranks)
       object["ranks"].push_back(to_object(rank));

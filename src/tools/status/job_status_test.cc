@@ -49,8 +49,8 @@ TEST(Stragglers, AreNoneAmongRanksThatTakeEquallyLong) {
 }
 
 TEST(Stragglers, AreThoseThatWaitLeastBecauseTheyTakeLongest) {
-  const auto found = stragglers_of(std::vector{
-      rank_of(0, 0, 50), rank_of(1, 0, 10), rank_of(2, 0, 52)});
+  const auto found = stragglers_of(
+      std::vector{rank_of(0, 0, 50), rank_of(1, 0, 10), rank_of(2, 0, 52)});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, Straggler::Kind::kSlow);
   EXPECT_EQ(found[0].rank, 1);
@@ -68,8 +68,9 @@ TEST(Stragglers, AreSlowInDataWhereMostOfTheDifferenceIs) {
 }
 
 TEST(Stragglers, OfAStalledJobAreThoseThatDoNotWait) {
-  const auto found = stragglers_of(std::vector{
-      stopped(rank_of(0, 0, 50), 35, true), stopped(rank_of(1, 0, 50), 34, false)});
+  const auto found =
+      stragglers_of(std::vector{stopped(rank_of(0, 0, 50), 35, true),
+                                stopped(rank_of(1, 0, 50), 34, false)});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, Straggler::Kind::kStalled);
   EXPECT_EQ(found[0].rank, 1);
@@ -77,8 +78,9 @@ TEST(Stragglers, OfAStalledJobAreThoseThatDoNotWait) {
 }
 
 TEST(Stragglers, OfAJobWhoseRanksAllWaitAreNotBlamed) {
-  const auto found = stragglers_of(std::vector{
-      stopped(rank_of(0, 0, 50), 35, true), stopped(rank_of(1, 0, 50), 35, true)});
+  const auto found =
+      stragglers_of(std::vector{stopped(rank_of(0, 0, 50), 35, true),
+                                stopped(rank_of(1, 0, 50), 35, true)});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, Straggler::Kind::kAllWait);
   EXPECT_EQ(found[0].part, StepPart::kWaiting);
@@ -103,27 +105,31 @@ JobStatuses one_job() {
 }
 
 TEST(JobStatus, IsATableOfRanksWithTheStragglerBelow) {
-  EXPECT_EQ(
-      to_text(one_job()),
-      "job 4711  lockstep-train --epochs 5\n"
-      "  user 1000, 2 of 2 ranks, for 12 min 3 s\n"
-      "  rank      pid     steps  samples/s  last step   data  compute  waiting "
-      " now\n"
-      "     0     5000      1000      320.0      0.1 s    2 %     48 %     50 % "
-      " compute\n"
-      "     1     5001      1000      320.0      0.1 s   40 %     50 %     10 % "
-      " compute\n"
-      "  rank 1 is slow in data: 90 ms per step without waiting, the other ranks "
-      "50 ms (1.8 times)\n");
+  EXPECT_EQ(to_text(one_job()),
+            "job 4711  lockstep-train --epochs 5\n"
+            "  user 1000, 2 of 2 ranks, for 12 min 3 s\n"
+            "  rank      pid     steps  samples/s  last step   data  compute  "
+            "waiting "
+            " now\n"
+            "     0     5000      1000      320.0      0.1 s    2 %     48 %   "
+            "  50 % "
+            " compute\n"
+            "     1     5001      1000      320.0      0.1 s   40 %     50 %   "
+            "  10 % "
+            " compute\n"
+            "  rank 1 is slow in data: 90 ms per step without waiting, the "
+            "other ranks "
+            "50 ms (1.8 times)\n");
 }
 
 TEST(JobStatus, HasDashesForARankThatReportsNothing) {
   JobStatuses jobs = one_job();
   jobs.jobs[0].ranks = {{.rank = 0, .pid = 5000}};
   jobs.jobs[0].stragglers = {};
-  EXPECT_THAT(to_text(jobs),
-              HasSubstr("     0     5000         -          -          -      - "
-                        "       -        -  \n"));
+  EXPECT_THAT(
+      to_text(jobs),
+      HasSubstr("     0     5000         -          -          -      - "
+                "       -        -  \n"));
   const auto rank = to_json_list(jobs.jobs)[0]["ranks"][0];
   EXPECT_EQ(rank["steps"], 0);
   EXPECT_TRUE(rank["samples_per_second"].is_null());
@@ -134,7 +140,8 @@ TEST(JobStatus, ShowsNoBytesThatChangeTheTerminal) {
   JobStatuses jobs = one_job();
   jobs.jobs[0].command = {"a\x1b[2Jb\n"};
   jobs.problems = {"p\x1b[2J"};
-  EXPECT_THAT(to_text(jobs), AllOf(Not(HasSubstr("\x1b[2J")), HasSubstr("job")));
+  EXPECT_THAT(to_text(jobs),
+              AllOf(Not(HasSubstr("\x1b[2J")), HasSubstr("job")));
 }
 
 TEST(JobStatus, SaysTheSameToPrograms) {

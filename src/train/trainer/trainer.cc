@@ -317,8 +317,7 @@ Metrics Run::train_epoch() {
     read_metrics(reports || saves ? 0 : kUnreadSteps);
     log_.step_done();
     checks_->step_done();
-    if (step_report_ != nullptr)
-      step_report_->step_done(samples_of_process);
+    if (step_report_ != nullptr) step_report_->step_done(samples_of_process);
     if (reports) report_step(steps, since(start));
     stops_ = stop_ && stop_->agreed();
     if (!saves && !stops_) continue;
