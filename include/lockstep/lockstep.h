@@ -8,6 +8,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/comm/spawn.h"
+#include "lockstep/comm/step_report.h"
 #include "lockstep/comm/stop_request.h"
 #include "lockstep/data/data_partitioner.h"
 #include "lockstep/data/image_dataset.h"

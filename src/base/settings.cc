@@ -65,6 +65,7 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
   if (const auto s = read_real(lookup, "LOCKSTEP_STALL_WARNING", 0.001, kYear))
     settings.stall_warning = Seconds(*s);
   settings.dump_directory = lookup("LOCKSTEP_DUMP_DIR").value_or("");
+  settings.steps_file = lookup("LOCKSTEP_STEPS_FILE").value_or("");
   if (const auto bytes = read_integer(lookup, "LOCKSTEP_HEAP_BYTES", 0,
                                       std::numeric_limits<std::int64_t>::max()))
     settings.heap_bytes = static_cast<std::size_t>(*bytes);

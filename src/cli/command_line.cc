@@ -286,8 +286,9 @@ Request parse_doctor(Arguments arguments, int /*cores*/) {
 Request parse_status(Arguments arguments, int /*cores*/) {
   return parse_report<StatusOptions>(
       "lockstep status",
-      "Show how busy this host is: its cores, its memory, and each GPU with "
-      "the processes on it.",
+      "Show how busy this host is: its cores, its memory, each GPU with the "
+      "processes on it, and the running jobs: how far and how fast each rank "
+      "is, and which ranks hold up the others.",
       arguments);
 }
 
@@ -306,7 +307,8 @@ constexpr std::array<Command, 10> kCommands{{
     {"bench", "time a collective and verify its results", parse_bench},
     {"blame", "name the ranks at fault when a job failed", parse_blame},
     {"doctor", "show what this machine has for training", parse_doctor},
-    {"status", "show how busy this host and its GPUs are", parse_status},
+    {"status", "show the running jobs, and how busy this host is",
+     parse_status},
     {"version", "print the version", parse_version},
 }};
 

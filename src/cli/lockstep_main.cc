@@ -15,6 +15,7 @@
 #include "src/launch/output/terminal_style.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/find_program.h"
+#include "src/tools/doctor/doctor_job.h"
 
 namespace lockstep {
 namespace {
@@ -82,7 +83,19 @@ int carry_out(const BlameOptions& options) {
   return printed == 0 && report.fault == RootFault::kNone ? kNoFault : printed;
 }
 
+// As a rank of a job. Rank 0 reports; the others end well, so that the launcher
+// blames none of them.
+int examine_ranks(const DoctorOptions& options) {
+  const auto report = examine_job(environment_variable);
+  if (!report) return 0;
+  const int printed =
+      print(options.format == ReportFormat::kJson ? to_json(*report)
+                                                  : to_text(*report));
+  return printed == 0 && !report->can_train() ? kExitFailed : printed;
+}
+
 int carry_out(const DoctorOptions& options) {
+  if (is_rank_of_job(environment_variable)) return examine_ranks(options);
   const DoctorReport report = examine(environment_variable);
   const int printed =
       print(options.format == ReportFormat::kJson ? to_json(report)
@@ -91,7 +104,7 @@ int carry_out(const DoctorOptions& options) {
 }
 
 int carry_out(const StatusOptions& options) {
-  const HostStatus status = look_at_host();
+  const HostStatus status = look_at_host(environment_variable);
   return print(options.format == ReportFormat::kJson ? to_json(status)
                                                      : to_text(status));
 }

@@ -82,8 +82,11 @@ std::string describe_seconds(std::chrono::duration<double> time) {
   return fmt::format("{:.{}f} s", time.count(), time.count() < 9.95 ? 1 : 0);
 }
 
-Recorder::Recorder(std::string dump_directory)
-    : dump_directory_(std::move(dump_directory)), host_(own_host_name()) {}
+Recorder::Recorder(std::string dump_directory,
+                   std::unique_ptr<StepWriter> steps)
+    : dump_directory_(std::move(dump_directory)),
+      host_(own_host_name()),
+      steps_(std::move(steps)) {}
 
 std::shared_ptr<RecordedGroup> Recorder::add_group(
     const GroupIdentity& identity, const std::shared_ptr<Backend>& backend) {
@@ -110,6 +113,11 @@ std::chrono::nanoseconds Recorder::time_waited() const {
   while (most < waited && !most_waited_.compare_exchange_weak(most, waited)) {
   }
   return std::max(most, waited);
+}
+
+void Recorder::count_reduced_pass() {
+  if (steps_ && !steps_->reported_by_program())
+    steps_->step_done(0, time_waited());
 }
 
 std::string Recorder::suggest_job() const {

@@ -26,6 +26,7 @@
 #include "src/comm/diagnosis/operation_ring.h"
 #include "src/comm/diagnosis/record.h"
 #include "src/comm/operation/backend.h"
+#include "src/net/step_memory.h"
 
 namespace lockstep {
 
@@ -86,8 +87,10 @@ class Recorder {
  public:
   using Time = RingEntry::Time;
 
-  // The folder for dumps; empty: no dumps are written.
-  explicit Recorder(std::string dump_directory);
+  // The folder for dumps; empty: no dumps are written. `steps`: where `lockstep
+  // status` reads this rank's steps; null: nowhere.
+  explicit Recorder(std::string dump_directory,
+                    std::unique_ptr<StepWriter> steps = nullptr);
 
   // The first group is the job's own: rank() and world_size() come from it.
   std::shared_ptr<RecordedGroup> add_group(
@@ -109,6 +112,12 @@ class Recorder {
   // thread may take part in. Threads that wait at the same time count
   // separately. Failed operations do not count. The value never decreases.
   std::chrono::nanoseconds time_waited() const;
+
+  // Null where no reader is.
+  StepWriter* steps() { return steps_.get(); }
+  // The gradients of a backward pass have been reduced: a step, unless the
+  // program reports its steps itself. One thread at a time.
+  void count_reduced_pass();
 
   // The pending operations of groups that are alive, oldest first.
   std::vector<PendingOperation> pending() const;
@@ -134,6 +143,7 @@ class Recorder {
 
   const std::string dump_directory_;
   const std::string host_;
+  const std::unique_ptr<StepWriter> steps_;
   OperationRing ring_;
   const TickMoment made_{};
   std::atomic<std::uint64_t> ticks_waited_{0};
@@ -165,6 +175,12 @@ class GroupRecorder final : public WorkObserver,
   // Called by the Work of operation `number`.
   void awaited(std::uint64_t number) override {
     recorder_->ring().set_awaited(number);
+  }
+  void blocks() noexcept override {
+    if (StepWriter* const steps = recorder_->steps()) steps->enters_wait();
+  }
+  void goes_on() noexcept override {
+    if (StepWriter* const steps = recorder_->steps()) steps->leaves_wait();
   }
   void completed(std::uint64_t number) override;
   // The same, for a caller that has waited since read_ticks() returned `since`.

@@ -82,6 +82,10 @@ std::string GroupCore::backend_name() const {
   return backend_ ? std::string(backend_->name()) : "none";
 }
 
+void GroupCore::count_reduced_pass() {
+  if (world_) world_->recorder()->count_reduced_pass();
+}
+
 void GroupCore::abort(std::string_view reason) noexcept {
   if (!process_.is_current()) return;
   std::vector<std::shared_ptr<Backend>> backends;

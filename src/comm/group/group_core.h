@@ -127,6 +127,9 @@ class GroupCore {
   Work replay(const std::shared_ptr<CapturedGraph>& graph,
               const CallOptions& options = {});
 
+  // Counts a step for `lockstep status`; see Recorder.
+  void count_reduced_pass();
+
   // As in ProcessGroup.
   void abort(std::string_view reason) noexcept;
   void leave() noexcept;

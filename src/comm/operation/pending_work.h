@@ -24,6 +24,10 @@ class WorkObserver {
 
   // A caller waits for the operation.
   virtual void awaited(std::uint64_t number) = 0;
+  // A thread is about to block until an operation is complete, and then goes
+  // on: for `lockstep status`.
+  virtual void blocks() noexcept {}
+  virtual void goes_on() noexcept {}
   // It is complete; `since` is read_ticks() of when the caller began to wait.
   virtual void completed(std::uint64_t number) = 0;
   virtual void completed_for_waiter(std::uint64_t number,

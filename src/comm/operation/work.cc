@@ -21,6 +21,19 @@ class FailedWork : public PendingWork {
   std::exception_ptr error_;
 };
 
+class Blocked {
+ public:
+  explicit Blocked(WorkObserver& observer) : observer_(observer) {
+    observer_.blocks();
+  }
+  ~Blocked() { observer_.goes_on(); }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+
+ private:
+  WorkObserver& observer_;
+};
+
 }  // namespace
 
 void PendingWork::tell(std::shared_ptr<WorkObserver> observer) {
@@ -35,6 +48,7 @@ void Work::wait_pending(std::optional<Deadline> deadline) const {
   const std::uint64_t since = read_ticks();
   observer->awaited(number_);
   try {
+    const Blocked blocked(*observer);
     pending_->wait(ticket_, deadline);
   } catch (...) {
     observer->failed(number_, std::current_exception());

@@ -4,6 +4,7 @@
 #include "src/base/log.h"
 #include "src/comm/diagnosis/recorder.h"
 #include "src/comm/diagnosis/watchdog.h"
+#include "src/net/step_memory.h"
 
 namespace lockstep {
 
@@ -15,6 +16,19 @@ std::shared_ptr<Store> either(std::shared_ptr<Store> first,
   return first;
 }
 
+// Null where no launcher lists the job, or its file is gone: training does not
+// depend on it.
+std::unique_ptr<StepWriter> step_writer(const Settings& settings) {
+  if (settings.steps_file.empty() || !settings.local_rank) return nullptr;
+  try {
+    return std::make_unique<StepWriter>(settings.steps_file,
+                                        *settings.local_rank);
+  } catch (const Error& error) {
+    log(LogLevel::kDebug, error.what());
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 World::World(std::shared_ptr<Store> store, Settings settings,
@@ -22,7 +36,8 @@ World::World(std::shared_ptr<Store> store, Settings settings,
     : store_(std::move(store)),
       whole_store_(either(std::move(whole_store), store_)),
       settings_(std::move(settings)),
-      recorder_(std::make_shared<Recorder>(settings_.dump_directory)) {}
+      recorder_(std::make_shared<Recorder>(settings_.dump_directory,
+                                           step_writer(settings_))) {}
 
 World::~World() = default;
 

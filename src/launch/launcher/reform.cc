@@ -67,6 +67,7 @@ void Launcher::replace(int local_rank) {
   slot.id = rounds_->add();
   slot.restarts = rounds_->restarts();
   workers_.replace(make_worker(local_rank, slot.restarts));
+  if (options_.on_start) options_.on_start(workers_.pids());
   slot.watch = std::make_unique<ReadyWatch>(options_.job.store_url,
                                             options_.job.token, slot.id);
 }

@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, 15> kOurs{"RANK",
                                                  "LOCKSTEP_STORE",
                                                  "LOCKSTEP_TOKEN",
                                                  "LOCKSTEP_PROGRESS_FD",
-                                                 "LOCKSTEP_ELASTIC_ID"};
+                                                 "LOCKSTEP_ELASTIC_ID",
+                                                 "LOCKSTEP_STEPS_FILE"};
 
 // Those of an outer torchrun would make a PyTorch program look for that
 // torchrun's agent at MASTER_PORT.
@@ -128,6 +129,7 @@ std::vector<std::string> worker_environment(
   add_torchruns(variables, job);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
+  if (!job.steps_file.empty()) set("LOCKSTEP_STEPS_FILE", job.steps_file);
   if (!job.dump_directory.empty()) {
     remove(variables, "LOCKSTEP_DUMP_DIR");
     set("LOCKSTEP_DUMP_DIR", job.dump_directory);

@@ -34,6 +34,8 @@ struct JobEnvironment {
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's setting, if any.
   std::string dump_directory = {};
+  // LOCKSTEP_STEPS_FILE, with a slot for each worker; empty: not set.
+  std::string steps_file = {};
   // LOCKSTEP_PLUGIN_PATH, unless the user has set it; empty: not set.
   std::string plugin_folder = {};
   // Put first in LD_LIBRARY_PATH; empty: no change.

@@ -81,6 +81,22 @@ ProgramEnd run_briefly(WorkerCommand command, Deadline deadline) {
   return end;
 }
 
+// Both only matter to other libraries, and the default of containers is small.
+void advise_on(std::uint64_t locked, std::uint64_t shm, Finding& finding) {
+  constexpr std::uint64_t kLittleShared = std::uint64_t{256} << 20;
+  constexpr std::uint64_t kLittleLocked = std::uint64_t{1} << 20;
+  if (shm < kLittleShared)
+    finding.next =
+        "enlarge /dev/shm for OpenMPI and NCCL: mount -o remount,size=50% "
+        "/dev/shm, or docker run --shm-size=1g";
+  if (locked < kLittleLocked)
+    finding.next += fmt::format(
+        "{}raise the limit on locked memory for RDMA networks: ulimit -l "
+        "unlimited (in /etc/security/limits.conf: memlock)",
+        finding.next.empty() ? "" : "; ");
+  if (!finding.next.empty()) finding.health = Health::kLimited;
+}
+
 std::string_view first_line_of(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
@@ -198,7 +214,9 @@ Finding examine_memory_limits() {
       bytes_text(soft_limit(RLIMIT_MEMLOCK)),
       has_shm ? bytes_text(std::uint64_t{shm.f_blocks} * shm.f_frsize)
               : "is not there");
-  finding.text += " (for OpenMPI: the shared heap needs none of it)";
+  finding.text += " (for OpenMPI and NCCL: the shared heap needs none of it)";
+  advise_on(soft_limit(RLIMIT_MEMLOCK),
+            has_shm ? std::uint64_t{shm.f_blocks} * shm.f_frsize : 0, finding);
   return finding;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "src/comm/wire/transport_plugin.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/launch/record/error_file.h"
+#include "src/launch/record/job_list.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/find_program.h"
 #include "src/net/free_port.h"
@@ -142,6 +144,8 @@ class Rounds {
   SignalWatch signals_;
   Screen screen_;
   const std::uint16_t master_port_;  // the user's, or 0
+  const std::chrono::steady_clock::time_point began_ =
+      std::chrono::steady_clock::now();
   int signal_ = 0;
 };
 
@@ -152,6 +156,18 @@ JobResult Rounds::launch() {
          records.earlier().string());
   LaunchOptions options = options_;
   options.job.dump_directory = records.path();
+  JobListing listing(job_list_folder(lookup_), options.job.workers);
+  if (options.job.workers_are_ranks)
+    options.job.steps_file = listing.steps_file();
+  options.on_start = [&](const std::vector<pid_t>& pids) {
+    listing.publish({.command = options_.command,
+                     .run_id = options_.job.run_id,
+                     .world_size = world_size_of(options_.job),
+                     .first_rank = options_.job.first_rank,
+                     .restarts = options_.job.restarts,
+                     .pids = pids,
+                     .began = began_});
+  };
   if (options.job.restarts > 0 && !options.log_directory.empty())
     options.log_directory += fmt::format("/restart-{}", options.job.restarts);
   JobResult result = Launcher(std::move(options), signals_, screen_).run();

@@ -60,12 +60,13 @@ Json to_object(const GpuState& gpu, const HostStatus& status) {
 
 }  // namespace
 
-HostStatus look_at_host() {
+HostStatus look_at_host(const EnvironmentLookup& lookup) {
   HostStatus status{.host = own_host_name(),
                     .cores = usable_cores(),
                     .total_bytes = total_memory(),
                     .available_bytes = available_memory(),
-                    .gpus = look_at_gpus()};
+                    .gpus = look_at_gpus(),
+                    .jobs = look_at_jobs(lookup)};
   ::getloadavg(&status.load, 1);
   for (const GpuState& gpu : status.gpus.gpus)
     for (const GpuProcess& process : gpu.processes)
@@ -94,7 +95,7 @@ std::string to_text(const HostStatus& status) {
     text += fmt::format("  GPUs    none: {}\n", status.gpus.problem);
   else if (status.gpus.gpus.empty())
     text += "  GPUs    none\n";
-  return text;
+  return text + to_text(status.jobs);
 }
 
 std::string to_json(const HostStatus& status) {
@@ -109,6 +110,8 @@ std::string to_json(const HostStatus& status) {
               {"problem", status.gpus.problem}};
   for (const GpuState& gpu : status.gpus.gpus)
     object["gpus"].push_back(to_object(gpu, status));
+  object["jobs"] = to_json_list(status.jobs.jobs);
+  object["job_problems"] = status.jobs.problems;
   return object.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

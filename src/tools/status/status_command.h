@@ -1,5 +1,5 @@
-// `lockstep status`: the current load of this host: its cores, its memory, and
-// each GPU with its processes.
+// `lockstep status`: the current load of this host: its cores, its memory, each
+// GPU with its processes, and the running jobs.
 //
 // The command exits with 0, also without a GPU.
 //
@@ -13,6 +13,7 @@
 
 #include "src/launch/worker/gpu_inventory.h"
 #include "src/tools/job/report_format.h"
+#include "src/tools/status/job_status.h"
 
 namespace lockstep {
 
@@ -29,14 +30,16 @@ struct HostStatus {
   GpuInventory gpus{};
   // The names of the processes on GPUs that this process may see.
   std::map<unsigned, std::string> programs{};
+  JobStatuses jobs{};
 };
 
 // Reads everything; takes well under a second.
-HostStatus look_at_host();
+HostStatus look_at_host(const EnvironmentLookup& lookup);
 
 std::string to_text(const HostStatus& status);
 // One object: sizes in bytes; "gpus", a list with null for values that the
-// driver does not report; "problem", why the list is empty, or "".
+// driver does not report; "problem", why the list is empty, or ""; "jobs", a
+// list; "job_problems", why jobs may be missing.
 std::string to_json(const HostStatus& status);
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "src/tools/status/status_command.h"
@@ -42,7 +44,8 @@ TEST(Status, ShowsCoresMemoryGpusAndWhoUsesThem) {
             "°C, 2 processes\n"
             "                4711  lockstep-train   1.0 GiB\n"
             "                4712                   memory not known\n"
-            "  GPU 1   Old, 0.0 of 0.0 GiB used\n");
+            "  GPU 1   Old, 0.0 of 0.0 GiB used\n"
+            "no job of `lockstep run` or `lockstep train`\n");
 }
 
 TEST(Status, SaysToProgramsWhatTheDriverDoesNotSay) {
@@ -57,6 +60,7 @@ TEST(Status, SaysToProgramsWhatTheDriverDoesNotSay) {
   EXPECT_TRUE(busy["processes"][1]["bytes"].is_null());
   EXPECT_TRUE(old["celsius"].is_null());
   EXPECT_EQ(object["problem"], "");
+  EXPECT_TRUE(object["jobs"].is_array());
 }
 
 TEST(Status, SaysWhyThereAreNoGpus) {
@@ -67,7 +71,8 @@ TEST(Status, SaysWhyThereAreNoGpus) {
 }
 
 TEST(Status, LooksAtThisHost) {
-  const HostStatus status = look_at_host();
+  const HostStatus status = look_at_host(
+      [](const std::string&) { return std::optional<std::string>(); });
   EXPECT_FALSE(status.host.empty());
   EXPECT_GE(status.cores, 1);
   EXPECT_GT(status.total_bytes, status.available_bytes);

@@ -409,6 +409,7 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   settle_gradients(part);
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
   if (!follows_arrival_ || sparse_->has_learnt()) plan_in_order_of_arrival();
+  if (part == Part::kTrains) group_->core().count_reduced_pass();
 }
 
 // Those whose number of arrivals is not known yet.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/step_report.h"
 #include "lockstep/comm/stop_request.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
@@ -95,12 +96,14 @@ std::int64_t steps_per_epoch(const TrainerOptions& options,
 class Run {
  public:
   Run(const TrainerOptions& options, const TrainingData& data,
-      TrainedReplica& replica, const ProgressSink& progress)
+      TrainedReplica& replica, const ProgressSink& progress,
+      StepReport* step_report)
       : options_(options),
         data_(data),
         replica_(replica),
         group_(*replica.group),
         progress_(group_.rank() == 0 ? progress : ProgressSink()),
+        step_report_(step_report),
         train_samples_(data.train, augmentation(options)),
         test_samples_(data.test),
         train_batches_(train_samples_, replica.device, memory_format(options)),
@@ -150,6 +153,7 @@ class Run {
   TrainedReplica& replica_;
   ProcessGroup& group_;
   ProgressSink progress_;
+  StepReport* step_report_;  // null in all threads of a process but one
   ImageSamples train_samples_;
   ImageSamples test_samples_;
   DeviceBatches train_batches_;
@@ -284,6 +288,8 @@ Metrics Run::train_epoch() {
   log_.epoch_begins();
   const auto number = static_cast<std::uint64_t>(position_.epoch);
   const std::int64_t batch_size = options_.global_batch / group_.size();
+  const std::int64_t samples_of_process =
+      is_one_process(options_.strategy) ? options_.global_batch : batch_size;
   std::int64_t& step = position_.step;
   first_step_ = step;
   auto order = training_order(number);
@@ -300,6 +306,7 @@ Metrics Run::train_epoch() {
     const double rate = schedule_.at(number_of_all, steps);
     set_learning_rate(*optimizer_.optimizer, rate);
     log_.step_begins(rate);
+    if (step_report_ != nullptr) step_report_->data_ready();
     seed_step(number_of_all);
     pending_.push_back(
         training_step_.run(train_batches_.copy(*std::move(batch))));
@@ -310,6 +317,7 @@ Metrics Run::train_epoch() {
     read_metrics(reports || saves ? 0 : kUnreadSteps);
     log_.step_done();
     checks_->step_done();
+    if (step_report_ != nullptr) step_report_->step_done(samples_of_process);
     if (reports) report_step(steps, since(start));
     stops_ = stop_ && stop_->agreed();
     if (!saves && !stops_) continue;
@@ -432,12 +440,15 @@ TrainingResult train(const TrainerOptions& options, const TrainingData& data,
     run_on_rank_zero(*group, "preparing to save the trained model",
                      [&] { prepare_to_replace(options.output); });
   TrainingResult result;
+  StepReport report(group);
   for_each_replica(options, data.train, group, [&](TrainedReplica& replica) {
     // LibTorch sets the number of compute threads per thread, before the
     // thread's first parallel loop, which may come after its first matrix
     // product: the product's bits would depend on where a run begins.
     at::get_num_threads();
-    TrainingResult own = Run(options, data, replica, progress).run();
+    TrainingResult own = Run(options, data, replica, progress,
+                             replica.local_replica == 0 ? &report : nullptr)
+                             .run();
     if (replica.local_replica == 0) result = std::move(own);
   });
   return result;

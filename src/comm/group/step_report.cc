@@ -1,0 +1,48 @@
+#include "lockstep/comm/step_report.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/comm/diagnosis/recorder.h"
+#include "src/comm/group/group_core.h"
+
+namespace lockstep {
+namespace {
+
+// Null where no launcher lists the job.
+StepWriter* step_writer_of(const ProcessGroup& group) {
+  const auto& world = group.core().world();
+  return world ? world->recorder()->steps() : nullptr;
+}
+
+}  // namespace
+
+StepReport::StepReport(std::shared_ptr<ProcessGroup> group)
+    : group_(std::move(group)) {
+  if (!group_) throw InvalidArgument("StepReport needs a group");
+  StepWriter* const steps = step_writer_of(*group_);
+  if (steps == nullptr) return;
+  steps->report_by_program();
+  steps->data_wanted();
+}
+
+void StepReport::data_ready() {
+  StepWriter* const steps = step_writer_of(*group_);
+  if (steps == nullptr) return;
+  reports_data_ = true;
+  steps->data_ready();
+}
+
+void StepReport::step_done(std::int64_t samples) {
+  if (samples < 0)
+    throw InvalidArgument(
+        fmt::format("StepReport: a step cannot have {} samples", samples));
+  StepWriter* const steps = step_writer_of(*group_);
+  if (steps == nullptr) return;
+  steps->step_done(samples, group_->time_waited());
+  if (reports_data_) steps->data_wanted();
+}
+
+}  // namespace lockstep

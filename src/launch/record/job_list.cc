@@ -1,0 +1,288 @@
+#include "src/launch/record/job_list.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/base/number_in.h"
+#include "src/base/text_file.h"
+#include "src/net/step_memory.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr std::string_view kSharedMemory = "/dev/shm";
+constexpr std::string_view kFolderStem = "lockstep-";
+constexpr std::string_view kListed = ".json";
+constexpr std::string_view kSteps = ".steps";
+constexpr std::string_view kJobListFormat = "lockstep running job";
+constexpr int kJobListVersion = 1;
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostCommandBytes = std::size_t{1} << 14;
+
+fs::path folder_of(uid_t user) {
+  return fs::path(kSharedMemory) / fmt::format("{}{}", kFolderStem, user);
+}
+
+// A folder that only `owner` can change; empty for any other.
+FileDescriptor open_private_folder(const fs::path& path, uid_t owner) {
+  FileDescriptor folder(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  const bool is_private = folder && ::fstat(folder.get(), &status) == 0 &&
+                          status.st_uid == owner &&
+                          (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+  return is_private ? std::move(folder) : FileDescriptor();
+}
+
+// A regular file; opening a pipe or a device must neither wait nor act.
+FileDescriptor open_file_in(const FileDescriptor& folder,
+                            const std::string& name) {
+  FileDescriptor file(::openat(folder.get(), name.c_str(),
+                               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  const bool regular =
+      file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+  return regular ? std::move(file) : FileDescriptor();
+}
+
+// Whether its launcher still holds its lock. A file system without locks cannot
+// tell, so that the file stays. Where not, this process has a lock until it
+// closes the file: a launcher that has just made it then makes another.
+bool is_locked(const FileDescriptor& file) {
+  return ::flock(file.get(), LOCK_SH | LOCK_NB) != 0;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    names.push_back(at->path().filename().string());
+  return names;
+}
+
+// The stem of a job's file, also of a temporary one of replace_text_file();
+// empty for other files.
+std::string_view stem_of(std::string_view name) {
+  if (name.starts_with('.')) name.remove_prefix(1);
+  if (!name.starts_with("job-")) return {};
+  return name.substr(0, name.find('.'));
+}
+
+// The stems of the jobs whose launchers are alive; removes the files of all
+// others. A launcher makes its file of steps first and removes it last.
+std::vector<std::string> living_stems(const fs::path& path,
+                                      const FileDescriptor& folder) {
+  std::vector<std::string> living;
+  std::vector<FileDescriptor> dead;  // locked until they are removed
+  const std::vector<std::string> names = names_in(path);
+  for (const std::string& name : names) {
+    if (!name.ends_with(kSteps) || stem_of(name).empty()) continue;
+    FileDescriptor file = open_file_in(folder, name);
+    if (file && is_locked(file))
+      living.emplace_back(stem_of(name));
+    else
+      dead.push_back(std::move(file));
+  }
+  for (const std::string& name : names) {
+    const std::string_view stem = stem_of(name);
+    if (!stem.empty() && std::ranges::find(living, stem) == living.end())
+      ::unlinkat(folder.get(), name.c_str(), 0);
+  }
+  return living;
+}
+
+std::string read_all(const FileDescriptor& file) {
+  std::string text(kMostBytes, '\0');
+  std::size_t size = 0;
+  for (ssize_t count = 1; count > 0 && size < text.size();
+       size += static_cast<std::size_t>(std::max<ssize_t>(count, 0)))
+    count = ::pread(file.get(), text.data() + size, text.size() - size,
+                    static_cast<off_t>(size));
+  text.resize(size);
+  return text;
+}
+
+// Nothing for a text that is not such a job, or has impossible numbers.
+std::optional<ListedJob> parse_job(const std::string& text) try {
+  const Json object = Json::parse(text);
+  if (object.at("format") != kJobListFormat ||
+      object.at("version") != kJobListVersion)
+    return std::nullopt;
+  ListedJob job{.launcher = object.at("launcher").get<pid_t>(),
+                .command = object.at("command").get<std::vector<std::string>>(),
+                .run_id = object.at("run_id").get<std::string>(),
+                .world_size = object.at("world_size").get<int>(),
+                .first_rank = object.at("first_rank").get<int>(),
+                .restarts = object.at("restarts").get<int>(),
+                .pids = object.at("workers").get<std::vector<pid_t>>()};
+  job.began = steady_clock::time_point(
+      nanoseconds(object.at("began").get<std::int64_t>()));
+  const auto now = steady_clock::now();
+  if (job.began <= now && job.began.time_since_epoch() >= nanoseconds(0))
+    job.running = now - job.began;
+  const bool possible =
+      job.first_rank >= 0 && job.world_size >= 1 &&
+      job.pids.size() <= static_cast<std::size_t>(job.world_size) &&
+      job.first_rank <= job.world_size - static_cast<int>(job.pids.size());
+  if (!possible) return std::nullopt;
+  return job;
+} catch (const Json::exception&) {
+  return std::nullopt;
+}
+
+void list_jobs_of(const fs::path& path, uid_t user, JobList& list) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return;  // no job yet
+  const FileDescriptor folder = open_private_folder(path, user);
+  if (!folder) {
+    list.problems.push_back(fmt::format(
+        "jobs cannot be listed in {}: it is not a folder that belongs to user "
+        "{} alone",
+        path.string(), user));
+    return;
+  }
+  for (const std::string& stem : living_stems(path, folder)) {
+    const FileDescriptor listed =
+        open_file_in(folder, fmt::format("{}{}", stem, kListed));
+    if (!listed) continue;  // the job starts or ends
+    auto job = parse_job(read_all(listed));
+    if (!job) {
+      list.problems.push_back(fmt::format("{}/{}{} does not describe a job",
+                                          path.string(), stem, kListed));
+      continue;
+    }
+    job->user = user;
+    job->steps = open_file_in(folder, fmt::format("{}{}", stem, kSteps));
+    list.jobs.push_back(*std::move(job));
+  }
+}
+
+// The command, cut where it is so long that the file would become too large.
+std::vector<std::string> shortened(const std::vector<std::string>& command) {
+  std::vector<std::string> words;
+  std::size_t left = kMostCommandBytes;
+  for (const std::string& word : command) {
+    if (word.size() > left) {
+      words.emplace_back("...");
+      break;
+    }
+    left -= word.size();
+    words.push_back(word);
+  }
+  return words;
+}
+
+}  // namespace
+
+fs::path job_list_folder(const EnvironmentLookup& lookup) {
+  const auto chosen = lookup("LOCKSTEP_JOBS_DIR");
+  return chosen && !chosen->empty() ? fs::path(*chosen)
+                                    : folder_of(::geteuid());
+}
+
+JobListing::JobListing(fs::path folder, int workers)
+    : folder_(std::move(folder)) {
+  // Another launcher may remove the folder when its own job ends, and a reader
+  // a file that has no lock yet.
+  constexpr int kAttempts = 3;
+  for (int attempt = 0; attempt < kAttempts && !lock_; ++attempt)
+    make_file(workers);
+}
+
+void JobListing::make_file(int workers) try {
+  ::mkdir(folder_.c_str(), S_IRWXU);
+  const FileDescriptor opened = open_private_folder(folder_, ::geteuid());
+  if (!opened) return;
+  living_stems(folder_, opened);
+  stem_ = fmt::format("job-{}-{}", ::getpid(),
+                      steady_clock::now().time_since_epoch().count());
+  FileDescriptor file = create_step_memory(path_of(kSteps), workers);
+  struct stat status {};
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
+      ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
+    lock_ = std::move(file);
+  else
+    ::unlink(path_of(kSteps).c_str());
+} catch (const SystemError&) {
+}
+
+JobListing::~JobListing() {
+  if (!lock_) return;
+  ::unlink(path_of(kListed).c_str());
+  ::unlink(path_of(kSteps).c_str());
+  ::rmdir(folder_.c_str());  // only if it is empty
+}
+
+std::string JobListing::path_of(std::string_view ending) const {
+  return (folder_ / fmt::format("{}{}", stem_, ending)).string();
+}
+
+std::string JobListing::steps_file() const {
+  return lock_ ? path_of(kSteps) : "";
+}
+
+void JobListing::publish(const ListedJob& job) try {
+  if (!lock_) return;
+  const Json object{{"format", kJobListFormat},
+                    {"version", kJobListVersion},
+                    {"launcher", ::getpid()},
+                    {"began", job.began.time_since_epoch() / nanoseconds(1)},
+                    {"command", shortened(job.command)},
+                    {"run_id", job.run_id},
+                    {"world_size", job.world_size},
+                    {"first_rank", job.first_rank},
+                    {"restarts", job.restarts},
+                    {"workers", job.pids}};
+  replace_text_file(
+      path_of(kListed),
+      object.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+} catch (const SystemError&) {
+}
+
+namespace {
+
+// The users of the folders in shared memory that launchers make.
+std::vector<uid_t> users_with_folders() {
+  std::vector<uid_t> users;
+  for (const std::string& name : names_in(kSharedMemory)) {
+    if (!name.starts_with(kFolderStem)) continue;
+    if (const auto user =
+            number_in<uid_t>(std::string_view(name).substr(kFolderStem.size())))
+      users.push_back(*user);
+  }
+  return users;
+}
+
+}  // namespace
+
+JobList list_jobs(const EnvironmentLookup& lookup) {
+  JobList list;
+  const bool chosen = !lookup("LOCKSTEP_JOBS_DIR").value_or("").empty();
+  if (::geteuid() != 0 || chosen)
+    list_jobs_of(job_list_folder(lookup), ::geteuid(), list);
+  else
+    for (const uid_t user : users_with_folders())
+      list_jobs_of(folder_of(user), user, list);
+  std::ranges::sort(list.jobs, std::greater(), &ListedJob::running);
+  return list;
+}
+
+}  // namespace lockstep
