@@ -65,8 +65,8 @@ struct LaunchOptions {
   // Readable once the job ends on another host, so that it must end here too;
   // borrowed. Negative: this is the only host.
   int ended_elsewhere = -1;
-  // If set, is called once, with the workers' pids by rank, when all have
-  // started.
+  // If set, is called with the workers' pids by rank when all have started, and
+  // again when one has been replaced.
   std::function<void(const std::vector<pid_t>&)> on_start{};
   // If set, is called once, when the first failed worker of this host is known
   // and before the others have ended.

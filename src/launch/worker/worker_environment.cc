@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // Set for each job, so never inherited from an outer job.
-constexpr std::array<std::string_view, 15> kOurs{"RANK",
+constexpr std::array<std::string_view, 16> kOurs{"RANK",
                                                  "LOCAL_RANK",
                                                  "WORLD_SIZE",
                                                  "LOCAL_WORLD_SIZE",

@@ -184,8 +184,8 @@ TEST(ZeroRedundancyOptimizer, ClipsByTheNormOfAllGradients) {
 }
 
 TEST(ZeroRedundancyOptimizer, ClipsByAnyNorm) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const double p : {1.0, 3.0, kInfinity}) {
+  constexpr double kLargestEntry = std::numeric_limits<double>::infinity();
+  for (const double p : {1.0, 3.0, kLargestEntry}) {
     auto expected = formula_parameters();
     set_gradients(expected, 1);
     const double norm = grad_norm(expected, p);

@@ -268,7 +268,7 @@ TEST(SparseGradients, AreReducedByDistributedDataParallel) {
 
 TEST(SparseGradients, LeaveTheBucketsOnceAllRanksKnowThem) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    struct Sizes final : CommHook {
+    struct SizesSeen final : CommHook {
       HookProgress start(const GradBucket& bucket) override {
         largest = std::max(largest, bucket.buffer.numel());
         return {all_reduce_average(bucket), {}};
@@ -277,7 +277,7 @@ TEST(SparseGradients, LeaveTheBucketsOnceAllRanksKnowThem) {
     };
     auto model = DistributedDataParallel(WordNet(TableGradients::kSparse),
                                          {.group = group});
-    const auto sizes = std::make_shared<Sizes>();
+    const auto sizes = std::make_shared<SizesSeen>();
     model.register_comm_hook(sizes);
     for (const std::int64_t elements : {36 + 15 + 8, 8, 8}) {
       sizes->largest = 0;
