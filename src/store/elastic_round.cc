@@ -16,6 +16,17 @@ std::string elastic_ready_key(int id) {
   return fmt::format("elastic/ready/{}", id);
 }
 
+std::string elastic_joined_key(int id) {
+  return fmt::format("elastic/joined/{}", id);
+}
+
+bool has_joined(Store& store, int id, Deadline deadline) {
+  // Returns what the key has, and changes no key.
+  const Bytes never = to_bytes("no worker sets this");
+  return !store.compare_and_set(elastic_joined_key(id), never, never, deadline)
+              .empty();
+}
+
 std::string elastic_prefix(int number) {
   return fmt::format("elastic/{}/", number);
 }

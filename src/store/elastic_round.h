@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/store/store.h"
+
 namespace lockstep {
 
 struct ElasticRound {
@@ -31,6 +33,10 @@ inline constexpr const char* kElasticOver = "elastic/over";
 std::string elastic_round_key(int number);
 // Worker `id` sets it once it waits for a round.
 std::string elastic_ready_key(int id);
+// Worker `id` sets it once it has formed its first group.
+std::string elastic_joined_key(int id);
+// Whether it has; waits for no worker.
+bool has_joined(Store& store, int id, Deadline deadline);
 // What the keys of a round's rendezvous and groups begin with.
 std::string elastic_prefix(int number);
 

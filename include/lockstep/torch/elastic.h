@@ -20,8 +20,9 @@
 // (DistributedDataParallel, DistributedSampler, a sub-group) is made in the
 // function, since a new group has other ranks.
 //
-// The state must not need a rank that may die: use an optimizer whose state
-// every rank has in whole, and no ZeroRedundancyOptimizer.
+// The state must not need a rank that may die, nor belong to a group: use a
+// plain optimizer, whose state every rank has in whole, and no
+// ZeroRedundancyOptimizer or DistributedOptimizer. All of it is on the CPU.
 //
 // Threads: single-threaded.
 // Errors:  as each function says.
@@ -66,7 +67,7 @@ struct StateContents {
 class State {
  public:
   // Saves the contents. InvalidArgument for an optimizer whose state no rank
-  // has in whole.
+  // has in whole, and for a tensor that is not on the CPU.
   explicit State(StateContents contents);
   ~State();
   State(const State&) = delete;
@@ -111,10 +112,11 @@ class State {
   // How often the job has committed; negative: on this rank never, since it
   // replaces another one and has not been synchronized.
   std::int64_t commits_ = 0;
+  bool synchronized_ = false;  // by a sync() of this process
 };
 
-// Makes the default group if there is none, gives all ranks the same state, and
-// calls `train`. Where `lockstep run --in-place` started the ranks,
+// Makes the default group if it does not exist, gives all ranks the same state,
+// and calls `train`. Where `lockstep run --in-place` started the ranks,
 // PeerFailure, NetworkError and Timeout from `train` mean: leave the group,
 // restore the state, form the next group and call `train` again;
 // HostsUpdatedInterrupt means the same without restoring. Any other exception

@@ -61,6 +61,11 @@ const ElasticRound& ElasticJob::await_round(Deadline deadline) {
   }
 }
 
+void ElasticJob::joined() {
+  if (std::exchange(has_joined_, true)) return;
+  store_->set(elastic_joined_key(id_), to_bytes("joined"), kStoreAnswers);
+}
+
 int ElasticJob::rank() const {
   return static_cast<int>(std::ranges::find(round_.members, id_) -
                           round_.members.begin());

@@ -30,6 +30,9 @@ class ElasticJob {
   // deadline, and Error where no further round follows.
   const ElasticRound& await_round(Deadline deadline);
 
+  // Tells the launcher that the group of a round has formed.
+  void joined();
+
   // The round of the last await_round(); 0 before.
   const ElasticRound& round() const { return round_; }
   // This worker's rank in it.
@@ -47,6 +50,7 @@ class ElasticJob {
   const int id_;
   const std::shared_ptr<Store> store_;
   ElasticRound round_;
+  bool has_joined_ = false;
   int seen_ = 0;  // the newest round that this worker knows
 };
 

@@ -201,7 +201,7 @@ bool joins_rounds(const InitOptions& options) {
 
 // Makes the default group of the job's present round. Throws when the round is
 // over before that.
-void form_round(const ElasticJob& job, const InitOptions& options,
+void form_round(ElasticJob& job, const InitOptions& options,
                 const Settings& settings) {
   DefaultGroup& slot = default_group_slot();
   const Membership membership{
@@ -224,6 +224,7 @@ void form_round(const ElasticJob& job, const InitOptions& options,
   part->be_formed();
   slot.seat = std::move(seat);
   slot.group = std::move(group);
+  job.joined();
 }
 
 // Takes part in the rounds of the job until the group of one has formed.

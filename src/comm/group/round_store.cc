@@ -31,8 +31,14 @@ std::size_t RoundStore::wait_any(std::span<const std::string> keys,
   std::vector<std::string> all;
   for (const std::string& key : keys) all.push_back(in_job(key));
   all.push_back(elastic_round_key(round_ + 1));
+  // A member may have ended well without having joined this round.
+  all.emplace_back(kElasticOver);
   const std::size_t found = job_store_->wait_any(all, deadline, cancellation);
   if (found < keys.size()) return found;
+  if (found > keys.size())
+    throw NetworkError(
+        fmt::format("round {} of the job ends before its group has formed: {}",
+                    round_, to_text(job_store_->get(kElasticOver, deadline))));
   throw NetworkError(fmt::format(
       "round {} of the job is over before its group has formed: the launcher "
       "has begun the next one, as a member ended or another one came",

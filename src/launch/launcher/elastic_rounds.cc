@@ -27,6 +27,7 @@ ElasticRounds::ElasticRounds(std::shared_ptr<Store> store,
 ElasticRounds::Next ElasticRounds::died(int id) {
   living_.erase(id);
   std::erase(ready_, id);
+  if (over_ && !has_joined(id)) return Next::kGoOn;
   // Without a member no worker has the job's state.
   const bool has_state = std::ranges::any_of(
       round_.members, [this](int member) { return living_.contains(member); });
@@ -55,6 +56,10 @@ void ElasticRounds::ended_well(int id) {
   store_->set(kElasticOver,
               to_bytes(fmt::format("worker {} has ended its training", id)),
               kRoundIsPublished);
+}
+
+bool ElasticRounds::has_joined(int id) const {
+  return lockstep::has_joined(*store_, id, kRoundIsPublished);
 }
 
 std::vector<int> ElasticRounds::candidates() const {

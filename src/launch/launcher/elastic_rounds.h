@@ -43,6 +43,12 @@ class ElasticRounds {
   // Worker `id` has returned 0: no further round begins.
   void ended_well(int id);
 
+  // Whether worker `id` has been in a group. Without that it has no part in the
+  // job's result.
+  bool has_joined(int id) const;
+  // Whether a worker has ended well.
+  bool is_over() const { return over_; }
+
   // The number of replacements so far.
   int restarts() const { return restarts_; }
   // The last one published.

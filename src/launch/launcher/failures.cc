@@ -15,12 +15,14 @@
 namespace lockstep {
 
 void Launcher::note_failures() {
+  const std::vector<int> failed = workers_.failed();
+  // After that: a death that followed a good end begins no round.
   if (rounds_) note_good_ends();
-  for (const int local : workers_.failed()) {
+  for (const int local : failed) {
     if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
       continue;
     const auto place = static_cast<std::size_t>(local);
-    if (rounds_ && slots_[place].given_up) continue;
+    if (is_given_up(local)) continue;
     // Its last lines say whether another rank is the cause.
     workers_.all()[place]->drain();
     if (rounds_ && phase_ == Phase::kRunning && goes_on_without(local))

@@ -126,10 +126,11 @@ class Launcher {
   void watch_replacements(PollSet& set);
   void note_ready(int id);
   void note_good_ends();
+  void end_late_replacements();
   // Whether the job goes on without this failed worker, or with another one in
   // its place.
   bool goes_on_without(int local_rank);
-  void replace(int local_rank);
+  bool replace(int local_rank);
   void tell_of_death(int local_rank, ElasticRounds::Next next);
 
   std::vector<int> failed_local_ranks() const;
@@ -186,6 +187,9 @@ class Launcher {
     bool given_up = false;  // that worker is dead, and the job goes on
     std::unique_ptr<ReadyWatch> watch{};  // until it is ready
   };
+  bool is_given_up(int local_rank) const {
+    return rounds_ && slots_[static_cast<std::size_t>(local_rank)].given_up;
+  }
   std::vector<Slot> slots_;  // by local rank
 };
 

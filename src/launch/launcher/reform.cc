@@ -41,35 +41,55 @@ void Launcher::note_ready(int id) {
 }
 
 void Launcher::note_good_ends() {
+  const bool was_over = rounds_->is_over();
   for (const auto& worker : workers_.all()) {
     const auto status = worker->process().exit_status();
     if (status && status->ended_well())
       rounds_->ended_well(
           slots_[static_cast<std::size_t>(worker->local_rank())].id);
   }
+  if (!was_over && rounds_->is_over()) end_late_replacements();
+}
+
+// Replacements that have come too late would wait for a round, or still start,
+// when the others have ended.
+void Launcher::end_late_replacements() {
+  for (const auto& worker : workers_.all()) {
+    Slot& slot = slots_[static_cast<std::size_t>(worker->local_rank())];
+    if (!slot.watch) continue;
+    slot.watch.reset();
+    worker->process().signal_group(SIGTERM);
+  }
 }
 
 bool Launcher::goes_on_without(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.watch.reset();
-  const ElasticRounds::Next next = rounds_->died(slot.id);
-  if (next == ElasticRounds::Next::kEndJob) return false;
-  tell_of_death(local_rank, next);
-  if (next == ElasticRounds::Next::kReplace)
-    replace(local_rank);
-  else
-    slot.given_up = true;
-  return true;
+  for (;;) {
+    const ElasticRounds::Next next = rounds_->died(slot.id);
+    if (next == ElasticRounds::Next::kEndJob) return false;
+    tell_of_death(local_rank, next);
+    slot.given_up = next == ElasticRounds::Next::kGoOn;
+    if (slot.given_up || replace(local_rank)) return true;
+  }
 }
 
-void Launcher::replace(int local_rank) {
+// Whether the process could be started.
+bool Launcher::replace(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.id = rounds_->add();
   slot.restarts = rounds_->restarts();
-  workers_.replace(make_worker(local_rank, slot.restarts));
+  try {
+    workers_.replace(make_worker(local_rank, slot.restarts));
+  } catch (const std::exception& error) {
+    screen_.print_line(OutputStream::kErr,
+                       std::string("lockstep: ") + error.what());
+    return false;
+  }
   if (options_.on_start) options_.on_start(workers_.pids());
   slot.watch = std::make_unique<ReadyWatch>(options_.job.store_url,
                                             options_.job.token, slot.id);
+  return true;
 }
 
 void Launcher::tell_of_death(int local_rank, ElasticRounds::Next next) {

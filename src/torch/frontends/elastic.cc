@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <sstream>
+#include <string>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/horovod.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/base/log.h"
 #include "src/comm/group/elastic_job.h"
 #include "src/torch/ddp/replicate.h"
 
@@ -41,6 +45,24 @@ torch::OrderedDict<std::string, at::Tensor> tensors_of(
   return tensors;
 }
 
+// On a device a wait orders streams, not the host: a commit there could copy
+// what a failed reduction has left, before this rank learns of the failure.
+void refuse_devices(const torch::OrderedDict<std::string, at::Tensor>& all) {
+  for (const auto& item : all)
+    if (!item.value().is_cpu())
+      throw InvalidArgument(c10::str(
+          "elastic::State: ", item.key(), " is on ", item.value().device(),
+          ", but a state is kept on the CPU alone"
+          "\n  next:    train on the CPU, or with checkpoints and lockstep run "
+          "--max-restarts"));
+}
+
+// The error of a group that did not form after `cause` had ended the one
+// before.
+[[noreturn]] void fail_to_form(const Timeout& error, const std::string& cause) {
+  throw Timeout(std::string(error.what()) + "\n  before:  " + cause);
+}
+
 // Whether the launcher has begun another round: the same answer on every rank,
 // since only rank 0 asks the store.
 bool is_superseded(ElasticJob& job, ProcessGroup& group) {
@@ -67,6 +89,7 @@ struct State::Saved {
 };
 
 State::State(StateContents contents) : contents_(std::move(contents)) {
+  refuse_devices(tensors_of(contents_));
   if (dynamic_cast<ZeroRedundancyOptimizer*>(contents_.optimizer) != nullptr)
     throw InvalidArgument(
         "elastic::State: a ZeroRedundancyOptimizer keeps a share of its state "
@@ -141,6 +164,7 @@ void State::sync() {
   reset_gradients();
   save();
   commits_ = *most + 1;
+  synchronized_ = true;
 }
 
 void State::broadcast_contents(int root) {
@@ -170,23 +194,34 @@ void State::on_reset() {
 void run(State& state, const std::function<void(State&)>& train,
          const InitOptions& options) {
   state.save();  // what the program has changed since it made the state
+  std::optional<std::string> cause;
   for (bool first = true;; first = false) {
-    if (!is_initialized()) init_process_group(options);
-    ElasticJob* const job = elastic_job();
-    if (first && job != nullptr && !job->is_first_worker()) state.commits_ = -1;
     try {
-      if (!first)
-        state.on_reset();  // a new rank gets what it changes by sync()
+      if (!is_initialized()) init_process_group(options);
+    } catch (const Timeout& error) {
+      if (!cause) throw;
+      fail_to_form(error, *cause);
+    }
+    ElasticJob* const job = elastic_job();
+    const bool replaces = job != nullptr && !job->is_first_worker();
+    if (replaces && !state.synchronized_) state.commits_ = -1;
+    try {
+      // A new rank gets by sync() what the callbacks change.
+      if (!first && (!replaces || state.synchronized_)) state.on_reset();
       state.sync();
       train(state);
       return;
     } catch (const HostsUpdatedInterrupt&) {
       if (job == nullptr) throw;
+      cause.reset();
     } catch (const std::exception& error) {
       if (job == nullptr || !is_groups_failure(error)) throw;
-      state.restore();
+      cause = error.what();
+      log(LogLevel::kWarn, "elastic::run leaves the group: " + *cause);
     }
+    // First, so that no peer writes to what restore() allocates.
     destroy_process_group();
+    if (cause) state.restore();
   }
 }
 

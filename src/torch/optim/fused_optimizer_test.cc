@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/serialize.h>
 
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/clip_gradients.h"
 #include "src/torch/testing/formula_parameters.h"
 
 namespace lockstep {
