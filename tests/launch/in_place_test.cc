@@ -50,12 +50,15 @@ TEST(RunInPlace, StartsAnotherWorkerInThePlaceOfADeadOne) {
 }
 
 TEST(RunInPlace, GoesOnWithoutADeadWorkerWhereEnoughRemain) {
+  const TestDirectory folder;
+  const std::string pid = folder / "pid";
   const Gate gate;
-  const CommandResult result = run_lockstep(
-      in_place({"--min-ranks=1"}, "if [ $RANK = 0 ]; then " + gate.wait() +
-                                      "echo done; else " + gate.pass() +
-                                      "; kill -9 $$; "
-                                      "fi"));
+  // The launcher has reaped rank 1 when its process has disappeared.
+  const CommandResult result = run_lockstep(in_place(
+      {"--min-ranks=1"}, "if [ $RANK = 0 ]; then " + gate.wait() +
+                             "tail -f /dev/null -s 0.02 --pid=$(cat " + pid +
+                             "); echo done; else echo $$ > " + pid + "; " +
+                             gate.pass() + "; kill -9 $$; fi"));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[rank 0] done"));
 }

@@ -82,5 +82,14 @@ TEST(RoundStore, EndsItsWaitsOnceTheNextRoundHasBegun) {
   EXPECT_THROW(round.get("missing", 10ms, nullptr), Timeout);
 }
 
+TEST(RoundStore, EndsItsWaitsOnceAMemberHasEndedWell) {
+  const auto job_store = open_store("memory:");
+  RoundStore round(job_store, 3);
+  job_store->set(kElasticOver, to_bytes("worker 0 has ended"), 1s);
+  EXPECT_THAT(
+      error_text<NetworkError>([&] { round.get("missing", 10s, nullptr); }),
+      HasSubstr("worker 0 has ended"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -27,7 +27,8 @@ ElasticRounds::ElasticRounds(std::shared_ptr<Store> store,
 ElasticRounds::Next ElasticRounds::died(int id) {
   living_.erase(id);
   std::erase(ready_, id);
-  if (over_ && !has_joined(id)) return Next::kGoOn;
+  const bool is_replacement = id >= options_.workers;
+  if (over_ && is_replacement && !has_joined(id)) return Next::kGoOn;
   // Without a member no worker has the job's state.
   const bool has_state = std::ranges::any_of(
       round_.members, [this](int member) { return living_.contains(member); });

@@ -90,5 +90,26 @@ TEST_F(ElasticRoundsTest, EndTheJobByADeathAfterAWorkerHasEndedWell) {
   EXPECT_EQ(rounds.round().number, 1);
 }
 
+TEST_F(ElasticRoundsTest, EndNoJobByTheEndOfAReplacementThatCameTooLate) {
+  ElasticRounds rounds(store_,
+                       {.workers = 2, .min_ranks = 1, .max_restarts = 1});
+  EXPECT_EQ(rounds.died(1), Next::kReplace);
+  const int late = rounds.add();
+  rounds.is_ready(late);  // a member that never joins
+  rounds.ended_well(0);
+  EXPECT_EQ(rounds.died(late), Next::kGoOn);
+}
+
+TEST_F(ElasticRoundsTest, EndTheJobByTheEndOfAReplacementThatHadJoined) {
+  ElasticRounds rounds(store_,
+                       {.workers = 2, .min_ranks = 1, .max_restarts = 1});
+  EXPECT_EQ(rounds.died(1), Next::kReplace);
+  const int id = rounds.add();
+  rounds.is_ready(id);
+  store_->set(elastic_joined_key(id), to_bytes("joined"), 1s);
+  rounds.ended_well(0);
+  EXPECT_EQ(rounds.died(id), Next::kEndJob);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -15,10 +15,7 @@
 namespace lockstep {
 
 void Launcher::note_failures() {
-  const std::vector<int> failed = workers_.failed();
-  // After that: a death that followed a good end begins no round.
-  if (rounds_) note_good_ends();
-  for (const int local : failed) {
+  for (const int local : workers_.failed()) {
     if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
       continue;
     const auto place = static_cast<std::size_t>(local);
@@ -29,6 +26,7 @@ void Launcher::note_failures() {
       continue;
     failed_.push_back({local, std::chrono::steady_clock::now()});
   }
+  if (rounds_) note_good_ends();
 }
 
 std::vector<int> Launcher::failed_local_ranks() const {
