@@ -7,12 +7,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -25,6 +28,7 @@ constexpr std::string_view kStepMagic = "lockstep steps\n\n";
 constexpr std::uint64_t kStepVersion = 1;
 constexpr std::uint64_t kRingEntries = 16;
 constexpr std::size_t kStepSlotBytes = 1024;
+constexpr std::uint64_t kMostThreads = std::uint64_t{1} << 32;
 
 // The beginning of the file; slots follow, each of kStepSlotBytes bytes.
 struct StepFileHeader {
@@ -88,22 +92,43 @@ std::chrono::duration<double> between(std::uint64_t first, std::uint64_t last) {
   return std::chrono::duration<double>(static_cast<double>(last - first) / 1e9);
 }
 
+std::chrono::duration<double> median(
+    std::vector<std::chrono::duration<double>> values) {
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 // `oldest` is the first entry that was whole while the slot was copied.
 StepWindow window_of(const SlotCopy& slot, std::uint64_t oldest) {
   const auto& first = slot.ring[oldest % kRingEntries];
   const auto& last = slot.ring[slot.steps % kRingEntries];
+  std::vector<std::chrono::duration<double>> own, data;
+  for (std::uint64_t n = oldest + 1; n <= slot.steps; ++n) {
+    const auto& before = slot.ring[(n - 1) % kRingEntries];
+    const auto& now = slot.ring[n % kRingEntries];
+    own.push_back(std::max(
+        between(before.end, now.end) - between(before.waited, now.waited),
+        std::chrono::duration<double>()));
+    data.push_back(between(before.data, now.data));
+  }
   return {.steps = static_cast<int>(slot.steps - oldest),
           .samples =
               last.samples > first.samples ? last.samples - first.samples : 0,
           .time = between(first.end, last.end),
           .data = between(first.data, last.data),
-          .waited = between(first.waited, last.waited)};
+          .waited = between(first.waited, last.waited),
+          .own_per_step = median(std::move(own)),
+          .data_per_step = median(std::move(data))};
 }
 
 // `newest` is the slot's number of steps after it was copied. Nothing if the
 // rank has overwritten what was copied, or emptied the slot.
 std::optional<RankSteps> evaluate(const SlotCopy& slot, std::uint64_t newest) {
-  RankSteps result{.steps = slot.steps, .waits = slot.waiting != 0};
+  // A thread that left a wait of an earlier writer counts below zero.
+  RankSteps result{.steps = slot.steps,
+                   .waits = slot.waiting - 1 < kMostThreads};
   if (slot.phase <= static_cast<std::uint64_t>(StepPhase::kCompute))
     result.phase = static_cast<StepPhase>(slot.phase);
   if (slot.steps == 0) return result;
@@ -181,26 +206,27 @@ StepWriter::StepWriter(const std::string& path, int slot) {
   slot_->waiting.store(0);
 }
 
-StepWriter::~StepWriter() {
-  slot_->phase.store(0, std::memory_order_relaxed);
-  ::munmap(file_, bytes_);
-}
+StepWriter::~StepWriter() { ::munmap(file_, bytes_); }
 
-void StepWriter::data_wanted() {
+void StepWriter::data_wanted(nanoseconds waited) {
   data_since_ = Clock::now();
+  waited_before_data_ = waited;
   slot_->phase.store(static_cast<std::uint64_t>(StepPhase::kData),
                      std::memory_order_relaxed);
 }
 
-void StepWriter::data_ready() {
+void StepWriter::data_ready(nanoseconds waited) {
   if (data_since_ != Clock::time_point())
-    in_data_ += Clock::now() - data_since_;
+    in_data_ += std::max<nanoseconds>(
+        Clock::now() - data_since_ - (waited - waited_before_data_),
+        nanoseconds());
   data_since_ = {};
   slot_->phase.store(static_cast<std::uint64_t>(StepPhase::kCompute),
                      std::memory_order_relaxed);
 }
 
 void StepWriter::step_done(std::int64_t samples, nanoseconds waited) {
+  if (busy_.test_and_set(std::memory_order_acquire)) return;
   samples_ += static_cast<std::uint64_t>(samples);
   auto& entry = slot_->ring[++steps_ % kRingEntries];
   constexpr auto kRelaxed = std::memory_order_relaxed;
@@ -210,8 +236,12 @@ void StepWriter::step_done(std::int64_t samples, nanoseconds waited) {
   entry.samples.store(samples_, kRelaxed);
   entry.waited.store(ticks_of(waited), kRelaxed);
   entry.data.store(ticks_of(in_data_), kRelaxed);
-  slot_->phase.store(static_cast<std::uint64_t>(StepPhase::kCompute), kRelaxed);
+  // Steps that Lockstep counts itself tell nothing of the program's data.
+  const StepPhase phase =
+      reported_by_program() ? StepPhase::kCompute : StepPhase::kUnknown;
+  slot_->phase.store(static_cast<std::uint64_t>(phase), kRelaxed);
   slot_->steps.store(steps_, std::memory_order_release);
+  busy_.clear(std::memory_order_release);
 }
 
 void StepWriter::enters_wait() noexcept {
@@ -220,6 +250,11 @@ void StepWriter::enters_wait() noexcept {
 
 void StepWriter::leaves_wait() noexcept {
   slot_->waiting.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool is_step_memory(const FileDescriptor& file) {
+  StepFileHeader header;
+  return read_at(file.get(), 0, header) && is_step_file(header);
 }
 
 std::optional<RankSteps> read_rank_steps(const FileDescriptor& file, int slot) {

@@ -33,6 +33,9 @@ std::string_view name_of(StepPhase phase);
 // file must not exist.
 FileDescriptor create_step_memory(const std::string& path, int slots);
 
+// Whether the file begins as create_step_memory() makes it.
+bool is_step_memory(const FileDescriptor& file);
+
 // A rank's own slot.
 //
 // Threads: enters_wait(), leaves_wait() and the two about the program: any
@@ -47,13 +50,14 @@ class StepWriter {
   StepWriter(const StepWriter&) = delete;
   StepWriter& operator=(const StepWriter&) = delete;
 
-  // The program has its batch; the time since the last step ended was spent on
-  // data.
-  void data_ready();
+  // The program has its batch; the time since data_wanted() was spent on data,
+  // but for the waits. `waited` as in step_done().
+  void data_ready(std::chrono::nanoseconds waited);
   // The program begins to get the next batch.
-  void data_wanted();
+  void data_wanted(std::chrono::nanoseconds waited);
   // A step of `samples` samples has ended. `waited`: the time that this process
-  // has spent waiting for other ranks so far.
+  // has spent waiting for other ranks so far. A call beside another one, as of
+  // two models on two threads, does nothing.
   void step_done(std::int64_t samples, std::chrono::nanoseconds waited);
 
   // A thread waits for other ranks, or waits no longer.
@@ -75,6 +79,8 @@ class StepWriter {
   std::uint64_t samples_ = 0;
   std::chrono::nanoseconds in_data_{};
   Clock::time_point data_since_{};
+  std::chrono::nanoseconds waited_before_data_{};
+  std::atomic_flag busy_;
 };
 
 // The recent steps of a rank: the time from the end of one to the end of
@@ -86,6 +92,9 @@ struct StepWindow {
   std::chrono::duration<double> time{};
   std::chrono::duration<double> data{};
   std::chrono::duration<double> waited{};
+  // Of one step, the median: without its waits, and its data.
+  std::chrono::duration<double> own_per_step{};
+  std::chrono::duration<double> data_per_step{};
 };
 
 // A rank's slot, as a reader sees it.

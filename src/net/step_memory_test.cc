@@ -71,15 +71,35 @@ TEST(StepMemory, CountsTheTimeFromWantingDataToHavingThem) {
   const StepFile file(1);
   StepWriter writer(file.path(), 0);
   EXPECT_EQ(file.read(0).phase, StepPhase::kUnknown);
+  writer.report_by_program();
   writer.step_done(1, 0ns);
-  writer.data_wanted();
+  writer.data_wanted(0ns);
   EXPECT_EQ(file.read(0).phase, StepPhase::kData);
-  writer.data_ready();
+  writer.data_ready(0ns);
   EXPECT_EQ(file.read(0).phase, StepPhase::kCompute);
   writer.step_done(1, 0ns);
   const StepWindow window = file.read(0).window.value();
   EXPECT_GT(window.data.count(), 0);
   EXPECT_LE(window.data.count(), window.time.count());
+}
+
+TEST(StepMemory, CountsNoWaitsAsTimeForData) {
+  const StepFile file(1);
+  StepWriter writer(file.path(), 0);
+  writer.step_done(1, 0ns);
+  writer.data_wanted(1h);
+  writer.data_ready(3h);
+  writer.step_done(1, 3h);
+  EXPECT_EQ(file.read(0).window.value().data.count(), 0);
+}
+
+TEST(StepMemory, TellsTheMedianOfTheSteps) {
+  const StepFile file(1);
+  StepWriter writer(file.path(), 0);
+  for (const auto waited : {0ns, 0ns, 0ns, 0ns}) writer.step_done(1, waited);
+  const StepWindow window = file.read(0).window.value();
+  EXPECT_GT(window.own_per_step.count(), 0);
+  EXPECT_LE(window.own_per_step.count(), window.time.count());
 }
 
 TEST(StepMemory, ShowsARankThatWaits) {

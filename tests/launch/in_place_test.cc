@@ -53,12 +53,15 @@ TEST(RunInPlace, GoesOnWithoutADeadWorkerWhereEnoughRemain) {
   const TestDirectory folder;
   const std::string pid = folder / "pid";
   const Gate gate;
-  // The launcher has reaped rank 1 when its process has disappeared.
+  // Rank 0 ends after rank 1 has died.
   const CommandResult result = run_lockstep(in_place(
       {"--min-ranks=1"}, "if [ $RANK = 0 ]; then " + gate.wait() +
-                             "tail -f /dev/null -s 0.02 --pid=$(cat " + pid +
-                             "); echo done; else echo $$ > " + pid + "; " +
-                             gate.pass() + "; kill -9 $$; fi"));
+                             "until grep -q '^State:.Z' "
+                             "/proc/$(cat " +
+                             pid +
+                             ")/status; do sleep 0.01; done; echo done; "
+                             "else echo $$ > " +
+                             pid + "; " + gate.pass() + "; kill -9 $$; fi"));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[rank 0] done"));
 }

@@ -10,12 +10,15 @@
 //
 // Without one, status counts the backward passes that reduce gradients over
 // several ranks. An object adds samples per second and the time spent on data,
-// and counts the program's own steps. A call costs less than a microsecond,
-// and makes no system call. Without a launcher it does nothing.
+// and counts the program's own steps. A call stores a few numbers in memory
+// that status reads, and takes no lock. Without a launcher, and in a forked
+// child, it does nothing.
 //
 // Threads: one thread at a time; one object per process.
 // Errors:  InvalidArgument for a null group and for negative samples.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <memory>
@@ -39,6 +42,7 @@ class StepReport {
 
  private:
   const std::shared_ptr<ProcessGroup> group_;
+  const pid_t process_;  // that made it
   bool reports_data_ = false;
 };
 

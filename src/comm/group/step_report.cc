@@ -1,6 +1,7 @@
 #include "lockstep/comm/step_report.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -12,7 +13,9 @@ namespace lockstep {
 namespace {
 
 // Null where no launcher lists the job.
-StepWriter* step_writer_of(const ProcessGroup& group) {
+StepWriter* step_writer_of(const ProcessGroup& group, pid_t owner) {
+  // A forked child would write its parent's steps.
+  if (::getpid() != owner) return nullptr;
   const auto& world = group.core().world();
   return world ? world->recorder()->steps() : nullptr;
 }
@@ -20,29 +23,29 @@ StepWriter* step_writer_of(const ProcessGroup& group) {
 }  // namespace
 
 StepReport::StepReport(std::shared_ptr<ProcessGroup> group)
-    : group_(std::move(group)) {
+    : group_(std::move(group)), process_(::getpid()) {
   if (!group_) throw InvalidArgument("StepReport needs a group");
-  StepWriter* const steps = step_writer_of(*group_);
+  StepWriter* const steps = step_writer_of(*group_, process_);
   if (steps == nullptr) return;
   steps->report_by_program();
-  steps->data_wanted();
+  steps->data_wanted(group_->time_waited());
 }
 
 void StepReport::data_ready() {
-  StepWriter* const steps = step_writer_of(*group_);
+  StepWriter* const steps = step_writer_of(*group_, process_);
   if (steps == nullptr) return;
   reports_data_ = true;
-  steps->data_ready();
+  steps->data_ready(group_->time_waited());
 }
 
 void StepReport::step_done(std::int64_t samples) {
   if (samples < 0)
     throw InvalidArgument(
         fmt::format("StepReport: a step cannot have {} samples", samples));
-  StepWriter* const steps = step_writer_of(*group_);
+  StepWriter* const steps = step_writer_of(*group_, process_);
   if (steps == nullptr) return;
   steps->step_done(samples, group_->time_waited());
-  if (reports_data_) steps->data_wanted();
+  if (reports_data_) steps->data_wanted(group_->time_waited());
 }
 
 }  // namespace lockstep

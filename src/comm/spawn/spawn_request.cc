@@ -20,12 +20,23 @@ namespace lockstep::internal {
 namespace {
 
 // Set for each job, so never inherited from the program's own environment.
-constexpr std::array<std::string_view, 15> kOfLaunchers{
-    "RANK",           "LOCAL_RANK",           "WORLD_SIZE",
-    "GROUP_RANK",     "GROUP_WORLD_SIZE",     "LOCAL_WORLD_SIZE",
-    "ROLE_RANK",      "ROLE_WORLD_SIZE",      "ROLE_NAME",
-    "MASTER_ADDR",    "MASTER_PORT",          "LOCKSTEP_STORE",
-    "LOCKSTEP_TOKEN", "LOCKSTEP_PROGRESS_FD", "LOCKSTEP_SPAWN"};
+constexpr std::array<std::string_view, 17> kOfLaunchers{"RANK",
+                                                        "LOCAL_RANK",
+                                                        "WORLD_SIZE",
+                                                        "GROUP_RANK",
+                                                        "GROUP_WORLD_SIZE",
+                                                        "LOCAL_WORLD_SIZE",
+                                                        "ROLE_RANK",
+                                                        "ROLE_WORLD_SIZE",
+                                                        "ROLE_NAME",
+                                                        "MASTER_ADDR",
+                                                        "MASTER_PORT",
+                                                        "LOCKSTEP_STORE",
+                                                        "LOCKSTEP_TOKEN",
+                                                        "LOCKSTEP_PROGRESS_FD",
+                                                        "LOCKSTEP_SPAWN",
+                                                        "LOCKSTEP_STEPS_FILE",
+                                                        "LOCKSTEP_ELASTIC_ID"};
 
 bool is_of_launchers(std::string_view variable) {
   const std::string_view name = variable.substr(0, variable.find('='));

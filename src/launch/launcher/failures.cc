@@ -15,6 +15,8 @@
 namespace lockstep {
 
 void Launcher::note_failures() {
+  // Read first and noted last: a death before a good end stays before it.
+  const std::vector<int> ended_well = ids_that_ended_well();
   for (const int local : workers_.failed()) {
     if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
       continue;
@@ -26,7 +28,7 @@ void Launcher::note_failures() {
       continue;
     failed_.push_back({local, std::chrono::steady_clock::now()});
   }
-  if (rounds_) note_good_ends();
+  for (const int id : ended_well) note_good_end(id);
 }
 
 std::vector<int> Launcher::failed_local_ranks() const {

@@ -125,7 +125,9 @@ class Launcher {
   void begin_rounds();
   void watch_replacements(PollSet& set);
   void note_ready(int id);
-  void note_good_ends();
+  // Of a job that re-forms in place; empty for another.
+  std::vector<int> ids_that_ended_well() const;
+  void note_good_end(int id);
   void end_late_replacements();
   // Whether the job goes on without this failed worker, or with another one in
   // its place.

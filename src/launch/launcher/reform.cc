@@ -40,15 +40,21 @@ void Launcher::note_ready(int id) {
   rounds_->is_ready(id);
 }
 
-void Launcher::note_good_ends() {
-  const bool was_over = rounds_->is_over();
+std::vector<int> Launcher::ids_that_ended_well() const {
+  std::vector<int> ids;
+  if (!rounds_) return ids;
   for (const auto& worker : workers_.all()) {
     const auto status = worker->process().exit_status();
     if (status && status->ended_well())
-      rounds_->ended_well(
-          slots_[static_cast<std::size_t>(worker->local_rank())].id);
+      ids.push_back(slots_[static_cast<std::size_t>(worker->local_rank())].id);
   }
-  if (!was_over && rounds_->is_over()) end_late_replacements();
+  return ids;
+}
+
+void Launcher::note_good_end(int id) {
+  if (rounds_->is_over()) return;
+  rounds_->ended_well(id);
+  end_late_replacements();
 }
 
 // Replacements that have come too late would wait for a round, or still start,

@@ -7,13 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/log.h"
 #include "src/base/number_in.h"
 #include "src/base/text_file.h"
 #include "src/net/step_memory.h"
@@ -29,11 +32,14 @@ using std::chrono::steady_clock;
 
 constexpr std::string_view kSharedMemory = "/dev/shm";
 constexpr std::string_view kFolderStem = "lockstep-";
+constexpr std::string_view kStem = "job-";
+constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kListed = ".json";
 constexpr std::string_view kSteps = ".steps";
 constexpr std::string_view kJobListFormat = "lockstep running job";
 constexpr int kJobListVersion = 1;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostWorkers = std::size_t{1} << 16;
 constexpr std::size_t kMostCommandBytes = std::size_t{1} << 14;
 
 fs::path folder_of(uid_t user) {
@@ -78,33 +84,46 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// The stem of a job's file, also of a temporary one of replace_text_file();
-// empty for other files.
-std::string_view stem_of(std::string_view name) {
-  if (name.starts_with('.')) name.remove_prefix(1);
-  if (!name.starts_with("job-")) return {};
-  return name.substr(0, name.find('.'));
+// "job-PID-TIME" of such a file of steps; empty for other files.
+std::string_view stem_of_steps(std::string_view name) {
+  if (!name.starts_with(kStem) || !name.ends_with(kSteps)) return {};
+  name.remove_suffix(kSteps.size());
+  const std::string_view numbers = name.substr(kStem.size());
+  const std::size_t dash = numbers.find('-');
+  const bool is_ours = dash != numbers.npos &&
+                       number_in<pid_t>(numbers.substr(0, dash)) &&
+                       number_in<std::int64_t>(numbers.substr(dash + 1));
+  return is_ours ? name : std::string_view();
 }
 
-// The stems of the jobs whose launchers are alive; removes the files of all
-// others. A launcher makes its file of steps first and removes it last.
+// Of a job whose file of steps this process has locked. replace_text_file() may
+// have left a temporary file.
+void remove_files_of(std::string_view stem, std::span<const std::string> names,
+                     const FileDescriptor& folder) {
+  const std::string listed = fmt::format("{}{}", stem, kListed);
+  for (const std::string& name : names)
+    if (name == listed ||
+        (name.starts_with("." + listed + ".") && name.ends_with(kTemporary)))
+      ::unlinkat(folder.get(), name.c_str(), 0);
+  ::unlinkat(folder.get(), fmt::format("{}{}", stem, kSteps).c_str(), 0);
+}
+
+// The stems of the jobs whose launchers are alive; removes the files of those
+// that have ended, and no other file. A launcher makes its file of steps first
+// and removes it last.
 std::vector<std::string> living_stems(const fs::path& path,
                                       const FileDescriptor& folder) {
   std::vector<std::string> living;
-  std::vector<FileDescriptor> dead;  // locked until they are removed
   const std::vector<std::string> names = names_in(path);
   for (const std::string& name : names) {
-    if (!name.ends_with(kSteps) || stem_of(name).empty()) continue;
-    FileDescriptor file = open_file_in(folder, name);
-    if (file && is_locked(file))
-      living.emplace_back(stem_of(name));
+    const std::string_view stem = stem_of_steps(name);
+    if (stem.empty()) continue;
+    const FileDescriptor file = open_file_in(folder, name);
+    if (!file || !is_step_memory(file)) continue;
+    if (is_locked(file))
+      living.emplace_back(stem);
     else
-      dead.push_back(std::move(file));
-  }
-  for (const std::string& name : names) {
-    const std::string_view stem = stem_of(name);
-    if (!stem.empty() && std::ranges::find(living, stem) == living.end())
-      ::unlinkat(folder.get(), name.c_str(), 0);
+      remove_files_of(stem, names, folder);
   }
   return living;
 }
@@ -120,11 +139,24 @@ std::string read_all(const FileDescriptor& file) {
   return text;
 }
 
+// Any user writes such a file, and a conversion of 1e300 has no defined result.
+bool has_integers(const Json& object) {
+  const auto is_integer = [](const Json& value) {
+    return value.is_number_integer();
+  };
+  return std::ranges::all_of(
+             std::array{"launcher", "world_size", "first_rank", "restarts",
+                        "began"},
+             [&](const char* name) { return is_integer(object.at(name)); }) &&
+         std::ranges::all_of(object.at("workers"), is_integer);
+}
+
 // Nothing for a text that is not such a job, or has impossible numbers.
 std::optional<ListedJob> parse_job(const std::string& text) try {
   const Json object = Json::parse(text);
   if (object.at("format") != kJobListFormat ||
-      object.at("version") != kJobListVersion)
+      object.at("version") != kJobListVersion ||
+      object.at("workers").size() > kMostWorkers || !has_integers(object))
     return std::nullopt;
   ListedJob job{.launcher = object.at("launcher").get<pid_t>(),
                 .command = object.at("command").get<std::vector<std::string>>(),
@@ -139,7 +171,7 @@ std::optional<ListedJob> parse_job(const std::string& text) try {
   if (job.began <= now && job.began.time_since_epoch() >= nanoseconds(0))
     job.running = now - job.began;
   const bool possible =
-      job.first_rank >= 0 && job.world_size >= 1 &&
+      job.launcher > 1 && job.first_rank >= 0 && job.world_size >= 1 &&
       job.pids.size() <= static_cast<std::size_t>(job.world_size) &&
       job.first_rank <= job.world_size - static_cast<int>(job.pids.size());
   if (!possible) return std::nullopt;
@@ -221,14 +253,16 @@ void JobListing::make_file(int workers) try {
     lock_ = std::move(file);
   else
     ::unlink(path_of(kSteps).c_str());
-} catch (const SystemError&) {
+} catch (const SystemError& error) {
+  log(LogLevel::kDebug, std::string("the job is not listed: ") + error.what());
 }
 
 JobListing::~JobListing() {
   if (!lock_) return;
   ::unlink(path_of(kListed).c_str());
   ::unlink(path_of(kSteps).c_str());
-  ::rmdir(folder_.c_str());  // only if it is empty
+  // Only if it is empty; a folder that the user has named stays.
+  if (folder_ == folder_of(::geteuid())) ::rmdir(folder_.c_str());
 }
 
 std::string JobListing::path_of(std::string_view ending) const {
@@ -254,7 +288,8 @@ void JobListing::publish(const ListedJob& job) try {
   replace_text_file(
       path_of(kListed),
       object.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-} catch (const SystemError&) {
+} catch (const SystemError& error) {
+  log(LogLevel::kDebug, std::string("the job is not listed: ") + error.what());
 }
 
 namespace {

@@ -81,7 +81,7 @@ TEST(JobList, HasAJobFromItsStartToItsEnd) {
     EXPECT_GE(job.running.count(), 0);
     EXPECT_TRUE(job.steps);
   }
-  EXPECT_FALSE(std::filesystem::exists(folder.path())) << "nothing is left";
+  EXPECT_THAT(folder.names(), IsEmpty()) << "nothing is left";
 }
 
 TEST(JobList, HasTheOldestJobFirst) {
@@ -121,10 +121,23 @@ TEST(JobList, ForgetsALauncherThatWasKilled) {
   EXPECT_EQ(folder.list().jobs.size(), 1u);
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
-  std::ofstream(folder.path() / ".job-1-2.json.3.tmp") << "{";
-  std::ofstream(folder.path() / "notes") << "of the user";
+  const std::string listed_file = folder.file_ending_in(".json").filename();
+  std::ofstream(folder.path() / ("." + listed_file + ".3.tmp")) << "{";
   EXPECT_THAT(folder.list().jobs, IsEmpty());
-  EXPECT_THAT(folder.names(), ElementsAre("notes"));
+  EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+TEST(JobList, RemovesNoFileOfTheUser) {
+  const JobFolder folder;
+  std::filesystem::create_directory(folder.path());
+  std::filesystem::permissions(folder.path(),
+                               std::filesystem::perms::owner_all);
+  for (const char* name :
+       {"job-42.sh", "job-123.out", "job-1-2.steps", "job-1-2.json", "notes"})
+    std::ofstream(folder.path() / name) << "of the user";
+  EXPECT_THAT(folder.list().jobs, IsEmpty());
+  { const JobListing listing(folder.path(), 1); }
+  EXPECT_EQ(folder.names().size(), 5u);
 }
 
 TEST(JobList, IsNotReadOrWrittenWhereOthersCanWrite) {

@@ -86,20 +86,22 @@ std::string step_text(double seconds) {
 }
 
 std::string to_text(const Straggler& straggler, const JobStatus& job) {
+  const std::string part(straggler.part ? name_of(*straggler.part) : "");
   switch (straggler.kind) {
     case Straggler::Kind::kSlow:
       return fmt::format(
-          "rank {} is slow in {}: {} per step without waiting, the other ranks "
+          "rank {} is slow{}: {} per step without waiting, the other ranks "
           "{}{}",
-          straggler.rank, name_of(straggler.part), step_text(straggler.seconds),
-          step_text(straggler.others),
+          straggler.rank, part.empty() ? "" : " in " + part,
+          step_text(straggler.seconds), step_text(straggler.others),
           straggler.others > 0
               ? fmt::format(" ({:.1f} times)",
                             straggler.seconds / straggler.others)
               : "");
     case Straggler::Kind::kStalled:
-      return fmt::format("rank {} holds up the others: in {}, no step for {}",
-                         straggler.rank, name_of(straggler.part),
+      return fmt::format("rank {} holds up the others: {}no step for {}",
+                         straggler.rank,
+                         part.empty() ? "" : "in " + part + ", ",
                          duration_text(straggler.seconds));
     case Straggler::Kind::kAllWait:
       return fmt::format(
@@ -168,11 +170,12 @@ JobJson to_object(const RankStatus& rank) {
 
 JobJson to_object(const Straggler& straggler, const JobStatus& job) {
   const bool slow = straggler.kind == Straggler::Kind::kSlow;
-  return {{"rank", straggler.rank < 0 ? JobJson() : JobJson(straggler.rank)},
-          {"phase", name_of(straggler.part)},
-          {"seconds", straggler.seconds},
-          {"seconds_of_others", slow ? JobJson(straggler.others) : JobJson()},
-          {"text", to_text(straggler, job)}};
+  return {
+      {"rank", straggler.rank < 0 ? JobJson() : JobJson(straggler.rank)},
+      {"phase", straggler.part ? JobJson(name_of(*straggler.part)) : JobJson()},
+      {"seconds", straggler.seconds},
+      {"seconds_of_others", slow ? JobJson(straggler.others) : JobJson()},
+      {"text", to_text(straggler, job)}};
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ struct Straggler {
   };
   Kind kind = Kind::kSlow;
   int rank = 0;
-  StepPart part = StepPart::kCompute;
+  // Nothing where the program does not report which time it spends on data.
+  std::optional<StepPart> part{};
   double seconds = 0;
   double others = 0;  // only of kSlow
 };

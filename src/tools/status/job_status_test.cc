@@ -27,7 +27,9 @@ RankStatus rank_of(int rank, double data_ms, double waited_ms) {
                             .samples = 320,
                             .time = Seconds(0.1 * kSteps),
                             .data = Seconds(data_ms / 1000 * kSteps),
-                            .waited = Seconds(waited_ms / 1000 * kSteps)};
+                            .waited = Seconds(waited_ms / 1000 * kSteps),
+                            .own_per_step = Seconds(0.1 - waited_ms / 1000),
+                            .data_per_step = Seconds(data_ms / 1000)};
   return {.rank = rank,
           .pid = 5000 + rank,
           .steps = steps,
@@ -65,6 +67,20 @@ TEST(Stragglers, AreSlowInDataWhereMostOfTheDifferenceIs) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].rank, 1);
   EXPECT_EQ(found[0].part, StepPart::kData);
+}
+
+TEST(Stragglers, AreNoneAfterTheFirstSteps) {
+  auto slow = rank_of(1, 0, 10);
+  slow.steps.window->steps = 4;
+  EXPECT_THAT(stragglers_of(std::vector{rank_of(0, 0, 50), slow}), IsEmpty());
+}
+
+TEST(Stragglers, HaveNoPartWhereTheProgramReportsNone) {
+  auto slow = rank_of(1, 0, 10);
+  slow.steps.phase = StepPhase::kUnknown;
+  const auto found = stragglers_of(std::vector{rank_of(0, 0, 50), slow});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_FALSE(found[0].part);
 }
 
 TEST(Stragglers, OfAStalledJobAreThoseThatDoNotWait) {

@@ -21,10 +21,15 @@ constexpr double kShareOfStep = 0.05;
 constexpr double kStalledSeconds = 1;
 constexpr double kStalledSteps = 3;
 
+// Fewer steps, among them the first ones, say nothing of the next.
+constexpr int kEnoughSteps = 5;
+
+// Seconds per step: on average, and the medians without waits and of data,
+// because now and then a rank saves a checkpoint or is stopped for a while.
 struct OwnTime {
   int rank;
-  double total, data, compute;  // seconds per step
-  double own() const { return data + compute; }
+  double total, own, data;
+  bool knows_data;
 };
 
 std::vector<OwnTime> own_times(std::span<const RankStatus> ranks) {
@@ -32,49 +37,50 @@ std::vector<OwnTime> own_times(std::span<const RankStatus> ranks) {
   for (const RankStatus& rank : ranks) {
     if (!rank.steps.window) continue;
     const StepWindow& window = *rank.steps.window;
-    const double total = window.time.count() / window.steps;
-    const double data = window.data.count() / window.steps;
-    const double waited = window.waited.count() / window.steps;
     times.push_back({.rank = rank.rank,
-                     .total = total,
-                     .data = data,
-                     .compute = std::max(0.0, total - data - waited)});
+                     .total = window.time.count() / window.steps,
+                     .own = window.own_per_step.count(),
+                     .data = window.data_per_step.count(),
+                     .knows_data = rank.steps.phase != StepPhase::kUnknown});
   }
   return times;
 }
 
-// Of all but one; `times` has at least two.
-template <class Member>
-double median_of_others(const std::vector<OwnTime>& times, std::size_t except,
-                        Member member) {
-  std::vector<double> values;
-  for (std::size_t i = 0; i < times.size(); ++i)
-    if (i != except) values.push_back(member(times[i]));
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
+// The median of all values but one; there are at least two.
+class MedianOfOthers {
+ public:
+  MedianOfOthers(const std::vector<OwnTime>& times, double OwnTime::*member) {
+    for (const OwnTime& time : times) sorted_.push_back(time.*member);
+    std::ranges::sort(sorted_);
+  }
+  double than(double value) const {
+    const std::size_t middle = (sorted_.size() - 2) / 2;
+    return value <= sorted_[middle] ? sorted_[middle + 1] : sorted_[middle];
+  }
+
+ private:
+  std::vector<double> sorted_;
+};
 
 std::vector<Straggler> slow_ranks(std::span<const RankStatus> ranks) {
   std::vector<Straggler> found;
+  const bool enough = std::ranges::all_of(ranks, [](const RankStatus& rank) {
+    return !rank.steps.window || rank.steps.window->steps >= kEnoughSteps;
+  });
   const std::vector<OwnTime> times = own_times(ranks);
-  for (std::size_t i = 0; times.size() > 1 && i < times.size(); ++i) {
-    const OwnTime& time = times[i];
-    const double others = median_of_others(
-        times, i, [](const OwnTime& other) { return other.own(); });
-    if (time.own() <= kSlower * others ||
-        time.own() - others <= kShareOfStep * time.total)
+  if (!enough || times.size() < 2) return found;
+  const MedianOfOthers own(times, &OwnTime::own), data(times, &OwnTime::data);
+  for (const OwnTime& time : times) {
+    const double others = own.than(time.own);
+    const double more = time.own - others;
+    if (time.own <= kSlower * others || more <= kShareOfStep * time.total)
       continue;
-    const double more_data =
-        time.data - median_of_others(times, i, [](const OwnTime& other) {
-          return other.data;
-        });
-    const bool by_data = 2 * more_data > time.own() - others;
-    found.push_back({.rank = time.rank,
-                     .part = by_data ? StepPart::kData : StepPart::kCompute,
-                     .seconds = time.own(),
-                     .others = others});
+    Straggler slow{.rank = time.rank, .seconds = time.own, .others = others};
+    if (time.knows_data)
+      slow.part = 2 * (time.data - data.than(time.data)) > more
+                      ? StepPart::kData
+                      : StepPart::kCompute;
+    found.push_back(slow);
   }
   return found;
 }
@@ -94,11 +100,13 @@ std::vector<Straggler> stalled_ranks(std::span<const RankStatus> ranks) {
   std::vector<Straggler> found;
   for (const RankStatus& rank : ranks) {
     if (rank.steps.waits) continue;
-    const bool in_data = rank.steps.phase == StepPhase::kData;
-    found.push_back({.kind = Straggler::Kind::kStalled,
-                     .rank = rank.rank,
-                     .part = in_data ? StepPart::kData : StepPart::kCompute,
-                     .seconds = *rank.seconds_since_step});
+    Straggler stalled{.kind = Straggler::Kind::kStalled,
+                      .rank = rank.rank,
+                      .seconds = *rank.seconds_since_step};
+    if (rank.steps.phase != StepPhase::kUnknown)
+      stalled.part = rank.steps.phase == StepPhase::kData ? StepPart::kData
+                                                          : StepPart::kCompute;
+    found.push_back(stalled);
   }
   if (found.size() == ranks.size()) return {};  // none of them waits
   if (found.empty())
