@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <ranges>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -343,12 +342,15 @@ void Launcher::note_saved_state() {
       return status.signal == 0 && ((status.code == codes) || ...);
     };
   };
-  const auto counts = [this](const std::unique_ptr<Worker>& worker) {
-    return !is_given_up(worker->local_rank());
+  const auto given_up = [this](const std::unique_ptr<Worker>& worker) {
+    return is_given_up(worker->local_rank());
   };
-  auto workers = workers_.all() | std::views::filter(counts);
-  if (std::ranges::all_of(workers, ended_with(0, kExitStartAgain)) &&
-      std::ranges::any_of(workers, ended_with(kExitStartAgain)))
+  const auto saved = ended_with(0, kExitStartAgain);
+  if (std::ranges::all_of(workers_.all(),
+                          [&](const std::unique_ptr<Worker>& worker) {
+                            return given_up(worker) || saved(worker);
+                          }) &&
+      std::ranges::any_of(workers_.all(), ended_with(kExitStartAgain)))
     result_.exit_code = kExitStartAgain;
 }
 
