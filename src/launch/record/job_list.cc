@@ -26,13 +26,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr std::string_view kSharedMemory = "/dev/shm";
 constexpr std::string_view kFolderStem = "lockstep-";
-constexpr std::string_view kStem = "job-";
+constexpr std::string_view kJobStem = "job-";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kListed = ".json";
 constexpr std::string_view kSteps = ".steps";
@@ -86,9 +86,9 @@ std::vector<std::string> names_in(const fs::path& folder) {
 
 // "job-PID-TIME" of such a file of steps; empty for other files.
 std::string_view stem_of_steps(std::string_view name) {
-  if (!name.starts_with(kStem) || !name.ends_with(kSteps)) return {};
+  if (!name.starts_with(kJobStem) || !name.ends_with(kSteps)) return {};
   name.remove_suffix(kSteps.size());
-  const std::string_view numbers = name.substr(kStem.size());
+  const std::string_view numbers = name.substr(kJobStem.size());
   const std::size_t dash = numbers.find('-');
   const bool is_ours = dash != numbers.npos &&
                        number_in<pid_t>(numbers.substr(0, dash)) &&
@@ -140,8 +140,8 @@ std::string read_all(const FileDescriptor& file) {
 }
 
 // Any user writes such a file, and a conversion of 1e300 has no defined result.
-bool has_integers(const Json& object) {
-  const auto is_integer = [](const Json& value) {
+bool has_integers(const OrderedJson& object) {
+  const auto is_integer = [](const OrderedJson& value) {
     return value.is_number_integer();
   };
   return std::ranges::all_of(
@@ -153,7 +153,7 @@ bool has_integers(const Json& object) {
 
 // Nothing for a text that is not such a job, or has impossible numbers.
 std::optional<ListedJob> parse_job(const std::string& text) try {
-  const Json object = Json::parse(text);
+  const OrderedJson object = OrderedJson::parse(text);
   if (object.at("format") != kJobListFormat ||
       object.at("version") != kJobListVersion ||
       object.at("workers").size() > kMostWorkers || !has_integers(object))
@@ -176,7 +176,7 @@ std::optional<ListedJob> parse_job(const std::string& text) try {
       job.first_rank <= job.world_size - static_cast<int>(job.pids.size());
   if (!possible) return std::nullopt;
   return job;
-} catch (const Json::exception&) {
+} catch (const OrderedJson::exception&) {
   return std::nullopt;
 }
 
@@ -275,19 +275,20 @@ std::string JobListing::steps_file() const {
 
 void JobListing::publish(const ListedJob& job) try {
   if (!lock_) return;
-  const Json object{{"format", kJobListFormat},
-                    {"version", kJobListVersion},
-                    {"launcher", ::getpid()},
-                    {"began", job.began.time_since_epoch() / nanoseconds(1)},
-                    {"command", shortened(job.command)},
-                    {"run_id", job.run_id},
-                    {"world_size", job.world_size},
-                    {"first_rank", job.first_rank},
-                    {"restarts", job.restarts},
-                    {"workers", job.pids}};
+  const OrderedJson object{
+      {"format", kJobListFormat},
+      {"version", kJobListVersion},
+      {"launcher", ::getpid()},
+      {"began", job.began.time_since_epoch() / nanoseconds(1)},
+      {"command", shortened(job.command)},
+      {"run_id", job.run_id},
+      {"world_size", job.world_size},
+      {"first_rank", job.first_rank},
+      {"restarts", job.restarts},
+      {"workers", job.pids}};
   replace_text_file(
       path_of(kListed),
-      object.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+      object.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 } catch (const SystemError& error) {
   log(LogLevel::kDebug, std::string("the job is not listed: ") + error.what());
 }

@@ -35,7 +35,7 @@ constexpr std::array<Unit, 8> kUnits{{{"", 0},
                                       {"G", 30},
                                       {"GiB", 30}}};
 // Far more than a benchmark needs, and small enough to multiply.
-constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+constexpr std::size_t kMostMessageBytes = std::size_t{1} << 40;
 constexpr std::array<std::string_view, 2> kMemories{"shared", "plain"};
 
 Names known_backends() {
@@ -273,14 +273,14 @@ std::size_t parse_bytes(std::string_view text) {
   std::size_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc::result_out_of_range || number > kMostBytes)
+  if (error == std::errc::result_out_of_range || number > kMostMessageBytes)
     refuse_size(text, "that is too many");
   if (error != std::errc())
     refuse_size(text, "it does not begin with a whole number");
   const std::string_view name(stop, static_cast<std::size_t>(end - stop));
   const Unit& unit = unit_named(name, text);
   if (number == 0) refuse_size(text, "it must be at least 1");
-  if (number > (kMostBytes >> unit.shift))
+  if (number > (kMostMessageBytes >> unit.shift))
     refuse_size(text, "that is too many");
   return number << unit.shift;
 }

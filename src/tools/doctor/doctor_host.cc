@@ -25,7 +25,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kGibibyte = 1 << 30;
+constexpr double kBytesPerGibibyte = 1 << 30;
 
 // The first line of a kernel file; "" when it is missing.
 std::string first_line(const char* file) {
@@ -179,12 +179,14 @@ Finding examine_memory() {
   Finding finding{
       .topic = "memory",
       .text = fmt::format("{:.1f} GiB, {:.1f} GiB of them available",
-                          total / kGibibyte, available / kGibibyte)};
+                          total / kBytesPerGibibyte,
+                          available / kBytesPerGibibyte)};
   const auto granted =
       number_in<std::uint64_t>(first_line("/sys/fs/cgroup/memory.max"));
   if (granted)
-    finding.text += fmt::format("; a control group grants {:.1f} GiB",
-                                static_cast<double>(*granted) / kGibibyte);
+    finding.text +=
+        fmt::format("; a control group grants {:.1f} GiB",
+                    static_cast<double>(*granted) / kBytesPerGibibyte);
   return finding;
 }
 

@@ -306,7 +306,7 @@ void check_report(const fs::path& prefix) {
                     prefix.string()));
 }
 
-int print(const std::string& text) {
+int print_report(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
@@ -337,7 +337,8 @@ int run_scale(const ScaleRequest& request, const EnvironmentLookup& lookup) {
   }
   const ScaleReport report = scaling.report();
   if (report.series.empty()) return code;
-  const int printed = print(options.json ? to_json(report) : to_text(report));
+  const int printed =
+      print_report(options.json ? to_json(report) : to_text(report));
   if (!options.report.empty()) {
     replace_text_file(options.report + ".json", to_json(report));
     replace_text_file(options.report + ".md", to_markdown(report));

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+constexpr double kNoLargest = std::numeric_limits<double>::infinity();
 
 // The names of the schedules that have no warm-up of their own.
 std::string schedules_with_warmup(std::string_view conjunction) {
@@ -32,7 +32,7 @@ void add_warmup_flags(CLI::App& command, ScheduleOptions& schedule) {
           fmt::format("Epochs, or a part of one, over which the rate "
                       "rises linearly before {} begins [{}]",
                       schedules_with_warmup("or"), schedule.warmup_epochs))
-      ->check(number(0, kNoLimit));
+      ->check(number(0, kNoLargest));
   command
       .add_option("--lr-warmup-decay", schedule.warmup_decay,
                   fmt::format("Factor on the rate at the first step of the "
@@ -94,7 +94,7 @@ void add_schedule_flags(CLI::App& command, TrainOptions& options) {
       .add_option("--lr-min", schedule.min_rate,
                   fmt::format("cosine: the rate at the end of the run [{}]",
                               schedule.min_rate))
-      ->check(number(0, kNoLimit));
+      ->check(number(0, kNoLargest));
   add_warmup_flags(command, schedule);
 }
 
