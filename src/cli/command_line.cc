@@ -264,32 +264,39 @@ Request parse_blame(Arguments arguments, int /*cores*/) {
       });
 }
 
-// The flags of a command that only reports.
-template <class Options>
-Request parse_report(const char* usage, const char* description,
-                     Arguments arguments) {
-  Options options;
+Request parse_doctor(Arguments arguments, int /*cores*/) {
+  DoctorOptions options;
   return parse_command(
-      usage, description, arguments,
-      [&](CLI::App& command) { add_json_flag(command, options.format); },
+      "lockstep doctor",
+      "Show what this machine has for training; as the ranks of a job, what "
+      "each host has, and what lies between the hosts.",
+      arguments,
+      [&](CLI::App& command) {
+        add_json_flag(command, options.format);
+        command.add_flag("--host-only", options.host_only,
+                         "Examine this host alone, also where WORLD_SIZE says "
+                         "that it is a rank of a job: do not wait for the "
+                         "other ranks");
+      },
       [&](const CLI::App& command, const auto& /*rest*/) -> Request {
-        refuse_extras(command, usage);
+        refuse_extras(command, "lockstep doctor");
         return options;
       });
 }
 
-Request parse_doctor(Arguments arguments, int /*cores*/) {
-  return parse_report<DoctorOptions>(
-      "lockstep doctor", "Show what this machine has for training.", arguments);
-}
-
 Request parse_status(Arguments arguments, int /*cores*/) {
-  return parse_report<StatusOptions>(
+  StatusOptions options;
+  return parse_command(
       "lockstep status",
       "Show how busy this host is: its cores, its memory, each GPU with the "
       "processes on it, and the running jobs: how far and how fast each rank "
       "is, and which ranks hold up the others.",
-      arguments);
+      arguments,
+      [&](CLI::App& command) { add_json_flag(command, options.format); },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep status");
+        return options;
+      });
 }
 
 struct Command {

@@ -245,11 +245,15 @@ TEST(CommandLine, StatusTakesNothingButTheFormat) {
   EXPECT_THAT(error_of({"status", "now"}), HasSubstr("\"now\""));
 }
 
-TEST(CommandLine, DoctorTakesNothingButTheFormat) {
+TEST(CommandLine, DoctorTakesTheFormatAndItsScope) {
   EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor"})).format,
             ReportFormat::kText);
   EXPECT_EQ(std::get<DoctorOptions>(parse({"doctor", "--json"})).format,
             ReportFormat::kJson);
+  EXPECT_FALSE(std::get<DoctorOptions>(parse({"doctor"})).host_only);
+  EXPECT_TRUE(
+      std::get<DoctorOptions>(parse({"doctor", "--host-only"})).host_only);
+  EXPECT_THAT(help_of({"doctor", "--help"}), HasSubstr("--host-only"));
   EXPECT_THAT(error_of({"doctor", "now"}), HasSubstr("\"now\""));
 }
 

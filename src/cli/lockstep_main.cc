@@ -83,19 +83,23 @@ int carry_out(const BlameOptions& options) {
   return printed == 0 && report.fault == RootFault::kNone ? kNoFault : printed;
 }
 
-// As a rank of a job. Rank 0 reports; the others end well, so that the launcher
-// blames none of them.
+// As a rank of a job. Only rank 0 ends with an error, so that the launcher
+// blames no other.
 int examine_ranks(const DoctorOptions& options) {
+  std::fputs(announcement(environment_variable).c_str(), stderr);
+  const int rank = Settings::read(environment_variable).rank.value_or(0);
   const auto report = examine_job(environment_variable);
   if (!report) return 0;
   const int printed =
       print(options.format == ReportFormat::kJson ? to_json(*report)
                                                   : to_text(*report));
-  return printed == 0 && !report->can_train() ? kExitFailed : printed;
+  return printed == 0 && rank == 0 && !report->can_train() ? kExitFailed
+                                                           : printed;
 }
 
 int carry_out(const DoctorOptions& options) {
-  if (is_rank_of_job(environment_variable)) return examine_ranks(options);
+  if (!options.host_only && is_rank_of_job(environment_variable))
+    return examine_ranks(options);
   const DoctorReport report = examine(environment_variable);
   const int printed =
       print(options.format == ReportFormat::kJson ? to_json(report)

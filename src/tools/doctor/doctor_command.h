@@ -20,6 +20,7 @@ namespace lockstep {
 
 struct DoctorOptions {
   ReportFormat format = ReportFormat::kText;
+  bool host_only = false;  // as a rank of a job, do not look for the others
 };
 
 enum class Health {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -22,6 +24,10 @@ namespace lockstep {
 namespace {
 
 using HostJson = nlohmann::ordered_json;
+
+// The hosts are examined before.
+constexpr std::chrono::seconds kExchangeTime{60};
+constexpr const char* kRendezvousVariable = "LOCKSTEP_RENDEZVOUS_TIMEOUT";
 
 // "LibTorch 2.13.0" of "lockstep-train 0.1.0, LibTorch 2.13.0, in /path".
 std::string libtorch_of(const DoctorReport& report) {
@@ -77,19 +83,18 @@ HostJson to_object(const HostReport& host) {
   return object;
 }
 
-HostReport from_object(const HostJson& object) {
-  HostReport host{.host = object.at("host"),
-                  .rank = object.at("rank"),
-                  .lockstep = object.at("lockstep"),
-                  .libtorch = object.at("libtorch"),
-                  .driver = object.at("driver")};
+// Into what is known already, so that the members before an error remain.
+void read_object(const HostJson& object, HostReport& host) {
+  object.at("host").get_to(host.host);
+  object.at("lockstep").get_to(host.lockstep);
+  object.at("libtorch").get_to(host.libtorch);
+  object.at("driver").get_to(host.driver);
   for (const HostJson& finding : object.at("findings"))
     host.report.findings.push_back(
         {.topic = finding.at("topic"),
          .health = health_of(finding.at("health").get<std::string>()),
          .text = finding.at("text"),
          .next = finding.at("next")});
-  return host;
 }
 
 std::string dumped(const HostJson& object, int indent) {
@@ -100,12 +105,14 @@ std::string dumped(const HostJson& object, int indent) {
 std::vector<HostReport> exchange(ProcessGroup& group,
                                  const std::optional<HostReport>& own) {
   const std::string text = own ? dumped(to_object(*own), -1) : "";
+  const std::vector<Bytes> parts = all_gather_bytes(
+      group, std::as_bytes(std::span(text)), {.timeout = kExchangeTime});
   std::vector<HostReport> hosts;
-  for (const Bytes& part :
-       all_gather_bytes(group, std::as_bytes(std::span(text)))) {
-    if (part.empty()) continue;
-    const auto* const begin = reinterpret_cast<const char*>(part.data());
-    hosts.push_back(from_object(HostJson::parse(begin, begin + part.size())));
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    if (parts[rank].empty()) continue;
+    hosts.push_back(read_host_report(
+        {reinterpret_cast<const char*>(parts[rank].data()), parts[rank].size()},
+        static_cast<int>(rank)));
   }
   return hosts;
 }
@@ -128,11 +135,6 @@ std::string differences(
   return text;
 }
 
-std::string reason_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 Finding group_finding(const ProcessGroup& group, std::size_t hosts) {
   return {.topic = "group",
           .text = fmt::format("{} ranks on {} host{} form it: backend {}",
@@ -143,26 +145,68 @@ Finding group_finding(const ProcessGroup& group, std::size_t hosts) {
 Finding failed_group(const std::exception& error) {
   return {.topic = "group",
           .health = Health::kBad,
-          .text = reason_line(error),
+          .text = reason_of(error),
           .next =
               "let the hosts reach each other at the addresses of their "
               "network findings, at all TCP ports (a firewall?); "
               "LOCKSTEP_INTERFACE chooses the interface"};
 }
 
-JobReport examine_between(ProcessGroup& group,
-                          const std::optional<HostReport>& own) {
-  JobReport report{.hosts = exchange(group, own)};
-  std::vector<int> leaders;
-  for (const HostReport& host : report.hosts) leaders.push_back(host.rank);
-  const auto offsets = measure_clocks(group, leaders);
-  const auto links = measure_links(group, leaders);
-  report.between.push_back(group_finding(group, leaders.size()));
-  if (leaders.size() == 1) return report;
-  report.between.push_back(compare_versions(report.hosts));
-  report.between.push_back(judge_clocks(report.hosts, offsets));
+Finding failed_measurement(const char* topic, const std::string& what,
+                           const std::exception& error) {
+  return {.topic = topic,
+          .health = Health::kBad,
+          .text = fmt::format("{} failed: {}", what, reason_of(error)),
+          .next =
+              "look for a rank that is stopped or slow, and for a link that "
+              "loses packets (an MTU that is too large?)"};
+}
+
+// Whether the group still works.
+bool examine_clocks(ProcessGroup& group, std::span<const int> leaders,
+                    JobReport& report) {
+  std::vector<ClockOffset> offsets;
+  std::optional<Finding> failure;
+  try {
+    measure_clocks(group, leaders, offsets);
+  } catch (const std::exception& error) {
+    failure =
+        failed_measurement("clocks", "comparing the hosts' clocks", error);
+  }
+  if (leaders.size() > 1 && !(failure && offsets.empty()))
+    report.between.push_back(judge_clocks(report.hosts, offsets));
+  if (failure) report.between.push_back(*failure);
+  return !failure;
+}
+
+void examine_links(ProcessGroup& group, std::span<const int> leaders,
+                   JobReport& report) {
+  std::vector<LinkSpeed> links;
+  std::optional<Finding> failure;
+  try {
+    measure_links(group, leaders, links);
+  } catch (const std::exception& error) {
+    std::string what = "measuring the bandwidth";
+    if (!links.empty())
+      what += fmt::format(" of {} to {}", report.hosts[links.back().from].host,
+                          report.hosts[links.back().to].host);
+    failure = failed_measurement("links", what, error);
+  }
+  std::erase_if(
+      links, [](const LinkSpeed& link) { return link.bytes_per_second == 0; });
   for (Finding& finding : judge_links(report.hosts, links))
     report.between.push_back(std::move(finding));
+  if (failure) report.between.push_back(*failure);
+}
+
+// After the rank's own examination.
+std::optional<JobReport> examine_with_others(
+    const std::optional<HostReport>& own) {
+  init_process_group();
+  const auto group = default_group();
+  JobReport report = examine_between(*group, own);
+  destroy_process_group();
+  if (group->rank() != 0) return std::nullopt;
   return report;
 }
 
@@ -249,25 +293,90 @@ bool is_rank_of_job(const EnvironmentLookup& lookup) {
   return Settings::read(lookup).world_size.value_or(1) > 1;
 }
 
+std::chrono::duration<double> rendezvous_time(const EnvironmentLookup& lookup) {
+  constexpr std::chrono::seconds kDefault{60};
+  if (lookup(kRendezvousVariable).value_or("").empty()) return kDefault;
+  return Settings::read(lookup).rendezvous_timeout;
+}
+
+std::string announcement(const EnvironmentLookup& lookup) {
+  const Settings settings = Settings::read(lookup);
+  if (settings.local_rank.value_or(0) != 0) return "";
+  return fmt::format(
+      "lockstep doctor: rank {} of {} (WORLD_SIZE) waits up to {:.3g} s for "
+      "the other ranks; --host-only examines this host alone\n",
+      settings.rank.value_or(0), settings.world_size.value_or(1),
+      rendezvous_time(lookup).count());
+}
+
 std::optional<JobReport> examine_job(const EnvironmentLookup& lookup) {
   const Settings settings = Settings::read(lookup);
   const int rank = settings.rank.value_or(0);
+  const std::string seconds =
+      fmt::format("{}", rendezvous_time(lookup).count());
+  ::setenv(kRendezvousVariable, seconds.c_str(), 1);
   std::optional<HostReport> own;
   // Before the group: examining may take a while, and nothing of it needs one.
   if (settings.local_rank.value_or(rank) == 0) own = own_report(lookup, rank);
   try {
-    init_process_group();
-    JobReport report = examine_between(*default_group(), own);
-    destroy_process_group();
-    if (rank != 0) return std::nullopt;
-    return report;
+    return examine_with_others(own);
   } catch (const InvalidArgument&) {
     throw;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
+    destroy_process_group();
+    // A rank without LOCAL_RANK may be alone on its host.
+    if (!own && !settings.local_rank) own = own_report(lookup, rank);
     if (!own) return std::nullopt;
     return JobReport{.hosts = {*std::move(own)},
                      .between = {failed_group(error)}};
   }
+}
+
+JobReport examine_between(ProcessGroup& group,
+                          const std::optional<HostReport>& own) {
+  JobReport report{.hosts = exchange(group, own)};
+  std::vector<int> leaders;
+  for (const HostReport& host : report.hosts) leaders.push_back(host.rank);
+  report.between.push_back(group_finding(group, leaders.size()));
+  if (leaders.size() > 1)
+    report.between.push_back(compare_versions(report.hosts));
+  // An error has aborted the group.
+  if (examine_clocks(group, leaders, report))
+    examine_links(group, leaders, report);
+  return report;
+}
+
+HostReport read_host_report(std::string_view text, int rank) {
+  HostReport host{.host = fmt::format("the host of rank {}", rank),
+                  .rank = rank,
+                  .lockstep = "another version"};
+  try {
+    read_object(HostJson::parse(text), host);
+  } catch (const std::exception& error) {
+    host.report.findings.push_back(
+        {.topic = "report",
+         .health = Health::kLimited,
+         .text =
+             fmt::format("rank 0 cannot read all of it: {}", reason_of(error)),
+         .next = "install the same version of Lockstep on all hosts"});
+  }
+  return host;
+}
+
+std::string reason_of(const std::exception& error) {
+  std::istringstream lines(error.what());
+  std::string reason, line;
+  std::getline(lines, reason);
+  while (std::getline(lines, line)) {
+    line.erase(0, line.find_first_not_of(' '));
+    if (!line.starts_with("missing:") && !line.starts_with("likely:")) continue;
+    const std::size_t colon = line.find(':');
+    const std::size_t value = line.find_first_not_of(' ', colon + 1);
+    if (value == line.npos) continue;
+    reason +=
+        fmt::format("; {} {}", line.substr(0, colon + 1), line.substr(value));
+  }
+  return reason;
 }
 
 std::string to_text(const JobReport& report) {

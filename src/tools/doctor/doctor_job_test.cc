@@ -3,17 +3,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 
+#include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
 #include "src/comm/testing/run_ranks.h"
 
 namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 std::vector<HostReport> three_hosts() {
@@ -69,8 +78,10 @@ TEST(DoctorJob, NamesALinkThatIsSlowerThanTheOthers) {
 TEST(DoctorJob, MeasuresEachPairOfHosts) {
   run_ranks("shm", 4, [](const std::shared_ptr<ProcessGroup>& group) {
     const std::vector<int> leaders{0, 1, 3};
-    const auto offsets = measure_clocks(*group, leaders);
-    const auto links = measure_links(*group, leaders);
+    std::vector<ClockOffset> offsets;
+    measure_clocks(*group, leaders, offsets);
+    std::vector<LinkSpeed> links;
+    measure_links(*group, leaders, links);
     if (group->rank() != 0) return;
     ASSERT_EQ(offsets.size(), 2u);
     for (const ClockOffset& offset : offsets)  // of one and the same clock
@@ -84,6 +95,86 @@ TEST(DoctorJob, MeasuresEachPairOfHosts) {
     }
     EXPECT_EQ(pairs.size(), 6u);
   });
+}
+
+constexpr const char* kReportOfB =
+    R"({"host": "b", "rank": 1, "lockstep": "0.0.9", "libtorch": "",
+        "driver": "", "findings": []})";
+
+// The report of rank 0 on host a, while rank 1 sends `text` as its own, and
+// then does `next` and aborts the group.
+JobReport examine_beside(
+    const std::string& text,
+    const std::function<void(ProcessGroup&)>& next = [](ProcessGroup&) {}) {
+  JobReport report;
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    if (group->rank() == 0) {
+      report =
+          examine_between(*group, HostReport{.host = "a", .lockstep = "0.1.0"});
+      return;
+    }
+    all_gather_bytes(*group, std::as_bytes(std::span(text)));
+    next(*group);
+    group->abort("rank 1 has had enough");
+  });
+  return report;
+}
+
+std::vector<std::string> topics_of(const JobReport& report) {
+  std::vector<std::string> topics;
+  for (const Finding& finding : report.between) topics.push_back(finding.topic);
+  return topics;
+}
+
+TEST(DoctorJob, KeepsTheOtherFindingsWhenTheClocksCannotBeCompared) {
+  const JobReport report = examine_beside(kReportOfB);
+  EXPECT_EQ(report.hosts.size(), 2u);
+  EXPECT_THAT(topics_of(report), ElementsAre("group", "versions", "clocks"));
+  EXPECT_THAT(report.between[1].text, HasSubstr("0.0.9 on b"));
+  EXPECT_EQ(report.between[2].health, Health::kBad);
+  EXPECT_THAT(report.between[2].text, HasSubstr("comparing the hosts' clocks"));
+  EXPECT_THAT(report.between[2].text, HasSubstr("rank 1 has had enough"));
+  EXPECT_FALSE(report.can_train());
+}
+
+TEST(DoctorJob, KeepsTheOtherFindingsWhenALinkCannotBeMeasured) {
+  const JobReport report = examine_beside(kReportOfB, [](ProcessGroup& group) {
+    std::vector<ClockOffset> offsets;
+    measure_clocks(group, std::vector<int>{0, 1}, offsets);
+  });
+  EXPECT_EQ(report.hosts.size(), 2u);
+  EXPECT_THAT(topics_of(report),
+              ElementsAre("group", "versions", "clocks", "links"));
+  EXPECT_EQ(report.between[0].health, Health::kGood);
+  EXPECT_EQ(report.between[2].health, Health::kGood);
+  EXPECT_EQ(report.between[3].health, Health::kBad);
+  EXPECT_THAT(report.between[3].text,
+              HasSubstr("measuring the bandwidth of a to b failed: "));
+}
+
+TEST(DoctorJob, NamesAVersionWhoseReportItCannotRead) {
+  const JobReport report = examine_beside("<report/>");
+  ASSERT_EQ(report.hosts.size(), 2u);
+  EXPECT_EQ(report.hosts[1].rank, 1);
+  EXPECT_THAT(report.between[1].text,
+              HasSubstr("another version on the host of rank 1"));
+  const HostReport part =
+      read_host_report(R"({"host": "b", "lockstep": "0.0.9"})", 3);
+  EXPECT_EQ(part.host, "b");
+  EXPECT_EQ(part.rank, 3);
+  EXPECT_EQ(part.lockstep, "0.0.9");
+  ASSERT_EQ(part.report.findings.size(), 1u);
+  EXPECT_EQ(part.report.findings[0].health, Health::kLimited);
+}
+
+TEST(DoctorJob, SaysWhoIsMissingAndWhy) {
+  EXPECT_EQ(reason_of(Timeout("init timed out on rank 0 of 6\n"
+                              "  missing: rank 5 on node-b\n"
+                              "  likely:  not started\n"
+                              "  next:    read the logs")),
+            "init timed out on rank 0 of 6; missing: rank 5 on node-b; likely: "
+            "not started");
+  EXPECT_EQ(reason_of(Timeout("one line")), "one line");
 }
 
 TEST(DoctorJob, FailsWhereOneHostOrTheGroupDoes) {
@@ -104,16 +195,30 @@ TEST(DoctorJob, FailsWhereOneHostOrTheGroupDoes) {
   EXPECT_EQ(object["hosts"][1]["findings"][0]["health"], "bad");
 }
 
-TEST(DoctorJob, IsForTheRanksOfALauncher) {
-  const auto with_size = [](const char* size) {
-    return is_rank_of_job([&](const std::string& name) {
-      if (name == "WORLD_SIZE") return std::optional<std::string>(size);
-      if (name == "RANK") return std::optional<std::string>("0");
-      return std::optional<std::string>();
-    });
+EnvironmentLookup lookup_in(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt
+                                    : std::optional(found->second);
   };
-  EXPECT_TRUE(with_size("2"));
-  EXPECT_FALSE(with_size("1"));
+}
+
+TEST(DoctorJob, IsForTheRanksOfALauncher) {
+  EXPECT_TRUE(is_rank_of_job(lookup_in({{"WORLD_SIZE", "2"}, {"RANK", "0"}})));
+  EXPECT_FALSE(is_rank_of_job(lookup_in({{"WORLD_SIZE", "1"}, {"RANK", "0"}})));
+}
+
+TEST(DoctorJob, SaysForWhomAndHowLongItWaits) {
+  std::map<std::string, std::string> pod{{"WORLD_SIZE", "4"}, {"RANK", "3"}};
+  EXPECT_THAT(announcement(lookup_in(pod)),
+              AllOf(HasSubstr("rank 3 of 4"), HasSubstr("up to 60 s"),
+                    HasSubstr("--host-only"), EndsWith("\n")));
+  pod["LOCKSTEP_RENDEZVOUS_TIMEOUT"] = "7.5";
+  EXPECT_THAT(announcement(lookup_in(pod)), HasSubstr("up to 7.5 s"));
+  EXPECT_EQ(rendezvous_time(lookup_in(pod)), std::chrono::milliseconds(7500));
+  pod["LOCAL_RANK"] = "1";
+  EXPECT_EQ(announcement(lookup_in(pod)), "")
+      << "its host's first rank says it";
 }
 
 }  // namespace

@@ -3,12 +3,11 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
 #include "lockstep/base/data_type.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/base/deadline.h"
 #include "src/tools/doctor/doctor_job.h"
 
 namespace lockstep {
@@ -16,11 +15,19 @@ namespace {
 
 using DoctorClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLinkTimeout{60};
+// How long the two ranks of a pair may measure. The other ranks wait longer, so
+// that those two report the error.
+constexpr std::chrono::seconds kPairTime{60};
+constexpr std::chrono::seconds kMargin{30};
 constexpr int kRoundTrips = 16;
-// At 1 Gbit/s 0.13 s.
-constexpr std::size_t kLinkBytes = std::size_t{16} << 20;
 constexpr int kProbeTag = 0;
+// The largest at 1 Gbit/s: 0.13 s. It comes twice, since the first time opens
+// connections and touches memory.
+constexpr std::array<std::size_t, 4> kBlockBytes{
+    std::size_t{64} << 10, std::size_t{1} << 20, std::size_t{16} << 20,
+    std::size_t{16} << 20};
+// Over a slow link, the pass that takes longer is the last.
+constexpr double kLongPassSeconds = 0.2;
 
 double seconds_since(DoctorClock::time_point start) {
   return std::chrono::duration<double>(DoctorClock::now() - start).count();
@@ -33,74 +40,117 @@ double wall_clock() {
       .count();
 }
 
-void send_numbers(ProcessGroup& group, std::span<double> numbers, int to) {
-  group.send(view(numbers), to, kProbeTag, {.timeout = kLinkTimeout});
-}
+// The other rank of a pair, until the pair's deadline.
+class Peer {
+ public:
+  Peer(ProcessGroup& group, int rank) : group_(group), rank_(rank) {}
 
-void receive_numbers(ProcessGroup& group, std::span<double> numbers, int from) {
-  group.recv(view(numbers), from, kProbeTag, {.timeout = kLinkTimeout});
-}
+  void send(const Buffer& buffer) {
+    group_.send(buffer, rank_, kProbeTag, {.timeout = remaining()});
+  }
+  void send_number(double number) {
+    send(view(std::span<const double>(&number, 1)));
+  }
+  void receive(const Buffer& buffer) {
+    group_.recv(buffer, rank_, kProbeTag, {.timeout = remaining()});
+  }
+  double receive_number() {
+    double number = 0;
+    receive(view(std::span<double>(&number, 1)));
+    return number;
+  }
+  // Waits until the other rank has measured `pairs` pairs before this one.
+  double receive_first_number(std::size_t pairs) {
+    deadline_ = Deadline(kPairTime * (pairs + 1) + kMargin);
+    const double number = receive_number();
+    deadline_ = Deadline(kPairTime);
+    return number;
+  }
+
+ private:
+  std::chrono::nanoseconds remaining() const {
+    constexpr std::chrono::nanoseconds kLeast = std::chrono::milliseconds(1);
+    return std::max(kLeast,
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        deadline_.remaining()));
+  }
+
+  ProcessGroup& group_;
+  int rank_;
+  Deadline deadline_{kPairTime};
+};
 
 // The peer of measure_offset().
-void answer_with_time(ProcessGroup& group, int peer) {
-  std::array<double, 1> number{};
+void answer_with_time(ProcessGroup& group, int rank, std::size_t pairs_before) {
+  Peer peer(group, rank);
   for (int trip = 0; trip < kRoundTrips; ++trip) {
-    receive_numbers(group, number, peer);
-    number[0] = wall_clock();
-    send_numbers(group, number, peer);
+    if (trip == 0)
+      peer.receive_first_number(pairs_before);
+    else
+      peer.receive_number();
+    peer.send_number(wall_clock());
   }
 }
 
 // As NTP does: the answer of the fastest trip has the least uncertain time.
-ClockOffset measure_offset(ProcessGroup& group, int peer) {
-  ClockOffset best{.uncertainty = kLinkTimeout.count()};
+ClockOffset measure_offset(ProcessGroup& group, int rank) {
+  Peer peer(group, rank);
+  ClockOffset best{.uncertainty = kPairTime.count()};
   for (int trip = 0; trip < kRoundTrips; ++trip) {
-    std::array<double, 1> number{};
     const auto start = DoctorClock::now();
     const double before = wall_clock();
-    send_numbers(group, number, peer);
-    receive_numbers(group, number, peer);
+    peer.send_number(0);
+    const double time = peer.receive_number();
     const double half = seconds_since(start) / 2;
     if (half < best.uncertainty)
-      best = {.seconds = number[0] - (before + half), .uncertainty = half};
+      best = {.seconds = time - (before + half), .uncertainty = half};
   }
   return best;
 }
 
 // The peer of measure_link().
-void answer_to_bytes(ProcessGroup& group, int peer,
-                     std::span<std::uint8_t> block) {
-  std::array<double, 1> number{};
-  for (int trip = 0; trip < kRoundTrips; ++trip) {
-    receive_numbers(group, number, peer);
-    send_numbers(group, number, peer);
-  }
-  for (int pass = 0; pass < 2; ++pass) {
-    group.recv(view(block), peer, kProbeTag, {.timeout = kLinkTimeout});
-    send_numbers(group, number, peer);
+void answer_to_bytes(ProcessGroup& group, int rank) {
+  Peer peer(group, rank);
+  for (int trip = 0; trip < kRoundTrips; ++trip)
+    peer.send_number(peer.receive_number());
+  std::vector<std::uint8_t> block;
+  while (const auto bytes = static_cast<std::size_t>(peer.receive_number())) {
+    block.resize(bytes);
+    peer.send_number(0);  // ready
+    peer.receive(view(block));
+    peer.send_number(0);
   }
 }
 
-// The second pass counts: the first opens connections and touches memory.
-LinkSpeed measure_link(ProcessGroup& group, int peer,
-                       std::span<std::uint8_t> block) {
-  LinkSpeed speed{.round_trip_seconds = kLinkTimeout.count()};
-  std::array<double, 1> number{};
+// The last pass counts.
+double measure_bandwidth(Peer& peer) {
+  std::vector<std::uint8_t> block;
+  double seconds = 0;
+  for (const std::size_t bytes : kBlockBytes) {
+    block.resize(bytes);
+    peer.send_number(static_cast<double>(bytes));
+    peer.receive_number();
+    const auto start = DoctorClock::now();
+    peer.send(view(block));
+    peer.receive_number();
+    seconds = seconds_since(start);
+    if (seconds > kLongPassSeconds) break;
+  }
+  peer.send_number(0);
+  return static_cast<double>(block.size()) / seconds;
+}
+
+void measure_link(ProcessGroup& group, int rank, LinkSpeed& speed) {
+  Peer peer(group, rank);
+  speed.round_trip_seconds = kPairTime.count();
   for (int trip = 0; trip < kRoundTrips; ++trip) {
     const auto start = DoctorClock::now();
-    send_numbers(group, number, peer);
-    receive_numbers(group, number, peer);
+    peer.send_number(0);
+    peer.receive_number();
     speed.round_trip_seconds =
         std::min(speed.round_trip_seconds, seconds_since(start));
   }
-  for (int pass = 0; pass < 2; ++pass) {
-    const auto start = DoctorClock::now();
-    group.send(view(block), peer, kProbeTag, {.timeout = kLinkTimeout});
-    receive_numbers(group, number, peer);
-    speed.bytes_per_second =
-        static_cast<double>(block.size()) / seconds_since(start);
-  }
-  return speed;
+  speed.bytes_per_second = measure_bandwidth(peer);
 }
 
 // All pairs of a few hosts; of many, each host and the next two.
@@ -109,48 +159,52 @@ bool is_measured(std::size_t from, std::size_t to, std::size_t hosts) {
   return from != to && (hosts <= kFewHosts || (to + hosts - from) % hosts <= 2);
 }
 
+// All ranks of the group learn the result, and so wait for their turn.
+LinkSpeed measure_pair(ProcessGroup& group, int from, int to) {
+  LinkSpeed speed;
+  std::chrono::nanoseconds timeout = kMargin;
+  if (group.rank() == from)
+    measure_link(group, to, speed);
+  else if (group.rank() == to)
+    answer_to_bytes(group, from);
+  else
+    timeout += kPairTime + kMargin;
+  std::array<double, 2> numbers{speed.bytes_per_second,
+                                speed.round_trip_seconds};
+  group.broadcast(view(std::span<double>(numbers)), from, {.timeout = timeout})
+      .wait();
+  return {.bytes_per_second = numbers[0], .round_trip_seconds = numbers[1]};
+}
+
 }  // namespace
 
-std::vector<ClockOffset> measure_clocks(ProcessGroup& group,
-                                        std::span<const int> leaders) {
-  std::vector<ClockOffset> offsets;
+void measure_clocks(ProcessGroup& group, std::span<const int> leaders,
+                    std::vector<ClockOffset>& offsets) {
   for (std::size_t host = 1; host < leaders.size(); ++host) {
-    if (group.rank() == leaders[host]) answer_with_time(group, leaders[0]);
+    if (group.rank() == leaders[host])
+      answer_with_time(group, leaders[0], host - 1);
     if (group.rank() != leaders[0]) continue;
     offsets.push_back(measure_offset(group, leaders[host]));
     offsets.back().host = host;
   }
-  return offsets;
+  // Until rank 0 has measured all hosts.
+  group
+      .barrier(
+          {.timeout = kPairTime * static_cast<int>(leaders.size()) + kMargin})
+      .wait();
 }
 
 // One pair after the other, since two would share links.
-std::vector<LinkSpeed> measure_links(ProcessGroup& group,
-                                     std::span<const int> leaders) {
-  std::vector<std::uint8_t> block;
-  std::vector<LinkSpeed> own;
+void measure_links(ProcessGroup& group, std::span<const int> leaders,
+                   std::vector<LinkSpeed>& links) {
   for (std::size_t from = 0; from < leaders.size(); ++from)
     for (std::size_t to = 0; to < leaders.size(); ++to) {
       if (!is_measured(from, to, leaders.size())) continue;
-      block.resize(kLinkBytes);
-      if (group.rank() == leaders[from]) {
-        own.push_back(measure_link(group, leaders[to], block));
-        own.back().from = from;
-        own.back().to = to;
-      } else if (group.rank() == leaders[to]) {
-        answer_to_bytes(group, leaders[from], block);
-      }
-      group.barrier({.timeout = kLinkTimeout}).wait();
+      links.push_back({.from = from, .to = to});
+      const LinkSpeed speed = measure_pair(group, leaders[from], leaders[to]);
+      links.back().bytes_per_second = speed.bytes_per_second;
+      links.back().round_trip_seconds = speed.round_trip_seconds;
     }
-  std::vector<LinkSpeed> all;
-  const auto bytes = std::as_bytes(std::span(own));
-  for (const Bytes& part :
-       gather_bytes(group, bytes, 0, {.timeout = kLinkTimeout})) {
-    const std::size_t before = all.size();
-    all.resize(before + part.size() / sizeof(LinkSpeed));
-    if (!part.empty())
-      std::memcpy(all.data() + before, part.data(), part.size());
-  }
-  return all;
 }
 
 }  // namespace lockstep
