@@ -252,8 +252,9 @@ void Launcher::records_came() {
 
 void Launcher::look_for_failure() {
   if (phase_ == Phase::kCollecting) {
+    const bool all_ended = workers_.ended();  // first: all their ends are noted
     note_failures();
-    if (workers_.ended() || (!collector_ && knows_the_cause())) {
+    if (all_ended || (!collector_ && knows_the_cause())) {
       announce_failure();
       end_job();
     }
