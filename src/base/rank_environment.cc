@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "lockstep/base/error.h"
@@ -155,6 +156,28 @@ std::string_view name_of(StartedBy launcher) {
       return "srun";
   }
   return "unknown launcher";
+}
+
+bool is_set_per_job(std::string_view variable) {
+  constexpr std::array<std::string_view, 17> kVariables{"RANK",
+                                                        "LOCAL_RANK",
+                                                        "WORLD_SIZE",
+                                                        "LOCAL_WORLD_SIZE",
+                                                        "GROUP_RANK",
+                                                        "GROUP_WORLD_SIZE",
+                                                        "ROLE_RANK",
+                                                        "ROLE_WORLD_SIZE",
+                                                        "ROLE_NAME",
+                                                        "MASTER_ADDR",
+                                                        "MASTER_PORT",
+                                                        "LOCKSTEP_STORE",
+                                                        "LOCKSTEP_TOKEN",
+                                                        "LOCKSTEP_PROGRESS_FD",
+                                                        "LOCKSTEP_SPAWN",
+                                                        "LOCKSTEP_ELASTIC_ID",
+                                                        "LOCKSTEP_STEPS_FILE"};
+  return variable.starts_with("TORCHELASTIC_") ||
+         std::ranges::find(kVariables, variable) != kVariables.end();
 }
 
 std::string first_host(std::string_view list) {

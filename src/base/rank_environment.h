@@ -44,6 +44,11 @@ struct RankEnvironment {
 
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup);
 
+// Whether a launcher sets `variable` for each job, so that a process of another
+// job must not inherit it. Those of an outer torchrun would make a PyTorch
+// program look for that torchrun's agent at MASTER_PORT.
+bool is_set_per_job(std::string_view variable);
+
 // The first host of a Slurm host list: "node01" of "node[01-03,07],gpu4".
 std::string first_host(std::string_view list);
 

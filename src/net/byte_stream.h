@@ -69,6 +69,9 @@ class ByteReader {
   // The remaining bytes.
   std::span<const std::byte> rest() { return bytes(rest_.size()); }
 
+  // How many bytes remain.
+  std::size_t left() const { return rest_.size(); }
+
   // Whether a read went past the end.
   bool overrun() const { return overrun_; }
 

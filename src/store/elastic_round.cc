@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "lockstep/base/error.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 
@@ -21,10 +22,7 @@ std::string elastic_joined_key(int id) {
 }
 
 bool has_joined(Store& store, int id, Deadline deadline) {
-  // Returns what the key has, and changes no key.
-  const Bytes never = to_bytes("no worker sets this");
-  return !store.compare_and_set(elastic_joined_key(id), never, never, deadline)
-              .empty();
+  return !peek(store, elastic_joined_key(id), deadline).empty();
 }
 
 std::string elastic_prefix(int number) {

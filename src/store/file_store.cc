@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
@@ -65,6 +66,9 @@ class FileStore final : public Store {
            Deadline deadline) override;
   Bytes get(std::string_view key, Deadline deadline,
             const Cancellation* cancellation) override;
+  std::vector<Bytes> multi_get(std::span<const std::string> keys,
+                               Deadline deadline,
+                               const Cancellation* cancellation) override;
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override;
   std::int64_t add(std::string_view key, std::int64_t amount,
@@ -97,8 +101,9 @@ class FileStore final : public Store {
   template <class Action>
   auto locked(Access access, const StoreCall& call, WaitLimits limits,
               Action action);
-  Found wait(const StoreCall& call, std::span<const std::string> keys,
-             WaitLimits limits);
+  // Waits until `look`, with the file locked for reading, returns something.
+  template <class Look>
+  auto wait(const StoreCall& call, WaitLimits limits, const Look& look);
   std::optional<Found> look(std::span<const std::string> keys) const;
 
   const std::string url_;
@@ -167,11 +172,11 @@ std::optional<FileStore::Found> FileStore::look(
   return std::nullopt;
 }
 
-FileStore::Found FileStore::wait(const StoreCall& call,
-                                 std::span<const std::string> keys,
-                                 WaitLimits limits) {
+template <class Look>
+auto FileStore::wait(const StoreCall& call, WaitLimits limits,
+                     const Look& look) {
   const auto look_now = [&] {
-    return locked(Access::kRead, call, limits, [&] { return look(keys); });
+    return locked(Access::kRead, call, limits, look);
   };
   if (auto found = look_now()) return std::move(*found);
   FileWatch watch(log_->path());
@@ -200,14 +205,28 @@ Bytes FileStore::get(std::string_view key, Deadline deadline,
                      const Cancellation* cancellation) {
   const StoreCall call("get", key, url_);
   const std::array keys{std::string(key)};
-  return wait(call, keys, {deadline, cancellation}).value;
+  return wait(call, {deadline, cancellation}, [&] { return look(keys); }).value;
+}
+
+std::vector<Bytes> FileStore::multi_get(std::span<const std::string> keys,
+                                        Deadline deadline,
+                                        const Cancellation* cancellation) {
+  const StoreCall call("multi_get", keys, url_);
+  return wait(call, {deadline, cancellation},
+              [&]() -> std::optional<std::vector<Bytes>> {
+                const auto values = log_->table().find_all(keys);
+                if (!values) return std::nullopt;
+                std::vector<Bytes> copies;
+                for (const Bytes* value : *values) copies.push_back(*value);
+                return copies;
+              });
 }
 
 std::size_t FileStore::wait_any(std::span<const std::string> keys,
                                 Deadline deadline,
                                 const Cancellation* cancellation) {
   const StoreCall call("wait_any", keys, url_);
-  return wait(call, keys, {deadline, cancellation}).index;
+  return wait(call, {deadline, cancellation}, [&] { return look(keys); }).index;
 }
 
 std::int64_t FileStore::add(std::string_view key, std::int64_t amount,

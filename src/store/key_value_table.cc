@@ -23,6 +23,16 @@ const Bytes* KeyValueTable::find(std::string_view key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
+void KeyValueTable::check_size(std::span<const Bytes* const> values) {
+  std::size_t bytes = 0;
+  for (const Bytes* value : values) bytes += value->size();
+  if (bytes > Store::kMaxValueBytes)
+    throw InvalidArgument(
+        fmt::format("multi_get: the values have {} bytes together; a call "
+                    "returns at most {}",
+                    bytes, Store::kMaxValueBytes));
+}
+
 std::int64_t KeyValueTable::sum(std::string_view key,
                                 std::int64_t amount) const {
   const Bytes* value = find(key);

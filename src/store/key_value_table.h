@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/store/store.h"
 
@@ -21,6 +22,19 @@ class KeyValueTable {
 
   // Null when `key` does not exist. Valid until the table changes.
   const Bytes* find(std::string_view key) const;
+
+  // The values of `keys`; nothing when one does not exist. Valid until the
+  // table changes. InvalidArgument when they exceed the limit of Store.
+  template <class Keys>
+  std::optional<std::vector<const Bytes*>> find_all(const Keys& keys) const {
+    std::vector<const Bytes*> values;
+    for (const std::string_view key : keys) {
+      values.push_back(find(key));
+      if (values.back() == nullptr) return std::nullopt;
+    }
+    check_size(values);
+    return values;
+  }
 
   // The value that Store::add would store at `key`; changes nothing.
   // InvalidArgument when the value is not a number or the sum exceeds 64 bits.
@@ -34,6 +48,8 @@ class KeyValueTable {
   bool erase(std::string_view key);
 
  private:
+  static void check_size(std::span<const Bytes* const> values);
+
   std::map<std::string, Bytes, std::less<>> values_;
 };
 

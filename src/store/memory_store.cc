@@ -16,10 +16,6 @@
 namespace lockstep {
 namespace {
 
-bool may_wait(RequestKind kind) {
-  return kind == RequestKind::kGet || kind == RequestKind::kWaitAny;
-}
-
 bool is_about_will(RequestKind kind) {
   return kind == RequestKind::kSetLastWill ||
          kind == RequestKind::kWithdrawLastWill;

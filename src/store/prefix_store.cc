@@ -26,13 +26,24 @@ Bytes PrefixStore::get(std::string_view key, Deadline deadline,
   return store_->get(whole(key), deadline, cancellation);
 }
 
-std::size_t PrefixStore::wait_any(std::span<const std::string> keys,
-                                  Deadline deadline,
-                                  const Cancellation* cancellation) {
+std::vector<std::string> PrefixStore::whole(
+    std::span<const std::string> keys) const {
   std::vector<std::string> whole_keys;
   whole_keys.reserve(keys.size());
   for (const std::string& key : keys) whole_keys.push_back(whole(key));
-  return store_->wait_any(whole_keys, deadline, cancellation);
+  return whole_keys;
+}
+
+std::vector<Bytes> PrefixStore::multi_get(std::span<const std::string> keys,
+                                          Deadline deadline,
+                                          const Cancellation* cancellation) {
+  return store_->multi_get(whole(keys), deadline, cancellation);
+}
+
+std::size_t PrefixStore::wait_any(std::span<const std::string> keys,
+                                  Deadline deadline,
+                                  const Cancellation* cancellation) {
+  return store_->wait_any(whole(keys), deadline, cancellation);
 }
 
 std::int64_t PrefixStore::add(std::string_view key, std::int64_t amount,

@@ -19,6 +19,9 @@ class PrefixStore final : public Store {
            Deadline deadline) override;
   Bytes get(std::string_view key, Deadline deadline,
             const Cancellation* cancellation) override;
+  std::vector<Bytes> multi_get(std::span<const std::string> keys,
+                               Deadline deadline,
+                               const Cancellation* cancellation) override;
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override;
   std::int64_t add(std::string_view key, std::int64_t amount,
@@ -32,8 +35,11 @@ class PrefixStore final : public Store {
                      Deadline deadline) override;
   void withdraw_last_will(Deadline deadline) override;
 
- private:
+  // The key in the underlying store.
   std::string whole(std::string_view key) const;
+
+ private:
+  std::vector<std::string> whole(std::span<const std::string> keys) const;
 
   const std::shared_ptr<Store> store_;
   const std::string prefix_;

@@ -3,15 +3,10 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 namespace {
-
-// Whether `key` exists, without waiting: replacing a value by itself tells.
-bool exists(Store& store, const std::string& key, Deadline deadline) {
-  const Bytes value = to_bytes("yes");
-  return !store.compare_and_set(key, value, value, deadline).empty();
-}
 
 // The keys that hold counters.
 constexpr std::string_view kRequests = "record/requests";
@@ -77,7 +72,8 @@ std::vector<int> request_records(Store& store, std::span<const int> ranks,
                                  const Cancellation* cancellation) {
   std::vector<int> listening;
   for (const int rank : ranks)
-    if (exists(store, listening_key(rank), deadline)) listening.push_back(rank);
+    if (!peek(store, listening_key(rank), deadline).empty())
+      listening.push_back(rank);
   const std::int64_t number = store.add(kRequests, 1, deadline);
   store.set(request_key(number), to_bytes("?"), deadline);
   std::vector<int> written;

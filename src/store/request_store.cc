@@ -1,5 +1,7 @@
 #include "src/store/request_store.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -26,6 +28,19 @@ Bytes RequestStore::get(std::string_view key, Deadline deadline,
   const StoreCall call("get", key, url_);
   Request request{.kind = RequestKind::kGet, .keys = {key}};
   return carry_out(call, request, deadline, cancellation);
+}
+
+std::vector<Bytes> RequestStore::multi_get(std::span<const std::string> keys,
+                                           Deadline deadline,
+                                           const Cancellation* cancellation) {
+  const StoreCall call("multi_get", keys, url_);
+  Request request{.kind = RequestKind::kMultiGet};
+  request.keys.assign(keys.begin(), keys.end());
+  auto values = parse_values(carry_out(call, request, deadline, cancellation));
+  if (values.size() != keys.size())
+    call.fail_connection(
+        fmt::format("the server answers with {} values", values.size()));
+  return values;
 }
 
 std::size_t RequestStore::wait_any(std::span<const std::string> keys,

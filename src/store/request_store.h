@@ -18,6 +18,9 @@ class RequestStore : public Store {
            Deadline deadline) final;
   Bytes get(std::string_view key, Deadline deadline,
             const Cancellation* cancellation) final;
+  std::vector<Bytes> multi_get(std::span<const std::string> keys,
+                               Deadline deadline,
+                               const Cancellation* cancellation) final;
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) final;
   std::int64_t add(std::string_view key, std::int64_t amount,

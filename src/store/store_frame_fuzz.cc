@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/net/frame.h"
@@ -34,6 +35,12 @@ void parse_frame(View frame) {
   try_parse([&] { check_equal(encode(parse_request(frame)), frame); });
   try_parse([&] { check_equal(encode(parse_answer(frame)), frame); });
   try_parse([&] { check_equal(encode_number(parse_number(frame)), frame); });
+  try_parse([&] {
+    const std::vector<Bytes> values = parse_values(frame);
+    std::vector<const Bytes*> pointers;
+    for (const Bytes& value : values) pointers.push_back(&value);
+    check_equal(encode_values(pointers), frame);
+  });
   try_parse([&] { check_equal(encode(parse_secret(frame)), frame); });
   try_parse([&] { check_equal(encode(parse_introduction(frame)), frame); });
   try_parse([&] { parse_verdict(frame); });

@@ -56,6 +56,7 @@ std::optional<std::span<const std::byte>> read_expected(ByteReader& reader) {
 bool has_right_key_count(RequestKind kind, std::size_t count) {
   switch (kind) {
     case RequestKind::kWaitAny:
+    case RequestKind::kMultiGet:
       return count >= 1;
     case RequestKind::kWithdrawLastWill:
       return count == 0;
@@ -111,6 +112,11 @@ Introduction parse_introduction(std::span<const std::byte> payload) {
   const std::size_t half = std::min(payload.size(), sizeof(Challenge));
   return {.challenge = parse_secret(payload.first(half)),
           .proof = parse_secret(payload.subspan(half))};
+}
+
+bool may_wait(RequestKind kind) {
+  return kind == RequestKind::kGet || kind == RequestKind::kWaitAny ||
+         kind == RequestKind::kMultiGet;
 }
 
 Bytes encode(const Request& request) {
@@ -180,6 +186,29 @@ std::int64_t parse_number(std::span<const std::byte> value) {
     throw NetworkError(
         fmt::format("{} bytes where a number belongs", value.size()));
   return number;
+}
+
+Bytes encode_values(std::span<const Bytes* const> values) {
+  Bytes bytes;
+  ByteWriter writer(bytes);
+  for (const Bytes* value : values) {
+    writer.number(static_cast<std::uint32_t>(value->size()));
+    writer.bytes(*value);
+  }
+  return bytes;
+}
+
+std::vector<Bytes> parse_values(std::span<const std::byte> value) {
+  std::vector<Bytes> values;
+  ByteReader reader(value);
+  while (reader.left() > 0) {
+    const auto bytes = reader.bytes(reader.number<std::uint32_t>());
+    values.emplace_back(bytes.begin(), bytes.end());
+  }
+  if (reader.overrun())
+    throw NetworkError(
+        fmt::format("{} bytes where values belong", value.size()));
+  return values;
 }
 
 Bytes encode(const Verdict& verdict) {

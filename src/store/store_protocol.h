@@ -19,7 +19,7 @@ namespace lockstep {
 // Each side starts with these bytes: the name of the protocol and, last, its
 // version.
 constexpr std::size_t kPreambleBytes = 8;
-constexpr std::uint8_t kStoreProtocolVersion = 3;
+constexpr std::uint8_t kStoreProtocolVersion = 4;
 Bytes store_preamble();
 
 // The version in the other side's preamble, or nothing when the bytes are not a
@@ -56,6 +56,7 @@ enum class RequestKind : std::uint8_t {
   kErase = 6,
   kSetLastWill = 7,
   kWithdrawLastWill = 8,
+  kMultiGet = 9,
 };
 
 // One call of a store. Views the bytes it was made from.
@@ -63,13 +64,16 @@ struct Request {
   RequestKind kind{};
   // Chosen by the client; the answer repeats it.
   std::uint32_t id = 0;
-  // Exactly one, except for kWaitAny (at least one) and kWithdrawLastWill
-  // (none).
+  // Exactly one, except for kWaitAny and kMultiGet (at least one) and
+  // kWithdrawLastWill (none).
   std::vector<std::string_view> keys{};
   std::int64_t amount = 0;
   std::optional<std::span<const std::byte>> expected{};
   std::span<const std::byte> value{};
 };
+
+// Whether the answer to a request may wait for other clients.
+bool may_wait(RequestKind kind);
 
 Bytes encode(const Request& request);
 Request parse_request(std::span<const std::byte> payload);
@@ -80,8 +84,9 @@ enum class AnswerStatus : std::uint8_t {
   kRefused = 1,
 };
 
-// The result of one call: bytes for kGet and kCompareAndSet, a number for
-// kWaitAny (index), kAdd (sum) and kErase (1: existed), else nothing.
+// The result of one call: bytes for kGet and kCompareAndSet, values for
+// kMultiGet, a number for kWaitAny (index), kAdd (sum) and kErase (1: existed),
+// else nothing.
 struct Answer {
   std::uint32_t id = 0;
   AnswerStatus status = AnswerStatus::kDone;
@@ -94,6 +99,10 @@ Answer parse_answer(std::span<const std::byte> payload);
 // A number as an answer's value.
 Bytes encode_number(std::int64_t number);
 std::int64_t parse_number(std::span<const std::byte> value);
+
+// Several values as an answer's value.
+Bytes encode_values(std::span<const Bytes* const> values);
+std::vector<Bytes> parse_values(std::span<const std::byte> value);
 
 // The server's verdict on a client's proof.
 struct Verdict {

@@ -27,10 +27,12 @@ std::vector<Bytes> requests() {
   static const Bytes value = to_bytes("value");
   static const Bytes expected = to_bytes("expected");
   std::vector<Bytes> all;
-  for (int kind = 1; kind <= 8; ++kind) {
+  for (int kind = 1; kind <= 9; ++kind) {
     Request request{.kind = static_cast<RequestKind>(kind), .id = 7u};
     request.keys = {"key"};
-    if (request.kind == RequestKind::kWaitAny) request.keys = {"a", "", "key"};
+    if (request.kind == RequestKind::kWaitAny ||
+        request.kind == RequestKind::kMultiGet)
+      request.keys = {"a", "", "key"};
     if (request.kind == RequestKind::kWithdrawLastWill) request.keys = {};
     request.amount = -3;
     if (request.kind == RequestKind::kCompareAndSet)
@@ -57,6 +59,9 @@ TEST(StoreProtocol, ReadsWhatItWrites) {
   EXPECT_EQ(answer.status, AnswerStatus::kRefused);
   EXPECT_EQ(to_text(answer.value), "why");
   EXPECT_EQ(parse_number(encode_number(INT64_MIN)), INT64_MIN);
+  const std::vector<Bytes> values{to_bytes("one"), {}, to_bytes("three")};
+  const std::vector pointers{&values[0], &values[1], &values[2]};
+  EXPECT_EQ(parse_values(encode_values(pointers)), values);
   for (const Verdict& said : {Verdict{true, "name"}, Verdict{false, "no"}}) {
     const Verdict heard = parse_verdict(encode(said));
     EXPECT_EQ(heard.is_welcome, said.is_welcome);
@@ -76,7 +81,7 @@ TEST(StoreProtocol, RefusesEveryRequestThatIsCutShort) {
 
 TEST(StoreProtocol, RefusesWhatNoClientSends) {
   Bytes bytes = requests()[0];
-  bytes[0] = std::byte{9};
+  bytes[0] = std::byte{10};
   EXPECT_THROW(parse_request(bytes), NetworkError) << "unknown kind";
   bytes[0] = static_cast<std::byte>(RequestKind::kWithdrawLastWill);
   EXPECT_THROW(parse_request(bytes), NetworkError) << "a key too many";

@@ -47,6 +47,8 @@ class StoreService {
     RequestKind kind;
     std::uint32_t id;
     std::vector<std::string> keys;
+    // How many of the absent keys must come into being.
+    std::size_t awaited = 0;
   };
 
   using Replies = std::vector<Reply>;
@@ -55,6 +57,8 @@ class StoreService {
   template <class Keys>
   std::optional<Bytes> look(RequestKind kind, const Keys& keys) const;
   void park(Client client, const Request& request);
+  void await_absent_keys(Client client, Wait& wait);
+  void end_wait(Client client, Replies& due);
   void unpark(Client client);
   // Carries out a request that never waits; returns its answer's value.
   Bytes change(Client client, const Request& request, Replies& due);

@@ -174,8 +174,60 @@ TEST_P(EveryStore, WakesEveryoneWhoWaitsForAKey) {
   late.join();
 }
 
+TEST_P(EveryStore, GetsManyKeysAtOnceWhenTheLastExists) {
+  const auto store = open();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 3000; ++i) keys.push_back("key " + std::to_string(i));
+  keys.push_back("key 7");  // twice
+  std::thread late([&] {
+    const auto other = open();
+    for (int i = 2999; i >= 0; --i)
+      other->set(keys[static_cast<std::size_t>(i)],
+                 to_bytes("value " + std::to_string(i)), kTimeout);
+  });
+  const std::vector<Bytes> values = store->multi_get(keys, kTimeout);
+  late.join();
+  ASSERT_EQ(values.size(), keys.size());
+  for (int i = 0; i < 3000; ++i)
+    ASSERT_EQ(to_text(values[static_cast<std::size_t>(i)]),
+              "value " + std::to_string(i));
+  EXPECT_EQ(to_text(values.back()), "value 7");
+}
+
+TEST_P(EveryStore, ReturnsNoValueOfAKeyThatWasErasedMeanwhile) {
+  const auto store = open();
+  const std::vector<std::string> keys{"first", "second"};
+  std::thread late([&] {
+    const auto other = open();
+    other->set("first", to_bytes("old"), kTimeout);
+    other->erase("first", kTimeout);
+    other->set("second", to_bytes("there"), kTimeout);
+    other->set("first", to_bytes("new"), kTimeout);
+  });
+  const std::vector<Bytes> values = store->multi_get(keys, kTimeout);
+  late.join();
+  EXPECT_EQ(to_text(values.at(0)), "new");
+  EXPECT_EQ(to_text(values.at(1)), "there");
+}
+
+TEST_P(EveryStore, RefusesValuesThatTogetherExceedTheLimit) {
+  const auto store = open();
+  const Bytes large(Store::kMaxValueBytes - 10);
+  store->set("large", large, kTimeout);
+  store->set("small", to_bytes("0123456789"), kTimeout);
+  const std::vector<std::string> fits{"large", "small"};
+  EXPECT_EQ(store->multi_get(fits, kTimeout).at(1).size(), 10u);
+  const std::vector<std::string> twice{"large", "large"};
+  const auto text =
+      error_text<InvalidArgument>([&] { store->multi_get(twice, kTimeout); });
+  EXPECT_NE(text.find("bytes together"), std::string::npos) << text;
+  // The connection still serves other calls.
+  EXPECT_EQ(store->multi_get(fits, kTimeout).at(1).size(), 10u);
+}
+
 TEST_P(EveryStore, RefusesToWaitForNothingOrForTooMuch) {
   const auto store = open();
+  EXPECT_THROW(store->multi_get({}, kTimeout), InvalidArgument);
   EXPECT_THROW(store->wait_any({}, kTimeout), InvalidArgument);
   const std::vector<std::string> keys(20'000, std::string(900, 'k'));
   EXPECT_THROW(store->wait_any(keys, kTimeout), InvalidArgument);

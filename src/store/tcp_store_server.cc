@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -18,6 +20,7 @@
 #include "src/base/log.h"
 #include "src/base/secret.h"
 #include "src/base/signals_blocked.h"
+#include "src/net/epoll.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/wake_up.h"
@@ -39,6 +42,10 @@ constexpr int kAcceptedAtOnce = 64;
 // connections are not refused.
 constexpr auto kAcceptPause = 100ms;
 constexpr auto kBetweenWarnings = 10s;
+
+// The tags of the two descriptors that are no client's.
+constexpr Client kStop = 0;
+constexpr Client kListener = std::numeric_limits<Client>::max();
 
 // The two kinds of unauthenticated connections: those that have not sent their
 // challenge or were refused, and those whose proof the server awaits.
@@ -63,16 +70,20 @@ std::thread start_without_signals(auto body) {
 
 }  // namespace
 
-// One thread around one poll(2): the loop does a bounded amount of work for a
-// connection, whatever its client does, and continues.
+// One thread around one epoll instance: the loop does a bounded amount of work
+// for a connection, whatever its client does, and continues. Connections
+// without an event cost nothing.
 class TcpStoreServer::Loop {
  public:
   Loop(FileDescriptor listener, std::string token,
        const TcpStoreServerLimits& limits)
       : listener_(std::move(listener)),
         token_(std::move(token)),
-        limits_(limits),
-        thread_(start_without_signals([this] { run(); })) {}
+        limits_(limits) {
+    epoll_.add(stop_.descriptor(), EPOLLIN, kStop);
+    epoll_.add(listener_.get(), EPOLLIN, kListener);
+    thread_ = start_without_signals([this] { run(); });
+  }
 
   ~Loop() {
     stop_.signal();
@@ -80,6 +91,11 @@ class TcpStoreServer::Loop {
   }
 
  private:
+  struct Member {
+    ServerConnection connection;
+    short watched = 0;  // the events that epoll_ reports
+  };
+
   void run();
   bool serve_once();
   Deadline next_deadline() const;
@@ -88,7 +104,8 @@ class TcpStoreServer::Loop {
   void make_room();
   std::ptrdiff_t count_in(std::span<const State> states) const;
   bool end_one(std::span<const State> states);
-  void serve(Client client, ServerConnection& connection);
+  void serve(Client client, Member& member);
+  void note_state(Client client, Member& member);
   void converse(Client client, ServerConnection& connection);
   void read_preamble_of(ServerConnection& connection);
   void read_proof_of(ServerConnection& connection);
@@ -103,14 +120,17 @@ class TcpStoreServer::Loop {
   const TcpStoreServerLimits limits_;
   WakeUp stop_;
   StoreService service_;
-  // In order of arrival.
-  std::map<Client, ServerConnection> connections_;
+  std::map<Client, Member> members_;
+  // Those that are not welcome yet, in order of arrival.
+  std::set<Client> strangers_;
+  std::vector<Client> ended_;
   Client last_client_ = 0;
   Deadline accept_again_ = Deadline(0ms);
   bool told_of_shortage_ = false;
   int untold_wrong_tokens_ = 0;
   Deadline tell_again_ = Deadline(0ms);
-  std::vector<pollfd> polled_;
+  Epoll epoll_;
+  bool accepting_ = true;
   std::thread thread_;  // last: it uses all the others
 };
 
@@ -125,25 +145,26 @@ void TcpStoreServer::Loop::run() {
   // the listener first: a client whose connection ends may look for a new
   // server at the same address and must not find this one.
   listener_.reset();
-  connections_.clear();
+  members_.clear();
 }
 
 bool TcpStoreServer::Loop::serve_once() {
   const bool accepting = accept_again_.expired();
-  polled_.clear();
-  polled_.push_back({stop_.descriptor(), POLLIN, 0});
-  polled_.push_back({accepting ? listener_.get() : -1, POLLIN, 0});
-  for (const auto& [client, connection] : connections_)
-    polled_.push_back({connection.descriptor(), connection.events(), 0});
-  if (::poll(polled_.data(), polled_.size(),
-             next_deadline().poll_milliseconds()) < 0 &&
-      errno != EINTR)
-    throw SystemError("could not wait for connections", errno);
-  if (polled_[0].revents != 0) return false;
-  auto polled = polled_.begin() + 2;
-  for (auto& [client, connection] : connections_)
-    if (polled++->revents != 0) serve(client, connection);
-  if (polled_[1].revents != 0) accept_some();
+  if (accepting != accepting_)
+    epoll_.change(listener_.get(), accepting ? std::uint32_t{EPOLLIN} : 0,
+                  kListener);
+  accepting_ = accepting;
+  bool has_arrivals = false;
+  for (const auto& [tag, events] : epoll_.wait(next_deadline())) {
+    if (tag == kStop) return false;
+    if (tag == kListener) {
+      has_arrivals = true;
+      continue;
+    }
+    const auto found = members_.find(tag);
+    if (found != members_.end()) serve(tag, found->second);
+  }
+  if (has_arrivals) accept_some();
   end_overdue();
   remove_ended();
   return true;
@@ -152,8 +173,8 @@ bool TcpStoreServer::Loop::serve_once() {
 Deadline TcpStoreServer::Loop::next_deadline() const {
   Deadline next = Deadline::never();
   if (!accept_again_.expired()) next = accept_again_;
-  for (const auto& [client, connection] : connections_)
-    next = std::min(next, connection.introduction());
+  for (const Client client : strangers_)
+    next = std::min(next, members_.at(client).connection.introduction());
   return next;
 }
 
@@ -165,8 +186,12 @@ void TcpStoreServer::Loop::accept_some() {
       if (!socket) break;
       ++accepted;
       told_of_shortage_ = false;
-      connections_.try_emplace(++last_client_, std::move(socket),
-                               Deadline(limits_.introduction));
+      const int descriptor = socket.get();
+      members_.try_emplace(
+          ++last_client_,
+          Member{{std::move(socket), Deadline(limits_.introduction)}, POLLIN});
+      strangers_.insert(last_client_);
+      epoll_.add(descriptor, POLLIN, last_client_);
     }
   } catch (const SystemError& error) {
     // The kernel checks for a descriptor first, so perhaps no connection is
@@ -205,25 +230,32 @@ void TcpStoreServer::Loop::make_room() {
 
 std::ptrdiff_t TcpStoreServer::Loop::count_in(
     std::span<const State> states) const {
-  return std::ranges::count_if(connections_, [&](const auto& each) {
-    return std::ranges::count(states, each.second.state()) > 0;
+  return std::ranges::count_if(strangers_, [&](Client client) {
+    const State state = members_.at(client).connection.state();
+    return std::ranges::count(states, state) > 0;
   });
 }
 
 // Closes the oldest connection in one of `states` after reading its input.
 // Returns whether there was one.
 bool TcpStoreServer::Loop::end_one(std::span<const State> states) {
-  for (auto& [client, connection] : connections_) {
-    const State state = connection.state();
+  const std::vector<Client> strangers(strangers_.begin(), strangers_.end());
+  for (const Client client : strangers) {
+    Member& member = members_.at(client);
+    const State state = member.connection.state();
     if (std::ranges::count(states, state) == 0) continue;
-    serve(client, connection);
-    if (connection.state() == state) connection.end();
-    if (connection.state() == State::kEnded) return true;
+    serve(client, member);
+    if (member.connection.state() == state) {
+      member.connection.end();
+      note_state(client, member);
+    }
+    if (member.connection.state() == State::kEnded) return true;
   }
   return false;
 }
 
-void TcpStoreServer::Loop::serve(Client client, ServerConnection& connection) {
+void TcpStoreServer::Loop::serve(Client client, Member& member) {
+  ServerConnection& connection = member.connection;
   if (connection.state() == State::kEnded) return;
   try {
     if (connection.has_unsent())
@@ -237,6 +269,23 @@ void TcpStoreServer::Loop::serve(Client client, ServerConnection& connection) {
                     error.what()));
     connection.end();
   }
+  note_state(client, member);
+}
+
+// Call after each use of a connection.
+void TcpStoreServer::Loop::note_state(Client client, Member& member) {
+  const State state = member.connection.state();
+  if (state == State::kWelcome || state == State::kEnded)
+    strangers_.erase(client);
+  if (state == State::kEnded) {
+    ended_.push_back(client);
+    return;
+  }
+  const short events = member.connection.events();
+  if (events == member.watched) return;
+  member.watched = events;
+  epoll_.change(member.connection.descriptor(),
+                static_cast<std::uint32_t>(events), client);
 }
 
 void TcpStoreServer::Loop::converse(Client client,
@@ -292,28 +341,33 @@ void TcpStoreServer::Loop::tell_of_wrong_token() {
 void TcpStoreServer::Loop::deliver(
     const std::vector<StoreService::Reply>& replies) {
   for (const auto& [client, answer] : replies) {
-    const auto found = connections_.find(client);
-    if (found != connections_.end())
-      found->second.send(make_frame(encode(answer)));
+    const auto found = members_.find(client);
+    if (found == members_.end()) continue;
+    found->second.connection.send(make_frame(encode(answer)));
+    note_state(client, found->second);
   }
 }
 
 void TcpStoreServer::Loop::end_overdue() {
-  for (auto& [client, connection] : connections_)
-    if (connection.introduction().expired()) connection.end();
+  const std::vector<Client> strangers(strangers_.begin(), strangers_.end());
+  for (const Client client : strangers) {
+    Member& member = members_.at(client);
+    if (!member.connection.introduction().expired()) continue;
+    member.connection.end();
+    note_state(client, member);
+  }
 }
 
 void TcpStoreServer::Loop::remove_ended() {
-  for (auto each = connections_.begin(); each != connections_.end();) {
-    if (each->second.state() != State::kEnded) {
-      ++each;
-      continue;
-    }
-    const Client gone = each->first;
-    connections_.erase(each);
+  // Delivering may break further connections.
+  while (!ended_.empty()) {
+    const Client gone = ended_.back();
+    ended_.pop_back();
+    const auto found = members_.find(gone);
+    if (found == members_.end()) continue;  // noted twice
+    epoll_.remove(found->second.connection.descriptor());
+    members_.erase(found);
     deliver(service_.leave(gone));
-    // Delivering may have marked an earlier connection as broken.
-    each = connections_.begin();
   }
 }
 

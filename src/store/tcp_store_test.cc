@@ -156,8 +156,8 @@ TEST_F(TcpStore, TimesOutOnAServerThatSaysNothing) {
 }
 
 TEST_F(TcpStore, WaitsForAServerThatComesLater) {
-  const int later = server_->port();
   server_.reset();
+  const int later = find_free_port();
   std::shared_ptr<Store> client;
   std::thread early([&] {
     client = open_store("tcp://127.0.0.1:" + std::to_string(later),
@@ -169,8 +169,8 @@ TEST_F(TcpStore, WaitsForAServerThatComesLater) {
 }
 
 TEST_F(TcpStore, NamesTheServerThatNeverCame) {
-  const std::string url = server_->url();
-  server_.reset();
+  // Not the port of a server that has ended: another program may have it now.
+  const std::string url = "tcp://127.0.0.1:" + std::to_string(find_free_port());
   const std::string message = error_text<Timeout>(
       [&] { open_store(url, {.deadline = Deadline(50ms)}); });
   EXPECT_THAT(message, HasSubstr(url.substr(6)));

@@ -42,6 +42,13 @@ class Store {
   virtual Bytes get(std::string_view key, Deadline deadline,
                     const Cancellation* cancellation = nullptr) = 0;
 
+  // Waits until all of `keys` exist and returns their values, in the order of
+  // `keys`. `keys` must not be empty; the keys together, and the values
+  // together, must not exceed the limit of a value. (torch's multi_get.)
+  virtual std::vector<Bytes> multi_get(
+      std::span<const std::string> keys, Deadline deadline,
+      const Cancellation* cancellation = nullptr) = 0;
+
   // Waits until at least one of `keys` exists and returns the index of the
   // first that does. `keys` must not be empty, and together must not exceed the
   // limit of a value.

@@ -11,6 +11,7 @@
 #include "src/base/number_in.h"
 #include "src/base/process_environment.h"
 #include "src/comm/rendezvous/formation.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 

@@ -12,24 +12,39 @@
 namespace lockstep {
 
 RoundStore::RoundStore(std::shared_ptr<Store> job_store, int round)
-    : job_store_(std::move(job_store)),
+    : RoundStore(
+          job_store, round,
+          std::make_shared<PrefixStore>(job_store, elastic_prefix(round))) {}
+
+RoundStore::RoundStore(std::shared_ptr<Store> job_store, int round,
+                       std::shared_ptr<PrefixStore> part)
+    : ForwardingStore(part),
+      job_store_(std::move(job_store)),
       round_(round),
-      prefix_(elastic_prefix(round)),
-      store_(with_prefix(job_store_, prefix_)) {}
+      part_(std::move(part)) {}
 
 Bytes RoundStore::get(std::string_view key, Deadline deadline,
                       const Cancellation* cancellation) {
   const std::string only(key);
   if (!formed_) wait_any(std::span(&only, 1), deadline, cancellation);
-  return store_->get(key, deadline, cancellation);
+  return ForwardingStore::get(key, deadline, cancellation);
+}
+
+std::vector<Bytes> RoundStore::multi_get(std::span<const std::string> keys,
+                                         Deadline deadline,
+                                         const Cancellation* cancellation) {
+  if (!formed_)
+    for (const std::string& key : keys)
+      wait_any(std::span(&key, 1), deadline, cancellation);
+  return ForwardingStore::multi_get(keys, deadline, cancellation);
 }
 
 std::size_t RoundStore::wait_any(std::span<const std::string> keys,
                                  Deadline deadline,
                                  const Cancellation* cancellation) {
-  if (formed_) return store_->wait_any(keys, deadline, cancellation);
+  if (formed_) return ForwardingStore::wait_any(keys, deadline, cancellation);
   std::vector<std::string> all;
-  for (const std::string& key : keys) all.push_back(in_job(key));
+  for (const std::string& key : keys) all.push_back(part_->whole(key));
   all.push_back(elastic_round_key(round_ + 1));
   // A member may have ended well without having joined this round.
   all.emplace_back(kElasticOver);

@@ -54,6 +54,15 @@ std::vector<int> ranks_that_ended(const Work& work) {
 
 }  // namespace
 
+Operation within_host(OperationKind kind, const Operation& whole,
+                      Deadline deadline) {
+  return {
+      .kind = kind,
+      .reduction = reduces(kind) ? whole.reduction : ReduceOp::kSum,
+      .timeout = std::max(deadline.remaining(), std::chrono::nanoseconds(1)),
+      .label = whole.label};
+}
+
 HostGroup::HostGroup(const GroupIdentity& whole, int host,
                      std::vector<int> ranks, Store& store,
                      const Settings& settings)
@@ -99,6 +108,12 @@ void HostGroup::wait(const Work& work) {
   } catch (const Timeout& late) {
     throw WaitExpired(in_whole_group(ranks_named_missing(late.what())));
   }
+}
+
+void HostGroup::wait(WireCore& core, const Work& work) {
+  core.waits_inside([this, work] { return missing(work); });
+  wait(work);
+  core.waits_inside(nullptr);
 }
 
 void HostGroup::forget(const Work& work) noexcept {

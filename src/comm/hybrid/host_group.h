@@ -16,6 +16,12 @@
 
 namespace lockstep {
 
+class WireCore;
+
+// A collective of a host's ranks, for start(), that is a part of `whole`.
+Operation within_host(OperationKind kind, const Operation& whole,
+                      Deadline deadline);
+
 class HostGroup {
  public:
   // `ranks` are the ranks of `whole` on this host; `host` is its number.
@@ -35,6 +41,9 @@ class HostGroup {
 
   // Waits for `work`, which start() returned.
   void wait(const Work& work);
+  // The same in an operation of the whole group, `core`, whose missing() names
+  // the ranks that `work` waits for meanwhile.
+  void wait(WireCore& core, const Work& work);
 
   // Returns when no thread touches the memory of `work` any more. `work` may
   // have failed.

@@ -13,6 +13,7 @@
 #include "src/comm/hybrid/chunks.h"
 #include "src/comm/hybrid/host_group.h"
 #include "src/comm/hybrid/host_map.h"
+#include "src/comm/rendezvous/store_all_gather.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/comm/wire/wire_core.h"
 
@@ -73,8 +74,9 @@ TEST(HostMap, SeparatesMachinesThatDescribeThemselvesAlike) {
     });
   std::string card = to_text(store->get("group/g/host/1", kTimeout));
   card.replace(0, card.find(' '), "a-mark-of-another-machine");
-  store->set("group/g/host/0", to_bytes(card), kTimeout);
-  store->set("group/g/host/first/0", to_bytes("0"), kTimeout);
+  const GroupIdentity first{.name = "g", .rank = 0, .size = 3};
+  store_all_gather(first, "host", card, *store, {kTimeout});
+  store_all_gather(first, "host/first", "0", *store, {kTimeout});
   for (std::thread& thread : threads) thread.join();
   for (const HostMap& map : maps)
     EXPECT_THAT(map.ranks_of, ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
@@ -204,6 +206,71 @@ TEST_P(Hybrid, BroadcastsFromAnyRank) {
         ASSERT_EQ(tail[i], static_cast<float>(i) + static_cast<float>(root));
     }
   });
+}
+
+// Around the size that travels with the ranks' calls, and the size of a small
+// operation.
+const std::vector<std::size_t> kSmallCounts{0, 1, 43, 44, 45, 1000, 4096, 4097};
+
+TEST_P(Hybrid, CarriesOutSmallOperationsOfEveryKind) {
+  run_ranks_on(GetParam(), "hybrid", [](std::shared_ptr<ProcessGroup> group) {
+    const auto ranks = static_cast<std::size_t>(group->size());
+    const auto rank = static_cast<float>(group->rank());
+    for (const std::size_t count : kSmallCounts) {
+      group->barrier().wait();
+      std::vector<float> sum(count, rank + 1), mean(count, rank + 1);
+      std::vector<float> largest(count, rank);
+      group->all_reduce(view(sum), ReduceOp::kSum).wait();
+      group->all_reduce(view(mean), ReduceOp::kAverage).wait();
+      group->all_reduce(view(largest), ReduceOp::kMax).wait();
+      EXPECT_THAT(sum, testing::Each(21));
+      EXPECT_THAT(mean, testing::Each(3.5F));
+      EXPECT_THAT(largest, testing::Each(5));
+
+      const std::vector<float> own(count, rank);
+      std::vector<float> all(count * ranks, -1);
+      group->all_gather(view(own), view(all)).wait();
+      std::vector<float> turned(count * ranks, -1);
+      group->all_to_all(view(all), view(turned)).wait();
+      std::vector<float> back(count, -1);
+      group->reduce_scatter(view(all), view(back), ReduceOp::kSum).wait();
+      for (std::size_t from = 0; from < ranks; ++from)
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(all[from * count + i], static_cast<float>(from));
+          ASSERT_EQ(turned[from * count + i], rank);
+        }
+      EXPECT_THAT(back, testing::Each(6 * rank));
+      for (int root = 0; root < group->size(); ++root) {
+        std::vector<float> values(count, rank);
+        group->broadcast(view(values), root).wait();
+        EXPECT_THAT(values, testing::Each(static_cast<float>(root)));
+      }
+    }
+  });
+}
+
+TEST_P(Hybrid, TellsEveryRankWhichRankCalledSomethingElse) {
+  for (int other = 0; other < 6; ++other) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100'000}}) {
+      run_ranks_on(
+          GetParam(), "hybrid", [&](std::shared_ptr<ProcessGroup> group) {
+            std::vector<float> values(count);
+            group->all_reduce(view(values), ReduceOp::kSum).wait();
+            const ReduceOp op =
+                group->rank() == other ? ReduceOp::kMax : ReduceOp::kSum;
+            try {
+              group->all_reduce(view(values), op).wait();
+              ADD_FAILURE() << "rank " << group->rank() << " heard nothing";
+            } catch (const Mismatch& mismatch) {
+              EXPECT_THAT(mismatch.what(),
+                          testing::ContainsRegex(
+                              "called:  all_reduce #2 .max, [^\n]*. by rank " +
+                              std::to_string(other) + "\n"));
+              EXPECT_THAT(mismatch.what(), HasSubstr("by ranks "));
+            }
+          });
+    }
+  }
 }
 
 TEST_P(Hybrid, NamesARankOfAnyHostByItsRankInTheGroup) {

@@ -60,8 +60,7 @@ class Passage {
   void start_first(std::size_t c);
   void finish(std::size_t c);
   void complete_last(std::size_t end);
-  void wait_inside(const Work& work);
-  Operation within_host(OperationKind kind) const;
+  void wait_inside(const Work& work) { parts_.here.wait(parts_.core, work); }
   Work move_blocks(OperationKind kind, std::size_t c);
   Work broadcast_chunk(std::size_t c);
   SharePlan wire_plan();
@@ -111,22 +110,6 @@ void Passage::complete_last(std::size_t end) {
   }
 }
 
-void Passage::wait_inside(const Work& work) {
-  parts_.core.waits_inside(
-      [&here = parts_.here, work] { return here.missing(work); });
-  parts_.here.wait(work);
-  parts_.core.waits_inside(nullptr);
-}
-
-Operation Passage::within_host(OperationKind kind) const {
-  return {.kind = kind,
-          .division = Division::kPerRank,
-          .reduction = parts_.operation.reduction,
-          .timeout = std::max(parts_.deadline.remaining(),
-                              std::chrono::nanoseconds(1)),
-          .label = parts_.operation.label};
-}
-
 // Reduces a chunk within the host, so that each rank has its block, or gathers
 // the blocks again.
 Work Passage::move_blocks(OperationKind kind, std::size_t c) {
@@ -134,7 +117,8 @@ Work Passage::move_blocks(OperationKind kind, std::size_t c) {
   for (int b = 0; b < parts_.here.size(); ++b)
     blocks.push_back(chunks_.block(c, at(b)));
   const Buffer own = blocks[at(index_)];
-  Operation operation = within_host(kind);
+  Operation operation = within_host(kind, parts_.operation, parts_.deadline);
+  operation.division = Division::kPerRank;
   (reduces(kind) ? operation.inputs : operation.outputs) = blocks;
   (reduces(kind) ? operation.outputs : operation.inputs) = {&own, 1};
   return parts_.here.start(operation);
@@ -142,8 +126,8 @@ Work Passage::move_blocks(OperationKind kind, std::size_t c) {
 
 Work Passage::broadcast_chunk(std::size_t c) {
   const Buffer whole = chunks_.whole(c);
-  Operation operation = within_host(OperationKind::kBroadcast);
-  operation.division = Division::kEven;
+  Operation operation =
+      within_host(OperationKind::kBroadcast, parts_.operation, parts_.deadline);
   operation.root = parts_.hosts.index_of[at(parts_.operation.root)];
   operation.outputs = {&whole, 1};
   return parts_.here.start(operation);
@@ -206,17 +190,31 @@ void Passage::plan_broadcast(SharePlan& plan) {
 
 HybridWay::HybridWay(const GroupIdentity& identity, HostMap hosts, Store& store,
                      const Settings& settings)
-    : hosts_(std::move(hosts)),
-      here_(identity, hosts_.host_of[at(identity.rank)],
-            hosts_.ranks_of[at(hosts_.host_of[at(identity.rank)])], store,
-            settings) {}
+    : HybridWay(identity.rank, hosts,
+                HostGroup(identity, hosts.host_of[at(identity.rank)],
+                          hosts.ranks_of[at(hosts.host_of[at(identity.rank)])],
+                          store, settings)) {}
 
-HybridWay::HybridWay(HostMap hosts, HostGroup here)
-    : hosts_(std::move(hosts)), here_(std::move(here)) {}
+HybridWay::HybridWay(int rank, HostMap hosts, HostGroup here)
+    : rank_(rank),
+      hosts_(std::move(hosts)),
+      here_(std::move(here)),
+      exchange_(rank, hosts_, here_) {}
 
 std::unique_ptr<CollectiveWay> HybridWay::duplicate(
     const GroupIdentity& identity, int number) const {
-  return std::make_unique<HybridWay>(hosts_, here_.duplicate(identity, number));
+  return std::make_unique<HybridWay>(rank_, hosts_,
+                                     here_.duplicate(identity, number));
+}
+
+bool HybridWay::compare(WireCore& core, ControlExchange& control,
+                        const Operation& operation, Deadline deadline) {
+  try {
+    return exchange_.run(core, control, operation, deadline);
+  } catch (...) {
+    abandoned_ = {exchange_.take_abandoned()};
+    throw;
+  }
 }
 
 bool HybridWay::takes(const Operation& operation) const {

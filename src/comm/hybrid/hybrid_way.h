@@ -23,6 +23,7 @@
 
 #pragma once
 
+#include "src/comm/hybrid/host_exchange.h"
 #include "src/comm/hybrid/host_group.h"
 #include "src/comm/hybrid/host_map.h"
 #include "src/comm/wire/collective_way.h"
@@ -33,9 +34,11 @@ class HybridWay : public CollectiveWay {
  public:
   HybridWay(const GroupIdentity& identity, HostMap hosts, Store& store,
             const Settings& settings);
-  HybridWay(HostMap hosts, HostGroup here);
+  HybridWay(int rank, HostMap hosts, HostGroup here);
 
   std::string_view name() const override { return "hybrid"; }
+  bool compare(WireCore& core, ControlExchange& control,
+               const Operation& operation, Deadline deadline) override;
   bool takes(const Operation& operation) const override;
   void run(WireCore& core, const Operation& operation, int tag,
            Deadline deadline) override;
@@ -49,9 +52,12 @@ class HybridWay : public CollectiveWay {
   }
 
  private:
+  const int rank_;
   const HostMap hosts_;
   HostGroup here_;
-  // Operations that run() had started inside the host when it threw.
+  HostExchange exchange_;
+  // Operations that run() or compare() had started inside the host when it
+  // threw.
   std::vector<Work> abandoned_;
   // For chunks that span several buffers; kept from one operation to the next.
   std::shared_ptr<std::byte> staging_;

@@ -13,6 +13,8 @@
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/comm/rendezvous/group_fault.h"
+#include "src/store/forwarding_store.h"
+#include "src/store/peek.h"
 
 // In the store, for group G:
 //
@@ -107,20 +109,14 @@ bool explains(const Fault& stands, const std::exception_ptr& error, int rank) {
 
 }  // namespace
 
-// A compare_and_set that cannot apply reads the store without waiting.
-Bytes peek(Store& store, std::string_view key, Deadline deadline) {
-  const Bytes never = to_bytes("nothing reads like this");
-  return store.compare_and_set(key, never, never, deadline);
-}
-
 std::string ended_key(int rank_in_job) {
   return fmt::format("ended/{}", rank_in_job);
 }
 
-class MeetingStore : public Store {
+class MeetingStore : public ForwardingStore {
  public:
   MeetingStore(const GroupIdentity& identity, std::shared_ptr<Store> store)
-      : identity_(identity), store_(std::move(store)) {
+      : ForwardingStore(std::move(store)), identity_(identity) {
     trouble_.push_back(key_of(identity.name, "verdict"));
     for (int rank = 0; rank < identity.size; ++rank) {
       if (rank == identity.rank) continue;
@@ -129,7 +125,7 @@ class MeetingStore : public Store {
     }
   }
 
-  Store& whole() { return *store_; }
+  Store& whole() { return target(); }
   const std::string& verdict_key() const { return trouble_.front(); }
 
   void set(std::string_view key, std::span<const std::byte> value,
@@ -138,70 +134,67 @@ class MeetingStore : public Store {
       const MutexLock lock(mutex_);
       own_.emplace_back(key);
     }
-    store_->set(key, value, deadline);
+    ForwardingStore::set(key, value, deadline);
   }
 
   Bytes get(std::string_view key, Deadline deadline,
             const Cancellation* cancellation) override {
-    if (formed_) return store_->get(key, deadline, cancellation);
+    if (formed_) return target().get(key, deadline, cancellation);
     const std::string only(key);
     while (true) {
-      Bytes there = peek(*store_, key, deadline);
+      Bytes there = peek(target(), key, deadline);
       if (!there.empty()) return there;
       wait_any(std::span(&only, 1), deadline, cancellation);
       // A rank that gives up meanwhile erases its keys.
       try {
-        return store_->get(key, std::min(deadline, Deadline(kStillThere)),
-                           cancellation);
+        return target().get(key, std::min(deadline, Deadline(kStillThere)),
+                            cancellation);
       } catch (const Timeout&) {
         if (deadline.expired()) throw;
       }
     }
   }
 
+  std::vector<Bytes> multi_get(std::span<const std::string> keys,
+                               Deadline deadline,
+                               const Cancellation* cancellation) override {
+    if (formed_) return target().multi_get(keys, deadline, cancellation);
+    // One call where all keys exist, which does not watch the other ranks.
+    try {
+      return target().multi_get(keys, std::min(deadline, Deadline(kStillThere)),
+                                cancellation);
+    } catch (const Timeout&) {
+      for (const std::string& key : keys)
+        wait_any(std::span(&key, 1), deadline, cancellation);
+    }
+    return target().multi_get(keys, deadline, cancellation);
+  }
+
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override {
-    if (formed_) return store_->wait_any(keys, deadline, cancellation);
+    if (formed_) return target().wait_any(keys, deadline, cancellation);
     std::vector<std::string> all = trouble_;
     all.insert(all.end(), keys.begin(), keys.end());
-    const std::size_t found = store_->wait_any(all, deadline, cancellation);
+    const std::size_t found = target().wait_any(all, deadline, cancellation);
     if (found >= trouble_.size()) return found - trouble_.size();
     heed(found);
     LOCKSTEP_CHECK(false, "a group formed without one of its ranks");
     return 0;
   }
 
-  std::int64_t add(std::string_view key, std::int64_t amount,
-                   Deadline deadline) override {
-    return store_->add(key, amount, deadline);
-  }
-  Bytes compare_and_set(std::string_view key,
-                        std::optional<std::span<const std::byte>> expected,
-                        std::span<const std::byte> desired,
-                        Deadline deadline) override {
-    return store_->compare_and_set(key, expected, desired, deadline);
-  }
   bool erase(std::string_view key, Deadline deadline) override {
     {
       const MutexLock lock(mutex_);
       std::erase(own_, key);
     }
-    return store_->erase(key, deadline);
+    return ForwardingStore::erase(key, deadline);
   }
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
-                     Deadline deadline) override {
-    store_->set_last_will(key, value, deadline);
-  }
-  void withdraw_last_will(Deadline deadline) override {
-    store_->withdraw_last_will(deadline);
-  }
-
   // Waits for the verdict, which takes precedence over a rank that ends after
   // it. Returns whether it came; throws if the group did not form.
   bool await_verdict(Deadline deadline) {
     std::size_t found = 0;
     try {
-      found = store_->wait_any(trouble_, deadline);
+      found = target().wait_any(trouble_, deadline);
     } catch (const Timeout&) {
       return false;
     }
@@ -213,7 +206,7 @@ class MeetingStore : public Store {
   // stands, empty if the group formed.
   std::optional<Fault> settle(const Bytes& mine, Deadline deadline) {
     return decode(
-        store_->compare_and_set(verdict_key(), std::nullopt, mine, deadline));
+        target().compare_and_set(verdict_key(), std::nullopt, mine, deadline));
   }
 
   // The rank, if any, whose end becomes known within `timeout`.
@@ -221,7 +214,7 @@ class MeetingStore : public Store {
     const std::span<const std::string> wills(trouble_.begin() + 1,
                                              trouble_.end());
     try {
-      return ranks_[store_->wait_any(wills, timeout)];
+      return ranks_[target().wait_any(wills, timeout)];
     } catch (const Timeout&) {
       return std::nullopt;
     }
@@ -237,19 +230,18 @@ class MeetingStore : public Store {
       const MutexLock lock(mutex_);
       keys.swap(own_);
     }
-    for (const std::string& key : keys) store_->erase(key, deadline);
+    for (const std::string& key : keys) target().erase(key, deadline);
   }
 
  private:
   // Throws the error that the key trouble_[index] stands for, if it is one.
   void heed(std::size_t index) {
     if (index > 0) throw_fault(end_of(identity_, ranks_[index - 1]), identity_);
-    if (const auto fault = decode(store_->get(verdict_key(), kStoreAnswers)))
+    if (const auto fault = decode(target().get(verdict_key(), kStoreAnswers)))
       throw_fault(*fault, identity_);
   }
 
   const GroupIdentity identity_;
-  const std::shared_ptr<Store> store_;
   // Keys that mean that the group cannot form: the verdict, then the wills of
   // the other ranks, ranks_.
   std::vector<std::string> trouble_;

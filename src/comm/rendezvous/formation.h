@@ -29,9 +29,6 @@ inline constexpr std::chrono::seconds kStoreAnswers{30};
 
 class MeetingStore;
 
-// The value of `key`, empty if it does not exist; does not wait for it.
-Bytes peek(Store& store, std::string_view key, Deadline deadline);
-
 // The key of the job's part of the store that is set once rank `rank_in_job`
 // has lost its connection to the store: its last will.
 std::string ended_key(int rank_in_job);

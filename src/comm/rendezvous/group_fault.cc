@@ -3,6 +3,7 @@
 #include "src/base/log.h"
 #include "src/comm/rendezvous/formation.h"
 #include "src/net/byte_stream.h"
+#include "src/store/peek.h"
 #include "src/store/store_call.h"
 
 namespace lockstep {

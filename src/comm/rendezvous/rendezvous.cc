@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "src/comm/rendezvous/formation.h"
 #include "src/store/host_address.h"
+#include "src/store/peek.h"
 
 // In a gathering's part of the store:
 //
@@ -21,6 +22,8 @@
 //   card       rank 0's JobInfo
 //   agreed/R   rank R's host and settings, once it has read the card and finds
 //              that it belongs to its job
+//   agreed     how many have done so
+//   all        set by the last one
 //   objection  a rank's reason to refuse the card, kSettings if only settings
 //              differ, or the rank that gave up
 //   verdict    kComplete, or why there is no job; set by rank 0
@@ -213,6 +216,8 @@ void Rendezvous::check_job(const JobInfo& card) {
       store_->set("objection", to_bytes(kSettings), kStoreAnswers);
     store_->set(agreed_key(card_.rank),
                 to_bytes(own_host_name() + kTextEnd + settings), kStoreAnswers);
+    if (store_->add("agreed", 1, kStoreAnswers) == card_.world_size - 1)
+      store_->set("all", {}, kStoreAnswers);
     return;
   }
   const std::string objection =
@@ -229,25 +234,33 @@ void Rendezvous::check_job(const JobInfo& card) {
 
 // Waits for every rank; returns the gathering's verdict.
 std::string Rendezvous::wait_for_ranks(Deadline deadline) {
-  std::vector<int> missing;
-  std::vector<std::string> any{"objection", ""};
+  if (card_.world_size == 1) return std::string(kComplete);
+  std::vector<std::string> any{"objection", "all"};
   for (int rank = 1; rank < card_.world_size; ++rank)
     any.push_back(ended_key(rank));
+  std::size_t found = 0;
+  try {
+    found = store_->wait_any(any, deadline);
+  } catch (const Timeout&) {
+    return give_up_on_missing();
+  }
+  if (found == 0) {
+    const auto why = to_text(store_->get("objection", kStoreAnswers));
+    return why == kSettings ? describe_settings() : why;
+  }
+  return found == 1 ? std::string(kComplete)
+                    : describe_ended(static_cast<int>(found) - 1);
+}
+
+// Returns the verdict that names the ranks that have not come.
+std::string Rendezvous::give_up_on_missing() {
+  std::vector<int> missing;
   for (int rank = 1; rank < card_.world_size; ++rank) {
-    any[1] = agreed_key(rank);
-    try {
-      const std::size_t found = store_->wait_any(any, deadline);
-      if (found == 0) {
-        const auto why = to_text(store_->get("objection", kStoreAnswers));
-        return why == kSettings ? describe_settings() : why;
-      }
-      if (found > 1) return describe_ended(static_cast<int>(found) - 1);
-    } catch (const Timeout&) {
-      // If the rank still comes, it learns that the others have given up.
-      store_->compare_and_set(rank_key(rank), std::nullopt, to_bytes(kLate),
-                              kStoreAnswers);
-      missing.push_back(rank);
-    }
+    if (!peek(*store_, agreed_key(rank), kStoreAnswers).empty()) continue;
+    // If the rank still comes, it learns that the others have given up.
+    store_->compare_and_set(rank_key(rank), std::nullopt, to_bytes(kLate),
+                            kStoreAnswers);
+    missing.push_back(rank);
   }
   return missing.empty() ? std::string(kComplete) : describe_missing(missing);
 }

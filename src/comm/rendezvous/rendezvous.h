@@ -64,6 +64,7 @@ class Rendezvous {
   void gather();
   void leave_will();
   std::string wait_for_ranks(Deadline deadline);
+  std::string give_up_on_missing();
   std::string hear(const std::string& key, Deadline deadline);
   void check_job(const JobInfo& card);
   std::string describe_settings();

@@ -3,29 +3,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
+#include <span>
 
 #include "lockstep/base/error.h"
 #include "src/comm/operation/peer_checks.h"
+#include "src/comm/rendezvous/formation.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 namespace {
 
-// Empty if the deadline passes first.
-std::optional<Bytes> get(Store& store, const std::string& key,
-                         const GatherWait& wait) {
+// Waits for `key`; returns whether it came before the deadline.
+bool await(Store& store, const std::string& key, const GatherWait& wait) {
   for (;;) {
     try {
-      return store.get(
-          key, wait.check_peers
-                   ? std::min(wait.deadline, Deadline(kPeerCheckInterval))
-                   : wait.deadline);
+      store.wait_any(std::span(&key, 1),
+                     wait.check_peers
+                         ? std::min(wait.deadline, Deadline(kPeerCheckInterval))
+                         : wait.deadline);
+      return true;
     } catch (const Timeout&) {
-      if (wait.deadline.expired()) return std::nullopt;
+      if (wait.deadline.expired()) return false;
     }
     if (wait.check_peers) wait.check_peers();
   }
+}
+
+Timeout timeout_of(const GroupIdentity& identity, Store& store,
+                   std::span<const std::string> keys) {
+  std::vector<std::string> missing;
+  for (int rank = 0; rank < identity.size; ++rank) {
+    const std::string& key = keys[static_cast<std::size_t>(rank)];
+    if (peek(store, key, kStoreAnswers).empty())
+      missing.push_back(identity.describe(rank));
+  }
+  return Timeout(fmt::format(
+      "group \"{}\" of {} ranks could not form: timed out on {}\n"
+      "  missing: {}\n  next:    read the logs of the missing ranks",
+      identity.name, identity.size, identity.describe(identity.rank),
+      fmt::join(missing, ", ")));
 }
 
 }  // namespace
@@ -34,22 +50,24 @@ std::vector<std::string> store_all_gather(const GroupIdentity& identity,
                                           const std::string& subject,
                                           const std::string& mine, Store& store,
                                           const GatherWait& wait) {
-  const auto key = [&](int rank) {
-    return fmt::format("group/{}/{}/{}", identity.name, subject, rank);
-  };
-  store.set(key(identity.rank), to_bytes(mine), wait.deadline);
-  std::vector<std::string> cards;
-  for (int rank = 0; rank < identity.size; ++rank) {
-    const auto card = get(store, key(rank), wait);
-    if (!card)
-      throw Timeout(fmt::format(
-          "group \"{}\" of {} ranks could not form: timed out on {}\n"
-          "  missing: {}\n  next:    read rank {}'s log",
-          identity.name, identity.size, identity.describe(identity.rank),
-          identity.describe(rank), identity.rank_in_job(rank)));
-    cards.push_back(to_text(*card));
+  const std::string root = fmt::format("group/{}/{}/", identity.name, subject);
+  const std::string count = root + "count";
+  const std::string all = root + "all";
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < identity.size; ++rank)
+    keys.push_back(root + std::to_string(rank));
+  // The mark before it tells an empty value from an absent one.
+  store.set(keys[static_cast<std::size_t>(identity.rank)], to_bytes('=' + mine),
+            wait.deadline);
+  if (store.add(count, 1, wait.deadline) == identity.size) {
+    store.erase(count, wait.deadline);
+    store.set(all, {}, wait.deadline);
   }
-  return cards;
+  if (!await(store, all, wait)) throw timeout_of(identity, store, keys);
+  std::vector<std::string> values;
+  for (const Bytes& value : store.multi_get(keys, kStoreAnswers))
+    values.push_back(to_text(value).substr(1));
+  return values;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,9 @@
 // Every rank of a group sends every other rank a value before the group exists.
 //
+// A rank makes the same few calls whatever the group's size: it sets its value
+// and counts itself; the last rank to do so sets a key that all wait for, and
+// then each rank reads all values in one call.
+//
 // Threads: called once by each rank, from any thread.
 // Errors:  Timeout naming the ranks that never came; the store's errors.
 #pragma once

@@ -15,34 +15,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/rank_environment.h"
 
 namespace lockstep::internal {
 namespace {
-
-// Set for each job, so never inherited from the program's own environment.
-constexpr std::array<std::string_view, 17> kOfLaunchers{"RANK",
-                                                        "LOCAL_RANK",
-                                                        "WORLD_SIZE",
-                                                        "GROUP_RANK",
-                                                        "GROUP_WORLD_SIZE",
-                                                        "LOCAL_WORLD_SIZE",
-                                                        "ROLE_RANK",
-                                                        "ROLE_WORLD_SIZE",
-                                                        "ROLE_NAME",
-                                                        "MASTER_ADDR",
-                                                        "MASTER_PORT",
-                                                        "LOCKSTEP_STORE",
-                                                        "LOCKSTEP_TOKEN",
-                                                        "LOCKSTEP_PROGRESS_FD",
-                                                        "LOCKSTEP_SPAWN",
-                                                        "LOCKSTEP_STEPS_FILE",
-                                                        "LOCKSTEP_ELASTIC_ID"};
-
-bool is_of_launchers(std::string_view variable) {
-  const std::string_view name = variable.substr(0, variable.find('='));
-  return name.starts_with("TORCHELASTIC_") ||
-         std::ranges::find(kOfLaunchers, name) != kOfLaunchers.end();
-}
 
 // Where a function lies; `object` is empty for the executable.
 struct Place {
@@ -176,7 +152,9 @@ std::vector<std::string> shared_environment(
   std::vector<std::string> variables;
   bool has_threads = ranks == 1;
   for (const std::string& variable : inherited) {
-    if (is_of_launchers(variable)) continue;
+    if (is_set_per_job(
+            std::string_view(variable).substr(0, variable.find('='))))
+      continue;
     has_threads |= variable.starts_with("OMP_NUM_THREADS=");
     variables.push_back(variable);
   }

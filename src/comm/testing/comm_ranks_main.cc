@@ -34,6 +34,7 @@
 #include "src/comm/rendezvous/rendezvous.h"
 #include "src/comm/rendezvous/world.h"
 #include "src/comm/testing/conformance_rank.h"
+#include "src/comm/testing/run_ranks.h"
 #include "src/net/shared_memory.h"
 #include "src/net/testing/scarce_descriptors.h"
 #include "src/net/testing/without_pidfd.h"
@@ -72,10 +73,15 @@ int run_cases(const std::shared_ptr<ProcessGroup>& group,
   return wrong == 0 && !cases.empty() ? 0 : 1;
 }
 
-// Runs the conformance suite's cases of this world size.
+// Runs the conformance suite's cases of this world size. On several hosts the
+// first half of the ranks is on the first one.
 int conformance() {
   const auto group = join();
-  return run_cases(group, chosen_cases(group->size()), nullptr);
+  std::vector<ConformanceCase> cases = chosen_cases(group->size());
+  if (group->backend() == "hybrid")
+    for (ConformanceCase& c : cases)
+      c.first_host = ranks_of_first_host(group->size());
+  return run_cases(group, cases, nullptr);
 }
 
 // The same in GPU memory, with the plug-in: 1, 2 or 4 ranks, which may share

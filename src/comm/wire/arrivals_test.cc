@@ -37,7 +37,8 @@ TEST_F(ARankOfFour, DoesNotMissThoseWhoseCallsHaveCome) {
   comes_from(2, kChannelControl, sizeof(AnnouncedCall));
   comes_from(3, kChannelControl, sizeof(AnnouncedCall));
   const auto nothing = [](int, std::span<std::byte>) { return std::size_t{0}; };
-  EXPECT_THROW(control.run(AnnouncedCall{}, nothing, 10ms), WaitExpired);
+  EXPECT_THROW(control.run(control.everyone(), AnnouncedCall{}, nothing, 10ms),
+               WaitExpired);
   EXPECT_THAT(core->missing(), ElementsAre(1));
 }
 
@@ -46,7 +47,8 @@ TEST_F(ARankOfFour, DoesNotMissThoseWhoseCallsHaveComeWhenOneIsLost) {
   comes_from(2, kChannelControl, sizeof(AnnouncedCall));
   transport.lose(1);
   const auto nothing = [](int, std::span<std::byte>) { return std::size_t{0}; };
-  EXPECT_THROW(control.run(AnnouncedCall{}, nothing, 1min), TransportError);
+  EXPECT_THROW(control.run(control.everyone(), AnnouncedCall{}, nothing, 1min),
+               TransportError);
   EXPECT_THAT(core->missing(), ElementsAre(1, 3));
 }
 

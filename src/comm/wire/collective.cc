@@ -41,10 +41,15 @@ Collective::Collective(WireCore& core, ControlExchange& control,
 
 void Collective::run(CollectiveWay* way) {
   core_.scratch().reset();
+  if (way != nullptr) {
+    if (is_checked() && way->compare(core_, control_, operation_, deadline_))
+      return;
+    if (way->takes(operation_))
+      return way->run(core_, operation_, tag(), deadline_);
+  }
   if (is_inline()) return run_inline();
-  if (is_checked()) check_signatures();
-  if (way != nullptr && way->takes(operation_))
-    return way->run(core_, operation_, tag(), deadline_);
+  if (is_checked() && (way == nullptr || is_uneven_all_to_all(operation_)))
+    check_signatures();
   if (reduces(operation_.kind))
     return run_pipeline(operation_.kind == OperationKind::kReduceScatter
                             ? scatter_plan()
@@ -62,6 +67,7 @@ bool Collective::is_inline() const {
 }
 
 bool Collective::is_checked() const {
+  if (is_inline()) return true;
   if (core_.check() == OperationCheck::kAll) return true;
   return core_.check() == OperationCheck::kSmall &&
          signature_.elements * element_bytes_ <= kSmallBytes;
@@ -88,7 +94,7 @@ void Collective::check_signatures() {
     throw InvalidArgument(
         "all_to_all_v is limited to 1024 ranks; use all_to_all");
   compare(control_.run(
-      announced_call_of(operation_),
+      control_.everyone(), announced_call_of(operation_),
       [&](int, std::span<std::byte> room) {
         if (!bytes.empty())
           std::memcpy(room.data(), bytes.data(), bytes.size());
@@ -107,7 +113,7 @@ void Collective::check_signatures() {
 
 void Collective::run_inline() {
   compare(control_.run(
-      announced_call_of(operation_),
+      control_.everyone(), announced_call_of(operation_),
       [&](int to, std::span<std::byte> room) {
         const BufferSpan run = routes_.outgoing(to);
         const std::size_t bytes = total_bytes(run);

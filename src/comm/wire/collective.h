@@ -2,9 +2,11 @@
 //
 //   small       one exchange of control messages, which carry the elements
 //   otherwise   the control messages (unless LOCKSTEP_CHECK says no), then
-//     a CollectiveWay, if it takes the operation
 //     moves     exchange_blocks
 //     reduces, broadcast   SharePipeline
+//
+// A CollectiveWay compares the calls in its own way, and carries out the
+// operations that it takes.
 //
 // Threads: one collective of a group at a time.
 // Errors:  Mismatch, the same on every rank; those of WireCore's waits.
@@ -23,7 +25,7 @@ class Collective {
   Collective(WireCore& core, ControlExchange& control,
              const Operation& operation, Deadline deadline);
 
-  // `way` (may be null) carries out the operations that it takes.
+  // `way` may be null.
   void run(CollectiveWay* way);
 
  private:

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 
+#include "src/comm/wire/control_exchange.h"
 #include "src/comm/wire/wire_core.h"
 
 namespace lockstep {
@@ -21,15 +22,22 @@ class CollectiveWay {
   // "hybrid"
   virtual std::string_view name() const = 0;
 
-  // Whether run() carries out `operation`, which is not small. The answer
-  // depends only on values that are the same on every rank.
+  // Compares the calls of all ranks, as ControlExchange does between all pairs.
+  // Returns whether `operation` is complete, the same on every rank. Throws
+  // Mismatch on at least one rank where the calls differ; the other ranks wait
+  // until the group ends.
+  virtual bool compare(WireCore& core, ControlExchange& control,
+                       const Operation& operation, Deadline deadline) = 0;
+
+  // Whether run() carries out `operation`. The answer depends only on values
+  // that are the same on every rank.
   virtual bool takes(const Operation& operation) const = 0;
 
   // `tag` and `tag + 1` are reserved for messages of the collective channel.
   // When this returns, no thread or peer touches the operation's buffers any
   // more; if it throws, they may do so until abort() was called and calm_down()
-  // has returned. It must not report the failure to other ranks: its cause is
-  // not in the store yet.
+  // has returned; so it is with compare(). It must not report the failure to
+  // other ranks: its cause is not in the store yet.
   virtual void run(WireCore& core, const Operation& operation, int tag,
                    Deadline deadline) = 0;
 

@@ -8,8 +8,9 @@ namespace lockstep {
 
 ControlExchange::ControlExchange(WireCore& core)
     : core_(core), peers_(static_cast<std::size_t>(core.size())) {
-  for (int rank = 0; rank < core.size(); ++rank) {
-    if (rank == core.rank()) continue;
+  for (int step = 1; step < core.size(); ++step) {
+    const int rank = (core.rank() + step) % core.size();
+    everyone_.push_back(rank);
     peer(rank).out.memory.resize(kMessageBytes);
     for (Mailbox& mailbox : peer(rank).in) {
       mailbox.memory.resize(kMessageBytes);
@@ -45,48 +46,42 @@ void ControlExchange::send(int rank, const AnnouncedCall& mine,
       core_.send({rank, kChannelControl, 0, out.memory.data(), bytes});
 }
 
-std::vector<AnnouncedCall> ControlExchange::run(const AnnouncedCall& mine,
+std::vector<AnnouncedCall> ControlExchange::run(std::span<const int> peers,
+                                                const AnnouncedCall& mine,
                                                 const FillExtra& extra,
                                                 Deadline deadline) {
-  const auto for_each_peer = [&](const auto& action) {
-    // Every rank begins with the rank after it, so that not all of them send to
-    // the same rank first.
-    for (int step = 1; step < core_.size(); ++step)
-      action((core_.rank() + step) % core_.size());
-  };
+  last_.assign(peers.begin(), peers.end());
   Arrivals arrivals(core_);
-  for_each_peer([&](int rank) {
+  for (const int rank : peers) {
     if (!in(rank).request) post(rank, in(rank));
     arrivals.expect(in(rank).request);
-  });
-  for_each_peer([&](int rank) { send(rank, mine, extra, deadline); });
+  }
+  for (const int rank : peers) send(rank, mine, extra, deadline);
   std::vector<AnnouncedCall> all(peers_.size(), mine);
-  for_each_peer([&](int rank) {
+  for (const int rank : peers) {
     arrivals.wait(in(rank).request, deadline);
     AnnouncedCall& theirs = all[static_cast<std::size_t>(rank)];
     std::memcpy(&theirs, in(rank).memory.data(), sizeof theirs);
     core_.saw(rank, theirs.signature);
-  });
+  }
   return all;
 }
 
 const std::byte* ControlExchange::extra(int rank) const {
-  return peers_[static_cast<std::size_t>(rank)]
-             .in[turn_ % kAhead]
-             .memory.data() +
-         sizeof(AnnouncedCall);
+  const Peer& from = peers_[static_cast<std::size_t>(rank)];
+  return from.in[from.turn % kAhead].memory.data() + sizeof(AnnouncedCall);
 }
 
 // Waits for the sends too: after an operation has returned, this rank may leave
 // the group.
 void ControlExchange::finish(Deadline deadline) {
-  for (int rank = 0; rank < core_.size(); ++rank) {
-    if (rank == core_.rank()) continue;
+  for (const int rank : last_) {
     core_.wait(peer(rank).out.request, deadline);
     in(rank).request.reset();
     post_if_there(rank, in(rank));
+    ++peer(rank).turn;
   }
-  ++turn_;
+  last_.clear();
 }
 
 }  // namespace lockstep

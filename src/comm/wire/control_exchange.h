@@ -1,5 +1,6 @@
-// The first step of a collective: every rank announces its call to every other
-// rank, together with small elements.
+// The first step of a collective: ranks announce their calls to each other,
+// together with small elements; every rank to every other one, unless
+// HostExchange needs fewer.
 //
 // A control message is an AnnouncedCall, followed by up to kInlineBytes for
 // that rank. Receiving all of them is the mismatch check, a barrier, and for
@@ -26,12 +27,18 @@ class ControlExchange {
 
   explicit ControlExchange(WireCore& core);
 
-  // Sends `mine` to every other rank, with the bytes from `extra(rank)`: it
+  // Sends `mine` to each of `peers`, with the bytes from `extra(rank)`: it
   // writes at most kInlineBytes to the span and returns their number. Returns
-  // every rank's call, including this rank's.
+  // the calls of those ranks, by rank; in all other places `mine`. If this rank
+  // exchanges calls with another one, that rank does so with this one.
   using FillExtra = std::function<std::size_t(int rank, std::span<std::byte>)>;
-  std::vector<AnnouncedCall> run(const AnnouncedCall& mine,
+  std::vector<AnnouncedCall> run(std::span<const int> peers,
+                                 const AnnouncedCall& mine,
                                  const FillExtra& extra, Deadline deadline);
+
+  // All other ranks, beginning with the one after this rank, so that not all
+  // ranks send to the same rank first.
+  std::span<const int> everyone() const { return everyone_; }
 
   // The extra bytes from `rank` in the last run(); valid until finish().
   const std::byte* extra(int rank) const;
@@ -52,10 +59,11 @@ class ControlExchange {
   struct Peer {
     std::array<Mailbox, kAhead> in;
     Mailbox out;
+    std::size_t turn = 0;  // the number of exchanges with this rank
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  Mailbox& in(int rank) { return peer(rank).in[turn_ % kAhead]; }
+  Mailbox& in(int rank) { return peer(rank).in[peer(rank).turn % kAhead]; }
   void post(int rank, Mailbox& mailbox);
   void post_if_there(int rank, Mailbox& mailbox);
   void send(int rank, const AnnouncedCall& mine, const FillExtra& extra,
@@ -63,7 +71,8 @@ class ControlExchange {
 
   WireCore& core_;
   std::vector<Peer> peers_;
-  std::size_t turn_ = 0;
+  std::vector<int> everyone_;
+  std::vector<int> last_;  // the peers of the last run()
 };
 
 }  // namespace lockstep

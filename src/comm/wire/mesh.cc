@@ -26,6 +26,7 @@
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/store/host_address.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 namespace {

@@ -224,6 +224,11 @@ void WireCore::saw(int peer, const Signature& signature) {
   last_seen_[index(peer)] = signature;
 }
 
+void WireCore::saw_all(const Signature& signature) {
+  const MutexLock lock(mutex_);
+  last_seen_of_all_ = signature;
+}
+
 std::string WireCore::name_of_rank(int rank) const {
   const auto r = index(rank);
   std::string name = identity().describe(rank);
@@ -261,7 +266,9 @@ std::string WireCore::describe_missing(const std::vector<int>& ranks) const {
   const MutexLock lock(mutex_);
   std::string text;
   for (const int rank : ranks) {
-    const Signature& seen = last_seen_[index(rank)];
+    const Signature& own = last_seen_[index(rank)];
+    const Signature& seen =
+        own.sequence > last_seen_of_all_.sequence ? own : last_seen_of_all_;
     text += fmt::format("\n  missing: {}, {}{}", name_of_rank(rank),
                         lost_[index(rank)] ? "which has died or left, " : "",
                         seen.sequence == 0

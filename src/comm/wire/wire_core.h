@@ -142,6 +142,8 @@ class WireCore {
 
   // Notes the last call of `peer`.
   void saw(int peer, const Signature& signature);
+  // Every rank's call had `signature`.
+  void saw_all(const Signature& signature);
   // The lines of a Timeout that name the missing ranks.
   std::string describe_missing(const std::vector<int>& ranks) const;
   // "rank 5 on node-b", "rank 1 (rank 5 of the job) on node-b".
@@ -203,6 +205,7 @@ class WireCore {
   std::vector<int> held_up_by_ LOCKSTEP_GUARDED_BY(mutex_);
   std::function<std::vector<int>()> missing_inside_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Signature> last_seen_ LOCKSTEP_GUARDED_BY(mutex_);
+  Signature last_seen_of_all_ LOCKSTEP_GUARDED_BY(mutex_);
   WaitChain chain_;
 };
 

@@ -3,17 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-// The launcher's own process serves the store.
-constexpr std::chrono::seconds kRoundIsPublished{10};
-
-}  // namespace
 
 ElasticRounds::ElasticRounds(std::shared_ptr<Store> store,
                              const Options& options)
@@ -56,11 +49,11 @@ void ElasticRounds::ended_well(int id) {
   if (std::exchange(over_, true)) return;
   store_->set(kElasticOver,
               to_bytes(fmt::format("worker {} has ended its training", id)),
-              kRoundIsPublished);
+              kOwnStoreAnswers);
 }
 
 bool ElasticRounds::has_joined(int id) const {
-  return lockstep::has_joined(*store_, id, kRoundIsPublished);
+  return lockstep::has_joined(*store_, id, kOwnStoreAnswers);
 }
 
 std::vector<int> ElasticRounds::candidates() const {
@@ -81,7 +74,7 @@ void ElasticRounds::publish(std::vector<int> members) {
   round_ = {.number = round_.number + 1, .members = std::move(members)};
   ready_.clear();
   store_->set(elastic_round_key(round_.number), to_bytes(encode(round_)),
-              kRoundIsPublished);
+              kOwnStoreAnswers);
 }
 
 }  // namespace lockstep

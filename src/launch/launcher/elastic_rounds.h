@@ -5,6 +5,7 @@
 // Errors:  those of Store.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +15,9 @@
 #include "src/store/elastic_round.h"
 
 namespace lockstep {
+
+// For calls of the job's store, which the launcher's own process serves.
+inline constexpr std::chrono::seconds kOwnStoreAnswers{10};
 
 class ElasticRounds {
  public:

@@ -1,19 +1,12 @@
 #include "src/launch/launcher/ready_watch.h"
 
-#include <chrono>
 #include <utility>
 
 #include "lockstep/store/store.h"
 #include "src/base/log.h"
-#include "src/store/elastic_round.h"
+#include "src/launch/launcher/elastic_rounds.h"
 
 namespace lockstep {
-namespace {
-
-// The launcher's own process serves the store.
-constexpr std::chrono::seconds kReadyWatchConnects{10};
-
-}  // namespace
 
 ReadyWatch::ReadyWatch(std::string url, std::string token, int id)
     : url_(std::move(url)),
@@ -29,7 +22,7 @@ ReadyWatch::~ReadyWatch() {
 void ReadyWatch::run() {
   try {
     const auto store =
-        open_store(url_, {.token = token_, .deadline = kReadyWatchConnects});
+        open_store(url_, {.token = token_, .deadline = kOwnStoreAnswers});
     store->get(elastic_ready_key(id_), Deadline::never(), &cancelled_);
     ready_.signal();
   } catch (const std::exception& error) {

@@ -23,7 +23,6 @@ class ReadyWatch {
   ReadyWatch(const ReadyWatch&) = delete;
   ReadyWatch& operator=(const ReadyWatch&) = delete;
 
-  int id() const { return id_; }
   // Readable once the worker is ready.
   int descriptor() const { return ready_.descriptor(); }
 

@@ -2,24 +2,17 @@
 // docs/design/launch.md.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "src/launch/launcher/launcher.h"
 
 namespace lockstep {
-namespace {
-
-// This process serves the store.
-constexpr std::chrono::seconds kRoundsStoreConnects{10};
-
-}  // namespace
 
 void Launcher::begin_rounds() {
   const JobEnvironment& job = options_.job;
   rounds_ = std::make_unique<ElasticRounds>(
       open_store(job.store_url,
-                 {.token = job.token, .deadline = kRoundsStoreConnects}),
+                 {.token = job.token, .deadline = kOwnStoreAnswers}),
       ElasticRounds::Options{.workers = job.workers,
                              .min_ranks = options_.min_ranks,
                              .max_restarts = job.max_restarts});

@@ -4,32 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
+
+#include "src/base/rank_environment.h"
 
 namespace lockstep {
 namespace {
 
-// Set for each job, so never inherited from an outer job.
-constexpr std::array<std::string_view, 16> kOurs{"RANK",
-                                                 "LOCAL_RANK",
-                                                 "WORLD_SIZE",
-                                                 "LOCAL_WORLD_SIZE",
-                                                 "GROUP_RANK",
-                                                 "GROUP_WORLD_SIZE",
-                                                 "ROLE_RANK",
-                                                 "ROLE_WORLD_SIZE",
-                                                 "ROLE_NAME",
-                                                 "MASTER_ADDR",
-                                                 "MASTER_PORT",
-                                                 "LOCKSTEP_STORE",
-                                                 "LOCKSTEP_TOKEN",
-                                                 "LOCKSTEP_PROGRESS_FD",
-                                                 "LOCKSTEP_ELASTIC_ID",
-                                                 "LOCKSTEP_STEPS_FILE"};
-
-// Those of an outer torchrun would make a PyTorch program look for that
-// torchrun's agent at MASTER_PORT.
 constexpr std::string_view kTorchElastic = "TORCHELASTIC_";
 
 std::string_view name_of(std::string_view variable) {
@@ -40,11 +21,6 @@ bool has(std::span<const std::string> variables, std::string_view name) {
   return std::any_of(
       variables.begin(), variables.end(),
       [&](const std::string& variable) { return name_of(variable) == name; });
-}
-
-bool is_launchers(std::string_view name) {
-  return name.starts_with(kTorchElastic) ||
-         std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
 }
 
 void remove(std::vector<std::string>& variables, std::string_view name) {
@@ -103,7 +79,7 @@ std::vector<std::string> worker_environment(
     int local_rank) {
   std::vector<std::string> variables;
   for (const std::string& variable : inherited)
-    if (!is_launchers(name_of(variable))) variables.push_back(variable);
+    if (!is_set_per_job(name_of(variable))) variables.push_back(variable);
   const auto set = [&](std::string_view name, const auto& value) {
     variables.push_back(fmt::format("{}={}", name, value));
   };

@@ -30,6 +30,11 @@ class WatchedStore : public Store {
             const Cancellation* cancellation) override {
     return after("get").get(key, deadline, cancellation);
   }
+  std::vector<Bytes> multi_get(std::span<const std::string> keys,
+                               Deadline deadline,
+                               const Cancellation* cancellation) override {
+    return after("multi_get").multi_get(keys, deadline, cancellation);
+  }
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override {
     return after("wait_any").wait_any(keys, deadline, cancellation);

@@ -1,0 +1,292 @@
+#include "src/comm/hybrid/host_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "src/comm/reduce/reduce_kernels.h"
+
+namespace lockstep {
+namespace {
+
+std::size_t at(int number) { return static_cast<std::size_t>(number); }
+
+// A rank's call and its elements: always of the same size, so that ranks whose
+// calls differ can exchange them.
+constexpr std::size_t kRankBytes = 256;
+constexpr std::size_t kMostBytes = kRankBytes - sizeof(AnnouncedCall);
+
+// The head of a host's message to another one: how many calls follow instead of
+// elements, because the calls of the host's ranks differ.
+struct Head {
+  std::uint64_t calls = 0;
+  std::uint64_t reserved = 0;  // elements are aligned for any type
+};
+constexpr std::size_t kMostInMessage =
+    ControlExchange::kInlineBytes - sizeof(Head);
+
+Buffer as_buffer(std::vector<std::byte>& memory) {
+  return {.data = memory.data(),
+          .count = static_cast<std::int64_t>(memory.size()),
+          .type = DataType::kUInt8};
+}
+
+AnnouncedCall read_call(const std::byte* from) {
+  AnnouncedCall call;
+  std::memcpy(&call, from, sizeof call);
+  return call;
+}
+
+// Reads the calls in a message of the host of `ranks`; returns whether there
+// are any.
+bool read_differing_calls(const std::byte* message,
+                          const std::vector<int>& ranks,
+                          std::vector<AnnouncedCall>& calls) {
+  Head head;
+  std::memcpy(&head, message, sizeof head);
+  message += sizeof head;
+  const auto count = std::min<std::size_t>(head.calls, ranks.size());
+  for (std::size_t i = 0; i < count; ++i)
+    calls[at(ranks[i])] = read_call(message + i * sizeof(AnnouncedCall));
+  return count > 0;
+}
+
+}  // namespace
+
+// One call of run().
+struct HostExchange::Call {
+  WireCore& core;
+  ControlExchange& control;
+  const Operation& operation;
+  const Deadline deadline;
+  const Routes routes;
+  const AnnouncedCall own;
+  Combine combine = Combine::kNone;
+  std::size_t bytes = 0;   // of the elements that one rank brings
+  std::size_t result = 0;  // of the result
+  bool agrees = true;      // the calls of this host's ranks are equal
+
+  void reduce(std::span<const std::byte* const> sources, std::byte* to) const {
+    const auto type = static_cast<DataType>(own.signature.type);
+    reduce_kernel(operation.reduction, type)(sources, std::span(&to, 1),
+                                             bytes / size_of(type));
+  }
+};
+
+HostExchange::HostExchange(int rank, const HostMap& hosts, HostGroup& here)
+    : rank_(rank),
+      hosts_(hosts),
+      here_(here),
+      host_(at(hosts.host_of[at(rank)])),
+      index_(at(hosts.index_of[at(rank)])),
+      own_(kRankBytes),
+      all_(kRankBytes * at(here.size())) {
+  for (std::size_t host = 0; host < hosts.ranks_of.size(); ++host)
+    if (host != host_) others_.push_back(hosts.ranks_of[host].front());
+}
+
+bool HostExchange::run(WireCore& core, ControlExchange& control,
+                       const Operation& operation, Deadline deadline) {
+  Call call{.core = core,
+            .control = control,
+            .operation = operation,
+            .deadline = deadline,
+            .routes = {operation, rank_, core.size()},
+            .own = announced_call_of(operation)};
+  call.combine = choose(call);
+  if (call.combine == Combine::kNone) call.bytes = call.result = 0;
+  compare_inside(call);
+  result_.resize(std::max(call.result, std::size_t{1}));
+  if (index_ == 0) {
+    compare_hosts(call);
+    combine_hosts(call);
+    control.finish(deadline);
+  }
+  spread_inside(call);
+  core.saw_all(call.own.signature);
+  if (call.combine == Combine::kNone) return false;
+  deliver(call);
+  return true;
+}
+
+// Uses only values that are the same on all ranks, and sets the sizes.
+HostExchange::Combine HostExchange::choose(Call& call) const {
+  const Operation& operation = call.operation;
+  Combine combine = Combine::kNone;
+  call.bytes = total_bytes({operation.outputs});
+  call.result = call.bytes;
+  if (operation.kind == OperationKind::kBarrier ||
+      operation.kind == OperationKind::kBroadcast)
+    combine = Combine::kPass;
+  // A mean of means is the mean only if all are over the same number.
+  if (operation.kind == OperationKind::kAllReduce &&
+      (operation.reduction != ReduceOp::kAverage ||
+       hosts_.fewest() == hosts_.most()))
+    combine = Combine::kReduce;
+  if (operation.kind == OperationKind::kAllGather &&
+      operation.division == Division::kEven) {
+    combine = Combine::kJoin;
+    call.bytes = total_bytes({operation.inputs});
+  }
+  const bool fits = call.bytes <= kMostBytes && call.result <= kMostInMessage;
+  return fits ? combine : Combine::kNone;
+}
+
+void HostExchange::compare_inside(Call& call) {
+  std::memcpy(own_.data(), &call.own, sizeof call.own);
+  if (call.combine != Combine::kNone) {
+    const BufferSpan elements{call.routes.source()};
+    copy_from(elements, 0,
+              std::span(own_).subspan(sizeof call.own, total_bytes(elements)));
+  }
+  const Buffer own = as_buffer(own_);
+  const Buffer all = as_buffer(all_);
+  Operation gather =
+      within_host(OperationKind::kAllGather, call.operation, call.deadline);
+  gather.inputs = {&own, 1};
+  gather.outputs = {&all, 1};
+  carry_out(call, gather);
+  const std::vector<int>& ranks = hosts_.ranks_of[host_];
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const AnnouncedCall theirs = read_call(&all_[i * kRankBytes]);
+    call.core.saw(ranks[i], theirs.signature);
+    call.agrees = call.agrees && theirs.signature == call.own.signature;
+  }
+}
+
+// On the first rank of the host.
+void HostExchange::compare_hosts(const Call& call) {
+  const std::vector<AnnouncedCall> firsts = call.control.run(
+      others_, call.own,
+      [&](int, std::span<std::byte> room) { return fill_message(call, room); },
+      call.deadline);
+  bool agree = call.agrees;
+  std::vector<AnnouncedCall> calls(firsts.size());
+  for (std::size_t host = 0; host < hosts_.ranks_of.size(); ++host) {
+    const std::vector<int>& ranks = hosts_.ranks_of[host];
+    const AnnouncedCall& first = firsts[at(ranks.front())];
+    for (const int rank : ranks) calls[at(rank)] = first;
+    if (host == host_)
+      for (std::size_t i = 0; i < ranks.size(); ++i)
+        calls[at(ranks[i])] = read_call(&all_[i * kRankBytes]);
+    else if (read_differing_calls(call.control.extra(ranks.front()), ranks,
+                                  calls))
+      agree = false;
+    agree = agree && first.signature == call.own.signature;
+  }
+  if (!agree)
+    throw Mismatch(describe_mismatch(calls, rank_, call.core.identity().name));
+}
+
+// What this host tells the others, besides its first rank's call.
+std::size_t HostExchange::fill_message(const Call& call,
+                                       std::span<std::byte> room) const {
+  Head head;
+  std::byte* const rest = room.data() + sizeof head;
+  std::size_t bytes = 0;
+  if (call.agrees) {
+    bytes = host_bytes(call, host_);
+    fill_part(call, rest);
+  } else {
+    // A host of more ranks tells the others of the first of them only.
+    head.calls =
+        std::min(at(here_.size()), kMostInMessage / sizeof(AnnouncedCall));
+    for (std::size_t i = 0; i < head.calls; ++i)
+      std::memcpy(rest + i * sizeof(AnnouncedCall), &all_[i * kRankBytes],
+                  sizeof(AnnouncedCall));
+    bytes = head.calls * sizeof(AnnouncedCall);
+  }
+  std::memcpy(room.data(), &head, sizeof head);
+  return sizeof head + bytes;
+}
+
+// How many bytes of elements a host brings.
+std::size_t HostExchange::host_bytes(const Call& call, std::size_t host) const {
+  switch (call.combine) {
+    case Combine::kNone:
+      return 0;
+    case Combine::kReduce:
+      return call.bytes;
+    case Combine::kJoin:
+      return call.bytes * hosts_.ranks_of[host].size();
+    case Combine::kPass:
+      return at(hosts_.host_of[at(call.operation.root)]) == host ? call.bytes
+                                                                 : 0;
+  }
+  return 0;
+}
+
+// The elements that this host brings.
+void HostExchange::fill_part(const Call& call, std::byte* part) const {
+  if (host_bytes(call, host_) == 0) return;
+  std::vector<const std::byte*> sources;
+  for (int i = 0; i < here_.size(); ++i)
+    sources.push_back(&all_[at(i) * kRankBytes + sizeof(AnnouncedCall)]);
+  if (call.combine == Combine::kReduce)
+    call.reduce(sources, part);
+  else if (call.combine == Combine::kPass)
+    std::memcpy(part, sources[at(hosts_.index_of[at(call.operation.root)])],
+                call.bytes);
+  else
+    for (const std::byte* source : sources)
+      part = std::copy_n(source, call.bytes, part);
+}
+
+// Fills in result_ from the parts of all hosts.
+void HostExchange::combine_hosts(const Call& call) {
+  if (call.result == 0) return;
+  std::vector<std::byte> own(host_bytes(call, host_));
+  fill_part(call, own.data());
+  std::vector<const std::byte*> parts;
+  for (std::size_t host = 0; host < hosts_.ranks_of.size(); ++host)
+    parts.push_back(host == host_
+                        ? own.data()
+                        : call.control.extra(hosts_.ranks_of[host].front()) +
+                              sizeof(Head));
+  if (call.combine == Combine::kReduce)
+    return call.reduce(parts, result_.data());
+  if (call.combine == Combine::kPass) {
+    const int root_host = hosts_.host_of[at(call.operation.root)];
+    std::memcpy(result_.data(), parts[at(root_host)], call.bytes);
+    return;
+  }
+  for (int rank = 0; rank < call.core.size(); ++rank)
+    std::memcpy(&result_[at(rank) * call.bytes],
+                parts[at(hosts_.host_of[at(rank)])] +
+                    at(hosts_.index_of[at(rank)]) * call.bytes,
+                call.bytes);
+}
+
+// Ranks whose calls differ wait here until the group ends: their first rank
+// has thrown.
+void HostExchange::spread_inside(const Call& call) {
+  if (!call.agrees) result_.resize(1);
+  const Buffer result = as_buffer(result_);
+  Operation spread =
+      within_host(OperationKind::kBroadcast, call.operation, call.deadline);
+  spread.outputs = {&result, 1};
+  carry_out(call, spread);
+}
+
+void HostExchange::deliver(const Call& call) const {
+  if (call.combine == Combine::kReduce)
+    return copy_into(call.routes.result(), 0,
+                     std::span(result_).first(call.result));
+  if (call.combine == Combine::kPass) {
+    if (call.result > 0 && call.operation.root != rank_)
+      copy_into({call.operation.outputs}, 0,
+                std::span(result_).first(call.result));
+    return;
+  }
+  for (int from = 0; from < call.core.size(); ++from)
+    copy_into(call.routes.incoming(from), 0,
+              std::span(result_).subspan(at(from) * call.bytes, call.bytes));
+}
+
+void HostExchange::carry_out(const Call& call, const Operation& operation) {
+  inside_ = here_.start(operation);
+  here_.wait(call.core, inside_);
+  inside_ = {};
+}
+
+}  // namespace lockstep
