@@ -21,7 +21,7 @@
  * interleaving of single steps is all that can happen. Plain memory (what a slot
  * holds) is written and read in steps of its own.
  *
- * Each of BREAK_LAST_LOOK, BREAK_SLEEPERS, BREAK_WANTED, BREAK_SLOTS,
+ * Each of BREAK_LAST_LOOK, BREAK_LAST_ARRIVAL, BREAK_SLEEPERS, BREAK_WANTED, BREAK_SLOTS,
  * BREAK_OWN_PART, BREAK_PARTS, BREAK_LATER_ROUND and BREAK_DISCARD takes away
  * one thing that the protocol cannot do without; the checker must then find an
  * error.
@@ -62,6 +62,7 @@ byte brought[2 * RANKS] /* what the slot holds: the round it is meant for */
 byte claim_round, claim_count
 byte finish_round, finish_count
 byte sleepers
+byte own_sleepers[RANKS] /* those of a rank's own threads */
 byte at_work[RANKS] /* a rank's `part`: the round that it is at work in, or 0 */
 bool left           /* a departure note */
 bool freed[RANKS]   /* whose memory has another use by now */
@@ -114,6 +115,22 @@ inline ring() {
 #endif
 }
 
+/* Doorbell::ring_for_own */
+inline ring_for_own() {
+  if
+  :: own_sleepers[me] == 0
+  :: else -> ring()
+  fi
+}
+
+/* Rounds::all_arrived */
+inline look_who_arrived() {
+  do
+  :: seen[me] < RANKS && flag[SLOT(seen[me], round)] >= round -> seen[me]++
+  :: else -> break
+  od
+}
+
 /* Rounds::claim, in `unit`; COUNT or more when there is none left. A loop of
  * compare-and-exchange comes to one step. */
 inline claim() {
@@ -138,8 +155,12 @@ inline finish() {
     finish_count = (finish_round == round -> finish_count : 0) + 1
     finish_round = round
     assert(finish_count % ENDED <= COUNT(round))
+    is_last = finish_count >= COUNT(round)
   }
-  ring()
+  if
+  :: is_last -> ring()
+  :: else
+  fi
 }
 
 inline read_slots() {
@@ -214,13 +235,15 @@ inline advance() {
         begun[me] = true
         seen[me] = 0
         flag[SLOT(me, round)] = round
-        ring()
-     :: else
+        look_who_arrived()
+#ifndef BREAK_LAST_ARRIVAL
+        if
+        :: seen[me] == RANKS -> ring()
+        :: else
+        fi
+#endif
+     :: else -> look_who_arrived()
      fi
-     do
-     :: seen[me] < RANKS && flag[SLOT(seen[me], round)] >= round -> seen[me]++
-     :: else -> break
-     od
      if
      :: seen[me] < RANKS -> break
      :: else
@@ -242,7 +265,7 @@ inline advance() {
        begun[me] = false
      }
      completed[me]++
-     ring()
+     ring_for_own()
   od
   round = 0
   unit = 0
@@ -272,7 +295,7 @@ inline try_advance() {
      advance()
      engine[me] = false
      if
-     :: wanted[me] -> wanted[me] = false; ring()
+     :: wanted[me] -> wanted[me] = false; ring_for_own()
      :: else
      fi
      mine = false
@@ -323,7 +346,7 @@ inline give_up() {
 /* Waits for each operation in turn: Doorbell::wait with settled_after_try. */
 proctype user(byte me) {
   byte round, unit, other, sleeper, ticket
-  bool mine
+  bool mine, is_last
   ticket = 1
   do
   :: ticket > ROUNDS || left -> break
@@ -339,6 +362,7 @@ proctype user(byte me) {
         :: completed[me] >= ticket -> break
         :: else
         fi
+        own_sleepers[me]++
         sleepers++
         unchanged[me] = true /* heard = bell */
 #ifndef BREAK_LAST_LOOK
@@ -359,6 +383,7 @@ proctype user(byte me) {
            (!asleep[me] || left || MAY_GIVE_UP(me)) /* a time-out */
         fi
         sleepers--
+        own_sleepers[me]--
         unchanged[me] = false
      od
      ticket++
@@ -370,7 +395,7 @@ done:
 /* The rank's own thread, which may look whenever it likes, or never. */
 proctype tender(byte me) {
   byte round, unit, other, sleeper
-  bool mine
+  bool mine, is_last
   do
   :: try_advance()
   :: break

@@ -63,9 +63,9 @@ DefaultGroup& default_group_slot() {
 // so all others wait too: it needs two per rank (its calls, its last will), and
 // some for the server and this rank's client.
 void check_that_all_can_be_served(int world_size) {
-  constexpr int kListenerWakeUpAndClient = 4;
+  constexpr int kListenerEpollWakeUpAndClient = 5;
   const std::vector<WakeUp> room(
-      static_cast<std::size_t>(2 * world_size + kListenerWakeUpAndClient));
+      static_cast<std::size_t>(2 * world_size + kListenerEpollWakeUpAndClient));
 }
 
 // A store that no rank serves was there before the ranks: if this process

@@ -117,7 +117,7 @@ void DirectTransfer::reduce_units(const SharedOperation& shared,
   std::uint32_t unit = 0;
   rounds.begin_part();
   for (; rounds.claim(units(shared), unit); ++done) reduce_unit(shared, unit);
-  if (done > 0) rounds.finish(done);
+  if (done > 0) rounds.finish(done, units(shared));
   rounds.end_part();
 }
 
@@ -134,7 +134,7 @@ void DirectTransfer::do_own_part(const SharedOperation& shared,
       reduce_own_block(shared);
     else
       move(shared);
-    rounds.finish(1);
+    rounds.finish(1, units(shared));
   }
   rounds.end_part();
 }

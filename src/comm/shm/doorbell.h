@@ -13,7 +13,9 @@
 // Threads: any thread of any process that maps the control block.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 
 #include "src/comm/shm/control_block.h"
 
@@ -29,6 +31,10 @@ class Doorbell {
   // Wakes every sleeper. Call after each seq_cst store that others may wait
   // for.
   void ring();
+  // The same where only threads of this process can wait for the store.
+  void ring_for_own() {
+    if (own_sleepers_.load() > 0) ring();
+  }
 
   // Pauses between polls; returns false when polling on is pointless because
   // another rank may need this core.
@@ -46,7 +52,8 @@ class Doorbell {
       if (ready()) return true;
       pause(i);
     }
-    const Sleeper sleeper(block_);
+    const Sleeper own(own_sleepers_);
+    const Sleeper sleeper(block_.sleepers);
     const std::uint32_t heard = block_.bell.load();
     if (ready()) return true;
     sleep(heard, timeout);
@@ -54,18 +61,19 @@ class Doorbell {
   }
 
  private:
-  // Registered as a sleeper while it lives.
+  // Counted among `sleepers` while it lives.
   class Sleeper {
    public:
-    explicit Sleeper(ControlBlock& block) : block_(block) {
-      block_.sleepers.fetch_add(1);
+    explicit Sleeper(std::atomic<std::uint32_t>& sleepers)
+        : sleepers_(sleepers) {
+      sleepers_.fetch_add(1);
     }
-    ~Sleeper() { block_.sleepers.fetch_sub(1); }
+    ~Sleeper() { sleepers_.fetch_sub(1); }
     Sleeper(const Sleeper&) = delete;
     Sleeper& operator=(const Sleeper&) = delete;
 
    private:
-    ControlBlock& block_;
+    std::atomic<std::uint32_t>& sleepers_;
   };
 
   int spins() const { return cores_ == Cores::kEnough ? 4000 : 20; }
@@ -74,6 +82,7 @@ class Doorbell {
 
   ControlBlock& block_;
   Cores cores_;
+  std::atomic<std::uint32_t> own_sleepers_{0};  // threads of this process
 };
 
 }  // namespace lockstep

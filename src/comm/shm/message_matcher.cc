@@ -85,7 +85,7 @@ std::shared_ptr<ShmMessage> MessageMatcher::overdue() const {
 void MessageMatcher::complete(ShmMessage& message) {
   --in_flight_;
   message.done.store(true);
-  bell_.ring();  // for other threads of this process
+  bell_.ring_for_own();
 }
 
 // Writes envelopes while there is room for them.

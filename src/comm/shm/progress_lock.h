@@ -29,7 +29,7 @@ class LOCKSTEP_THREAD_ATTRIBUTE(capability("mutex")) ProgressLock {
     mutex_.unlock();
     if (!wanted_.load()) return;
     wanted_ = false;
-    bell_.ring();
+    bell_.ring_for_own();
   }
 
  private:

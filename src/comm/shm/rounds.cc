@@ -14,7 +14,7 @@ void Rounds::arrive() {
   ++round_;
   seen_ = 0;
   slot(rank_, round_).round.store(round_);
-  bell_.ring();
+  if (all_arrived()) bell_.ring();
 }
 
 #if defined(__x86_64__)
@@ -87,13 +87,13 @@ bool Rounds::claim(std::uint32_t units, std::uint32_t& unit) {
   return true;
 }
 
-void Rounds::finish(std::uint32_t count) {
+void Rounds::finish(std::uint32_t count, std::uint32_t units) {
   std::atomic<std::uint64_t>& finished = control_.block().finished;
   std::uint64_t seen = finished.load();
   while (
       !finished.compare_exchange_weak(seen, tagged(count_of(seen) + count))) {
   }
-  bell_.ring();
+  if (count_of(seen) + count >= units) bell_.ring();
 }
 
 bool Rounds::all_finished(std::uint32_t units) const {

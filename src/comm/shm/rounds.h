@@ -42,6 +42,7 @@ class Rounds {
   Slot& next_slot() { return slot(rank_, round_ + 1); }
 
   // Raises the flag of next_slot(): this rank has arrived in the next round.
+  // Wakes the others if it is the last to do so.
   void arrive();
 
   // Call once all have arrived: prefetches the cache lines of next_slot() for
@@ -84,8 +85,9 @@ class Rounds {
   // none is left.
   bool claim(std::uint32_t units, std::uint32_t& unit);
 
-  // Announces that `count` more units are done.
-  void finish(std::uint32_t count);
+  // Announces that `count` more of `units` units are done. Wakes the others if
+  // these are the last.
+  void finish(std::uint32_t count, std::uint32_t units);
 
   // Whether all of `units` units are done, and no rank had given up before.
   bool all_finished(std::uint32_t units) const;

@@ -42,7 +42,7 @@ class TwoRanks {
 
 void take_all(Rounds& rounds) {
   std::uint32_t unit = 0;
-  while (rounds.claim(kUnits, unit)) rounds.finish(1);
+  while (rounds.claim(kUnits, unit)) rounds.finish(1, kUnits);
 }
 
 TEST(Rounds, HandOutEachUnitOnce) {
@@ -55,9 +55,9 @@ TEST(Rounds, HandOutEachUnitOnce) {
     EXPECT_TRUE(ranks[1].claim(kUnits, unit));
     EXPECT_EQ(unit, 1u);
     EXPECT_FALSE(ranks[0].claim(kUnits, unit));
-    ranks[0].finish(1);
+    ranks[0].finish(1, kUnits);
     EXPECT_FALSE(ranks[0].all_finished(kUnits));
-    ranks[1].finish(1);
+    ranks[1].finish(1, kUnits);
     EXPECT_TRUE(ranks[0].all_finished(kUnits));
   }
 }
@@ -80,7 +80,7 @@ TEST(Rounds, EndForNoRankWhenOneGaveUpBeforeAllUnitsWereFinished) {
   EXPECT_TRUE(ranks[0].end_work());
   EXPECT_TRUE(ranks[0].is_at_work(1));
   EXPECT_FALSE(ranks[0].discard_unless_finished());
-  ranks[1].finish(kUnits);
+  ranks[1].finish(kUnits, kUnits);
   ranks[1].end_part();
   EXPECT_FALSE(ranks[0].is_at_work(1));
   for (const std::size_t rank : {0, 1}) {
@@ -138,7 +138,7 @@ TEST(Rounds, HandOutUnitsHoweverManyRoundsPassedWithoutWork) {
       EXPECT_TRUE(ranks[0].claim(kUnits, unit));
       EXPECT_EQ(unit, 1u);
       EXPECT_FALSE(ranks[0].claim(kUnits, unit));
-      ranks[0].finish(2);
+      ranks[0].finish(2, kUnits);
       EXPECT_TRUE(ranks[1].all_finished(kUnits)) << passed;
     }
   }

@@ -285,7 +285,7 @@ void ShmBackend::abandon_what_is_in_flight() {
 bool ShmBackend::advance_one(PendingCollective& collective) {
   if (!collective.advance(context_)) return false;
   collectives_.complete_oldest();
-  bell_.ring();  // for other threads of this process
+  bell_.ring_for_own();
   return true;
 }
 
