@@ -25,6 +25,12 @@ bool has_joined(Store& store, int id, Deadline deadline) {
   return !peek(store, elastic_joined_key(id), deadline).empty();
 }
 
+std::string end_elastic_round(Store& store, int number, std::string_view how,
+                              Deadline deadline) {
+  return to_text(store.compare_and_set(fmt::format("elastic/end/{}", number),
+                                       std::nullopt, to_bytes(how), deadline));
+}
+
 std::string elastic_prefix(int number) {
   return fmt::format("elastic/{}/", number);
 }

@@ -33,10 +33,18 @@ inline constexpr const char* kElasticOver = "elastic/over";
 std::string elastic_round_key(int number);
 // Worker `id` sets it once it waits for a round.
 std::string elastic_ready_key(int id);
-// Worker `id` sets it once it has formed its first group.
+// Worker `id` sets it once it has the job's state.
 std::string elastic_joined_key(int id);
 // Whether it has; waits for no worker.
 bool has_joined(Store& store, int id, Deadline deadline);
+// How a round has ended: with the training, once every member has come to its
+// end; or because a member died before.
+inline constexpr std::string_view kRoundComplete = "complete";
+inline constexpr std::string_view kRoundFailed = "failed";
+// Records `how` round `number` ends, unless that is recorded already; returns
+// what is recorded. So the launcher and all members agree on it.
+std::string end_elastic_round(Store& store, int number, std::string_view how,
+                              Deadline deadline);
 // What the keys of a round's rendezvous and groups begin with.
 std::string elastic_prefix(int number);
 

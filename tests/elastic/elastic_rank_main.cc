@@ -7,6 +7,8 @@
 //                   begins step STEP
 //   die_reset=ID    worker ID is killed when it has formed a second group
 //   die_leaving=ID:US  the same US microseconds after it lost its first group
+//   die_after=ID    worker ID is killed when it has ended its training
+//   again=1         calls run() a second time
 //   die_start=ID    worker ID is killed when it starts
 //   in=FILE out=FILE from=A to=B   an undisturbed training from step A to B,
 //                   from the state in FILE if A is above 0
@@ -135,6 +137,9 @@ class Training {
 
   void run() {
     lockstep::elastic::run(state_, [this](auto&) { train(); });
+    if (number_of(arguments_, "die_after", -2) == own_id()) die();
+    if (arguments_.contains("again"))
+      lockstep::elastic::run(state_, [this](auto&) { train(); });
     say_end(net_, step_);
   }
 

@@ -143,6 +143,34 @@ class Elastic(unittest.TestCase):
         self.assertIn("SIGKILL", out)
         self.assertEqual(lines_of("end", out), [], self.text)
 
+    def test_fails_where_a_rank_dies_after_its_training(self):
+        for flags in (["--min-ranks=2"], ["--max-restarts=1"]):
+            code, out = self.start(["-n3", "--in-place", *flags], "steps=20",
+                                   "die_after=0")
+            self.assertEqual(code, 137, self.text)
+            self.assertIn("rank 0", out)
+
+    def test_ends_the_training_on_all_ranks_or_on_none(self):
+        """A rank dies at about the end, when others may have seen it."""
+        for _ in range(4):
+            code, out = self.start(
+                ["-n3", "--in-place", "--min-ranks=2"], "steps=20",
+                f"die=2:19:{self.random.randrange(2000)}")
+            ends = lines_of("end", out)
+            if code == 0:
+                self.assertEqual(len({end["weights"] for end in ends}), 1,
+                                 self.text)
+                self.assertIn(len(ends), (2, 3), self.text)
+            else:
+                # It died after the training had ended on all ranks.
+                self.assertEqual(code, 137, self.text)
+                self.assertIn("rank 2", out)
+
+    def test_refuses_a_second_run(self):
+        code, out = self.start(["-n2", "--in-place"], "steps=5", "again=1")
+        self.assertNotEqual(code, 0, self.text)
+        self.assertIn("put all parts of the training into one function", out)
+
     def test_trains_once_without_the_flag(self):
         code, out = self.start(["-n2"], "steps=3000", self.moment(1))
         self.assertEqual(code, 137, self.text)

@@ -89,7 +89,8 @@ class State {
   // Gives every rank of the default group the contents of one: the lowest of
   // those with the most commits. Then saves them, and resets .grad. Error on
   // every rank where none has contents that the training has reached, since
-  // every rank is a replacement. run() calls it.
+  // every rank is a replacement; InvalidArgument where the names of the
+  // contents differ. run() calls it.
   void sync();
 
   // run() calls them in each further group, before it synchronizes the state:
@@ -122,6 +123,12 @@ class State {
 // HostsUpdatedInterrupt means the same without restoring. Any other exception
 // leaves run(), and so do all of them under another launcher and in a program
 // that was started alone: run() then calls `train` once.
+//
+// When `train` has returned on all ranks, run() returns on all of them, or a
+// rank has died before and all go on with the next group. From then on a death
+// ends the job, because the work of the rank that died, such as saving the
+// model, is not repeated. So the ranks of such a job call run() once: Error at
+// a second call.
 //
 // Throws what init_process_group(options) throws when no further group forms:
 // Timeout where no round begins within LOCKSTEP_RENDEZVOUS_TIMEOUT, Error where

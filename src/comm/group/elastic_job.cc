@@ -40,7 +40,9 @@ const ElasticRound& ElasticJob::await_round(Deadline deadline) {
       if (store_->wait_any(either, deadline) == 1)
         throw Error(fmt::format(
             "init_process_group: the ranks do not form another group: {}\n"
-            "  next:    read the launcher's report",
+            "  next:    read what the launcher has printed about the ranks "
+            "that "
+            "ended before",
             to_text(store_->get(kElasticOver, kStoreAnswers))));
     } catch (const Timeout&) {
       throw Timeout(fmt::format(
@@ -65,6 +67,13 @@ const ElasticRound& ElasticJob::await_round(Deadline deadline) {
 void ElasticJob::joined() {
   if (std::exchange(has_joined_, true)) return;
   store_->set(elastic_joined_key(id_), to_bytes("joined"), kStoreAnswers);
+}
+
+bool ElasticJob::end_round(bool complete) {
+  is_complete_ = end_elastic_round(*store_, round_.number,
+                                   complete ? kRoundComplete : kRoundFailed,
+                                   kStoreAnswers) == kRoundComplete;
+  return is_complete_;
 }
 
 int ElasticJob::rank() const {

@@ -30,8 +30,16 @@ class ElasticJob {
   // deadline, and Error where no further round follows.
   const ElasticRound& await_round(Deadline deadline);
 
-  // Tells the launcher that the group of a round has formed.
+  // Tells the launcher that this worker has the job's state.
   void joined();
+
+  // Ends the round: with the training if `complete`, as far as this worker has
+  // seen, or because a member has died. Returns whether the training has ended,
+  // which is the same on every member: the first one's word counts, or the
+  // launcher's when a member dies.
+  bool end_round(bool complete);
+  // Whether end_round() has returned true.
+  bool is_complete() const { return is_complete_; }
 
   // The round of the last await_round(); 0 before.
   const ElasticRound& round() const { return round_; }
@@ -51,6 +59,7 @@ class ElasticJob {
   const std::shared_ptr<Store> store_;
   ElasticRound round_;
   bool has_joined_ = false;
+  bool is_complete_ = false;
   int seen_ = 0;  // the newest round that this worker knows
 };
 

@@ -224,7 +224,6 @@ void form_round(ElasticJob& job, const InitOptions& options,
   part->be_formed();
   slot.seat = std::move(seat);
   slot.group = std::move(group);
-  job.joined();
 }
 
 // Takes part in the rounds of the job until the group of one has formed.

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-RoundStore::RoundStore(std::shared_ptr<Store> job_store, int round)
+RoundStore::RoundStore(const std::shared_ptr<Store>& job_store, int round)
     : RoundStore(
           job_store, round,
           std::make_shared<PrefixStore>(job_store, elastic_prefix(round))) {}

@@ -18,7 +18,7 @@ namespace lockstep {
 
 class RoundStore : public ForwardingStore {
  public:
-  RoundStore(std::shared_ptr<Store> job_store, int round);
+  RoundStore(const std::shared_ptr<Store>& job_store, int round);
 
   // From now on waits are those of the store itself.
   void be_formed() { formed_ = true; }

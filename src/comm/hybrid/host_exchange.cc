@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-std::size_t at(int number) { return static_cast<std::size_t>(number); }
-
 // A rank's call and its elements: always of the same size, so that ranks whose
 // calls differ can exchange them.
 constexpr std::size_t kRankBytes = 256;
@@ -47,7 +45,7 @@ bool read_differing_calls(const std::byte* message,
   message += sizeof head;
   const auto count = std::min<std::size_t>(head.calls, ranks.size());
   for (std::size_t i = 0; i < count; ++i)
-    calls[at(ranks[i])] = read_call(message + i * sizeof(AnnouncedCall));
+    calls[index_of(ranks[i])] = read_call(message + i * sizeof(AnnouncedCall));
   return count > 0;
 }
 
@@ -77,10 +75,10 @@ HostExchange::HostExchange(int rank, const HostMap& hosts, HostGroup& here)
     : rank_(rank),
       hosts_(hosts),
       here_(here),
-      host_(at(hosts.host_of[at(rank)])),
-      index_(at(hosts.index_of[at(rank)])),
+      host_(index_of(hosts.host_of[index_of(rank)])),
+      index_(index_of(hosts.index_of[index_of(rank)])),
       own_(kRankBytes),
-      all_(kRankBytes * at(here.size())) {
+      all_(kRankBytes * index_of(here.size())) {
   for (std::size_t host = 0; host < hosts.ranks_of.size(); ++host)
     if (host != host_) others_.push_back(hosts.ranks_of[host].front());
 }
@@ -164,11 +162,11 @@ void HostExchange::compare_hosts(const Call& call) {
   std::vector<AnnouncedCall> calls(firsts.size());
   for (std::size_t host = 0; host < hosts_.ranks_of.size(); ++host) {
     const std::vector<int>& ranks = hosts_.ranks_of[host];
-    const AnnouncedCall& first = firsts[at(ranks.front())];
-    for (const int rank : ranks) calls[at(rank)] = first;
+    const AnnouncedCall& first = firsts[index_of(ranks.front())];
+    for (const int rank : ranks) calls[index_of(rank)] = first;
     if (host == host_)
       for (std::size_t i = 0; i < ranks.size(); ++i)
-        calls[at(ranks[i])] = read_call(&all_[i * kRankBytes]);
+        calls[index_of(ranks[i])] = read_call(&all_[i * kRankBytes]);
     else if (read_differing_calls(call.control.extra(ranks.front()), ranks,
                                   calls))
       agree = false;
@@ -189,8 +187,8 @@ std::size_t HostExchange::fill_message(const Call& call,
     fill_part(call, rest);
   } else {
     // A host of more ranks tells the others of the first of them only.
-    head.calls =
-        std::min(at(here_.size()), kMostInMessage / sizeof(AnnouncedCall));
+    head.calls = std::min(index_of(here_.size()),
+                          kMostInMessage / sizeof(AnnouncedCall));
     for (std::size_t i = 0; i < head.calls; ++i)
       std::memcpy(rest + i * sizeof(AnnouncedCall), &all_[i * kRankBytes],
                   sizeof(AnnouncedCall));
@@ -210,8 +208,9 @@ std::size_t HostExchange::host_bytes(const Call& call, std::size_t host) const {
     case Combine::kJoin:
       return call.bytes * hosts_.ranks_of[host].size();
     case Combine::kPass:
-      return at(hosts_.host_of[at(call.operation.root)]) == host ? call.bytes
-                                                                 : 0;
+      return index_of(hosts_.host_of[index_of(call.operation.root)]) == host
+                 ? call.bytes
+                 : 0;
   }
   return 0;
 }
@@ -221,12 +220,13 @@ void HostExchange::fill_part(const Call& call, std::byte* part) const {
   if (host_bytes(call, host_) == 0) return;
   std::vector<const std::byte*> sources;
   for (int i = 0; i < here_.size(); ++i)
-    sources.push_back(&all_[at(i) * kRankBytes + sizeof(AnnouncedCall)]);
+    sources.push_back(&all_[index_of(i) * kRankBytes + sizeof(AnnouncedCall)]);
   if (call.combine == Combine::kReduce)
     call.reduce(sources, part);
   else if (call.combine == Combine::kPass)
-    std::memcpy(part, sources[at(hosts_.index_of[at(call.operation.root)])],
-                call.bytes);
+    std::memcpy(
+        part, sources[index_of(hosts_.index_of[index_of(call.operation.root)])],
+        call.bytes);
   else
     for (const std::byte* source : sources)
       part = std::copy_n(source, call.bytes, part);
@@ -246,14 +246,14 @@ void HostExchange::combine_hosts(const Call& call) {
   if (call.combine == Combine::kReduce)
     return call.reduce(parts, result_.data());
   if (call.combine == Combine::kPass) {
-    const int root_host = hosts_.host_of[at(call.operation.root)];
-    std::memcpy(result_.data(), parts[at(root_host)], call.bytes);
+    const int root_host = hosts_.host_of[index_of(call.operation.root)];
+    std::memcpy(result_.data(), parts[index_of(root_host)], call.bytes);
     return;
   }
   for (int rank = 0; rank < call.core.size(); ++rank)
-    std::memcpy(&result_[at(rank) * call.bytes],
-                parts[at(hosts_.host_of[at(rank)])] +
-                    at(hosts_.index_of[at(rank)]) * call.bytes,
+    std::memcpy(&result_[index_of(rank) * call.bytes],
+                parts[index_of(hosts_.host_of[index_of(rank)])] +
+                    index_of(hosts_.index_of[index_of(rank)]) * call.bytes,
                 call.bytes);
 }
 
@@ -279,8 +279,9 @@ void HostExchange::deliver(const Call& call) const {
     return;
   }
   for (int from = 0; from < call.core.size(); ++from)
-    copy_into(call.routes.incoming(from), 0,
-              std::span(result_).subspan(at(from) * call.bytes, call.bytes));
+    copy_into(
+        call.routes.incoming(from), 0,
+        std::span(result_).subspan(index_of(from) * call.bytes, call.bytes));
 }
 
 void HostExchange::carry_out(const Call& call, const Operation& operation) {

@@ -18,16 +18,16 @@ namespace lockstep {
 namespace {
 
 // The parts of a group, for each way to connect its ranks.
-struct Meeting {
+struct Connections {
   Mesh mesh;
   std::vector<std::int32_t> sockets;
   std::vector<std::int32_t> world_ranks;
   std::vector<std::string> death_keys;
 };
 
-Meeting meet_by_socket(const GroupIdentity& identity, Store& store,
-                       const Settings& settings, Deadline deadline) {
-  Meeting meeting;
+Connections meet_by_socket(const GroupIdentity& identity, Store& store,
+                           const Settings& settings, Deadline deadline) {
+  Connections meeting;
   meeting.mesh =
       connect_mesh(identity, store, choose_host_address(settings), deadline);
   for (const FileDescriptor& socket : meeting.mesh.sockets)
@@ -48,15 +48,15 @@ void refuse_threads(std::vector<std::int32_t> world_ranks,
 
 // The transport's launcher has connected all its processes: the ranks only tell
 // each other which process has which rank.
-Meeting meet_by_world_rank(const LockstepTransportTable& table,
-                           const GroupIdentity& identity, Store& store,
-                           Deadline deadline) {
+Connections meet_by_world_rank(const LockstepTransportTable& table,
+                               const GroupIdentity& identity, Store& store,
+                               Deadline deadline) {
   std::int32_t own = 0;
   std::int32_t size = 0;
   LockstepTransportOutcome outcome{};
   if (table.world_rank(&own, &size, &outcome) != kTransportDone)
     throw InvalidArgument(outcome.text);
-  Meeting meeting;
+  Connections meeting;
   for (const std::string& card : store_all_gather(
            identity, "world_rank", fmt::format("{} {}", own, own_host_name()),
            store, {deadline})) {
@@ -95,9 +95,10 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                                            const Settings& settings) {
   const LockstepTransportTable& table = load_transport(plugin, settings);
   const Deadline deadline(settings.rendezvous_timeout);
-  Meeting meeting = table.world_rank == nullptr
-                        ? meet_by_socket(identity, *store, settings, deadline)
-                        : meet_by_world_rank(table, identity, *store, deadline);
+  Connections meeting =
+      table.world_rank == nullptr
+          ? meet_by_socket(identity, *store, settings, deadline)
+          : meet_by_world_rank(table, identity, *store, deadline);
   const LockstepTransportConfig config{
       .rank = identity.rank,
       .size = identity.size,

@@ -20,17 +20,33 @@ ElasticRounds::ElasticRounds(std::shared_ptr<Store> store,
 ElasticRounds::Next ElasticRounds::died(int id) {
   living_.erase(id);
   std::erase(ready_, id);
-  const bool is_replacement = id >= options_.workers;
-  if (over_ && is_replacement && !has_joined(id)) return Next::kGoOn;
-  // Without a member no worker has the job's state.
-  const bool has_state = std::ranges::any_of(
-      round_.members, [this](int member) { return living_.contains(member); });
-  if (over_ || !has_state) return Next::kEndJob;
+  const bool had_part = has_state(id);
+  if (over_ && !had_part) return Next::kGoOn;
+  const bool can_go_on =
+      std::ranges::any_of(round_.members, [this](int member) {
+        return living_.contains(member) && has_state(member);
+      });
+  if (over_ || !can_go_on || (had_part && is_complete())) return Next::kEndJob;
   const bool replace = restarts_ < options_.max_restarts;
   if (!replace && std::ssize(living_) < options_.min_ranks)
     return Next::kEndJob;
   publish_if_changed();
   return replace ? Next::kReplace : Next::kGoOn;
+}
+
+// The first workers have the state with which the job begins.
+bool ElasticRounds::has_state(int id) const {
+  return id < options_.workers || has_joined(id);
+}
+
+// Whether the members had ended the training together when a member died. If
+// not, they cannot do so in a round that has begun until now.
+bool ElasticRounds::is_complete() {
+  for (; ended_ < round_.number; ++ended_)
+    if (end_elastic_round(*store_, ended_ + 1, kRoundFailed,
+                          kOwnStoreAnswers) == kRoundComplete)
+      return true;
+  return false;
 }
 
 int ElasticRounds::add() {
@@ -48,7 +64,11 @@ void ElasticRounds::is_ready(int id) {
 void ElasticRounds::ended_well(int id) {
   if (std::exchange(over_, true)) return;
   store_->set(kElasticOver,
-              to_bytes(fmt::format("worker {} has ended its training", id)),
+              to_bytes(id < options_.workers
+                           ? fmt::format("rank {} of the job's start has ended "
+                                         "its training",
+                                         id)
+                           : "a replacement has ended its training"),
               kOwnStoreAnswers);
 }
 

@@ -5,19 +5,16 @@
 // Errors:  those of Store.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "lockstep/store/store.h"
+#include "src/launch/worker/own_store.h"
 #include "src/store/elastic_round.h"
 
 namespace lockstep {
-
-// For calls of the job's store, which the launcher's own process serves.
-inline constexpr std::chrono::seconds kOwnStoreAnswers{10};
 
 class ElasticRounds {
  public:
@@ -47,8 +44,8 @@ class ElasticRounds {
   // Worker `id` has returned 0: no further round begins.
   void ended_well(int id);
 
-  // Whether worker `id` has been in a group. Without that it has no part in the
-  // job's result.
+  // Whether worker `id` has had the job's state. Without that it has no part in
+  // the job's result.
   bool has_joined(int id) const;
   // Whether a worker has ended well.
   bool is_over() const { return over_; }
@@ -59,6 +56,8 @@ class ElasticRounds {
   const ElasticRound& round() const { return round_; }
 
  private:
+  bool has_state(int id) const;
+  bool is_complete();
   // The living members, then the replacements that are ready.
   std::vector<int> candidates() const;
   void publish(std::vector<int> members);
@@ -68,6 +67,7 @@ class ElasticRounds {
   const Options options_;
   std::set<int> living_;
   std::vector<int> ready_;  // not members yet
+  int ended_ = 0;           // the last round that a death has ended
   ElasticRound round_;
   int next_id_;
   int restarts_ = 0;

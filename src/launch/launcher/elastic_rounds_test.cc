@@ -111,5 +111,20 @@ TEST_F(ElasticRoundsTest, EndTheJobByTheEndOfAReplacementThatHadJoined) {
   EXPECT_EQ(rounds.died(id), Next::kEndJob);
 }
 
+TEST_F(ElasticRoundsTest, EndTheJobWhenAMemberDiesAfterTheTraining) {
+  ElasticRounds rounds(store_,
+                       {.workers = 3, .min_ranks = 1, .max_restarts = 3});
+  EXPECT_EQ(end_elastic_round(*store_, 1, kRoundComplete, 1s), kRoundComplete);
+  EXPECT_EQ(rounds.died(0), Next::kEndJob);
+}
+
+TEST_F(ElasticRoundsTest, LetNoMemberEndTheTrainingOfARoundInWhichOneDied) {
+  ElasticRounds rounds(store_, {.workers = 3, .min_ranks = 1});
+  EXPECT_EQ(rounds.died(0), Next::kGoOn);
+  EXPECT_EQ(end_elastic_round(*store_, 1, kRoundComplete, 1s), kRoundFailed);
+  EXPECT_EQ(end_elastic_round(*store_, 2, kRoundComplete, 1s), kRoundComplete);
+  EXPECT_EQ(rounds.died(1), Next::kEndJob);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -20,6 +20,7 @@
 
 #include "lockstep/store/store.h"
 #include "src/launch/nodes/node_messages.h"
+#include "src/launch/worker/own_store.h"
 #include "src/net/file_descriptor.h"
 #include "src/store/tcp_endpoint.h"
 
@@ -42,9 +43,6 @@ struct CoordinatorOptions {
   // them; in a restart, how long their launcher may then take to come.
   std::chrono::nanoseconds end_timeout = std::chrono::seconds(30);
 };
-
-// How long a store in this process may take to answer.
-inline constexpr std::chrono::seconds kOwnStoreAnswers{10};
 
 // Whether `key` is set. Does not wait: the agreement, which the call names too,
 // is there since the first launcher came.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -32,7 +33,16 @@ void load_archive(const std::string& text, torch::optim::Optimizer& optimizer) {
   torch::serialize::InputArchive archive;
   archive.load_from(text.data(), text.size());
   optimizer.state().clear();  // what the archive has none of
-  optimizer.load(archive);
+  try {
+    optimizer.load(archive);
+  } catch (const c10::Error& error) {
+    throw InvalidArgument(
+        std::string("elastic::State: the optimizer does not take back the "
+                    "state that was committed: ") +
+        error.what_without_backtrace() +
+        "\n  likely:  its groups of parameters have changed since\n"
+        "  next:    add all groups before the program makes the State");
+  }
 }
 
 // All tensors of the contents, by distinct names.
@@ -48,13 +58,43 @@ torch::OrderedDict<std::string, at::Tensor> tensors_of(
 // On a device a wait orders streams, not the host: a commit there could copy
 // what a failed reduction has left, before this rank learns of the failure.
 void refuse_devices(const torch::OrderedDict<std::string, at::Tensor>& all) {
-  for (const auto& item : all)
+  for (const auto& item : all) {
+    if (!item.value().defined())
+      throw InvalidArgument("elastic::State: " + item.key() +
+                            " is an undefined tensor");
     if (!item.value().is_cpu())
       throw InvalidArgument(c10::str(
           "elastic::State: ", item.key(), " is on ", item.value().device(),
           ", but a state is kept on the CPU alone"
           "\n  next:    train on the CPU, or with checkpoints and lockstep run "
           "--max-restarts"));
+  }
+}
+
+bool are_alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
+}
+
+// What must be equal on ranks that exchange their states: the names of the
+// contents.
+std::int64_t hash_of_names(const StateContents& contents) {
+  std::string names;
+  for (const auto& item : tensors_of(contents)) names += item.key() + '\n';
+  for (const auto& [name, counter] : contents.counters) names += name + '\n';
+  return static_cast<std::int64_t>(std::hash<std::string>()(names));
+}
+
+// Ends the training on all members of the round or on none: once one rank has
+// ended its training, the work of a rank that dies is not repeated.
+bool end_together(ElasticJob& job) {
+  try {
+    if (is_initialized() && size() > 1)
+      default_group()->barrier({.label = "elastic end"}).wait();
+  } catch (const Error& error) {
+    log(LogLevel::kDebug, error.what());
+    return job.end_round(false);
+  }
+  return job.end_round(true);
 }
 
 // The error of a group that did not form after `cause` had ended the one
@@ -110,7 +150,7 @@ void State::save() {
   copies.resize(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor now = tensors[i].value().detach();
-    if (copies[i].defined() && copies[i].sizes() == now.sizes())
+    if (copies[i].defined() && are_alike(copies[i], now))
       copies[i].copy_(now);
     else
       copies[i] = now.clone();
@@ -125,8 +165,14 @@ void State::save() {
 void State::restore() {
   const torch::NoGradGuard no_grad;
   const auto tensors = tensors_of(contents_);
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    tensors[i].value().copy_(saved_->tensors.at(i));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor now = tensors[i].value();
+    const at::Tensor& saved = saved_->tensors.at(i);
+    if (are_alike(now, saved))
+      now.copy_(saved);
+    else
+      now.set_data(saved.clone());
+  }
   if (contents_.optimizer)
     load_archive(saved_->optimizer, *contents_.optimizer);
   for (std::size_t i = 0; const auto& [name, counter] : contents_.counters)
@@ -151,9 +197,21 @@ void State::commit() {
 
 void State::sync() {
   const auto group = default_group();
-  std::vector<std::int64_t> mine{commits_};
-  std::vector<std::int64_t> all(static_cast<std::size_t>(group->size()));
-  group->all_gather(view(mine), view(all), {.label = "elastic commits"}).wait();
+  const auto gather = [&](std::int64_t value, std::string_view label) {
+    std::vector<std::int64_t> mine{value};
+    std::vector<std::int64_t> all(static_cast<std::size_t>(group->size()));
+    group->all_gather(view(mine), view(all), {.label = label}).wait();
+    return all;
+  };
+  const auto names = gather(hash_of_names(contents_), "elastic names");
+  if (std::ranges::adjacent_find(names, std::ranges::not_equal_to()) !=
+      names.end())
+    throw InvalidArgument(
+        "elastic::run: the ranks pass states with different names of "
+        "parameters, buffers, tensors or counters\n"
+        "  likely:  a rank is in another call of run(), or has another model\n"
+        "  next:    give every rank the same state");
+  const auto all = gather(commits_, "elastic commits");
   const auto most = std::ranges::max_element(all);
   if (*most < 0)
     throw Error(
@@ -193,6 +251,13 @@ void State::on_reset() {
 
 void run(State& state, const std::function<void(State&)>& train,
          const InitOptions& options) {
+  if (ElasticJob* const job = elastic_job();
+      job != nullptr && job->is_complete())
+    throw Error(
+        "elastic::run: this job has ended its training: ranks that replace "
+        "others begin with the first run(), so there is only one\n"
+        "  next:    put all parts of the training into one function, with a "
+        "counter that says which part comes next");
   state.save();  // what the program has changed since it made the state
   std::optional<std::string> cause;
   for (bool first = true;; first = false) {
@@ -209,8 +274,10 @@ void run(State& state, const std::function<void(State&)>& train,
       // A new rank gets by sync() what the callbacks change.
       if (!first && (!replaces || state.synchronized_)) state.on_reset();
       state.sync();
+      if (job != nullptr) job->joined();
       train(state);
-      return;
+      if (job == nullptr || end_together(*job)) return;
+      cause = "a rank has died before all ranks had ended the training";
     } catch (const HostsUpdatedInterrupt&) {
       if (job == nullptr) throw;
       cause.reset();

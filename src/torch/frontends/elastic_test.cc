@@ -92,6 +92,42 @@ TEST_F(ElasticState, KeepsTheTensorsThatTheProgramHolds) {
   EXPECT_EQ(net_->parameters()[0].const_data_ptr(), before);
 }
 
+TEST_F(ElasticState, KeepsTheTypeAndTheSizeOfEachCommit) {
+  at::Tensor history = torch::arange(3, torch::kDouble) / 3;
+  State state({.model = net_.ptr(), .tensors = {{"history", history}}});
+  net_->to(torch::kDouble);
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net_->parameters()) parameter.div_(3);
+  }
+  history.set_data(torch::arange(7, torch::kDouble) / 7);
+  state.commit();
+  const at::Tensor weight = net_->parameters()[0].detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net_->parameters()) parameter.zero_();
+  }
+  history.set_data(torch::zeros({1}));
+  state.restore();
+  EXPECT_TRUE(torch::equal(net_->parameters()[0], weight));
+  EXPECT_TRUE(torch::equal(history, torch::arange(7, torch::kDouble) / 7));
+}
+
+TEST_F(ElasticState, NamesAnUndefinedTensor) {
+  EXPECT_THAT(error_text([&] {
+                State({.tensors = {{"sum", at::Tensor()}}});
+              }),
+              HasSubstr("sum is an undefined tensor"));
+}
+
+TEST_F(ElasticState, SaysWhenTheOptimizersGroupsHaveChanged) {
+  State state(all_);
+  optimizer_.add_param_group(
+      torch::optim::OptimizerParamGroup({torch::zeros({2})}));
+  EXPECT_THAT(error_text([&] { state.restore(); }),
+              HasSubstr("add all groups before the program makes the State"));
+}
+
 TEST_F(ElasticState, RefusesAShardedOptimizer) {
   init_process_group();
   ZeroRedundancyOptimizer sharded(net_->parameters(),
