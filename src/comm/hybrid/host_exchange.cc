@@ -35,6 +35,11 @@ AnnouncedCall read_call(const std::byte* from) {
   return call;
 }
 
+void append(std::vector<std::byte>& to, const std::byte* from,
+            std::size_t bytes) {
+  to.insert(to.end(), from, from + bytes);
+}
+
 // Reads the calls in a message of the host of `ranks`; returns whether there
 // are any.
 bool read_differing_calls(const std::byte* message,
@@ -116,11 +121,7 @@ HostExchange::Combine HostExchange::choose(Call& call) const {
   if (operation.kind == OperationKind::kBarrier ||
       operation.kind == OperationKind::kBroadcast)
     combine = Combine::kPass;
-  // A mean of means is the mean only if all are over the same number.
-  if (operation.kind == OperationKind::kAllReduce &&
-      (operation.reduction != ReduceOp::kAverage ||
-       hosts_.fewest() == hosts_.most()))
-    combine = Combine::kReduce;
+  if (is_reduced_by_host(operation, hosts_)) combine = Combine::kReduce;
   if (operation.kind == OperationKind::kAllGather &&
       operation.division == Division::kEven) {
     combine = Combine::kJoin;
@@ -154,9 +155,13 @@ void HostExchange::compare_inside(Call& call) {
 
 // On the first rank of the host.
 void HostExchange::compare_hosts(const Call& call) {
+  write_message(call);
   const std::vector<AnnouncedCall> firsts = call.control.run(
       others_, call.own,
-      [&](int, std::span<std::byte> room) { return fill_message(call, room); },
+      [this](int, std::span<std::byte> room) {
+        std::ranges::copy(message_, room.begin());
+        return message_.size();
+      },
       call.deadline);
   bool agree = call.agrees;
   std::vector<AnnouncedCall> calls(firsts.size());
@@ -176,73 +181,55 @@ void HostExchange::compare_hosts(const Call& call) {
     throw Mismatch(describe_mismatch(calls, rank_, call.core.identity().name));
 }
 
-// What this host tells the others, besides its first rank's call.
-std::size_t HostExchange::fill_message(const Call& call,
-                                       std::span<std::byte> room) const {
+// Makes message_: what this host tells every other one, besides its first
+// rank's call.
+void HostExchange::write_message(const Call& call) {
   Head head;
-  std::byte* const rest = room.data() + sizeof head;
-  std::size_t bytes = 0;
+  message_.resize(sizeof head);
   if (call.agrees) {
-    bytes = host_bytes(call, host_);
-    fill_part(call, rest);
+    append_part(call);
   } else {
     // A host of more ranks tells the others of the first of them only.
     head.calls = std::min(index_of(here_.size()),
                           kMostInMessage / sizeof(AnnouncedCall));
     for (std::size_t i = 0; i < head.calls; ++i)
-      std::memcpy(rest + i * sizeof(AnnouncedCall), &all_[i * kRankBytes],
-                  sizeof(AnnouncedCall));
-    bytes = head.calls * sizeof(AnnouncedCall);
+      append(message_, &all_[i * kRankBytes], sizeof(AnnouncedCall));
   }
-  std::memcpy(room.data(), &head, sizeof head);
-  return sizeof head + bytes;
+  std::memcpy(message_.data(), &head, sizeof head);
 }
 
-// How many bytes of elements a host brings.
-std::size_t HostExchange::host_bytes(const Call& call, std::size_t host) const {
-  switch (call.combine) {
-    case Combine::kNone:
-      return 0;
-    case Combine::kReduce:
-      return call.bytes;
-    case Combine::kJoin:
-      return call.bytes * hosts_.ranks_of[host].size();
-    case Combine::kPass:
-      return index_of(hosts_.host_of[index_of(call.operation.root)]) == host
-                 ? call.bytes
-                 : 0;
-  }
-  return 0;
+const std::byte* HostExchange::elements_of(int index) const {
+  return &all_[index_of(index) * kRankBytes + sizeof(AnnouncedCall)];
 }
 
-// The elements that this host brings.
-void HostExchange::fill_part(const Call& call, std::byte* part) const {
-  if (host_bytes(call, host_) == 0) return;
+// Appends the elements that this host brings to message_.
+void HostExchange::append_part(const Call& call) {
+  if (call.bytes == 0) return;
+  if (call.combine == Combine::kPass) {
+    const std::size_t root = index_of(call.operation.root);
+    if (index_of(hosts_.host_of[root]) == host_)
+      append(message_, elements_of(hosts_.index_of[root]), call.bytes);
+    return;
+  }
   std::vector<const std::byte*> sources;
-  for (int i = 0; i < here_.size(); ++i)
-    sources.push_back(&all_[index_of(i) * kRankBytes + sizeof(AnnouncedCall)]);
-  if (call.combine == Combine::kReduce)
-    call.reduce(sources, part);
-  else if (call.combine == Combine::kPass)
-    std::memcpy(
-        part, sources[index_of(hosts_.index_of[index_of(call.operation.root)])],
-        call.bytes);
-  else
-    for (const std::byte* source : sources)
-      part = std::copy_n(source, call.bytes, part);
+  for (int i = 0; i < here_.size(); ++i) sources.push_back(elements_of(i));
+  if (call.combine == Combine::kReduce) {
+    message_.resize(message_.size() + call.bytes);
+    return call.reduce(sources, message_.data() + sizeof(Head));
+  }
+  for (const std::byte* source : sources) append(message_, source, call.bytes);
 }
 
 // Fills in result_ from the parts of all hosts.
 void HostExchange::combine_hosts(const Call& call) {
   if (call.result == 0) return;
-  std::vector<std::byte> own(host_bytes(call, host_));
-  fill_part(call, own.data());
   std::vector<const std::byte*> parts;
-  for (std::size_t host = 0; host < hosts_.ranks_of.size(); ++host)
-    parts.push_back(host == host_
-                        ? own.data()
-                        : call.control.extra(hosts_.ranks_of[host].front()) +
-                              sizeof(Head));
+  for (std::size_t host = 0; host < hosts_.ranks_of.size(); ++host) {
+    const std::byte* message =
+        host == host_ ? message_.data()
+                      : call.control.extra(hosts_.ranks_of[host].front());
+    parts.push_back(message + sizeof(Head));
+  }
   if (call.combine == Combine::kReduce)
     return call.reduce(parts, result_.data());
   if (call.combine == Combine::kPass) {

@@ -20,9 +20,8 @@
 //          and HostGroup's waits.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "src/comm/hybrid/host_group.h"
@@ -55,9 +54,9 @@ class HostExchange {
   Combine choose(Call& call) const;
   void compare_inside(Call& call);
   void compare_hosts(const Call& call);
-  std::size_t fill_message(const Call& call, std::span<std::byte> room) const;
-  std::size_t host_bytes(const Call& call, std::size_t host) const;
-  void fill_part(const Call& call, std::byte* part) const;
+  void write_message(const Call& call);
+  void append_part(const Call& call);
+  const std::byte* elements_of(int index) const;
   void combine_hosts(const Call& call);
   void spread_inside(const Call& call);
   void deliver(const Call& call) const;
@@ -72,6 +71,7 @@ class HostExchange {
   // This rank's call and elements, and those of all ranks of the host.
   std::vector<std::byte> own_;
   std::vector<std::byte> all_;
+  std::vector<std::byte> message_;  // to the other hosts
   std::vector<std::byte> result_;
   Work inside_;
 };

@@ -63,6 +63,12 @@ Operation within_host(OperationKind kind, const Operation& whole,
       .label = whole.label};
 }
 
+bool is_reduced_by_host(const Operation& operation, const HostMap& hosts) {
+  return operation.kind == OperationKind::kAllReduce &&
+         (operation.reduction != ReduceOp::kAverage ||
+          hosts.fewest() == hosts.most());
+}
+
 HostGroup::HostGroup(const GroupIdentity& whole, int host,
                      std::vector<int> ranks, Store& store,
                      const Settings& settings)

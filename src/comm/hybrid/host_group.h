@@ -12,6 +12,7 @@
 
 #include "lockstep/store/store.h"
 #include "src/base/settings.h"
+#include "src/comm/hybrid/host_map.h"
 #include "src/comm/operation/backend.h"
 
 namespace lockstep {
@@ -21,6 +22,10 @@ class WireCore;
 // A collective of a host's ranks, for start(), that is a part of `whole`.
 Operation within_host(OperationKind kind, const Operation& whole,
                       Deadline deadline);
+
+// Whether it is an all_reduce that may be reduced within each host first: a
+// mean of means is the mean only if all are over the same number.
+bool is_reduced_by_host(const Operation& operation, const HostMap& hosts);
 
 class HostGroup {
  public:

@@ -218,11 +218,8 @@ bool HybridWay::compare(WireCore& core, ControlExchange& control,
 }
 
 bool HybridWay::takes(const Operation& operation) const {
-  if (operation.kind == OperationKind::kBroadcast) return true;
-  // A mean of means is the mean only if all are over the same number.
-  return operation.kind == OperationKind::kAllReduce &&
-         (operation.reduction != ReduceOp::kAverage ||
-          hosts_.fewest() == hosts_.most());
+  return operation.kind == OperationKind::kBroadcast ||
+         is_reduced_by_host(operation, hosts_);
 }
 
 void HybridWay::run(WireCore& core, const Operation& operation, int tag,

@@ -189,6 +189,7 @@ class MeetingStore : public ForwardingStore {
     }
     return ForwardingStore::erase(key, deadline);
   }
+
   // Waits for the verdict, which takes precedence over a rank that ends after
   // it. Returns whether it came; throws if the group did not form.
   bool await_verdict(Deadline deadline) {
