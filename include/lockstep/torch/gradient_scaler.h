@@ -98,6 +98,7 @@ class GradientScaler {
   // Divides the .grad of the optimizer's parameters by the scale, in place, and
   // checks whether all are finite on every rank. Call it at most once per step,
   // after the last backward pass and before code that clips or reads gradients.
+  // NOLINTNEXTLINE(readability-identifier-naming): torch's name
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Calls optimizer.step(), on gradients divided by the scale, unless one on

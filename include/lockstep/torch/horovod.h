@@ -81,6 +81,7 @@ at::Tensor allreduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kAverage,
                      std::shared_ptr<ProcessGroup> group = {});
 // The same in place, as a change that autograd does not record; returns
 // `tensor`.
+// NOLINTNEXTLINE(readability-identifier-naming): torch's name
 const at::Tensor& allreduce_(const at::Tensor& tensor,
                              ReduceOp op = ReduceOp::kAverage,
                              std::shared_ptr<ProcessGroup> group = {});
