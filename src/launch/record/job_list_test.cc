@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
@@ -159,6 +160,17 @@ TEST(JobList, DoesNotFollowALinkToAnotherFolder) {
   EXPECT_THAT(other.entries(), IsEmpty());
 }
 
+TEST(JobList, SaysWhenItsFolderCannotBeMade) {
+  const TestDirectory made;
+  const JobList list = list_jobs([&](const std::string& name) {
+    return name == "LOCKSTEP_JOBS_DIR"
+               ? std::optional((made / "no/such/folder").string())
+               : std::nullopt;
+  });
+  ASSERT_EQ(list.problems.size(), 1u);
+  EXPECT_THAT(list.problems[0], HasSubstr("No such file or directory"));
+}
+
 TEST(JobList, RefusesAFolderOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   const JobFolder folder;
@@ -184,6 +196,20 @@ TEST(JobList, SkipsWhatIsNotAJob) {
     ASSERT_EQ(number_of_jobs(good.substr(0, size)), 0u) << size;
   for (const char* text : {"[]", "{}", "null", "7", "\"x\""})
     EXPECT_EQ(number_of_jobs(text), 0u) << text;
+  const auto with = [&](const std::string& name, const std::string& value) {
+    nlohmann::json object = nlohmann::json::parse(good);
+    object[name] = nlohmann::json::parse(value);
+    return object.dump();
+  };
+  EXPECT_EQ(number_of_jobs(with("restarts", "2")), 1u);
+  for (const char* number : {"-1", "4294968530", "-4294966062"}) {
+    EXPECT_EQ(number_of_jobs(with("launcher", number)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("world_size", number)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("restarts", number)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("workers", "[" + std::string(number) + "]")),
+              0u)
+        << number;
+  }
   EXPECT_EQ(number_of_jobs(std::string(std::size_t{2} << 20, ' ')), 0u);
   EXPECT_EQ(number_of_jobs(std::string(1'000'000, '[')), 0u);
   const unsigned long seed = test_seed();

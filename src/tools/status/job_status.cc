@@ -33,6 +33,9 @@ StepTimes times_of(const StepWindow& window) {
                   .data = window.data.count() / steps,
                   .compute = 0,
                   .waiting = window.waited.count() / steps};
+  // Threads that wait side by side are added up.
+  times.waiting = std::min(times.waiting, times.total - times.data);
+  times.waiting = std::max(times.waiting, 0.0);
   times.compute = std::max(0.0, times.total - times.data - times.waiting);
   return times;
 }
