@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -39,9 +40,11 @@ constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kListed = ".json";
 constexpr std::string_view kSteps = ".steps";
 constexpr std::string_view kJobListFormat = "lockstep running job";
-constexpr int kJobListVersion = 1;
+constexpr int kJobListVersion = 2;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostWorkers = std::size_t{1} << 16;
+// Beyond every number that is possible.
+constexpr int kNoNumber = std::numeric_limits<int>::min();
 constexpr std::size_t kMostCommandBytes = std::size_t{1} << 14;
 
 fs::path folder_of(uid_t user) {
@@ -149,10 +152,10 @@ bool has_integers(const OrderedJson& object) {
     return value.is_number_integer();
   };
   return std::ranges::all_of(
-             std::array{"launcher", "world_size", "first_rank", "restarts",
-                        "began"},
+             std::array{"launcher", "world_size", "restarts", "began"},
              [&](const char* name) { return is_integer(object.at(name)); }) &&
-         std::ranges::all_of(object.at("workers"), is_integer);
+         std::ranges::all_of(object.at("workers"), is_integer) &&
+         std::ranges::all_of(object.at("ranks"), is_integer);
 }
 
 // Nothing for a text that is not such a job, or has impossible numbers.
@@ -162,29 +165,37 @@ std::optional<ListedJob> parse_job(const std::string& text) try {
       object.at("version") != kJobListVersion ||
       object.at("workers").size() > kMostWorkers || !has_integers(object))
     return std::nullopt;
+  const auto fitting = [](std::int64_t value) {
+    return std::in_range<int>(value) ? static_cast<int>(value) : kNoNumber;
+  };
   const auto number = [&](const char* name) {
-    const auto value = object.at(name).get<std::int64_t>();
-    return std::in_range<int>(value) ? static_cast<int>(value) : -1;
+    return fitting(object.at(name).get<std::int64_t>());
+  };
+  const auto numbers = [&](const char* name) {
+    std::vector<int> all;
+    for (const auto value : object.at(name).get<std::vector<std::int64_t>>())
+      all.push_back(fitting(value));
+    return all;
   };
   ListedJob job{.launcher = number("launcher"),
                 .command = object.at("command").get<std::vector<std::string>>(),
                 .run_id = object.at("run_id").get<std::string>(),
                 .world_size = number("world_size"),
-                .first_rank = number("first_rank"),
-                .restarts = number("restarts")};
-  for (const auto pid : object.at("workers").get<std::vector<std::int64_t>>())
-    job.pids.push_back(std::in_range<pid_t>(pid) ? static_cast<pid_t>(pid) : 0);
+                .restarts = number("restarts"),
+                .pids = numbers("workers"),
+                .ranks = numbers("ranks")};
   job.began = steady_clock::time_point(
       nanoseconds(object.at("began").get<std::int64_t>()));
   const auto now = steady_clock::now();
   if (job.began <= now && job.began.time_since_epoch() >= nanoseconds(0))
     job.running = now - job.began;
   const bool possible =
-      job.launcher > 1 && job.first_rank >= 0 && job.world_size >= 1 &&
-      job.restarts >= 0 &&
-      std::ranges::all_of(job.pids, [](pid_t pid) { return pid > 1; }) &&
-      job.pids.size() <= static_cast<std::size_t>(job.world_size) &&
-      job.first_rank <= job.world_size - static_cast<int>(job.pids.size());
+      job.launcher > 1 && job.world_size >= 1 && job.restarts >= 0 &&
+      job.ranks.size() == job.pids.size() &&
+      std::ranges::all_of(job.pids, [](int pid) { return pid > 1; }) &&
+      std::ranges::all_of(job.ranks, [&](int rank) {
+        return rank >= -1 && rank < job.world_size;
+      });
   if (!possible) return std::nullopt;
   return job;
 } catch (const OrderedJson::exception&) {
@@ -314,9 +325,9 @@ void JobListing::publish(const ListedJob& job) try {
       {"command", shortened(job.command)},
       {"run_id", job.run_id},
       {"world_size", job.world_size},
-      {"first_rank", job.first_rank},
       {"restarts", job.restarts},
-      {"workers", job.pids}};
+      {"workers", job.pids},
+      {"ranks", job.ranks}};
   replace_text_file(
       path_of(kListed),
       object.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");

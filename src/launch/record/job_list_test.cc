@@ -1,5 +1,6 @@
 #include "src/launch/record/job_list.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -53,9 +54,9 @@ ListedJob some_job() {
   return {.command = {"program", "--flag"},
           .run_id = "7",
           .world_size = 4,
-          .first_rank = 2,
           .restarts = 1,
           .pids = {10, 11},
+          .ranks = {2, 3},
           .began = std::chrono::steady_clock::now()};
 }
 
@@ -76,7 +77,7 @@ TEST(JobList, HasAJobFromItsStartToItsEnd) {
     EXPECT_THAT(job.command, ElementsAre("program", "--flag"));
     EXPECT_EQ(job.run_id, "7");
     EXPECT_EQ(job.world_size, 4);
-    EXPECT_EQ(job.first_rank, 2);
+    EXPECT_THAT(job.ranks, ElementsAre(2, 3));
     EXPECT_EQ(job.restarts, 1);
     EXPECT_THAT(job.pids, ElementsAre(10, 11));
     EXPECT_GE(job.running.count(), 0);
@@ -206,9 +207,9 @@ TEST(JobList, SkipsWhatIsNotAJob) {
     EXPECT_EQ(number_of_jobs(with("launcher", number)), 0u) << number;
     EXPECT_EQ(number_of_jobs(with("world_size", number)), 0u) << number;
     EXPECT_EQ(number_of_jobs(with("restarts", number)), 0u) << number;
-    EXPECT_EQ(number_of_jobs(with("workers", "[" + std::string(number) + "]")),
-              0u)
-        << number;
+    const std::string list = fmt::format("[7, {}]", number);
+    EXPECT_EQ(number_of_jobs(with("workers", list)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("ranks", list)), 0u) << number;
   }
   EXPECT_EQ(number_of_jobs(std::string(std::size_t{2} << 20, ' ')), 0u);
   EXPECT_EQ(number_of_jobs(std::string(1'000'000, '[')), 0u);
