@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/launch/launcher/launcher.h"
+#include "src/launch/worker/own_store.h"
 
 namespace lockstep {
 
